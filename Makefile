@@ -2,7 +2,7 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-.PHONY: all help check format static build install dist demo test test-core test-peers test-rest model container-test kernel-test soak screenshots bench fuzz lint tables clean need-go need-root
+.PHONY: all help check format static build install dist demo test test-core test-peers test-confined test-rest model container-test kernel-test soak screenshots bench fuzz lint tables clean need-go need-root
 
 all: build
 
@@ -16,7 +16,7 @@ help:
 #: demo            a mount, a refusal, an escape and a revocation, with their records
 #: check           what needs no privileges: format, vet, static checks, unit tests
 #: test            everything, with the race detector; installs the programs it needs
-#: test-core       one of the three parts of it; also test-peers, test-rest
+#: test-core       one of the four parts of it; also test-peers, test-confined, test-rest
 #: model           the order of a revocation, searched for faults by Spin; ten minutes
 #: lint            format, vet, static checks, other platforms, known vulnerabilities
 #: fuzz            each fuzz target for FUZZTIME (60s)
@@ -56,8 +56,8 @@ demo:
 	@sh integration/demo/demo.sh $(BIN)/rootsfs
 
 # Installs what is missing (setup.sh names it), and runs the tests; suite says what else
-# it looks at. `make test-core` runs one of the three parts.
-test test-core test-peers test-rest:
+# it looks at. `make test-core` runs one of the four parts.
+test test-core test-peers test-confined test-rest:
 	@GO=$(GO) sh integration/setup.sh test $(GO) run ./integration/suite -go $(GO) -race -declared $(patsubst test-%,%,$(filter-out test,$@))
 
 # Searches the models of integration/model, and mutations of them: it fails unless every

@@ -20,6 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // answers is an Asker that keeps its questions.
@@ -78,7 +79,7 @@ func TestConsent(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	q := a.asked[0]
-	if q.Message != "to look" || q.Subject != "alice" || len(q.Items) != 2 || q.Items[1].Requested != base+"/alias" || q.Items[1].Resolved != base+"/other" || q.Items[0].Mode != "ro" {
+	if q.Message != "to look" || q.Subject != "alice" || len(q.Items) != 2 || q.Items[1].Requested.Raw() != base+"/alias" || q.Items[1].Resolved.Raw() != base+"/other" || q.Items[0].Mode != "ro" {
 		t.Errorf("the person saw %+v", q)
 	}
 	var read wire.ReadResult
@@ -443,13 +444,7 @@ func TestQueueHasRoomForOthers(t *testing.T) {
 		})
 	}
 	settled := func(n int) {
-		for range 30_000 {
-			if len(u.List())+int(refused.Load()) >= n {
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-		t.Fatal("the questions are neither waiting nor refused")
+		testkit.Until(t, "each question waits or is refused", func() bool { return len(u.List())+int(refused.Load()) >= n })
 	}
 	for i := range maxWaiting {
 		ask(guard.Subject("oauth:bob").InSession(uint64(i)))

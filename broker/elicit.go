@@ -91,7 +91,7 @@ func choicesOf(q *Question) []choice {
 	}
 	var all []choice
 	for i := range q.Items {
-		c := choice{key: fmt.Sprintf("path%d", i+1), title: fmt.Sprintf("%d. %s", i+1, formText(clip(q.Items[i].Resolved)))}
+		c := choice{key: fmt.Sprintf("path%d", i+1), title: fmt.Sprintf("%d. %s", i+1, formText(clip(q.Items[i].Resolved.Raw())))}
 		if q.Items[i].Problem == "" {
 			c.options = []string{"deny", "allow", "read only"}
 		}
@@ -141,7 +141,7 @@ func isWord(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x2
 const maxMinutes = 100 * 365 * 24 * 60
 
 // errAnswer refuses an answer with a value out of bounds. Such an answer decides nothing:
-// to leave the duration out would be to grant without end.
+// ignoring a bad duration would grant the path without an end.
 type errAnswer struct{ field, want string }
 
 func (e *errAnswer) Error() string {
@@ -157,7 +157,7 @@ func minutesOf(v any) (time.Duration, error) {
 		return 0, nil
 	case float64:
 		m = v
-	case int: // of a host in this process
+	case int: // from a host in this process
 		m = float64(v)
 	default:
 		return 0, bad

@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// appender is a result that writes itself: those with contents.
+// appender is a result that appends its own JSON. Results with contents do.
 type appender interface{ appendJSON(b []byte) []byte }
 
 // encodeReply makes the one frame of an answer, in a buffer of jsonline's. It is encoded
@@ -37,8 +37,7 @@ const afterContent = 512
 func (r *readResult) appendJSON(b []byte) []byte {
 	b = append(b, `{"content":`...)
 	if r.Encoding == wire.Base64 {
-		// With room for the rest of the frame, so that the content is not copied once
-		// more.
+		// Get room for the rest of the frame, too, so that the content is not copied again.
 		n := base64.StdEncoding.EncodedLen(len(r.data))
 		b = append(slices.Grow(b, n+afterContent), '"')
 		base64.StdEncoding.Encode(b[len(b):len(b)+n], r.data)

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/hangfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // late is a request that was let in before the session's end and comes to its
@@ -51,11 +52,11 @@ func TestCloseTwice(t *testing.T) {
 	p.s.mu.Unlock()
 	u.mu.Lock() // a chunk is being written
 	go p.s.Close()
-	for closing := false; !closing; time.Sleep(time.Millisecond) {
+	testkit.Until(t, "the session is closing", func() bool {
 		p.s.mu.Lock()
-		closing = p.s.closed
-		p.s.mu.Unlock()
-	}
+		defer p.s.mu.Unlock()
+		return p.s.closed
+	})
 	time.AfterFunc(100*time.Millisecond, u.mu.Unlock)
 	p.s.Close()
 	other.must("files/write", begin, nil)

@@ -21,7 +21,7 @@ import (
 
 type obj = map[string]any
 
-// The seed's own example requests, to the letter, with the answers it shows
+// SEP-1708's own example requests, to the letter, with the answers it shows
 // (SEP-1708, "Brokered File Methods"): R001, R032, R033, R034, R035, R036, R037, R038,
 // R039, R040, R041, R042, R043, R044, R045, R046, R047.
 func TestSeedExamples(t *testing.T) {
@@ -65,7 +65,7 @@ func TestSeedExamples(t *testing.T) {
 	}
 }
 
-// Every code of the seed's table comes about, with its number (R049, R050, R051, R052,
+// Every code of SEP-1708's table comes about, with its number (R049, R050, R051, R052,
 // R053, R054, R055).
 func TestErrorCodes(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.MaxFile = 100 })

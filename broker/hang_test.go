@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -47,9 +48,7 @@ func TestConsentOnHungFileSystem(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	for i := 0; len(o.asked) < maxOpening && i < 3000; i++ { // a goroutine that has not run yet
-		time.Sleep(10 * time.Millisecond)
-	}
+	testkit.Eventually(func() bool { return len(o.asked) >= maxOpening }) // a goroutine may not have run yet
 	if n := len(o.asked); n != maxOpening {
 		t.Errorf("%d openings hang, want %d", n, maxOpening)
 	}

@@ -164,11 +164,11 @@ func (f *filter) post(ctx context.Context, url string, header http.Header, body 
 	return nil
 }
 
-// takenBack is the body of a POST. When the peer may not have the rest any more, it ends
-// with an error, which ends the connection.
+// takenBack is the body of a POST. If the peer may no longer have the rest, reading it fails,
+// which ends the connection.
 type takenBack struct {
 	frame   []byte
-	recheck Recheck // nil: the peer may have it
+	recheck Recheck // nil: the peer may have all of it
 	instead atomic.Pointer[[]byte]
 }
 
@@ -204,7 +204,7 @@ type events struct {
 	s     *Session
 	send  Sender
 	limit int    // bytes of an event
-	ready []byte // to be given out, before err
+	ready []byte // for the next Read, before err
 	err   error
 }
 
@@ -232,7 +232,7 @@ func (e *events) Read(p []byte) (int, error) {
 // next reads an event, with its blank line, and returns it and the data in it. Lines
 // end with CR LF, LF or CR. With an error, event holds the part that was read.
 func (e *events) next() (event, data []byte, err error) {
-	line := 0 // where the line begins that is being read
+	line := 0 // the beginning of the current line
 	for len(event) <= e.limit {
 		if _, err := e.r.Peek(1); err != nil {
 			return event, nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -157,12 +158,8 @@ func (p *peer) occupy(n int64) *flow.Reservation {
 // when the answer has been taken.
 func (p *peer) givenBack(left int64) {
 	p.t.Helper()
-	end := time.Now().Add(20 * time.Second)
-	for p.s.Stats().HeldBytes > left {
-		if time.Now().After(end) {
-			p.t.Fatalf("%d bytes are held", p.s.Stats().HeldBytes)
-		}
-		time.Sleep(time.Millisecond)
+	if !testkit.Eventually(func() bool { return p.s.Stats().HeldBytes <= left }) {
+		p.t.Fatalf("%d bytes are held, want at most %d", p.s.Stats().HeldBytes, left)
 	}
 }
 

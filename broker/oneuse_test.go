@@ -6,10 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // R005, R139: a server that is granted one use of a file reads it once. A request that
@@ -26,13 +26,7 @@ func TestOneUse(t *testing.T) {
 	}
 	ended := func(name string) {
 		t.Helper()
-		for range 20000 {
-			if _, ok := l.reg.Lookup(guard.RootName(name)); !ok {
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-		t.Fatalf("%s never ended", name)
+		testkit.Until(t, "the end of "+name, func() bool { _, ok := l.reg.Lookup(guard.RootName(name)); return !ok })
 	}
 	grant("letter")
 	p := l.connect("")

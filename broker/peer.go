@@ -12,8 +12,8 @@ import (
 // This file, Session.Take and Session.SetSender are for packages that carry the frames of a
 // connection themselves. Transport, Lines and HTTP do so for others.
 
-// SetPeer tells the session which revision of the protocol is spoken, and what
-// the server calls itself; "" leaves what is known. The latest call counts.
+// SetPeer sets the revision of the protocol, and the server's own name; "" leaves the earlier
+// value. The latest call counts.
 func (s *Session) SetPeer(revision, server string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,16 +25,15 @@ func (s *Session) SetPeer(revision, server string) {
 	}
 }
 
-// AskThrough makes host the way to the person at the host of this session, for
-// AskHost; nil takes it away.
+// AskThrough sets the host through which AskHost asks a person in this session; nil: none.
 func (s *Session) AskThrough(host Elicitor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.host = host
 }
 
-// Ask asks through the person at the host of this session (see AskThrough), and is unanswered
-// where there is none.
+// Ask asks the person at the host of this session (see AskThrough). Without a host it returns
+// ErrUnanswered.
 func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
 	asked := *q
 	s.mu.Lock()
@@ -43,8 +42,8 @@ func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
 	return AskHost.Ask(ctx, &asked)
 }
 
-// ListRoots answers roots/list where a server asks for it inside a result
-// (SEP-2322): params and result are those of the request, without its frame.
+// ListRoots answers a request for roots/list that a server makes inside a result (SEP-2322).
+// params and result are those of the request, without its frame.
 func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {
 	r := &request{method: wire.RootsList, params: params, ctx: s.ctx, stamps: s.stamps()}
 	res, err := s.dispatch(r)
@@ -61,16 +60,16 @@ func (s *Session) Busy() bool {
 	return running > 0
 }
 
-// NoteRefusal records that a frame of the server was refused before it reached the
-// session. what says why, and quotes nothing of the frame unescaped.
+// NoteRefusal records that a frame of the server was refused before it reached the session.
+// what has the reason, and no unescaped part of the frame.
 func (s *Session) NoteRefusal(what string) {
 	s.refused(names.Invalid, what)
 }
 
-// Consent asks for paths as a server does with files/consent, for a front end whose client
-// does not know that method. Paths that are approved already are not asked for again. host
-// asks the person at the host this question, for AskHost; nil: that of AskThrough does. The
-// end of ctx, or of the session, withdraws the question.
+// Consent asks for paths as a server does with files/consent, for a front end whose client does
+// not know that method. It does not ask again about approved paths. AskHost asks through host;
+// nil: through the host of AskThrough. The end of ctx, or of the session, withdraws the
+// question.
 func (s *Session) Consent(ctx context.Context, host Elicitor, p wire.ConsentParams) (*wire.ConsentResult, error) {
 	params, err := json.Marshal(&p)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // secret is in every file and every name of the root that ends.
@@ -56,9 +57,7 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 			if err := l.reg.Renew(l.t.Context(), "data", time.Now().Add(20*time.Millisecond)); err != nil {
 				return err
 			}
-			for live := true; live; _, live = l.reg.Lookup("data") {
-				time.Sleep(time.Millisecond)
-			}
+			testkit.Until(l.t, "the end of the root", func() bool { _, live := l.reg.Lookup("data"); return !live })
 			return nil
 		}, "Revoked"},
 		{"it ends and is granted again", func(l *lab) error {
@@ -83,9 +82,9 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 			for id, r := range requests {
 				line(id, r.method, r.params)
 			}
-			for s.Stats().Requests < int64(len(requests)) { // each has been run, and waits for the peer
-				time.Sleep(time.Millisecond)
-			}
+			testkit.Until(t, "each request has run and waits for the peer", func() bool {
+				return s.Stats().Requests >= int64(len(requests))
+			})
 			if err := c.end(l); err != nil {
 				t.Fatal(err)
 			}
@@ -157,9 +156,7 @@ func TestNoLateEventOfAHiddenName(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, secret), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for s.Stats().Notified == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "a notification is being sent", func() bool { return s.Stats().Notified > 0 })
 	if err := l.reg.SetPatterns(t.Context(), "data", guard.Patterns{Hide: guard.Texts(secret)}); err != nil {
 		t.Fatal(err)
 	}

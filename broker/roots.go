@@ -96,7 +96,7 @@ func (b *Broker) parse(who guard.Subject, p string) (guard.Path, error) {
 	return b.cfg.Registry.Parse(who, p)
 }
 
-// noRoots answers for a client without roots: roots/list in the seed's words.
+// noRoots answers for a client without roots: roots/list in SEP-1708's words.
 func noRoots(method string) error {
 	e := &wire.Error{
 		Code: wire.CodeMethodNotFound, Message: "Roots not supported",

@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // tally counts what is logged.
@@ -114,10 +115,11 @@ func TestListsUnread(t *testing.T) {
 		}
 	}
 	// A request is no longer in flight before its answer counts.
-	st := p.s.Stats()
-	for end := time.Now().Add(30 * time.Second); (st.InFlight > 0 || st.HeldBytes < limit/2) && time.Now().Before(end); st = p.s.Stats() {
-		time.Sleep(time.Millisecond)
-	}
+	var st Stats
+	testkit.Eventually(func() bool {
+		st = p.s.Stats()
+		return st.InFlight == 0 && st.HeldBytes >= limit/2
+	})
 	if st.HeldBytes < limit/2 || st.HeldBytes > limit+100*1024 || st.Unread == 0 {
 		t.Errorf("%+v", st)
 	}
@@ -140,9 +142,7 @@ func TestListsUnread(t *testing.T) {
 	if listed == 0 || listed+refused != 40 {
 		t.Errorf("%d listed, %d refused", listed, refused)
 	}
-	for p.s.Stats().HeldBytes != 0 { // given back behind the answers
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "what the answers held is released", func() bool { return p.s.Stats().HeldBytes == 0 })
 }
 
 // A page is bounded by its size as JSON: control characters take six bytes, in the name

@@ -67,7 +67,7 @@ func TestSeedRoots(t *testing.T) {
 	}
 }
 
-// R024, R124, R125: a client without roots declares none, answers in the seed's own
+// R024, R124, R125: a client without roots declares none, answers in SEP-1708's own
 // words, and announces no changes.
 func TestSeedNoRoots(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.NoRoots = true })
@@ -112,7 +112,7 @@ func TestSeedPrefix(t *testing.T) {
 	}
 }
 
-// R027, R028, R029: the seed's consent, asked for a directory and a file, given in part.
+// R027, R028, R029: SEP-1708's consent, asked for a directory and a file, given in part.
 func TestSeedConsent(t *testing.T) {
 	a := &answers{give: allow(Decision{Allow: true}, Decision{})}
 	l := newLab(t, func(c *Config) { c.Asker = a })

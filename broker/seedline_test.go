@@ -110,7 +110,7 @@ func TestSeedPages(t *testing.T) {
 	}
 }
 
-// R048, R058, R059: the methods are the seed's seven, consent, roots/list and the
+// R048, R058, R059: the methods are SEP-1708's seven, consent, roots/list and the
 // three that the capability names beside them; 60 seconds and a mebibyte unless
 // configured otherwise.
 func TestSeedTable(t *testing.T) {

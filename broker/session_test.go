@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Whatever a server sends, it gets an error and the session lives (R091).
@@ -212,9 +213,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("R096: %d in flight", n)
 	}
 	p.raw(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}` + "\n")
-	for p.s.Stats().InFlight != 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the end of the request", func() bool { return p.s.Stats().InFlight == 0 })
 	p.must("roots/list", `{}`, nil)
 	select {
 	case r := <-ch:

@@ -89,7 +89,7 @@ func (s *Session) rename(r *request, p *wire.RenameParams) (any, error) {
 		return nil, err
 	}
 	if from.Root != to.Root && !s.sees(to.Root) {
-		// The gate would say that it is another root.
+		// The gate would answer that the path is in another root.
 		return nil, &guard.Error{Op: names.OpRename, Path: to, Kind: names.NoConsent}
 	}
 	err = s.b.cfg.Tree.RenamePath(r.ctx, s.caller, from, to, p.Overwrite, p.IfMatch)
@@ -162,7 +162,7 @@ func (c *copying) end(err error) {
 }
 
 // reporter returns a function that sends notifications/progress, if the peer gave
-// a token: at most ten a second, and none before the peer has taken the last. The
+// a token: at most ten a second, and none before the peer has received the last one. The
 // function does not wait: operations that a revocation waits for call it.
 func (s *Session) reporter(r *request, meta *wire.Meta) func(done int64) {
 	if meta == nil || len(meta.ProgressToken) == 0 || string(meta.ProgressToken) == "null" {
@@ -185,8 +185,8 @@ func (s *Session) reporter(r *request, meta *wire.Meta) func(done int64) {
 	}
 }
 
-// reported waits until the peer has taken the last progress, which comes before
-// the answer, or ctx ends. After it no progress is sent.
+// reported waits until the peer has received the last progress, which must come before the
+// answer, or ctx ends. Afterwards no progress is sent.
 func (r *request) reported(ctx context.Context) {
 	if r.reporting == nil {
 		return

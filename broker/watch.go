@@ -87,7 +87,7 @@ func (s *Session) addWatch(w *watching, q guard.Path) error {
 	return err
 }
 
-// takeWatch removes a watch from the session's and returns it, nil if there is none.
+// takeWatch removes a watch from the session and returns it, nil if there is none.
 func (s *Session) takeWatch(id string) *watching {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,8 +116,8 @@ func (w *watching) close() {
 	}
 }
 
-// maxEmitWait is how long a change of a root waits for a peer to take the event that
-// is on its way to it. A peer that reads takes it in microseconds.
+// maxEmitWait is how long a change of a root waits until the peer has received the event that
+// is on its way. A peer that reads needs microseconds.
 const maxEmitWait = 50 * time.Millisecond
 
 // emit sends the changes to the peer and waits until it has taken them, so that further
@@ -146,11 +146,11 @@ func (w *watching) emit(ctx context.Context, events []watch.Event) {
 	}
 }
 
-// send sends one change, in its turn. One goroutine at most waits in it for each
-// emit, with one frame, and none after the connection's end.
+// send sends one change after the earlier ones. For each emit at most one goroutine waits here,
+// with one frame, and none after the end of the connection.
 func (w *watching) send(ctx context.Context, e *watch.Event) {
 	if e.Ended {
-		ctx = w.s.ctx // is sent however long it takes
+		ctx = w.s.ctx // it is sent, however long that takes
 		w.s.takeWatch(w.id)
 	}
 	select {

@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
@@ -74,9 +74,7 @@ func TestRevokeWithMostWatchesUnread(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "3", "new"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for s.Stats().Notified < most { // each is being sent
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "each notification is being sent", func() bool { return s.Stats().Notified >= most })
 	if _, err := l.reg.Revoke(context.Background(), "r"); err != nil {
 		t.Error(err)
 	}

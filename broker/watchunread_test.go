@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // reluctant connects a server that reads only when the test reads from out; line sends a
@@ -104,9 +104,7 @@ func TestRevokeWithUnreadWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for s.Stats().Notified < watches+1 { // each is being sent
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "each notification is being sent", func() bool { return s.Stats().Notified >= watches+1 })
 	for i := range 10 {
 		line(100+i, wire.Read, `{"path":"r/f"}`)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // enough bounds what hangs; the questions wait for much longer.
@@ -15,10 +16,8 @@ const enough = 30 * time.Second
 
 func waits(t *testing.T, u *Queue, n int) {
 	t.Helper()
-	for end := time.Now().Add(enough); len(u.List()) != n; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d questions wait, want %d", len(u.List()), n)
-		}
+	if !testkit.Eventually(func() bool { return len(u.List()) == n }) {
+		t.Fatalf("%d questions wait, want %d", len(u.List()), n)
 	}
 }
 

@@ -6,11 +6,11 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 	"weak"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A request is answered by a waiting goroutine, if there is one. After many requests at a
@@ -22,12 +22,7 @@ func TestWorkers(t *testing.T) {
 	p := l.connect("")
 	waiting := func(want func(int) bool) int {
 		t.Helper()
-		for range 3000 { // the bound only ends a test that has failed
-			if want(len(p.s.idle)) {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		testkit.Eventually(func() bool { return want(len(p.s.idle)) })
 		return len(p.s.idle)
 	}
 	// A goroutine that is about to wait may not wait yet when the next request comes;
@@ -73,10 +68,10 @@ func TestWorkers_memory(t *testing.T) {
 	}
 	for range 2 { // by a new goroutine, and by one that waits
 		held := ask()
-		for i := 0; held.Value() != nil && i < 3000; i++ { // the answer comes before the wait
+		testkit.Eventually(func() bool { // the answer comes before the wait
 			runtime.GC()
-			time.Sleep(10 * time.Millisecond)
-		}
+			return held.Value() == nil
+		})
 		if held.Value() != nil || len(p.s.idle) != 1 {
 			t.Fatalf("a request's frame is still held; %d wait", len(p.s.idle))
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -21,26 +22,20 @@ func TestSuspendedMount(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 		tree, src := vfs.New(reg), t.TempDir()
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		must(childfs.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o644))
-		must(childfs.Symlink("/etc/passwd", filepath.Join(src, "out")))
+		testkit.Must(t, childfs.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o644))
+		testkit.Must(t, childfs.Symlink("/etc/passwd", filepath.Join(src, "out")))
 		hosts := map[guard.Subject]func(string) string{}
 		for _, who := range []guard.Subject{"bad", "good"} {
 			hosts[who] = mountFront(t, Options{Level: level, Subject: who, Tree: tree}, reg).Host
 		}
 		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
-		must(err)
+		testkit.Must(t, err)
 		reg.SetAbuse(guard.Abuse{Escapes: 5, Suspend: true})
 		bad, good := hosts["bad"], hosts["good"]
 		f, err := childfs.Open(bad("r/f"))
-		must(err)
+		testkit.Must(t, err)
 		defer f.Close()
-		must(mapped(t, f, 4, unix.PROT_READ).load())
+		testkit.Must(t, mapped(t, f, 4, unix.PROT_READ).load())
 		for range 50 {
 			if _, err := childfs.ReadFile(bad("r/out")); err == nil {
 				t.Fatal("escaped")
@@ -50,7 +45,7 @@ func TestSuspendedMount(t *testing.T) {
 			t.Fatal("not suspended")
 		}
 		buf := make([]byte, 4)
-		eventually(t, "the open file's end", func() bool { _, err := f.ReadAt(buf, 0); return err != nil })
+		testkit.Until(t, "the open file's end", func() bool { _, err := f.ReadAt(buf, 0); return err != nil })
 		for what, err := range map[string]error{
 			"stat": second(childfs.Stat(bad("r/f"))), "open": second(childfs.Open(bad("r/f"))), "list": second(childfs.ReadDir(bad("r"))),
 			"create": childfs.WriteFile(bad("r/new"), nil, 0o644), "remove": childfs.Remove(bad("r/f")),
@@ -62,7 +57,7 @@ func TestSuspendedMount(t *testing.T) {
 		if got := contents(good("r/f")); got != "text" {
 			t.Errorf("the other server reads %q", got)
 		}
-		must(reg.Resume("bad"))
+		testkit.Must(t, reg.Resume("bad"))
 		if got := contents(bad("r/f")); got != "text" {
 			t.Errorf("resumed, it reads %q", got)
 		}

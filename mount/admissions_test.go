@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // asker puts requests to a mount as the kernel does, without the kernel.
@@ -111,7 +112,7 @@ var requests = map[string]func(a *asker) func(){
 	},
 	"GETATTR of a file whose name the host took": func(a *asker) func() {
 		in, _ := a.open("f", unix.O_RDONLY)
-		must(a.T, os.Remove(filepath.Join(a.m.src, "f")))
+		testkit.Must(a.T, os.Remove(filepath.Join(a.m.src, "f")))
 		return func() { a.ok(a.m.raw.GetAttr(a.cancel, &fuse.GetAttrIn{InHeader: *in}, &fuse.AttrOut{})) }
 	},
 	"SETATTR": func(a *asker) func() {
@@ -341,14 +342,14 @@ func admissionsOf(t *testing.T, prepare func(a *asker) func()) int64 {
 	a := newAsker(t, Audit)
 	src := func(rel string) string { return filepath.Join(a.m.src, rel) }
 	for _, file := range []string{"f", "g", "x"} {
-		must(t, os.WriteFile(src(file), []byte(file+file+file), 0o644))
+		testkit.Must(t, os.WriteFile(src(file), []byte(file+file+file), 0o644))
 	}
-	must(t, unix.Setxattr(src("x"), "user.x", []byte("x"), 0))
-	must(t, os.Symlink("f", src("l")))
-	must(t, os.Mkdir(src("empty"), 0o755))
-	must(t, os.Mkdir(src("d"), 0o755))
+	testkit.Must(t, unix.Setxattr(src("x"), "user.x", []byte("x"), 0))
+	testkit.Must(t, os.Symlink("f", src("l")))
+	testkit.Must(t, os.Mkdir(src("empty"), 0o755))
+	testkit.Must(t, os.Mkdir(src("d"), 0o755))
 	for i := range 600 { // more than one answer holds, or one reading
-		must(t, os.WriteFile(src(fmt.Sprintf("d/a name of some length, so that there are many readings %03d", i)), nil, 0o644))
+		testkit.Must(t, os.WriteFile(src(fmt.Sprintf("d/a name of some length, so that there are many readings %03d", i)), nil, 0o644))
 	}
 	a.node("f") // the mount's own watch of the directory is not the request's
 	request := prepare(a)

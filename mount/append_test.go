@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // hostWriter is a mount beside which the host appends a line to the file "log" at every
@@ -36,7 +37,7 @@ func newHostWriter(t *testing.T, level Level) *hostWriter {
 		}
 	})
 	w.src = src
-	must(t, childfs.WriteFile(filepath.Join(src, "log"), nil, 0o644))
+	testkit.Must(t, childfs.WriteFile(filepath.Join(src, "log"), nil, 0o644))
 	return w
 }
 
@@ -44,7 +45,7 @@ func newHostWriter(t *testing.T, level Level) *hostWriter {
 func (w *hostWriter) lines(t *testing.T) map[string]int {
 	t.Helper()
 	text, err := childfs.ReadFile(filepath.Join(w.src, "log"))
-	must(t, err)
+	testkit.Must(t, err)
 	counts := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		counts[line]++
@@ -61,10 +62,10 @@ func TestOneAppendIsOneWrite(t *testing.T) {
 				w := newHostWriter(t, level)
 				log := filepath.Join(w.root, "log")
 				if flags&os.O_CREATE != 0 {
-					must(t, childfs.Remove(filepath.Join(w.src, "log")))
+					testkit.Must(t, childfs.Remove(filepath.Join(w.src, "log")))
 				}
 				f, err := childfs.OpenFile(log, flags|os.O_APPEND, 0o644)
-				must(t, err)
+				testkit.Must(t, err)
 				defer f.Close()
 				w.on.Store(true)
 				want := map[string]int{}
@@ -107,20 +108,20 @@ func TestAppendFollowsTheFlag(t *testing.T) {
 			{"taken away", os.O_APPEND, 0, "mount"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				must(t, childfs.WriteFile(filepath.Join(w.src, "log"), nil, 0o644))
+				testkit.Must(t, childfs.WriteFile(filepath.Join(w.src, "log"), nil, 0o644))
 				f, err := childfs.OpenFile(log, os.O_WRONLY|c.opened, 0)
-				must(t, err)
+				testkit.Must(t, err)
 				defer f.Close()
 				_, err = childfs.SysFcntlInt(f.Fd(), unix.F_SETFL, c.then)
-				must(t, err)
+				testkit.Must(t, err)
 				// The kernel does not know of the host's bytes yet, so it sends offset 0.
 				host, err := childfs.OpenFile(filepath.Join(w.src, "log"), os.O_WRONLY|os.O_APPEND, 0)
-				must(t, err)
+				testkit.Must(t, err)
 				defer host.Close()
 				_, err = host.WriteString("host")
-				must(t, err)
+				testkit.Must(t, err)
 				_, err = f.WriteString("mount")
-				must(t, err)
+				testkit.Must(t, err)
 				if got, err := childfs.ReadFile(filepath.Join(w.src, "log")); err != nil || string(got) != c.want {
 					t.Errorf("the log holds %q, %v; want %q", got, err, c.want)
 				}

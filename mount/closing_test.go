@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
@@ -19,7 +20,7 @@ import (
 func newMountWithFile(t *testing.T) *testMount {
 	t.Helper()
 	m := newTestMount(t, guard.ReadOnly, nil)
-	must(t, os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644))
 	return m
 }
 
@@ -35,7 +36,7 @@ func readAt(dir *os.File, name string) (string, error) {
 func mounted(t *testing.T, dev string) bool {
 	t.Helper()
 	all, err := mountpoint.Mounts()
-	must(t, err)
+	testkit.Must(t, err)
 	return slices.ContainsFunc(all, func(in mountpoint.Info) bool { return in.Dev == dev })
 }
 
@@ -44,8 +45,8 @@ func mounted(t *testing.T, dev string) bool {
 func TestClosedWhileHeld(t *testing.T) {
 	m := newMountWithFile(t)
 	dir, err := mountpoint.Top(m.Point())
-	must(t, err)
-	must(t, m.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, m.Close())
 	if mounted(t, m.Info().Dev) {
 		t.Errorf("it is in the table: %+v", m.Info())
 	}
@@ -63,7 +64,7 @@ func TestClosedWhileHeld(t *testing.T) {
 		t.Fatal("it has ended while its top directory is held")
 	default:
 	}
-	must(t, dir.Close())
+	testkit.Must(t, dir.Close())
 	<-m.Served()
 }
 
@@ -87,17 +88,17 @@ func TestClosedAfterAbort(t *testing.T) {
 	}
 	m := newMountWithFile(t)
 	dir, err := mountpoint.Top(m.Point())
-	must(t, err)
+	testkit.Must(t, err)
 	// A forced unmount of a busy mount fails, after it has aborted the connection.
 	if err := unix.Unmount(m.Point(), unix.MNT_FORCE); err != unix.EBUSY {
 		t.Fatalf("forced: %v", err)
 	}
-	must(t, dir.Close())
+	testkit.Must(t, dir.Close())
 	<-m.Served()
 	if attached, err := m.IsAttached(); !attached || err != nil {
 		t.Fatalf("attached before: %v, %v", attached, err)
 	}
-	must(t, m.Close())
+	testkit.Must(t, m.Close())
 	if attached, err := m.IsAttached(); attached || err != nil {
 		t.Fatalf("attached after: %v, %v", attached, err)
 	}

@@ -6,23 +6,13 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
-
-// eventually waits until ok holds; the bound only ends a test that has failed.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never came: %s", what)
-		}
-	}
-}
 
 // Changes the host makes become visible although the kernel may keep what it
 // knows for an hour: contents, truncation, attributes, and names.
@@ -33,25 +23,25 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 	content := func(name string) string { b, _ := childfs.ReadFile(seen(name)); return string(b) }
 	for i := range 30 {
 		name := fmt.Sprintf("d%d/f", i)
-		must(t, childfs.Mkdir(host(fmt.Sprintf("d%d", i)), 0o755))
-		must(t, childfs.WriteFile(host(name), []byte("one"), 0o644))
+		testkit.Must(t, childfs.Mkdir(host(fmt.Sprintf("d%d", i)), 0o755))
+		testkit.Must(t, childfs.WriteFile(host(name), []byte("one"), 0o644))
 		if got := content(name); got != "one" {
 			t.Fatalf("read %q", got)
 		}
 		if _, err := childfs.Stat(seen(name + "x")); err == nil { // now cached as absent
 			t.Fatal("a name that is not there")
 		}
-		must(t, childfs.WriteFile(host(name), []byte("two"), 0o644)) // same size
-		eventually(t, "write of equal size", func() bool { return content(name) == "two" })
-		must(t, childfs.Truncate(host(name), 1))
-		eventually(t, "truncation", func() bool { return content(name) == "t" })
-		must(t, childfs.Chmod(host(name), 0o600))
-		eventually(t, "chmod", func() bool { st, err := childfs.Stat(seen(name)); return err == nil && st.Mode() == 0o600 })
-		must(t, childfs.Rename(host(name), host(name+"x")))
-		eventually(t, "rename: new name", func() bool { return content(name+"x") == "t" })
-		eventually(t, "rename: old name", func() bool { _, err := childfs.Stat(seen(name)); return os.IsNotExist(err) })
-		must(t, childfs.Remove(host(name+"x")))
-		eventually(t, "removal", func() bool { e, err := childfs.ReadDir(seen(fmt.Sprintf("d%d", i))); return err == nil && len(e) == 0 })
+		testkit.Must(t, childfs.WriteFile(host(name), []byte("two"), 0o644)) // same size
+		testkit.Until(t, "write of equal size", func() bool { return content(name) == "two" })
+		testkit.Must(t, childfs.Truncate(host(name), 1))
+		testkit.Until(t, "truncation", func() bool { return content(name) == "t" })
+		testkit.Must(t, childfs.Chmod(host(name), 0o600))
+		testkit.Until(t, "chmod", func() bool { st, err := childfs.Stat(seen(name)); return err == nil && st.Mode() == 0o600 })
+		testkit.Must(t, childfs.Rename(host(name), host(name+"x")))
+		testkit.Until(t, "rename: new name", func() bool { return content(name+"x") == "t" })
+		testkit.Until(t, "rename: old name", func() bool { _, err := childfs.Stat(seen(name)); return os.IsNotExist(err) })
+		testkit.Must(t, childfs.Remove(host(name+"x")))
+		testkit.Until(t, "removal", func() bool { e, err := childfs.ReadDir(seen(fmt.Sprintf("d%d", i))); return err == nil && len(e) == 0 })
 	}
 }
 
@@ -59,10 +49,10 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 // directory stays known, and watched.
 func TestForgottenLate(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
-	must(t, childfs.Mkdir(filepath.Join(m.src, "d"), 0o755))
-	must(t, childfs.WriteFile(filepath.Join(m.src, "d/f"), nil, 0o644))
+	testkit.Must(t, childfs.Mkdir(filepath.Join(m.src, "d"), 0o755))
+	testkit.Must(t, childfs.WriteFile(filepath.Join(m.src, "d/f"), nil, 0o644))
 	_, err := childfs.Stat(filepath.Join(m.root, "d/f"))
-	must(t, err)
+	testkit.Must(t, err)
 	code := m.top.child("code")
 	d := code.child("d")
 	a := &asker{T: t, m: m}
@@ -71,8 +61,8 @@ func TestForgottenLate(t *testing.T) {
 	if d.isForgotten() || m.nodes.find(d.id) != d {
 		t.Error("a node that the kernel holds was given up")
 	}
-	must(t, childfs.Rename(filepath.Join(m.src, "d/f"), filepath.Join(m.src, "d/g")))
-	eventually(t, "the old name's end", func() bool {
+	testkit.Must(t, childfs.Rename(filepath.Join(m.src, "d/f"), filepath.Join(m.src, "d/g")))
+	testkit.Until(t, "the old name's end", func() bool {
 		_, err := childfs.Stat(filepath.Join(m.root, "d/f"))
 		return os.IsNotExist(err)
 	})
@@ -83,29 +73,22 @@ func TestForgottenLate(t *testing.T) {
 func TestHostAndMountWriteTheSameFile(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	f, err := childfs.OpenFile(filepath.Join(m.root, "f"), os.O_RDWR|os.O_CREATE, 0o644)
-	must(t, err)
+	testkit.Must(t, err)
 	defer f.Close()
 	h, err := childfs.OpenFile(filepath.Join(m.src, "f"), os.O_RDWR, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	defer h.Close()
 	for i := range 200 {
 		_, err := f.WriteAt([]byte(fmt.Sprintf("%08d", i)), 0)
-		must(t, err)
+		testkit.Must(t, err)
 		_, err = h.WriteAt([]byte(fmt.Sprintf("%08d", i)), 8)
-		must(t, err)
+		testkit.Must(t, err)
 		want := fmt.Sprintf("%08d%08d", i, i)
-		eventually(t, "host's half of round "+fmt.Sprint(i), func() bool {
+		testkit.Until(t, "host's half of round "+fmt.Sprint(i), func() bool {
 			b := make([]byte, 16)
 			_, _ = f.ReadAt(b, 0)
 			return string(b) == want
 		})
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -122,20 +105,20 @@ func listAfterLookups(t *testing.T, lookups int) {
 	var all []string
 	for i := range 100 { // for several answers
 		all = append(all, fmt.Sprintf("file%02d", i))
-		must(t, os.WriteFile(filepath.Join(m.src, all[i]), []byte("a"), 0o644))
+		testkit.Must(t, os.WriteFile(filepath.Join(m.src, all[i]), []byte("a"), 0o644))
 	}
 	size := func(name string) int64 {
 		t.Helper()
 		info, err := childfs.Lstat(filepath.Join(m.root, name))
-		must(t, err)
+		testkit.Must(t, err)
 		return info.Size()
 	}
 	for _, name := range all[:lookups] {
 		size(name)
 	}
-	must(t, os.WriteFile(filepath.Join(m.src, all[0]), []byte("longer"), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(m.src, all[0]), []byte("longer"), 0o644))
 	list, err := childfs.ReadDir(m.root)
-	must(t, err)
+	testkit.Must(t, err)
 	var got []string
 	for _, e := range list {
 		got = append(got, e.Name())
@@ -155,7 +138,7 @@ func listAfterLookups(t *testing.T, lookups int) {
 			t.Errorf("%s was told %d times", name, told[name])
 		}
 	}
-	eventually(t, "the new size", func() bool { return size(all[0]) == 6 })
+	testkit.Until(t, "the new size", func() bool { return size(all[0]) == 6 })
 	for _, name := range all[1:] {
 		if got := size(name); got != 1 {
 			t.Errorf("%s has %d bytes", name, got)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // untold runs f while the kernel is told of no change of the host.
@@ -108,14 +109,14 @@ type hostFile struct {
 func openHost(t *testing.T, name string) hostFile {
 	t.Helper()
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
 	return hostFile{t, fd}
 }
 
 func (h hostFile) has(isDone func(*unix.Stat_t, func(string) string) bool) bool {
 	var st unix.Stat_t
-	must(h.T, unix.Fstat(h.fd, &st))
+	testkit.Must(h.T, unix.Fstat(h.fd, &st))
 	return isDone(&st, func(name string) string {
 		buf := make([]byte, 1000)
 		n, err := unix.Fgetxattr(h.fd, name, buf)
@@ -143,13 +144,13 @@ func changedByHost(t *testing.T, run func(t *testing.T, m *testMount, change str
 			for _, told := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%v/%s/told %v", level, change, told), func(t *testing.T) {
 					m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Level = level })
-					must(t, childfs.MkdirAll(filepath.Join(m.src, "p/d"), 0o755))
+					testkit.Must(t, childfs.MkdirAll(filepath.Join(m.src, "p/d"), 0o755))
 					name := filepath.Join(m.src, "p/f")
-					must(t, childfs.WriteFile(name, []byte("old"), 0o644))
+					testkit.Must(t, childfs.WriteFile(name, []byte("old"), 0o644))
 					run(t, m, change, func(f func()) {
 						if told {
-							must(t, do(name))
-							eventually(t, "what the host has changed", func() bool {
+							testkit.Must(t, do(name))
+							testkit.Until(t, "what the host has changed", func() bool {
 								got, err := childfs.ReadFile(filepath.Join(m.root, "p/f"))
 								if change == "replaced" {
 									return string(got) == "new"
@@ -160,7 +161,7 @@ func changedByHost(t *testing.T, run func(t *testing.T, m *testMount, change str
 							return
 						}
 						m.untold(func() {
-							must(t, do(name))
+							testkit.Must(t, do(name))
 							f()
 						})
 					})
@@ -181,7 +182,7 @@ func TestDescriptorsOutliveNames(t *testing.T) {
 			changedByHost(t, func(t *testing.T, m *testMount, _ string, changed func(func())) {
 				host := openHost(t, filepath.Join(m.src, "p/f"))
 				f, err := childfs.OpenFile(filepath.Join(m.root, "p/f"), os.O_RDWR, 0)
-				must(t, err)
+				testkit.Must(t, err)
 				defer f.Close()
 				changed(func() {
 					if err := c.byFile(int(f.Fd())); err != nil {
@@ -208,7 +209,7 @@ func TestNamesLeadToTheFileThatHasThem(t *testing.T) {
 				path := filepath.Join(m.root, "p/f")
 				old := openHost(t, filepath.Join(m.src, "p/f"))
 				f, err := childfs.OpenFile(path, os.O_RDWR, 0)
-				must(t, err)
+				testkit.Must(t, err)
 				defer f.Close()
 				changed(func() {
 					err := c.byPath(path)
@@ -231,8 +232,8 @@ func TestNamesLeadToTheFileThatHasThem(t *testing.T) {
 	}
 }
 
-// What is written to a file by name is in the file that has the name, although the host has
-// replaced, moved or removed the one that the kernel knows, and a program has that one open.
+// A write to a file by name reaches the file that has the name. This holds even if the host has
+// replaced, moved or removed the file that the kernel knows, and a program has that one open.
 func TestNoWriteByNameIsLost(t *testing.T) {
 	for name, flags := range map[string]int{
 		"append": os.O_WRONLY | os.O_APPEND, "append or create": os.O_WRONLY | os.O_APPEND | os.O_CREATE,
@@ -242,7 +243,7 @@ func TestNoWriteByNameIsLost(t *testing.T) {
 			changedByHost(t, func(t *testing.T, m *testMount, change string, changed func(func())) {
 				path, host := filepath.Join(m.root, "p/f"), filepath.Join(m.src, "p/f")
 				reader, err := childfs.Open(path)
-				must(t, err)
+				testkit.Must(t, err)
 				defer reader.Close()
 				changed(func() {
 					f, err := childfs.OpenFile(path, flags, 0o644)
@@ -255,9 +256,9 @@ func TestNoWriteByNameIsLost(t *testing.T) {
 						}
 						return
 					}
-					must(t, err)
+					testkit.Must(t, err)
 					_, err = f.WriteString("line")
-					must(t, err)
+					testkit.Must(t, err)
 					want := "line"
 					if change == "replaced" && flags&os.O_APPEND != 0 {
 						want = "newline"
@@ -276,15 +277,15 @@ func TestReopeningByDescriptor(t *testing.T) {
 	changedByHost(t, func(t *testing.T, m *testMount, _ string, changed func(func())) {
 		host := openHost(t, filepath.Join(m.src, "p/f"))
 		f, err := childfs.Open(filepath.Join(m.root, "p/f"))
-		must(t, err)
+		testkit.Must(t, err)
 		defer f.Close()
 		changed(func() {
 			for range 2 {
 				again, err := childfs.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY|os.O_APPEND, 0)
-				must(t, err)
+				testkit.Must(t, err)
 				_, err = again.WriteString("+")
-				must(t, err)
-				must(t, again.Close())
+				testkit.Must(t, err)
+				testkit.Must(t, again.Close())
 			}
 		})
 		buf := make([]byte, 10)
@@ -322,8 +323,8 @@ func TestNoStaleWhileTheHostChanges(t *testing.T) {
 					}
 				})
 				for _, dir := range []string{"d", "e", "p/q"} {
-					must(t, childfs.MkdirAll(filepath.Join(src, dir), 0o755))
-					must(t, childfs.WriteFile(filepath.Join(src, dir, "f"), []byte("text"), 0o644))
+					testkit.Must(t, childfs.MkdirAll(filepath.Join(src, dir), 0o755))
+					testkit.Must(t, childfs.WriteFile(filepath.Join(src, dir, "f"), []byte("text"), 0o644))
 				}
 				path := filepath.Join(m.root, "d/f")
 				for _, flags := range []int{os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_RDWR | os.O_CREATE, os.O_WRONLY | os.O_TRUNC} {
@@ -335,11 +336,11 @@ func TestNoStaleWhileTheHostChanges(t *testing.T) {
 							t.Errorf("open with %#x: %v", flags, err)
 							continue
 						}
-						must(t, f.Close())
+						testkit.Must(t, f.Close())
 					}
 				}
 				dir, err := childfs.SysOpen(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-				must(t, err)
+				testkit.Must(t, err)
 				defer func() { _ = childfs.SysClose(dir) }()
 				for what, call := range map[string]func() error{
 					"open in an open directory": func() error {

@@ -16,17 +16,19 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // byPath mounts src/code, read-only, and src/code/out, writable, by path.
 func byPath(t *testing.T, change func(*Options, *guard.Grant)) (m *testMount, code string) {
 	t.Helper()
 	src, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	testkit.Must(t, err)
 	code = filepath.Join(src, "home/u/code")
-	must(t, childfs.MkdirAll(filepath.Join(code, "out"), 0o755))
-	must(t, childfs.WriteFile(filepath.Join(code, "f"), []byte("f"), 0o600))
+	testkit.Must(t, childfs.MkdirAll(filepath.Join(code, "out"), 0o755))
+	testkit.Must(t, childfs.WriteFile(filepath.Join(code, "f"), []byte("f"), 0o600))
 	m = newTestMount(t, guard.ReadOnly, func(o *Options, g *guard.Grant) {
 		o.Layout = Layout{ByPath: true, Tops: []string{"srv"}}
 		g.Dir = code
@@ -43,13 +45,13 @@ func (m *testMount) grant(t *testing.T, name, dir string, rights guard.Rights) {
 	_, err := m.reg.Grant(context.Background(), guard.Grant{
 		Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: rights}, Origin: "test",
 	})
-	must(t, err)
+	testkit.Must(t, err)
 }
 
 func listed(t *testing.T, dir string) []string {
 	t.Helper()
 	list, err := childfs.ReadDir(dir)
-	must(t, err)
+	testkit.Must(t, err)
 	out := make([]string, len(list))
 	for i, e := range list {
 		out[i] = e.Name()
@@ -109,7 +111,7 @@ func TestByPathNested(t *testing.T) {
 	}
 	for round := range 3 {
 		m.grant(t, "out", filepath.Join(code, "out"), guard.ReadWrite)
-		must(t, write("a"))
+		testkit.Must(t, write("a"))
 		for range 2 { // by READDIRPLUS, too
 			if got := listed(t, out); !slices.Equal(got, []string{"a"}) {
 				t.Errorf("in the inner root: %v", got)
@@ -123,9 +125,9 @@ func TestByPathNested(t *testing.T) {
 			t.Error("the inner root was moved")
 		}
 		held, err := childfs.Open(filepath.Join(out, "a"))
-		must(t, err)
+		testkit.Must(t, err)
 		_, err = m.reg.Revoke(context.Background(), "out")
-		must(t, err)
+		testkit.Must(t, err)
 		if _, err := held.Read(make([]byte, 1)); err == nil {
 			t.Errorf("round %d: an open file works after revocation", round)
 		}
@@ -138,7 +140,7 @@ func TestByPathNested(t *testing.T) {
 		}
 	}
 	_, err := m.reg.Revoke(context.Background(), "code")
-	must(t, err)
+	testkit.Must(t, err)
 	if _, err := childfs.Stat(filepath.Join(m.root, "f")); err == nil {
 		t.Error("the outer root after revocation")
 	}
@@ -152,19 +154,19 @@ func TestByPathNested(t *testing.T) {
 func TestByPathOuterLater(t *testing.T) {
 	m, code := byPath(t, nil)
 	home := filepath.Dir(code)
-	must(t, childfs.WriteFile(filepath.Join(home, "note"), nil, 0o644))
+	testkit.Must(t, childfs.WriteFile(filepath.Join(home, "note"), nil, 0o644))
 	if _, err := childfs.Stat(filepath.Join(m.Point()+home, "note")); !os.IsNotExist(err) {
 		t.Fatalf("before: %v", err)
 	}
 	_, err := childfs.Stat(m.root)
-	must(t, err)
+	testkit.Must(t, err)
 	m.grant(t, "home", home, guard.ReadWrite)
-	must(t, childfs.WriteFile(filepath.Join(m.Point()+home, "note"), []byte("x"), 0o644))
+	testkit.Must(t, childfs.WriteFile(filepath.Join(m.Point()+home, "note"), []byte("x"), 0o644))
 	if err := childfs.WriteFile(filepath.Join(m.root, "f"), nil, 0o644); !errors.Is(err, unix.EROFS) {
 		t.Errorf("the inner root is read-only: %v", err)
 	}
 	_, err = m.reg.Revoke(context.Background(), "home")
-	must(t, err)
+	testkit.Must(t, err)
 	if _, err := childfs.Stat(filepath.Join(m.root, "f")); err != nil {
 		t.Errorf("the inner root goes on: %v", err)
 	}
@@ -178,9 +180,9 @@ func TestByPathOuterLater(t *testing.T) {
 func TestByPathLinkAndFile(t *testing.T) {
 	m, code := byPath(t, nil)
 	base := filepath.Dir(filepath.Dir(code))
-	must(t, childfs.MkdirAll(filepath.Join(base, "data/d"), 0o755))
-	must(t, childfs.WriteFile(filepath.Join(base, "data/d/g"), []byte("g"), 0o644))
-	must(t, childfs.Symlink(filepath.Join(base, "data"), filepath.Join(base, "link")))
+	testkit.Must(t, childfs.MkdirAll(filepath.Join(base, "data/d"), 0o755))
+	testkit.Must(t, childfs.WriteFile(filepath.Join(base, "data/d/g"), []byte("g"), 0o644))
+	testkit.Must(t, childfs.Symlink(filepath.Join(base, "data"), filepath.Join(base, "link")))
 	m.grant(t, "d", filepath.Join(base, "link/d"), guard.ReadOnly)
 	if target, err := childfs.Readlink(m.Point() + filepath.Join(base, "link/d")); err != nil || target != filepath.Join(base, "data/d") {
 		t.Errorf("the link: %q, %v", target, err)
@@ -188,7 +190,7 @@ func TestByPathLinkAndFile(t *testing.T) {
 	if b, err := childfs.ReadFile(m.Point() + filepath.Join(base, "data/d/g")); err != nil || string(b) != "g" {
 		t.Errorf("where it led: %q, %v", b, err)
 	}
-	must(t, childfs.WriteFile(filepath.Join(base, "note"), []byte("n"), 0o644))
+	testkit.Must(t, childfs.WriteFile(filepath.Join(base, "note"), []byte("n"), 0o644))
 	m.grant(t, "note", filepath.Join(base, "note"), guard.ReadOnly)
 	if b, err := childfs.ReadFile(m.Point() + filepath.Join(base, "note")); err != nil || string(b) != "n" {
 		t.Errorf("a single file: %q, %v", b, err)
@@ -207,10 +209,10 @@ func TestByPathLinks(t *testing.T) {
 		o.Layout.Links = map[string]string{base + "/home": "u", base + "/u/current": base + "/home/code"}
 		o.Visible = func(dest string, _ bool) bool { return dest == "" }
 	})
-	must(t, childfs.Symlink("u", base+"/home"))
-	must(t, childfs.MkdirAll(base+"/u/late", 0o755))
-	must(t, childfs.WriteFile(code+"/f", []byte("f"), 0o644))
-	must(t, childfs.Symlink(base+"/home/code/f", code+"/leads"))
+	testkit.Must(t, childfs.Symlink("u", base+"/home"))
+	testkit.Must(t, childfs.MkdirAll(base+"/u/late", 0o755))
+	testkit.Must(t, childfs.WriteFile(code+"/f", []byte("f"), 0o644))
+	testkit.Must(t, childfs.Symlink(base+"/home/code/f", code+"/leads"))
 	m.grant(t, "late", base+"/home/late", guard.ReadOnly)
 	for at, want := range map[string]string{"/home": "u", "/u/current": base + "/home/code", "/u/code/leads": base + "/home/code/f"} {
 		if got, err := childfs.Readlink(m.Point() + base + at); err != nil || got != want {
@@ -234,27 +236,27 @@ func TestOwner(t *testing.T) {
 	guardtest.ShareTemp(t)
 	const server = 61999
 	m, code := byPath(t, func(o *Options, g *guard.Grant) {
-		o.Owner, o.AllowOther = &guard.User{UID: server, GID: server}, true
+		o.Owner, o.AllowOther = &rules.User{UID: server, GID: server}, true
 		g.Policy.Rights = guard.ReadWrite
 	})
-	must(t, childfs.Chmod(filepath.Dir(m.Point()), 0o755)) // of the test's directory
+	testkit.Must(t, childfs.Chmod(filepath.Dir(m.Point()), 0o755)) // of the test's directory
 	for path := m.root + "/f"; len(path) >= len(m.Point()); path = filepath.Dir(path) {
 		st, err := childfs.Lstat(path)
-		must(t, err)
+		testkit.Must(t, err)
 		if sys := st.Sys().(*syscall.Stat_t); sys.Uid != server || sys.Gid != server {
 			t.Errorf("%s seems to be %d:%d's", path, sys.Uid, sys.Gid)
 		}
 	}
 	suid := filepath.Join(code, "suid")
-	must(t, childfs.WriteFile(suid, []byte("old"), 0o755))
-	must(t, childfs.Chmod(suid, 0o755|os.ModeSetuid))
-	must(t, useAsUser(server, m.root))
+	testkit.Must(t, childfs.WriteFile(suid, []byte("old"), 0o755))
+	testkit.Must(t, childfs.Chmod(suid, 0o755|os.ModeSetuid))
+	testkit.Must(t, useAsUser(server, m.root))
 	var st unix.Stat_t
-	must(t, childfs.SysStat(filepath.Join(code, "new"), &st))
+	testkit.Must(t, childfs.SysStat(filepath.Join(code, "new"), &st))
 	if st.Uid != 0 {
 		t.Errorf("the file made is %d's", st.Uid)
 	}
-	must(t, childfs.SysStat(suid, &st))
+	testkit.Must(t, childfs.SysStat(suid, &st))
 	if st.Mode&unix.S_ISUID != 0 {
 		t.Error("a set-uid file kept its bit when the server wrote it")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -107,41 +108,41 @@ func TestRevokeAfterALateLookup(t *testing.T) {
 			var held stops
 			var grant guard.Grant
 			m := newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) {
-				must(t, os.WriteFile(filepath.Join(g.Dir, "f"), []byte("text"), 0o644))
+				testkit.Must(t, os.WriteFile(filepath.Join(g.Dir, "f"), []byte("text"), 0o644))
 				g.Dir = filepath.Join(g.Dir, c.file)
 				o.Level, o.Layout, o.atStep = c.level, c.layout, held.atStep
 				grant = *g
 			})
 			if c.layout.Spare > 0 {
-				must(t, m.Show(0, "code"))
+				testkit.Must(t, m.Show(0, "code"))
 			}
 			at := filepath.Join(m.Point(), c.at)
-			must(t, second(childfs.Stat(at)))
+			testkit.Must(t, second(childfs.Stat(at)))
 
 			lookup := held.next(t, viewLookup, "code")
 			late := begin(func() error { return second(childfs.Stat(at)) })
 			await(t, lookup, late)
-			must(t, second(m.reg.Revoke(context.Background(), "code")))
-			must(t, second(m.reg.Grant(context.Background(), grant)))
+			testkit.Must(t, second(m.reg.Revoke(context.Background(), "code")))
+			testkit.Must(t, second(m.reg.Grant(context.Background(), grant)))
 			name := at
 			if c.file == "" {
 				name = filepath.Join(at, "f")
 			}
 			f, err := childfs.OpenFile(name, os.O_RDWR, 0)
-			must(t, err)
+			testkit.Must(t, err)
 			defer f.Close()
 			page := mapped(t, f, 4, unix.PROT_READ|unix.PROT_WRITE)
-			must(t, page.load())
+			testkit.Must(t, page.load())
 			lookup.goOn()
 			t.Log("the late request:", <-late)
-			must(t, page.store("kept"))
+			testkit.Must(t, page.store("kept"))
 			after, err := childfs.Open(name)
-			must(t, err)
+			testkit.Must(t, err)
 			defer after.Close()
 			pageAfter := mapped(t, after, 4, unix.PROT_READ)
-			must(t, pageAfter.load())
+			testkit.Must(t, pageAfter.load())
 
-			must(t, second(m.reg.Revoke(context.Background(), "code")))
+			testkit.Must(t, second(m.reg.Revoke(context.Background(), "code")))
 			if page.load() == nil {
 				t.Error("the mapping can be read")
 			}
@@ -164,22 +165,22 @@ func TestRevokeAfterALateLookup(t *testing.T) {
 func TestGrantAgainDuringARevocation(t *testing.T) {
 	var grant guard.Grant
 	m := newTestMount(t, guard.ReadWrite, func(_ *Options, g *guard.Grant) { grant = *g })
-	must(t, os.WriteFile(filepath.Join(m.src, "f"), []byte("text"), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(m.src, "f"), []byte("text"), 0o644))
 	name := filepath.Join(m.root, "f")
 	f, err := childfs.Open(name)
-	must(t, err)
+	testkit.Must(t, err)
 	defer f.Close()
 	page := mapped(t, f, 4, unix.PROT_READ)
-	must(t, page.load())
+	testkit.Must(t, page.load())
 
 	path, err := guard.NewPath("code", "f")
-	must(t, err)
+	testkit.Must(t, err)
 	lease, err := m.reg.Admit(context.Background(), guard.Request{Caller: guard.Caller{Via: guard.ViaFiles}, Op: names.OpRead, Path: path})
-	must(t, err)
+	testkit.Must(t, err)
 	revoked := begin(func() error { return second(m.reg.Revoke(context.Background(), "code")) })
 	<-lease.Hold().Dead()
-	must(t, second(m.reg.Grant(context.Background(), grant)))
-	must(t, second(childfs.Stat(name)))
+	testkit.Must(t, second(m.reg.Grant(context.Background(), grant)))
+	testkit.Must(t, second(childfs.Stat(name)))
 	_ = lease.Done(0, nil)
 	t.Log("the revocation:", <-revoked)
 	if page.load() == nil {
@@ -220,7 +221,7 @@ func TestMountIsToldFromItsFirstRequest(t *testing.T) {
 		if <-granted == nil {
 			t.Error("a root was granted for writing, and the mount, which is read-only, was not asked")
 		}
-		must(t, m.Close())
+		testkit.Must(t, m.Close())
 		<-m.Served()
 	}
 }

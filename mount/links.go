@@ -14,7 +14,8 @@ import (
 // to a path that Options.Visible allows is shown. Any other such link is refused, so that
 // its text reveals no other host path.
 
-// linkUsers says from where and to where programs walk the node, which is a link.
+// linkUsers returns the directories from which programs walk the node, a link, and the targets
+// that they may see.
 func (m *Mount) linkUsers(n *node) vfs.Where {
 	where := vfs.Where{Holders: n.holders}
 	if m.opt.Visible != nil {

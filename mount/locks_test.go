@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A lock taken on the host is seen through the mount and the other way round,
@@ -18,10 +19,10 @@ func TestLocksReachTheHost(t *testing.T) {
 	for _, where := range []Locks{LocksLocal, LocksHost} {
 		t.Run(where.String(), func(t *testing.T) {
 			m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Locks = where })
-			must(t, childfs.WriteFile(filepath.Join(m.src, "f"), []byte("x"), 0o644))
+			testkit.Must(t, childfs.WriteFile(filepath.Join(m.src, "f"), []byte("x"), 0o644))
 			open := func(dir string) *childfs.File {
 				f, err := childfs.OpenFile(filepath.Join(dir, "f"), os.O_RDWR, 0)
-				must(t, err)
+				testkit.Must(t, err)
 				t.Cleanup(func() { f.Close() })
 				return f
 			}
@@ -40,16 +41,16 @@ func TestLocksReachTheHost(t *testing.T) {
 			} {
 				t.Run(kind.name, func(t *testing.T) {
 					inside, outside, third := open(m.root), open(m.src), open(m.root)
-					must(t, kind.lock(inside, unix.F_WRLCK))
+					testkit.Must(t, kind.lock(inside, unix.F_WRLCK))
 					if err := kind.lock(third, unix.F_WRLCK); !errors.Is(err, unix.EAGAIN) {
 						t.Errorf("two owners in the mount: %v, want EAGAIN", err)
 					}
 					if err := kind.lock(outside, unix.F_WRLCK); errors.Is(err, unix.EAGAIN) != busy {
 						t.Errorf("the host while the mount holds the lock: %v", err)
 					}
-					must(t, kind.lock(outside, unix.F_UNLCK))
-					must(t, inside.Close()) // the lock ends with the file
-					eventually(t, "the end of the lock", func() bool { return kind.lock(outside, unix.F_WRLCK) == nil })
+					testkit.Must(t, kind.lock(outside, unix.F_UNLCK))
+					testkit.Must(t, inside.Close()) // the lock ends with the file
+					testkit.Until(t, "the end of the lock", func() bool { return kind.lock(outside, unix.F_WRLCK) == nil })
 					if err := kind.lock(third, unix.F_WRLCK); errors.Is(err, unix.EAGAIN) != busy {
 						t.Errorf("the mount while the host holds the lock: %v", err)
 					}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -114,7 +115,7 @@ func TestUmaskOfTheProcess(t *testing.T) {
 	a.ok(m.raw.Create(a.cancel, &fuse.CreateIn{InHeader: root, Flags: unix.O_RDWR, Mode: 0o666, Umask: 0}, "f", &fuse.CreateOut{}))
 	for name, want := range map[string]os.FileMode{"d": 0o775, "f": 0o666} {
 		st, err := childfs.Stat(filepath.Join(m.src, name))
-		must(t, err)
+		testkit.Must(t, err)
 		if st.Mode().Perm() != want {
 			t.Errorf("%s has the mode %#o, want %#o", name, st.Mode().Perm(), want)
 		}

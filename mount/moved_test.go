@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A file that the owner moved out of the root stays readable to who has it open,
@@ -100,7 +101,7 @@ func TestFstatOfAMovedFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAsker(t, Audit)
 			at := filepath.Join(a.m.src, "f")
-			must(t, os.WriteFile(at, []byte("text"), 0o644))
+			testkit.Must(t, os.WriteFile(at, []byte("text"), 0o644))
 			unopened := a.node("f")
 			size := func(in fuse.GetAttrIn) (uint64, fuse.Status) {
 				var out fuse.AttrOut
@@ -108,7 +109,7 @@ func TestFstatOfAMovedFile(t *testing.T) {
 				return out.Size, status
 			}
 			in, fh := a.open("f", unix.O_RDONLY)
-			must(t, move(a.m.src, at))
+			testkit.Must(t, move(a.m.src, at))
 			for what, ask := range map[string]fuse.GetAttrIn{
 				"by descriptor": {InHeader: *in, Flags_: fuse.FUSE_GETATTR_FH, Fh_: fh},
 				"by node":       {InHeader: *in},

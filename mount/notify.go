@@ -220,7 +220,7 @@ func (d *delivery) stuckDirs() int {
 // setStuck sets whether the directory is stuck. The kernel may cache names and attributes of
 // a stuck directory for a second only.
 func (n *node) setStuck(stuck bool) {
-	if w := n.watch(); w != nil {
+	if w := n.dirWatch(); w != nil {
 		w.stuck.Store(stuck)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
@@ -56,9 +57,9 @@ func newTold(stuck func(*node)) (*told, *delivery) {
 	return s, d
 }
 
-// R050: directories that the kernel cannot be told about hold up no others,
-// however many events come for them; when they are free, they are told what
-// waits, too much of it as one, and they are as before.
+// R050: directories whose notifications wait do not delay others, for any number of events.
+// When they are free, the waiting events are sent, too many of them as one, and the directories
+// are as before.
 func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	var warned atomic.Int64
 	s, d := newTold(func(*node) { warned.Add(1) })
@@ -78,9 +79,9 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	for i := range 100 {
 		d.enqueue(free, watch.SourceEvent{Dir: free, Name: fmt.Sprint(i)})
 	}
-	eventually(t, "the free directory's events", func() bool { return len(s.of(free)) == 100 })
-	eventually(t, "all stuck", func() bool { return d.stuckDirs() == len(stuck) })
-	eventually(t, "the owner is told", func() bool { return int(warned.Load()) >= len(stuck) })
+	testkit.Until(t, "the free directory's events", func() bool { return len(s.of(free)) == 100 })
+	testkit.Until(t, "all stuck", func() bool { return d.stuckDirs() == len(stuck) })
+	testkit.Until(t, "the owner is told", func() bool { return int(warned.Load()) >= len(stuck) })
 	for _, n := range stuck {
 		if !n.isStuck() {
 			t.Error("what is handed out of a stuck directory would last")
@@ -101,10 +102,10 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		d.enqueue(calm, watch.SourceEvent{Dir: calm, Name: name})
 	}
-	eventually(t, "one more stuck", calm.isStuck)
+	testkit.Until(t, "one more stuck", calm.isStuck)
 	d.enqueue(calm, watch.SourceEvent{Dir: calm, Name: "d"})
 	close(release)
-	eventually(t, "none stuck", func() bool { return d.stuckDirs() == 0 })
+	testkit.Until(t, "none stuck", func() bool { return d.stuckDirs() == 0 })
 	for _, n := range stuck {
 		if got := s.of(n); n.isStuck() || !slices.Equal(got, []string{"x", "all"}) {
 			t.Errorf("stuck %v; told %v", n.isStuck(), got)
@@ -113,13 +114,13 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	if got := s.of(calm); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
 		t.Errorf("told %v", got)
 	}
-	eventually(t, "no work is left", func() bool {
+	testkit.Until(t, "no work is left", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return len(d.queues) == 0 && len(d.active) == 0 && d.running == 0
 	})
 	d.enqueue(free, watch.SourceEvent{Dir: free, Name: "after"})
-	eventually(t, "and on it goes", func() bool { return len(s.of(free)) == 101 })
+	testkit.Until(t, "and on it goes", func() bool { return len(s.of(free)) == 101 })
 }
 
 // The events of one directory keep their order, even if several workers send them. Too many at
@@ -135,7 +136,7 @@ func TestDeliveryKeepsTheOrderOfADirectory(t *testing.T) {
 		}
 	}
 	for _, n := range nodes {
-		eventually(t, "all events", func() bool { return len(s.of(n)) == events })
+		testkit.Until(t, "all events", func() bool { return len(s.of(n)) == events })
 		for i, name := range s.of(n) {
 			if name != fmt.Sprint(i) {
 				t.Fatalf("event %d is %s", i, name)
@@ -149,5 +150,5 @@ func TestDeliveryKeepsTheOrderOfADirectory(t *testing.T) {
 		d.enqueue(late, watch.SourceEvent{Dir: late, Name: fmt.Sprint(i)})
 	}
 	close(release)
-	eventually(t, "the crowd as one", func() bool { got := s.of(late); return len(got) > 0 && got[len(got)-1] == "all" })
+	testkit.Until(t, "the crowd as one", func() bool { got := s.of(late); return len(got) > 0 && got[len(got)-1] == "all" })
 }

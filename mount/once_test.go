@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -77,7 +78,7 @@ func TestOneUseOfAFile(t *testing.T) {
 				t.Errorf("opened while it is mapped: %v, want EACCES", err)
 			}
 			page.unmap()
-			eventually(t, "the end of the root", rootGone(reg))
+			testkit.Until(t, "the end of the root", rootGone(reg))
 			if _, err := childfs.ReadFile(name); err == nil {
 				t.Error("read after its use")
 			}
@@ -89,7 +90,7 @@ func TestOneUseOfAFile(t *testing.T) {
 				}
 				return n
 			}
-			eventually(t, "the record of the end", func() bool { return expired() > 0 }) // it comes when all was taken back
+			testkit.Until(t, "the record of the end", func() bool { return expired() > 0 }) // it comes when all was taken back
 			if n := expired(); n != 1 {
 				t.Errorf("%d records of the end", n)
 			}
@@ -119,7 +120,7 @@ func TestOneUseAmongMany(t *testing.T) {
 	for _, f := range got {
 		_ = f.Close()
 	}
-	eventually(t, "the end of the root", rootGone(reg))
+	testkit.Until(t, "the end of the root", rootGone(reg))
 }
 
 // A program that writes the file anew (open with O_TRUNC, write, close) makes one
@@ -132,7 +133,7 @@ func TestOneUseForWriting(t *testing.T) {
 	if err := childfs.WriteFile(name, []byte("answer"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the root", rootGone(reg))
+	testkit.Until(t, "the end of the root", rootGone(reg))
 	if got := contents(src); got != "answer" {
 		t.Errorf("the source has %q", got)
 	}
@@ -143,7 +144,7 @@ func TestOneUseForWriting(t *testing.T) {
 	if got := contents(name); got != "secret" {
 		t.Errorf("after a refusal: %q", got)
 	}
-	eventually(t, "the end of the root", rootGone(reg))
+	testkit.Until(t, "the end of the root", rootGone(reg))
 }
 
 // Directories, and mounts that are not asked for opens, take no such grant.

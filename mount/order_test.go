@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -97,12 +98,12 @@ func (l *logText) has(text string) bool {
 // directory e, and d with the file f.
 func newUnmounted(t *testing.T, layout Layout) *unmounted {
 	src, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	testkit.Must(t, err)
 	for _, dir := range []string{"d", "e"} {
-		must(t, os.Mkdir(filepath.Join(src, dir), 0o755))
+		testkit.Must(t, os.Mkdir(filepath.Join(src, dir), 0o755))
 	}
 	for _, file := range []string{"f", "d/f"} {
-		must(t, os.WriteFile(filepath.Join(src, file), []byte("text"), 0o644))
+		testkit.Must(t, os.WriteFile(filepath.Join(src, file), []byte("text"), 0o644))
 	}
 	u := &unmounted{kernel: &fakeKernel{}, held: &stops{},
 		grant: guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}}
@@ -121,7 +122,7 @@ func newUnmounted(t *testing.T, layout Layout) *unmounted {
 
 func (u *unmounted) grantIt() {
 	u.Helper()
-	must(u.T, second(u.m.reg.Grant(context.Background(), u.grant)))
+	testkit.Must(u.T, second(u.m.reg.Grant(context.Background(), u.grant)))
 }
 
 // lookup makes a LOOKUP that may run beside others.
@@ -241,7 +242,7 @@ func (u *unmounted) invalidate(c guard.Change, held *pause) {
 	u.Helper()
 	waited := false
 	ctx := waitContext{context.Background(), func() { waited = true; held.goOn() }}
-	must(u.T, u.m.Invalidate(ctx, c))
+	testkit.Must(u.T, u.m.Invalidate(ctx, c))
 	if !waited {
 		u.Errorf("the invalidation of root %s is over while a request about it is running", c.Root)
 	}
@@ -284,7 +285,7 @@ func TestLateRequestsAreRefused(t *testing.T) {
 				held := u.held.next(t, viewEntry, "code")
 				answered := begin(request)
 				await(t, held, answered)
-				must(t, second(u.m.reg.Revoke(context.Background(), "code")))
+				testkit.Must(t, second(u.m.reg.Revoke(context.Background(), "code")))
 				if again {
 					u.grantIt()
 				}
@@ -301,7 +302,7 @@ func TestLateRequestsAreRefused(t *testing.T) {
 // "inner".
 func nested(t *testing.T, limits guard.Limits) (u *unmounted, src string) {
 	u = newUnmounted(t, Layout{ByPath: true})
-	must(t, second(u.m.reg.Grant(context.Background(), guard.Grant{Root: "inner", Dir: filepath.Join(u.m.src, "d"), Origin: "test",
+	testkit.Must(t, second(u.m.reg.Grant(context.Background(), guard.Grant{Root: "inner", Dir: filepath.Join(u.m.src, "d"), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadWrite, Limits: limits}})))
 	return u, u.m.src
 }
@@ -331,7 +332,7 @@ func TestInvalidationWaitsForNoOtherRoot(t *testing.T) {
 	nodes := begin(func() map[string]uint64 { nodes, _ := list(); return nodes })
 	await(t, held, nodes)
 	held.goOn()
-	must(t, u.m.Invalidate(context.Background(), change))
+	testkit.Must(t, u.m.Invalidate(context.Background(), change))
 	if got := <-nodes; got["d"] == inner {
 		t.Errorf("the root that does not answer was listed: %v", got)
 	}
@@ -370,9 +371,9 @@ func (k *kernelTable) take(n notice) fuse.Status {
 	return fuse.OK
 }
 
-// R070: of an answer that was on its way to the kernel when the invalidation began,
-// neither the list of a directory stays nor the pages and attributes of a file, whether
-// or not a name in the directory was known.
+// R070: an answer may be on its way to the kernel when the invalidation begins. Afterwards the
+// kernel has neither its list of a directory nor its pages and attributes of a file, whether a
+// name in the directory was known or not.
 func TestAnswersOnTheirWayAreTakenBack(t *testing.T) {
 	for _, kind := range []guard.ChangeKind{guard.ChangeEnded, guard.ChangeNarrowed} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
@@ -383,7 +384,7 @@ func TestAnswersOnTheirWayAreTakenBack(t *testing.T) {
 			u.kernel.take = table.take
 			change := u.ended("code")
 			change.Kind = kind
-			must(t, u.m.Invalidate(context.Background(), change))
+			testkit.Must(t, u.m.Invalidate(context.Background(), change))
 			for what, dir := range map[string]uint64{"d": d, "e, in which no name is known": e} {
 				if table.onWay[dir] {
 					t.Errorf("%s: nobody has waited for its lock", what)
@@ -416,7 +417,7 @@ func TestNamesAreWaitedFor(t *testing.T) {
 		}
 		return fuse.OK
 	}
-	must(t, u.m.Invalidate(context.Background(), u.ended("code")))
+	testkit.Must(t, u.m.Invalidate(context.Background(), u.ended("code")))
 	close(through)
 	if u.kernel.count(notice{node: f}) != 2 {
 		t.Error("there was no second round")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // lockedLog keeps what is logged while it is looked at.
@@ -39,10 +40,10 @@ func (l *lockedLog) String() string {
 func (m *testMount) holdNoise(t *testing.T) {
 	t.Helper()
 	f, err := childfs.Open(filepath.Join(m.root, "noise"))
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	_, err = f.Readdirnames(0)
-	must(t, err)
+	testkit.Must(t, err)
 }
 
 // loseEvents makes the kernel drop what change does, and whatever else happens
@@ -51,19 +52,19 @@ func (m *testMount) holdNoise(t *testing.T) {
 func (m *testMount) loseEvents(t *testing.T, change func()) {
 	t.Helper()
 	b, err := childfs.ReadFile("/proc/sys/fs/inotify/max_queued_events")
-	must(t, err)
+	testkit.Must(t, err)
 	room, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	must(t, err)
+	testkit.Must(t, err)
 	// The reader of the queue waits here with the first event.
 	d := m.Mount.delivery
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	noise := filepath.Join(m.src, "noise")
-	must(t, childfs.WriteFile(filepath.Join(noise, "0"), nil, 0o644))
+	testkit.Must(t, childfs.WriteFile(filepath.Join(noise, "0"), nil, 0o644))
 	for i := range room { // two events each, and the reader may have taken a buffer's full
-		must(t, os.Rename(filepath.Join(noise, strconv.Itoa(i)), filepath.Join(noise, strconv.Itoa(i+1))))
+		testkit.Must(t, os.Rename(filepath.Join(noise, strconv.Itoa(i)), filepath.Join(noise, strconv.Itoa(i+1))))
 	}
-	must(t, childfs.Remove(filepath.Join(noise, strconv.Itoa(room))))
+	testkit.Must(t, childfs.Remove(filepath.Join(noise, strconv.Itoa(room))))
 	change()
 }
 
@@ -76,17 +77,17 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 	host := func(name string) string { return filepath.Join(m.src, name) }
 	seen := func(name string) string { return filepath.Join(m.root, name) }
 	for _, d := range []string{"noise", "d", "d/e", "held"} {
-		must(t, childfs.Mkdir(host(d), 0o755))
-		must(t, childfs.WriteFile(host(d+"/f"), []byte("one"), 0o644))
-		must(t, childfs.WriteFile(host(d+"/g"), []byte("one"), 0o644))
+		testkit.Must(t, childfs.Mkdir(host(d), 0o755))
+		testkit.Must(t, childfs.WriteFile(host(d+"/f"), []byte("one"), 0o644))
+		testkit.Must(t, childfs.WriteFile(host(d+"/g"), []byte("one"), 0o644))
 	}
-	must(t, childfs.WriteFile(host("f"), []byte("one"), 0o644))
+	testkit.Must(t, childfs.WriteFile(host("f"), []byte("one"), 0o644))
 	m.holdNoise(t)
 	dir, err := childfs.SysOpen(seen("held"), unix.O_PATH|unix.O_DIRECTORY, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	defer childfs.SysClose(dir)
 	held, err := childfs.Open(seen("d/f"))
-	must(t, err)
+	testkit.Must(t, err)
 	defer held.Close()
 	// at looks below the held directory, without its name.
 	at := func(name string) (st unix.Stat_t, err error) {
@@ -106,37 +107,37 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 		late := round%2 == 0
 		m.loseEvents(t, func() {
 			for _, d := range []string{"", "d/", "d/e/", "held/"} {
-				must(t, childfs.WriteFile(host(d+"f"), []byte(text), 0o644)) // of equal size
+				testkit.Must(t, childfs.WriteFile(host(d+"f"), []byte(text), 0o644)) // of equal size
 			}
 			if late {
-				must(t, childfs.WriteFile(host("held/late"), nil, 0o644))
-				must(t, childfs.Rename(host("d/g"), host("d/new")))
-				must(t, childfs.Remove(host("held/g")))
-				must(t, childfs.Chmod(host("d/e/g"), 0o600))
+				testkit.Must(t, childfs.WriteFile(host("held/late"), nil, 0o644))
+				testkit.Must(t, childfs.Rename(host("d/g"), host("d/new")))
+				testkit.Must(t, childfs.Remove(host("held/g")))
+				testkit.Must(t, childfs.Chmod(host("d/e/g"), 0o600))
 			} else {
-				must(t, childfs.Remove(host("held/late")))
-				must(t, childfs.Rename(host("d/new"), host("d/g")))
-				must(t, childfs.WriteFile(host("held/g"), nil, 0o644))
-				must(t, childfs.Chmod(host("d/e/g"), 0o644))
+				testkit.Must(t, childfs.Remove(host("held/late")))
+				testkit.Must(t, childfs.Rename(host("d/new"), host("d/g")))
+				testkit.Must(t, childfs.WriteFile(host("held/g"), nil, 0o644))
+				testkit.Must(t, childfs.Chmod(host("d/e/g"), 0o644))
 			}
 		})
 		is := func(name string) bool { _, err := childfs.Lstat(seen(name)); return err == nil }
 		below := func(name string) bool { _, err := at(name); return err == nil }
-		eventually(t, "what is held, names below it", func() bool { return below("late") == late && below("g") != late })
+		testkit.Until(t, "what is held, names below it", func() bool { return below("late") == late && below("g") != late })
 		for _, d := range []string{"", "d/", "d/e/", "held/"} {
-			eventually(t, "contents in "+d, func() bool { return contents(seen(d+"f")) == text })
+			testkit.Until(t, "contents in "+d, func() bool { return contents(seen(d+"f")) == text })
 		}
-		eventually(t, "contents of an open file", func() bool {
+		testkit.Until(t, "contents of an open file", func() bool {
 			b := make([]byte, 3)
 			_, _ = held.ReadAt(b, 0)
 			return string(b) == text
 		})
-		eventually(t, "a rename", func() bool { return is("d/new") == late && is("d/g") != late })
-		eventually(t, "attributes", func() bool {
+		testkit.Until(t, "a rename", func() bool { return is("d/new") == late && is("d/g") != late })
+		testkit.Until(t, "attributes", func() bool {
 			st, err := childfs.Stat(seen("d/e/g"))
 			return err == nil && (st.Mode() == 0o600) == late
 		})
-		eventually(t, "a listing", func() bool {
+		testkit.Until(t, "a listing", func() bool {
 			var list []string
 			es, err := childfs.ReadDir(seen("held"))
 			for _, e := range es {
@@ -159,12 +160,12 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 func TestHeldDirectoryAfterLostEvents(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	for _, d := range []string{"noise", "held", "held/in"} {
-		must(t, childfs.Mkdir(filepath.Join(m.src, d), 0o755))
-		must(t, childfs.WriteFile(filepath.Join(m.src, d, "f"), nil, 0o644))
+		testkit.Must(t, childfs.Mkdir(filepath.Join(m.src, d), 0o755))
+		testkit.Must(t, childfs.WriteFile(filepath.Join(m.src, d, "f"), nil, 0o644))
 	}
 	m.holdNoise(t)
 	dir, err := childfs.SysOpen(filepath.Join(m.root, "held"), unix.O_PATH|unix.O_DIRECTORY, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	defer childfs.SysClose(dir)
 	is := func(name string) bool {
 		var st unix.Stat_t
@@ -179,11 +180,11 @@ func TestHeldDirectoryAfterLostEvents(t *testing.T) {
 		}
 		m.loseEvents(t, func() {
 			for _, d := range []string{"held/", "held/in/"} {
-				must(t, childfs.WriteFile(filepath.Join(m.src, d+name), nil, 0o644))
+				testkit.Must(t, childfs.WriteFile(filepath.Join(m.src, d+name), nil, 0o644))
 			}
 		})
 		for _, d := range []string{"", "in/"} {
-			eventually(t, "what was absent, in round "+name, func() bool { return is(d + name) })
+			testkit.Until(t, "what was absent, in round "+name, func() bool { return is(d + name) })
 		}
 	}
 }

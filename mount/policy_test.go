@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -132,19 +133,15 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 		// it keeps holds no token.
 		until := func(what string, done func(text string, err error) bool) {
 			t.Helper()
-			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			testkit.Until(t, what, func() bool {
 				n, err := f.ReadAt(buf, 0)
-				switch {
-				case strings.Contains(string(buf[:n]), "secret"):
+				if strings.Contains(string(buf[:n]), "secret") {
 					t.Fatalf("the token is read: %q", buf[:n])
-				case done(string(buf[:n]), err):
-					return
-				case time.Now().After(deadline):
-					t.Fatalf("%s: %q, %v", what, buf[:n], err)
 				}
-			}
+				return done(string(buf[:n]), err)
+			})
 		}
-		until("reads go on", func(_ string, err error) bool { return errors.Is(err, unix.ENOENT) })
+		until("the open file is hidden", func(_ string, err error) bool { return errors.Is(err, unix.ENOENT) })
 		if info, err := f.Stat(); err == nil && info.Size() == int64(len("//r/:_authToken=secret\n")) {
 			t.Error("its size is told")
 		}
@@ -152,7 +149,7 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 		if err := childfs.WriteFile(rc, []byte("save-exact=false\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		until("without a token it is not read", func(text string, _ error) bool { return text == "save-exact=false\n" })
+		until("the file without a token is read", func(text string, _ error) bool { return text == "save-exact=false\n" })
 	})
 }
 

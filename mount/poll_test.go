@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -60,7 +61,7 @@ func newSourceAndPoint(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, sub := range []string{"src", "mnt"} {
-		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+		testkit.Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(dir, "mnt"), unix.MNT_DETACH) })
 	return dir
@@ -163,6 +164,6 @@ func TestMountAnswersPoll(t *testing.T) {
 			t.Errorf("the first thread asked: %s", line)
 		}
 	}
-	must(t, m.Close())
+	testkit.Must(t, m.Close())
 	<-m.Served() // nothing of the thread that polled is left
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/incoming"
 )
 
@@ -66,9 +67,9 @@ func argument(of reflect.Type, node uint64) reflect.Value {
 	return in
 }
 
-// A node that the kernel has been given is known until the kernel forgets it, though the
-// last FORGET of an earlier answer comes while a later look-up is answered; and no node
-// stays that the kernel has forgotten.
+// A node that was given to the kernel is known until the kernel forgets it, even if the last
+// FORGET for an earlier answer comes while a later look-up is answered. No node stays that the
+// kernel has forgotten.
 func TestForgetAgainstLookups(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	root, dir := u.walk("code"), u.walk("code/d")
@@ -118,14 +119,14 @@ func TestShowLeavesNoNodes(t *testing.T) {
 	u := newUnmounted(t, Layout{ByPath: true, Spare: 1})
 	var spare uint64
 	for lifetime := range 3 {
-		must(t, u.m.Show(0, ""))
+		testkit.Must(t, u.m.Show(0, ""))
 		spare = u.walk(SparePath(0))
 		for range 1000 {
-			must(t, u.m.Show(0, "code"))
+			testkit.Must(t, u.m.Show(0, "code"))
 			node, status := u.lookup(spare, "f")
 			u.ok(status)
 			u.m.raw.Forget(node, 1)
-			must(t, u.m.Show(0, ""))
+			testkit.Must(t, u.m.Show(0, ""))
 			if _, status := u.lookup(spare, "f"); status.Ok() {
 				t.Fatal("a spare directory that shows no root has its file")
 			}
@@ -134,7 +135,7 @@ func TestShowLeavesNoNodes(t *testing.T) {
 		if n := len(view.all()); n != 1 {
 			t.Fatalf("%d nodes are known in lifetime %d: there is the root's only", n, lifetime)
 		}
-		must(t, second(u.m.reg.Revoke(t.Context(), "code")))
+		testkit.Must(t, second(u.m.reg.Revoke(t.Context(), "code")))
 		if n := len(view.all()); n != 0 {
 			t.Fatalf("%d nodes are known after the end of lifetime %d", n, lifetime)
 		}

@@ -45,10 +45,10 @@ type retries struct {
 // retry is one thread.
 type retry struct {
 	since time.Time
-	// told is the node about which the thread was told ESTALE, and opened the one that it has
+	// stale is the node for which the thread got ESTALE, and opened the one that it has
 	// opened then; 0: it has looked a name up since. base is the directory of the first look-up.
-	told, opened, base uint64
-	found              []found // the latest last
+	stale, opened, base uint64
+	found               []found // the latest last
 }
 
 // found is the result of a look-up.
@@ -111,8 +111,8 @@ func (t *retries) tellLocked(tid uint32, id uint64) (drop []found) {
 		t.threads[tid] = w
 		t.active.Store(int32(len(t.threads)))
 	}
-	w.since, w.told, w.opened, w.base = time.Now(), id, 0, 0
-	return append(drop, w.take(func(f found) bool { return f.node.id == id })...)
+	w.since, w.stale, w.opened, w.base = time.Now(), id, 0, 0
+	return append(drop, w.remove(func(f found) bool { return f.node.id == id })...)
 }
 
 // openedLocked ends the walk, but for the truncation by which open(2) with O_TRUNC goes on.
@@ -121,22 +121,22 @@ func (t *retries) openedLocked(tid uint32, id uint64) []found {
 	if w == nil {
 		return nil
 	}
-	w.told, w.opened, w.base = 0, id, 0
-	return w.take(func(found) bool { return true })
+	w.stale, w.opened, w.base = 0, id, 0
+	return w.remove(func(found) bool { return true })
 }
 
-// take removes the references that match.
-func (w *retry) take(match func(found) bool) (taken []found) {
+// remove removes and returns the references that match.
+func (w *retry) remove(match func(found) bool) (removed []found) {
 	var kept []found
 	for _, f := range w.found {
 		if match(f) {
-			taken = append(taken, f)
+			removed = append(removed, f)
 		} else {
 			kept = append(kept, f)
 		}
 	}
 	w.found = kept
-	return taken
+	return removed
 }
 
 func (t *retries) endLocked(tid uint32) []found {
@@ -181,7 +181,7 @@ func (t *retries) closeView(v *view) {
 	var drop []found
 	t.mu.Lock()
 	for _, w := range t.threads {
-		drop = append(drop, w.take(func(f found) bool { return f.node.view == v })...)
+		drop = append(drop, w.remove(func(f found) bool { return f.node.view == v })...)
 	}
 	t.mu.Unlock()
 	closeFound(drop)
@@ -196,10 +196,10 @@ func closeFound(list []found) {
 // beginLookup reports whether a look-up of the thread in a directory shall take a reference.
 func (t *retries) beginLookup(tid uint32, dir *node) bool {
 	return t.is(tid, func(w *retry) bool {
-		if w.told != 0 {
+		if w.stale != 0 {
 			w.base = dir.id
 		}
-		w.told, w.opened = 0, 0
+		w.stale, w.opened = 0, 0
 		return true
 	})
 }
@@ -245,7 +245,7 @@ func (t *retries) hasOpened(tid uint32, n *node) bool {
 // hasDescriptor reports whether the thread was told ESTALE about a node and asks once more,
 // and so came to the node by a descriptor.
 func (t *retries) hasDescriptor(tid uint32, n *node) bool {
-	return t.is(tid, func(w *retry) bool { return w.told == n.id || w.base == n.id })
+	return t.is(tid, func(w *retry) bool { return w.stale == n.id || w.base == n.id })
 }
 
 func (t *retries) is(tid uint32, so func(w *retry) bool) bool {

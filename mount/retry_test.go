@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // told answers a request of a thread with ESTALE.
@@ -33,7 +34,7 @@ func (a *asker) lookedUp(tid uint32) bool {
 // system call has got where it was going, and never longer than its root lasts.
 func TestWhatAWalkHasFound(t *testing.T) {
 	a := newAsker(t, Audit)
-	must(t, childfs.WriteFile(a.m.src+"/f", nil, 0o644))
+	testkit.Must(t, childfs.WriteFile(a.m.src+"/f", nil, 0o644))
 	f := a.node("f")
 	if a.lookedUp(1) {
 		t.Error("a reference for a thread that was told nothing")
@@ -64,7 +65,7 @@ func TestWhatAWalkHasFound(t *testing.T) {
 	}
 
 	_, err := a.m.reg.Revoke(t.Context(), "code")
-	must(t, err)
+	testkit.Must(t, err)
 	a.m.retries.mu.Lock()
 	for tid, w := range a.m.retries.threads {
 		if len(w.found) > 0 {
@@ -72,7 +73,7 @@ func TestWhatAWalkHasFound(t *testing.T) {
 		}
 	}
 	a.m.retries.mu.Unlock()
-	eventually(t, "the end of walks that have come to nothing", func() bool { return a.m.retries.active.Load() == 0 })
+	testkit.Until(t, "the end of walks that have come to nothing", func() bool { return a.m.retries.active.Load() == 0 })
 }
 
 // What /proc says of a system call tells whether it names a file by a path.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // fixedDir is a mount with a fixed directory, held the way that a bind of it holds
@@ -20,7 +21,7 @@ import (
 func fixedDir(t *testing.T, spare bool) (m *testMount, at, host string) {
 	t.Helper()
 	host, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	testkit.Must(t, err)
 	o := Layout{ByPath: true, Spare: 1}
 	at = SparePath(0)
 	if !spare {
@@ -28,19 +29,19 @@ func fixedDir(t *testing.T, spare bool) (m *testMount, at, host string) {
 			t.Skip("a directory in / needs root")
 		}
 		host, err = os.MkdirTemp("/", "rootsfs-shown-")
-		must(t, err)
-		t.Cleanup(func() { must(t, childfs.RemoveAll(host)) })
+		testkit.Must(t, err)
+		t.Cleanup(func() { testkit.Must(t, childfs.RemoveAll(host)) })
 		o = Layout{ByPath: true, Tops: []string{host[1:]}}
 		at = host[1:]
 	}
-	must(t, childfs.WriteFile(filepath.Join(host, "f"), []byte("f"), 0o644))
-	must(t, childfs.Mkdir(filepath.Join(host, "sub"), 0o755))
+	testkit.Must(t, childfs.WriteFile(filepath.Join(host, "f"), []byte("f"), 0o644))
+	testkit.Must(t, childfs.Mkdir(filepath.Join(host, "sub"), 0o755))
 	m = newTestMount(t, guard.ReadOnly, func(opt *Options, _ *guard.Grant) { opt.Layout = o })
 	fd, err := childfs.SysOpen(filepath.Join(m.Point(), at), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { childfs.SysClose(fd) })
 	if spare {
-		must(t, m.Show(0, "top"))
+		testkit.Must(t, m.Show(0, "top"))
 	}
 	return m, "/proc/self/fd/" + strconv.Itoa(fd), host
 }
@@ -75,11 +76,11 @@ func TestShown(t *testing.T) {
 			}
 			changes(t, at, host, rights)
 			held, err := childfs.Open(at + "/f")
-			must(t, err)
+			testkit.Must(t, err)
 			dir, err := childfs.Open(at)
-			must(t, err)
+			testkit.Must(t, err)
 			_, err = m.reg.Revoke(context.Background(), "top")
-			must(t, err)
+			testkit.Must(t, err)
 			if n, err := held.Read(make([]byte, 1)); err == nil {
 				t.Errorf("%d bytes of an open file after the revocation", n)
 			}
@@ -101,7 +102,7 @@ func TestShown(t *testing.T) {
 func inode(t *testing.T, path string) uint64 {
 	t.Helper()
 	var st unix.Stat_t
-	must(t, childfs.SysStat(path, &st))
+	testkit.Must(t, childfs.SysStat(path, &st))
 	return st.Ino
 }
 
@@ -167,13 +168,13 @@ func TestShownFollowsHost(t *testing.T) {
 			if _, err := childfs.Stat(at + name); !os.IsNotExist(err) {
 				t.Fatal(err)
 			}
-			must(t, childfs.WriteFile(host+name, []byte("one"), 0o644))
-			eventually(t, "a new file", func() bool { b, _ := childfs.ReadFile(at + name); return string(b) == "one" })
-			must(t, childfs.WriteFile(host+name, []byte("three"), 0o644))
-			eventually(t, "new contents", func() bool { b, _ := childfs.ReadFile(at + name); return string(b) == "three" })
-			must(t, childfs.Remove(host+name))
-			eventually(t, "a removal", func() bool { _, err := childfs.Stat(at + name); return os.IsNotExist(err) })
-			eventually(t, "the list", func() bool { return slices.Equal(listed(t, at), []string{"f", "sub"}) })
+			testkit.Must(t, childfs.WriteFile(host+name, []byte("one"), 0o644))
+			testkit.Until(t, "a new file", func() bool { b, _ := childfs.ReadFile(at + name); return string(b) == "one" })
+			testkit.Must(t, childfs.WriteFile(host+name, []byte("three"), 0o644))
+			testkit.Until(t, "new contents", func() bool { b, _ := childfs.ReadFile(at + name); return string(b) == "three" })
+			testkit.Must(t, childfs.Remove(host+name))
+			testkit.Until(t, "a removal", func() bool { _, err := childfs.Stat(at + name); return os.IsNotExist(err) })
+			testkit.Until(t, "the list", func() bool { return slices.Equal(listed(t, at), []string{"f", "sub"}) })
 		}
 	})
 }
@@ -190,14 +191,14 @@ func TestShownKeepsNoAbsence(t *testing.T) {
 	}
 	m.grant(t, "top", host, guard.ReadOnly)
 	m.grant(t, "in", host+"/sub", guard.ReadOnly)
-	must(t, childfs.WriteFile(host+"/sub/g", nil, 0o644))
+	testkit.Must(t, childfs.WriteFile(host+"/sub/g", nil, 0o644))
 	absent("/g", true)
 	absent("/late", true)
-	must(t, m.Show(0, "in"))
+	testkit.Must(t, m.Show(0, "in"))
 	absent("/g", false)
-	must(t, m.Show(0, "top"))
-	must(t, second(m.reg.Revoke(context.Background(), "top")))
-	must(t, childfs.WriteFile(host+"/late", nil, 0o644))
+	testkit.Must(t, m.Show(0, "top"))
+	testkit.Must(t, second(m.reg.Revoke(context.Background(), "top")))
+	testkit.Must(t, childfs.WriteFile(host+"/late", nil, 0o644))
 	m.grant(t, "top", host, guard.ReadOnly)
 	absent("/late", false)
 }
@@ -206,7 +207,7 @@ func TestShownKeepsNoAbsence(t *testing.T) {
 // there first, and stays when the outer one goes.
 func TestShownInner(t *testing.T) {
 	m, at, host := fixedDir(t, false)
-	must(t, childfs.WriteFile(host+"/sub/g", []byte("g"), 0o644))
+	testkit.Must(t, childfs.WriteFile(host+"/sub/g", []byte("g"), 0o644))
 	inner := func() {
 		t.Helper()
 		if b, err := childfs.ReadFile(at + "/sub/g"); err != nil || string(b) != "g" {
@@ -220,20 +221,20 @@ func TestShownInner(t *testing.T) {
 	inner()
 	m.grant(t, "top", host, guard.ReadWrite)
 	inner()
-	must(t, childfs.WriteFile(at+"/made", nil, 0o644))
+	testkit.Must(t, childfs.WriteFile(at+"/made", nil, 0o644))
 	_, err := m.reg.Revoke(context.Background(), "top")
-	must(t, err)
+	testkit.Must(t, err)
 	inner()
 	if _, err := childfs.Stat(at + "/f"); !os.IsNotExist(err) {
 		t.Errorf("the outer root after its revocation: %v", err)
 	}
 	m.grant(t, "top", host, guard.ReadWrite)
 	_, err = m.reg.Revoke(context.Background(), "in")
-	must(t, err)
+	testkit.Must(t, err)
 	if _, err := childfs.ReadFile(at + "/sub/g"); !errors.Is(err, unix.EACCES) {
 		t.Errorf("what was revoked, by way of the outer root: %v", err)
 	}
-	must(t, childfs.WriteFile(at+"/made", []byte("again"), 0o644))
+	testkit.Must(t, childfs.WriteFile(at+"/made", []byte("again"), 0o644))
 }
 
 // A spare directory shows what it is told to, one after the other, and none that
@@ -246,7 +247,7 @@ func TestShow(t *testing.T) {
 		root guard.RootName
 		want []string
 	}{{"top", []string{"f", "sub"}}, {"in", nil}, {"top", []string{"f", "sub"}}, {"", nil}, {"nobody", nil}} {
-		must(t, m.Show(0, c.root))
+		testkit.Must(t, m.Show(0, c.root))
 		if got := listed(t, at); !slices.Equal(got, c.want) && len(got)+len(c.want) > 0 {
 			t.Errorf("showing %q: %v, want %v", c.root, got, c.want)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Calls of a program that uses the mount.
@@ -78,13 +79,13 @@ func wantSocket(t *testing.T, what string, err error, want ...unix.Errno) {
 func TestSocketsInARoot(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Level = level })
-		must(t, childfs.SysMkdir(filepath.Join(m.src, "d"), 0o755))
+		testkit.Must(t, childfs.SysMkdir(filepath.Join(m.src, "d"), 0o755))
 		second := guard.Grant{Root: "second", Dir: filepath.Join(m.src, "d"), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
 		_, err := m.reg.Grant(context.Background(), second)
-		must(t, err)
+		testkit.Must(t, err)
 		keep := func(fd int, err error) int { // until the mount, which it keeps, is closed
 			t.Helper()
-			must(t, err)
+			testkit.Must(t, err)
 			t.Cleanup(func() { _ = childfs.SysClose(fd) })
 			return fd
 		}
@@ -94,7 +95,7 @@ func TestSocketsInARoot(t *testing.T) {
 		keep(sysAccept(fd))
 		wantSocket(t, "a datagram", sysSendDgram(filepath.Join(m.root, "dgram")))
 		var st unix.Stat_t
-		must(t, childfs.SysStat(name, &st))
+		testkit.Must(t, childfs.SysStat(name, &st))
 		if st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Mode&unix.S_ISVTX != 0 {
 			t.Errorf("the mode of the socket is %#o", st.Mode)
 		}
@@ -106,7 +107,7 @@ func TestSocketsInARoot(t *testing.T) {
 		wantSocket(t, "a connection by another root of the directory", err, unix.ECONNREFUSED)
 
 		host, err := net.Listen("unix", filepath.Join(m.src, "host"))
-		must(t, err)
+		testkit.Must(t, err)
 		defer host.Close()
 		_, err = sysConnect(filepath.Join(m.root, "host"))
 		wantSocket(t, "a connection to the host's socket", err, unix.ENOENT)
@@ -115,14 +116,14 @@ func TestSocketsInARoot(t *testing.T) {
 
 		_, err = sysListen(name)
 		wantSocket(t, "a second socket of the name", err, unix.EADDRINUSE)
-		must(t, childfs.SysUnlink(name))
+		testkit.Must(t, childfs.SysUnlink(name))
 		_, err = sysConnect(name)
 		wantSocket(t, "a connection to a removed socket", err, unix.ENOENT)
 		keep(sysListen(name))
 		path := keep(childfs.SysOpen(name, unix.O_PATH, 0))
 
 		_, err = m.reg.Revoke(context.Background(), "code")
-		must(t, err)
+		testkit.Must(t, err)
 		gone := []unix.Errno{unix.ENOENT, unix.EACCES, unix.ESTALE, unix.EIO}
 		_, err = sysConnect(name)
 		wantSocket(t, "a connection after the revocation", err, gone...)
@@ -133,7 +134,7 @@ func TestSocketsInARoot(t *testing.T) {
 		}
 		again := guard.Grant{Root: "code", Dir: m.src, Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
 		_, err = m.reg.Grant(context.Background(), again)
-		must(t, err)
+		testkit.Must(t, err)
 		_, err = sysConnect(name)
 		wantSocket(t, "a connection after the directory was granted again", err, unix.ECONNREFUSED)
 		wantSocket(t, "the removal of a socket of an earlier lifetime", childfs.SysUnlink(name))

@@ -14,7 +14,7 @@ import (
 // The kernel may cache names, attributes and pages for long only while the mount notifies it
 // of the host's changes. So each directory is watched on the source before its entries are
 // read for an answer. The mount sends what inotify reports to the kernel, except its own
-// changes (see ownchange.go). fsnotify cannot do that: it watches by path, not by a descriptor
+// changes (see ownevents.go). fsnotify cannot do that: it watches by path, not by a descriptor
 // that was resolved beneath the root, and hides the cookies of renames.
 
 // dirWatch is the watch of one directory node.
@@ -36,8 +36,8 @@ const (
 // retryWatch is how long a directory stays unwatched before it is tried again.
 const retryWatch = 10 * time.Second
 
-// watch returns the watch of directory n, which may have ended or failed; nil: there was none.
-func (n *node) watch() *dirWatch {
+// dirWatch returns the watch of directory n, which may have ended or failed; nil: there was none.
+func (n *node) dirWatch() *dirWatch {
 	if e := n.ext.Load(); e != nil {
 		return e.watch.Load()
 	}
@@ -102,7 +102,7 @@ func (n *node) beginWatch(w *dirWatch) bool {
 
 // unwatch ends the watch of a forgotten node.
 func (n *node) unwatch() {
-	w := n.watch()
+	w := n.dirWatch()
 	if w == nil {
 		return
 	}
@@ -120,13 +120,13 @@ func (n *node) parentWatched() bool {
 		return !n.view.fileRoot && n.ensureWatched()
 	}
 	dir := n.parent().dir
-	return dir != nil && dir.watch().isActive()
+	return dir != nil && dir.dirWatch().isActive()
 }
 
 // sourceChanged handles one event. The source's watch reads no other event meanwhile.
 func (m *Mount) sourceChanged(ev watch.SourceEvent) {
 	n := ev.Dir.(*node)
-	w := n.watch()
+	w := n.dirWatch()
 	switch {
 	case ev.Self:
 		if n == n.view.rootNode() {
@@ -153,7 +153,7 @@ func (m *Mount) sourceLost() {
 	m.mu.Unlock()
 	for _, v := range views {
 		for _, n := range v.all() {
-			if w := n.watch(); w != nil {
+			if w := n.dirWatch(); w != nil {
 				w.mu.Lock()
 				w.expect = nil
 				w.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // The mountpoint has the size of the file system that its roots lie on, counted once, so
@@ -16,9 +17,9 @@ func TestStatfsOfTheMountpoint(t *testing.T) {
 	m := newTestMount(t, guard.ReadOnly, nil)
 	second := guard.Grant{Root: "second", Dir: t.TempDir(), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
 	_, err := m.reg.Grant(context.Background(), second)
-	must(t, err)
+	testkit.Must(t, err)
 	var want unix.Statfs_t
-	must(t, unix.Statfs(m.src, &want))
+	testkit.Must(t, unix.Statfs(m.src, &want))
 	a := &asker{T: t, m: m, cancel: make(chan struct{})}
 	size := func() uint64 {
 		t.Helper()
@@ -30,7 +31,7 @@ func TestStatfsOfTheMountpoint(t *testing.T) {
 		t.Errorf("the mountpoint has %d bytes, its roots' file system %d", got, want.Blocks*uint64(want.Frsize))
 	}
 	_, err = m.reg.RevokeAll(context.Background())
-	must(t, err)
+	testkit.Must(t, err)
 	if got := size(); got != 0 {
 		t.Errorf("without roots, the mountpoint has %d bytes", got)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -49,7 +50,7 @@ func TestTwoMountsOfOneDirectory(t *testing.T) {
 				if err := childfs.WriteFile(at("editor", "f"), []byte(text), 0o644); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, text, func() bool { return contents(at("reviewer", "f")) == text })
+				testkit.Until(t, text, func() bool { return contents(at("reviewer", "f")) == text })
 			}
 			if err := childfs.WriteFile(at("reviewer", "f"), []byte("x"), 0o644); !errors.Is(err, unix.EROFS) {
 				t.Errorf("the reviewer writes: %v, want EROFS", err)

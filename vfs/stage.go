@@ -256,7 +256,7 @@ func (t *Tree) StageDiscard(ctx context.Context, root guard.RootName, paths []st
 func (t *Tree) discard(ctx context.Context, root guard.RootName, paths []string) (StageResult, error) {
 	return asStager(ctx, t, names.OpDiscard, root, "", func(l *guard.Lease, e apply.Env) (r StageResult, n int64, err error) {
 		r.Done, r.Left, err = e.Discard(ctx, l, paths)
-		l.Remark(fmt.Sprintf("%d changes dropped from the stage", len(r.Done)))
+		l.Notes().Remark(fmt.Sprintf("%d changes dropped from the stage", len(r.Done)))
 		return r, 0, err
 	})
 }

@@ -22,29 +22,28 @@ import (
 // ErrUploading is the cause of the names.Conflict of a second upload to one name.
 var ErrUploading = errors.New("another upload of this file is in progress")
 
-// Upload is a file that comes in pieces. It appears at once, complete, with Commit. Until
-// then it has no name, where the file system has such files, so that a crash leaves nothing
-// behind. An Upload ends by itself when its root does. Its methods may be called
-// concurrently.
+// Upload is a file that comes in pieces. Commit makes it appear complete, in one step. Until
+// then it has no name, if the file system has such files, so that a crash leaves nothing
+// behind. An Upload ends by itself when its root ends. Its methods may be called concurrently.
 type Upload struct {
 	t    *Tree
 	who  guard.Caller // who began it
 	path guard.Path   // without links
 	name claims.Name
 	cond IfMatch
-	old  *Info // what was there at the beginning
+	old  *Info // the file at path at the beginning; nil: none
 	hold atomic.Pointer[guard.Hold]
 	dir  beneath.Dir // for a temporary name; zero if there is none
 	s    *wholefile.Prepared
-	// users are the operations that use s and can be answered early, while they
-	// run, plus one until the upload is over.
+	// users counts the running operations that use s and can be answered early, plus one until
+	// the upload has ended.
 	users atomic.Int64
 	// committing: a commit runs, possibly one that was answered early.
 	committing atomic.Bool
 
 	busy  sync.RWMutex // held for writing by Commit and Abort, so that no piece is being written then
 	mu    sync.Mutex   // guards the fields below
-	spans []span       // what was written: sorted, neither touching nor overlapping
+	spans []span       // the written parts: sorted, neither touching nor overlapping
 	over  bool
 	done  chan struct{}
 }
@@ -92,7 +91,8 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 	return u, nil
 }
 
-// keep makes sure that the descriptors may stay open between operations.
+// keep checks that the descriptors may stay open between operations (vfs.MaxKept). After an error
+// the prepared file is dropped.
 func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
 	h := u.s.Handle()
 	err := h.Hold()
@@ -114,7 +114,7 @@ func (u *Upload) take() (leave func()) {
 	return u.leave
 }
 
-// leave lets go of the prepared file; the last closes it.
+// leave ends a use of the prepared file. The last one closes the file.
 func (u *Upload) leave() {
 	if u.users.Add(-1) > 0 {
 		return
@@ -125,9 +125,8 @@ func (u *Upload) leave() {
 	}
 }
 
-// removeTemp removes the temporary name of the prepared file from d, which it closes, by
-// an operation of the owner's. If the root has ended the journal keeps the name for the
-// next session.
+// removeTemp removes the temporary name of the prepared file from d by an operation of the
+// owner, and closes d. If the root has ended, the journal keeps the name for the next session.
 func (u *Upload) removeTemp(d beneath.Dir) {
 	detached := false
 	defer func() {
@@ -157,10 +156,11 @@ func (u *Upload) watch() {
 	}
 }
 
-// Path is where the file will appear: the path asked for, its links followed.
+// Path returns the path at which the file will appear: the requested path with its links
+// followed.
 func (u *Upload) Path() guard.Path { return u.path }
 
-// Size is how large the file is so far, gaps included.
+// Size returns the size of the file so far, gaps included.
 func (u *Upload) Size() int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -207,7 +207,7 @@ func doUpload[T any](ctx context.Context, u *Upload, req guard.Request, prepare 
 	})
 }
 
-// parent is the directory the file will appear in, if it is still the same.
+// parent returns the directory in which the file will appear, if it is still the same.
 func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
 	d, base, err := beneath.Parent(l, u.path, u.cond.access())
 	if err != nil {
@@ -236,8 +236,8 @@ func errOnly[T any](_ T, err error) error { return err }
 
 // Commit flushes the file to the disk and gives it its name, atomically. If the file of that
 // name was replaced or changed since the beginning, Commit fails (Conflict). The upload ends
-// with success, a conflict, a refused condition or the end of the root. After a gap, or an
-// error that may pass, it goes on.
+// with success, a conflict, a refused condition or the end of the root. After a failure because
+// of a gap, or of an error that may pass, the upload goes on.
 func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 	u.busy.Lock()
 	defer u.busy.Unlock()
@@ -285,7 +285,7 @@ func final(err error) bool {
 	return false
 }
 
-// agree compares what is there with what was there at the beginning.
+// agree returns an error if the file at the path is not the one from the beginning.
 func (u *Upload) agree(now *Info) error {
 	if now == nil && u.old == nil {
 		return nil
@@ -296,7 +296,7 @@ func (u *Upload) agree(now *Info) error {
 	return nil
 }
 
-// sameState reports whether two looks at a file saw the same, as ETag does.
+// sameState reports whether two Infos show the same state of a file, as ETag compares it.
 func sameState(a, b *Info) bool {
 	return a.ID() == b.ID() && a.Size == b.Size && a.Mode == b.Mode && a.Mtime == b.Mtime && a.Ctime == b.Ctime
 }

@@ -162,7 +162,7 @@ func (c *conn) capability() Capability {
 	return c.caps
 }
 
-// answered hands a reply to the caller that waits for it, if one still does.
+// answered passes a reply to the caller that waits for it, if it still waits.
 func (c *conn) answered(id []byte, r reply) {
 	c.mu.Lock()
 	to := c.calls[string(id)]
@@ -208,7 +208,7 @@ func (c *conn) call(ctx context.Context, method string, params any) (reply, erro
 	}
 }
 
-// begin makes the id of a request. Its reply goes to answer.
+// begin makes the id of a request, whose reply will be sent to answer.
 func (c *conn) begin(answer chan<- reply) (id string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

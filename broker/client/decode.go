@@ -13,8 +13,8 @@ import (
 
 var errNotBase64 = errors.New("the content is not base64")
 
-// decodeRead reads a ReadResult whose content is base64. The bytes are in data, Content is
-// left empty. errNotBase64 is the one error that is not of the JSON.
+// decodeRead reads a ReadResult whose content is base64. data has the decoded bytes, and
+// Content is left empty. Every error but errNotBase64 is one of the JSON.
 func decodeRead(raw []byte) (data []byte, r wire.ReadResult, err error) {
 	if data, r, ok := decodeInPlace(raw); ok {
 		return data, r, nil
@@ -29,19 +29,20 @@ func decodeRead(raw []byte) (data []byte, r wire.ReadResult, err error) {
 	return data, r, nil
 }
 
-// decodeInPlace decodes the content where it lies, and the rest without it. It leaves
-// everything that has a flaw, or a content that is not the first member, to decodeRead.
+// decodeInPlace decodes the content in its place, and then the rest without it. It reports
+// false, so that decodeRead decodes the message, if anything is wrong or content is not the
+// first member.
 func decodeInPlace(raw []byte) (data []byte, r wire.ReadResult, ok bool) {
 	w, _ := jsonline.Object(raw, 0)
 	if !w.Next() || !w.Is("content") || raw[w.Val.From] != '"' {
 		return nil, r, false
 	}
-	// An empty content in its place lets the decoder find a second one.
+	// With an empty content in its place, the decoder still detects a second one.
 	if json.Unmarshal(jsonline.Replace(raw, jsonline.Cut{Span: w.Val, With: []byte(`""`)}), &r) != nil {
 		return nil, wire.ReadResult{}, false
 	}
-	// An escape is no base64. The decoder skips line ends, which no JSON string holds;
-	// they would show in the length.
+	// An escape is not base64. The base64 decoder skips line ends. A JSON string cannot contain
+	// these, and the length would show them.
 	text := raw[w.Val.From+1 : w.Val.To-1]
 	data = make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := fastbase64.StdEncoding.Decode(data, text)

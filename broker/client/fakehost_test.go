@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -28,7 +29,7 @@ const legacy = "2025-11-25" // the last revision with a handshake
 // lacks patterns, races and quotas, which are tested with the broker.
 type host struct {
 	caps    string // the capabilities it declares, JSON; "" for a full set
-	seed    bool   // knows the seed's methods and fields only
+	seed    bool   // knows only the methods and fields of SEP-1708
 	page    int    // roots per page
 	base    string // the absolute path that the roots lie in, written with slashes
 	windows bool   // reads absolute paths as Windows does

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -313,7 +314,7 @@ func TestOperations(t *testing.T) {
 	if got := list("p", client.ListOptions{}); got != "b d" {
 		t.Errorf("in the end: %q", got)
 	}
-	// a client that knows the seed only
+	// a client that knows only SEP-1708
 	h.seed = true
 	if s, err := f.Stat(bg, "p/b"); err != nil || s.Size != 5 || s.Type != wire.TypeFile {
 		t.Errorf("stat by listing: %+v, %v", s, err)

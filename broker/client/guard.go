@@ -34,9 +34,9 @@ type Guard struct {
 	roots    []string // canonical, without a trailing separator except "/" itself
 }
 
-// NewGuard makes a guard. Roots that cannot be read or resolved are left out, so
-// that what lies in them is denied. A local root's links are resolved here and
-// not again: a root that is replaced by a link later does not widen the guard.
+// NewGuard makes a guard. Roots that cannot be read or resolved are left out, so that paths in
+// them are denied. A local root's links are resolved here and not again: a root that is
+// replaced by a link later does not widen the guard.
 func NewGuard(platform Platform, roots []wire.Root) *Guard {
 	g := &Guard{platform: platform}
 	for _, r := range roots {
@@ -60,8 +60,8 @@ func (g *Guard) Within(path string) bool { return g.Check(path) == nil }
 
 // Check is Within with the reason: names.Invalid for a path that cannot be
 // read, names.Escaped for one that lies outside, the reason of a failed
-// resolution otherwise. The text names the path as it was given (the beginning of a long
-// one), and tells nothing of files outside.
+// resolution otherwise. The text has the path as it was given (or the beginning of a long one),
+// and reveals nothing about files outside.
 func (g *Guard) Check(path string) error {
 	refuse := func(kind names.Kind, why string) error {
 		return &names.Error{Kind: kind, Err: errors.New("path " + names.QuoteShort(path) + " " + why)}

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func guardOf(p client.Platform, uris ...string) *client.Guard {
@@ -36,17 +37,11 @@ func tree(t *testing.T) (base string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, d := range []string{"alice/project/src", "alice/project-evil", "bob"} {
-		must(os.MkdirAll(filepath.Join(base, d), 0o755))
+		testkit.Must(t, os.MkdirAll(filepath.Join(base, d), 0o755))
 	}
-	must(os.WriteFile(base+"/alice/project/README.md", nil, 0o644))
-	must(os.WriteFile(base+"/bob/secrets", nil, 0o644))
+	testkit.Must(t, os.WriteFile(base+"/alice/project/README.md", nil, 0o644))
+	testkit.Must(t, os.WriteFile(base+"/bob/secrets", nil, 0o644))
 	for link, target := range map[string]string{
 		"alice/project/etc":      "/etc",
 		"alice/project/out":      "../../bob",
@@ -57,7 +52,7 @@ func tree(t *testing.T) (base string) {
 		"alice/project/deep":     "src/../../../bob",
 		"door":                   base + "/alice/project",
 	} {
-		must(os.Symlink(target, filepath.Join(base, link)))
+		testkit.Must(t, os.Symlink(target, filepath.Join(base, link)))
 	}
 	return base
 }

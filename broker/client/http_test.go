@@ -15,8 +15,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // overHTTP serves s and connects the host to it.
@@ -262,7 +264,5 @@ func TestStatelessHTTP(t *testing.T) {
 	if runs != 1 {
 		t.Errorf("%d runs", runs)
 	}
-	for roots.Sessions() != 0 {
-		time.Sleep(time.Millisecond) // R210: ends with the test's own limit
-	}
+	testkit.Until(t, "the end of all sessions (R210)", func() bool { return roots.Sessions() == 0 })
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// This file asks the local file system what names mean (Lstat, Readlink, the
-// home and working directories). It opens nothing.
+// This file resolves names in the local file system (Lstat, Readlink, the home and working
+// directories). It opens nothing.
 
 const (
 	localWindows = runtime.GOOS == "windows"
@@ -33,7 +33,7 @@ func resolveLocal(s string) (string, error) {
 		return "", &names.Error{Kind: names.TooLong}
 	}
 	if localWindows {
-		// For its refusals: devices, streams, names Windows rewrites.
+		// Only to refuse devices, streams and names that Windows rewrites.
 		if err := checkWindows(abs); err != nil {
 			return "", err
 		}

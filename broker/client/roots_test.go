@@ -14,9 +14,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // remote judges by name, so that tests need no directories.
@@ -370,9 +372,9 @@ func TestEntries(t *testing.T) {
 		defer mu.Unlock()
 		return fmt.Sprint(seen)
 	}
-	for s.Sessions() != 0 || len(told()) < len("[1 2 3 4]") {
-		time.Sleep(time.Millisecond) // ends with the test's own limit
-	}
+	testkit.Until(t, "the end of the session and of all notifications", func() bool {
+		return s.Sessions() == 0 && len(told()) >= len("[1 2 3 4]")
+	})
 	if told() != "[1 2 3 4]" {
 		t.Errorf("told of %s", told())
 	}

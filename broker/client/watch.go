@@ -45,8 +45,8 @@ type watch struct {
 // Watch reports changes of a file or directory until ctx ends, the session ends or an
 // event says Ended. Then the channel is closed; if ctx ended, the client is told to stop.
 // Over HTTP give it a context that descends from the handler's and outlives it
-// (context.WithoutCancel), because events come after the request. A client that names no
-// watch in its notifications is understood only if it spells paths as name does.
+// (context.WithoutCancel), because events come after the request. If a client names no watch in
+// its notifications, it must spell paths in the same way as name.
 func (f *Files) Watch(ctx context.Context, name string, o WatchOptions) (<-chan Event, error) {
 	p := wire.WatchParams{Path: name, Recursive: o.Recursive, Events: o.Events}
 	f.c.expectWatch(1)
@@ -76,8 +76,8 @@ func (w *watch) put(p wire.ChangedParams) {
 	w.events <- ev
 }
 
-// matches reports whether a change is one of w's. A client that names no watch in its
-// notifications is understood by the path.
+// matches reports whether a change is one of w's. If the client names no watch in its
+// notifications, the path decides.
 func (w *watch) matches(p wire.ChangedParams) bool {
 	if p.WatchID != "" {
 		return p.WatchID == w.id
@@ -100,12 +100,12 @@ func (c *conn) expectWatch(n int) {
 	}
 }
 
-// addWatch makes a watch known until ctx ends. Changes that came before are delivered now.
+// addWatch registers a watch until ctx ends, and delivers the changes that came before.
 func (c *conn) addWatch(ctx context.Context, w *watch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if same := c.watches[w.id]; same != nil {
-		c.endLocked(same) // the client gave its id away again
+		c.endLocked(same) // the client has reused the id
 	}
 	c.watches[w.id] = w
 	w.stop = context.AfterFunc(ctx, func() { c.unwatch(context.WithoutCancel(ctx), w) })

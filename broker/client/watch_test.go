@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func changed(p, event, id string) wire.ChangedParams {
@@ -38,9 +39,7 @@ func TestWatch(t *testing.T) {
 	cancel()
 	for range events { //nolint:revive // until it is closed
 	}
-	for h.count(wire.Unwatch) == 0 {
-		time.Sleep(time.Millisecond) // ends with the test's own limit
-	}
+	testkit.Until(t, "the request that ends the watch", func() bool { return h.count(wire.Unwatch) > 0 })
 }
 
 // An event may arrive before the reply that names its watch.
@@ -206,9 +205,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 	tell()
 	cancel()
-	for h.count(wire.Unwatch) == 0 {
-		time.Sleep(time.Millisecond) // ends with the test's own limit
-	}
+	testkit.Until(t, "the request that ends the watch", func() bool { return h.count(wire.Unwatch) > 0 })
 	if n := count(second); n != 0 {
 		t.Errorf("%d events after the context", n)
 	}

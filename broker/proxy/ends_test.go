@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // strange holds odd lines that a proxy must pass unchanged.
@@ -255,7 +256,7 @@ func TestHangUps(t *testing.T) {
 	t.Run("the server reads no more", func(t *testing.T) {
 		n := l.connect(nil)
 		_ = n.server.out.Close()
-		n.until("the host is told", func() bool {
+		testkit.Until(n.t, "the host is told", func() bool {
 			_, err := io.WriteString(n.host.in, "x\n")
 			return err != nil
 		})
@@ -265,7 +266,7 @@ func TestHangUps(t *testing.T) {
 	t.Run("the host reads no more", func(t *testing.T) {
 		n := l.connect(nil)
 		_ = n.host.out.Close()
-		n.until("the server is told", func() bool {
+		testkit.Until(n.t, "the server is told", func() bool {
 			_, err := io.WriteString(n.server.in, "x\n")
 			return err != nil
 		})
@@ -273,7 +274,7 @@ func TestHangUps(t *testing.T) {
 	t.Run("the server reads no more, the host sends nothing that is carried", func(t *testing.T) {
 		n := l.connect(func(o *proxy.Options) { o.Frame = 1000 })
 		_ = n.server.out.Close()
-		n.until("the host is told", func() bool {
+		testkit.Until(n.t, "the host is told", func() bool {
 			_, err := io.WriteString(n.host.in, "of a line without an end ")
 			return err != nil
 		})
@@ -283,7 +284,7 @@ func TestHangUps(t *testing.T) {
 			n := l.connect(func(o *proxy.Options) { o.Frame = 1000 })
 			_ = n.host.out.Close()
 			go func() { _, _ = io.Copy(io.Discard, n.server.r) }() // it does read
-			n.until("the server is told", func() bool {
+			testkit.Until(n.t, "the server is told", func() bool {
 				_, err := io.WriteString(n.server.in, what)
 				return err != nil
 			})
@@ -296,7 +297,7 @@ func TestHangUps(t *testing.T) {
 		for range 3 { // of which one waits, and the others for it
 			n.server.say(`{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", 1000) + `"}` + "\n")
 		}
-		n.until("all is read", func() bool { return n.p.Stats().TooLong == 3 })
+		testkit.Until(n.t, "all is read", func() bool { return n.p.Stats().TooLong == 3 })
 		why := errors.New("enough")
 		n.cancel(why)
 		if err := <-n.done; !errors.Is(err, why) {

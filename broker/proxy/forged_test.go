@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 //lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
@@ -120,7 +121,7 @@ func TestConsent_OtherAskers(t *testing.T) {
 	n.handshake(`{"elicitation":{}}`)
 	n.consents("2", t.TempDir())
 	_ = n.host.in.Close()
-	n.until("the question ended", func() bool { return n.session.Stats().InFlight == 0 })
+	testkit.Until(n.t, "the question ended", func() bool { return n.session.Stats().InFlight == 0 })
 }
 
 // A server that wants to answer its own question. The test tells it the id, which it has no way to know; unguarded, the host would take its frame

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A host has left: a server that waits for an answer, which cannot come any more, is stopped.
@@ -40,7 +41,7 @@ func TestHostLeaves(t *testing.T) {
 			if c.after != "" {
 				n.server.say(c.after + "\n")
 			}
-			n.until("it is stopped", closed(stopped))
+			testkit.Until(n.t, "it is stopped", closed(stopped))
 		})
 	}
 }
@@ -51,7 +52,7 @@ func TestHostLeaves_Hanged(t *testing.T) {
 	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { close(stopped) } })
 	n.handshake(`{}`)
 	_, _ = n.host.in.Close(), n.host.out.Close()
-	n.until("it is stopped", closed(stopped))
+	testkit.Until(n.t, "it is stopped", closed(stopped))
 }
 
 func closed(c <-chan struct{}) func() bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -72,14 +73,10 @@ func newLab(t testing.TB, change func(*broker.Config)) *lab {
 	return l
 }
 
-// settle waits until no more goroutines run than before; the bound only ends a
-// failed test.
+// settle waits until no more goroutines run than before.
 func settle(t testing.TB, before int) {
-	for range 3000 {
-		if runtime.NumGoroutine() <= before {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	if testkit.Eventually(func() bool { return runtime.NumGoroutine() <= before }) {
+		return
 	}
 	buf := make([]byte, 1<<20)
 	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
@@ -196,18 +193,6 @@ func (e *end) hears(want string) {
 	if got := e.hear(); got != want {
 		e.t.Fatalf("the %s got\n%.2000s\nwant\n%.2000s", e.name, got, want)
 	}
-}
-
-// until polls; the bound only ends a failed test.
-func (n *line) until(what string, f func() bool) {
-	n.t.Helper()
-	for range 3000 {
-		if f() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	n.t.Fatalf("never: %s", what)
 }
 
 // message is any message of JSON-RPC.

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A peer that does not read stops its direction only.
@@ -68,7 +69,7 @@ func TestSlowReader_Memory(t *testing.T) {
 	for range 50 { // the host answers and reads nothing
 		n.ping(n.host, n.server)
 	}
-	n.until("the pipes are full", func() bool {
+	testkit.Until(n.t, "the pipes are full", func() bool {
 		was := n.p.Stats().ToHost
 		n.ping(n.host, n.server)
 		return n.p.Stats().ToHost == was && was > 1<<20
@@ -199,7 +200,7 @@ func TestCancelled(t *testing.T) {
 	n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"c","method":"files/consent","params":{"message":"m","requestedPaths":[%q]}}`+"\n", t.TempDir()))
 	<-asked
 	n.server.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c"}}` + "\n")
-	n.until("the request is over", func() bool { return n.session.Stats().InFlight == 0 })
+	testkit.Until(n.t, "the request is over", func() bool { return n.session.Stats().InFlight == 0 })
 	const other = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"d"}}` + "\n"
 	n.server.say(other)
 	n.host.hears(other)

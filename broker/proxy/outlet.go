@@ -44,20 +44,20 @@ func (o *outlet) waitSent() {
 	}
 }
 
-// hungUp reports whether the peer has closed its end, as a write would find out.
+// hungUp reports whether the peer has closed its end, so that a write would fail.
 func (o *outlet) hungUp() bool {
 	conn, ok := o.w.(syscall.Conn)
 	if !ok {
-		return false // its writes tell
+		return false // only a write would show it
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return false
 	}
-	fds := []unix.PollFd{{}} // it always tells of errors and hang-ups
+	fds := []unix.PollFd{{}} // without events, poll still reports errors and hang-ups
 	err = raw.Control(func(fd uintptr) {
 		fds[0].Fd = int32(fd)
-		_, _ = unix.Poll(fds, 0) // one that fails tells nothing
+		_, _ = unix.Poll(fds, 0) // if it fails, Revents stays 0
 	})
 	return err != nil || fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }

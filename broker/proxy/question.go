@@ -25,8 +25,8 @@ import (
 // repetition is not carried, but gets the server's answer. If the server answers before the
 // host comes back, its answer is kept.
 //
-// Either way the question has an id with 128 random bits. The server never sees it: neither
-// the question nor its answer passes the server.
+// In both cases the question has an id with 128 random bits. The server never sees the id,
+// because neither the question nor its answer goes through the server.
 
 const (
 	// askedAs is the key of the session's question among the inputs that the host is
@@ -70,7 +70,7 @@ func readResponse(b []byte, f *jsonline.Frame) response {
 // asker shows forms to the host's user.
 type asker struct {
 	p           *Proxy
-	insideCalls bool // in the place of answers to the host's calls; otherwise by the proxy's own requests
+	insideCalls bool // the questions are results of the host's calls; otherwise the proxy sends requests
 }
 
 var _ broker.Elicitor = asker{}
@@ -93,7 +93,7 @@ func (a asker) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.Elici
 	case r = <-answer:
 	case <-a.p.hostEnded.Done():
 		select {
-		case r = <-answer: // it came before
+		case r = <-answer: // the answer came just before
 		default:
 			return nil, errNoAnswer
 		}

@@ -94,19 +94,19 @@ func (u *pump) sniff(last bool) (more bool, err error) {
 }
 
 // opening judges a line that comes in parts: whether it is, or may yet become, a message.
-// Each byte is looked at once, and once more when the first object or array ends, however
-// many parts there are.
+// For any number of parts, each byte is examined once, and once more when the first object or
+// array ends.
 type opening struct {
-	read  int  // of the line, what was looked at
-	begun bool // with something else than white space
-	kind  byte // the first that is none
+	read  int  // how many bytes of the line were examined
+	begun bool // there is a byte other than white space
+	kind  byte // the first such byte
 
 	brackets jsonline.Brackets
-	end      int  // where the object or array ends; 0: not yet
-	speaks   bool // what ends there is a message, or a batch
-	behind   bool // something follows it
+	end      int  // the end of the object or array; 0: not found yet
+	speaks   bool // the object or array is a message or a batch
+	behind   bool // there is text after it
 
-	work int // bytes that were looked at, for the test that counts them
+	work int // how many bytes were examined in all, for a test
 }
 
 // look examines the new bytes of the line.
@@ -132,8 +132,8 @@ func (o *opening) look(line []byte) {
 	}
 }
 
-// rpc reports whether the line, as far as it has come, is a message of JSON-RPC 2.0, or
-// begins with a batch of them.
+// rpc reports whether the line so far is a message of JSON-RPC 2.0, or begins with a batch of
+// messages.
 func (o *opening) rpc() bool { return o.speaks && (o.kind == '[' || !o.behind) }
 
 // foreign reports whether the line can no longer become a message.
@@ -211,9 +211,9 @@ func speaksRPC(line []byte) bool {
 	return spoken && l.Ended()
 }
 
-// speaks reports whether a frame of b is one of JSON-RPC 2.0. Some hosts do not check the
-// version, so frames without it count if they are requests that the session answers, or
-// if their method is ambiguous.
+// speaks reports whether the frame f of b is a message of JSON-RPC 2.0. Some hosts do not check
+// the version, so frames without it count if they are requests that the session answers, or if
+// their method is ambiguous.
 func speaks(b []byte, f *jsonline.Frame) bool {
 	return f.RPC || broker.IsFilesMethod(string(jsonline.Unquote(f.Method.Of(b)))) || !f.Method.Absent() && !f.Clash.Absent()
 }

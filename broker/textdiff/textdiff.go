@@ -21,12 +21,12 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 )
 
-// window is how much of each text is compared at a time, bytes. A comparison cannot be
-// interrupted, so this bounds how long one goes on whose context has ended.
+// window is how much of each text is compared at a time, in bytes. A comparison cannot be
+// interrupted, so this bounds how long it goes on after the end of its context.
 const window = 256 << 10
 
-// Lines returns the changes of whole lines, in order, that turn old into text. When they have
-// enough bytes, the rest may be left out. It ends with ctx.
+// Lines returns the changes of whole lines, in order, that turn old into text. After changes of
+// enough bytes together it may leave out the rest. It stops when ctx ends.
 func Lines(ctx context.Context, old, text string, enough int) ([]udiff.Edit, error) {
 	return lines(ctx, old, text, window, enough)
 }
@@ -56,7 +56,7 @@ func lines(ctx context.Context, old, text string, window, enough int) (out []udi
 		from, put := len(a), len(b) // how much of them is done
 		edits := udiff.Lines(a, b)
 		if n := len(edits); rest && n > 0 && edits[n-1].End == len(a) && edits[n-1].Start > len(a)/2 {
-			// The last change may be due to where the pieces end: compare it again.
+			// The ends of the pieces may have caused the last change, so compare it again.
 			from, put = edits[n-1].Start, len(b)-len(edits[n-1].New)
 			edits = edits[:n-1]
 		}

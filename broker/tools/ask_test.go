@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -40,7 +41,7 @@ func connect(t *testing.T, url string, token http.RoundTripper, revision string)
 	var err error
 	p.client, err = c.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: token}},
 		&mcp.ClientSessionOptions{ProtocolVersion: revision})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = p.client.Close() })
 	return p
 }
@@ -93,7 +94,7 @@ func TestHTTPSessionsAskTheOwner(t *testing.T) {
 	site := b.site(tools.HTTPOptions{})
 	one, two := connect(t, site.URL, bearer{}, "2025-11-25"), connect(t, site.URL, bearer{}, "2025-11-25")
 	path := filepath.Join(t.TempDir(), "f")
-	must(t, os.WriteFile(path, []byte("outside"), 0o600))
+	testkit.Must(t, os.WriteFile(path, []byte("outside"), 0o600))
 	o.allow = true
 	if text, ok := one.reads(t, path); !ok || text != "outside" {
 		t.Errorf("allowed: %q", text)
@@ -120,12 +121,8 @@ func TestHTTPSessionsAskTheOwner(t *testing.T) {
 	if text, ok := two.reads(t, string(name)); ok {
 		t.Errorf("by the root's name: %q", text)
 	}
-	must(t, one.client.Close())
-	for end := time.Now().Add(20 * time.Second); len(b.won("test#1")) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the root outlives its session")
-		}
-	}
+	testkit.Must(t, one.client.Close())
+	testkit.Until(t, "the root ends with its session", func() bool { return len(b.won("test#1")) == 0 })
 	var records []string
 	for _, r := range b.recs.All() {
 		records = append(records, string(r.Subject))
@@ -188,7 +185,7 @@ func TestAskInsideACall(t *testing.T) {
 	dir := t.TempDir()
 	paths := []string{dir + "/no-1", dir + "/yes-1", dir + "/no-2", dir + "/yes-2"}
 	for _, f := range paths {
-		must(t, os.WriteFile(f, []byte("of "+filepath.Base(f)), 0o600))
+		testkit.Must(t, os.WriteFile(f, []byte("of "+filepath.Base(f)), 0o600))
 	}
 	text := b.ok("read_multiple_files", m{"paths": paths})
 	for _, f := range paths {
@@ -224,7 +221,7 @@ func TestAskAboutHome(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {
 			home := t.TempDir()
-			must(t, os.WriteFile(home+"/x", []byte("of home"), 0o600))
+			testkit.Must(t, os.WriteFile(home+"/x", []byte("of home"), 0o600))
 			p := &chooser{allow: home + "/x"}
 			b := start(t, func(c *tools.Config) { c.Home, c.Subject = home, guard.Subject("test").InSession(7) }, &mcp.ClientOptions{ElicitationHandler: p.elicit})
 			b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: 30 * time.Second})
@@ -272,7 +269,7 @@ func TestEndWhileGranting(t *testing.T) {
 			b.askingItself()
 			b.overStdio(revision)
 			path := filepath.Join(t.TempDir(), "yes")
-			must(t, os.WriteFile(path, []byte("text"), 0o600))
+			testkit.Must(t, os.WriteFile(path, []byte("text"), 0o600))
 			go b.call("read_text_file", m{"path": path})
 			<-slow.begun
 			closed := make(chan struct{})
@@ -280,9 +277,7 @@ func TestEndWhileGranting(t *testing.T) {
 				defer close(closed)
 				b.srv.Close()
 			}()
-			for len(b.ask.Sessions()) > 0 {
-				time.Sleep(time.Millisecond)
-			}
+			testkit.Until(t, "the end of the sessions", func() bool { return len(b.ask.Sessions()) == 0 })
 			select {
 			case <-closed:
 				t.Error("the session has ended, and something is being granted to it")

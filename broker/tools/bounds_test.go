@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // One subject of the issuer's does not take every session, nor every connection: it is
@@ -39,48 +40,39 @@ func TestOAuthUserIsBounded(t *testing.T) {
 	}); status != http.StatusNoContent {
 		t.Errorf("DELETE: %d", status)
 	}
-	for end := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) { // it is closed beside
+	testkit.Until(t, "room for a session, after the one that is closed beside the answer", func() bool {
 		status, id := post(t, site, hello, with(tokenOf("alice"), ""))
-		if session = id; status == 200 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d: no room", status)
-		}
-	}
+		session = id
+		return status == 200
+	})
 	// Requests whose body has not begun stay under way.
 	half := func() {
 		c, err := net.Dial("tcp", site.Listener.Addr().String())
-		must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 			"Accept: application/json, text/event-stream\r\nContent-Length: 10\r\n\r\n", tokenOf("alice"))
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	for range tools.SessionRequests * 3 {
 		half()
 	}
 	const list = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
-	for end := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) { // until all of them have come
+	testkit.Until(t, "the limit of requests under way", func() bool {
 		if status, _ := post(t, site, list, with(tokenOf("alice"), session)); status == http.StatusTooManyRequests {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("no bound of requests")
+			return true
 		}
 		half() // this one may have taken the place of one of them
-	}
+		return false
+	})
 	if status, _ := post(t, site, hello, with(tokenOf("bob"), "")); status != 200 {
 		t.Errorf("bob: %d", status)
 	}
-	for end := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) {
+	if !testkit.Eventually(func() bool {
 		said := log.String()
-		if strings.Contains(said, `\"oauth:alice\" has 3, the most of one user`) && strings.Contains(said, `\"oauth:alice\" has 12 requests under way`) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the log does not name the bounds:\n%s", said)
-		}
+		return strings.Contains(said, `\"oauth:alice\" has 3, the most of one user`) && strings.Contains(said, `\"oauth:alice\" has 12 requests under way`)
+	}) {
+		t.Fatalf("the log does not name the bounds:\n%s", log.String())
 	}
 }
 
@@ -90,14 +82,14 @@ func TestHTTPTooLargeByItsHeader(t *testing.T) {
 	site := b.site(tools.HTTPOptions{Within: time.Hour})
 	for _, session := range []string{"", "Mcp-Session-Id: x\r\n", "Mcp-Protocol-Version: 2026-07-28\r\n"} {
 		c, err := net.Dial("tcp", site.Listener.Addr().String())
-		must(t, err)
+		testkit.Must(t, err)
 		defer c.Close()
 		_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 			"Accept: application/json, text/event-stream\r\n%sContent-Length: 99999999999\r\n\r\n", token, session)
-		must(t, err)
-		must(t, c.SetReadDeadline(time.Now().Add(enough)))
+		testkit.Must(t, err)
+		testkit.Must(t, c.SetReadDeadline(time.Now().Add(enough)))
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		must(t, err)
+		testkit.Must(t, err)
 		if res.StatusCode != http.StatusRequestEntityTooLarge {
 			t.Errorf("%q: %s", session, res.Status)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Memory that is used again carries nothing from one answer into another, whatever
@@ -27,7 +28,7 @@ func TestLinesAnswersApart(t *testing.T) {
 			line = strings.Repeat("\"", 20) + line // twice as long as JSON
 		}
 		want[i] = strings.Repeat(line, (100<<10)*(i+1)/len(line))
-		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte(want[i]), 0o600))
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte(want[i]), 0o600))
 	}
 	x := b.lines(t)
 	go func() {
@@ -87,8 +88,8 @@ type toolAnswer struct {
 func (x *lineClient) answer() (a toolAnswer) {
 	x.t.Helper()
 	line, err := x.answers.ReadBytes('\n')
-	must(x.t, err)
-	must(x.t, json.Unmarshal(line, &a))
+	testkit.Must(x.t, err)
+	testkit.Must(x.t, json.Unmarshal(line, &a))
 	return a
 }
 

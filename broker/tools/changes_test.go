@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // lists returns the names that resources/list tells, all pages.
@@ -62,7 +63,7 @@ func TestResourceListOfRoots(t *testing.T) {
 			b.root("more", guard.ReadOnly, "m=1")
 			b.until(told, "more", true)
 			_, err := b.reg.Revoke(context.Background(), "more")
-			must(t, err)
+			testkit.Must(t, err)
 			b.until(told, "more", false)
 		})
 		t.Run(name+", listening", func(t *testing.T) {

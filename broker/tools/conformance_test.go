@@ -19,6 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -179,7 +180,7 @@ func (f *toolsFront) tree(p string) ([]string, error) {
 		return nil, err
 	}
 	var all []struct{ Name string }
-	must(f.b.t, json.Unmarshal([]byte(text), &all))
+	testkit.Must(f.b.t, json.Unmarshal([]byte(text), &all))
 	got := make([]string, len(all))
 	for i := range all {
 		got[i] = all[i].Name

@@ -19,10 +19,10 @@ func (h *HTTP) listed(origin string) bool {
 	return origin != "" && slices.ContainsFunc(h.o.Origins, func(o string) bool { return strings.EqualFold(o, origin) })
 }
 
-// letIn tells a browser that a page of a listed origin may read the answer. It reports whether
+// allowOrigin tells a browser that a page of a listed origin may read the answer. It reports whether
 // the request was the browser's preflight request, which carries no token and has been answered
 // here.
-func (h *HTTP) letIn(w http.ResponseWriter, r *http.Request) (done bool) {
+func (h *HTTP) allowOrigin(w http.ResponseWriter, r *http.Request) (done bool) {
 	origin := r.Header.Get("Origin")
 	if !h.listed(origin) {
 		return false

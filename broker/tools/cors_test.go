@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A page of a listed origin passes the browser's checks: its question
@@ -17,7 +18,7 @@ func TestListedOriginPassesTheBrowsersChecks(t *testing.T) {
 	site := b.site(tools.HTTPOptions{Origins: []string{page}})
 	ask := func(method, origin, token string, header ...string) *http.Response {
 		req, err := http.NewRequestWithContext(t.Context(), method, site.URL, strings.NewReader(hello))
-		must(t, err)
+		testkit.Must(t, err)
 		req.Header.Set("Origin", origin)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", "application/json, text/event-stream")
@@ -28,7 +29,7 @@ func TestListedOriginPassesTheBrowsersChecks(t *testing.T) {
 			req.Header.Set("Authorization", "Bearer "+token)
 		}
 		res, err := http.DefaultClient.Do(req)
-		must(t, err)
+		testkit.Must(t, err)
 		_ = res.Body.Close()
 		return res
 	}

@@ -121,7 +121,7 @@ func unixEnds(text string) string { return strings.ReplaceAll(text, "\r\n", "\n"
 func (e edit) apply(ctx context.Context, text string) (string, bool) {
 	from, to, ok := find(text, unixEnds(*e.OldText))
 	if ok {
-		return text[:from] + ends(unixEnds(*e.NewText), text, from, to) + text[to:], true
+		return text[:from] + withLineEnds(unixEnds(*e.NewText), text, from, to) + text[to:], true
 	}
 	return e.applyLines(ctx, text)
 }
@@ -151,9 +151,9 @@ func skip(text string, from, n int) int {
 	return i
 }
 
-// ends gives a text the line ends of the part that it replaces, or of the whole if that part
+// withLineEnds gives a text the line ends of the part that it replaces, or of the whole if that part
 // has none.
-func ends(text, of string, from, to int) string {
+func withLineEnds(text, of string, from, to int) string {
 	part := of[from:to]
 	if !strings.Contains(part, "\n") {
 		part = of
@@ -180,7 +180,7 @@ func (e edit) applyLines(ctx context.Context, text string) (string, bool) {
 		from := len(strings.Join(lines[:i], ""))
 		body := strings.Join(lines[i:i+len(old)], "")
 		to := from + len(strings.TrimSuffix(strings.TrimSuffix(body, "\n"), "\r"))
-		put := ends(strings.Join(indented(unixEnds(*e.NewText), old, lines[i]), "\n"), text, from, to)
+		put := withLineEnds(strings.Join(indented(unixEnds(*e.NewText), old, lines[i]), "\n"), text, from, to)
 		return text[:from] + put + text[to:], true
 	}
 	return text, false

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Work that would take hours, which a client may ask for by a short text, ends with
@@ -40,14 +41,10 @@ func TestLongWorkEndsWithItsSession(t *testing.T) {
 			}
 			c.args["path"] = "code/big"
 			body, err := json.Marshal(m{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": m{"name": c.tool, "arguments": c.args}})
-			must(t, err)
+			testkit.Must(t, err)
 			send(t.Context(), t, site, session, string(body))
 			read := func(r guard.Record) bool { return strings.HasSuffix(r.Path.String(), "/big") }
-			for end := time.Now().Add(enough); !slices.ContainsFunc(b.recs.All(), read); time.Sleep(time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatal("the file is not read")
-				}
-			}
+			testkit.Until(t, "the record that the file is read", func() bool { return slices.ContainsFunc(b.recs.All(), read) })
 			status, _ = post(t, site, "", func(r *http.Request) {
 				r.Method = http.MethodDelete
 				r.Header.Set("Mcp-Session-Id", session)
@@ -74,13 +71,9 @@ func TestRevokeEndsSearch(t *testing.T) {
 		said <- text
 	}()
 	read := func(r guard.Record) bool { return strings.HasSuffix(r.Path.String(), "/big") }
-	for end := time.Now().Add(enough); !slices.ContainsFunc(b.recs.All(), read); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the file is not read")
-		}
-	}
+	testkit.Until(t, "the record that the file is read", func() bool { return slices.ContainsFunc(b.recs.All(), read) })
 	_, err := b.reg.Revoke(t.Context(), "code")
-	must(t, err)
+	testkit.Must(t, err)
 	select {
 	case got := <-said:
 		if !strings.Contains(got, "revoked") || strings.Contains(got, "answered") {
@@ -118,15 +111,15 @@ func TestHTTPUnreadAnswer(t *testing.T) {
 		t.Fatal(status)
 	}
 	c, err := net.Dial("tcp", site.Listener.Addr().String())
-	must(t, err)
+	testkit.Must(t, err)
 	defer c.Close()
-	must(t, c.(*net.TCPConn).SetReadBuffer(1)) // the least there is
+	testkit.Must(t, c.(*net.TCPConn).SetReadBuffer(1)) // the least there is
 	const body = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/big"}}}`
 	_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 		"Accept: application/json, text/event-stream\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", token, session, len(body), body)
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = c.Read(make([]byte, 1)) // the answer has begun
-	must(t, err)
+	testkit.Must(t, err)
 	status, _ = post(t, site, "", func(r *http.Request) {
 		r.Method = http.MethodDelete
 		r.Header.Set("Mcp-Session-Id", session)
@@ -154,12 +147,10 @@ func TestHTTPNobodyListens(t *testing.T) {
 			t.Fatal(status)
 		}
 	}
-	for end := time.Now().Add(enough); !strings.Contains(log.String(), "resources/updated"); time.Sleep(10 * time.Millisecond) {
-		must(t, os.WriteFile(filepath.Join(dir, "a"), []byte(rand.Text()), 0o600))
-		if time.Now().After(end) {
-			t.Fatal("the change is not told of")
-		}
-	}
+	testkit.Until(t, "a change is reported", func() bool {
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "a"), []byte(rand.Text()), 0o600))
+		return strings.Contains(log.String(), "resources/updated")
+	})
 	if text := log.String(); strings.Contains(text, "level=WARN") {
 		t.Error(text)
 	}

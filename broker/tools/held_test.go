@@ -20,6 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -53,7 +54,7 @@ func gated(t *testing.T) (*bench, *gate) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: g})
 	b := start(t, func(c *tools.Config) { c.Registry, c.Tree, c.IgnoreRoots = reg, vfs.New(reg), true }, nil)
 	_, err := reg.Grant(t.Context(), guard.Grant{Root: "slow", Dir: t.TempDir(), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
-	must(t, err)
+	testkit.Must(t, err)
 	g.shut.Lock()
 	t.Cleanup(g.open)
 	return b, g
@@ -204,7 +205,7 @@ func TestStdioHoldsBoundedCalls(t *testing.T) {
 				}
 			}
 			close(p.end)
-			must(t, <-over)
+			testkit.Must(t, <-over)
 		})
 	}
 }
@@ -221,9 +222,9 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 	over := make(chan error, 1)
 	go func() { over <- b.srv.Run(ctx, ours, theirs) }()
 	_, err := io.WriteString(w, hello+"\n")
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = unread.Read(make([]byte, 64<<10))
-	must(t, err)
+	testkit.Must(t, err)
 	var taken atomic.Int64
 	stop := make(chan struct{})
 	go func() {
@@ -250,7 +251,7 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 	<-stop
 	cancel()
 	_ = unread.Close()
-	must(t, <-over)
+	testkit.Must(t, <-over)
 }
 
 // A client that reads none of its answers makes the server hold no more
@@ -279,10 +280,10 @@ func TestStdioHoldsBoundedAnswers(t *testing.T) {
 			in := bufio.NewReader(r)
 			for i, line := range c.lines {
 				_, err := io.WriteString(w, line+"\n")
-				must(t, err)
+				testkit.Must(t, err)
 				if i == 0 { // a call's answer could come before that to hello, which is to be read first
 					_, err := in.ReadString('\n')
-					must(t, err)
+					testkit.Must(t, err)
 				}
 			}
 			go func() {
@@ -303,13 +304,13 @@ func TestStdioHoldsBoundedAnswers(t *testing.T) {
 			}
 			for range calls {
 				line, err := in.ReadString('\n')
-				must(t, err)
+				testkit.Must(t, err)
 				if !strings.Contains(line, `"result"`) || len(line) < size {
 					t.Fatalf("%.200s", line)
 				}
 			}
 			_ = w.Close()
-			must(t, <-over)
+			testkit.Must(t, <-over)
 			_ = r.Close()
 		})
 	}
@@ -335,7 +336,7 @@ func TestStdioAnswersPassBoundedCalls(t *testing.T) {
 			x.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 			path := b.root("elsewhere", guard.ReadOnly, "f=1")
 			_, err := b.reg.Revoke(t.Context(), "elsewhere")
-			must(t, err)
+			testkit.Must(t, err)
 			const call = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"%s/f"}}}`
 			x.say(fmt.Sprintf(call, 1000, path))
 			asked := x.next(`"elicitation/create"`)
@@ -363,8 +364,8 @@ func TestStdioAnswersPassBoundedCalls(t *testing.T) {
 					t.Error(got)
 				}
 			}
-			must(t, w.Close())
-			must(t, <-over) // it still writes what it owes, which is read
+			testkit.Must(t, w.Close())
+			testkit.Must(t, <-over) // it still writes what it owes, which is read
 			_ = r.Close()
 		})
 	}
@@ -405,7 +406,7 @@ func newTalker(t *testing.T, w io.Writer, r io.Reader) *talker {
 func (x *talker) say(line string) {
 	x.t.Helper()
 	_, err := io.WriteString(x.w, line+"\n")
-	must(x.t, err)
+	testkit.Must(x.t, err)
 }
 
 // next is the next line with a text in it.

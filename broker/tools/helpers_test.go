@@ -16,15 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // bench is a server with a client on the Go SDK.
 type bench struct {
@@ -79,9 +73,9 @@ func (b *bench) connect(revision string) *bench {
 	b.t.Helper()
 	ours, theirs := mcp.NewInMemoryTransports()
 	ss, err := b.srv.MCP().Connect(context.Background(), theirs, nil)
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	b.host, err = b.mcp.Connect(context.Background(), ours, &mcp.ClientSessionOptions{ProtocolVersion: revision})
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	b.t.Cleanup(func() {
 		_ = b.host.Close()
 		_ = ss.Wait()
@@ -98,7 +92,7 @@ func (b *bench) overStdio(revision string) {
 	go func() { ended <- b.srv.Run(context.Background(), toServer, fromServer) }()
 	var err error
 	b.host, err = b.mcp.Connect(context.Background(), &mcp.IOTransport{Reader: toClient, Writer: fromClient}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	b.t.Cleanup(func() {
 		_ = b.host.Close()
 		if err := <-ended; err != nil && !errors.Is(err, io.ErrClosedPipe) {
@@ -115,7 +109,7 @@ func (b *bench) overHTTP(revision string) {
 	b.host, err = b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
 		Endpoint: site.URL, HTTPClient: &http.Client{Transport: bearer{}},
 	}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	b.t.Cleanup(func() { _ = b.host.Close() })
 }
 
@@ -127,7 +121,7 @@ func (b *bench) root(name string, rights guard.Rights, tree ...string) string {
 	_, err := b.reg.Grant(context.Background(), guard.Grant{
 		Root: guard.RootName(name), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: rights},
 	})
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	return dir
 }
 
@@ -173,7 +167,7 @@ func (b *bench) refused(name string, args map[string]any, why string) {
 func (b *bench) file(elem ...string) string {
 	b.t.Helper()
 	data, err := os.ReadFile(filepath.Join(elem...))
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	return string(data)
 }
 

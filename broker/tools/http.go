@@ -236,7 +236,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Body != http.NoBody {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.Within))
 	}
-	if !h.well(w, r) { // waits until the body begins
+	if !h.checkBody(w, r) { // waits until the body begins
 		return
 	}
 	if h.o.OAuth != nil && info != nil {
@@ -268,7 +268,7 @@ func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 		defer h.clients.requests.track(r, answers)()
 		h.single.ServeHTTP(w, withServer(r, u.srv))
 	case r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == "":
-		if !h.whole(w, r) {
+		if !h.awaitBody(w, r) {
 			return
 		}
 		s, status, why := h.clients.begin(whose)
@@ -309,9 +309,9 @@ func (h *HTTP) subject(info *auth.TokenInfo) guard.Subject {
 	return guard.Subject("oauth:" + name)
 }
 
-// whole waits for the whole body of a request that begins a session. Otherwise incomplete
+// awaitBody waits for the whole body of a request that begins a session. Otherwise incomplete
 // requests could take all the room for sessions.
-func (h *HTTP) whole(w http.ResponseWriter, r *http.Request) bool {
+func (h *HTTP) awaitBody(w http.ResponseWriter, r *http.Request) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.o.Body))
 	var large *http.MaxBytesError
 	switch {
@@ -336,7 +336,7 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 			http.Error(res, foreignHost, http.StatusForbidden)
 		case !h.mayCall(r.Header.Values("Origin")...):
 			http.Error(res, "the Origin may not call this server; its owner can let it: --origin ORIGIN", http.StatusForbidden)
-		case h.letIn(res, r):
+		case h.allowOrigin(res, r):
 		default:
 			next.ServeHTTP(res, r)
 		}

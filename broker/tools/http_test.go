@@ -23,6 +23,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 const (
@@ -50,7 +51,7 @@ func (b *bench) over(site *httptest.Server, token, revision string) *mcp.ClientS
 	cs, err := b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
 		Endpoint: site.URL, HTTPClient: &http.Client{Transport: sends(token)},
 	}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	return cs
 }
 
@@ -85,13 +86,13 @@ func (b *bench) siteOf(o tools.HTTPOptions) (*httptest.Server, *tools.HTTP) {
 func post(t *testing.T, site *httptest.Server, body string, change func(*http.Request)) (status int, session string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, site.URL, bytes.NewBufferString(body))
-	must(t, err)
+	testkit.Must(t, err)
 	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + token} {
 		r.Header.Set(k, v)
 	}
 	change(r)
 	res, err := (&http.Client{Timeout: enough}).Do(r)
-	must(t, err)
+	testkit.Must(t, err)
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, res.Body)
 	return res.StatusCode, res.Header.Get("Mcp-Session-Id")
@@ -142,9 +143,7 @@ func TestHTTPTells_R072(t *testing.T) {
 	post(t, site, hello, func(r *http.Request) { r.Header.Del("Authorization") })
 	post(t, site, hello, func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") })
 	post(t, site, hello, func(r *http.Request) { r.Host = "evil.example\u202e" + strings.Repeat("x", 1000) })
-	for end := time.Now().Add(20 * time.Second); strings.Count(log.String(), "\n") < 3 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // it is told of after the answer
-	}
+	testkit.Eventually(func() bool { return strings.Count(log.String(), "\n") >= 3 }) // logged after the answer
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	for i, why := range []string{"no bearer token", "invalid token: it is not", "the Host is not one"} {
 		if i >= len(lines) || !strings.Contains(lines[i], why) || !strings.Contains(lines[i], `"from":"127.0.0.1:`) || len(lines[i]) > 700 {
@@ -156,7 +155,7 @@ func TestHTTPTells_R072(t *testing.T) {
 		post(t, site, hello, func(r *http.Request) { r.Header.Del("Authorization") })
 	}
 	records, refusals := 0, 0
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	testkit.Eventually(func() bool {
 		records, refusals = 0, 0
 		for _, r := range b.recs.All() {
 			if r.Verdict == guard.Refused && strings.HasPrefix(r.Detail, "HTTP request from 127.0.0.1:") {
@@ -169,10 +168,8 @@ func TestHTTPTells_R072(t *testing.T) {
 			_ = json.Unmarshal([]byte(line), &told) // the last may not be whole yet
 			refusals += 1 + told.Others
 		}
-		if refusals == storm+3 && records == len(lines) { // the last is told of after its answer, too
-			break
-		}
-	}
+		return refusals == storm+3 && records == len(lines) // the last is logged after its answer, too
+	})
 	if len(lines) < 20 || len(lines) > storm/2 || records != len(lines) || refusals != storm+3 {
 		t.Errorf("%d lines and %d records of %d refusals, which say %d", len(lines), records, storm+3, refusals)
 	}
@@ -201,12 +198,12 @@ func TestHTTPSlowBody(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{Within: 100 * time.Millisecond})
 	c, err := net.Dial("tcp", site.Listener.Addr().String())
-	must(t, err)
+	testkit.Must(t, err)
 	defer c.Close()
 	_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 		"Accept: application/json, text/event-stream\r\nContent-Length: 1000\r\n\r\n{", token)
-	must(t, err)
-	must(t, c.SetReadDeadline(time.Now().Add(20*time.Second))) // only ends a failed test
+	testkit.Must(t, err)
+	testkit.Must(t, c.SetReadDeadline(time.Now().Add(20*time.Second))) // only ends a failed test
 	answer, err := io.ReadAll(c)
 	if err != nil || bytes.Contains(answer, []byte(" 200 ")) {
 		t.Errorf("%q, %v", answer, err)
@@ -225,13 +222,13 @@ func TestHTTPStreamOutlivesTheBody(t *testing.T) {
 	b.host, err = b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
 		Endpoint: site.URL, HTTPClient: &http.Client{Transport: streams{&lost}},
 	}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-	must(t, err)
+	testkit.Must(t, err)
 	defer b.host.Close()
 	slow := b.t.TempDir()
-	must(t, os.WriteFile(filepath.Join(slow, "f"), []byte("1"), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(slow, "f"), []byte("1"), 0o600))
 	_, err = b.reg.Grant(context.Background(), guard.Grant{Root: "slow", Dir: slow, Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadOnly, Limits: guard.Limits{OpsPerSecond: 4, Burst: 1}}})
-	must(t, err)
+	testkit.Must(t, err)
 	many := b.ok("read_multiple_files", m{"paths": slices.Repeat([]string{"slow/f"}, 4)})
 	if strings.Count(many, "slow/f:\n1\n") != 4 {
 		t.Errorf("%q", many)
@@ -268,7 +265,7 @@ func TestHTTPServes_R003(t *testing.T) {
 			b.host, err = b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
 				Endpoint: site.URL, HTTPClient: &http.Client{Transport: bearer{}},
 			}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
-			must(t, err)
+			testkit.Must(t, err)
 			defer b.host.Close()
 			if got := b.ok("read_text_file", m{"path": "code/a"}); got != "1" {
 				t.Errorf("%q", got)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // oddIDs are ids that a float64, or an int64, does not hold.
@@ -21,7 +22,7 @@ var oddIDs = []string{"9007199254740993", "-9007199254740993", "1795854427892123
 func TestStdioGivesIDsBackAsTheyCame(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadWrite, "f=text")
-	must(t, os.WriteFile(dir+"/big", make([]byte, 32<<20), 0o644))
+	testkit.Must(t, os.WriteFile(dir+"/big", make([]byte, 32<<20), 0o644))
 	unread, theirs := io.Pipe()
 	ours, w := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -52,7 +53,7 @@ func TestStdioGivesIDsBackAsTheyCame(t *testing.T) {
 	cancel()
 	_ = w.Close()
 	_ = unread.Close()
-	must(t, <-over)
+	testkit.Must(t, <-over)
 }
 
 // The same over HTTP, in each of the revisions' ways.
@@ -62,7 +63,7 @@ func TestHTTPGivesIDsBackAsTheyCame(t *testing.T) {
 	site := b.site(tools.HTTPOptions{})
 	body := func(session, text string) string {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(text))
-		must(t, err)
+		testkit.Must(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", "application/json, text/event-stream")
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -70,10 +71,10 @@ func TestHTTPGivesIDsBackAsTheyCame(t *testing.T) {
 			req.Header.Set("Mcp-Session-Id", session)
 		}
 		res, err := http.DefaultClient.Do(req)
-		must(t, err)
+		testkit.Must(t, err)
 		defer res.Body.Close()
 		got, err := io.ReadAll(res.Body)
-		must(t, err)
+		testkit.Must(t, err)
 		if session == "" {
 			return res.Header.Get("Mcp-Session-Id") + " " + string(got)
 		}

@@ -16,6 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // finds are the files, below a place, that a search looks into; each has "x".
@@ -47,7 +49,7 @@ func TestSearchRespectsGitignore(t *testing.T) {
 	if err != nil && os.Getenv("CI") == "" {
 		t.Skip("git is not here")
 	}
-	must(t, err)
+	testkit.Must(t, err)
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadOnly)
 	b.connect("")
@@ -73,7 +75,7 @@ func TestSearchRespectsGitignore(t *testing.T) {
 		"data/.gitignore":   "*\n!b.csv\n!.gitignore\n# x\n",
 		".git/info/exclude": "excluded\n!a.log\n",
 	} {
-		must(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
 	}
 	var want []string
 	for name := range strings.SplitSeq(strings.TrimSuffix(run("ls-files", "-z", "-co", "--exclude-standard"), "\x00"), "\x00") {
@@ -148,11 +150,11 @@ func (b *bench) paged(t *testing.T, want []string) {
 func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 	b := start(t, nil, nil)
 	outside := filepath.Join(t.TempDir(), "rules")
-	must(t, os.WriteFile(outside, []byte("*\n"), 0o600))
+	testkit.Must(t, os.WriteFile(outside, []byte("*\n"), 0o600))
 	dir := b.root("code", guard.ReadOnly, ".gitignore=*.log\n", "a.log=x", "a=x", "in/.gitignore=b\n", "in/a.log=x", "in/b=x", "in/c=x",
 		"repo/.git/HEAD=x", "repo/a.log=x", "repo/.gitignore=c\n", "repo/c=x", "linked/a=x", "large/a=x")
-	must(t, os.Symlink(outside, filepath.Join(dir, "linked/.gitignore")))
-	must(t, os.WriteFile(filepath.Join(dir, "large/.gitignore"), []byte("a\n"+strings.Repeat("#", 1<<20)), 0o600))
+	testkit.Must(t, os.Symlink(outside, filepath.Join(dir, "linked/.gitignore")))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "large/.gitignore"), []byte("a\n"+strings.Repeat("#", 1<<20)), 0o600))
 	b.connect("2025-11-25")
 	want := []string{"a", "in/c", "large/a", "linked/a", "repo/a.log"}
 	if got := b.finds("code", nil); !slices.Equal(got, want) {
@@ -166,8 +168,8 @@ func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 	tree := t.TempDir()
 	guardtest.Tree(t, tree, "", ".gitignore=a\n", "a=x", "b=x")
 	_, err := hidden.reg.Grant(t.Context(), guard.Grant{Root: "code", Dir: tree, Origin: "test", Policy: guard.Policy{
-		Rights: guard.ReadOnly, Patterns: guard.Patterns{Hide: []guard.Pattern{{Text: ".gitignore"}}}}})
-	must(t, err)
+		Rights: guard.ReadOnly, Patterns: guard.Patterns{Hide: []rules.Pattern{{Text: ".gitignore"}}}}})
+	testkit.Must(t, err)
 	hidden.connect("")
 	if got := hidden.finds("code", nil); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("a hidden .gitignore counts: %q", got)
@@ -187,9 +189,9 @@ func TestSearchRespectsGitignoreOfLargeDirectory(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadOnly, ".gitignore=f*\n", "z=x")
 	for i := range 12_000 {
-		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("f", i)), nil, 0o600))
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("f", i)), nil, 0o600))
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600))
 	b.connect("")
 	if got := b.finds("code", nil); !slices.Equal(got, []string{"z"}) {
 		t.Errorf("%q", got)

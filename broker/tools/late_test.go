@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 const secretLine = "SECRETLINE"
@@ -40,19 +41,17 @@ func (b *bench) dir(root guard.RootName) string {
 // opened waits until so many files, or directories, have been read.
 func (b *bench) opened(n int) {
 	b.t.Helper()
-	for late := time.Now().Add(4 * enough); ; time.Sleep(time.Millisecond) {
-		have := 0
+	have := 0
+	if !testkit.Eventually(func() bool {
+		have = 0
 		for _, rec := range b.recs.All() {
 			if rec.Op == names.OpOpen && rec.Verdict == guard.Allowed {
 				have++
 			}
 		}
-		if have >= n {
-			return
-		}
-		if time.Now().After(late) {
-			b.t.Fatalf("%d files have been read, not %d", have, n)
-		}
+		return have >= n
+	}) {
+		b.t.Fatalf("%d files have been read, not %d", have, n)
 	}
 }
 
@@ -89,11 +88,11 @@ func TestNothingLateOverStdio(t *testing.T) {
 				in := bufio.NewReader(r)
 				for _, line := range c.lines {
 					_, err := io.WriteString(w, line+"\n")
-					must(t, err)
+					testkit.Must(t, err)
 				}
 				if len(c.lines) > 0 {
 					_, err := in.ReadString('\n') // the answer to hello
-					must(t, err)
+					testkit.Must(t, err)
 				}
 				go func() {
 					for n := range calls {
@@ -102,11 +101,11 @@ func TestNothingLateOverStdio(t *testing.T) {
 				}()
 				b.opened(c.opens)
 				time.Sleep(50 * time.Millisecond) // most are encoded then; what is not shows nothing
-				must(t, end(b))
+				testkit.Must(t, end(b))
 				late, answered := 0, 0
 				for answered < calls {
 					line, err := in.ReadString('\n')
-					must(t, err)
+					testkit.Must(t, err)
 					if strings.Contains(line, secretLine) {
 						late += len(line) - 1
 					}
@@ -119,7 +118,7 @@ func TestNothingLateOverStdio(t *testing.T) {
 				}
 				go func() { _, _ = io.Copy(io.Discard, in) }() // notifications
 				_ = w.Close()
-				must(t, <-over)
+				testkit.Must(t, <-over)
 				_ = r.Close()
 			})
 		}
@@ -146,7 +145,7 @@ func TestNothingLateOverHTTP(t *testing.T) {
 				}
 				b.opened(calls)
 				time.Sleep(100 * time.Millisecond) // most are being written then
-				must(t, end(b))
+				testkit.Must(t, end(b))
 				late := 0
 				for _, c := range conns {
 					_ = c.SetReadDeadline(time.Now().Add(enough))
@@ -184,11 +183,11 @@ func slowPost(t *testing.T, site *httptest.Server, revision, body string) net.Co
 		head += "Mcp-Session-Id: " + session + "\r\n"
 	}
 	c, err := net.Dial("tcp", site.Listener.Addr().String())
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	must(t, c.(*net.TCPConn).SetReadBuffer(4096))
+	testkit.Must(t, c.(*net.TCPConn).SetReadBuffer(4096))
 	_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 		"Accept: application/json, text/event-stream\r\n%sContent-Length: %d\r\n\r\n%s", site.Listener.Addr(), token, head, len(body), body)
-	must(t, err)
+	testkit.Must(t, err)
 	return c
 }

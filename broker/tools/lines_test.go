@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Over lines, what is no message costs its line, ids come back as they were, and
@@ -29,16 +30,16 @@ func TestLines(t *testing.T) {
 	ask := func(line string) string {
 		t.Helper()
 		_, err := io.WriteString(toServer, line+"\n")
-		must(t, err)
+		testkit.Must(t, err)
 		answer, err := answers.ReadString('\n')
-		must(t, err)
+		testkit.Must(t, err)
 		return answer
 	}
 	if got := ask(hello); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":1,"result":{`) {
 		t.Errorf("%s", got)
 	}
 	_, err := io.WriteString(toServer, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n\n")
-	must(t, err)
+	testkit.Must(t, err)
 	for line, want := range map[string]string{
 		"nonsense": `"id":null,"error":`,
 		"[]":       `"id":null,"error":`,
@@ -56,7 +57,7 @@ func TestLines(t *testing.T) {
 			t.Errorf("%.80s: %s; want %s", line, got, want)
 		}
 	}
-	must(t, toServer.Close())
+	testkit.Must(t, toServer.Close())
 	if err := <-ended; err != nil {
 		t.Errorf("the session ended with %v", err)
 	}
@@ -67,12 +68,12 @@ func TestLines(t *testing.T) {
 func TestLinesCancel(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("1"), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("1"), 0o600))
 	// Without the right to watch it: what follows the list of files would take part in
 	// the limit, before the first call or after it.
 	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "slow", Dir: dir, Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadOnly &^ guard.Watch, Limits: guard.Limits{OpsPerSecond: 0.05, Burst: 1}}})
-	must(t, err)
+	testkit.Must(t, err)
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
 	ended := make(chan error, 1)
@@ -80,12 +81,12 @@ func TestLinesCancel(t *testing.T) {
 	answers := bufio.NewReader(fromServer)
 	for _, line := range []string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`} {
 		_, err := io.WriteString(toServer, line+"\n")
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	next := func() string {
 		t.Helper()
 		line, err := answers.ReadString('\n')
-		must(t, err)
+		testkit.Must(t, err)
 		return line
 	}
 	next()
@@ -95,7 +96,7 @@ func TestLinesCancel(t *testing.T) {
 		`{"jsonrpc":"2.0","id":"4","method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"slow/f"}}}`,
 	} {
 		_, err := io.WriteString(toServer, line+"\n")
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	first := next()
 	for _, id := range []string{"2", `"4"`} {
@@ -103,15 +104,15 @@ func TestLinesCancel(t *testing.T) {
 			continue
 		}
 		_, err := io.WriteString(toServer, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`,"reason":"test"}}`+"\n")
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	_, err = io.WriteString(toServer, `{"jsonrpc":"2.0","id":9,"method":"ping"}`+"\n")
-	must(t, err)
+	testkit.Must(t, err)
 	if got := next(); !strings.Contains(got, `"id":9`) {
 		t.Errorf("a cancelled call was answered: %s", got)
 	}
 	go func() { _, _ = io.Copy(io.Discard, answers) }() // of a test that has failed
-	must(t, toServer.Close())
+	testkit.Must(t, toServer.Close())
 	if err := <-ended; err != nil {
 		t.Errorf("the session ended with %v", err)
 	}
@@ -157,8 +158,8 @@ func TestHangUpBehindRubbish(t *testing.T) {
 				late := time.AfterFunc(4*enough, func() { _ = fromServer.CloseWithError(errors.New("the server waits for something")) })
 				defer late.Stop()
 				got, err := io.ReadAll(fromServer)
-				must(t, err)
-				must(t, <-over)
+				testkit.Must(t, err)
+				testkit.Must(t, <-over)
 				want := c.answers + strings.Count(begun, `"id"`)
 				if have := strings.Count(string(got), `"id":`); have != want {
 					t.Errorf("%d answers, want %d: %.300s", have, want, got)
@@ -172,13 +173,13 @@ func TestHangUpBehindRubbish(t *testing.T) {
 func TestHangUpOfSocket(t *testing.T) {
 	b := start(t, nil, nil)
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	must(t, err)
+	testkit.Must(t, err)
 	defer l.Close()
 	client, err := net.Dial("unix", l.Addr().String())
-	must(t, err)
+	testkit.Must(t, err)
 	conn, err := l.Accept()
-	must(t, err)
-	must(t, client.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, client.Close())
 	if err := b.srv.Run(t.Context(), conn, conn); err != nil {
 		t.Errorf("the session ended with %v", err)
 	}

@@ -85,7 +85,7 @@ func (c *call) listDirectory(a *listArgs) (*result, error) {
 		}
 		b.WriteString(list[i].kind() + " " + validUTF8(list[i].name))
 	}
-	return &result{text: b.String(), note: goOn(next)}, nil
+	return &result{text: b.String(), note: continueNote(next)}, nil
 }
 
 func listRoots(roots []guard.Status) *result {
@@ -96,8 +96,8 @@ func listRoots(roots []guard.Status) *result {
 	return &result{text: strings.Join(lines, "\n")}
 }
 
-// goOn returns the note of an answer that is cut: how to get the rest.
-func goOn(cursor string) string {
+// continueNote returns the note of an answer that is cut: how to get the rest.
+func continueNote(cursor string) string {
 	if cursor == "" {
 		return ""
 	}
@@ -122,7 +122,7 @@ func (c *call) listWithSizes(a *listArgs) (*result, error) {
 	if a.SortBy == "size" {
 		slices.SortStableFunc(list, func(a, b entry) int { return int(min(1, max(-1, b.size-a.size))) })
 	}
-	return &result{text: sizeTable(list), note: c.unread.note(goOn(next))}, nil
+	return &result{text: sizeTable(list), note: c.unread.note(continueNote(next))}, nil
 }
 
 // followSizes gives links the sizes of their targets, if these are inside the roots, and notes

@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // answersBound is the bound of answers in these tests: room for two answers with 3 MiB of
@@ -45,9 +46,9 @@ func (b *bench) opens() (n int) {
 // headOf is the status and headers of the answer on a connection; the rest is not read.
 func headOf(t *testing.T, c net.Conn) *http.Response {
 	t.Helper()
-	must(t, c.SetReadDeadline(time.Now().Add(4*enough)))
+	testkit.Must(t, c.SetReadDeadline(time.Now().Add(4*enough)))
 	res, err := http.ReadResponse(bufio.NewReaderSize(c, 512), nil)
-	must(t, err)
+	testkit.Must(t, err)
 	return res
 }
 
@@ -55,7 +56,7 @@ func headOf(t *testing.T, c net.Conn) *http.Response {
 func isFull(t *testing.T, res *http.Response) {
 	t.Helper()
 	body, err := io.ReadAll(res.Body)
-	must(t, err)
+	testkit.Must(t, err)
 	var answer struct {
 		ID    int
 		Error struct{ Message string }
@@ -72,10 +73,8 @@ func isFull(t *testing.T, res *http.Response) {
 // emptied waits until answers hold nothing.
 func emptied(t *testing.T, h *tools.HTTP) {
 	t.Helper()
-	for late := time.Now().Add(4 * enough); h.AnswersHeld() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatalf("%d bytes are held", h.AnswersHeld())
-		}
+	if !testkit.Eventually(func() bool { return h.AnswersHeld() == 0 }) {
+		t.Fatalf("%d bytes are held", h.AnswersHeld())
 	}
 }
 
@@ -122,7 +121,7 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 				t.Error("the answers that are not read hold nothing")
 			}
 			for _, conn := range conns {
-				must(t, conn.Close())
+				testkit.Must(t, conn.Close())
 			}
 			emptied(t, h)
 			res := headOf(t, slowPost(t, site, c.revision, strings.NewReplacer("data/f", "data/small", "/quotes", "/small").Replace(body)))
@@ -149,14 +148,14 @@ func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
 		strings.Repeat(`\u0001`, 3<<19) + `","newText":"short"}]}` + noHandshakeMeta + `}}`
 	res := headOf(t, slowPost(t, site, "2026-07-28", edit))
 	text, err := io.ReadAll(res.Body)
-	must(t, err)
+	testkit.Must(t, err)
 	if res.StatusCode != http.StatusOK || !strings.Contains(string(text), "The edits were made. They are not shown") {
 		t.Errorf("%s: %.300s", res.Status, text)
 	}
 	if now, err := os.ReadFile(b.dir("data") + "/long"); err != nil || string(now) != "short" {
 		t.Errorf("%.50q, %v", now, err)
 	}
-	must(t, first.Close())
+	testkit.Must(t, first.Close())
 	emptied(t, h)
 }
 
@@ -189,7 +188,7 @@ func TestHTTPWithoutRoom(t *testing.T) {
 		t.Errorf("a batch: %d %.300s", status, text)
 	}
 	for _, c := range conns {
-		must(t, c.Close())
+		testkit.Must(t, c.Close())
 	}
 	emptied(t, h)
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// well checks what the SDK does not check of a request's body: a message is an object, and the
+// checkBody checks what the SDK does not check of a request's body: a message is an object, and the
 // messages of a batch (in the revisions that have batches) have different ids. The SDK judges
-// the rest. If well refuses a body, it has written the answer.
-func (h *HTTP) well(w http.ResponseWriter, r *http.Request) bool {
+// the rest. If checkBody refuses a body, it has written the answer.
+func (h *HTTP) checkBody(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodPost {
 		return true
 	}
@@ -34,11 +34,11 @@ func (h *HTTP) well(w http.ResponseWriter, r *http.Request) bool {
 	case err != nil:
 		return true // the SDK reports the mistake
 	case first == '{':
-		return h.exact(w, r)
+		return h.hideNumbers(w, r)
 	case first != '[':
 		http.Error(w, "a message is a JSON object", http.StatusBadRequest)
 		return false
-	case !h.whole(w, r):
+	case !h.awaitBody(w, r):
 		return false
 	}
 	responseOf(r).isBatch = true
@@ -52,10 +52,10 @@ func (h *HTTP) well(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// exact replaces the numbers in a message that the SDK would not return unchanged; response
-// restores them. If exact refuses a body, it has written the answer.
-func (h *HTTP) exact(w http.ResponseWriter, r *http.Request) bool {
-	if !h.whole(w, r) {
+// hideNumbers replaces the numbers in a message that the SDK would not return unchanged; response
+// restores them. If hideNumbers refuses a body, it has written the answer.
+func (h *HTTP) hideNumbers(w http.ResponseWriter, r *http.Request) bool {
+	if !h.awaitBody(w, r) {
 		return false
 	}
 	body, _ := io.ReadAll(r.Body) // which is in memory
@@ -63,7 +63,7 @@ func (h *HTTP) exact(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// hideInBatch does for the messages of a batch what exact does for one.
+// hideInBatch does for the messages of a batch what hideNumbers does for one.
 func hideInBatch(body []byte) []byte {
 	list, ok := jsonline.Batch(body, wire.MaxBatch)
 	if !ok || len(list) > wire.MaxBatch {

@@ -9,21 +9,22 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // answered returns the answer to a request of a session.
 func answered(t *testing.T, site *httptest.Server, session, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(body))
-	must(t, err)
+	testkit.Must(t, err)
 	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + token, "Mcp-Session-Id": session} {
 		r.Header.Set(k, v)
 	}
 	res, err := (&http.Client{Timeout: enough}).Do(r)
-	must(t, err)
+	testkit.Must(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	must(t, err)
+	testkit.Must(t, err)
 	return res.StatusCode, string(text)
 }
 
@@ -116,12 +117,12 @@ func TestStdioCodesOfWhatIsNoMessage(t *testing.T) {
 		{"[]", "-32600"}, {`{"jsonrpc":"2.0"}`, "-32600"}, {"7", "-32600"},
 	} {
 		_, err := io.WriteString(w, c.line+"\n")
-		must(t, err)
+		testkit.Must(t, err)
 		if got, err := in.ReadString('\n'); err != nil || !strings.Contains(got, `"code":`+c.code) {
 			t.Errorf("%s: %s, %v; want %s", c.line, got, err, c.code)
 		}
 	}
-	must(t, w.Close())
-	must(t, <-over)
+	testkit.Must(t, w.Close())
+	testkit.Must(t, <-over)
 	_ = r.Close()
 }

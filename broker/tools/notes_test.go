@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A client that does not read the answer to its first request has
@@ -25,7 +26,7 @@ func TestStdioHoldsBoundedNotifications(t *testing.T) {
 			over := make(chan error, 1)
 			go func() { over <- b.srv.Run(ctx, ours, theirs) }()
 			_, err := io.WriteString(w, hello+"\n")
-			must(t, err)
+			testkit.Must(t, err)
 			note := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"requestId":1000,"_meta":{"x":"%s"}}}`+"\n", method, strings.Repeat("x", heldLine))
 			var sent atomic.Int64
 			stop := make(chan struct{})
@@ -56,7 +57,7 @@ func TestStdioHoldsBoundedNotifications(t *testing.T) {
 			cancel()
 			_ = w.Close()
 			_ = unread.Close()
-			must(t, <-over)
+			testkit.Must(t, <-over)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/oauthissuer"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 const audience = "rootsfs-test"
@@ -28,7 +29,7 @@ func trustingWith(t *testing.T, o tools.HTTPOptions) (*bench, *httptest.Server, 
 	t.Helper()
 	i := oauthissuer.New(t)
 	v, err := oauth.New(t.Context(), oauth.Config{Issuer: i.URL, Audiences: []string{audience}, Resources: []string{"http://localhost/mcp"}, Scopes: []string{"files"}})
-	must(t, err)
+	testkit.Must(t, err)
 	b := start(t, nil, nil)
 	o.OAuth = v
 	return b, b.site(o), i
@@ -91,7 +92,7 @@ func TestOAuthSubjects(t *testing.T) {
 	b, site, i := trusting(t)
 	dir := t.TempDir()
 	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "hers", Dir: dir, Subject: "oauth:alice", Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
-	must(t, err)
+	testkit.Must(t, err)
 	for sub, want := range map[string]bool{"alice": true, "bob": false, "alice#1": false, "alice%231": false, "alice$(id>x)": false} {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 			if got := b.listed(site, i.Token(audience, m{"sub": sub, "scope": "files"}), revision); strings.Contains(got, dir) != want {
@@ -110,7 +111,7 @@ func TestOAuthSubjectNames(t *testing.T) {
 	for sub, subject := range subjects {
 		dirs[sub] = t.TempDir()
 		_, err := b.reg.Grant(context.Background(), guard.Grant{Root: guard.RootName(fmt.Sprint("r", len(dirs))), Dir: dirs[sub], Subject: "oauth:" + subject, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	for sub := range subjects {
 		got := b.listed(site, i.Token(audience, m{"sub": sub, "scope": "files"}), "2025-11-25")
@@ -145,11 +146,11 @@ func TestOAuthStreamEndsWithItsToken(t *testing.T) {
 		}
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, site.URL, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	with(old, session)(r)
 	r.Header.Set("Accept", "text/event-stream")
 	res, err := http.DefaultClient.Do(r)
-	must(t, err)
+	testkit.Must(t, err)
 	defer res.Body.Close()
 	over := make(chan error, 1)
 	go func() {
@@ -170,7 +171,7 @@ func TestOAuthStreamEndsWithItsToken(t *testing.T) {
 func TestOAuthMetadata(t *testing.T) {
 	i := oauthissuer.New(t)
 	v, err := oauth.New(t.Context(), oauth.Config{Issuer: i.URL, Resources: []string{"http://localhost/mcp"}})
-	must(t, err)
+	testkit.Must(t, err)
 	b := start(t, nil, nil)
 	h := tools.NewHTTP(func(guard.Subject) *tools.Server { return tools.New(b.cfg) }, tools.HTTPOptions{Registry: b.reg, OAuth: v})
 	defer h.Close()

@@ -338,8 +338,8 @@ type rangeArgs struct {
 
 func (c *call) readFileRange(a *rangeArgs) (*result, error) {
 	byLine := a.Start != nil || a.End != nil
-	first, last := or(a.Start, 1), or(a.End, math.MaxInt64)
-	length := or(a.Length, int64(c.s.cfg.Answer))
+	first, last := orDefault(a.Start, 1), orDefault(a.End, math.MaxInt64)
+	length := orDefault(a.Length, int64(c.s.cfg.Answer))
 	switch {
 	case a.Encoding != "" && a.Encoding != "utf-8" && a.Encoding != "base64":
 		return nil, invalid("arguments: encoding must be utf-8 or base64")
@@ -391,8 +391,8 @@ func (c *call) readLines(p guard.Path, off, first, last int64) (*result, error) 
 	return textResult(r.data, note), nil
 }
 
-// or returns an optional argument, or its default.
-func or[T any](arg *T, value T) T {
+// orDefault returns an optional argument, or its default.
+func orDefault[T any](arg *T, value T) T {
 	if arg != nil {
 		return *arg
 	}

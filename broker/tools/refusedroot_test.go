@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Where one root is left, a path may leave out its name. The name of a root that has ended is
@@ -19,7 +20,7 @@ func TestEndedRootIsNoPathInAnother_R070(t *testing.T) {
 	b.root("code", guard.ReadWrite)
 	left := b.root("left", guard.ReadWrite, "a=left")
 	_, err := b.reg.Revoke(context.Background(), "code")
-	must(t, err)
+	testkit.Must(t, err)
 	const why = "access to the root was revoked"
 	for _, path := range []string{"code/new", "./code/new"} {
 		b.refused("create_directory", m{"path": path}, why)
@@ -48,7 +49,7 @@ func TestRefusalsAreOnRecord_R084(t *testing.T) {
 			b.root("more", guard.ReadOnly)
 			b.root("gone", guard.ReadOnly)
 			_, err := b.reg.Revoke(context.Background(), "gone")
-			must(t, err)
+			testkit.Must(t, err)
 			connect(b)
 			b.refused("read_text_file", m{"path": "other/a"}, "nobody approved this")
 			b.refused("read_text_file", m{"path": "gone/a"}, "access to the root was revoked")

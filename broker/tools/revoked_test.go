@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -135,9 +135,7 @@ func TestRevokedBeforeTheResource(t *testing.T) {
 					s.revoke(root)
 					close(revoked)
 				}()
-				for ok := true; ok; _, ok = s.s.cfg.Registry.EpochOf(root) {
-					time.Sleep(time.Millisecond)
-				}
+				testkit.Until(t, "the end of the root", func() bool { _, live := s.s.cfg.Registry.EpochOf(root); return !live })
 			}
 			if ends {
 				s.onRead.Store(&revoke)

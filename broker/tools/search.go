@@ -68,7 +68,7 @@ func (c *call) searchFiles(a *searchArgs) (*result, error) {
 			found = append(append(found, validUTF8(base+"/"+v.rel)...), '\n')
 		}
 		if len(found) >= c.s.cfg.Answer {
-			return foundResult(found, c.unread.note(goOn(w.cursor()))), nil
+			return foundResult(found, c.unread.note(continueNote(w.cursor()))), nil
 		}
 	}
 	return foundResult(found, c.unread.note("")), nil
@@ -186,7 +186,7 @@ func (c *call) newGrep(a *grepArgs) (g *grep, err error) {
 	if g.re, err = compile(flags + text); err != nil {
 		return nil, invalid("arguments: regex is not in RE2 syntax: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
-	if or(a.Ignore, true) {
+	if orDefault(a.Ignore, true) {
 		g.ignores = &ignores{c: c}
 	}
 	return g, nil
@@ -256,7 +256,7 @@ func (g *grep) includes(rel string) bool {
 func (g *grep) isFull() bool { return g.matches >= g.max || len(g.found) >= g.c.s.cfg.Answer }
 
 func (g *grep) result(cursor string) *result {
-	note := g.c.unread.note(goOn(cursor))
+	note := g.c.unread.note(continueNote(cursor))
 	if g.skipped > 0 {
 		note = strings.TrimSpace(fmt.Sprintf("%d files were passed over: they are no text, or larger than %d bytes. %s", g.skipped, maxSearched, note))
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Under 2026-07-28 requests have no session. What a person allows is
@@ -14,7 +15,7 @@ import (
 // shown, the question says that every client with it has what is allowed.
 func TestSessionlessConsents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	must(t, os.WriteFile(path, []byte("outside"), 0o600))
+	testkit.Must(t, os.WriteFile(path, []byte("outside"), 0o600))
 	t.Run("oauth", func(t *testing.T) {
 		b, site, i := trustingWith(t, tools.HTTPOptions{})
 		o := b.owned()
@@ -28,7 +29,7 @@ func TestSessionlessConsents(t *testing.T) {
 		if text, ok := reads("alice", "one"); !ok || text != "outside" {
 			t.Fatalf("%q", text)
 		}
-		if said := o.asked[0].Message; !strings.Contains(said, "this user through this OAuth client") {
+		if said := o.asked[0].Message; !strings.Contains(said.Raw(), "this user through this OAuth client") {
 			t.Errorf("the question: %s", said)
 		}
 		o.allow = false
@@ -49,7 +50,7 @@ func TestSessionlessConsents(t *testing.T) {
 		if text, ok := connect(t, site.URL, sends(token), "2026-07-28").reads(t, path); !ok || text != "outside" {
 			t.Fatalf("%q", text)
 		}
-		if said := o.asked[0].Message; !strings.Contains(said, "every such client with the server's bearer token has") {
+		if said := o.asked[0].Message; !strings.Contains(said.Raw(), "every such client with the server's bearer token has") {
 			t.Errorf("the question: %s", said)
 		}
 		// The owner's status tells it of the session, by whose subject the root is found.
@@ -57,7 +58,7 @@ func TestSessionlessConsents(t *testing.T) {
 		for _, s := range b.ask.Sessions() {
 			st := s.Stats()
 			for _, r := range b.reg.Roots() {
-				if st.SharedBy == "every such client with the server's bearer token" && string(r.Grant.Subject) == st.Subject {
+				if st.SharedBy == "every such client with the server's bearer token" && string(r.Grant.Subject) == st.Subject.Raw() {
 					shared++
 				}
 			}

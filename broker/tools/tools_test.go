@@ -15,13 +15,14 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // R223, R224: files by name, absolutely and by URI; missing is not outside.
 func TestRead_R223_R224(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadOnly, "a.txt=one\ntwo\nthree\n", "sub/b.txt=b", "big=0123456789", "in => a.txt", "out => /etc/passwd", "gone => nowhere")
-	must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
+	testkit.Must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
 	b.connect("2025-11-25")
 	for _, p := range []string{"code/a.txt", dir + "/a.txt", "file://" + dir + "/a.txt", "a.txt", "./a.txt", "code/in"} {
 		if got := b.ok("read_text_file", m{"path": p}); got != "one\ntwo\nthree\n" {
@@ -87,7 +88,7 @@ func TestOffer(t *testing.T) {
 	b.connect("2025-11-25")
 	names := func() (out []string) {
 		res, err := b.host.ListTools(context.Background(), nil)
-		must(t, err)
+		testkit.Must(t, err)
 		for _, tool := range res.Tools {
 			out = append(out, tool.Name)
 		}
@@ -102,7 +103,7 @@ func TestOffer(t *testing.T) {
 		<-changed
 	}
 	_, err := b.reg.Revoke(context.Background(), "out")
-	must(t, err)
+	testkit.Must(t, err)
 	b.refused("write_file", m{"path": "out/x", "content": "x"}, "the tool write_file is not offered: no approved root allows it now")
 	for !has(false) {
 		<-changed
@@ -115,7 +116,7 @@ func TestWrite(t *testing.T) {
 	other := b.root("two", guard.ReadWrite)
 	b.root("docs", guard.ReadOnly, "r=1")
 	b.connect("2025-11-25")
-	must(t, os.Chmod(filepath.Join(dir, "a.txt"), 0o640))
+	testkit.Must(t, os.Chmod(filepath.Join(dir, "a.txt"), 0o640))
 	if got := b.ok("write_file", m{"path": "out/link", "content": "new"}); got != "Successfully wrote to out/link" || b.file(dir, "a.txt") != "new" {
 		t.Errorf("%q, %q", got, b.file(dir, "a.txt"))
 	}
@@ -278,8 +279,8 @@ func TestAsk(t *testing.T) {
 	b.root("code", guard.ReadOnly, "a=1")
 	b.connect("2025-11-25") // later revisions have no requests of a server's own
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("granted"), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "g"), []byte("other"), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("granted"), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "g"), []byte("other"), 0o600))
 	say = "decline"
 	b.refused("read_text_file", m{"path": dir + "/f"}, "nobody approved")
 	say = "accept"

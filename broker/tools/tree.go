@@ -47,7 +47,7 @@ func (c *call) directoryTree(a *treeArgs) (*result, error) {
 		}
 		t.entry(v.depth, v.name, v.isDir())
 		if len(t.b) >= c.s.cfg.Answer {
-			return &result{data: t.end(), note: c.unread.note(goOn(w.cursor()))}, nil
+			return &result{data: t.end(), note: c.unread.note(continueNote(w.cursor()))}, nil
 		}
 	}
 	return &result{data: t.end(), note: c.unread.note("")}, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 //lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
@@ -52,14 +53,14 @@ func TestResources_R225(t *testing.T) {
 	b := start(t, nil, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
 	dir := b.root("code", guard.ReadWrite, "a.txt=text", "bin=\xff\x00", "sub/b.md=b")
 	page := filepath.Join(t.TempDir(), "page.html")
-	must(t, os.WriteFile(page, nil, 0o600))
+	testkit.Must(t, os.WriteFile(page, nil, 0o600))
 	_, err := b.reg.Grant(t.Context(), guard.Grant{Root: "page", Dir: page, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
-	must(t, err)
+	testkit.Must(t, err)
 	b.connect("2025-11-25")
 	ctx := context.Background()
 	got := map[string]string{}
 	for r, err := range b.host.Resources(ctx, nil) {
-		must(t, err)
+		testkit.Must(t, err)
 		got[r.URI] = r.MIMEType
 	}
 	if got["file://"+dir] != "inode/directory" || got["file://"+page] != "text/html" || len(got) != 2 {
@@ -68,7 +69,7 @@ func TestResources_R225(t *testing.T) {
 	read := func(uri string) *mcp.ResourceContents {
 		t.Helper()
 		res, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri})
-		must(t, err)
+		testkit.Must(t, err)
 		return res.Contents[0]
 	}
 	for _, scheme := range []string{"file", "FILE", "File"} { // RFC 3986, section 3.1
@@ -95,17 +96,17 @@ func TestResources_R225(t *testing.T) {
 		Ref:      &mcp.CompleteReference{Type: "ref/resource", URI: "file:///{+path}"},
 		Argument: mcp.CompleteParamsArgument{Name: "path", Value: strings.TrimPrefix(dir, "/") + "/s"},
 	})
-	must(t, err)
+	testkit.Must(t, err)
 	if v := res.Completion.Values; len(v) != 1 || v[0] != strings.TrimPrefix(dir, "/")+"/sub/" {
 		t.Errorf("completion: %q", v)
 	}
 	uri := "file://" + dir + "/sub"
-	must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
+	testkit.Must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
 	b.ok("write_file", m{"path": "code/sub/b.md", "content": "changed"})
 	if got := <-updated; got != uri {
 		t.Errorf("updated: %s", got)
 	}
-	must(t, b.host.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}))
+	testkit.Must(t, b.host.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}))
 }
 
 // The client's roots narrow what it reaches, never widen it, and leave nothing
@@ -145,9 +146,9 @@ func TestClientRootsOfOtherNames(t *testing.T) {
 		}
 	}, nil)
 	dir := b.root("code", guard.ReadOnly, "a=1", "sub/b=2")
-	must(t, os.Symlink(filepath.Dir(dir), other+"/above"))
-	must(t, os.Symlink(dir, other+"/planted"))
-	must(t, os.Symlink(dir+"/sub", other+"/link"))
+	testkit.Must(t, os.Symlink(filepath.Dir(dir), other+"/above"))
+	testkit.Must(t, os.Symlink(dir, other+"/planted"))
+	testkit.Must(t, os.Symlink(dir+"/sub", other+"/link"))
 	b.mcp.AddRoots(&mcp.Root{URI: "file://" + other + "/above/" + filepath.Base(dir) + "/sub"})
 	b.connect("2025-11-25")
 	b.ok("read_text_file", m{"path": other + "/above/" + filepath.Base(dir) + "/sub/b"})
@@ -173,13 +174,13 @@ func TestResultsAreOneClients(t *testing.T) {
 	b.connect("2025-11-25")
 	ctx := t.Context()
 	contents, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: "file://" + dir + "/a.txt"})
-	must(t, err)
+	testkit.Must(t, err)
 	resources, err := b.host.ListResources(ctx, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	templates, err := b.host.ListResourceTemplates(ctx, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	offered, err := b.host.ListTools(ctx, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	for name, c := range map[string]mcp.CacheableResult{
 		"resources/read": contents, "resources/list": resources, "resources/templates/list": templates, "tools/list": offered,
 	} {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // reluctant is a client that speaks JSON itself, and reads no more than the test
@@ -51,7 +52,7 @@ func (b *bench) reluctant(t *testing.T) *reluctant {
 	outR, outW := io.Pipe()
 	x := &reluctant{t: t, w: inW, r: bufio.NewReader(outR), writing: &watched{WriteCloser: outW}}
 	ss, err := b.srv.MCP().Connect(context.Background(), &mcp.IOTransport{Reader: inR, Writer: x.writing}, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		_ = outR.Close() // or nobody could write the rest
 		_ = inW.Close()
@@ -59,7 +60,7 @@ func (b *bench) reluctant(t *testing.T) *reluctant {
 	})
 	x.call("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"reluctant","version":"1"}}`)
 	_, err = io.WriteString(x.w, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
-	must(t, err)
+	testkit.Must(t, err)
 	return x
 }
 
@@ -67,7 +68,7 @@ func (x *reluctant) send(method, params string) {
 	x.t.Helper()
 	x.id++
 	_, err := fmt.Fprintf(x.w, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", x.id, method, params)
-	must(x.t, err)
+	testkit.Must(x.t, err)
 }
 
 // call sends a request and reads until its answer.
@@ -76,12 +77,12 @@ func (x *reluctant) call(method, params string) {
 	x.send(method, params)
 	for {
 		line, err := x.r.ReadBytes('\n')
-		must(x.t, err)
+		testkit.Must(x.t, err)
 		var m struct {
 			ID    int
 			Error json.RawMessage
 		}
-		must(x.t, json.Unmarshal(line, &m))
+		testkit.Must(x.t, json.Unmarshal(line, &m))
 		if m.ID == x.id {
 			if m.Error != nil {
 				x.t.Fatalf("%s %s: %s", method, params, m.Error)
@@ -94,17 +95,11 @@ func (x *reluctant) call(method, params string) {
 // until waits until the server has begun to write a text.
 func (x *reluctant) until(text string) {
 	x.t.Helper()
-	end := time.Now().Add(20 * time.Second)
-	for time.Now().Before(end) {
+	testkit.Until(x.t, "the server writes "+text, func() bool {
 		x.writing.mu.Lock()
-		found := strings.Contains(x.writing.begun, text)
-		x.writing.mu.Unlock()
-		if found {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	x.t.Fatalf("the server never wrote %s", text)
+		defer x.writing.mu.Unlock()
+		return strings.Contains(x.writing.begun, text)
+	})
 }
 
 // R005: a client that subscribes and does not read holds neither the revocation of
@@ -119,7 +114,7 @@ func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 		x.call("resources/subscribe", fmt.Sprintf(`{"uri":"file://%s"}`, p))
 	}
 	for _, p := range []string{dir, narrowed} {
-		must(t, os.WriteFile(filepath.Join(p, "f"), []byte("2"), 0o644))
+		testkit.Must(t, os.WriteFile(filepath.Join(p, "f"), []byte("2"), 0o644))
 	}
 	x.until("resources/updated")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -128,8 +123,8 @@ func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 		t.Errorf("narrowing: %v", err)
 	}
 	b.connect("2025-11-25")
-	must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: "file://" + dir + "/g"}))
-	must(t, os.WriteFile(dir+"/g", []byte("2"), 0o644))
+	testkit.Must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: "file://" + dir + "/g"}))
+	testkit.Must(t, os.WriteFile(dir+"/g", []byte("2"), 0o644))
 	if uri := <-told; uri != "file://"+dir+"/g" {
 		t.Errorf("told of %s", uri)
 	}
@@ -149,7 +144,7 @@ func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 func TestRevokeWithUnreadProgress(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadWrite)
-	must(t, os.WriteFile(dir+"/big", make([]byte, 32<<20), 0o644)) // more than one step of the copying
+	testkit.Must(t, os.WriteFile(dir+"/big", make([]byte, 32<<20), 0o644)) // more than one step of the copying
 	x := b.reluctant(t)
 	x.send("tools/call", `{"name":"copy_file","arguments":{"source":"r/big","destination":"r/copy"},"_meta":{"progressToken":1}}`)
 	x.until("notifications/progress")
@@ -168,21 +163,17 @@ func TestSubscribeAgainAndAgain(t *testing.T) {
 	b.connect("2025-11-25")
 	uri, ctx := "file://"+dir+"/f", context.Background()
 	once := func() {
-		must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
-		must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})) // in the place of the first
-		must(t, b.host.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}))
+		testkit.Must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
+		testkit.Must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})) // in the place of the first
+		testkit.Must(t, b.host.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}))
 	}
 	once()
 	settled := runtime.NumGoroutine() + 50
 	for range 1100 { // more than there may be at a time
 		once()
 	}
-	end := time.Now().Add(20 * time.Second)
-	for runtime.NumGoroutine() > settled {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines are left, of which there were %d", runtime.NumGoroutine(), settled-50)
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !testkit.Eventually(func() bool { return runtime.NumGoroutine() <= settled }) {
+		t.Fatalf("%d goroutines are left, of which there were %d", runtime.NumGoroutine(), settled-50)
 	}
 }
 
@@ -214,9 +205,9 @@ func TestSubscriptionsBounded(t *testing.T) {
 		t.Errorf("%d of %d were refused", n, most+more)
 	}
 	for i := range most + more { // those that were refused, too, which changes nothing
-		must(t, b.host.Unsubscribe(context.Background(), &mcp.UnsubscribeParams{URI: fmt.Sprintf("file://%s/%d", dir, i)}))
+		testkit.Must(t, b.host.Unsubscribe(context.Background(), &mcp.UnsubscribeParams{URI: fmt.Sprintf("file://%s/%d", dir, i)}))
 	}
-	must(t, b.host.Subscribe(context.Background(), &mcp.SubscribeParams{URI: "file://" + dir + "/0"}))
+	testkit.Must(t, b.host.Subscribe(context.Background(), &mcp.SubscribeParams{URI: "file://" + dir + "/0"}))
 }
 
 // R084: what a tool or a resource refuses, or fails in, leaves one record, of its

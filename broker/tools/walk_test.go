@@ -10,26 +10,26 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // grow makes a tree of some hundred names that a seed stands for.
 func grow(t *testing.T, dir string, rnd *rand.Rand, depth int) {
 	t.Helper()
 	for i := range rnd.IntN(9) {
-		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("f%d.txt", i)), []byte("text\n"), 0o600))
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("f%d.txt", i)), []byte("text\n"), 0o600))
 	}
 	if rnd.IntN(3) == 0 {
-		must(t, os.Symlink(".", filepath.Join(dir, "loop")))
+		testkit.Must(t, os.Symlink(".", filepath.Join(dir, "loop")))
 	}
 	for i := range rnd.IntN(6) {
 		if depth > 0 {
 			sub := filepath.Join(dir, []string{"a", "b.d", "e0", "g", "skip", "z"}[i])
-			must(t, os.Mkdir(sub, 0o700))
+			testkit.Must(t, os.Mkdir(sub, 0o700))
 			grow(t, sub, rnd, depth-1)
 		}
 	}
@@ -40,7 +40,7 @@ func grow(t *testing.T, dir string, rnd *rand.Rand, depth int) {
 func walked(t *testing.T, dir, rel string, depth int) (list []string, dirs int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir) // sorted
-	must(t, err)
+	testkit.Must(t, err)
 	for _, e := range entries {
 		if e.Name() == "skip" {
 			continue
@@ -81,7 +81,7 @@ func TestWalk(t *testing.T) {
 			b := start(t, func(c *tools.Config) { c.Answer = limit }, nil)
 			dir := b.root("code", guard.ReadOnly)
 			grow(t, dir, rand.New(rand.NewPCG(seed, 1)), 4)
-			must(t, os.MkdirAll(filepath.Join(dir, "a/b/c/d"), 0o700)) // never empty
+			testkit.Must(t, os.MkdirAll(filepath.Join(dir, "a/b/c/d"), 0o700)) // never empty
 			b.connect("2025-11-25")
 			for _, depth := range []int{0, 2} {
 				want, dirs := walked(t, dir, "", depth)
@@ -132,8 +132,8 @@ func TestWalkHoldsLittle(t *testing.T) {
 	dir := b.root("code", guard.ReadOnly)
 	for i := range 400 {
 		sub := filepath.Join(dir, fmt.Sprintf("d%03d", i))
-		must(t, os.Mkdir(sub, 0o700))
-		must(t, os.WriteFile(filepath.Join(sub, "f.txt"), []byte("text\n"), 0o600))
+		testkit.Must(t, os.Mkdir(sub, 0o700))
+		testkit.Must(t, os.WriteFile(filepath.Join(sub, "f.txt"), []byte("text\n"), 0o600))
 	}
 	b.connect("2025-11-25")
 	const ahead = 4
@@ -165,8 +165,8 @@ func TestTreeOfOddNames(t *testing.T) {
 	dir := b.root("code", guard.ReadOnly)
 	odd := []string{`"`, `\`, `a\"b`, "line\nline", "tab\tbell\a\x7f", "<&>'", "caf\xe9", "\u2028 größer 😀", `{"type":"x"}`, strings.Repeat(`\`, 200)}
 	for _, name := range odd {
-		must(t, os.MkdirAll(filepath.Join(dir, "d"+name), 0o700))
-		must(t, os.WriteFile(filepath.Join(dir, "d"+name, name), nil, 0o600))
+		testkit.Must(t, os.MkdirAll(filepath.Join(dir, "d"+name), 0o700))
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "d"+name, name), nil, 0o600))
 	}
 	var want []string
 	for _, name := range odd {
@@ -198,8 +198,8 @@ func TestRevokeDuringWalk(t *testing.T) {
 			dir := b.root("code", guard.ReadOnly)
 			for i := range 300 {
 				sub := filepath.Join(dir, fmt.Sprintf("d%03d", i))
-				must(t, os.Mkdir(sub, 0o700))
-				must(t, os.WriteFile(filepath.Join(sub, "last"), []byte("x"), 0o600))
+				testkit.Must(t, os.Mkdir(sub, 0o700))
+				testkit.Must(t, os.WriteFile(filepath.Join(sub, "last"), []byte("x"), 0o600))
 			}
 			b.connect("2025-11-25")
 			done := func() int {
@@ -217,11 +217,9 @@ func TestRevokeDuringWalk(t *testing.T) {
 					}
 				}
 			}()
-			for end := time.Now().Add(time.Minute); done() < 50 && time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
-			}
+			testkit.Eventually(func() bool { return done() >= 50 })
 			_, err := b.reg.Revoke(context.Background(), "code")
-			must(t, err)
+			testkit.Must(t, err)
 			before := done()
 			// The tool is gone with the last root.
 			if text := <-ended; !strings.Contains(text, "revoked") && !strings.Contains(text, "is not offered") {

@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // enough bounds what hangs; the questions wait for much longer.
@@ -31,18 +32,14 @@ func queued(t *testing.T) (*bench, *broker.Queue) {
 // waits until there are n questions, and returns one's id.
 func waits(t *testing.T, u *broker.Queue, n int) (id string) {
 	t.Helper()
-	for end := time.Now().Add(enough); ; time.Sleep(time.Millisecond) {
-		list := u.List()
-		if len(list) == n {
-			if n > 0 {
-				id = list[0].ID
-			}
-			return id
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d questions wait, want %d", len(list), n)
-		}
+	var list []broker.Question
+	if !testkit.Eventually(func() bool { list = u.List(); return len(list) == n }) {
+		t.Fatalf("%d questions wait, want %d", len(list), n)
 	}
+	if n > 0 {
+		id = list[0].ID
+	}
+	return id
 }
 
 // gone checks that a question has ended: an answer that comes late is refused.
@@ -62,7 +59,7 @@ func readsOutside(id int, meta string) string {
 // send sends one request, whose answer nobody reads before ctx ends.
 func send(ctx context.Context, t *testing.T, site *httptest.Server, session, body string, change ...func(*http.Request)) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, site.URL, strings.NewReader(body))
-	must(t, err)
+	testkit.Must(t, err)
 	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + token} {
 		r.Header.Set(k, v)
 	}
@@ -200,7 +197,7 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 				srv := tools.New(cfg)
 				defer srv.Close()
 				ours, theirs, err := os.Pipe()
-				must(t, err)
+				testkit.Must(t, err)
 				defer theirs.Close()
 				ctx, signal := context.WithCancel(t.Context())
 				defer signal()
@@ -209,18 +206,18 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 				go func() { over <- srv.Run(ctx, ours, nowhere{&said}) }()
 				for _, line := range lines {
 					_, err := io.WriteString(theirs, line+"\n")
-					must(t, err)
+					testkit.Must(t, err)
 				}
 				id := waits(t, u, 1)
 				if hangsUp {
-					must(t, theirs.Close())
+					testkit.Must(t, theirs.Close())
 				} else {
 					signal()
 				}
 				gone(t, u, id)
 				select {
 				case err := <-over:
-					must(t, err)
+					testkit.Must(t, err)
 					if hangsUp && !strings.Contains(said.String(), `"id":7`) { // it was answered, not given up
 						t.Errorf("no answer in %s", &said)
 					}

@@ -10,10 +10,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bound makes a connection hold no more requests of its peer than there is room for, and
-// hand the SDK no more notifications than it handles (flow.Backlog). It is called once,
-// before anything is read. canWait is as for flow.NewBacklog. refused is called at each
-// refusal.
+// Bound limits a connection: it holds no more requests of its peer than there is room for, and
+// passes the SDK no more notifications than the SDK can handle (flow.Backlog). The caller calls
+// Bound once, before anything is read. canWait is that of flow.NewBacklog. refused is called at
+// each refusal.
 func (c *LineConn) Bound(requests *flow.Budget, canWait func() bool, refused func(why string)) {
 	c.backlog, c.refused = flow.NewBacklog(requests, canWait, c.hand, c.done), refused
 }
@@ -43,7 +43,7 @@ func (c *LineConn) admit(r *jsonrpc.Request, n int) bool {
 	return false
 }
 
-// refuse answers a request that there is no room for with err. A notification, whose id is
+// refuse answers a request for which there is no room with err. A notification, whose id is
 // nil, is dropped.
 func (c *LineConn) refuse(id []byte, err error) {
 	code := Number(names.QuotaExceeded)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The methods. All but Stat, Copy and Unwatch are the seed's.
+// The methods. All but Stat, Copy and Unwatch are those of SEP-1708.
 const (
 	MethodPrefix = "files/"
 
@@ -18,9 +18,9 @@ const (
 	Delete  = "files/delete"
 	Rename  = "files/rename"
 	Watch   = "files/watch"
-	Unwatch = "files/unwatch" // ours
-	Stat    = "files/stat"    // ours
-	Copy    = "files/copy"    // ours
+	Unwatch = "files/unwatch" // extension
+	Stat    = "files/stat"    // extension
+	Copy    = "files/copy"    // extension
 
 	RootsList = "roots/list"
 )
@@ -37,7 +37,7 @@ const (
 // broker, for peers whose SDK drops roots.filesystemBrokering.
 const Extension = "io.github.rootsfs/files"
 
-// DefaultChunk is how much one read or write carries by default: the seed's
+// DefaultChunk is how much one read or write carries by default: SEP-1708's
 // "Chunk Size: Default 1MB". Bytes of the file, not of the JSON.
 const DefaultChunk = 1 << 20
 
@@ -66,7 +66,7 @@ const (
 type ConsentParams struct {
 	Message        string   `json:"message"`
 	RequestedPaths []string `json:"requestedPaths"`
-	Mode           string   `json:"mode,omitempty"` // ours: ro (default), rw, or a list of rights
+	Mode           string   `json:"mode,omitempty"` // extension: ro (default), rw, or a list of rights
 	Meta           *Meta    `json:"_meta,omitempty"`
 }
 
@@ -75,8 +75,8 @@ type ConsentParams struct {
 type ConsentResult struct {
 	Granted       bool       `json:"granted"`
 	ApprovedPaths []string   `json:"approvedPaths"`      // never null
-	Reason        string     `json:"reason,omitempty"`   // ours: denied, timeout
-	Approved      []Approved `json:"approved,omitempty"` // ours
+	Reason        string     `json:"reason,omitempty"`   // extension: denied, timeout
+	Approved      []Approved `json:"approved,omitempty"` // extension
 }
 
 // Approved is one approved path: the root by which it is reached from now on.
@@ -93,7 +93,7 @@ type ReadParams struct {
 	Encoding string `json:"encoding,omitempty"`
 	Offset   int64  `json:"offset,omitempty"`  // bytes
 	Length   *int64 `json:"length,omitempty"`  // bytes; default DefaultChunk
-	IfMatch  string `json:"ifMatch,omitempty"` // ours: refuse if the file is in another state
+	IfMatch  string `json:"ifMatch,omitempty"` // extension: refuse if the file is in another state
 	Meta     *Meta  `json:"_meta,omitempty"`
 }
 
@@ -104,11 +104,11 @@ type ReadResult struct {
 	Content  string `json:"content"`
 	Size     int64  `json:"size"` // of the whole file, bytes
 	MimeType string `json:"mimeType"`
-	Encoding string `json:"encoding,omitempty"` // ours
-	EOF      bool   `json:"eof"`                // ours: nothing follows this chunk
-	Next     int64  `json:"nextOffset"`         // ours: the byte after this chunk
-	ETag     string `json:"etag,omitempty"`     // ours
-	MTime    string `json:"mtime,omitempty"`    // ours: RFC 3339, UTC
+	Encoding string `json:"encoding,omitempty"` // extension
+	EOF      bool   `json:"eof"`                // extension: nothing follows this chunk
+	Next     int64  `json:"nextOffset"`         // extension: the byte after this chunk
+	ETag     string `json:"etag,omitempty"`     // extension
+	MTime    string `json:"mtime,omitempty"`    // extension: RFC 3339, UTC
 }
 
 // WriteParams carries content. Without Offset and Append the file becomes
@@ -121,14 +121,14 @@ type WriteParams struct {
 	Encoding   string `json:"encoding,omitempty"`
 	Create     bool   `json:"create,omitempty"`
 	Offset     *int64 `json:"offset,omitempty"`
-	Append     bool   `json:"append,omitempty"`     // ours
-	Truncate   bool   `json:"truncate,omitempty"`   // ours
-	IfMatch    string `json:"ifMatch,omitempty"`    // ours
-	CreateOnly bool   `json:"createOnly,omitempty"` // ours: refuse if the file exists
-	Upload     bool   `json:"upload,omitempty"`     // ours: this is the first chunk of an upload
-	UploadID   string `json:"uploadId,omitempty"`   // ours: this is a further chunk, at Offset
-	Last       bool   `json:"last,omitempty"`       // ours: this chunk completes the upload
-	Abandon    bool   `json:"abandon,omitempty"`    // ours: give the upload up; nothing of it remains
+	Append     bool   `json:"append,omitempty"`     // extension
+	Truncate   bool   `json:"truncate,omitempty"`   // extension
+	IfMatch    string `json:"ifMatch,omitempty"`    // extension
+	CreateOnly bool   `json:"createOnly,omitempty"` // extension: refuse if the file exists
+	Upload     bool   `json:"upload,omitempty"`     // extension: this is the first chunk of an upload
+	UploadID   string `json:"uploadId,omitempty"`   // extension: this is a further chunk, at Offset
+	Last       bool   `json:"last,omitempty"`       // extension: this chunk completes the upload
+	Abandon    bool   `json:"abandon,omitempty"`    // extension: give the upload up; nothing of it remains
 	Meta       *Meta  `json:"_meta,omitempty"`
 }
 
@@ -145,10 +145,10 @@ type ListParams struct {
 	Path          string `json:"path"`
 	Recursive     bool   `json:"recursive,omitempty"`
 	IncludeHidden bool   `json:"includeHidden,omitempty"`
-	Glob          string `json:"glob,omitempty"`   // ours: doublestar, on the path below Path
-	Depth         int    `json:"depth,omitempty"`  // ours: levels below Path, with Recursive
-	Limit         int    `json:"limit,omitempty"`  // ours: entries per page
-	Cursor        string `json:"cursor,omitempty"` // ours
+	Glob          string `json:"glob,omitempty"`   // extension: doublestar, on the path below Path
+	Depth         int    `json:"depth,omitempty"`  // extension: levels below Path, with Recursive
+	Limit         int    `json:"limit,omitempty"`  // extension: entries per page
+	Cursor        string `json:"cursor,omitempty"` // extension
 	// Metadata false leaves size and mtime out of the entries; ours, default true.
 	Metadata *bool `json:"metadata,omitempty"`
 	Meta     *Meta `json:"_meta,omitempty"`
@@ -176,7 +176,7 @@ type Entry struct {
 type CreateParams struct {
 	Path    string `json:"path"`
 	Type    string `json:"type,omitempty"`    // default file
-	Parents bool   `json:"parents,omitempty"` // ours: make what is missing above
+	Parents bool   `json:"parents,omitempty"` // extension: make what is missing above
 	Meta    *Meta  `json:"_meta,omitempty"`
 }
 
@@ -190,8 +190,8 @@ type CreateResult struct {
 // DeleteParams removes a file, a link or a directory.
 type DeleteParams struct {
 	Path      string `json:"path"`
-	Recursive bool   `json:"recursive,omitempty"` // ours
-	IfMatch   string `json:"ifMatch,omitempty"`   // ours
+	Recursive bool   `json:"recursive,omitempty"` // extension
+	IfMatch   string `json:"ifMatch,omitempty"`   // extension
 	Meta      *Meta  `json:"_meta,omitempty"`
 }
 
@@ -202,8 +202,8 @@ type Empty struct{}
 type RenameParams struct {
 	OldPath   string `json:"oldPath"`
 	NewPath   string `json:"newPath"`
-	Overwrite bool   `json:"overwrite,omitempty"` // ours
-	IfMatch   string `json:"ifMatch,omitempty"`   // ours: of OldPath
+	Overwrite bool   `json:"overwrite,omitempty"` // extension
+	IfMatch   string `json:"ifMatch,omitempty"`   // extension: of OldPath
 	Meta      *Meta  `json:"_meta,omitempty"`
 }
 
@@ -258,11 +258,11 @@ type ChangedParams struct {
 	Path      string `json:"path"`
 	Event     string `json:"event"`
 	Timestamp string `json:"timestamp"`          // RFC 3339, UTC
-	WatchID   string `json:"watchId,omitempty"`  // ours
-	MoveID    string `json:"moveId,omitempty"`   // ours
-	Overflow  bool   `json:"overflow,omitempty"` // ours
-	RawPath   string `json:"rawPath,omitempty"`  // ours: base64, when the path is not UTF-8
-	Ended     bool   `json:"ended,omitempty"`    // ours: the watch is over (the root was revoked, or the directory is gone)
+	WatchID   string `json:"watchId,omitempty"`  // extension
+	MoveID    string `json:"moveId,omitempty"`   // extension
+	Overflow  bool   `json:"overflow,omitempty"` // extension
+	RawPath   string `json:"rawPath,omitempty"`  // extension: base64, when the path is not UTF-8
+	Ended     bool   `json:"ended,omitempty"`    // extension: the watch is over (the root was revoked, or the directory is gone)
 }
 
 // Root is one element of roots/list.

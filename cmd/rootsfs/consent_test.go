@@ -22,7 +22,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
@@ -170,7 +172,7 @@ func (a *asker) cli(want int, args ...string) string {
 func (a *asker) waiting(n int) []control.Question {
 	a.t.Helper()
 	var list []control.Question
-	await(a.t, fmt.Sprintf("%d questions", n), func() bool {
+	testkit.Until(a.t, fmt.Sprintf("%d questions", n), func() bool {
 		list = nil
 		if err := json.Unmarshal([]byte(a.cli(cli.ExitOK, "consent", "list", "--json")), &list); err != nil {
 			a.t.Fatal(err)
@@ -240,7 +242,7 @@ func TestConsentUntilIdle(t *testing.T) {
 	if res := a.told(); !res.Granted {
 		t.Fatalf("approved: %+v", res)
 	}
-	await(t, "its end, unused, and the record of it", func() bool { // which follows when the root has left the list
+	testkit.Until(t, "its end, unused, and the record of it", func() bool { // which follows when the root has left the list
 		return !strings.Contains(a.cli(cli.ExitOK, "roots", "list", "--json"), `"name": "priv"`) &&
 			strings.Contains(a.cli(cli.ExitOK, "audit", "show", "--json"), `"op":"expire","root":"priv"`)
 	})
@@ -261,7 +263,7 @@ func TestConsentNeverWidens(t *testing.T) {
 	for _, path := range []string{"/etc", a.work, a.work + "/state"} {
 		a.ask("", "rw", path)
 		q := a.waiting(1)[0]
-		a.contains("what cannot be", strings.Join(q.Lines, "\n"), path, "cannot be granted")
+		a.contains("what cannot be", names.Join(q.Lines, "\n"), path, "cannot be granted")
 		a.cli(cli.ExitOK, "consent", "approve", q.ID)
 		if res := a.told(); res.Granted || res.Reason != "denied" {
 			t.Errorf("%s: %+v", path, res)
@@ -353,7 +355,7 @@ func TestConsentByConfiguration(t *testing.T) {
 	if err := os.WriteFile(file, []byte("[[files.allow]]\npath = \""+a.work+"/pre2\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the record of the reload", func() bool {
+	testkit.Until(t, "the record of the reload", func() bool {
 		return strings.Contains(a.cli(cli.ExitOK, "audit", "show"), "widened: files.consent deny -> ask; files.allow ")
 	})
 	a.connect("other") // with its own six questions a minute

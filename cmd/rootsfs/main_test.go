@@ -20,6 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -208,10 +209,8 @@ func signalSession(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(killSupervisor(in.PID))
 	}
 	ts.Check(unix.Kill(in.PID, sig))
-	for end := time.Now().Add(30 * time.Second); running(in.PID); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			ts.Fatalf("pid %d lives on", in.PID)
-		}
+	if !testkit.Eventually(func() bool { return !running(in.PID) }) {
+		ts.Fatalf("pid %d lives on", in.PID)
 	}
 }
 

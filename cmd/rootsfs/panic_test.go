@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
@@ -67,13 +67,8 @@ func TestPanicLeavesNothing(t *testing.T) {
 	if !strings.Contains(place, "/.rootsfs-run-") {
 		t.Fatalf("no process watched over a place: %q\n%s", out, said.String())
 	}
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Lstat(place); errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		if time.Now().After(end) {
-			_ = mountpoint.Detach(filepath.Join(place, "tree", "mnt"), true)
-			t.Fatalf("%s is left", place)
-		}
+	if !testkit.Eventually(func() bool { _, err := os.Lstat(place); return errors.Is(err, fs.ErrNotExist) }) {
+		_ = mountpoint.Detach(filepath.Join(place, "tree", "mnt"), true)
+		t.Fatalf("%s is left", place)
 	}
 }

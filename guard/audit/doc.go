@@ -67,11 +67,11 @@
 //   - Whatever one subject does, its refusals and failures take at most 1 MiB and then 4
 //     KiB a second. Its other records take about 256 MiB and then 24 KiB a second,
 //     compressed.
-//   - To keep within Options.MaxTotal, files of the session that has most are deleted,
-//     never those of a live one. A live session writes no more than its share, half of
-//     MaxTotal. When half of the share is used, all its subjects together are slowed, and
-//     ever more as less is left. More of their refusals are summed up, too. When nothing is
-//     left, their operations are refused. The owner's own records are not slowed.
+//   - To keep within Options.MaxTotal, files of the session with the most bytes are deleted,
+//     never those of a live session. A live session writes no more than its share, half of
+//     MaxTotal. When half of the share is used, all its subjects together are slowed, and ever
+//     more as less is left. More of their refusals are summed up, too. When nothing is left,
+//     their operations are refused. The owner's own records are not slowed.
 //   - Verify detects within a session: a line edited, removed, inserted or moved;
 //     a file renamed, removed, replaced or cut short before the anchored line;
 //     and the removal of the oldest files, unless this package pruned them.
@@ -93,7 +93,7 @@
 //     refusals that were counted as repetitions, the first is in the file.
 //   - Every file is kept unless Options.MaxAge or MaxTotal asks for the oldest to be
 //     deleted. Their records are gone and can no longer be verified. The chain then begins
-//     at a later number, which the newest header or the anchor tells, and only the links
+//     at a later number, which is in the newest header or in the anchor, and only the links
 //     from there on are proved.
 //   - Without the key, guesses at a hashed path (PathsHash) cannot be tested; with the key
 //     they can. Root names, operations and times stay readable.

@@ -12,9 +12,10 @@ import (
 const (
 	// followDelay is the interval at which Follow looks without a signal from its caller.
 	followDelay = 250 * time.Millisecond
-	// listDelay is how long Follow relies on the time of the directory, which some network
-	// file systems do not keep. A change less than that before a listing may have been made
-	// after it: the clock of a file system has coarse ticks.
+	// listDelay is how long Follow relies on the directory's time of change, which some network
+	// file systems do not keep. If that time is less than listDelay before a listing, there may
+	// have been a change after the listing as well: the clock of a file system has coarse
+	// ticks.
 	listDelay = 2 * time.Second
 )
 
@@ -26,8 +27,8 @@ const (
 // fn ends Follow and is returned.
 //
 // Follow looks into the directory when changes has a token; if it is nil, four times a second.
-// A token is owed for each change of the directory's names and of the files' contents, but
-// one token may stand for several changes.
+// The caller must send a token after each change of the directory's names or of the files'
+// contents. One token may stand for several changes.
 func Follow(ctx context.Context, dir, session string, f Filter, changes <-chan struct{}, fn func(Entry) error) error {
 	return follow(ctx, dir, session, f, changes, fn, func() {})
 }
@@ -80,8 +81,8 @@ type follower struct {
 	listed       time.Time
 }
 
-// followed is a file that is being read. It stays open until the session has gone on to
-// another file, so that pruning takes nothing away.
+// followed is a file that is being read. It stays open until the session has gone on to another
+// file, so that pruning it loses no records.
 type followed struct {
 	entry  logEntry
 	reader *lineReader // nil: not opened yet

@@ -222,7 +222,7 @@ const (
 	maintainCompressed = 16
 )
 
-// stampName names a file in the directory, whose modification time is that of the last
+// stampName is the name of a file in the directory whose modification time is that of the last
 // maintenance.
 const stampName = ".pruned"
 

@@ -10,7 +10,7 @@ import (
 func rightsCases() []Case {
 	table := []struct {
 		call  Call
-		takes guard.Rights // any of these is enough; 0: every right is
+		takes guard.Rights // any of these is enough; 0: any right is
 	}{
 		{stat("code/a"), 0},
 		{read("code/a", whatever), guard.Read},

@@ -10,8 +10,8 @@ import (
 const (
 	// NameMax is NAME_MAX of Linux file systems, linux/limits.h.
 	NameMax = 255
-	// MaxHostPath is PATH_MAX, linux/limits.h: no system call takes a path
-	// of so many bytes or more. (A Path may be longer, it is walked in parts.)
+	// MaxHostPath is PATH_MAX, linux/limits.h: no system call takes a path of that many bytes
+	// or more. (A Path may be longer: it is walked in parts.)
 	MaxHostPath = 4096
 	// MaxRootName bounds a root's name, which is one element of a path and a
 	// word on the command line.

@@ -46,8 +46,8 @@ type Facts interface {
 	// Top reports whether the directory is the top of a repository that the
 	// root's users did not make themselves.
 	Top(dir string) bool
-	// Bare reports whether the directory is a repository by what it holds, of the
-	// kind that the condition names, which the root's users did not make themselves.
+	// Bare reports whether the directory is, by the names in it, a repository of the kind of
+	// the condition, which the root's users did not make themselves.
 	Bare(dir string, kind Condition) bool
 	// Made reports whether the path belongs to a repository that the root's users made
 	// themselves.
@@ -288,8 +288,8 @@ func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
 	return Verdict{}
 }
 
-// byStrictness are the lists in the order they decide in; among equals the owner's rules
-// are named first.
+// byStrictness are the lists in the order in which they decide. Among equally strict ones, the
+// owner's rules come first.
 var byStrictness = [...]List{ReservedHide, OwnHide, Ignore, BuiltinHide, OwnDeny, OwnProtect, BuiltinProtect}
 
 // applies reports whether a rule holds here: in the directories of the list Except, most
@@ -308,8 +308,8 @@ func (nothing) Bare(string, Condition) bool { return false }
 func (nothing) Made(string) bool            { return true }
 func (nothing) Tokens(string) bool          { return false }
 
-// holds asks for a rule's condition. h.depth is that of the directory in which
-// the rule matched.
+// holds reports whether a rule's condition holds. h.depth is the depth of the directory in
+// which the rule matched.
 func holds(r *Rule, h held, facts Facts, path string) bool {
 	switch r.Condition {
 	case AtTop:

@@ -15,6 +15,7 @@ import (
 // Modes this program runs itself in, as first argument.
 const (
 	childLoopback = "child-loopback" // SOURCE MOUNTPOINT
+	childOverlay  = "child-overlay"  // PEER SOURCE MOUNTPOINT
 	childNodes    = "child-nodes"    // MOUNTPOINT
 	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles, childProxy, childNetwork and childRepository
 )
@@ -27,6 +28,8 @@ func child(args []string) (ran bool, err error) {
 	switch {
 	case args[0] == childLoopback && len(args) == 3:
 		return true, serveLoopback(args[1], args[2])
+	case args[0] == childOverlay && len(args) == 4:
+		return true, serveOverlay(args[1], args[2], args[3])
 	case args[0] == childNodes && len(args) == 2:
 		return true, serveNodes(args[1])
 	case args[0] == childFiles && len(args) == 1:

@@ -1,7 +1,9 @@
 // Command bench measures the cost of a mount. It runs the same workloads on a native
 // directory and on that directory seen through rootsfs at each cache level, through bindfs
 // (plain and tuned), libfuse's passthrough_hp (if it is in PATH) and go-fuse's loopback
-// example. It prints the slowdowns as one table beside the goals of the project.
+// example. It also measures file systems that keep changes apart: a staged root, the kernel's
+// overlay, and fuse-overlayfs (if it is in PATH). It prints the slowdowns as one table beside
+// the goals of the project.
 //
 //	go run ./integration/bench                     # full, medians of five
 //	go run ./integration/bench -size small -n 1    # does everything still run?

@@ -12,6 +12,8 @@ const (
 	// audit served by plain readers of /dev/fuse, where the default is io_uring
 	auditPlain = "audit-plain"
 	tuned      = "bindfs-tuned"
+	// audit with a root that keeps its changes apart, and others that do
+	staged, overlay, fuseOverlay = "rootsfs-stage", "overlayfs", "fuse-overlayfs"
 	// audit without any pattern, and with fifty and the built-in ones
 	noPatterns, manyPatterns = "patterns-0", "patterns-50"
 )
@@ -95,7 +97,7 @@ func judgeGoals(r *report) []outcome {
 	}
 	all = append(all, judgePatterns(r)...)
 	all = append(all, judgeFootprints(r)...)
-	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(append(judgeFiles(r), judgeStart(r)...), judgeProxy(r)...), append(judgeServe(r), judgeNetwork(r)...)...)...)
+	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(append(append(judgeFiles(r), judgeStart(r)...), judgeStage(r)...), judgeProxy(r)...), append(judgeServe(r), judgeNetwork(r)...)...)...)
 }
 
 // judgePatterns compares fifty patterns with none, on the rows that have both, and

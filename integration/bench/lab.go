@@ -44,7 +44,8 @@ type lab struct {
 	bindfsVersion  string
 	// passthrough is libfuse's passthrough_hp, which is built from its sources.
 	passthrough, passthroughMissing string
-	root                            bool // may drop caches
+	fuseOverlayMissing              string // why there is no fuse-overlayfs
+	root                            bool   // may drop caches
 }
 
 func (l *lab) path(elem ...string) string {
@@ -141,6 +142,9 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	if l.bindfs, err = exec.LookPath(bindfs); err != nil {
 		l.bindfsMissing = err.Error()
 	} else {
+		if _, err := exec.LookPath(fuseOverlay); err != nil {
+			l.fuseOverlayMissing = err.Error()
+		}
 		l.bindfsVersion = firstLines(ctx, l.bindfs, "--version") + ", " + firstLines(ctx, l.bindfs, "--fuse-version")
 	}
 	if l.passthrough, err = exec.LookPath("passthrough_hp"); err != nil {

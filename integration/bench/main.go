@@ -67,7 +67,7 @@ func parse(args []string, w io.Writer) (options, error) {
 	f.StringVar(&o.bindfs, "bindfs", "bindfs", "bindfs `program`")
 	f.StringVar(&o.json, "json", "", "write every sample to this `file`")
 	f.StringVar(&o.md, "md", "", "write the tables to this `file` too")
-	f.Func("only", "measure only the rows that match `regexp`; the rows beside the workloads are revoke, memory, 'memory per root', 'memory per run', 'audit bytes', start, repository, files, proxy, serve and network", pattern(&o.only))
+	f.Func("only", "measure only the rows that match `regexp`; the rows beside the workloads are revoke, memory, 'memory per root', 'memory per run', 'audit bytes', start, stage, repository, files, proxy, serve and network", pattern(&o.only))
 	f.Func("peers", "measure only the peers that match `regexp`, and native", pattern(&o.peers))
 	f.IntVar(&o.n, "n", 5, "repetitions")
 	f.IntVar(&o.memFiles, "memfiles", 0, "names of the memory row (default 100000 for small, 1000000 for full)")
@@ -171,6 +171,11 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (r *report, er
 	}
 	if o.only.MatchString(startName) {
 		if err := l.startRows(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if o.only.MatchString(stageName) {
+		if err := l.stageRows(ctx, r); err != nil {
 			return nil, err
 		}
 	}

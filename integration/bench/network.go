@@ -89,7 +89,7 @@ type networkLab struct {
 	tries  int // starts of a repetition
 }
 
-// networkRows measures the peers that there are, the start, and what many connections cost.
+// networkRows measures the available peers, the start, and the cost of many connections.
 func (l *lab) networkRows(ctx context.Context, r *report, wanted *regexp.Regexp) error {
 	if !wanted.MatchString(networkName) {
 		return nil
@@ -170,10 +170,10 @@ func (l *lab) newNetworkLab() (n *networkLab, done func(), err error) {
 	return n, func() { server.Close(); os.RemoveAll(sessions) }, nil
 }
 
-// netWay is how a client is started in one peer's network.
+// netWay is the way to start a client in one peer's network.
 type netWay struct {
 	name    string
-	missing string // why there is none
+	missing string // why the peer is not available
 	argv    []string
 	attach  func(ctx context.Context, pid int) (stop func(), err error) // slirp4netns comes from outside
 }
@@ -198,7 +198,7 @@ func (n *networkLab) networkPeers() []netWay {
 	return ways
 }
 
-// run is a command line of rootsfs run.
+// run returns a command line of rootsfs run.
 func (n *networkLab) run(name, net string, command ...string) []string {
 	argv := []string{n.rootsfs, "run", "--name", name, "--mcp", "off", "--root", n.dir}
 	if net != "" {
@@ -211,7 +211,7 @@ func (n *networkLab) run(name, net string, command ...string) []string {
 func (n *networkLab) srtSettings() string {
 	file := filepath.Join(n.dir, "srt.json")
 	_ = os.WriteFile(file, []byte(`{"network": {"allowedDomains": ["127.0.0.1"], "deniedDomains": []},
-		"filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []}}`), 0o644) // srt tells if it is not there
+		"filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []}}`), 0o644) // srt reports a missing file
 	return file
 }
 
@@ -274,8 +274,8 @@ func (n *networkLab) startClient(ctx context.Context, way netWay) (*netClient, e
 		}
 	}
 	c.stop = func() {
-		in.Close()     // it ends then
-		_ = cmd.Wait() // the results have told
+		in.Close()     // then the client ends
+		_ = cmd.Wait() // the results show any failure
 		detach()
 	}
 	if err != nil {
@@ -313,7 +313,7 @@ func (n *networkLab) measurePeer(ctx context.Context, row *networkPeer) error {
 			return err
 		}
 		defer c.stop()
-		if _, err := c.do("first", 1); err != nil { // nothing of the start is measured
+		if _, err := c.do("first", 1); err != nil { // so that the start is not measured
 			return err
 		}
 		for _, m := range []struct {

@@ -85,7 +85,7 @@ func seqWrite(j *job) (err error) {
 	}
 	j.stop()
 	defer j.start()
-	if err := verifyStamped(j.direct(scratch, name), j.size.SeqBytes, j.pass); err != nil {
+	if err := verifyStamped(j.result(scratch, name), j.size.SeqBytes, j.pass); err != nil {
 		return err
 	}
 	return os.Remove(j.via(scratch, name))
@@ -104,7 +104,7 @@ func smallWrites(j *job) error {
 	}
 	j.stop()
 	defer j.start()
-	return verifyStamped(j.direct(scratch, "small"), j.size.SmallBytes, j.pass)
+	return verifyStamped(j.result(scratch, "small"), j.size.SmallBytes, j.pass)
 }
 
 // writeStamped writes size bytes in pieces. Only the stamps differ between

@@ -16,7 +16,7 @@ import (
 // census counts the files below dir, with an lstat of each.
 func census(dir string) (files, dirs, size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
+		if err != nil || strings.HasPrefix(d.Name(), ".wh.") { // fuse-overlayfs marks directories by files
 			return err
 		}
 		info, err := d.Info()
@@ -150,7 +150,7 @@ func creates(j *job) error {
 	}
 	j.stop()
 	n := int64(len(names))
-	err := wantTree(j.direct(scratch, dir), n, n*repoFile)
+	err := wantTree(j.result(scratch, dir), n, n*repoFile)
 	j.start()
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func creates(j *job) error {
 	}
 	j.stop()
 	defer j.start()
-	return wantTree(j.direct(scratch, dir), 0, 0)
+	return wantTree(j.result(scratch, dir), 0, 0)
 }
 
 func cpR(j *job) error {
@@ -173,5 +173,5 @@ func cpR(j *job) error {
 	j.stop()
 	defer j.start()
 	n := int64(j.size.RepoDirs) * perDir
-	return wantTree(j.direct(scratch, dst), n, n*repoFile)
+	return wantTree(j.result(scratch, dst), n, n*repoFile)
 }

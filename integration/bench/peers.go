@@ -35,6 +35,9 @@ type peer struct {
 	// names restricts the peer to the workloads about names: it shows the cost of
 	// patterns.
 	names bool
+	// upper is where the peer keeps what is written, as a pattern of one file, if that is not
+	// the source. XDG_STATE_HOME is in front of it.
+	upper string
 	// exitsWith is its exit status after SIGTERM: libfuse's examples take it for a failure.
 	exitsWith int
 }
@@ -54,6 +57,7 @@ func (l *lab) peers() []peer {
 		})
 	}
 	ps = append(ps, l.auditPeer(auditPlain, "--transport", "plain"))
+	ps = append(ps, l.stagePeer(), l.overlayPeer(overlay, ""), l.overlayPeer(fuseOverlay, l.fuseOverlayMissing))
 	ps = append(ps, patternPeer(l.auditPeer(noPatterns, "--no-default-policy")), patternPeer(l.auditPeer(manyPatterns, patternFlags()...)))
 	ps = append(ps, l.bindfsPeer("bindfs", nil), l.bindfsPeer("bindfs-tuned", tuning(l.bindfsVersion)))
 	ps = append(ps, peer{name: "passthrough_hp", skip: cmp.Or(l.fuseMissing, l.passthroughMissing), argv: func(source, mnt string) []string {
@@ -73,6 +77,26 @@ func (l *lab) auditPeer(name string, flags ...string) peer {
 			return append(argv, "--root", rootName+"="+source+":rw", mnt)
 		},
 	}
+}
+
+// stagePeer is rootsfs at audit with a root that keeps its changes apart.
+func (l *lab) stagePeer() peer {
+	p := l.auditPeer(staged)
+	p.upper = "rootsfs/stage/*/upper"
+	p.argv = func(source, mnt string) []string {
+		return []string{l.rootsfs, "mount", "--cache", "audit", "--root", rootName + "=" + source + ":stage", mnt}
+	}
+	return p
+}
+
+// overlayPeer is an overlay over the source, of the kernel or of fuse-overlayfs.
+func (l *lab) overlayPeer(name, missing string) peer {
+	if missing == "" && !l.root {
+		missing = "needs root"
+	}
+	return peer{name: name, skip: missing, line: true, upper: overlayUpper, argv: func(source, mnt string) []string {
+		return []string{l.self, childOverlay, name, source, mnt}
+	}}
 }
 
 // patternPeer has a peer that differs by its patterns run the workloads about names alone.
@@ -119,23 +143,24 @@ func tuning(fuseVersion string) []string {
 
 // mounted is a started peer.
 type mounted struct {
-	dir string // the source, seen through the peer
-	mnt string // the mountpoint; empty for native
-	dev uint32 // the FUSE connection, as the tracepoint names it
-	env []string
+	dir     string // the source, seen through the peer
+	mnt     string // the mountpoint; empty for native
+	written string // the directory that has what is written through it
+	dev     uint32 // the FUSE connection, as the tracepoint names it
+	env     []string
 	*process
 }
 
 // start mounts source through p and returns when the mount answers.
 func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error) {
 	if p.argv == nil {
-		return &mounted{dir: source}, nil
+		return &mounted{dir: source, written: source}, nil
 	}
 	mnt, err := os.MkdirTemp(l.path("mnt"), p.name+"-")
 	if err != nil {
 		return nil, err
 	}
-	m := &mounted{dir: filepath.Join(mnt, p.sub), mnt: mnt}
+	m := &mounted{dir: filepath.Join(mnt, p.sub), mnt: mnt, written: source}
 	if m.env, err = l.privateHome(filepath.Base(mnt)); err != nil {
 		return nil, errors.Join(err, os.Remove(mnt))
 	}
@@ -148,6 +173,13 @@ func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error
 		<-m.done
 		detach(mnt)
 		return nil, errors.Join(err, os.Remove(mnt))
+	}
+	if p.upper != "" {
+		found, err := filepath.Glob(l.path("home", filepath.Base(mnt), "state_home", p.upper))
+		if err != nil || len(found) != 1 {
+			return nil, errors.Join(fmt.Errorf("%s keeps what is written in %q", p.name, found), err, m.stop())
+		}
+		m.written = found[0]
 	}
 	return m, nil
 }

@@ -18,8 +18,8 @@ const repositoryName = "repository"
 // childRepository DIR works in the repository DIR and prints repositoryWork; see workIn.
 const childRepository = "child-repository"
 
-// Rules that somebody writes for a repository. Each hides or protects names at every depth,
-// also names that appear later.
+// Rules as an owner writes them for a repository. Each hides or protects names at every depth,
+// including names that appear later.
 var (
 	hiddenPatterns = []string{".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.kdbx", "id_rsa", "id_ed25519",
 		"credentials.json", "service-account*.json", "*.tfstate", ".netrc", "secrets/"}
@@ -75,8 +75,8 @@ func makeRepository(ctx context.Context, dir string, dirs int) error {
 	return errors.Join(err, commitAll(ctx, dir))
 }
 
-// repositoryRows measures them, inside and outside in turns. A rule that does not hold breaks
-// the row.
+// repositoryRows measures the repository's rows, inside and outside in turns. A rule that does
+// not hold breaks the row.
 func (l *lab) repositoryRows(ctx context.Context, r *report) error {
 	if missing := l.fuseMissing + l.rootsfsMissing; missing != "" {
 		r.Skipped = append(r.Skipped, repositoryName+": "+missing)

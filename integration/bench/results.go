@@ -28,6 +28,7 @@ type report struct {
 	Serve       []*filesRow       `json:"serve,omitempty"`
 	Network     *networkReport    `json:"network,omitempty"`
 	Starts      *starts           `json:"starts,omitempty"`
+	Stages      *stages           `json:"stages,omitempty"`
 	Footprints  []*footprint      `json:"footprints,omitempty"`
 	Turns       *turns            `json:"turns,omitempty"`
 	Repository  *repositoryReport `json:"repository,omitempty"`
@@ -98,6 +99,9 @@ func (r *report) broken() []string {
 				add(row.Workload+", "+p, c.Broken)
 			}
 		}
+	}
+	if r.Stages != nil {
+		add(stageName, r.Stages.Broken)
 	}
 	if r.Starts != nil {
 		add(startName, r.Starts.Broken)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// chooseWorkloads returns the workloads with the phases that are wanted and can
-// be measured. Cold ones that cannot be are named in the report.
+// chooseWorkloads returns the workloads with those wanted phases that can be measured. The
+// report lists cold phases that cannot be.
 func (r *report) chooseWorkloads(wanted *regexp.Regexp, mayDropCaches bool) []workload {
 	var chosen []workload
 	var needRoot []string
@@ -92,9 +92,9 @@ func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, 
 	return nil
 }
 
-// turn is whose turn it is as the i-th of n in a repetition: the order rotates, and
-// is turned round every other time. In a mere rotation a peer would always run after the
-// same one, and be measured with the disk writes that this one has left.
+// turn returns which peer runs as the i-th of n in a repetition. The order rotates, and is
+// reversed every other time. In a mere rotation a peer would always run after the same other
+// one, and be measured together with the disk writes that the other has left.
 func turn(i, rep, n int) int {
 	at := (i + rep/2) % n
 	if rep%2 == 1 {

@@ -52,7 +52,7 @@ func (l *lab) measure(ctx context.Context, w workload, p peer, count bool) (samp
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
 	err = guarded(ctx, runLimit, m.abort, func(ctx context.Context) error {
-		j := &job{ctx: ctx, lab: l, size: l.size, dir: m.dir, source: l.path("src")}
+		j := &job{ctx: ctx, lab: l, size: l.size, dir: m.dir, source: l.path("src"), written: m.written}
 		if w.prepare != nil {
 			if err := w.prepare(j); err != nil {
 				return fmt.Errorf("prepare: %w", err)
@@ -91,7 +91,7 @@ func (j *job) ready(w workload, passed bool) error {
 			return fmt.Errorf("warm-up: %w", err)
 		}
 	case plain:
-		return writeBack(j.source) // not on our time
+		return writeBack(j.written) // not on our time
 	}
 	return nil
 }

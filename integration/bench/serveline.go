@@ -16,14 +16,14 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 )
 
-// Bounds, bytes. Looking for an error in a longer answer would cost more than the server
-// does. The caller checks the least length of a long answer, which no error has.
+// Bounds, in bytes. Looking for an error in a longer answer would cost more than the server
+// itself. For a long answer the caller checks a least length that no error has.
 const (
 	maxAnswer = 64 << 20 // what a server may answer
 	maxError  = 64 << 10 // an answer that may be an error
 )
 
-// lineHost is a host that costs next to nothing, so that the server is measured: it reads
+// lineHost is a host with hardly any cost of its own, so that the server is measured. It reads
 // only the id and the length of an answer, and whether it is an error. It may be used
 // concurrently.
 type lineHost struct {
@@ -68,7 +68,7 @@ func newLineHost(ctx context.Context, cmd *exec.Cmd) (*lineHost, error) {
 	return h, h.send([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
 }
 
-// read hands out answers until the server hangs up.
+// read passes answers to their callers until the server hangs up.
 func (h *lineHost) read(out io.Reader) {
 	defer close(h.done)
 	r := bufio.NewReaderSize(out, 64<<10)

@@ -36,6 +36,7 @@ func (r *report) markdown() string {
 	section(&b, "Tools", r.serveTable())
 	section(&b, "Fifty patterns", r.turnsTable())
 	section(&b, "Start", r.startTable())
+	section(&b, "Stage", r.stageTable())
 	section(&b, "A large repository with rules", r.repositoryTable())
 	section(&b, "Network", r.networkTable())
 	section(&b, "Footprint", r.footprintTable())
@@ -194,7 +195,7 @@ func (r *report) memoryTable() string {
 	table := [][]string{{"peer", "names looked up", "resident", "before", "bytes per name", "against " + bareNodes}}
 	var bare int64
 	for _, m := range r.Memory {
-		if m.RSS == 0 { // one that was measured and broke afterwards has a size
+		if m.RSS == 0 { // a program that broke after it was measured has a size
 			table = append(table, []string{m.Peer, fmt.Sprint(m.Files), "BROKEN", "-", "-", "-"})
 			continue
 		}

@@ -15,17 +15,17 @@ const (
 	plain phase = ""     // as it comes: workloads that write
 )
 
-// workload is something to do, in one or two phases; each phase is a row of the
-// table.
+// workload is a piece of work in one or two phases. Each phase is a row of the table.
 type workload struct {
 	name   string
 	phases []phase // in the order they are run
-	names  bool    // is about names more than about bytes
-	// bytes per pass, where the native column is better read as a speed.
+	names  bool    // the work is about names rather than bytes
+	// bytes per pass, if the native column is better read as a speed.
 	bytes func(sizes, phase) int64
-	// programs that a pass runs; read back into memory before a cold clock starts.
+	// programs that a pass runs. They are read back into memory before the clock of a cold
+	// phase starts.
 	programs []string
-	// prepare runs through the mount first, the clock not started; nil for nothing.
+	// prepare runs through the mount first, before the clock starts; nil: nothing to prepare.
 	prepare func(*job) error
 	// warmUp runs before the warm phase; nil means a pass, unless the cold phase
 	// was one.
@@ -40,13 +40,14 @@ func (w workload) row(p phase) string { return strings.TrimSpace(w.name + " " + 
 
 // job is one run of a workload on one peer.
 type job struct {
-	ctx    context.Context
-	lab    *lab
-	size   sizes
-	dir    string // the source seen through the peer
-	source string // the source itself, for checks
-	phase  phase
-	pass   int // counts the passes of this run
+	ctx     context.Context
+	lab     *lab
+	size    sizes
+	dir     string // the source seen through the peer
+	source  string // the source itself, for checks
+	written string // the directory that has what is written through the peer: the source or an upper directory
+	phase   phase
+	pass    int // counts the passes of this run
 	clock
 }
 
@@ -57,6 +58,11 @@ func (j *job) via(elem ...string) string {
 
 func (j *job) direct(elem ...string) string {
 	return filepath.Join(append([]string{j.source}, elem...)...)
+}
+
+// result returns the path of a file that was written through the peer.
+func (j *job) result(elem ...string) string {
+	return filepath.Join(append([]string{j.written}, elem...)...)
 }
 
 // workloads returns the table of workloads, in the order of printing.

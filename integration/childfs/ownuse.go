@@ -43,8 +43,8 @@ func Main(m interface{ Run() int }) int {
 	return status
 }
 
-// Serve does not return in the child process. A TestMain that prepares something calls it
-// before.
+// Serve does not return in the child process. A TestMain with preparations calls it before
+// them.
 func Serve() {
 	if os.Getenv(childEnv) != "" {
 		serveChild()
@@ -61,8 +61,8 @@ func OwnUses() []string {
 
 func init() { incoming.Watch = watch }
 
-// watch notes a request of this process. The kernel names no process in what it asks by
-// itself, and no test names an operation when it calls the mount without the kernel.
+// watch notes a request of this process. The kernel's own requests name no process, and neither
+// do tests that call the mount without the kernel.
 func watch(h *fuse.InHeader) {
 	pid := int(h.Pid)
 	if pid == 0 || h.Opcode == 0 || !isOwn(pid) {
@@ -71,7 +71,7 @@ func watch(h *fuse.InHeader) {
 	callers := "a call that keeps a processor"
 	switch nr, err := callOf(pid); {
 	case err != nil && h.NodeId == fuse.FUSE_ROOT_ID:
-		return // of a process that is not dumpable, whose stacks may not be asked for: perhaps one of allowed
+		return // the process is not dumpable, so its stacks cannot be read; it may be one of allowed
 	case err == nil && !keepsProcessor(nr):
 		callers = callersOf(h)
 	}

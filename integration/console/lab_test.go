@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
@@ -149,7 +149,7 @@ func (l *lab) server(name, dir string) {
 		_ = stdin.Close() // the host hangs up
 		_ = cmd.Wait()    // how a server ends that was hung up on is not asked here
 	})
-	l.until("the server is live", func() bool {
+	testkit.Until(l.t, "the server is live", func() bool {
 		out, _ := l.try("status", "--session", name, "--json")
 		return strings.Contains(out, `"requests"`)
 	})
@@ -192,7 +192,7 @@ func (l *lab) ask(message, mode string, paths ...string) {
 func (l *lab) heard() string {
 	l.t.Helper()
 	found := ""
-	l.until("the server hears", func() bool {
+	testkit.Until(l.t, "the server hears", func() bool {
 		data, _ := os.ReadFile(l.work + "/box/heard") // not there before the first answer
 		for line := range strings.Lines(string(data)) {
 			if strings.Contains(line, fmt.Sprintf(`"id":%d,`, l.next)) {
@@ -202,15 +202,4 @@ func (l *lab) heard() string {
 		return found != ""
 	})
 	return found
-}
-
-// until waits for something that happens by itself. The limit only ends a test
-// that has failed.
-func (l *lab) until(what string, ok func() bool) {
-	l.t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			l.t.Fatalf("never happened: %s", what)
-		}
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // screen is rootsfs top in a terminal of tmux.
@@ -44,21 +46,19 @@ func (s *screen) press(keys ...string) {
 // shows waits until all texts are on the screen.
 func (s *screen) shows(texts ...string) {
 	s.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	missing := ""
+	if !testkit.Eventually(func() bool {
 		s.last = s.tmux("capture-pane", "-p")
 		unfolded := strings.ReplaceAll(s.last, "\n| ", " ")
-		missing := ""
+		missing = ""
 		for _, x := range texts {
 			if !strings.Contains(unfolded, x) {
 				missing = x
 			}
 		}
-		if missing == "" {
-			return
-		}
-		if time.Now().After(end) {
-			s.t.Fatalf("never shown: %q\n%s", missing, s.last)
-		}
+		return missing == ""
+	}) {
+		s.t.Fatalf("never shown: %q\n%s", missing, s.last)
 	}
 }
 

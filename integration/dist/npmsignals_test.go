@@ -11,7 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // The script that npm puts into PATH passes signals, exit codes and the end of its
@@ -147,14 +148,12 @@ func (s *server) answer(id int) string {
 // untilRevoked reads a file of the root until that is refused: a signal takes a while.
 func (s *server) untilRevoked() {
 	s.t.Helper()
-	for id := 2; id < 3000; id++ {
+	id := 1
+	testkit.Until(s.t, "SIGUSR1 revokes the root", func() bool {
+		id++
 		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/hello"}}}`, id))
-		if !strings.Contains(s.answer(id), "from code") {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	s.t.Error("SIGUSR1 did not revoke the root")
+		return !strings.Contains(s.answer(id), "from code")
+	})
 }
 
 func (s *server) signal(which syscall.Signal) {

@@ -1,5 +1,5 @@
-// Package files shows files/* whole: a broker on one side, servers as they are
-// in the world on the other, and the file system under both.
+// Package files tests files/* as a whole: a broker on one side, published servers on the other,
+// and the file system under both.
 //
 // Its tests run the conformance suite of guard/guardtest over a real MCP session, over
 // in-memory, line and Streamable HTTP transports. They run published peers: servers on

@@ -13,13 +13,15 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // The topic embedding shows the programs of example/ for a host and a server, word for word,
 // and no other Go code.
 func TestTopicPrograms(t *testing.T) {
 	data, err := os.ReadFile("../../cmd/rootsfs/help/embedding.md")
-	must(t, err)
+	testkit.Must(t, err)
 	var blocks []string
 	for _, part := range strings.Split(string(data), "\n```go\n")[1:] {
 		text, _, _ := strings.Cut(part, "\n```\n")
@@ -31,7 +33,7 @@ func TestTopicPrograms(t *testing.T) {
 	}
 	for i, name := range programs {
 		source, err := os.ReadFile(filepath.Join("example", name, "main.go"))
-		must(t, err)
+		testkit.Must(t, err)
 		if blocks[i] != string(source) {
 			t.Errorf("block %d of cmd/rootsfs/help/embedding.md is not example/%s/main.go: copy it there", i, name)
 		}
@@ -53,7 +55,7 @@ func buildExamples(t *testing.T) (host, server string) {
 func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string, err error) {
 	t.Helper()
 	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 1000}) // so that no line is broken
-	must(t, err)
+	testkit.Must(t, err)
 	defer tty.Close()
 	kill := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
@@ -63,11 +65,11 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string
 		if errors.Is(err, syscall.EIO) { // it is not open any more
 			return shown, cmd.Wait()
 		}
-		must(t, err)
+		testkit.Must(t, err)
 		shown += string(b)
 		if len(answers) > 0 && strings.HasSuffix(shown, answers[0][0]) {
 			_, err := tty.WriteString(answers[0][1] + "\n")
-			must(t, err)
+			testkit.Must(t, err)
 			answers = answers[1:]
 		}
 	}
@@ -80,10 +82,10 @@ func TestTopicProgramsRun(t *testing.T) {
 	host, server := buildExamples(t)
 	dir, reports := t.TempDir(), t.TempDir()
 	file := filepath.Join(dir, "text")
-	must(t, os.WriteFile(file, []byte("one two three\n"), 0o644))
+	testkit.Must(t, os.WriteFile(file, []byte("one two three\n"), 0o644))
 	arguments := func(changes int) string {
 		b, err := json.Marshal(map[string]any{"file": file, "reports": reports, "changes": changes})
-		must(t, err)
+		testkit.Must(t, err)
 		return string(b)
 	}
 	const prompt = "only: "

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Paths that stall, crash or mislead other servers get a precise error at once, and the
@@ -93,14 +93,14 @@ func TestHostileDepth(t *testing.T) {
 	p := connectRaw(t, h.b)
 	p.alive("r/"+leaf, "deep")
 	var w wire.WriteResult
-	must(t, p.ask(wire.Write, wire.WriteParams{Path: "r/" + leaf, Content: "written"}, &w))
+	testkit.Must(t, p.ask(wire.Write, wire.WriteParams{Path: "r/" + leaf, Content: "written"}, &w))
 	p.alive("r/"+leaf, "written")
 	// The paths of all levels together are 100 MB: three pages of the top, and
 	// the bottom, show that neither depth nor length is in the way.
 	seen, cursor := map[string]bool{}, ""
 	for range 3 {
 		var l wire.ListResult
-		must(t, p.ask(wire.List, wire.ListParams{Path: "r", Recursive: true, Limit: 200, Cursor: cursor}, &l))
+		testkit.Must(t, p.ask(wire.List, wire.ListParams{Path: "r", Recursive: true, Limit: 200, Cursor: cursor}, &l))
 		for _, e := range l.Entries {
 			seen[e.Path] = true
 		}
@@ -110,11 +110,11 @@ func TestHostileDepth(t *testing.T) {
 		t.Errorf("listed %d entries, with the next cursor %q", len(seen), cursor)
 	}
 	var l wire.ListResult
-	must(t, p.ask(wire.List, wire.ListParams{Path: "r/" + filepath.Dir(leaf)}, &l))
+	testkit.Must(t, p.ask(wire.List, wire.ListParams{Path: "r/" + filepath.Dir(leaf)}, &l))
 	if len(l.Entries) != 1 || l.Entries[0].Path != "r/"+leaf {
 		t.Errorf("the deepest directory holds %d entries", len(l.Entries))
 	}
-	must(t, p.ask(wire.Delete, wire.DeleteParams{Path: "r/d", Recursive: true}, nil))
+	testkit.Must(t, p.ask(wire.Delete, wire.DeleteParams{Path: "r/d", Recursive: true}, nil))
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v", left, err)
 	}
@@ -149,9 +149,7 @@ func TestHostileText(t *testing.T) {
 		p.alive("r/f", "text")
 	}
 	// Answers to them may still be on their way: each has one.
-	for i := 0; i < 2000 && len(p.strays()) < len(broken); i++ {
-		time.Sleep(5 * time.Millisecond)
-	}
+	testkit.Eventually(func() bool { return len(p.strays()) >= len(broken) })
 	if got := p.strays(); len(got) != len(broken) || slices.ContainsFunc(got, func(s string) bool { return !strings.Contains(s, `"error":{"code":-32`) }) {
 		t.Errorf("%d answers to %d broken lines: %.300q", len(got), len(broken), got)
 	}
@@ -210,8 +208,8 @@ func TestHangUp(t *testing.T) {
 	for range 20 {
 		p := connectRaw(t, h.b)
 		var u wire.WriteResult
-		must(t, p.ask(wire.Write, wire.WriteParams{Path: "r/up", Content: "half", Create: true, Upload: true}, &u))
-		must(t, p.ask(wire.Watch, wire.WatchParams{Path: "r", Recursive: true}, nil))
+		testkit.Must(t, p.ask(wire.Write, wire.WriteParams{Path: "r/up", Content: "half", Create: true, Upload: true}, &u))
+		testkit.Must(t, p.ask(wire.Watch, wire.WatchParams{Path: "r", Recursive: true}, nil))
 		for range 50 {
 			p.send(wire.Read, wire.ReadParams{Path: "r/f"})
 		}
@@ -226,5 +224,5 @@ func TestHangUp(t *testing.T) {
 		t.Errorf("the uploads left %v, %v", left, err)
 	}
 	// The name is free again: there is no upload to it any more.
-	must(t, stays.ask(wire.Write, wire.WriteParams{Path: "r/up", Content: "x", Create: true, Upload: true, Last: true}, nil))
+	testkit.Must(t, stays.ask(wire.Write, wire.WriteParams{Path: "r/up", Content: "x", Create: true, Upload: true, Last: true}, nil))
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -56,10 +57,10 @@ func TestKilledUpload(t *testing.T) {
 	size, chunk := uploadSize()
 	base := t.TempDir()
 	dir, journal := filepath.Join(base, "root"), filepath.Join(base, "journal")
-	must(t, os.Mkdir(dir, 0o755))
-	must(t, os.Mkdir(journal, 0o700))
+	testkit.Must(t, os.Mkdir(dir, 0o755))
+	testkit.Must(t, os.Mkdir(journal, 0o700))
 	target := filepath.Join(dir, "big")
-	must(t, fillFile(target, size, 'a'))
+	testkit.Must(t, fillFile(target, size, 'a'))
 	killed, replaced := 0, 0
 	for round := range 20 {
 		fill := byte('b' + round)
@@ -97,21 +98,21 @@ func TestKilledUpload(t *testing.T) {
 func killAt(t *testing.T, j uploadJob, after int64) (done bool) {
 	t.Helper()
 	self, err := os.Executable()
-	must(t, err)
+	testkit.Must(t, err)
 	arg, err := json.Marshal(j)
-	must(t, err)
+	testkit.Must(t, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), uploadVar+"="+string(arg))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	defer func() { _ = cmd.Wait() }()
 	buf := make([]byte, 1)
 	for taken := int64(0); ; taken++ {
 		if taken == after {
 			time.Sleep(time.Duration(rand.Int64N(int64(3 * time.Millisecond))))
-			must(t, cmd.Process.Signal(syscall.SIGKILL))
+			testkit.Must(t, cmd.Process.Signal(syscall.SIGKILL))
 		}
 		if _, err := out.Read(buf); err != nil {
 			return done
@@ -206,9 +207,9 @@ func startWithJournal(dir, journal string) (*guard.Registry, *vfs.Tree, error) {
 func nextStart(t *testing.T, dir, journal string) {
 	t.Helper()
 	reg, _, err := startWithJournal(dir, journal)
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = reg.RevokeAll(context.Background())
-	must(t, err)
+	testkit.Must(t, err)
 }
 
 // fileJournal keeps each name in a file of its own.
@@ -249,11 +250,11 @@ func fillFile(path string, size int64, fill byte) error {
 func firstByte(t *testing.T, path string) byte {
 	t.Helper()
 	f, err := os.Open(path)
-	must(t, err)
+	testkit.Must(t, err)
 	defer f.Close()
 	b := make([]byte, 1)
 	_, err = f.Read(b)
-	must(t, err)
+	testkit.Must(t, err)
 	return b[0]
 }
 
@@ -262,10 +263,10 @@ func firstByte(t *testing.T, path string) byte {
 func wholeOf(t *testing.T, path string, size int64) byte {
 	t.Helper()
 	f, err := os.Open(path)
-	must(t, err)
+	testkit.Must(t, err)
 	defer f.Close()
 	st, err := f.Stat()
-	must(t, err)
+	testkit.Must(t, err)
 	if st.Size() != size {
 		t.Fatalf("the file has %d bytes, want %d", st.Size(), size)
 	}
@@ -273,7 +274,7 @@ func wholeOf(t *testing.T, path string, size int64) byte {
 	want := bytes.Repeat([]byte{first}, fillBlock)
 	for off := int64(0); off < size; off += fillBlock {
 		_, err := f.ReadAt(buf, off)
-		must(t, err)
+		testkit.Must(t, err)
 		if !bytes.Equal(buf, want) {
 			t.Fatalf("the file is a mixture: at %d it is not of %q", off, first)
 		}
@@ -284,7 +285,7 @@ func wholeOf(t *testing.T, path string, size int64) byte {
 // onlyBig checks that nothing was left.
 func onlyBig(t *testing.T, dir string) {
 	t.Helper()
-	must(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+	testkit.Must(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && d.Name() != "big" {
 			t.Errorf("left behind: %s", strings.TrimPrefix(p, dir))
 		}

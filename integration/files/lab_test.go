@@ -16,18 +16,12 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // withFiles is the last revision in which a server may ask on its own.
 const withFiles = "2025-11-25"
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // host is the side that executes: a registry with its broker.
 type host struct {
@@ -74,7 +68,7 @@ func (h *host) grant(name, dir string, rights guard.Rights) {
 	_, err := h.reg.Grant(context.Background(), guard.Grant{
 		Root: guard.RootName(name), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: rights},
 	})
-	must(h.t, err)
+	testkit.Must(h.t, err)
 }
 
 // transports are the ways a session can take; each joins a server to a client.
@@ -133,7 +127,7 @@ func connect(t testing.TB, b *broker.Broker, transport string, opts *client.Opti
 	c := mcp.NewClient(&mcp.Implementation{Name: "test-host", Version: "1"}, nil)
 	var err error
 	p.host, err = c.Connect(context.Background(), transports[transport](t, p), &mcp.ClientSessionOptions{ProtocolVersion: withFiles})
-	must(t, err)
+	testkit.Must(t, err)
 	called := make(chan error, 1)
 	go func() {
 		_, err := p.host.CallTool(context.Background(), &mcp.CallToolParams{Name: "hold", Arguments: struct{}{}})
@@ -146,7 +140,7 @@ func connect(t testing.TB, b *broker.Broker, transport string, opts *client.Opti
 	})
 	select {
 	case got := <-held:
-		must(t, got.err)
+		testkit.Must(t, got.err)
 		p.files, p.ctx = got.files, got.ctx
 	case err := <-called:
 		t.Fatalf("the tool was not reached: %v", err)
@@ -157,11 +151,11 @@ func connect(t testing.TB, b *broker.Broker, transport string, opts *client.Opti
 func (p *pair) serve(t testing.TB, tr mcp.Transport) {
 	t.Helper()
 	_, err := p.mcp.Connect(context.Background(), p.server.Transport(tr), nil)
-	must(t, err)
+	testkit.Must(t, err)
 }
 
 func writeFile(t testing.TB, path, text string) {
 	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte(text), 0o644))
+	testkit.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	testkit.Must(t, os.WriteFile(path, []byte(text), 0o644))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -34,7 +35,7 @@ func mounted(t *testing.T, level mount.Level) (h *host, point string) {
 		if _, err := reg.RevokeAll(context.Background()); err != nil {
 			t.Error(err)
 		}
-		must(t, m.Close())
+		testkit.Must(t, m.Close())
 	})
 	h = &host{t: t, reg: reg}
 	h.b = newBroker(t, reg, func(c *broker.Config) { c.Tree = m.Tree() })
@@ -139,7 +140,7 @@ func TestOpenInMountIsNotReplaced(t *testing.T) {
 			p := connect(t, h.b, "memory", nil)
 			for _, flags := range []int{os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND} {
 				f, err := childfs.OpenFile(filepath.Join(point, "r/f"), flags, 0)
-				must(t, err)
+				testkit.Must(t, err)
 				_, werr := p.files.WriteFile(p.ctx, "r/f", []byte("server"), client.WriteOptions{})
 				_, merr := p.files.Rename(p.ctx, "r/g", "r/f", client.MoveOptions{Overwrite: true})
 				_, cerr := p.files.Copy(p.ctx, "r/g", "r/f", client.MoveOptions{Overwrite: true})
@@ -149,10 +150,10 @@ func TestOpenInMountIsNotReplaced(t *testing.T) {
 					}
 				}
 				_, err = p.files.Append(p.ctx, "r/f", []byte("+"), false)
-				must(t, err)
+				testkit.Must(t, err)
 				_, err = f.WriteString("program")
-				must(t, err)
-				must(t, f.Close())
+				testkit.Must(t, err)
+				testkit.Must(t, f.Close())
 			}
 			if got, err := os.ReadFile(filepath.Join(dir, "f")); string(got) != "program+program" {
 				t.Errorf("%q, %v", got, err)

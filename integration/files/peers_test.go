@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // peers installs the published servers once for all tests.
@@ -30,7 +30,7 @@ var peers = sync.OnceValues(func() (*Peers, error) { return InstallPeers(context
 func needPeers(t testing.TB) *Peers {
 	t.Helper()
 	p, err := peers()
-	must(t, err)
+	testkit.Must(t, err)
 	return p
 }
 
@@ -47,10 +47,10 @@ func (h *host) run(cmd *exec.Cmd, log *bytes.Buffer) *program {
 	s := h.b.Session("peer")
 	h.t.Cleanup(s.Close)
 	in, err := cmd.StdinPipe()
-	must(h.t, err)
+	testkit.Must(h.t, err)
 	out, err := cmd.StdoutPipe()
-	must(h.t, err)
-	must(h.t, cmd.Start())
+	testkit.Must(h.t, err)
+	testkit.Must(h.t, cmd.Start())
 	c := mcp.NewClient(&mcp.Implementation{Name: "test-host", Version: "1"}, nil)
 	p := &program{t: h.t, session: s, log: log}
 	p.host, err = c.Connect(context.Background(), s.Lines(out, in, 0), &mcp.ClientSessionOptions{ProtocolVersion: withFiles})
@@ -81,17 +81,13 @@ func (p *program) tool(name string, args any) string {
 	return all.String()
 }
 
-// until asks a tool until its text is right; the bound only ends a failed test.
+// until calls a tool until its text is right.
 func (p *program) until(name string, right func(text string) bool) {
 	p.t.Helper()
 	text := ""
-	for range 1000 {
-		if text = p.tool(name, struct{}{}); right(text) {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
+	if !testkit.Eventually(func() bool { text = p.tool(name, struct{}{}); return right(text) }) {
+		p.t.Fatalf("%s still says %s\n%s", name, text, p.log)
 	}
-	p.t.Fatalf("%s still says %s\n%s", name, text, p.log)
 }
 
 // typescript runs testdata/peer.mjs.
@@ -99,9 +95,9 @@ func (h *host) typescript() *program {
 	h.t.Helper()
 	dir := h.t.TempDir()
 	script, err := os.ReadFile("testdata/peer.mjs")
-	must(h.t, err)
-	must(h.t, os.WriteFile(filepath.Join(dir, "peer.mjs"), script, 0o644))
-	must(h.t, os.Symlink(needPeers(h.t).Module(), filepath.Join(dir, "node_modules")))
+	testkit.Must(h.t, err)
+	testkit.Must(h.t, os.WriteFile(filepath.Join(dir, "peer.mjs"), script, 0o644))
+	testkit.Must(h.t, os.Symlink(needPeers(h.t).Module(), filepath.Join(dir, "node_modules")))
 	var log bytes.Buffer
 	cmd := exec.Command("node", filepath.Join(dir, "peer.mjs"))
 	cmd.Stderr = &log
@@ -122,9 +118,9 @@ type answer struct {
 func (p *program) ask(method string, params, out any) answer {
 	p.t.Helper()
 	var a answer
-	must(p.t, json.Unmarshal([]byte(p.tool("ask", map[string]any{"method": method, "params": params})), &a))
+	testkit.Must(p.t, json.Unmarshal([]byte(p.tool("ask", map[string]any{"method": method, "params": params})), &a))
 	if a.Error == nil && out != nil {
-		must(p.t, json.Unmarshal(a.Result, out))
+		testkit.Must(p.t, json.Unmarshal(a.Result, out))
 	}
 	return a
 }
@@ -222,7 +218,7 @@ func TestTypeScriptServer_AllMethods(t *testing.T) {
 			writeFile(t, filepath.Join(dir, fmt.Sprintf("p%d", i)), strings.Repeat(fmt.Sprint(i), 1000))
 		}
 		var got []string
-		must(t, json.Unmarshal([]byte(p.tool("parallel", map[string]any{"path": "work/p", "n": 200})), &got))
+		testkit.Must(t, json.Unmarshal([]byte(p.tool("parallel", map[string]any{"path": "work/p", "n": 200})), &got))
 		for i, s := range got {
 			if s != strings.Repeat(fmt.Sprint(i%10), 1000) {
 				t.Fatalf("request %d got another's answer: %.20q", i, s)
@@ -326,7 +322,7 @@ func TestServerFilesystem_Roots(t *testing.T) {
 	second := h.root("two", guard.ReadOnly, "b.txt=two")
 	p.until("list_allowed_directories", allows(second, own))
 	_, err := h.reg.Revoke(context.Background(), "one")
-	must(t, err)
+	testkit.Must(t, err)
 	p.until("list_allowed_directories", allows(second, own, first))
 }
 
@@ -340,6 +336,6 @@ func TestServerEverything_Roots(t *testing.T) {
 	second := h.root("two", guard.ReadOnly)
 	p.until("get-roots-list", func(s string) bool { return strings.Contains(s, second) })
 	_, err := h.reg.Revoke(context.Background(), "one")
-	must(t, err)
+	testkit.Must(t, err)
 	p.until("get-roots-list", func(s string) bool { return !strings.Contains(s, first) })
 }

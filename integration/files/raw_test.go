@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // raw is a server that writes lines itself, also lines that no library would write.
@@ -48,7 +49,7 @@ func connectRaw(t testing.TB, b *broker.Broker) *raw {
 	outR, outW := io.Pipe()
 	p := &raw{t: t, session: b.Session("peer"), w: inW, gone: make(chan struct{}), replies: map[string]chan reply{}}
 	conn, err := p.session.Lines(inR, outW, 0).Connect(context.Background())
-	must(t, err)
+	testkit.Must(t, err)
 	p.conn = conn
 	go func() { // the lines that the host's SDK would read
 		for {
@@ -116,7 +117,7 @@ func (p *raw) send(method string, params any) chan reply {
 	text, ok := params.(string)
 	if !ok {
 		b, err := json.Marshal(params)
-		must(p.t, err)
+		testkit.Must(p.t, err)
 		text = string(b)
 	}
 	ch := make(chan reply, 1)
@@ -138,7 +139,7 @@ func (p *raw) ask(method string, params, out any) error {
 			return r.err()
 		}
 		if out != nil {
-			must(p.t, json.Unmarshal(r.Result, out))
+			testkit.Must(p.t, json.Unmarshal(r.Result, out))
 		}
 		return nil
 	case <-p.gone:

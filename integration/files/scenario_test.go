@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -26,7 +27,7 @@ const scenarioVar = "ROOTSFS_FILES_SCENARIO"
 func TestConformanceScenarios(t *testing.T) {
 	p := needPeers(t)
 	self, err := os.Executable()
-	must(t, err)
+	testkit.Must(t, err)
 	for _, name := range []string{"initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -35,7 +36,7 @@ func TestConformanceScenarios(t *testing.T) {
 			if errors.Is(err, ErrNode22) {
 				t.Skip(err)
 			}
-			must(t, err)
+			testkit.Must(t, err)
 			if got := all[name]; got == nil || len(got.Failed) > 0 || got.Passed == 0 {
 				t.Errorf("%+v\n%s", got, out)
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A disk that is full is IO_ERROR, and the file is the old one; when there is room
@@ -29,7 +30,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skip("only root can mount a small file system")
 	}
 	dir := t.TempDir()
-	must(t, unix.Mount("none", dir, "tmpfs", 0, "size=128k"))
+	testkit.Must(t, unix.Mount("none", dir, "tmpfs", 0, "size=128k"))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	writeFile(t, filepath.Join(dir, "f"), "old")
 	writeFile(t, filepath.Join(dir, "ballast"), strings.Repeat("x", 64<<10))
@@ -45,8 +46,8 @@ func TestFullDisk(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("it left %v, %v", left, err)
 	}
-	must(t, p.ask(wire.Delete, wire.DeleteParams{Path: "r/ballast"}, nil))
-	must(t, p.ask(wire.Write, large, nil))
+	testkit.Must(t, p.ask(wire.Delete, wire.DeleteParams{Path: "r/ballast"}, nil))
+	testkit.Must(t, p.ask(wire.Write, large, nil))
 	p.alive("r/f", large.Content)
 }
 
@@ -74,8 +75,8 @@ func TestHangingSource(t *testing.T) {
 		top.AddChild("stuck", top.NewPersistentInode(ctx, stuck, fs.StableAttr{}), false)
 		top.AddChild("fine", top.NewPersistentInode(ctx, &fs.MemRegularFile{Data: []byte("text"), Attr: fuse.Attr{Mode: 0o444}}, fs.StableAttr{}), false)
 	}})
-	must(t, err)
-	t.Cleanup(func() { must(t, server.Unmount()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, server.Unmount()) })
 	release := sync.OnceFunc(func() { close(stuck.release) })
 	t.Cleanup(release)
 	h := newHost(t, func(c *broker.Config) { c.Limits.Timeout = 2 * time.Second })

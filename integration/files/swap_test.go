@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Files outside are recognised by this; no file inside has it.
@@ -97,11 +98,11 @@ func raceTrees(t *testing.T, src, out string) [][2]string {
 	writeFile(t, filepath.Join(src, "file"), "inside")
 	writeFile(t, filepath.Join(src, "pipe"), "inside")
 	in := func(name string) string { return filepath.Join(src, name) }
-	must(t, os.Symlink("../outside", in("dir.alt")))
-	must(t, os.Symlink(out, in("abs.alt")))
-	must(t, os.Symlink("dir/../../outside", in("p.alt"))) // climbs behind a name that is exchanged, too
-	must(t, os.Symlink(filepath.Join(out, "f"), in("file.alt")))
-	must(t, unix.Mkfifo(in("pipe.alt"), 0o644))
+	testkit.Must(t, os.Symlink("../outside", in("dir.alt")))
+	testkit.Must(t, os.Symlink(out, in("abs.alt")))
+	testkit.Must(t, os.Symlink("dir/../../outside", in("p.alt"))) // climbs behind a name that is exchanged, too
+	testkit.Must(t, os.Symlink(filepath.Join(out, "f"), in("file.alt")))
+	testkit.Must(t, unix.Mkfifo(in("pipe.alt"), 0o644))
 	return [][2]string{
 		{in("dir"), in("dir.alt")}, {in("abs"), in("abs.alt")}, {in("p"), in("p.alt")},
 		{in("file"), in("file.alt")}, {in("pipe"), in("pipe.alt")},
@@ -149,7 +150,7 @@ func raceRound(t *testing.T, p *raw, i int) (succeeded int64) {
 func snapshot(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
-	must(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+	testkit.Must(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -251,12 +251,11 @@ func (w *world) step(seed uint64, n int) {
 	got, err := f.do(o)
 	// The kernel says that a file was closed after close(2) has returned; until
 	// then the other fronts hold it for open.
-	for range 2000 {
-		if names.Reason(err) != names.Locked {
-			break
-		}
-		time.Sleep(time.Millisecond)
-		got, err = f.do(o)
+	if names.Reason(err) == names.Locked {
+		testkit.Eventually(func() bool {
+			got, err = f.do(o)
+			return names.Reason(err) != names.Locked
+		})
 	}
 	say := func(format string, args ...any) {
 		w.Helper()

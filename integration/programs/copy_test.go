@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func sum(b []byte) []byte {
@@ -47,8 +49,8 @@ func TestRsync(t *testing.T) {
 		if again := b.run("", "rsync", "-aHXi", toTheNanosecond, out+"/", "in/"); again != "" {
 			t.Errorf("a second rsync found work:\n%s", again)
 		}
-		must(t, os.WriteFile(filepath.Join(out, "a"), []byte("changed"), 0o640))
-		must(t, os.Remove(filepath.Join(out, "big")))
+		testkit.Must(t, os.WriteFile(filepath.Join(out, "a"), []byte("changed"), 0o640))
+		testkit.Must(t, os.Remove(filepath.Join(out, "big")))
 		b.run("", "rsync", "-aHX", toTheNanosecond, "--delete", "--inplace", out+"/", "in/")
 		// Without the top: --inplace leaves its time alone (also on ext4).
 		equal(t, "rsync of a change", listing(t, filepath.Join(b.result, "in"))[1:], listing(t, out)[1:])
@@ -62,7 +64,7 @@ func TestTar(t *testing.T) {
 		out, back := filepath.Join(b.home, "sample"), filepath.Join(b.home, "back")
 		sample(t, out)
 		want := listing(t, out)
-		must(t, os.Mkdir(back, 0o755))
+		testkit.Must(t, os.Mkdir(back, 0o755))
 		b.sh(`mkdir in; tar --xattrs --xattrs-include='user.*' --sparse --format=pax -C ` + out + ` -cpf archive.tar .
 			tar --xattrs --xattrs-include='user.*' -C in -xpf archive.tar
 			tar --xattrs --xattrs-include='user.*' --sparse --format=pax -C in -cpf - . | tar --xattrs --xattrs-include='user.*' -C ` + back + ` -xpf -`)

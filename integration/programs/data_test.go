@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // sqlite3 with a write-ahead log, written by two processes at a time, read by
@@ -34,7 +36,7 @@ func TestSqliteWAL(t *testing.T) {
 			cmd.Stdin = strings.NewReader(script.String())
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
-			must(t, cmd.Start())
+			testkit.Must(t, cmd.Start())
 			go func() {
 				err := cmd.Wait()
 				if err != nil {
@@ -44,7 +46,7 @@ func TestSqliteWAL(t *testing.T) {
 			}()
 		}
 		for range 2 {
-			must(t, <-done)
+			testkit.Must(t, <-done)
 		}
 		const ask = "PRAGMA integrity_check; SELECT count(*), count(DISTINCT p||':'||i) FROM t;"
 		want := fmt.Sprintf("ok\n%d|%d\n", 2*rows, 2*rows)
@@ -66,53 +68,53 @@ func TestEditorsSave(t *testing.T) {
 	saves := map[string]func(t *testing.T, dir, text string){
 		"temporary and rename": func(t *testing.T, dir, text string) {
 			f, err := os.CreateTemp(dir, ".tmp*")
-			must(t, err)
+			testkit.Must(t, err)
 			_, err = f.WriteString(text)
-			must(t, err)
-			must(t, f.Chmod(0o640))
-			must(t, f.Sync())
-			must(t, f.Close())
-			must(t, os.Rename(f.Name(), filepath.Join(dir, "f")))
+			testkit.Must(t, err)
+			testkit.Must(t, f.Chmod(0o640))
+			testkit.Must(t, f.Sync())
+			testkit.Must(t, f.Close())
+			testkit.Must(t, os.Rename(f.Name(), filepath.Join(dir, "f")))
 			d, err := os.Open(dir)
-			must(t, err)
-			must(t, d.Sync())
-			must(t, d.Close())
+			testkit.Must(t, err)
+			testkit.Must(t, d.Sync())
+			testkit.Must(t, d.Close())
 		},
 		"backup": func(t *testing.T, dir, text string) {
 			name := filepath.Join(dir, "f")
 			probe := filepath.Join(dir, "4913") // vim looks whether it may create
 			fd, err := unix.Open(probe, unix.O_CREAT|unix.O_WRONLY|unix.O_EXCL|unix.O_NOFOLLOW, 0o640)
-			must(t, err)
-			must(t, unix.Fchown(fd, 0, 0))
-			must(t, unix.Close(fd))
-			must(t, unix.Unlink(probe))
-			must(t, os.Rename(name, name+"~"))
+			testkit.Must(t, err)
+			testkit.Must(t, unix.Fchown(fd, 0, 0))
+			testkit.Must(t, unix.Close(fd))
+			testkit.Must(t, unix.Unlink(probe))
+			testkit.Must(t, os.Rename(name, name+"~"))
 			f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
-			must(t, err)
+			testkit.Must(t, err)
 			_, err = f.WriteString(text)
-			must(t, err)
-			must(t, f.Sync())
-			must(t, f.Chmod(0o640))
-			must(t, f.Close())
-			must(t, os.Remove(name+"~"))
+			testkit.Must(t, err)
+			testkit.Must(t, f.Sync())
+			testkit.Must(t, f.Chmod(0o640))
+			testkit.Must(t, f.Close())
+			testkit.Must(t, os.Remove(name+"~"))
 		},
 		"exchange": func(t *testing.T, dir, text string) {
 			name := filepath.Join(dir, "f")
-			must(t, os.WriteFile(name+".new", []byte(text), 0o640))
-			must(t, unix.Renameat2(unix.AT_FDCWD, name+".new", unix.AT_FDCWD, name, unix.RENAME_EXCHANGE))
-			must(t, os.Remove(name+".new"))
+			testkit.Must(t, os.WriteFile(name+".new", []byte(text), 0o640))
+			testkit.Must(t, unix.Renameat2(unix.AT_FDCWD, name+".new", unix.AT_FDCWD, name, unix.RENAME_EXCHANGE))
+			testkit.Must(t, os.Remove(name+".new"))
 		},
 	}
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		for how, save := range saves {
 			t.Run(how, func(t *testing.T) {
 				name := filepath.Join(b.dir, "f")
-				must(t, os.WriteFile(name, []byte("version 0, the longest of all\n"), 0o640))
+				testkit.Must(t, os.WriteFile(name, []byte("version 0, the longest of all\n"), 0o640))
 				for i := 1; i < 5; i++ {
 					old, err := os.Open(name)
-					must(t, err)
+					testkit.Must(t, err)
 					before, err := os.ReadFile(name)
-					must(t, err)
+					testkit.Must(t, err)
 					text := fmt.Sprintf("version %d\n", i)
 					save(t, b.dir, text)
 					if got := b.run("", "cat", "f"); got != text {
@@ -126,7 +128,7 @@ func TestEditorsSave(t *testing.T) {
 					if string(kept[:n]) != string(before) {
 						t.Errorf("who had the old file open reads %q, want %q", kept[:n], before)
 					}
-					must(t, old.Close())
+					testkit.Must(t, old.Close())
 				}
 				if left, _ := os.ReadDir(b.result); len(left) != 1 {
 					t.Errorf("left on the source: %v", left)
@@ -139,7 +141,7 @@ func TestEditorsSave(t *testing.T) {
 // sed -i, in the mount, on a file that the source's host then reads.
 func TestSedInPlace(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
-		must(t, os.WriteFile(filepath.Join(b.dir, "f"), []byte("one two\n"), 0o755))
+		testkit.Must(t, os.WriteFile(filepath.Join(b.dir, "f"), []byte("one two\n"), 0o755))
 		b.run("", "sed", "-i.bak", "s/two/three/", "f")
 		if got, _ := os.ReadFile(filepath.Join(b.result, "f")); string(got) != "one three\n" {
 			t.Errorf("%q", got)
@@ -172,19 +174,19 @@ func TestMappedWriters(t *testing.T) {
 		const size = 64 << 10
 		name := filepath.Join(b.dir, "m")
 		for _, nosync := range []bool{false, true} {
-			must(t, os.WriteFile(name, make([]byte, size), 0o644))
+			testkit.Must(t, os.WriteFile(name, make([]byte, size), 0o644))
 
 			a := startMapping(t, mapping{Path: name, Off: 100, Len: size/2 - 100, Char: 'a', Size: size, NoSync: nosync})
 			z := startMapping(t, mapping{Path: name, Off: size / 2, Len: size/2 - 100, Char: 'z', Size: size, NoSync: nosync})
-			must(t, a.Wait())
-			must(t, z.Wait())
+			testkit.Must(t, a.Wait())
+			testkit.Must(t, z.Wait())
 			want := bytes.Repeat([]byte{0}, size)
 			copy(want[100:], bytes.Repeat([]byte{'a'}, size/2-100))
 			copy(want[size/2:], bytes.Repeat([]byte{'z'}, size/2-100))
 			if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("nosync %v: in the mount it differs, %v", nosync, err)
 			}
-			eventually(t, "what was stored", func() bool {
+			testkit.Until(t, "what was stored", func() bool {
 				got, err := os.ReadFile(filepath.Join(b.result, "m"))
 				return err == nil && bytes.Equal(got, want)
 			})

@@ -6,7 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // git: init, commit, status, gc, a local clone, a worktree, a merge.
@@ -21,7 +22,7 @@ func TestGit(t *testing.T) {
 			b.run(dir, "git", "fsck", "--strict")
 		}
 		// The same on the source, by git itself.
-		must(t, os.WriteFile(filepath.Join(b.dir, "repo/f3"), []byte("changed\n"), 0o644))
+		testkit.Must(t, os.WriteFile(filepath.Join(b.dir, "repo/f3"), []byte("changed\n"), 0o644))
 		if s := b.run("repo", "git", "status", "--porcelain"); s != " M f3\n" {
 			t.Errorf("status after a change: %q", s)
 		}
@@ -61,13 +62,13 @@ func TestGo(t *testing.T) {
 		for k, v := range env {
 			t.Setenv(k, v)
 		}
-		must(t, os.Mkdir(filepath.Join(b.dir, "tmp"), 0o755))
+		testkit.Must(t, os.Mkdir(filepath.Join(b.dir, "tmp"), 0o755))
 		b.run("", "cp", "-r", "--parents", "-t", filepath.Join(b.dir), here(t, "../../go.mod"), here(t, "../../go.sum"), here(t, "../../guard/names"))
 		root, err := filepath.Abs("../..")
-		must(t, err)
+		testkit.Must(t, err)
 		mod := strings.TrimPrefix(root, "/")
-		must(t, os.MkdirAll(filepath.Join(b.dir, mod, "hello"), 0o755))
-		must(t, os.WriteFile(filepath.Join(b.dir, mod, "hello/main.go"), []byte(helloGo), 0o644))
+		testkit.Must(t, os.MkdirAll(filepath.Join(b.dir, mod, "hello"), 0o755))
+		testkit.Must(t, os.WriteFile(filepath.Join(b.dir, mod, "hello/main.go"), []byte(helloGo), 0o644))
 		b.run(mod, "go", "build", "-o", "bin/", "./...")
 		if out := b.run(mod, "./bin/hello"); out != "/etc/hosts\n" {
 			t.Errorf("the program that was built says %q", out)
@@ -99,7 +100,7 @@ func main() {
 func here(t *testing.T, rel string) string {
 	t.Helper()
 	p, err := filepath.Abs(rel)
-	must(t, err)
+	testkit.Must(t, err)
 	return p
 }
 
@@ -109,8 +110,8 @@ func TestNpm(t *testing.T) {
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "npm", "node")
 		file := func(name, text string) {
-			must(t, os.MkdirAll(filepath.Dir(filepath.Join(b.dir, name)), 0o755))
-			must(t, os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o644))
+			testkit.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(b.dir, name)), 0o755))
+			testkit.Must(t, os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o644))
 		}
 		file("tool/package.json", `{"name":"tool","version":"1.0.0","bin":{"tool":"cli.js"}}`)
 		file("tool/cli.js", "#!/usr/bin/env node\nconsole.log('tool says', require('./lib'))\n")
@@ -140,7 +141,7 @@ func TestPythonVenv(t *testing.T) {
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "python3")
 		b.run("", "python3", "-m", "venv", "--without-pip", "--copies", "v")
-		must(t, os.WriteFile(filepath.Join(b.dir, "mod.py"), []byte("x = 40 + 2\n"), 0o644))
+		testkit.Must(t, os.WriteFile(filepath.Join(b.dir, "mod.py"), []byte("x = 40 + 2\n"), 0o644))
 		if out := b.run("", "v/bin/python", "-c", "import mod, sys; print(mod.x, sys.prefix)"); out != "42 "+b.dir+"/v\n" {
 			t.Errorf("python says %q", out)
 		}
@@ -160,7 +161,7 @@ func TestMake(t *testing.T) {
 			"a.c":      "#include \"h.h\"\n#include <stdio.h>\nint f(void); int main(void) { printf(\"%d %d\\n\", f(), N); return 0; }\n",
 			"b.c":      "int f(void) { return 1; }\n", "h.h": "#define N 1\n",
 		} {
-			must(t, os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o644))
+			testkit.Must(t, os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o644))
 		}
 		step := func(what, commands, says string) {
 			t.Helper()
@@ -173,28 +174,15 @@ func TestMake(t *testing.T) {
 		}
 		step("at first", "3", "1 1\n")
 		step("again", "0", "1 1\n")
-		must(t, os.WriteFile(filepath.Join(b.dir, "b.c"), []byte("int f(void) { return 2; }\n"), 0o644))
+		testkit.Must(t, os.WriteFile(filepath.Join(b.dir, "b.c"), []byte("int f(void) { return 2; }\n"), 0o644))
 		step("changed in the mount", "2", "2 1\n")
-		must(t, os.WriteFile(filepath.Join(b.result, "h.h"), []byte("#define N 2\n"), 0o644))
-		eventually(t, "the header's change on the source", func() bool {
+		testkit.Must(t, os.WriteFile(filepath.Join(b.result, "h.h"), []byte("#define N 2\n"), 0o644))
+		testkit.Until(t, "the header's change on the source", func() bool {
 			got, err := os.ReadFile(filepath.Join(b.dir, "h.h"))
 			return err == nil && string(got) == "#define N 2\n"
 		})
 		step("changed on the source", "3", "2 2\n")
 	})
-}
-
-// eventually waits for a change that a cache may delay. How fast it is, is measured
-// elsewhere.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for range 2000 {
-		if ok() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%s did not arrive", what)
 }
 
 // tmux: server and client talk over a socket in the root, and a new server takes the place of

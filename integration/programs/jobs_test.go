@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // jobVar makes a re-run of this test binary a program of our own.
@@ -49,11 +51,11 @@ func runJob(raw string) error {
 func startMapping(t *testing.T, j mapping) *exec.Cmd {
 	t.Helper()
 	raw, err := json.Marshal(j)
-	must(t, err)
+	testkit.Must(t, err)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
 	cmd.Env = append(os.Environ(), jobVar+"="+string(raw))
 	cmd.Stderr = os.Stderr
-	must(t, cmd.Start())
+	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return cmd
 }

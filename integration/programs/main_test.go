@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, map[string]func(string) error{jobVar: runJob}) }
@@ -82,9 +83,9 @@ func newBox(t testing.TB, level string) *box {
 	lab.NeedFUSE(t)
 	base := lab.Dir(t)
 	b := &box{t: t, src: filepath.Join(base, "src"), home: filepath.Join(base, "home")}
-	must(t, os.Mkdir(b.src, 0o755))
-	must(t, os.Mkdir(b.home, 0o777))
-	must(t, os.Chmod(b.home, 0o777))
+	testkit.Must(t, os.Mkdir(b.src, 0o755))
+	testkit.Must(t, os.Mkdir(b.home, 0o777))
+	testkit.Must(t, os.Chmod(b.home, 0o777))
 	b.result = b.src
 	roots := []lab.Root{{Name: "w", Dir: b.src}}
 	if level == staged {
@@ -100,13 +101,6 @@ func newBox(t testing.TB, level string) *box {
 	}
 	b.dir = b.Path("w")
 	return b
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // command returns a program to be run in a directory of the root.
@@ -156,7 +150,7 @@ func listing(t testing.TB, root string) []string {
 	t.Helper()
 	var lines []string
 	first := map[[2]uint64]string{}
-	must(t, filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+	testkit.Must(t, filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -238,33 +232,33 @@ func sample(t testing.TB, dir string) {
 	t.Helper()
 	file := func(name, text string, mode os.FileMode) string {
 		p := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(p), 0o755))
-		must(t, os.WriteFile(p, []byte(text), mode))
-		must(t, os.Chmod(p, mode))
+		testkit.Must(t, os.MkdirAll(filepath.Dir(p), 0o755))
+		testkit.Must(t, os.WriteFile(p, []byte(text), mode))
+		testkit.Must(t, os.Chmod(p, mode))
 		return p
 	}
 	for i := range 40 {
 		file(fmt.Sprintf("many/d%d/f%d.txt", i%7, i), strings.Repeat(fmt.Sprintf("line %d\n", i), i*37), 0o644)
 	}
 	a := file("a", "one file with three names", 0o640)
-	must(t, os.Link(a, filepath.Join(dir, "b")))
-	must(t, os.Link(a, filepath.Join(dir, "many/c")))
+	testkit.Must(t, os.Link(a, filepath.Join(dir, "b")))
+	testkit.Must(t, os.Link(a, filepath.Join(dir, "many/c")))
 	file("run.sh", "#!/bin/sh\n", 0o755)
 	file("none", "nobody may read", 0)
 	file("spaced name\tand\nmore", "x", 0o600)
 	file(strings.Repeat("n", 255), "a name of 255 bytes", 0o644)
 	file("not-utf8-\xff\xfe", "x", 0o644)
-	must(t, os.Symlink("many/d1", filepath.Join(dir, "todir")))
-	must(t, os.Symlink("../a", filepath.Join(dir, "many/tofile")))
-	must(t, os.Symlink("nowhere", filepath.Join(dir, "broken")))
-	must(t, os.Chown(file("owned", "x", 0o644), 1234, 2345))
-	must(t, os.Mkdir(filepath.Join(dir, "sticky"), 0o755))
-	must(t, os.Chmod(filepath.Join(dir, "sticky"), 0o777|os.ModeSticky))
-	must(t, unix.Setxattr(a, "user.note", []byte("value\x00with a zero"), 0))
+	testkit.Must(t, os.Symlink("many/d1", filepath.Join(dir, "todir")))
+	testkit.Must(t, os.Symlink("../a", filepath.Join(dir, "many/tofile")))
+	testkit.Must(t, os.Symlink("nowhere", filepath.Join(dir, "broken")))
+	testkit.Must(t, os.Chown(file("owned", "x", 0o644), 1234, 2345))
+	testkit.Must(t, os.Mkdir(filepath.Join(dir, "sticky"), 0o755))
+	testkit.Must(t, os.Chmod(filepath.Join(dir, "sticky"), 0o777|os.ModeSticky))
+	testkit.Must(t, unix.Setxattr(a, "user.note", []byte("value\x00with a zero"), 0))
 	sparse := file("sparse", "", 0o644)
-	must(t, os.Truncate(sparse, 3<<20))
+	testkit.Must(t, os.Truncate(sparse, 3<<20))
 	file("big", strings.Repeat("0123456789abcdef", 1<<16), 0o644)
-	must(t, filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+	testkit.Must(t, filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

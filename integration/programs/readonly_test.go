@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // newReadOnly is a read-only root "r" over a sample and a repository.
@@ -21,13 +22,13 @@ func newReadOnly(t *testing.T, level string) *box {
 	need(t, "git", "setfattr", "rsync", "tar", "grep")
 	base := lab.Dir(t)
 	b := &box{t: t, src: filepath.Join(base, "src"), home: filepath.Join(base, "home")}
-	must(t, os.Mkdir(b.src, 0o755))
-	must(t, os.Mkdir(b.home, 0o755))
+	testkit.Must(t, os.Mkdir(b.src, 0o755))
+	testkit.Must(t, os.Mkdir(b.home, 0o755))
 	b.dir = b.src
 	b.sh(`git init -q -b main .; mkdir d empty; echo one > f; echo two > d/g; ln -s d/g link; ln f hard
 		git add .; git commit -q -m first; echo three > untracked`)
-	must(t, unix.Setxattr(filepath.Join(b.src, "f"), "user.x", []byte("v"), 0))
-	must(t, os.Mkdir(filepath.Join(b.src, "s"), 0o755))
+	testkit.Must(t, unix.Setxattr(filepath.Join(b.src, "f"), "user.x", []byte("v"), 0))
+	testkit.Must(t, os.Mkdir(filepath.Join(b.src, "s"), 0o755))
 	sample(t, filepath.Join(b.src, "s"))
 	var opts []lab.Option
 	if level == "max" {
@@ -151,13 +152,13 @@ func TestReadOnlyReads(t *testing.T) {
 func mapped(t *testing.T, b *box) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(b.dir, "s/big"))
-	must(t, err)
+	testkit.Must(t, err)
 	defer f.Close()
 	m, err := unix.Mmap(int(f.Fd()), 0, 1<<20, unix.PROT_READ, unix.MAP_SHARED)
-	must(t, err)
+	testkit.Must(t, err)
 	defer func() { _ = unix.Munmap(m) }()
 	want, err := os.ReadFile(filepath.Join(b.src, "s/big"))
-	must(t, err)
+	testkit.Must(t, err)
 	if string(m) != string(want) {
 		t.Error("the mapping differs from the source")
 	}

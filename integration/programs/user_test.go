@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // uid is used by no other package: others bound how many processes a user has.
@@ -21,11 +22,11 @@ func TestAnotherUser(t *testing.T) {
 	guardtest.ShareTemp(t)
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		need(t, "git", "sqlite3", "tar")
-		must(t, os.Mkdir(filepath.Join(b.src, "mine"), 0o750))
-		must(t, os.Chown(filepath.Join(b.src, "mine"), uid, uid))
-		must(t, os.WriteFile(filepath.Join(b.src, "secret"), []byte("root's"), 0o600))
-		must(t, os.WriteFile(filepath.Join(b.src, "public"), []byte("root's"), 0o644))
-		must(t, os.Mkdir(filepath.Join(b.src, "closed"), 0o700))
+		testkit.Must(t, os.Mkdir(filepath.Join(b.src, "mine"), 0o750))
+		testkit.Must(t, os.Chown(filepath.Join(b.src, "mine"), uid, uid))
+		testkit.Must(t, os.WriteFile(filepath.Join(b.src, "secret"), []byte("root's"), 0o600))
+		testkit.Must(t, os.WriteFile(filepath.Join(b.src, "public"), []byte("root's"), 0o644))
+		testkit.Must(t, os.Mkdir(filepath.Join(b.src, "closed"), 0o700))
 		b.uid = uid
 		b.sh(`cd mine; umask 027
 			mkdir d; echo x > d/f; ln d/f d/g; ln -s f d/l; cp ../public p; chmod 4755 p; chmod 755 d; mv p q; touch -d 2001-01-01 q
@@ -33,7 +34,7 @@ func TestAnotherUser(t *testing.T) {
 			sqlite3 db 'PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1);'
 			tar -cf - d q | (mkdir x; tar -C x -xf -); sed -i s/x/y/ d/f; mkfifo pipe 2>/dev/null || true`)
 		n := 0
-		must(t, filepath.WalkDir(filepath.Join(b.result, "mine"), func(p string, _ fs.DirEntry, err error) error {
+		testkit.Must(t, filepath.WalkDir(filepath.Join(b.result, "mine"), func(p string, _ fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // talk starts a command line and sends it lines, each after the answer to the one
@@ -18,15 +20,15 @@ func talk(t testing.TB, argv []string, requests []string) []string {
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	in, err := cmd.StdinPipe()
-	must(t, err)
+	testkit.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	r := bufio.NewReader(out)
 	var got []string
 	for _, req := range requests {
 		_, err := io.WriteString(in, req+"\n")
-		must(t, err)
+		testkit.Must(t, err)
 		var m struct{ ID any }
 		if json.Unmarshal([]byte(req), &m) != nil || m.ID == nil {
 			continue
@@ -41,9 +43,9 @@ func talk(t testing.TB, argv []string, requests []string) []string {
 			answered = json.Unmarshal([]byte(line), &a) == nil && a.ID == m.ID
 		}
 	}
-	must(t, in.Close())
+	testkit.Must(t, in.Close())
 	rest, err := io.ReadAll(r)
-	must(t, err)
+	testkit.Must(t, err)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %v\n%s", argv, err, &log)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // tsHost is a host on the TypeScript SDK, with roots of its own, for the server whose
@@ -101,7 +103,7 @@ func TestFraming_PythonHost(t *testing.T) {
 		t.Skip(err)
 	}
 	server := filepath.Join(t.TempDir(), "framer.mjs")
-	must(t, os.WriteFile(server, []byte(framer), 0o600))
+	testkit.Must(t, os.WriteFile(server, []byte(framer), 0o600))
 	run := func(argv []string) string {
 		cmd := exec.Command("python3", append([]string{"-c", pythonHost}, argv...)...)
 		out, err := cmd.CombinedOutput()
@@ -127,11 +129,11 @@ func TestFraming_TypeScriptHost(t *testing.T) {
 	beside := filepath.Dir(needPeers(t).Module())
 	script := func(text string) string {
 		f, err := os.CreateTemp(beside, "framing-*.mjs") // where the modules are that it imports
-		must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = os.Remove(f.Name()) })
 		_, err = f.WriteString(text)
-		must(t, err)
-		must(t, f.Close())
+		testkit.Must(t, err)
+		testkit.Must(t, f.Close())
 		return f.Name()
 	}
 	host, server := script(tsHost), script(framer)

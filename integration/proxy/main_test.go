@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/integration/files"
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 //lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
@@ -48,15 +49,8 @@ var peers = sync.OnceValues(func() (*files.Peers, error) { return files.InstallP
 func needPeers(t testing.TB) *files.Peers {
 	t.Helper()
 	p, err := peers()
-	must(t, err)
+	testkit.Must(t, err)
 	return p
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // place is where a server runs, under roots that a test can change meanwhile:
@@ -94,9 +88,9 @@ func (p *served) command(server ...string) []string {
 	p.t.Helper()
 	p.cfg.Command = server
 	self, err := os.Executable()
-	must(p.t, err)
+	testkit.Must(p.t, err)
 	arg, err := json.Marshal(p.cfg)
-	must(p.t, err)
+	testkit.Must(p.t, err)
 	return []string{"env", serveVar + "=" + string(arg), self}
 }
 
@@ -104,12 +98,12 @@ func (p *served) tell(format string, args ...any) {
 	p.t.Helper()
 	if p.control == nil {
 		c, err := net.Dial("unix", p.cfg.Control)
-		must(p.t, err)
+		testkit.Must(p.t, err)
 		p.control, p.answers = c, bufio.NewScanner(c)
 		p.t.Cleanup(func() { _ = c.Close() })
 	}
 	_, err := fmt.Fprintf(p.control, format+"\n", args...)
-	must(p.t, err)
+	testkit.Must(p.t, err)
 	if !p.answers.Scan() || p.answers.Text() != "ok" {
 		p.t.Fatalf("%s: %s", fmt.Sprintf(format, args...), p.answers.Text())
 	}
@@ -159,7 +153,7 @@ func goServer() error {
 func goCommand(t testing.TB) []string {
 	t.Helper()
 	self, err := os.Executable()
-	must(t, err)
+	testkit.Must(t, err)
 	return []string{"env", "-u", serveVar, serverVar + "=1", self}
 }
 

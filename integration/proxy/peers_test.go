@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // program is a server, as a host on the Go SDK sees it.
@@ -65,24 +65,20 @@ func (p *program) tool(name string, args any) string {
 	return all.String()
 }
 
-// until asks a tool until its text is right; the bound only ends a failed test.
+// until calls a tool until its text is right.
 func (p *program) until(name string, right func(text string) bool) {
 	p.t.Helper()
 	text := ""
-	for range 1000 {
-		if text = p.tool(name, struct{}{}); right(text) {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
+	if !testkit.Eventually(func() bool { text = p.tool(name, struct{}{}); return right(text) }) {
+		p.t.Fatalf("%s still says %s\n%s", name, text, p.log)
 	}
-	p.t.Fatalf("%s still says %s\n%s", name, text, p.log)
 }
 
 // tree makes a directory with a file a.txt.
 func tree(t testing.TB, text string) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte(text), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte(text), 0o644))
 	return dir
 }
 
@@ -132,13 +128,13 @@ func TestTypeScriptServer(t *testing.T) { everywhere(t, inTypeScriptServer) }
 func inTypeScriptServer(t *testing.T, newPlace placer) {
 	dir := tree(t, "hello")
 	text, err := os.ReadFile("../files/testdata/peer.mjs")
-	must(t, err)
+	testkit.Must(t, err)
 	// Beside the modules it imports: a link to them would lead out of its root.
 	script, err := os.CreateTemp(filepath.Dir(needPeers(t).Module()), "peer-*.mjs")
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = os.Remove(script.Name()) })
 	_, err = script.Write(text)
-	must(t, errors.Join(err, script.Chmod(0o644), script.Close()))
+	testkit.Must(t, errors.Join(err, script.Chmod(0o644), script.Close()))
 	asked := 0
 	p := host(t, newPlace(t).command("node", script.Name()), &mcp.ClientOptions{
 		ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -179,7 +175,7 @@ func inPython(t *testing.T, newPlace placer) {
 	}
 	dir := tree(t, "hello")
 	script, err := filepath.Abs("testdata/server.py")
-	must(t, err)
+	testkit.Must(t, err)
 	at := newPlace(t, Root{"work", "ro", dir})
 	// It greets on standard output with text that no host reads as a message. Such text
 	// passes before the host has spoken, and is refused afterwards. This host is the test

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // rootsfs is the program, built once, in a directory that every user may enter: the
@@ -49,11 +49,11 @@ var places atomic.Int64
 func newConfined(t testing.TB, roots ...Root) place {
 	t.Helper()
 	program, err := rootsfs()
-	must(t, err)
+	testkit.Must(t, err)
 	p := &confined{t: t, program: program, name: fmt.Sprintf("place%d", places.Add(1)), roots: roots}
 	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
 		dir := t.TempDir()
-		must(t, os.Chmod(dir, 0o700))
+		testkit.Must(t, os.Chmod(dir, 0o700))
 		p.env = append(p.env, v+"="+dir)
 	}
 	return p
@@ -156,12 +156,7 @@ for line in sys.stdin:
 	go func() {
 		got <- p.tool("read", map[string]any{"path": dir + "/a.txt", "until": began})
 	}()
-	for range 2000 {
-		if _, err := os.Stat(began); err == nil {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	testkit.Until(t, "the call begins", func() bool { _, err := os.Stat(began); return err == nil })
 	at.revoke("work")
 	if text := <-got; !strings.HasPrefix(text, "refused: ") {
 		t.Errorf("the call under way: %q", text)
@@ -223,11 +218,11 @@ for n in range(%d):
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(state, "rootsfs/audit/*"))
-	must(t, err)
+	testkit.Must(t, err)
 	size, twice, batches := 0, 0, 0
 	for _, name := range files {
 		text, err := os.ReadFile(name)
-		must(t, err)
+		testkit.Must(t, err)
 		size += len(text)
 		for line := range strings.Lines(string(text)) {
 			rec := struct {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // stdinVar makes the test binary copy its standard input, as the proxy reads it,
@@ -35,15 +36,15 @@ func copyStdin() error {
 // output stays blocking.
 func TestStdin(t *testing.T) {
 	self, err := os.Executable()
-	must(t, err)
+	testkit.Must(t, err)
 	const text = "first\nsecond\n"
 	file := filepath.Join(t.TempDir(), "in")
-	must(t, os.WriteFile(file, []byte("skipped\n"+text), 0o644))
+	testkit.Must(t, os.WriteFile(file, []byte("skipped\n"+text), 0o644))
 	opened, err := os.Open(file)
-	must(t, err)
+	testkit.Must(t, err)
 	defer opened.Close()
 	_, err = opened.Seek(int64(len("skipped\n")), io.SeekStart)
-	must(t, err)
+	testkit.Must(t, err)
 	for name, in := range map[string]io.Reader{"pipe": strings.NewReader(text), "file": opened, "nothing": nil} {
 		cmd := exec.Command(self)
 		cmd.Env = append(os.Environ(), stdinVar+"=1")
@@ -67,15 +68,15 @@ func TestStdin(t *testing.T) {
 		if cmd.Stdout = &out; both {
 			cmd.Stdout = theirs
 		}
-		must(t, cmd.Start())
-		must(t, theirs.Close())
+		testkit.Must(t, cmd.Start())
+		testkit.Must(t, theirs.Close())
 		_, err := io.WriteString(mine, text)
-		must(t, err)
-		must(t, mine.(*net.UnixConn).CloseWrite())
+		testkit.Must(t, err)
+		testkit.Must(t, mine.(*net.UnixConn).CloseWrite())
 		var back []byte
 		if both {
 			back, err = io.ReadAll(mine)
-			must(t, err)
+			testkit.Must(t, err)
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -83,17 +84,17 @@ func TestStdin(t *testing.T) {
 		if got := out.String() + string(back); got != text {
 			t.Errorf("%s: %q", name, got)
 		}
-		must(t, mine.Close())
+		testkit.Must(t, mine.Close())
 	}
 }
 
 func socketpair(t *testing.T) (mine net.Conn, theirs *os.File) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	f := os.NewFile(uintptr(fds[0]), "mine")
 	mine, err = net.FileConn(f)
-	must(t, err)
-	must(t, f.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, f.Close())
 	return mine, os.NewFile(uintptr(fds[1]), "theirs")
 }

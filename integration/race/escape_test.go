@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // escapes are links of the source that leave. Without rootsfs all are read and followed
@@ -65,14 +66,14 @@ func escapeTree(t *testing.T) (src, base string) {
 	write(t, filepath.Join(src, "a/b/c/f"), "inside")
 	write(t, filepath.Join(base, "outside/secret"), canary)
 	// a/b/deep leads from depth 2 to depth 1.
-	must(t, os.Symlink("../d", filepath.Join(src, "a/b/deep")))
-	must(t, os.Mkdir(filepath.Join(src, "a/d"), 0o777))
+	testkit.Must(t, os.Symlink("../d", filepath.Join(src, "a/b/deep")))
+	testkit.Must(t, os.Mkdir(filepath.Join(src, "a/d"), 0o777))
 	for _, e := range escapes {
-		must(t, os.Symlink(strings.ReplaceAll(e.target, "SRC", src), filepath.Join(src, e.at)))
+		testkit.Must(t, os.Symlink(strings.ReplaceAll(e.target, "SRC", src), filepath.Join(src, e.at)))
 	}
-	must(t, os.Symlink("../f", filepath.Join(src, "a/ok")))
-	must(t, os.Symlink("../../f", filepath.Join(src, "a/b/ok")))
-	must(t, os.Symlink("../../../a/./b/c/f", filepath.Join(src, "a/b/c/ok")))
+	testkit.Must(t, os.Symlink("../f", filepath.Join(src, "a/ok")))
+	testkit.Must(t, os.Symlink("../../f", filepath.Join(src, "a/b/ok")))
+	testkit.Must(t, os.Symlink("../../../a/./b/c/f", filepath.Join(src, "a/b/c/ok")))
 	return src, base
 }
 
@@ -116,17 +117,17 @@ func TestLinkWithTwoNames(t *testing.T) {
 			base := lab.Dir(t)
 			src := filepath.Join(base, "src")
 			write(t, filepath.Join(src, "outside/secret"), "inside")
-			must(t, os.MkdirAll(filepath.Join(src, "a/b"), 0o777))
+			testkit.Must(t, os.MkdirAll(filepath.Join(src, "a/b"), 0o777))
 			// From MOUNTPOINT/code this leads beside the mountpoint.
 			deep, top := "a/b/l", "l"
-			must(t, os.Symlink("../../outside/secret", filepath.Join(src, deep)))
-			must(t, os.Link(filepath.Join(src, deep), filepath.Join(src, top)))
+			testkit.Must(t, os.Symlink("../../outside/secret", filepath.Join(src, deep)))
+			testkit.Must(t, os.Link(filepath.Join(src, deep), filepath.Join(src, top)))
 			m := lab.Start(t, level, []lab.Root{{Name: "code", Dir: src}})
 			write(t, filepath.Join(filepath.Dir(m.Point), "outside/secret"), canary)
 			// The name that the mount has seen last is the deep one, and the
 			// kernel need not ask for the other again.
 			for _, name := range []string{top, deep} {
-				must(t, unix.Lstat(m.Path("code", name), &unix.Stat_t{}))
+				testkit.Must(t, unix.Lstat(m.Path("code", name), &unix.Stat_t{}))
 			}
 			if got, err := os.ReadFile(m.Path("code", top)); !errors.Is(err, unix.EACCES) {
 				t.Errorf("the name at the top: %q, %v; want EACCES", got, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // wanted is how much a race has to have done before it may end.
@@ -58,7 +59,7 @@ func raceAt(t *testing.T, level string, want wanted) {
 	}
 	board := filepath.Join(base, "board")
 	b, err := openBoard(board)
-	must(t, err)
+	testkit.Must(t, err)
 	before := picture(t, out)
 
 	var all []*exec.Cmd
@@ -127,13 +128,13 @@ func waitFor(b *board, want wanted) bool {
 func startJob(t *testing.T, j job) *exec.Cmd {
 	t.Helper()
 	raw, err := json.Marshal(j)
-	must(t, err)
+	testkit.Must(t, err)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
 	cmd.Env = append(os.Environ(), jobVar+"="+string(raw))
 	cmd.Stderr = os.Stderr
 	// A killed test takes its processes along.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(t, cmd.Start())
+	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return cmd
 }

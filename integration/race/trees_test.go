@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // The marks of files outside.
@@ -44,13 +46,6 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // buildTrees makes the source and the outside tree, which lie beside each other
 // on one file system, so that a directory can be moved from one to the other.
 func buildTrees(t testing.TB, base string) (src, out string) {
@@ -59,7 +54,7 @@ func buildTrees(t testing.TB, base string) (src, out string) {
 	for _, d := range []string{"dir", "dirp/p3", "park"} {
 		fillDir(t, filepath.Join(out, d), canary)
 		write(t, filepath.Join(out, d, canary+"-name"), canary)
-		must(t, os.Mkdir(filepath.Join(out, d, "empty"), 0o777))
+		testkit.Must(t, os.Mkdir(filepath.Join(out, d, "empty"), 0o777))
 	}
 	write(t, filepath.Join(out, "secret"), canary)
 	for _, d := range []string{"a/dl", "p1/p2/p3", "m/out", "a/il", "a/abs"} {
@@ -69,7 +64,7 @@ func buildTrees(t testing.TB, base string) (src, out string) {
 	for _, f := range []string{"a/fl", "a/ff", "a/ifl", "stable", "a/copy"} {
 		write(t, filepath.Join(src, f), plain)
 	}
-	link := func(target, name string) { must(t, os.Symlink(target, filepath.Join(src, name))) }
+	link := func(target, name string) { testkit.Must(t, os.Symlink(target, filepath.Join(src, name))) }
 	// From the mount the climbing links lead elsewhere than from the source, but from
 	// either each leads out of the root.
 	link("../../outside/dir", "a/dl.alt")
@@ -78,7 +73,7 @@ func buildTrees(t testing.TB, base string) (src, out string) {
 	link(filepath.Join(out, "dir"), "a/abs.alt")
 	link("../inner", "a/il.alt")
 	link("../inner/f", "a/ifl.alt")
-	must(t, unix.Mkfifo(filepath.Join(src, "a/ff.alt"), 0o666))
+	testkit.Must(t, unix.Mkfifo(filepath.Join(src, "a/ff.alt"), 0o666))
 	mark(t, out)
 	return src, out
 }
@@ -87,17 +82,17 @@ func buildTrees(t testing.TB, base string) (src, out string) {
 func mark(t testing.TB, out string) {
 	t.Helper()
 	var all []string
-	must(t, filepath.WalkDir(out, func(p string, _ fs.DirEntry, err error) error {
+	testkit.Must(t, filepath.WalkDir(out, func(p string, _ fs.DirEntry, err error) error {
 		all = append(all, p)
 		return err
 	}))
 	stamp := []unix.Timespec{{Sec: canaryTime}, {Sec: canaryTime}}
 	for _, p := range all {
-		must(t, os.Chown(p, canaryUID, canaryUID))
-		must(t, unix.Setxattr(p, canaryAttr, []byte(canary), 0))
+		testkit.Must(t, os.Chown(p, canaryUID, canaryUID))
+		testkit.Must(t, unix.Setxattr(p, canaryAttr, []byte(canary), 0))
 	}
 	for _, p := range all {
-		must(t, unix.UtimesNanoAt(unix.AT_FDCWD, p, stamp, unix.AT_SYMLINK_NOFOLLOW))
+		testkit.Must(t, unix.UtimesNanoAt(unix.AT_FDCWD, p, stamp, unix.AT_SYMLINK_NOFOLLOW))
 	}
 }
 
@@ -106,7 +101,7 @@ func mark(t testing.TB, out string) {
 func picture(t testing.TB, out string) string {
 	t.Helper()
 	var lines []string
-	must(t, filepath.WalkDir(out, func(p string, d fs.DirEntry, err error) error {
+	testkit.Must(t, filepath.WalkDir(out, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -141,12 +136,12 @@ func xattrs(t testing.TB, p string) string {
 	t.Helper()
 	buf := make([]byte, 4096)
 	n, err := unix.Llistxattr(p, buf)
-	must(t, err)
+	testkit.Must(t, err)
 	var all []string
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(buf[:n]), "\x00"), "\x00") {
 		val := make([]byte, 4096)
 		k, err := unix.Lgetxattr(p, name, val)
-		must(t, err)
+		testkit.Must(t, err)
 		all = append(all, name+"="+string(val[:k]))
 	}
 	sort.Strings(all)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Each script of testdata/files is a report of another file system, tried in a mount: at
@@ -19,21 +21,21 @@ func TestFiles(t *testing.T) {
 		}
 		for _, cache := range levels {
 			who.dir = filepath.Join(home, cache)
-			must(t, os.Mkdir(who.dir, 0o755))
-			must(t, os.Chown(who.dir, who.uid, who.uid))
+			testkit.Must(t, os.Mkdir(who.dir, 0o755))
+			testkit.Must(t, os.Chown(who.dir, who.uid, who.uid))
 			out, err := who.command("sh", filepath.Join(from, "session.sh"), who.program, who.dir, cache, filepath.Join(from, "files")).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%s: %v: %s", cache, err, out)
 			}
 			cases, err := filepath.Glob(filepath.Join(from, "files", "*.py"))
-			must(t, err)
+			testkit.Must(t, err)
 			for _, c := range cases {
 				name := strings.TrimSuffix(filepath.Base(c), ".py")
 				t.Run(cache+"/"+name, func(t *testing.T) {
 					code, err := os.ReadFile(filepath.Join(who.dir, "out", name+".code"))
-					must(t, err)
+					testkit.Must(t, err)
 					said, err := os.ReadFile(filepath.Join(who.dir, "out", name))
-					must(t, err)
+					testkit.Must(t, err)
 					if got := strings.TrimSpace(string(code)); got != "0" {
 						t.Errorf("exit code %s: %s", got, said)
 					}

@@ -13,16 +13,10 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // rootsfs is the program, built once, where every user may execute it.
 var rootsfs = sync.OnceValues(func() (string, error) {
@@ -52,18 +46,18 @@ func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
 	lab.NeedFUSE(t)
 	guardtest.ShareTemp(t)
 	program, err := rootsfs()
-	must(t, err)
+	testkit.Must(t, err)
 	for name, uid := range map[string]int{"root": 0, "user": 65534} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for p := dir; p != guardtest.SharedTemp() && p != "/"; p = filepath.Dir(p) {
-				must(t, os.Chmod(p, 0o755))
+				testkit.Must(t, os.Chmod(p, 0o755))
 			}
 			who := &somebody{t: t, program: program, dir: filepath.Join(dir, "home"), uid: uid, fuse: filepath.Join(dir, "fuse")}
-			must(t, os.Mkdir(who.dir, 0o755))
-			must(t, os.Chown(who.dir, uid, uid))
-			must(t, unix.Mknod(who.fuse, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))))
-			must(t, os.Chmod(who.fuse, 0o666))
+			testkit.Must(t, os.Mkdir(who.dir, 0o755))
+			testkit.Must(t, os.Chown(who.dir, uid, uid))
+			testkit.Must(t, unix.Mknod(who.fuse, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))))
+			testkit.Must(t, os.Chmod(who.fuse, 0o666))
 			test(t, who)
 		})
 	}
@@ -82,8 +76,8 @@ func (w *somebody) command(args ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "HOME="+w.dir)
 	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
 		dir := filepath.Join(w.dir, strings.ToLower(v))
-		must(w.t, os.MkdirAll(dir, 0o700)) // sessions would be in TMPDIR otherwise
-		must(w.t, os.Chown(dir, w.uid, w.uid))
+		testkit.Must(w.t, os.MkdirAll(dir, 0o700)) // sessions would be in TMPDIR otherwise
+		testkit.Must(w.t, os.Chown(dir, w.uid, w.uid))
 		cmd.Env = append(cmd.Env, v+"="+dir)
 	}
 	return cmd
@@ -93,10 +87,10 @@ func (w *somebody) command(args ...string) *exec.Cmd {
 func (w *somebody) own(name, content string, mode os.FileMode) string {
 	w.t.Helper()
 	p := filepath.Join(w.dir, name)
-	must(w.t, os.MkdirAll(filepath.Dir(p), 0o755))
-	must(w.t, os.WriteFile(p, []byte(content), mode))
+	testkit.Must(w.t, os.MkdirAll(filepath.Dir(p), 0o755))
+	testkit.Must(w.t, os.WriteFile(p, []byte(content), mode))
 	for q := p; q != w.dir; q = filepath.Dir(q) {
-		must(w.t, os.Chown(q, w.uid, w.uid))
+		testkit.Must(w.t, os.Chown(q, w.uid, w.uid))
 	}
 	return p
 }
@@ -105,6 +99,6 @@ func (w *somebody) own(name, content string, mode os.FileMode) string {
 func scripts(t testing.TB, who *somebody) (dir string) {
 	t.Helper()
 	dir = filepath.Join(filepath.Dir(who.dir), "testdata")
-	must(t, os.CopyFS(dir, os.DirFS("testdata")))
+	testkit.Must(t, os.CopyFS(dir, os.DirFS("testdata")))
 	return dir
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 var report = regexp.MustCompile(`^[\w.-]+/[\w.-]+#[1-9]\d*$`)
@@ -15,7 +17,7 @@ var report = regexp.MustCompile(`^[\w.-]+/[\w.-]+#[1-9]\d*$`)
 func cases(t *testing.T) map[string]bool {
 	all := map[string]bool{"serve/link_loop": false, "serve/notifications": false, "serve/marked_line": false, "serve/codes": false, "serve/unicode_forms": false}
 	scripts, err := filepath.Glob("testdata/files/*.py")
-	must(t, err)
+	testkit.Must(t, err)
 	for _, s := range scripts {
 		all["files/"+strings.TrimSuffix(filepath.Base(s), ".py")] = false
 	}
@@ -32,7 +34,7 @@ func cases(t *testing.T) map[string]bool {
 // has a row.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("README.md")
-	must(t, err)
+	testkit.Must(t, err)
 	_, table, _ := strings.Cut(string(page), "|---|---|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	all := cases(t)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // runs are reports of other sandboxes: the command, and the right exit code.
@@ -35,7 +37,7 @@ func TestRuns(t *testing.T) {
 				if errors.As(err, &exit) {
 					code = exit.ExitCode()
 				} else {
-					must(t, err)
+					testkit.Must(t, err)
 				}
 				if code != c.code {
 					t.Errorf("exit code %d, want %d: %s", code, c.code, out)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 type object = map[string]any
@@ -44,7 +46,7 @@ func TestServes(t *testing.T) {
 		for name, c := range serves {
 			t.Run(name, func(t *testing.T) {
 				path := who.own(filepath.Join(name, c.file), c.content, c.mode)
-				must(t, os.Chmod(path, c.mode))
+				testkit.Must(t, os.Chmod(path, c.mode))
 				arguments := object{"path": path}
 				for k, v := range c.arguments {
 					arguments[k] = v
@@ -57,7 +59,7 @@ func TestServes(t *testing.T) {
 					t.Errorf("answer %q, want %q", got, c.answer)
 				}
 				got, err := os.ReadFile(path)
-				must(t, err)
+				testkit.Must(t, err)
 				if string(got) != c.after {
 					t.Errorf("the file has %q, want %q", got, c.after)
 				}
@@ -105,8 +107,8 @@ func testUnicodeForms(t *testing.T, who *somebody) {
 // A search ends in a tree whose links lead back up, and finds each file once.
 func testLinkLoop(t *testing.T, who *somebody) {
 	dir := filepath.Dir(who.own("loop/d/needle", "n\n", 0o644))
-	must(t, os.Symlink("..", filepath.Join(dir, "up")))
-	must(t, os.Symlink(".", filepath.Join(dir, "here")))
+	testkit.Must(t, os.Symlink("..", filepath.Join(dir, "up")))
+	testkit.Must(t, os.Symlink(".", filepath.Join(dir, "here")))
 	root := filepath.Dir(dir)
 	answers := who.serve(t, root, object{"id": 1, "method": "tools/call",
 		"params": object{"name": "search_files", "arguments": object{"path": root, "pattern": "**/needle"}}})
@@ -169,7 +171,7 @@ func (w *somebody) serve(t *testing.T, root string, messages ...any) (answers []
 		case object:
 			m["jsonrpc"] = "2.0"
 			line, err := json.Marshal(m)
-			must(t, err)
+			testkit.Must(t, err)
 			in.Write(line)
 		}
 		in.WriteByte('\n')
@@ -186,7 +188,7 @@ func (w *somebody) serve(t *testing.T, root string, messages ...any) (answers []
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var answer object
-		must(t, json.Unmarshal(lines.Bytes(), &answer))
+		testkit.Must(t, json.Unmarshal(lines.Bytes(), &answer))
 		if answer["id"] != float64(0) {
 			answers = append(answers, answer)
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/hangfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A write through `rootsfs mount` of a source that hangs, which is refused because the
@@ -28,7 +29,7 @@ func TestRefusedWriteOnAHangingSource(t *testing.T) {
 	} {
 		t.Run(request, func(t *testing.T) {
 			back := t.TempDir()
-			must(t, os.WriteFile(filepath.Join(back, "f"), []byte("before"), 0o600))
+			testkit.Must(t, os.WriteFile(filepath.Join(back, "f"), []byte("before"), 0o600))
 			var source *hangfs.FS
 			p := newProgramOn(t, func(src string) { source = hangfs.Mount(t, back, src) })
 			writer := start(t, "holder", nil)
@@ -38,7 +39,7 @@ func TestRefusedWriteOnAHangingSource(t *testing.T) {
 			writer.call("write", callArg{FD: fd, Text: "before"}, nil)
 			source.Changes()
 			held := source.Hold(request)
-			must(t, writer.send("write", callArg{FD: fd, Text: "late"}))
+			testkit.Must(t, writer.send("write", callArg{FD: fd, Text: "late"}))
 			<-held.Entered
 
 			out, err := p.run(p.binary, "revoke", "r")
@@ -46,7 +47,7 @@ func TestRefusedWriteOnAHangingSource(t *testing.T) {
 			if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
 				exit = failed.ExitCode()
 			} else {
-				must(t, err)
+				testkit.Must(t, err)
 			}
 			if exit != c.exit || !strings.Contains(out, c.says) {
 				t.Errorf("revoke: exit code %d, want %d\n%s", exit, c.exit, out)
@@ -59,7 +60,7 @@ func TestRefusedWriteOnAHangingSource(t *testing.T) {
 			}
 			last := source.Hold("release f") // the daemon closes the file after all that uses it
 			held.Release()
-			must(t, writer.try("close", callArg{FD: fd}, nil))
+			testkit.Must(t, writer.try("close", callArg{FD: fd}, nil))
 			<-last.Entered
 			last.Release()
 			if got := source.Changes(); len(got) > 0 {

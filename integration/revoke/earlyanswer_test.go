@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -37,7 +38,7 @@ func TestEarlyAnswerKeepsItsBytes(t *testing.T) {
 		all[i] = start(t, "holder", nil)
 		all[i].call("open", a, &a.FD)
 		slow.call("block", "getattr "+name, nil)
-		must(t, all[i].send("write", a))
+		testkit.Must(t, all[i].send("write", a))
 		slow.await("getattr "+name, 1)
 	}
 	for i, c := range all {
@@ -69,15 +70,13 @@ func TestEarlyAnswerKeepsItsBytes(t *testing.T) {
 func sizedFile(t *testing.T, path string, size int) []byte {
 	t.Helper()
 	var got []byte
-	for range 4000 {
+	if !testkit.Eventually(func() bool {
 		var err error
 		got, err = os.ReadFile(path)
-		must(t, err)
-		if len(got) >= size {
-			return got
-		}
-		time.Sleep(5 * time.Millisecond)
+		testkit.Must(t, err)
+		return len(got) >= size
+	}) {
+		t.Fatalf("%s has %d bytes, want %d", path, len(got), size)
 	}
-	t.Fatalf("%s has %d bytes, want %d", path, len(got), size)
-	return nil
+	return got
 }

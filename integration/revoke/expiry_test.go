@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -28,7 +29,7 @@ func (slowAuditor) Record(r guard.Record) error {
 // its clock is set. The race detector shows this; in any case no grant may be left over.
 func TestRevokeWhileTheExpiryClockIsSet(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
-	must(t, os.Mkdir(dir, 0o777))
+	testkit.Must(t, os.Mkdir(dir, 0o777))
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: slowAuditor{}})
 	ctx := context.Background()
 	for range 20 {
@@ -49,9 +50,9 @@ func TestRevokeWhileTheExpiryClockIsSet(t *testing.T) {
 		_, err := reg.Grant(ctx, g)
 		close(done)
 		wg.Wait()
-		must(t, err)
+		testkit.Must(t, err)
 		_, err = reg.RevokeAll(ctx)
-		must(t, err)
+		testkit.Must(t, err)
 		if roots := reg.Roots(); len(roots) > 0 {
 			t.Fatalf("%d roots are left", len(roots))
 		}

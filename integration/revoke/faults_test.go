@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -40,19 +40,17 @@ func killOnce(t *testing.T, s setting, how string) {
 	t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_DETACH) })
 	d.call("mount", daemonArg{Source: src, Point: point, Level: s.level}, nil)
 	w := start(t, "holder", nil)
-	must(t, w.send(how, callArg{Path: filepath.Join(point, "code", "log")}))
+	testkit.Must(t, w.send(how, callArg{Path: filepath.Join(point, "code", "log")}))
 	// Killed in the middle: progress, not time, says when.
-	for range 30_000 {
-		if data, err := os.ReadFile(filepath.Join(src, "log")); err == nil && records(data) > 50 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	must(t, d.cmd.Process.Signal(syscall.SIGKILL))
+	testkit.Until(t, "50 records", func() bool {
+		data, err := os.ReadFile(filepath.Join(src, "log"))
+		return err == nil && records(data) > 50
+	})
+	testkit.Must(t, d.cmd.Process.Signal(syscall.SIGKILL))
 	var confirmed int
-	must(t, w.receive(how, &confirmed))
+	testkit.Must(t, w.receive(how, &confirmed))
 	data, err := os.ReadFile(filepath.Join(src, "log"))
-	must(t, err)
+	testkit.Must(t, err)
 	if got := records(data); got < confirmed || confirmed == 0 {
 		t.Errorf("fsync confirmed %d records, the source has %d", confirmed, got)
 	}
@@ -128,7 +126,7 @@ func tmpfs(t *testing.T, options string) string {
 	t.Helper()
 	needFUSE(t)
 	dir := t.TempDir()
-	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
+	testkit.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
 	t.Cleanup(func() {
 		for unix.Unmount(dir, unix.MNT_DETACH) == nil {
 		}
@@ -177,8 +175,8 @@ func TestReadOnlySource(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		t.Run(s.name, func(t *testing.T) {
 			src := tmpfs(t, "")
-			must(t, os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o666))
-			must(t, unix.Mount("", src, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+			testkit.Must(t, os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o666))
+			testkit.Must(t, unix.Mount("", src, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 			l := newLab(t, mount.Options{Level: s.level}, grantOf("code", src, guard.ReadWrite))
 			h := start(t, "holder", nil)
 			var fd int
@@ -205,12 +203,12 @@ func TestUnreadableDirectory(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			guardtest.ShareTemp(t)
 			src := t.TempDir()
-			must(t, os.Mkdir(filepath.Join(src, "shut"), 0o700))
-			must(t, os.WriteFile(filepath.Join(src, "shut", "f"), nil, 0o666))
-			must(t, os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o644))
+			testkit.Must(t, os.Mkdir(filepath.Join(src, "shut"), 0o700))
+			testkit.Must(t, os.WriteFile(filepath.Join(src, "shut", "f"), nil, 0o666))
+			testkit.Must(t, os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o644))
 			l := newLab(t, mount.Options{Level: s.level, AllowOther: true}, grantOf("code", src, guard.ReadWrite))
-			must(t, os.Chmod(filepath.Dir(l.point), 0o755))
-			must(t, os.Chmod(src, 0o755))
+			testkit.Must(t, os.Chmod(filepath.Dir(l.point), 0o755))
+			testkit.Must(t, os.Chmod(src, 0o755))
 			h := start(t, "holder", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65434, Gid: 65434}})
 			wantErr(t, "listing", h.try("open", callArg{Path: l.in("code", "shut"), Flags: unix.O_DIRECTORY}, nil), syscall.EACCES)
 			wantErr(t, "stat inside", h.try("stat", callArg{Path: l.in("code", "shut", "f")}, nil), syscall.EACCES)
@@ -226,21 +224,21 @@ func TestSourceUnmountedUnderneath(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		t.Run(s.name, func(t *testing.T) {
 			src, local := tmpfs(t, ""), t.TempDir()
-			must(t, os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o666))
-			must(t, os.WriteFile(filepath.Join(local, "f"), []byte("local"), 0o666))
+			testkit.Must(t, os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o666))
+			testkit.Must(t, os.WriteFile(filepath.Join(local, "f"), []byte("local"), 0o666))
 			l := newLab(t, mount.Options{Level: s.level}, grantOf("code", src, guard.ReadWrite), grantOf("local", local, guard.ReadWrite))
 			h := start(t, "holder", nil)
 			var fd, other int
 			h.call("open", callArg{Path: l.in("code", "f"), Flags: unix.O_RDWR}, &fd)
 			h.call("open", callArg{Path: l.in("local", "f")}, &other)
 			h.call("read", callArg{FD: fd, Len: 4}, nil)
-			must(t, unix.Unmount(src, unix.MNT_DETACH))
+			testkit.Must(t, unix.Unmount(src, unix.MNT_DETACH))
 			// The file system lives on behind its descriptor until the next call: any
 			// answer will do.
 			if err := h.try("read", callArg{FD: fd, Len: 4}, nil); errors.Is(err, errHung) {
 				t.Fatal(err)
 			}
-			must(t, l.reg.Recheck(context.Background(), "code"))
+			testkit.Must(t, l.reg.Recheck(context.Background(), "code"))
 			for what, err := range map[string]error{
 				"read":         h.try("read", callArg{FD: fd, Len: 4}, nil),
 				"write":        h.try("write", callArg{FD: fd, Text: "no"}, nil),

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -52,7 +53,7 @@ func newHang(t *testing.T, level mount.Level) *hangScene {
 	t.Helper()
 	top, local := t.TempDir(), t.TempDir()
 	s := &hangScene{slow: newSlow(t, top), top: top}
-	must(t, os.WriteFile(filepath.Join(local, "f"), []byte("local"), 0o666))
+	testkit.Must(t, os.WriteFile(filepath.Join(local, "f"), []byte("local"), 0o666))
 	s.lab = newLab(t, mount.Options{Level: level}, grantOf("hang", top, guard.ReadWrite), grantOf("local", local, guard.ReadWrite))
 	s.h = start(t, "holder", nil)
 	s.h.call("open", callArg{Path: s.at(false, "ok"), Flags: unix.O_RDWR}, &s.ok)
@@ -138,7 +139,7 @@ func (s *hangScene) hangIn(block, cmd string, flags, n int, hidden bool) []*chil
 			c.call("open", callArg{Path: name, Flags: flags}, &a.FD)
 		}
 		s.slow.call("block", key, nil)
-		must(s.t, c.send(cmd, a))
+		testkit.Must(s.t, c.send(cmd, a))
 		s.slow.await(key, 1)
 		all = append(all, c)
 	}
@@ -156,12 +157,12 @@ func newHiddenHang(t *testing.T, level mount.Level) *hangScene {
 	t.Helper()
 	top, local := t.TempDir(), t.TempDir()
 	for _, d := range []string{"below", "in"} {
-		must(t, os.Mkdir(filepath.Join(top, d), 0o777))
+		testkit.Must(t, os.Mkdir(filepath.Join(top, d), 0o777))
 	}
 	for i := range crowdSize {
-		must(t, os.WriteFile(filepath.Join(top, "in", crowdName(i)), make([]byte, 4096), 0o666))
+		testkit.Must(t, os.WriteFile(filepath.Join(top, "in", crowdName(i)), make([]byte, 4096), 0o666))
 	}
-	must(t, os.WriteFile(filepath.Join(local, "f"), []byte("local"), 0o666))
+	testkit.Must(t, os.WriteFile(filepath.Join(local, "f"), []byte("local"), 0o666))
 	s := &hangScene{slow: newSlow(t, filepath.Join(top, "below")), top: top}
 	g := grantOf("hang", top, guard.ReadWrite)
 	g.Policy.OtherFileSystems = true
@@ -179,9 +180,8 @@ func (s *hangScene) crowd() (alive int) {
 	return alive
 }
 
-// If the daemon could not know that the source may hang (a mount below a local root), the
-// ending still returns in time, names the parts that it could not end, and has ended
-// everything else.
+// The daemon may not know that a source can hang (a mount below a local root). Revoking still
+// returns in time, lists the parts that it could not end, and has ended everything else.
 func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	for _, s := range settings[:2] {
 		for _, n := range []int{1, 6} {
@@ -262,7 +262,7 @@ func TestOpenDuringAGrantInside(t *testing.T) {
 	c := start(t, "holder", nil)
 	sc.slow.releaseAtEnd()
 	sc.slow.call("block", "open ok", nil)
-	must(t, c.send("open", callArg{Path: sc.in("hang", "in", "ok"), Flags: unix.O_RDWR}))
+	testkit.Must(t, c.send("open", callArg{Path: sc.in("hang", "in", "ok"), Flags: unix.O_RDWR}))
 	sc.slow.await("open ok", 1)
 	granted := make(chan error, 1)
 	go func() {
@@ -271,16 +271,11 @@ func TestOpenDuringAGrantInside(t *testing.T) {
 		_, err := sc.reg.Grant(context.Background(), g)
 		granted <- err
 	}()
-	for range 2000 {
-		if _, ok := sc.reg.Lookup("inner"); ok {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	testkit.Until(t, "the inner root is being granted", func() bool { _, ok := sc.reg.Lookup("inner"); return ok })
 	sc.slow.call("release", "open ok", nil)
 	var fd int
 	err := c.receive("open", &fd)
-	must(t, <-granted)
+	testkit.Must(t, <-granted)
 	if err != nil {
 		return // refused: as good
 	}

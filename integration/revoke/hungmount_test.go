@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	programs "github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // ownerLimit is when a command of the owner's hangs. What it waited for hung for
@@ -51,11 +52,11 @@ var atEnd = func() {}
 
 func newProgram(t *testing.T) *program {
 	t.Helper()
-	p := newProgramOn(t, func(src string) { must(t, os.WriteFile(filepath.Join(src, "f"), []byte("secret"), 0o600)) })
+	p := newProgramOn(t, func(src string) { testkit.Must(t, os.WriteFile(filepath.Join(src, "f"), []byte("secret"), 0o600)) })
 	for _, d := range []string{"repo", "repo/.git", "bare", "bare/objects", "bare/refs"} {
-		must(t, os.Mkdir(filepath.Join(p.point, "r", d), 0o700))
+		testkit.Must(t, os.Mkdir(filepath.Join(p.point, "r", d), 0o700))
 	}
-	must(t, os.WriteFile(filepath.Join(p.point, "r", "bare", "HEAD"), []byte("ref: refs/heads/main\n"), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(p.point, "r", "bare", "HEAD"), []byte("ref: refs/heads/main\n"), 0o600))
 	p.holder = start(t, "holder", nil)
 	p.holder.call("open", callArg{Path: filepath.Join(p.point, "r", "f"), Flags: unix.O_RDONLY}, &p.fd)
 	return p
@@ -66,34 +67,32 @@ func newProgramOn(t *testing.T, prepare func(src string)) *program {
 	t.Helper()
 	needFUSE(t)
 	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o700)) // mounts that this process has made have set its umask to 0
+	testkit.Must(t, os.Chmod(dir, 0o700)) // mounts that this process has made have set its umask to 0
 	p := &program{t: t, top: filepath.Join(dir, "top"), point: filepath.Join(dir, "mnt"), done: make(chan struct{})}
 	p.src = filepath.Join(p.top, "src")
 	for _, d := range []string{p.src, p.point, filepath.Join(dir, "run"), filepath.Join(dir, "home")} {
-		must(t, os.MkdirAll(d, 0o700))
+		testkit.Must(t, os.MkdirAll(d, 0o700))
 	}
 	prepare(p.src)
 	binary, err := built()
-	must(t, err)
+	testkit.Must(t, err)
 	p.binary = binary
 	p.env = append(os.Environ(), "XDG_RUNTIME_DIR="+filepath.Join(dir, "run"), "HOME="+filepath.Join(dir, "home"),
 		"XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "XDG_CACHE_HOME=", "NO_COLOR=1")
 	p.cmd = exec.Command(p.binary, "mount", "--root", "r="+p.src+":rw", p.point)
 	p.cmd.Env, p.cmd.Stderr = p.env, os.Stderr
-	must(t, p.cmd.Start())
+	testkit.Must(t, p.cmd.Start())
 	go func() { _ = p.cmd.Wait(); close(p.done) }()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
 		<-p.done
 		_ = unix.Unmount(p.point, unix.MNT_DETACH)
 	})
-	for range 12_000 {
-		if _, err = os.Stat(filepath.Join(p.point, "r", "f")); err == nil {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	must(t, err)
+	testkit.Eventually(func() bool {
+		_, err = os.Stat(filepath.Join(p.point, "r", "f"))
+		return err == nil
+	})
+	testkit.Must(t, err)
 	return p
 }
 
@@ -184,9 +183,9 @@ func TestHungMountDoesNotStopTheOwner(t *testing.T) {
 // ends reports a daemon that a signal does not end.
 func (p *program) ends(sig unix.Signal) {
 	p.t.Helper()
-	must(p.t, p.holder.try("close", callArg{FD: p.fd}, nil))
+	testkit.Must(p.t, p.holder.try("close", callArg{FD: p.fd}, nil))
 	begin := time.Now()
-	must(p.t, p.cmd.Process.Signal(sig))
+	testkit.Must(p.t, p.cmd.Process.Signal(sig))
 	select {
 	case <-p.done:
 		p.t.Logf("the daemon ended %v after %v", time.Since(begin).Round(time.Millisecond), sig)
@@ -236,7 +235,7 @@ func TestCommandsAskNoOtherMount(t *testing.T) {
 	for name, mount := range unasked {
 		t.Run(name, func(t *testing.T) {
 			if os.Geteuid() == 0 {
-				must(t, programs.OwnMounts()) // other tests ask for all mounts
+				testkit.Must(t, programs.OwnMounts()) // other tests ask for all mounts
 			}
 			s := mount(t, t.TempDir())
 			s.releaseAtEnd()
@@ -260,7 +259,7 @@ func TestCommandsAskNoOtherMount(t *testing.T) {
 func TestStatusOfOnesOwnMounts(t *testing.T) {
 	p := newProgram(t)
 	stopped := newSlowAs(t, slowMount{Point: t.TempDir(), Type: "rootsfs"})
-	must(t, stopped.cmd.Process.Signal(unix.SIGSTOP))
+	testkit.Must(t, stopped.cmd.Process.Signal(unix.SIGSTOP))
 	dead := newSlowAs(t, slowMount{Point: t.TempDir(), Type: "rootsfs"})
 	dead.stop()
 	begin := time.Now()
@@ -277,21 +276,21 @@ func TestStatusOfOnesOwnMounts(t *testing.T) {
 // verdict.
 func TestDoctorWaitsSideBySide(t *testing.T) {
 	needFUSE(t)
-	must(t, programs.OwnMounts()) // doctor counts the dead mounts of all tests
+	testkit.Must(t, programs.OwnMounts()) // doctor counts the dead mounts of all tests
 	p := newProgram(t)
 	const each = 3
 	var conf bytes.Buffer
 	args := []string{"doctor", "--config", filepath.Join(filepath.Dir(p.point), "doctor.toml")}
 	for i := range 2 * each {
 		s := newSlowAs(t, slowMount{Point: t.TempDir(), Type: "rootsfs"})
-		must(t, s.cmd.Process.Signal(unix.SIGSTOP))
+		testkit.Must(t, s.cmd.Process.Signal(unix.SIGSTOP))
 		if i < each {
 			args = append(args, s.dir)
 		} else {
 			fmt.Fprintf(&conf, "[[root]]\npath = %q\nname = \"r%d\"\n", s.dir, i)
 		}
 	}
-	must(t, os.WriteFile(args[2], conf.Bytes(), 0o600))
+	testkit.Must(t, os.WriteFile(args[2], conf.Bytes(), 0o600))
 	begin := time.Now()
 	out, err := p.run(p.binary, args...)
 	if took := time.Since(begin); took > 3*5*time.Second { // five seconds for each of six, twice, and more for the mounts

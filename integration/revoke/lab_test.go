@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -131,22 +132,22 @@ const (
 func fill(t testing.TB, dir string) {
 	t.Helper()
 	for _, n := range []string{"read", "write", "mapr", "mapw", "doomed", "acl", "append", "mapcold"} {
-		must(t, os.WriteFile(filepath.Join(dir, n), []byte(strings.Repeat(n[:1], fileSize)), 0o666))
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, n), []byte(strings.Repeat(n[:1], fileSize)), 0o666))
 	}
-	must(t, os.Chmod(filepath.Join(dir, "acl"), 0o640))
-	must(t, unix.Setxattr(filepath.Join(dir, "acl"), "system.posix_acl_access", someACL(), 0))
-	must(t, unix.Setxattr(filepath.Join(dir, "read"), "user.note", []byte("secret"), 0))
-	must(t, os.Symlink("read", filepath.Join(dir, "link")))
+	testkit.Must(t, os.Chmod(filepath.Join(dir, "acl"), 0o640))
+	testkit.Must(t, unix.Setxattr(filepath.Join(dir, "acl"), "system.posix_acl_access", someACL(), 0))
+	testkit.Must(t, unix.Setxattr(filepath.Join(dir, "read"), "user.note", []byte("secret"), 0))
+	testkit.Must(t, os.Symlink("read", filepath.Join(dir, "link")))
 	bin, err := os.ReadFile("/bin/true")
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "exec"), bin, 0o755))
-	must(t, os.MkdirAll(filepath.Join(dir, "dir", "sub"), 0o777))
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "exec"), bin, 0o755))
+	testkit.Must(t, os.MkdirAll(filepath.Join(dir, "dir", "sub"), 0o777))
 	for _, n := range []string{"a", "b", "c"} {
-		must(t, os.WriteFile(filepath.Join(dir, "dir", n), []byte(n), 0o666))
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "dir", n), []byte(n), 0o666))
 	}
-	must(t, os.Mkdir(filepath.Join(dir, "big"), 0o777))
+	testkit.Must(t, os.Mkdir(filepath.Join(dir, "big"), 0o777))
 	for i := range bigNames {
-		must(t, os.WriteFile(filepath.Join(dir, "big", fmt.Sprintf("a-name-of-some-length-%06d", i)), nil, 0o666))
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "big", fmt.Sprintf("a-name-of-some-length-%06d", i)), nil, 0o666))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -34,11 +35,11 @@ type nest struct {
 func newNest(t *testing.T, level mount.Level, innerFirst bool) *nest {
 	t.Helper()
 	n := &nest{src: t.TempDir()}
-	must(t, os.MkdirAll(filepath.Join(n.src, "in", "many"), 0o777))
-	must(t, os.WriteFile(filepath.Join(n.src, "in", "f"), []byte(strings.Repeat("i", fileSize)), 0o666))
-	must(t, os.WriteFile(filepath.Join(n.src, "x"), []byte(strings.Repeat("x", fileSize)), 0o666))
+	testkit.Must(t, os.MkdirAll(filepath.Join(n.src, "in", "many"), 0o777))
+	testkit.Must(t, os.WriteFile(filepath.Join(n.src, "in", "f"), []byte(strings.Repeat("i", fileSize)), 0o666))
+	testkit.Must(t, os.WriteFile(filepath.Join(n.src, "x"), []byte(strings.Repeat("x", fileSize)), 0o666))
 	for i := range bigNames {
-		must(t, os.WriteFile(filepath.Join(n.src, "in", "many", strings.Repeat("n", 20)+string(rune('a'+i%26))+string(rune('a'+i/26))), nil, 0o666))
+		testkit.Must(t, os.WriteFile(filepath.Join(n.src, "in", "many", strings.Repeat("n", 20)+string(rune('a'+i%26))+string(rune('a'+i/26))), nil, 0o666))
 	}
 	n.lab = newLab(t, mount.Options{Level: level}, grantOf("outer", n.src, guard.ReadWrite))
 	if innerFirst {
@@ -130,11 +131,11 @@ func TestTombstone(t *testing.T) {
 				n.revoke("inner")
 				n.nothingInner("in")
 				n.outerLives()
-				must(t, os.Rename(filepath.Join(n.src, "in"), filepath.Join(n.src, "moved")))
+				testkit.Must(t, os.Rename(filepath.Join(n.src, "in"), filepath.Join(n.src, "moved")))
 				n.nothingInner("moved")
 				n.outerLives()
 				data, err := os.ReadFile(filepath.Join(n.src, "moved", "f"))
-				must(t, err)
+				testkit.Must(t, err)
 				if strings.Contains(string(data), "no") || strings.Contains(string(data), "x") {
 					t.Error("a write reached the revoked inner root")
 				}
@@ -168,7 +169,7 @@ func TestInnerReadOnlyRootInsideAWritableOne(t *testing.T) {
 			_ = n.h.try("store", callArg{Off: 4096, Text: "STORED"}, nil)
 			_ = n.h.try("msync", nil, nil)
 			data, err := os.ReadFile(filepath.Join(n.src, "in", "f"))
-			must(t, err)
+			testkit.Must(t, err)
 			if string(data) != strings.Repeat("i", fileSize) {
 				t.Error("a write reached the inner read-only root")
 			}
@@ -186,7 +187,7 @@ func TestInnerRootSetReadOnly(t *testing.T) {
 	for _, s := range settings[:2] {
 		t.Run(s.name, func(t *testing.T) {
 			n := newNest(t, s.level, true)
-			must(t, n.reg.Set(context.Background(), "inner", guard.ReadOnly))
+			testkit.Must(t, n.reg.Set(context.Background(), "inner", guard.ReadOnly))
 			n.refused("write", "write", callArg{FD: n.wfd, Text: "no"}, syscall.EROFS)
 			n.refused("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
 			n.refused("creation from its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
@@ -201,7 +202,7 @@ func TestInnerRootSetReadOnly(t *testing.T) {
 			}
 			_ = n.h.try("msync", nil, nil)
 			data, err := os.ReadFile(filepath.Join(n.src, "in", "f"))
-			must(t, err)
+			testkit.Must(t, err)
 			if string(data) != strings.Repeat("i", fileSize) {
 				t.Error("a write reached the inner read-only root")
 			}
@@ -213,9 +214,9 @@ func TestInnerRootSetReadOnly(t *testing.T) {
 // files through the outer one as revoking does.
 func TestInnerRootUnavailable(t *testing.T) {
 	n := newNest(t, mount.Audit, true)
-	must(t, os.Rename(filepath.Join(n.src, "in"), filepath.Join(n.src, "moved")))
-	must(t, os.Mkdir(filepath.Join(n.src, "in"), 0o777))
-	must(t, n.reg.Recheck(context.Background(), "inner"))
+	testkit.Must(t, os.Rename(filepath.Join(n.src, "in"), filepath.Join(n.src, "moved")))
+	testkit.Must(t, os.Mkdir(filepath.Join(n.src, "in"), 0o777))
+	testkit.Must(t, n.reg.Recheck(context.Background(), "inner"))
 	n.nothingInner("moved")
 	n.outerLives()
 }

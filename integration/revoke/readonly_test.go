@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -113,8 +114,8 @@ func TestStoresAfterReadOnlyReachNobodyNew(t *testing.T) {
 func storesOnce(t *testing.T, s setting) {
 	t.Helper()
 	src := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(src, "f"), []byte(strings.Repeat("o", fileSize)), 0o666))
-	must(t, os.Link(filepath.Join(src, "f"), filepath.Join(src, "hard")))
+	testkit.Must(t, os.WriteFile(filepath.Join(src, "f"), []byte(strings.Repeat("o", fileSize)), 0o666))
+	testkit.Must(t, os.Link(filepath.Join(src, "f"), filepath.Join(src, "hard")))
 	l := newLab(t, mount.Options{Level: s.level}, grantOf("code", src, guard.ReadWrite))
 	writer, reader := start(t, "holder", nil), start(t, "holder", nil)
 	var w, old, oldHard int
@@ -124,7 +125,7 @@ func storesOnce(t *testing.T, s setting) {
 	reader.call("open", callArg{Path: l.in("code", "hard"), Flags: unix.O_RDONLY}, &oldHard)
 	reader.call("map", callArg{FD: old, Len: fileSize}, nil)
 
-	must(t, l.reg.Set(context.Background(), "code", guard.ReadOnly))
+	testkit.Must(t, l.reg.Set(context.Background(), "code", guard.ReadOnly))
 	const secret = "STORED"
 	storeErr := writer.try("store", callArg{Off: 8192, Text: secret}, nil)
 
@@ -149,14 +150,14 @@ func storesOnce(t *testing.T, s setting) {
 		_ = writer.try("msync", nil, nil) // it should fail; the source counts
 	}
 	data, err := os.ReadFile(filepath.Join(src, "f"))
-	must(t, err)
+	testkit.Must(t, err)
 	if bytes.Contains(data, []byte(secret)) {
 		t.Errorf("%s: a store reached the source of a read-only root", s.name)
 	}
 
 	// Nor does it when the root is writable again, at the end of the mapping either.
 	laterErr := writer.try("store", callArg{Off: 8192, Text: secret}, nil)
-	must(t, l.reg.Set(context.Background(), "code", guard.ReadWrite))
+	testkit.Must(t, l.reg.Set(context.Background(), "code", guard.ReadWrite))
 	if laterErr == nil {
 		_ = writer.try("msync", nil, nil)
 	}
@@ -168,15 +169,8 @@ func storesOnce(t *testing.T, s setting) {
 	writer.stop()
 	reader.stop()
 	data, err = os.ReadFile(filepath.Join(src, "f"))
-	must(t, err)
+	testkit.Must(t, err)
 	if bytes.Contains(data, []byte(secret)) || !bytes.HasPrefix(data, []byte("new")) {
 		t.Errorf("%s: a store made while the root was read-only reached its source later, or a write did not: %q", s.name, data[:16])
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -22,7 +23,7 @@ import (
 func (c *child) signalled(sig unix.Signal) {
 	c.t.Helper()
 	tasks, err := os.ReadDir("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/task")
-	must(c.t, err)
+	testkit.Must(c.t, err)
 	for _, task := range tasks {
 		if tid, err := strconv.Atoi(task.Name()); err == nil {
 			_ = unix.Tgkill(c.cmd.Process.Pid, tid, sig) // it may have ended
@@ -59,8 +60,8 @@ func TestSignalsDoNotInterrupt(t *testing.T) {
 // that makes a name.
 func TestSignalsDoNotInterruptWaiting(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o777))
-	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o666))
+	testkit.Must(t, os.Chmod(dir, 0o777))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o666))
 	g := grantOf("slow", dir, guard.ReadWrite)
 	g.Policy.Limits.OpsPerSecond = 4
 	l := newLab(t, mount.Options{Locks: mount.LocksHost}, g)
@@ -86,7 +87,7 @@ func TestSignalsDoNotInterruptWaiting(t *testing.T) {
 		if op.cmd == "list" {
 			c.call("open", callArg{Path: l.in("slow"), Flags: unix.O_RDONLY | unix.O_DIRECTORY}, &op.arg.FD)
 		}
-		must(t, c.send(op.cmd, op.arg))
+		testkit.Must(t, c.send(op.cmd, op.arg))
 		got := make(chan error, 1)
 		go func() { got <- c.receive(op.cmd, nil) }()
 		for pending := true; pending; {
@@ -107,7 +108,7 @@ func TestSignalsDoNotInterruptWaiting(t *testing.T) {
 // after each, fuse_setlk) gets the lock when it is free, and no other process has it.
 func TestSignalsWhileWaitingForALock(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o666))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o666))
 	l := newLab(t, mount.Options{Locks: mount.LocksHost}, grantOf("r", dir, guard.ReadWrite))
 	var all [2]*child
 	var fds [2]int
@@ -116,7 +117,7 @@ func TestSignalsWhileWaitingForALock(t *testing.T) {
 		all[i].call("open", callArg{Path: l.in("r", "f"), Flags: unix.O_RDWR}, &fds[i])
 	}
 	all[0].call("lock", callArg{FD: fds[0], Flags: unix.F_SETLK}, nil)
-	must(t, all[1].send("lock", callArg{FD: fds[1], Flags: unix.F_SETLKW}))
+	testkit.Must(t, all[1].send("lock", callArg{FD: fds[1], Flags: unix.F_SETLKW}))
 	for range 50 {
 		all[1].signalled(unix.SIGURG)
 		time.Sleep(time.Millisecond)
@@ -155,7 +156,7 @@ func TestKilledProgramsHoldFewThreads(t *testing.T) {
 	sc := newHang(t, settings[0].level)
 	sc.slow.call("block", "lookup slow0", nil)
 	p, err := guard.NewPath("hang", "slow0")
-	must(t, err)
+	testkit.Must(t, err)
 	var all sync.WaitGroup
 	ctx, kill := context.WithCancel(context.Background())
 	for range 3 * guard.MaxRunning {
@@ -168,7 +169,7 @@ func TestKilledProgramsHoldFewThreads(t *testing.T) {
 	kill()
 	all.Wait()
 	tasks, err := os.ReadDir("/proc/self/task")
-	must(t, err)
+	testkit.Must(t, err)
 	if n := len(tasks); n > guard.MaxRunning+200 {
 		t.Errorf("%d threads for %d killed operations, want about %d", n, 3*guard.MaxRunning, guard.MaxRunning)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // slowfs is a file system whose operations hang on command, like a source on a dead
@@ -226,12 +228,7 @@ func (s *slow) releaseAtEnd() { s.t.Cleanup(func() { _ = s.try("release", "*", n
 func (s *slow) await(key string, n int) {
 	s.t.Helper()
 	var got int
-	for range 4000 {
-		s.call("waiting", key, &got)
-		if got >= n {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+	if !testkit.Eventually(func() bool { s.call("waiting", key, &got); return got >= n }) {
+		s.t.Fatalf("%d operations hang in %q, want %d", got, key, n)
 	}
-	s.t.Fatalf("%d operations hang in %q, want %d", got, key, n)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -33,25 +34,25 @@ func killStaged(t *testing.T, how string, least int, level mount.Level) {
 	needFUSE(t)
 	src, point, stages := t.TempDir(), t.TempDir(), t.TempDir()
 	old := bytes.Repeat([]byte("owner's "), 8<<10)
-	must(t, os.WriteFile(filepath.Join(src, "log"), old, 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(src, "log"), old, 0o644))
 	before, err := os.Stat(filepath.Join(src, "log"))
-	must(t, err)
+	testkit.Must(t, err)
 	d := start(t, "daemon", nil)
 	defer d.stop()
 	defer func() { _ = unix.Unmount(point, unix.MNT_DETACH) }()
 	d.call("mount", daemonArg{Source: src, Point: point, Level: level, Stages: stages}, nil)
 	w := start(t, "holder", nil)
 	defer w.stop()
-	must(t, w.send(how, callArg{Path: filepath.Join(point, "code", "log")}))
+	testkit.Must(t, w.send(how, callArg{Path: filepath.Join(point, "code", "log")}))
 	for range 30_000 {
 		if data, err := os.ReadFile(upperFile(stages, "log")); err == nil && records(data) > least+1 {
 			break
 		}
 		time.Sleep(time.Millisecond)
 	}
-	must(t, d.cmd.Process.Signal(syscall.SIGKILL))
+	testkit.Must(t, d.cmd.Process.Signal(syscall.SIGKILL))
 	var confirmed int
-	must(t, w.receive(how, &confirmed))
+	testkit.Must(t, w.receive(how, &confirmed))
 
 	if now, err := os.Stat(filepath.Join(src, "log")); err != nil || !os.SameFile(now, before) || now.ModTime() != before.ModTime() {
 		t.Errorf("the source's file is another one: %v, %v", now, err)
@@ -61,12 +62,12 @@ func killStaged(t *testing.T, how string, least int, level mount.Level) {
 	}
 	tree := continueStage(t, src, stages)
 	data, err := tree.StageContents(t.Context(), "code", "log", true, 64<<20)
-	must(t, err)
+	testkit.Must(t, err)
 	if got := records(data); got < confirmed || confirmed <= least {
 		t.Errorf("%s, killed after %d: fsync confirmed %d records, the stage has %d", how, least, confirmed, got)
 	}
 	list, err := tree.StageChanges(t.Context(), "code", nil)
-	must(t, err)
+	testkit.Must(t, err)
 	if len(list) != 1 || list[0].Path != "log" || list[0].Class != vfs.StageChanged {
 		t.Errorf("changes are %+v, want log alone, which can be applied", list)
 	}
@@ -79,7 +80,7 @@ func continueStage(t *testing.T, src, stages string) *vfs.Tree {
 	g := grantOf("code", src, guard.ReadWrite|guard.Stage)
 	g.Origin = "test"
 	_, err := reg.Grant(t.Context(), g)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _, _ = reg.RevokeAll(t.Context()) })
 	return vfs.New(reg)
 }
@@ -90,8 +91,8 @@ func upperFile(stages, rel string) string {
 	return strings.Join(found, "\n")
 }
 
-// A mapping of a file of the source shows what is written to the file once a program has written
-// to it, in pages that were there before and in those that come later; and after the end nothing.
+// A mapping of a file of the source shows a program's writes to the file, in pages that were
+// mapped before and in later ones. After the end of the root it shows nothing.
 func TestMappedOverCopyUp(t *testing.T) {
 	for _, level := range []mount.Level{mount.Strict, mount.Audit} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -135,7 +136,7 @@ func TestRevokeDuringCopyUp(t *testing.T) {
 	for range 20 {
 		l := newLab(t, mount.Options{}, grantOf("code", src, guard.ReadWrite|guard.Stage))
 		h := start(t, "holder", nil)
-		must(t, h.send("open", callArg{Path: l.in("code", "big"), Flags: unix.O_RDWR}))
+		testkit.Must(t, h.send("open", callArg{Path: l.in("code", "big"), Flags: unix.O_RDWR}))
 		copied, isCopying := awaitCopy(t, l.stages, size)
 		l.revoke("code")
 		now := copySize(l.stages)
@@ -158,13 +159,13 @@ func TestRevokeDuringCopyUp(t *testing.T) {
 func makeLarge(t *testing.T, path string, size int64) {
 	t.Helper()
 	f, err := os.Create(path)
-	must(t, err)
+	testkit.Must(t, err)
 	piece := bytes.Repeat([]byte("large "), 700_000)
 	for done := int64(0); done < size && err == nil; done += int64(len(piece)) {
 		_, err = f.Write(piece[:min(int64(len(piece)), size-done)])
 	}
-	must(t, err)
-	must(t, f.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, f.Close())
 }
 
 // awaitCopy waits until a part of a file is copied.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -277,24 +278,24 @@ func listDir(name string, buf []byte) error {
 func storm(t *testing.T, s setting, n int, end func(l *lab) error) stormResult {
 	t.Helper()
 	src := t.TempDir()
-	must(t, os.Mkdir(filepath.Join(src, "d"), 0o777))
+	testkit.Must(t, os.Mkdir(filepath.Join(src, "d"), 0o777))
 	for i := range stormFiles {
-		must(t, os.WriteFile(stormFile(src, i), make([]byte, 8192), 0o666))
+		testkit.Must(t, os.WriteFile(stormFile(src, i), make([]byte, 8192), 0o666))
 	}
-	must(t, os.Symlink("d", filepath.Join(src, "link")))
+	testkit.Must(t, os.Symlink("d", filepath.Join(src, "link")))
 	l := newLab(t, mount.Options{Level: s.level, ReadOnly: s.ro}, grantOf("code", src, s.rights))
 	fd, err := unix.MemfdCreate("board", unix.MFD_CLOEXEC)
-	must(t, err)
+	testkit.Must(t, err)
 	f := os.NewFile(uintptr(fd), "board")
 	defer f.Close()
-	must(t, f.Truncate(4096))
+	testkit.Must(t, f.Truncate(4096))
 	b, err := mapBoard(f)
-	must(t, err)
+	testkit.Must(t, err)
 
 	var stormers []*child
 	for range 3 {
 		c := start(t, "storm", nil, f)
-		must(t, c.send("storm", stormArg{Root: l.in("code"), Workers: 3}))
+		testkit.Must(t, c.send("storm", stormArg{Root: l.in("code"), Workers: 3}))
 		stormers = append(stormers, c)
 	}
 	for range n {
@@ -314,7 +315,7 @@ func storm(t *testing.T, s setting, n int, end func(l *lab) error) stormResult {
 	total := stormResult{Leaks: map[string]int64{}}
 	for _, c := range stormers {
 		var r stormResult
-		must(t, c.receive("storm", &r))
+		testkit.Must(t, c.receive("storm", &r))
 		total.add(r)
 	}
 	t.Logf("%s: %d revocations, %d operations, %d of them good, %d while revoked, leaks %v",

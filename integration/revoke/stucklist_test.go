@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -60,9 +61,9 @@ func TestStuckListingDoesNotHangRevoke(t *testing.T) {
 		for _, where := range []string{"", "code", "code/in"} {
 			t.Run(s.name+"/"+filepath.Base("top/"+where), func(t *testing.T) {
 				code, other := t.TempDir(), t.TempDir()
-				must(t, os.Mkdir(filepath.Join(code, "in"), 0o777))
-				must(t, os.WriteFile(filepath.Join(code, "in", "f"), []byte("0123456789"), 0o666))
-				must(t, os.WriteFile(filepath.Join(other, "f"), []byte("other"), 0o666))
+				testkit.Must(t, os.Mkdir(filepath.Join(code, "in"), 0o777))
+				testkit.Must(t, os.WriteFile(filepath.Join(code, "in", "f"), []byte("0123456789"), 0o666))
+				testkit.Must(t, os.WriteFile(filepath.Join(other, "f"), []byte("other"), 0o666))
 				l := newLab(t, mount.Options{Level: s.level}, grantOf("code", code, guard.ReadWrite), grantOf("other", other, guard.ReadWrite))
 				stuck, h := start(t, "holder", nil), start(t, "holder", nil)
 				var dir, held, third int
@@ -74,7 +75,7 @@ func TestStuckListingDoesNotHangRevoke(t *testing.T) {
 				if errors.Is(err, syscall.ENOSYS) {
 					t.Skip("this kernel has no userfaultfd")
 				}
-				must(t, err)
+				testkit.Must(t, err)
 				defer stuck.stop() // before the mount is taken away
 
 				if err := bounded(t, "revoke", func() error {

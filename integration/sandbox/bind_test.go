@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -27,10 +28,10 @@ func (o *outside) talk(level sandbox.Level, flags ...string) *talk {
 	cmd := o.driver(order{Args: o.rootsfs(append(args, "--", "sh")...)})
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	must(o.t, err)
+	testkit.Must(o.t, err)
 	out, err := cmd.StdoutPipe()
-	must(o.t, err)
-	must(o.t, cmd.Start())
+	testkit.Must(o.t, err)
+	testkit.Must(o.t, cmd.Start())
 	s := &talk{o.t, cmd, in, bufio.NewReader(out)}
 	o.t.Cleanup(func() {
 		in.Close()
@@ -82,11 +83,11 @@ func (o *outside) places() (before, after []string) {
 	t := o.t
 	make := func(parent string) string {
 		dir, err := os.MkdirTemp(parent, "rootsfs-later-")
-		must(t, err)
-		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-		must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("of the host"), 0o644))
-		must(t, os.Chmod(dir, 0o755))
-		must(t, os.Chmod(filepath.Join(dir, "f"), 0o644))
+		testkit.Must(t, err)
+		t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("of the host"), 0o644))
+		testkit.Must(t, os.Chmod(dir, 0o755))
+		testkit.Must(t, os.Chmod(filepath.Join(dir, "f"), 0o644))
 		o.own(dir)
 		o.own(filepath.Join(dir, "f"))
 		return dir
@@ -157,9 +158,9 @@ func TestLaterAgain(t *testing.T) {
 			all := append(before, after...)
 			var flags []string
 			for i, dir := range all {
-				must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
+				testkit.Must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
 				o.own(filepath.Join(dir, "sub"))
-				must(t, os.WriteFile(filepath.Join(dir, "sub/g"), []byte("deep"), 0o644))
+				testkit.Must(t, os.WriteFile(filepath.Join(dir, "sub/g"), []byte("deep"), 0o644))
 				flags = append(flags, "--root", fmt.Sprintf("r%d=%s:rw", i, dir))
 			}
 			s := o.talk(sandbox.Namespaces, append(flags, "--allow-system")...)
@@ -204,14 +205,14 @@ func TestLaterReplaced(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
 			dir, err := os.MkdirTemp("/etc", "rootsfs-later-")
-			must(t, err)
-			t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-			must(t, os.Chmod(dir, 0o755))
+			testkit.Must(t, err)
+			t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
+			testkit.Must(t, os.Chmod(dir, 0o755))
 			place := func(name, text string) string {
 				made := filepath.Join(dir, "new")
-				must(t, os.WriteFile(made, []byte(text), 0o644))
+				testkit.Must(t, os.WriteFile(made, []byte(text), 0o644))
 				o.own(made)
-				must(t, os.Rename(made, filepath.Join(dir, name)))
+				testkit.Must(t, os.Rename(made, filepath.Join(dir, name)))
 				return filepath.Join(dir, name)
 			}
 			first, second := place("first", "one"), place("second", "one")
@@ -267,9 +268,9 @@ func TestLaterBounds(t *testing.T) {
 	told := 0
 	for i := range 12 {
 		dir, err := os.MkdirTemp("/etc", "rootsfs-later-")
-		must(t, err)
-		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-		must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("of the host"), 0o644))
+		testkit.Must(t, err)
+		t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("of the host"), 0o644))
 		dirs = append(dirs, dir)
 		said := o.owner("roots", "add", "--session", sessionName, fmt.Sprintf("r%d=%s", i, dir))
 		seen := s.do("cat "+dir+"/f") == "of the host"
@@ -288,8 +289,8 @@ func TestLaterBounds(t *testing.T) {
 	// A single file is seen; where the rules of the start do not let it be written to,
 	// that is said.
 	file := filepath.Join("/etc", filepath.Base(dirs[0])+".conf")
-	must(t, os.WriteFile(file, []byte("of a file"), 0o644))
-	t.Cleanup(func() { must(t, os.Remove(file)) })
+	testkit.Must(t, os.WriteFile(file, []byte("of a file"), 0o644))
+	t.Cleanup(func() { testkit.Must(t, os.Remove(file)) })
 	said := o.owner("roots", "add", "--session", sessionName, "--allow-system", "file="+file+":rw")
 	s.want("of a file", "cat "+file)
 	if got := s.do("echo x >" + file); !strings.Contains(got, "Permission denied") || !strings.Contains(said, "can only read") {

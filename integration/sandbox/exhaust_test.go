@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -39,8 +40,8 @@ func (o *outside) started(ord order) (*exec.Cmd, string) {
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // it has a session of its own
 		_ = cmd.Process.Kill()
@@ -109,12 +110,12 @@ func TestMemoryMaxBoundsEpollWatches(t *testing.T) {
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	defer time.AfterFunc(giveUp, func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }).Stop()
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	if line != "" { // it goes on, and keeps its resources
-		must(t, unix.Kill(cmd.Process.Pid, unix.SIGTERM))
+		testkit.Must(t, unix.Kill(cmd.Process.Pid, unix.SIGTERM))
 	}
 	err = cmd.Wait()
 	switch {
@@ -143,10 +144,10 @@ func TestRevokeWithoutProcesses(t *testing.T) {
 		t.Fatalf("few processes were made: %s", line)
 	}
 	text, err := os.ReadFile(filepath.Join(o.Session, "pid"))
-	must(t, err)
+	testkit.Must(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	must(t, err)
-	must(t, unix.Kill(pid, unix.SIGUSR1))
+	testkit.Must(t, err)
+	testkit.Must(t, unix.Kill(pid, unix.SIGUSR1))
 	o.gone("the root", func() bool {
 		said, err := os.ReadFile(filepath.Join(o.Session, "revoked.json"))
 		return err == nil && strings.Contains(string(said), `"root": "root"`) || len(holding(t, "-exhaust\x00keys")) == 0
@@ -177,7 +178,7 @@ func holds(t *testing.T, line string) (n int) {
 	t.Helper()
 	t.Log(strings.TrimSpace(line))
 	_, err := fmt.Sscanf(line, "holds %d:", &n)
-	must(t, err)
+	testkit.Must(t, err)
 	return n
 }
 
@@ -215,7 +216,7 @@ func TestMemoryIsLimitedByDefault(t *testing.T) {
 			}
 			long := fmt.Sprintf("1000.%d", os.Getpid()) // used by no one else
 			cmd := o.driver(order{Args: append(args, "--", "sleep", long)})
-			must(t, cmd.Start())
+			testkit.Must(t, cmd.Start())
 			group := ""
 			o.gone("the command's start", func() bool {
 				for _, pid := range holding(t, long) {
@@ -232,7 +233,7 @@ func TestMemoryIsLimitedByDefault(t *testing.T) {
 			if got := limitOf(t, group); got != want && got != want&^4095 { // in whole pages
 				t.Errorf("%s %s: the group %q has a limit of %d bytes, want %d", level, flags, group, got, want)
 			}
-			must(t, cmd.Process.Signal(unix.SIGTERM))
+			testkit.Must(t, cmd.Process.Signal(unix.SIGTERM))
 			_ = cmd.Wait()
 			o.gone("the control group", func() bool { return group == "" || !strings.Contains(groups(t), group) })
 		}
@@ -250,7 +251,7 @@ func limitOf(t *testing.T, group string) (limit int64) {
 		for _, name := range []string{"memory.max", "memory.limit_in_bytes"} {
 			if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
 				limit, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-				must(t, err)
+				testkit.Must(t, err)
 			}
 		}
 	}

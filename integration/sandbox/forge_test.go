@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // host is the host of the forger: it has a user who can be asked.
@@ -31,7 +33,7 @@ type message struct {
 func (h *host) say(format string, args ...any) {
 	h.t.Helper()
 	_, err := fmt.Fprintf(h.in, format+"\n", args...)
-	must(h.t, err)
+	testkit.Must(h.t, err)
 }
 
 // until reads to the first message that is wanted.
@@ -98,9 +100,9 @@ func (o *outside) forge(r run) result {
 	if r.level != bare {
 		o.honest(h, isQuestion, call)
 	}
-	must(t, h.in.Close())
+	testkit.Must(t, h.in.Close())
 	_, _ = io.Copy(io.Discard, h.out) // what is on the way
-	must(t, h.cmd.Wait())
+	testkit.Must(t, h.cmd.Wait())
 	return res
 }
 
@@ -108,7 +110,7 @@ func (o *outside) forge(r run) result {
 func (h *host) question(isQuestion func(*message) bool) (id string) {
 	h.t.Helper()
 	m := h.until("the question", isQuestion)
-	must(h.t, json.Unmarshal(m.ID, &id))
+	testkit.Must(h.t, json.Unmarshal(m.ID, &id))
 	return id
 }
 
@@ -119,14 +121,15 @@ func (o *outside) honest(h *host, isQuestion func(*message) bool, call func(id, 
 	call("4", "ask", "")
 	h.say(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"path1":"read only"}}}`, h.question(isQuestion))
 	text := ""
-	for n, end := 5, time.Now().Add(giveUp); time.Now().Before(end); n++ { // the grant is on its way
+	n := 4
+	if !testkit.Eventually(func() bool { // the grant is on its way
+		n++
 		call(fmt.Sprint(n), "read", "")
-		if text = h.answer(fmt.Sprint(n)); text == "works" {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+		text = h.answer(fmt.Sprint(n))
+		return text == "works"
+	}) {
+		o.t.Errorf("with the user's consent reading says %q: the attempt shows nothing", text)
 	}
-	o.t.Errorf("with the user's consent reading says %q: the attempt shows nothing", text)
 }
 
 // forwardedNothing looks for the question's id in everything that the host read beside
@@ -152,16 +155,16 @@ func (o *outside) startHost(r run) *host {
 	cmd := o.driver(o.command(r, nil, "hostile", "-forge"))
 	cmd.Stderr = os.Stderr
 	leak, err := os.Open(os.DevNull)
-	must(t, err)
+	testkit.Must(t, err)
 	defer leak.Close()
 	cmd.ExtraFiles = []*os.File{leak}
 	h := &host{t: t, cmd: cmd}
 	h.in, err = cmd.StdinPipe()
-	must(t, err)
+	testkit.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
+	testkit.Must(t, err)
 	h.out = bufio.NewReader(out)
-	must(t, cmd.Start())
+	testkit.Must(t, cmd.Start())
 	timer := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() { timer.Stop() })
 	return h

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -26,8 +27,8 @@ func (o *outside) answering(name string) *answering {
 	t := o.t
 	a := &answering{path: filepath.Join(o.Dir, name)}
 	l, err := net.Listen("unix", a.path)
-	must(t, err)
-	must(t, os.Chmod(a.path, 0o777))
+	testkit.Must(t, err)
+	testkit.Must(t, os.Chmod(a.path, 0o777))
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -85,7 +86,7 @@ func TestGrantedSocket(t *testing.T) {
 				s.want("Connection refused or absent", "$HOME/hostile -dial "+host.path+" once >/dev/null 2>&1 || echo Connection refused or absent")
 				s.want("", `$HOME/hostile -dial "$AGENT" >$HOME/log 2>&1 & until test -s $HOME/log; do sleep 0.05; done`)
 				var st []struct{ Sockets []struct{ Name, Path string } }
-				must(t, json.Unmarshal([]byte(o.owner("status", "--json", "--session", sessionName)), &st))
+				testkit.Must(t, json.Unmarshal([]byte(o.owner("status", "--json", "--session", sessionName)), &st))
 				if len(st) != 1 || len(st[0].Sockets) != 1 || st[0].Sockets[0].Name != "talker" || st[0].Sockets[0].Path != host.path {
 					t.Errorf("status --json lists %v", st)
 				}
@@ -100,7 +101,7 @@ func TestGrantedSocket(t *testing.T) {
 				if said := o.owner("status", "--session", sessionName); strings.Contains(said, "socket talker") {
 					t.Errorf("status after revoke: %s", said)
 				}
-				must(t, s.in.Close())
+				testkit.Must(t, s.in.Close())
 				o.gone("the session", func() bool { _, err := os.Stat(o.Session); return os.IsNotExist(err) })
 				records := o.owner("audit", "show", "--session", sessionName, "--json")
 				for _, want := range []string{"socket talker: " + host.path, `"socket talker"`} {
@@ -123,16 +124,16 @@ func TestGrantedAgent(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
 			at := filepath.Join(o.base, "tmp", "agent.17")
-			must(t, os.Mkdir(filepath.Dir(at), 0o700))
+			testkit.Must(t, os.Mkdir(filepath.Dir(at), 0o700))
 			o.give(filepath.Dir(at), 0o700)
 			script := "ssh-keygen -q -t ed25519 -N '' -C key -f " + filepath.Dir(at) + "/key && exec ssh-agent -a " + at + " sh -c 'ssh-add -q " + filepath.Dir(at) + "/key && echo ready && exec cat'"
 			agent := o.driver(order{Bare: true, Args: []string{"/bin/sh", "-c", script}, Env: o.env})
 			in, err := agent.StdinPipe()
-			must(t, err)
+			testkit.Must(t, err)
 			out, err := agent.StdoutPipe()
-			must(t, err)
+			testkit.Must(t, err)
 			agent.Stderr = os.Stderr
-			must(t, agent.Start())
+			testkit.Must(t, agent.Start())
 			t.Cleanup(func() {
 				in.Close()
 				_ = agent.Wait() // the agent ends with its command
@@ -164,8 +165,8 @@ func TestSocketRefused(t *testing.T) {
 			o := newOutside(t, w)
 			host := o.answering("answering")
 			theirs := filepath.Join(o.Dir, "link")
-			must(t, os.Symlink(host.path, theirs))
-			must(t, os.Lchown(theirs, 4711, 4711))
+			testkit.Must(t, os.Symlink(host.path, theirs))
+			testkit.Must(t, os.Lchown(theirs, 4711, 4711))
 			for _, c := range []struct {
 				flags []string
 				want  string

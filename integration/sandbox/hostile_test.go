@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -57,7 +58,7 @@ func (o *outside) hostile(r run) map[string]result {
 	at := o.rootInside(r)
 	o.Root, o.Link, o.SetUID, o.Parent = at, at+"/link", at+"/setuid", os.Getpid()
 	raw, err := json.Marshal(o.targets)
-	must(t, err)
+	testkit.Must(t, err)
 	var more []string
 	if r.level == sandbox.Namespaces { // with a kept HOME no other sockets could be tried
 		more = []string{"--socket", o.granted}
@@ -167,7 +168,7 @@ func markdown(names []string, table map[string]map[string]result) string {
 func compareTopic(t *testing.T, made string) {
 	t.Helper()
 	topic, err := os.ReadFile("../../cmd/rootsfs/help/confinement.md")
-	must(t, err)
+	testkit.Must(t, err)
 	_, rest, _ := strings.Cut(string(topic), "| attempt |")
 	told, _, _ := strings.Cut("| attempt |"+rest, "\n\n")
 	want, got := outcomes(made), outcomes(told)
@@ -257,7 +258,7 @@ func (o *outside) script(r run) []string {
 func holding(t *testing.T, text string) []int {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	must(t, err)
+	testkit.Must(t, err)
 	var pids []int
 	for _, l := range lines {
 		b, err := os.ReadFile(l)
@@ -266,7 +267,7 @@ func holding(t *testing.T, text string) []int {
 		}
 		pid := 0
 		_, err = fmt.Sscanf(l, "/proc/%d/", &pid)
-		must(t, err)
+		testkit.Must(t, err)
 		pids = append(pids, pid)
 	}
 	return pids
@@ -275,6 +276,6 @@ func holding(t *testing.T, text string) []int {
 func kill(t *testing.T, pid int) {
 	t.Helper()
 	p, err := os.FindProcess(pid)
-	must(t, err)
-	must(t, p.Kill())
+	testkit.Must(t, err)
+	testkit.Must(t, p.Kill())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -28,12 +29,12 @@ func (o *outside) interactive(level sandbox.Level) *shell {
 	t := o.t
 	t.Helper()
 	master, slave, err := pty.Open()
-	must(t, err)
+	testkit.Must(t, err)
 	cmd := o.driver(order{Args: []string{"/bin/bash", "--norc", "--noprofile", "-i"}, Env: append([]string{"PS1=$ ", "HOME=" + o.home, "TERM=dumb"}, o.env...)})
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr.Setctty = true
-	must(t, cmd.Start())
-	must(t, slave.Close())
+	testkit.Must(t, cmd.Start())
+	testkit.Must(t, slave.Close())
 	s := &shell{o: o, master: master, ended: make(chan struct{})}
 	s.run = strings.Join(o.rootsfs("run", "--level", level.String(), "--name", sessionName, "--root", "root="+o.root, "--"), " ")
 	go func() {
@@ -54,7 +55,7 @@ func (o *outside) interactive(level sandbox.Level) *shell {
 func (s *shell) types(text string) {
 	s.o.t.Helper()
 	_, err := s.master.WriteString(text)
-	must(s.o.t, err)
+	testkit.Must(s.o.t, err)
 }
 
 // shows waits until the terminal shows something, and forgets everything up to that.
@@ -162,7 +163,7 @@ func TestJobs_Hangup(t *testing.T) {
 			if stop != "exec sleep 1000" {
 				s.shows("Stopped")
 			}
-			must(t, s.master.Close())
+			testkit.Must(t, s.master.Close())
 			<-s.ended
 			o.gone("the session", func() bool { return absent(o.Session) })
 		}
@@ -176,12 +177,12 @@ func TestJobs_Nohup(t *testing.T) {
 	s.types("nohup " + s.run + " sh -c 'kill -HUP $$; echo beg''un; until test -e go; do sleep 0.1; done' </dev/null 2>&1 | cat &\n")
 	s.shows("begun")
 	pid, err := os.ReadFile(filepath.Join(o.Session, "pid"))
-	must(t, err)
-	must(t, s.master.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, s.master.Close())
 	<-s.ended
 	if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); err != nil || absent(o.Session) {
 		t.Errorf("the run has ended: %v", err)
 	}
-	must(t, os.WriteFile(filepath.Join(o.root, "go"), nil, 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(o.root, "go"), nil, 0o644))
 	o.gone("the session", func() bool { return absent(o.Session) })
 }

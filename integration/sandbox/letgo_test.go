@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -23,13 +24,13 @@ func TestHostMountsEndDuringRun(t *testing.T) {
 			o := newOutside(t, everybody[0])
 			o.files()
 			point := filepath.Join(t.TempDir(), "mnt")
-			must(t, os.Mkdir(point, 0o755))
+			testkit.Must(t, os.Mkdir(point, 0o755))
 			start := func(args ...string) *exec.Cmd {
 				cmd := exec.Command(program, args...)
 				cmd.Env, cmd.Stderr = append(o.env, "HOME="+o.home, "PATH="+os.Getenv("PATH")), os.Stderr
 				stdout, err := cmd.StdoutPipe()
-				must(t, err)
-				must(t, cmd.Start())
+				testkit.Must(t, err)
+				testkit.Must(t, cmd.Start())
 				t.Cleanup(func() { // of a test that has failed
 					_ = cmd.Process.Signal(unix.SIGTERM)
 					_ = cmd.Wait()
@@ -50,8 +51,8 @@ func TestHostMountsEndDuringRun(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- host.Wait() }()
 			o.gone("the host's mount", func() bool { return len(ended) > 0 })
-			must(t, <-ended)
-			must(t, run.Process.Signal(unix.SIGTERM))
+			testkit.Must(t, <-ended)
+			testkit.Must(t, run.Process.Signal(unix.SIGTERM))
 			_ = run.Wait()
 		})
 	}
@@ -63,7 +64,7 @@ func TestHostMountsEndDuringRun(t *testing.T) {
 // (fs/namespace.c, disconnect_mount).
 func TestProgramIsStatic(t *testing.T) {
 	f, err := elf.Open(filepath.Join(built(t), "rootsfs"))
-	must(t, err)
+	testkit.Must(t, err)
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {

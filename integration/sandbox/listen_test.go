@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -56,7 +57,7 @@ var confining = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.
 func free(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -31,7 +32,7 @@ const hosts = `127.0.0.1 localhost
 func web(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.5:0")
-	must(t, err)
+	testkit.Must(t, err)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s%s %s\n", r.Method, r.Host[:strings.IndexByte(r.Host, ':')], r.URL.Path, b)
@@ -41,7 +42,7 @@ func web(t *testing.T) string {
 	s.Start()
 	t.Cleanup(s.Close)
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	must(t, err)
+	testkit.Must(t, err)
 	return port
 }
 
@@ -52,7 +53,7 @@ func (o *outside) shell(level sandbox.Level, net, script string) order {
 	ord := o.command(run{level: level}, []string{net}, "sh")
 	ord.Args = append(ord.Args[:len(ord.Args)-1], "sh", "-c", script)
 	file := filepath.Join(t.TempDir(), "hosts")
-	must(t, os.WriteFile(file, []byte(hosts), 0o644))
+	testkit.Must(t, os.WriteFile(file, []byte(hosts), 0o644))
 	if o.mounts == nil {
 		o.mounts = map[string]string{}
 	}
@@ -167,7 +168,7 @@ func TestNetworkLimits(t *testing.T) {
 		get http://other.test:PORT/other
 	`, "PORT", port)
 	conf := filepath.Join(t.TempDir(), "limits.toml")
-	must(t, os.WriteFile(conf, []byte("[run.net_limits]\nbytes = 5000\nbytes_per_second = \"100M\"\n"), 0o600))
+	testkit.Must(t, os.WriteFile(conf, []byte("[run.net_limits]\nbytes = 5000\nbytes_per_second = \"100M\"\n"), 0o600))
 	ord := o.shell(sandbox.Namespaces, "--net=api.test,other.test,127.0.0.5", script)
 	at := slices.Index(ord.Args, "run") + 1
 	ord.Args = slices.Insert(ord.Args, at, "--config", conf, "--net-limit", "connections=100", "--net-limit", "bytes=1G")

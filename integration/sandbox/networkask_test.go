@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // askingRun is a run whose command asks for hosts, and its owner in another terminal.
@@ -34,10 +35,10 @@ func (o *outside) asking(script string, flags ...string) *askingRun {
 	cmd := o.driver(ord)
 	a.stdout = filepath.Join(o.base, "stdout")
 	out, err := os.Create(a.stdout)
-	must(t, err)
+	testkit.Must(t, err)
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
-	must(t, cmd.Start())
-	must(t, out.Close())
+	testkit.Must(t, cmd.Start())
+	testkit.Must(t, out.Close())
 	timer := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
 	go func() { a.ended <- cmd.Wait() }()
 	t.Cleanup(func() {
@@ -59,20 +60,22 @@ func (a *askingRun) owner(args ...string) (string, error) {
 // question waits for one about a host.
 func (a *askingRun) question(host string) (q broker.Question) {
 	a.t.Helper()
-	for end := time.Now().Add(giveUp); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	if testkit.Eventually(func() bool {
 		if _, err := os.Stat(filepath.Join(a.Session, "control.sock")); err != nil {
-			continue
+			return false
 		}
 		out, err := a.owner("consent", "list", "--json")
 		var list []broker.Question
 		if err != nil || json.Unmarshal([]byte(out), &list) != nil {
-			continue
+			return false
 		}
-		for _, q := range list {
-			if q.Host != nil && q.Host.Name == host {
-				return q
-			}
+		i := slices.IndexFunc(list, func(q broker.Question) bool { return q.Host != nil && q.Host.Name.Raw() == host })
+		if i >= 0 {
+			q = list[i]
 		}
+		return i >= 0
+	}) {
+		return q
 	}
 	a.t.Fatalf("no question about %s", host)
 	return q
@@ -82,7 +85,7 @@ func (a *askingRun) question(host string) (q broker.Question) {
 func (a *askingRun) said() string {
 	a.t.Helper()
 	b, err := os.ReadFile(a.stdout)
-	must(a.t, err)
+	testkit.Must(a.t, err)
 	return string(b)
 }
 
@@ -118,7 +121,7 @@ print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60)
 `
 			a := o.asking(script, "--net=127.0.0.5:"+port)
 			q := a.question("api.test")
-			if q.Kind != broker.HostKind || fmt.Sprint(q.Host.Port) != port || filepath.Base(q.Host.Program) != "curl" || len(q.Host.Reached) != 0 {
+			if q.Kind != broker.HostKind || fmt.Sprint(q.Host.Port) != port || filepath.Base(q.Host.Program.Raw()) != "curl" || len(q.Host.Reached) != 0 {
 				t.Errorf("%+v %+v", q, q.Host)
 			}
 			list, err := a.owner("consent", "list")
@@ -140,9 +143,9 @@ print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60)
 				t.Errorf("%q, %v", out, err)
 			}
 			_, err = a.owner("consent", "deny", q.ID, "--remember")
-			must(t, err)
+			testkit.Must(t, err)
 			_, err = a.owner("consent", "approve", a.question("api.example.com").ID, "--save", "--for", "1h")
-			must(t, err)
+			testkit.Must(t, err)
 			lines := a.end()
 			want := []string{"GET api.test/ ", "GET api.test/ ", "failed", "failed", "failed", "failed", "GET api.example.com/ "}
 			if strings.Join(lines, "\n") != strings.Join(want, "\n") {
@@ -172,8 +175,8 @@ print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60)
 func (o *outside) settings(text string) {
 	o.t.Helper()
 	dir := filepath.Join(o.base, "xdg_config_home/rootsfs")
-	must(o.t, os.MkdirAll(dir, 0o700))
-	must(o.t, os.WriteFile(filepath.Join(dir, "config.toml"), []byte(text), 0o600))
+	testkit.Must(o.t, os.MkdirAll(dir, 0o700))
+	testkit.Must(o.t, os.WriteFile(filepath.Join(dir, "config.toml"), []byte(text), 0o600))
 	o.own(dir)
 	o.own(filepath.Join(dir, "config.toml"))
 }
@@ -239,7 +242,7 @@ func TestNetworkAskEnds(t *testing.T) {
 		}
 		cmd := a.driver(order{Args: a.rootsfs("unmount", sessionName)})
 		cmd.Stderr = os.Stderr
-		must(t, cmd.Run())
+		testkit.Must(t, cmd.Run())
 		if err := <-a.ended; err == nil {
 			t.Error("the command ended well")
 		}
@@ -265,9 +268,7 @@ s.sendall(b"begun"); print(s.recv(5).decode(), flush=True)
 try: s.recv(1)
 except OSError: pass # Python says of a reset that it is an end
 print("ended")' `+port, "--net="+strings.Join(permitted, ","))
-			for end := time.Now().Add(giveUp); a.said() != "begun\n" && time.Now().Before(end); {
-				time.Sleep(20 * time.Millisecond)
-			}
+			testkit.Until(t, "the program has begun", func() bool { return a.said() == "begun\n" })
 			var st struct {
 				Connections []struct {
 					Names []string `json:"server_names"`
@@ -317,16 +318,15 @@ for i in range(200):
 END
 ` + get(port, "api.test") + "echo flooded; sleep 60\n"
 	a := o.asking(script, "--net=api.test:"+port+",127.0.0.5")
-	for end := time.Now().Add(giveUp); !strings.Contains(a.said(), "flooded") && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-	}
+	testkit.Until(t, "the program has asked for all hosts", func() bool { return strings.Contains(a.said(), "flooded") })
 	out, err := a.owner("consent", "list", "--json")
 	var list []broker.Question
-	must(t, json.Unmarshal([]byte(out), &list))
+	testkit.Must(t, json.Unmarshal([]byte(out), &list))
 	if err != nil || len(list) != 16 {
 		t.Errorf("%d questions wait, %v", len(list), err)
 	}
 	for _, q := range list {
-		if !strings.HasSuffix(q.Host.Name, strings.Repeat("x", 60)+".example.com") {
+		if !strings.HasSuffix(q.Host.Name.Raw(), strings.Repeat("x", 60)+".example.com") {
 			t.Errorf("%+v", q.Host)
 		}
 	}
@@ -337,7 +337,7 @@ END
 		t.Errorf("the command said %q", said)
 	}
 	cmd := a.driver(order{Args: a.rootsfs("unmount", sessionName)})
-	must(t, cmd.Run())
+	testkit.Must(t, cmd.Run())
 	<-a.ended
 	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
 	if n := strings.Count(audit, "the program caused too many questions"); n < 200-16-15 {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/net/ipv4"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -36,7 +37,7 @@ func TestNetworkAttacks(t *testing.T) {
 	for _, w := range everybody {
 		o := newOutside(t, w)
 		raw, err := json.Marshal(targets)
-		must(t, err)
+		testkit.Must(t, err)
 		net := fmt.Sprintf("--net=%s:%s,%[1]s:%[3]s,%[4]s,%[5]s,%[6]s:%[2]s", targets.Approved, targets.TLS, targets.UDP, targets.Rebound, targets.Metadata, targets.Address)
 		names, table := []string{}, map[string]map[string]result{}
 		for _, level := range append([]sandbox.Level{bare}, netLevels...) {
@@ -49,7 +50,7 @@ func TestNetworkAttacks(t *testing.T) {
 			results := map[string]result{}
 			for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
 				var res result
-				must(t, json.Unmarshal(lines.Bytes(), &res))
+				testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
 				results[res.Name] = res
 				switch {
 				case level == bare:
@@ -77,14 +78,14 @@ func TestNetworkAttacks(t *testing.T) {
 // Without --net the same program reaches no host either, though rootsfs gets its look-ups.
 func TestNetworkAttacksWithoutHosts(t *testing.T) {
 	raw, err := json.Marshal(serveAttacks(t))
-	must(t, err)
+	testkit.Must(t, err)
 	for i, level := range netLevels {
 		o := newOutside(t, everybody[i])
 		stdout, log, code := o.run(o.shell(level, "--net=false", "./hostile -network '"+string(raw)+"'"))
 		tried := 0
 		for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); tried++ {
 			var res result
-			must(t, json.Unmarshal(lines.Bytes(), &res))
+			testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
 			if res.Worked {
 				t.Errorf("%s: %q works", level, res.Name)
 			}
@@ -109,7 +110,7 @@ func serveAttacks(t *testing.T) netTargets {
 	repeat := func(c net.Conn) { _, _ = io.Copy(c, c) }
 	cert := certificate(t)
 	all, err := net.Listen("tcp", ":0")
-	must(t, err)
+	testkit.Must(t, err)
 	go func() {
 		for {
 			c, err := all.Accept()
@@ -145,7 +146,7 @@ func udpPort(c net.PacketConn) string { return fmt.Sprint(c.LocalAddr().(*net.UD
 func repeatDatagrams(t *testing.T, address string) net.PacketConn {
 	t.Helper()
 	c, err := net.ListenPacket("udp4", address)
-	must(t, err)
+	testkit.Must(t, err)
 	go func() {
 		b := make([]byte, 64)
 		for {
@@ -165,7 +166,7 @@ func repeatDatagrams(t *testing.T, address string) net.PacketConn {
 func compareRows(t *testing.T, topic, made string) {
 	t.Helper()
 	text, err := os.ReadFile("../../cmd/rootsfs/help/" + topic + ".md")
-	must(t, err)
+	testkit.Must(t, err)
 	for line := range strings.Lines(made) {
 		first, _, _ := strings.Cut(line[1:], "|")
 		first = "|" + first + "|"

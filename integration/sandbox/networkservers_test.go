@@ -32,6 +32,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // servers are the servers that programs connect to, at 127.0.0.5. Shell scripts find
@@ -54,7 +56,7 @@ func newServers(t *testing.T) servers {
 	if missing([]string{"git"}) == "" {
 		repos = repository(t)
 		path, err := exec.Command("git", "--exec-path").Output()
-		must(t, err)
+		testkit.Must(t, err)
 		mux.Handle("/git/", &cgi.Handler{
 			Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"), Root: "/git",
 			Env: []string{"GIT_PROJECT_ROOT=" + repos, "GIT_HTTP_EXPORT_ALL=1"},
@@ -83,20 +85,20 @@ func newServers(t *testing.T) servers {
 func certificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	testkit.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		DNSNames: []string{"api.example.com", "evil.example.com"}, IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	must(t, err)
+	testkit.Must(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 func listenAt(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.5:0")
-	must(t, err)
+	testkit.Must(t, err)
 	return l
 }
 
@@ -250,9 +252,9 @@ func repository(t *testing.T) string {
 func sshServer(t *testing.T, repos string) func(net.Conn) {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
-	must(t, err)
+	testkit.Must(t, err)
 	signer, err := ssh.NewSignerFromKey(key)
-	must(t, err)
+	testkit.Must(t, err)
 	config := &ssh.ServerConfig{NoClientAuth: true}
 	config.AddHostKey(signer)
 	return func(c net.Conn) {

@@ -14,11 +14,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -78,13 +78,6 @@ const (
 	beyond  = 4 * pidsMax
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // needRoot: the tests act as two users, and mount.
 func needRoot(t *testing.T) {
 	t.Helper()
@@ -126,7 +119,7 @@ func built(t *testing.T) string {
 		}
 		builds.err = copyFile("/proc/self/exe", filepath.Join(builds.dir, "driver"), 0o755)
 	})
-	must(t, builds.err)
+	testkit.Must(t, builds.err)
 	return builds.dir
 }
 
@@ -147,16 +140,16 @@ func newOutside(t *testing.T, w who) *outside {
 	needRoot(t)
 	unix.Umask(0o022)
 	base, err := os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-outside-")
-	must(t, err)
-	must(t, os.Chmod(base, 0o755))
-	t.Cleanup(func() { must(t, os.RemoveAll(base)) })
+	testkit.Must(t, err)
+	testkit.Must(t, os.Chmod(base, 0o755))
+	t.Cleanup(func() { testkit.Must(t, os.RemoveAll(base)) })
 	o := &outside{t: t, who: w, base: base}
 	o.Says, o.Log = "the owner's secret "+t.Name(), "the host's log "+t.Name()
 	o.Pids = beyond
 	instances, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
-	must(t, err)
+	testkit.Must(t, err)
 	o.Inotify, err = strconv.Atoi(strings.TrimSpace(string(instances)))
-	must(t, err)
+	testkit.Must(t, err)
 	o.root, o.home = filepath.Join(base, "root"), filepath.Join(base, "home")
 	o.files()
 	o.plant()
@@ -166,7 +159,7 @@ func newOutside(t *testing.T, w who) *outside {
 	o.shared()
 	o.session()
 	var u unix.Utsname
-	must(t, unix.Uname(&u))
+	testkit.Must(t, unix.Uname(&u))
 	o.Host = unix.ByteSliceToString(u.Nodename[:])
 	return o
 }
@@ -175,14 +168,14 @@ func newOutside(t *testing.T, w who) *outside {
 // confinement protects it.
 func (o *outside) give(path string, mode os.FileMode) {
 	o.t.Helper()
-	must(o.t, os.Chmod(path, mode))
-	must(o.t, os.Lchown(path, o.who.commandUID(), o.who.commandUID()))
+	testkit.Must(o.t, os.Chmod(path, mode))
+	testkit.Must(o.t, os.Lchown(path, o.who.commandUID(), o.who.commandUID()))
 }
 
 // own gives something of the caller's to the caller.
 func (o *outside) own(path string) {
 	o.t.Helper()
-	must(o.t, os.Lchown(path, o.who.uid, o.who.uid))
+	testkit.Must(o.t, os.Lchown(path, o.who.uid, o.who.uid))
 }
 
 // place makes the directories of rootsfs for the caller, and the files that a caller
@@ -192,7 +185,7 @@ func (o *outside) place() {
 	o.env = []string{"PATH=/usr/bin:/bin"}
 	for _, name := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
 		dir := filepath.Join(o.base, strings.ToLower(name))
-		must(t, os.Mkdir(dir, 0o700))
+		testkit.Must(t, os.Mkdir(dir, 0o700))
 		o.own(dir)
 		o.env = append(o.env, name+"="+dir)
 	}
@@ -202,11 +195,11 @@ func (o *outside) place() {
 	}
 	fuse, passwd := filepath.Join(o.base, "fuse"), filepath.Join(o.base, "passwd")
 	o.mounts = map[string]string{"/dev/fuse": fuse, "/etc/passwd": passwd}
-	must(t, unix.Mknod(fuse, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))))
-	must(t, os.Chmod(fuse, 0o666))
+	testkit.Must(t, unix.Mknod(fuse, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))))
+	testkit.Must(t, os.Chmod(fuse, 0o666))
 	known, err := os.ReadFile("/etc/passwd")
-	must(t, err)
-	must(t, os.WriteFile(passwd, fmt.Appendf(known, "caller:x:%d:%d::/nonexistent:/bin/sh\n", o.who.uid, o.who.uid), 0o644))
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(passwd, fmt.Appendf(known, "caller:x:%d:%d::/nonexistent:/bin/sh\n", o.who.uid, o.who.uid), 0o644))
 }
 
 // sessionName is that of the runs' sessions.
@@ -217,29 +210,28 @@ const sessionName = "hostile"
 func (o *outside) session() {
 	t := o.t
 	dir := filepath.Join(o.base, "witness")
-	must(t, os.Mkdir(dir, 0o755))
+	testkit.Must(t, os.Mkdir(dir, 0o755))
 	cmd := o.driver(order{Args: o.rootsfs("serve", "--name", "witness", "--root", dir+":ro")})
 	in, err := cmd.StdinPipe()
-	must(t, err)
+	testkit.Must(t, err)
 	cmd.Stderr = os.Stderr
-	must(t, cmd.Start())
+	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() {
-		must(t, in.Close())
+		testkit.Must(t, in.Close())
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("the other session: %v", err)
 		}
 	})
 	o.Control = filepath.Join(o.base, "xdg_runtime_dir/rootsfs/witness/control.sock")
-	for range 3000 {
+	testkit.Until(t, "the other session begins", func() bool {
 		logs, err := filepath.Glob(filepath.Join(o.base, "xdg_state_home/rootsfs/audit/witness*.jsonl"))
-		must(t, err)
-		if _, err := os.Stat(o.Control); err == nil && len(logs) == 1 {
-			o.Audit = logs[0]
-			return
+		testkit.Must(t, err)
+		if _, err := os.Stat(o.Control); err != nil || len(logs) != 1 {
+			return false
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("the other session did not begin")
+		o.Audit = logs[0]
+		return true
+	})
 }
 
 // inRoot listens in the root, until the next run.
@@ -249,8 +241,8 @@ func (o *outside) inRoot() {
 		o.rootListener()
 	}
 	l, err := net.Listen("unix", path)
-	must(t, err)
-	must(t, os.Chmod(path, 0o777))
+	testkit.Must(t, err)
+	testkit.Must(t, os.Chmod(path, 0o777))
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	o.rootListener = sync.OnceFunc(serving(l))
 	t.Cleanup(o.rootListener)
@@ -261,18 +253,18 @@ func (o *outside) inRoot() {
 func (o *outside) files() {
 	t := o.t
 	o.Dir = filepath.Join(o.base, "outside")
-	must(t, os.MkdirAll(o.Dir, 0o777))
+	testkit.Must(t, os.MkdirAll(o.Dir, 0o777))
 	o.Secret = filepath.Join(o.Dir, "secret")
 	for _, n := range []string{"made", "made-by-sh"} {
-		must(t, os.RemoveAll(filepath.Join(o.Dir, n)))
+		testkit.Must(t, os.RemoveAll(filepath.Join(o.Dir, n)))
 	}
 	for _, n := range []string{"secret", "movable", "renamable", "removable", "movable-sh", "removable-sh"} {
-		must(t, os.WriteFile(filepath.Join(o.Dir, n), []byte(o.Says), 0o666))
+		testkit.Must(t, os.WriteFile(filepath.Join(o.Dir, n), []byte(o.Says), 0o666))
 		o.give(filepath.Join(o.Dir, n), 0o666)
 	}
 	o.give(o.Dir, 0o777)
 	h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, o.Secret, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	o.Handle = fmt.Sprintf("%d:%s", h.Type(), hex.EncodeToString(h.Bytes()))
 }
 
@@ -280,15 +272,15 @@ func (o *outside) files() {
 func (o *outside) plant() {
 	t, dir := o.t, o.root
 	for _, d := range []string{dir, o.home} {
-		must(t, os.RemoveAll(d))
-		must(t, os.Mkdir(d, 0o755))
+		testkit.Must(t, os.RemoveAll(d))
+		testkit.Must(t, os.Mkdir(d, 0o755))
 		o.give(d, 0o755)
 	}
-	must(t, copyFile(filepath.Join(built(t), "hostile"), filepath.Join(dir, "hostile"), 0o755))
-	must(t, copyFile("hostile/hostile.sh", filepath.Join(dir, "hostile.sh"), 0o755))
-	must(t, copyFile(filepath.Join(built(t), "hostile"), filepath.Join(dir, "setuid"), 0o755))
-	must(t, os.Chmod(filepath.Join(dir, "setuid"), 0o755|os.ModeSetuid))
-	must(t, os.Symlink(o.Secret, filepath.Join(dir, "link")))
+	testkit.Must(t, copyFile(filepath.Join(built(t), "hostile"), filepath.Join(dir, "hostile"), 0o755))
+	testkit.Must(t, copyFile("hostile/hostile.sh", filepath.Join(dir, "hostile.sh"), 0o755))
+	testkit.Must(t, copyFile(filepath.Join(built(t), "hostile"), filepath.Join(dir, "setuid"), 0o755))
+	testkit.Must(t, os.Chmod(filepath.Join(dir, "setuid"), 0o755|os.ModeSetuid))
+	testkit.Must(t, os.Symlink(o.Secret, filepath.Join(dir, "link")))
 	o.inRoot()
 }
 
@@ -300,27 +292,27 @@ func (o *outside) listen() {
 	o.System = filepath.Join(o.system(), "socket")
 	for _, addr := range []string{o.Pathname, "@" + o.Abstract, o.System} {
 		l, err := net.Listen("unix", addr)
-		must(t, err)
+		testkit.Must(t, err)
 		serve(t, l)
 		d, err := net.ListenPacket("unixgram", addr+".dgram")
-		must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { d.Close() })
 		if addr[0] == '/' {
-			must(t, os.Chmod(addr, 0o777))
-			must(t, os.Chmod(addr+".dgram", 0o777))
+			testkit.Must(t, os.Chmod(addr, 0o777))
+			testkit.Must(t, os.Chmod(addr+".dgram", 0o777))
 		}
 	}
 	var err error
 	o.Net, err = os.Readlink("/proc/self/ns/net")
-	must(t, err)
+	testkit.Must(t, err)
 	o.share()
 	tcp, err := net.Listen("tcp4", "127.0.0.1:0") // speaks MPTCP too
-	must(t, err)
+	testkit.Must(t, err)
 	serve(t, tcp)
 	o.TCP = tcp.Addr().String()
 	o.MPTCP = o.TCP
 	udp, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	o.UDP = udp.LocalAddr().String()
 	done := make(chan struct{})
 	go func() {
@@ -341,24 +333,24 @@ func (o *outside) listen() {
 func (o *outside) share() {
 	t := o.t
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	must(t, unix.Fchown(s, o.who.commandUID(), o.who.commandUID())) // whose it is to SO_REUSEPORT
-	must(t, unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
-	must(t, unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	must(t, unix.Listen(s, 1))
+	testkit.Must(t, err)
+	testkit.Must(t, unix.Fchown(s, o.who.commandUID(), o.who.commandUID())) // whose it is to SO_REUSEPORT
+	testkit.Must(t, unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	testkit.Must(t, unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	testkit.Must(t, unix.Listen(s, 1))
 	at, err := unix.Getsockname(s)
-	must(t, err)
+	testkit.Must(t, err)
 	o.Shared = fmt.Sprintf("127.0.0.1:%d", at.(*unix.SockaddrInet4).Port)
-	t.Cleanup(func() { must(t, unix.Close(s)) })
+	t.Cleanup(func() { testkit.Must(t, unix.Close(s)) })
 }
 
 // system makes a directory in a directory of the system.
 func (o *outside) system() string {
 	t := o.t
 	dir, err := os.MkdirTemp("/usr/local", "rootsfs-hostile-")
-	must(t, err)
-	must(t, os.Chmod(dir, 0o755))
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	testkit.Must(t, err)
+	testkit.Must(t, os.Chmod(dir, 0o755))
+	t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
 	return dir
 }
 
@@ -388,14 +380,14 @@ func (o *outside) victim() {
 		SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(o.who.commandUID()), Gid: uint32(o.who.commandUID())}},
 	}
 	f, err := os.Open(o.Secret)
-	must(t, err)
+	testkit.Must(t, err)
 	defer f.Close()
 	cmd.ExtraFiles = []*os.File{f}
 	in, err := cmd.StdinPipe()
-	must(t, err)
+	testkit.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	lines := bufio.NewReader(out)
 	if line, err := lines.ReadString('\n'); line != "ready\n" {
 		t.Fatalf("the victim said %q, %v", line, err)
@@ -436,11 +428,11 @@ func (o *outside) shared() {
 	}
 	t.Cleanup(func() { _, _ = unix.SysvShmCtl(int(id), unix.IPC_RMID, nil) })
 	f, err := os.CreateTemp("/dev/shm", "rootsfs-hostile-")
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = f.WriteString(o.Says)
-	must(t, err)
-	must(t, f.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, f.Close())
 	o.Shm = f.Name()
 	o.give(o.Shm, 0o666)
-	t.Cleanup(func() { must(t, os.Remove(o.Shm)) })
+	t.Cleanup(func() { testkit.Must(t, os.Remove(o.Shm)) })
 }

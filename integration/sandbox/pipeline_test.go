@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -66,7 +67,7 @@ func TestPipeline_Killed(t *testing.T) {
 // Of a stopped pipeline nothing stays when its terminal is closed.
 func TestPipeline_Hangup(t *testing.T) {
 	eachPipeline(t, func(o *outside, s *shell, _ string) {
-		must(o.t, s.master.Close())
+		testkit.Must(o.t, s.master.Close())
 		<-s.ended
 		o.gone("the session", func() bool { return absent(o.Session) })
 	})

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // programs are scripts with programs that people run. They print the same inside and
@@ -100,8 +102,8 @@ func TestPrograms(t *testing.T) {
 func (o *outside) program(script string, confined bool) (stdout, log string, code int) {
 	dir, tmp := filepath.Join(o.root, "work"), filepath.Join(o.base, "tmp")
 	for _, d := range []string{dir, tmp} {
-		must(o.t, os.RemoveAll(d))
-		must(o.t, os.Mkdir(d, 0o700))
+		testkit.Must(o.t, os.RemoveAll(d))
+		testkit.Must(o.t, os.Mkdir(d, 0o700))
 		o.give(d, 0o700)
 		if !confined {
 			o.own(d)
@@ -116,7 +118,7 @@ func (o *outside) program(script string, confined bool) (stdout, log string, cod
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	null, err := os.Open(os.DevNull)
-	must(o.t, err)
+	testkit.Must(o.t, err)
 	defer null.Close()
 	cmd.ExtraFiles = []*os.File{null}
 	_ = cmd.Run() // its exit code is returned

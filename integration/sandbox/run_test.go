@@ -16,6 +16,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -32,7 +33,7 @@ func (o *outside) driver(ord order) *exec.Cmd {
 		ord.Env = o.env
 	}
 	raw, err := json.Marshal(ord)
-	must(o.t, err)
+	testkit.Must(o.t, err)
 	cmd := exec.Command(filepath.Join(built(o.t), "driver"))
 	cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -85,14 +86,14 @@ func (o *outside) run(ord order) (stdout, log string, code int) {
 	o.plant()
 	cmd := o.driver(ord)
 	logFile, err := os.OpenFile(filepath.Join(o.base, "log"), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o666)
-	must(t, err)
+	testkit.Must(t, err)
 	defer logFile.Close()
-	must(t, os.Chmod(logFile.Name(), 0o666))
+	testkit.Must(t, os.Chmod(logFile.Name(), 0o666))
 	_, err = logFile.WriteString(o.Log + "\n")
-	must(t, err)
+	testkit.Must(t, err)
 	cmd.Stderr = logFile
 	leak, err := os.Open(o.Secret)
-	must(t, err)
+	testkit.Must(t, err)
 	defer leak.Close()
 	cmd.ExtraFiles = []*os.File{leak} // as a careless host leaves it open
 	var out io.Reader
@@ -100,24 +101,24 @@ func (o *outside) run(ord order) (stdout, log string, code int) {
 		master, slave := terminal(t)
 		defer master.Close()
 		cmd.Stdin, cmd.Stdout, out = slave, slave, master
-		must(t, cmd.Start())
-		must(t, slave.Close())
+		testkit.Must(t, cmd.Start())
+		testkit.Must(t, slave.Close())
 	} else {
 		out, err = cmd.StdoutPipe()
-		must(t, err)
-		must(t, cmd.Start())
+		testkit.Must(t, err)
+		testkit.Must(t, cmd.Start())
 	}
 	timer := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
 	b, err := io.ReadAll(out)
 	if !errors.Is(err, unix.EIO) { // the end of a terminal
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	_ = cmd.Wait() // its exit code is asked for below
 	if !timer.Stop() {
 		t.Fatalf("the run did not end within %v", giveUp)
 	}
 	text, err := os.ReadFile(logFile.Name())
-	must(t, err)
+	testkit.Must(t, err)
 	return string(b), strings.TrimPrefix(string(text), o.Log+"\n"), cmd.ProcessState.ExitCode()
 }
 
@@ -126,11 +127,11 @@ func (o *outside) run(ord order) (stdout, log string, code int) {
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, slave, err := pty.Open()
-	must(t, err)
-	must(t, slave.Chmod(0o666))
+	testkit.Must(t, err)
+	testkit.Must(t, slave.Chmod(0o666))
 	state, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
-	must(t, err)
+	testkit.Must(t, err)
 	state.Lflag &^= unix.ECHO
-	must(t, unix.IoctlSetTermios(int(slave.Fd()), unix.TCSETS, state))
+	testkit.Must(t, unix.IoctlSetTermios(int(slave.Fd()), unix.TCSETS, state))
 	return master, slave
 }

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // credential is the credential that the commands of these tests use and must not have. They
@@ -52,7 +54,7 @@ func newAPI(t *testing.T) *api {
 	})
 	if missing([]string{"git"}) == "" {
 		path, err := exec.Command("git", "--exec-path").Output()
-		must(t, err)
+		testkit.Must(t, err)
 		mux.Handle("/git/", &cgi.Handler{
 			Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"), Root: "/git",
 			Env: []string{"GIT_PROJECT_ROOT=" + repository(t), "GIT_HTTP_EXPORT_ALL=1"},
@@ -84,10 +86,10 @@ func serveAPI(t *testing.T, h http.Handler) *api {
 	t.Cleanup(s.Close)
 	a.port = portOf(s.Listener)
 	a.certificate = filepath.Join(t.TempDir(), "ca.crt")
-	must(t, os.WriteFile(a.certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o644))
+	testkit.Must(t, os.WriteFile(a.certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o644))
 	for dir := filepath.Dir(a.certificate); dir != "/"; dir = filepath.Dir(dir) {
 		if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o001 == 0 {
-			must(t, os.Chmod(dir, info.Mode().Perm()|0o111))
+			testkit.Must(t, os.Chmod(dir, info.Mode().Perm()|0o111))
 		}
 	}
 	return a
@@ -99,9 +101,9 @@ func (o *outside) using(a *api, script string, name string) order {
 	t := o.t
 	t.Helper()
 	dir := filepath.Join(o.base, "xdg_config_home", "rootsfs")
-	must(t, os.MkdirAll(dir, 0o700))
+	testkit.Must(t, os.MkdirAll(dir, 0o700))
 	conf := filepath.Join(dir, "config.toml")
-	must(t, os.WriteFile(conf, fmt.Appendf(nil, `
+	testkit.Must(t, os.WriteFile(conf, fmt.Appendf(nil, `
 [[secret]]
 name = "API_TOKEN"
 url = "https://%s.example.com:%s"
@@ -208,8 +210,8 @@ func TestSecretIsRevoked(t *testing.T) {
 				var log bytes.Buffer
 				cmd.Stderr = &log
 				out, err := cmd.StdoutPipe()
-				must(t, err)
-				must(t, cmd.Start())
+				testkit.Must(t, err)
+				testkit.Must(t, cmd.Start())
 				defer time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() }).Stop()
 				lines := bufio.NewReader(out)
 				if line, err := lines.ReadString('\n'); line != "held\n" {

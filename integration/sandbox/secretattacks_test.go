@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // secretTargets has the fields that the hostile program reads.
@@ -58,7 +60,7 @@ func TestSecretAttacks(t *testing.T) {
 	for _, w := range everybody {
 		o := newOutside(t, w)
 		file := filepath.Join(o.base, "xdg_config_home", "token")
-		must(t, os.WriteFile(file, []byte(credential+"\n"), 0o600))
+		testkit.Must(t, os.WriteFile(file, []byte(credential+"\n"), 0o600))
 		o.own(file)
 		o.settings(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /hello\"]\nfile = %q\n", a.port, file))
 		half := len(credential) / 2
@@ -66,7 +68,7 @@ func TestSecretAttacks(t *testing.T) {
 			Base: "api-token.secret.internal", Host: "api.example.com", Port: a.port, Evil: "evil.example.com", File: file,
 			Halves: [2]string{credential[:half], credential[half:]},
 		})
-		must(t, err)
+		testkit.Must(t, err)
 		names, table := []string{}, map[string]map[string]result{}
 		for _, level := range netLevels {
 			ord := o.shell(level, "--net=127.0.0.5:"+a.port, "./hostile -secret '"+string(raw)+"'")
@@ -77,7 +79,7 @@ func TestSecretAttacks(t *testing.T) {
 			results := map[string]result{}
 			for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
 				var res result
-				must(t, json.Unmarshal(lines.Bytes(), &res))
+				testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
 				switch results[res.Name] = res; {
 				case res.Name == "" && res.Detail != "it is left out": // that is, it is answered
 					t.Errorf("%s, %s: what is allowed does not work: %s", w.name, level, res.Detail)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // With a full disk of the audit log no request is sent with the credential that is not on record,
@@ -30,9 +32,9 @@ func TestSecretIsNotUsedUnrecorded(t *testing.T) {
 			o := newOutside(t, w)
 			o.settings(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /n/*\"]\n", a.port))
 			state := filepath.Join(o.base, "small")
-			must(t, os.Mkdir(state, 0o755))
-			must(t, unix.Mount("tmpfs", state, "tmpfs", 0, fmt.Sprintf("size=400k,mode=700,uid=%d,gid=%d", w.uid, w.uid)))
-			t.Cleanup(func() { must(t, unix.Unmount(state, unix.MNT_DETACH)) })
+			testkit.Must(t, os.Mkdir(state, 0o755))
+			testkit.Must(t, unix.Mount("tmpfs", state, "tmpfs", 0, fmt.Sprintf("size=400k,mode=700,uid=%d,gid=%d", w.uid, w.uid)))
+			t.Cleanup(func() { testkit.Must(t, unix.Unmount(state, unix.MNT_DETACH)) })
 			// Their records take more than the small file system has.
 			const script = `b=$API_TOKEN_BASE_URL/n; curl -sS $b/0; echo; while [ ! -e go ]; do sleep 0.05; done
 				curl -s -Z --parallel-max 20 "$b/[1-2000]" -o /dev/null -w '%{http_code}\n'`
@@ -43,8 +45,8 @@ func TestSecretIsNotUsedUnrecorded(t *testing.T) {
 			var log bytes.Buffer
 			cmd.Stderr = &log
 			out, err := cmd.StdoutPipe()
-			must(t, err)
-			must(t, cmd.Start())
+			testkit.Must(t, err)
+			testkit.Must(t, cmd.Start())
 			defer time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() }).Stop()
 			first := make([]byte, len("hello\n"))
 			if _, err := io.ReadFull(out, first); err != nil || string(first) != "hello\n" {
@@ -52,21 +54,21 @@ func TestSecretIsNotUsedUnrecorded(t *testing.T) {
 			}
 			fill := filepath.Join(state, "fill")
 			f, err := os.Create(fill)
-			must(t, err)
+			testkit.Must(t, err)
 			for err == nil {
 				_, err = f.Write(make([]byte, 4<<10))
 			}
 			f.Close()
-			must(t, os.WriteFile(filepath.Join(o.root, "go"), nil, 0o644))
+			testkit.Must(t, os.WriteFile(filepath.Join(o.root, "go"), nil, 0o644))
 			rest, _ := io.ReadAll(out)
 			_ = cmd.Wait()
-			must(t, os.Remove(fill))
+			testkit.Must(t, os.Remove(fill))
 			records := 0
 			files, err := filepath.Glob(filepath.Join(state, "rootsfs/audit", sessionName+"-*.jsonl"))
-			must(t, err)
+			testkit.Must(t, err)
 			for _, file := range files {
 				b, err := os.ReadFile(file)
-				must(t, err)
+				testkit.Must(t, err)
 				records += len(regexp.MustCompile(`(?m)^.*"op":"request".*"verdict":"allowed".*$`).FindAll(b, -1))
 			}
 			answers := strings.Fields(string(rest))

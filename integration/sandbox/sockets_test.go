@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -38,7 +39,7 @@ func TestSocketsInKeptHome(t *testing.T) {
 			o.plant()
 			host, granted := o.answering("host").path, o.answering("granted").path
 			at := filepath.Join(o.home, "socket")
-			must(t, os.Link(host, at))
+			testkit.Must(t, os.Link(host, at))
 			for _, tc := range []struct {
 				name       string
 				flags      []string
@@ -92,17 +93,17 @@ func (o *outside) pass(r run) (log string, passed bool) {
 	t.Helper()
 	o.plant()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	defer unix.Close(pair[0])
 	theirs := os.NewFile(uintptr(pair[1]), "socket")
 	cmd := o.driver(o.command(r, nil, "hostile", "-pass"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
 	leak, err := os.Open(os.DevNull)
-	must(t, err)
+	testkit.Must(t, err)
 	defer leak.Close()
 	cmd.ExtraFiles = []*os.File{leak}
-	must(t, cmd.Start())
-	must(t, theirs.Close())
+	testkit.Must(t, cmd.Start())
+	testkit.Must(t, theirs.Close())
 	timer := time.AfterFunc(giveUp, func() { _ = unix.Shutdown(pair[0], unix.SHUT_RDWR) })
 	defer timer.Stop()
 	var said bytes.Buffer
@@ -128,12 +129,12 @@ func (o *outside) pass(r run) (log string, passed bool) {
 func closeRights(t *testing.T, oob []byte) {
 	t.Helper()
 	parts, err := unix.ParseSocketControlMessage(oob)
-	must(t, err)
+	testkit.Must(t, err)
 	for _, p := range parts {
 		fds, err := unix.ParseUnixRights(&p)
-		must(t, err)
+		testkit.Must(t, err)
 		for _, fd := range fds {
-			must(t, unix.Close(fd))
+			testkit.Must(t, unix.Close(fd))
 		}
 	}
 }
@@ -147,12 +148,12 @@ func TestSystemRefreshed(t *testing.T) {
 			o := newOutside(t, w)
 			dir := o.system()
 			old, late := filepath.Join(dir, "old"), filepath.Join(dir, "late")
-			must(t, os.WriteFile(old, []byte("old"), 0o644))
+			testkit.Must(t, os.WriteFile(old, []byte("old"), 0o644))
 			s := o.talk(sandbox.Namespaces)
 			s.want("old", "cat "+old+"; cat "+late+" 2>/dev/null")
-			must(t, os.WriteFile(late, []byte("late"), 0o644))
-			must(t, os.WriteFile(old+".new", []byte("new"), 0o644))
-			must(t, os.Rename(old+".new", old))
+			testkit.Must(t, os.WriteFile(late, []byte("late"), 0o644))
+			testkit.Must(t, os.WriteFile(old+".new", []byte("new"), 0o644))
+			testkit.Must(t, os.Rename(old+".new", old))
 			o.gone("the old file", func() bool { return s.do("cat "+old+" "+late+" 2>/dev/null") == "newlate" })
 		})
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Standard input that is /dev/null, or closed, reaches the command as that, at every level.
@@ -19,7 +21,7 @@ func TestStdin(t *testing.T) {
 				o.stdinIsFile(r)
 				for _, mode := range []int{os.O_RDONLY, os.O_RDWR} {
 					null, err := os.OpenFile(os.DevNull, mode, 0)
-					must(t, err)
+					testkit.Must(t, err)
 					if got, log := o.withStdin(r, null); got != "pipe false, null true, <nil>\n" {
 						t.Errorf("%s, /dev/null: %s%s", r.name, got, log)
 					}
@@ -38,12 +40,12 @@ func (o *outside) stdinIsFile(r run) {
 	t := o.t
 	t.Helper()
 	path := filepath.Join(o.Dir, "input")
-	must(t, os.WriteFile(path, []byte("0123456789"), 0o600))
+	testkit.Must(t, os.WriteFile(path, []byte("0123456789"), 0o600))
 	o.give(path, 0o600)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	_, err = f.Seek(4, io.SeekStart)
-	must(t, err)
+	testkit.Must(t, err)
 	if got, log := o.withStdin(r, f); got != "pipe true, null false, <nil>\nread \"456789\", <nil>\n" {
 		t.Errorf("%s: the command said %s; rootsfs: %s", r.name, got, log)
 	}
@@ -73,7 +75,7 @@ func (o *outside) withStdin(r run, stdin *os.File) (stdout, log string) {
 func TestSearchWithoutInput(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	o.plant()
-	must(t, os.WriteFile(filepath.Join(o.root, "found"), []byte("x marks the spot\n"), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(o.root, "found"), []byte("x marks the spot\n"), 0o644))
 	args := o.rootsfs("run", "--name", sessionName, "--root", "root="+o.root, "--", "rg", "-c", "marks the")
 	stdout, log, code := o.run(order{Args: append([]string{"/bin/sh", "-c", `printf "x marks the spot\n" >` + o.root + `/found; exec "$@" </dev/null`, "sh"}, args...)})
 	if !strings.Contains(stdout, "found:1") || code != 0 {

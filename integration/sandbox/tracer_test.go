@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -35,7 +36,7 @@ func TestTracers(t *testing.T) {
 	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
 		build := func(name, source string, flags ...string) {
 			file := filepath.Join(o.root, name)
-			must(t, os.WriteFile(file+".c", []byte(source), 0o644))
+			testkit.Must(t, os.WriteFile(file+".c", []byte(source), 0o644))
 			cmd := exec.Command("gcc", append(flags, "-g", "-o", file, file+".c")...)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A host that has stopped reading ends a run by a signal, as it would end the command:
@@ -25,7 +27,7 @@ func TestUnread(t *testing.T) {
 			o.t = t
 			cmd := o.driver(order{Args: o.rootsfs("run", "--name", sessionName, "--mcp", c.mcp, "--", "sh", "-c", c.script)})
 			r, w, err := os.Pipe()
-			must(t, err)
+			testkit.Must(t, err)
 			defer r.Close()
 			cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 			if c.stream == 1 {
@@ -34,15 +36,15 @@ func TestUnread(t *testing.T) {
 				cmd.Stderr = w
 			}
 			in, err := cmd.StdinPipe() // stays open
-			must(t, err)
+			testkit.Must(t, err)
 			defer in.Close()
-			must(t, cmd.Start())
-			must(t, w.Close())
+			testkit.Must(t, cmd.Start())
+			testkit.Must(t, w.Close())
 			o.gone("what the pipe has room for", func() bool {
 				n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
-				must(t, err)
+				testkit.Must(t, err)
 				size, err := unix.FcntlInt(r.Fd(), unix.F_GETPIPE_SZ, 0)
-				must(t, err)
+				testkit.Must(t, err)
 				return n > size-os.Getpagesize()
 			})
 			ended := make(chan error, 1)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // usedUp are resources that a program can use up, as the system calls and errors by
@@ -61,7 +63,7 @@ func TestUsedUp(t *testing.T) {
 func TestNoNamespacesAllowed(t *testing.T) {
 	o := newOutside(t, everybody[1])
 	zero := filepath.Join(o.base, "zero")
-	must(t, os.WriteFile(zero, []byte("0\n"), 0o644))
+	testkit.Must(t, os.WriteFile(zero, []byte("0\n"), 0o644))
 	o.mounts["/proc/sys/user/max_user_namespaces"] = zero
 	stdout, log, code := o.weakRun([]string{"clone3=ENOSYS", "clone=ENOSPC"}, nil)
 	if stdout != "ran\n1001\n" || code != 0 || !strings.Contains(log, "confined by landlock only") {
@@ -104,14 +106,14 @@ func TestDescriptorsInFlight(t *testing.T) {
 			cmd.Env = []string{fillVar + "=1", "GORACE=" + os.Getenv("GORACE")}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.commandUID()), Gid: uint32(w.commandUID())}}
 			in, err := cmd.StdinPipe()
-			must(t, err)
+			testkit.Must(t, err)
 			out, err := cmd.StdoutPipe()
-			must(t, err)
-			must(t, cmd.Start())
-			defer func() { must(t, in.Close()); must(t, cmd.Wait()) }()
+			testkit.Must(t, err)
+			testkit.Must(t, cmd.Start())
+			defer func() { testkit.Must(t, in.Close()); testkit.Must(t, cmd.Wait()) }()
 			said := make([]byte, 64)
 			n, err := out.Read(said)
-			must(t, err)
+			testkit.Must(t, err)
 			if string(said[:n]) != "ready\n" {
 				t.Fatalf("the descriptors: %s", said[:n])
 			}
@@ -130,7 +132,7 @@ func TestDescriptorsInFlight(t *testing.T) {
 func TestPinnedLevel(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	conf := filepath.Join(o.base, "pinned.toml")
-	must(t, os.WriteFile(conf, []byte("[run]\nlevel = \"namespaces\"\n"), 0o600))
+	testkit.Must(t, os.WriteFile(conf, []byte("[run]\nlevel = \"namespaces\"\n"), 0o600))
 	lacks := []string{"namespaces"}
 	stdout, log, code := o.weakRun(lacks, nil, "--config", conf)
 	if stdout != "" || code != 5 || !strings.Contains(log, "namespaces are refused") || !strings.Contains(log, "pinned.toml") {

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Machines that cannot confine, or not by everything: system calls are refused to
@@ -119,11 +121,11 @@ func (o *outside) nothingLeft() int {
 	t := o.t
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(o.base, "xdg_state_home/rootsfs/audit", sessionName+"-*.jsonl"))
-	must(t, err)
+	testkit.Must(t, err)
 	places := map[string]bool{}
 	for _, log := range logs {
 		text, err := os.ReadFile(log)
-		must(t, err)
+		testkit.Must(t, err)
 		for _, place := range placeOf.FindAllString(string(text), -1) {
 			places[place] = true
 			if !absent(place) || strings.Contains(hostMounts(t), place+"/") {

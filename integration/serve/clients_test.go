@@ -17,6 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/integration/files"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // The server scenarios of the MCP conformance package that need no server made
@@ -31,7 +32,7 @@ func TestConformance(t *testing.T) {
 	if errors.Is(err, files.ErrNode22) {
 		t.Skip(err)
 	}
-	must(t, err)
+	testkit.Must(t, err)
 	for _, name := range []string{
 		"server-initialize", "ping", "logging-set-level", "tools-list", "resources-list", "prompts-list", "completion-complete",
 		"server-sse-multiple-streams", "dns-rebinding-protection",
@@ -57,7 +58,7 @@ func ways(t *testing.T, f func(t *testing.T, r *reached)) {
 		t.Run(how, func(t *testing.T) {
 			h := newHome(t)
 			dir, err := filepath.EvalSymlinks(t.TempDir())
-			must(t, err)
+			testkit.Must(t, err)
 			guardtest.Tree(t, dir, "", "in/a.txt=text", "in/pic.png=\x89PNG", "b.txt=beside")
 			r := &reached{dir: dir, home: h, env: append(os.Environ(), h.env...)}
 			if how == "stdio" {
@@ -77,9 +78,9 @@ func TestTypeScriptClient(t *testing.T) {
 	ways(t, func(t *testing.T, r *reached) {
 		dir := t.TempDir()
 		script, err := os.ReadFile("testdata/client.mjs")
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join(dir, "client.mjs"), script, 0o644))
-		must(t, os.Symlink(needPeers(t).Module(), filepath.Join(dir, "node_modules")))
+		testkit.Must(t, err)
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "client.mjs"), script, 0o644))
+		testkit.Must(t, os.Symlink(needPeers(t).Module(), filepath.Join(dir, "node_modules")))
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "node", append([]string{filepath.Join(dir, "client.mjs"), r.dir}, r.target...)...)
@@ -94,7 +95,7 @@ func TestTypeScriptClient(t *testing.T) {
 			Tools, Resources, Templates, Complete          []string
 			Read, Media, Outside, Resource, Write, Updated string
 		}
-		must(t, json.Unmarshal(text, &out))
+		testkit.Must(t, json.Unmarshal(text, &out))
 		a := "file://" + r.dir + "/in/a.txt"
 		if len(out.Tools) != 19 || !slices.Contains(out.Tools, "write_file") || out.Read != "text" || out.Media != "image" ||
 			!strings.Contains(out.Outside, "error: ") || !strings.Contains(out.Outside, "roots that the client names") ||
@@ -163,7 +164,7 @@ func inGo(t *testing.T, r *reached, revision string) {
 		c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 		var err error
 		cs, err = c.Connect(ctx, &mcp.CommandTransport{Command: cmd}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
-		must(t, err)
+		testkit.Must(t, err)
 		defer func() {
 			if err := cs.Close(); err != nil {
 				t.Errorf("close: %v", err)
@@ -171,14 +172,14 @@ func inGo(t *testing.T, r *reached, revision string) {
 		}()
 	}
 	tools, err := cs.ListTools(ctx, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	if len(tools.Tools) != 19 {
 		t.Errorf("%d tools", len(tools.Tools))
 	}
 	call := func(name string, args m) (string, bool) {
 		t.Helper()
 		res, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: args})
-		must(t, err)
+		testkit.Must(t, err)
 		return res.Content[0].(*mcp.TextContent).Text, res.IsError
 	}
 	if got, failed := call("write_file", m{"path": "w/" + revision, "content": "new"}); failed {
@@ -196,7 +197,7 @@ func inGo(t *testing.T, r *reached, revision string) {
 	}
 	n := 0
 	for _, err := range cs.Resources(ctx, nil) {
-		must(t, err)
+		testkit.Must(t, err)
 		n++
 	}
 	if n != 1 { // the root

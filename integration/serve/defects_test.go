@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // one is a server with one writable root "w", and a directory outside.
@@ -19,7 +20,7 @@ type one struct {
 func newOne(t *testing.T, tree ...string) *one {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	testkit.Must(t, err)
 	o := &one{home: newHome(t), dir: filepath.Join(base, "w"), out: filepath.Join(base, "outside")}
 	guardtest.Tree(t, base, "", "w/", "w-sibling/f=sibling", "outside/f=secret")
 	guardtest.Tree(t, o.dir, o.out, tree...)
@@ -30,7 +31,7 @@ func newOne(t *testing.T, tree ...string) *one {
 func (o *one) file(name string) string {
 	o.t.Helper()
 	b, err := os.ReadFile(filepath.Join(o.dir, name))
-	must(o.t, err)
+	testkit.Must(o.t, err)
 	return string(b)
 }
 
@@ -191,7 +192,7 @@ func TestDefect_SiblingAndLinkOut(t *testing.T) {
 // it had.
 func TestDefect_HardLink(t *testing.T) {
 	o := newOne(t)
-	must(t, os.Link(filepath.Join(o.out, "f"), filepath.Join(o.dir, "hard")))
+	testkit.Must(t, os.Link(filepath.Join(o.out, "f"), filepath.Join(o.dir, "hard")))
 	if got := o.ok("read_text_file", m{"path": "w/hard"}); got != "secret" {
 		t.Errorf("%q", got)
 	}

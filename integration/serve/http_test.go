@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
@@ -70,8 +72,8 @@ func (h *home) httpEnding(code int, args ...string) *site {
 	s.cmd = h.command(append([]string{"serve", "--http", "127.0.0.1:0", "--json"}, args...)...)
 	s.cmd.Stderr = s.log
 	out, err := s.cmd.StdoutPipe()
-	must(h.t, err)
-	must(h.t, s.cmd.Start())
+	testkit.Must(h.t, err)
+	testkit.Must(h.t, s.cmd.Start())
 	h.t.Cleanup(func() {
 		s.end(os.Interrupt)
 		late := time.AfterFunc(giveUp, func() { _ = s.cmd.Process.Kill() })
@@ -91,7 +93,7 @@ func (h *home) httpEnding(code int, args ...string) *site {
 	s.url = said.URL
 	if said.TokenFile != "" {
 		b, err := os.ReadFile(said.TokenFile)
-		must(h.t, err)
+		testkit.Must(h.t, err)
 		s.token, s.file = strings.TrimSpace(string(b)), said.TokenFile
 		if st, err := os.Stat(said.TokenFile); err != nil || st.Mode().Perm() != 0o600 {
 			h.t.Errorf("the token's file: %v, %v", st.Mode(), err)
@@ -104,7 +106,7 @@ func (h *home) httpEnding(code int, args ...string) *site {
 func (s *site) post(body io.Reader, change func(*http.Request)) (status int, session string) {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodPost, s.url, body)
-	must(s.t, err)
+	testkit.Must(s.t, err)
 	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + s.token} {
 		r.Header.Set(k, v)
 	}
@@ -136,7 +138,7 @@ func (s *site) client(revision string) *mcp.ClientSession {
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	cs, err := c.Connect(context.Background(), &mcp.StreamableClientTransport{Endpoint: s.url, HTTPClient: &http.Client{Transport: bearer(s.token)}},
 		&mcp.ClientSessionOptions{ProtocolVersion: revision})
-	must(s.t, err)
+	testkit.Must(s.t, err)
 	s.t.Cleanup(func() { _ = cs.Close() })
 	return cs
 }
@@ -144,11 +146,8 @@ func (s *site) client(revision string) *mcp.ClientSession {
 // logs waits until something is in the log: it is written after the answer.
 func (s *site) logs(text string) {
 	s.t.Helper()
-	for end := time.Now().Add(giveUp); !strings.Contains(s.log.String(), text); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			s.t.Errorf("%q is not in the log:\n%s", text, s.log)
-			return
-		}
+	if !testkit.Eventually(func() bool { return strings.Contains(s.log.String(), text) }) {
+		s.t.Errorf("%q is not in the log:\n%s", text, s.log)
 	}
 }
 
@@ -166,10 +165,10 @@ func (s *site) lives() {
 func TestHTTPAttacked_R072(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()
-	must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
+	testkit.Must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
 	s := h.http("--root", "r="+dir)
 	at, err := url.Parse(s.url)
-	must(t, err)
+	testkit.Must(t, err)
 	if host, _, _ := net.SplitHostPort(at.Host); host != "127.0.0.1" {
 		t.Fatalf("it listens on %s", at.Host)
 	}
@@ -211,12 +210,12 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	var slow []net.Conn
 	for i := range 200 {
 		c, err := net.Dial("tcp", at.Host)
-		must(t, err)
+		testkit.Must(t, err)
 		slow = append(slow, c)
 		text := "POST /mcp HTTP/1.1\r\nHost: " + at.Host + "\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n" +
 			"Authorization: Bearer " + s.token + "\r\nContent-Length: 100\r\n\r\n{"
 		_, err = io.WriteString(c, text[:len(text)-i%2*20])
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	s.lives()
 	for _, c := range slow {
@@ -246,12 +245,12 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	}
 	s.logs("too many sessions")
 	r, err := http.NewRequest(http.MethodDelete, s.url, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	r.Header.Set("Mcp-Session-Id", mine)
 	r.Header.Set("Authorization", "Bearer "+s.token)
 	res, err := http.DefaultClient.Do(r)
-	must(t, err)
-	must(t, res.Body.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, res.Body.Close())
 	s.lives()
 	if n := strings.Count(s.log.String(), "\n"); n > 400 { // of more than 1,200 refusals
 
@@ -269,7 +268,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 func TestHTTPTokensOfOneName(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()
-	must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
+	testkit.Must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
 	s := h.http("--root", "r="+dir, "--name", "t4")
 	shared := h.httpEnding(0, "--session", "t4")
 	kept := func(s *site) {
@@ -282,14 +281,7 @@ func TestHTTPTokensOfOneName(t *testing.T) {
 	kept(s)
 	kept(shared)
 	shared.end(os.Interrupt)
-	for end := time.Now().Add(giveUp); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(shared.file); os.IsNotExist(err) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("its token outlives it")
-		}
-	}
+	testkit.Until(t, "its token ends with it", func() bool { _, err := os.Stat(shared.file); return os.IsNotExist(err) })
 	kept(s)
 	s.lives()
 }
@@ -330,7 +322,7 @@ func TestHTTPSilentConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHome(t)
 			dir := t.TempDir()
-			must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
+			testkit.Must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
 			var s *site
 			var at *log
 			if shared {
@@ -345,7 +337,7 @@ func TestHTTPSilentConnections(t *testing.T) {
 				at = s.log
 			}
 			u, err := url.Parse(s.url)
-			must(t, err)
+			testkit.Must(t, err)
 			stop, flood := make(chan struct{}), sync.WaitGroup{}
 			defer flood.Wait()
 			defer close(stop)
@@ -368,11 +360,11 @@ func TestHTTPSilentConnections(t *testing.T) {
 			slow := make([]net.Conn, 60)
 			for i := range slow {
 				slow[i], err = net.Dial("tcp", u.Host)
-				must(t, err)
+				testkit.Must(t, err)
 				defer slow[i].Close()
 			}
 			// The oldest of them is closed before its timeout.
-			must(t, slow[0].SetReadDeadline(time.Now().Add(giveUp)))
+			testkit.Must(t, slow[0].SetReadDeadline(time.Now().Add(giveUp)))
 			if _, err := slow[0].Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 				t.Errorf("the oldest is open: %v", err)
 			}

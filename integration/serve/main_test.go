@@ -11,16 +11,10 @@ import (
 
 	"github.com/rootsfs/rootsfs/integration/files"
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // peers installs the published peers once for all tests.
 var peers = sync.OnceValues(func() (*files.Peers, error) { return files.InstallPeers(context.Background()) })
@@ -28,7 +22,7 @@ var peers = sync.OnceValues(func() (*files.Peers, error) { return files.InstallP
 func needPeers(t testing.TB) *files.Peers {
 	t.Helper()
 	p, err := peers()
-	must(t, err)
+	testkit.Must(t, err)
 	return p
 }
 
@@ -59,11 +53,11 @@ type home struct {
 func newHome(t testing.TB) *home {
 	t.Helper()
 	program, err := rootsfs()
-	must(t, err)
+	testkit.Must(t, err)
 	h := &home{t: t, program: program, dir: t.TempDir()}
 	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
 		dir := filepath.Join(h.dir, v)
-		must(t, os.Mkdir(dir, 0o700))
+		testkit.Must(t, os.Mkdir(dir, 0o700))
 		h.env = append(h.env, v+"="+dir)
 	}
 	return h

@@ -3,6 +3,8 @@ package serve
 import (
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Commands that have to choose a session also name sessions without a mount. If an owner
@@ -33,6 +35,6 @@ func TestSessionsWithoutMount(t *testing.T) {
 	}
 	for _, s := range []*side{one, two} {
 		<-s.ended
-		must(t, s.cmd.Wait())
+		testkit.Must(t, s.cmd.Wait())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // An unused session does not wake up: its threads give up a processor at most 20 times in
@@ -21,14 +22,14 @@ func TestSessionAtRest(t *testing.T) {
 	h := newHome(t)
 	dir := undisturbed(t)
 	conf, src, point := filepath.Join(dir, "conf.toml"), filepath.Join(dir, "src"), filepath.Join(dir, "point")
-	must(t, os.WriteFile(conf, []byte("[[root]]\npath = "+strconv.Quote(src)+"\nmode = \"rw\"\n"), 0o600))
-	must(t, os.Mkdir(src, 0o755))
-	must(t, os.Mkdir(point, 0o755))
+	testkit.Must(t, os.WriteFile(conf, []byte("[[root]]\npath = "+strconv.Quote(src)+"\nmode = \"rw\"\n"), 0o600))
+	testkit.Must(t, os.Mkdir(src, 0o755))
+	testkit.Must(t, os.Mkdir(point, 0o755))
 	h.tell("mount", "--daemon", "--name", "rest", "--config", conf, point)
 	defer h.tell("unmount", "rest")
-	must(t, os.WriteFile(filepath.Join(point, "src", "f"), nil, 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(point, "src", "f"), nil, 0o600))
 	text, err := os.ReadFile(filepath.Join(h.dir, "XDG_RUNTIME_DIR/rootsfs/rest/pid"))
-	must(t, err)
+	testkit.Must(t, err)
 	pid, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
 	rests(t, pid)
 }
@@ -41,21 +42,21 @@ func TestFollowersAtRest(t *testing.T) {
 	dir := undisturbed(t)
 	h.env = nil
 	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
-		must(t, os.Mkdir(filepath.Join(dir, v), 0o700))
+		testkit.Must(t, os.Mkdir(filepath.Join(dir, v), 0o700))
 		h.env = append(h.env, v+"="+filepath.Join(dir, v))
 	}
 	src, point := filepath.Join(dir, "src"), filepath.Join(dir, "point")
-	must(t, os.Mkdir(src, 0o755))
-	must(t, os.Mkdir(point, 0o755))
+	testkit.Must(t, os.Mkdir(src, 0o755))
+	testkit.Must(t, os.Mkdir(point, 0o755))
 	h.tell("mount", "--daemon", "--name", "rest", "--root", src, point)
 	defer func() { _ = h.command("unmount", "rest").Run() }() // fails if that is done
 	follow := func(args ...string) {
 		t.Helper()
 		t.Log(args)
 		cmd := h.command(args...)
-		must(t, cmd.Start())
+		testkit.Must(t, cmd.Start())
 		defer func() {
-			must(t, cmd.Process.Kill())
+			testkit.Must(t, cmd.Process.Kill())
 			_ = cmd.Wait() // says that it was killed
 		}()
 		rests(t, strconv.Itoa(cmd.Process.Pid))
@@ -76,7 +77,7 @@ func undisturbed(t *testing.T) string {
 		t.Fatal(err)
 	}
 	const dir = "/mnt"
-	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	testkit.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
 	return dir
 }
 
@@ -100,17 +101,17 @@ func rests(t *testing.T, pid string) {
 func switches(t *testing.T, pid string) (n int) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/" + pid + "/task/*/status")
-	must(t, err)
+	testkit.Must(t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue
 		}
-		must(t, err)
+		testkit.Must(t, err)
 		_, after, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
 		count, _, _ := strings.Cut(after, "\n")
 		one, err := strconv.Atoi(strings.TrimSpace(count))
-		must(t, err)
+		testkit.Must(t, err)
 		n += one
 	}
 	return n

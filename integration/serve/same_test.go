@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // comparison is one call that is put to both servers. In its arguments and in
@@ -187,12 +188,12 @@ type pair struct {
 func newPair(t *testing.T) *pair {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	testkit.Must(t, err)
 	p := &pair{read: filepath.Join(base, "r"), mine: filepath.Join(base, "w1"), other: filepath.Join(base, "w2"), outside: filepath.Join(base, "outside")}
 	guardtest.Tree(t, base, "", "r/", "w1/", "w2/", "outside/f=outside", "r-sibling/f=sibling")
 	guardtest.Tree(t, p.read, p.outside, readable...)
-	must(t, os.WriteFile(filepath.Join(p.read, "long"), []byte(strings.Repeat("x", 5<<20)), 0o644))
-	must(t, os.Link(filepath.Join(p.outside, "f"), filepath.Join(p.read, "hard")))
+	testkit.Must(t, os.WriteFile(filepath.Join(p.read, "long"), []byte(strings.Repeat("x", 5<<20)), 0o644))
+	testkit.Must(t, os.Link(filepath.Join(p.outside, "f"), filepath.Join(p.read, "hard")))
 	h := newHome(t)
 	p.ours = h.serve("--root", "read="+p.read+":ro", "--root", "work="+p.mine+":rw")
 	p.theirs = open(t, needPeers(t).Server(context.Background(), "filesystem", io.Discard, p.read, p.other))
@@ -216,7 +217,7 @@ var readable = []string{
 func (p *pair) compare(t *testing.T, c *comparison) {
 	t.Helper()
 	given, err := json.Marshal(c.args)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Run(fmt.Sprintf("%s %s", c.tool, given), func(t *testing.T) {
 		if c.writes {
 			p.renew(t)
@@ -248,9 +249,9 @@ func (p *pair) compare(t *testing.T, c *comparison) {
 func (p *pair) renew(t *testing.T) {
 	for _, dir := range []string{p.mine, p.other} {
 		list, err := os.ReadDir(dir)
-		must(t, err)
+		testkit.Must(t, err)
 		for _, e := range list {
-			must(t, os.RemoveAll(filepath.Join(dir, e.Name())))
+			testkit.Must(t, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 		guardtest.Tree(t, dir, p.outside, writable...)
 	}
@@ -260,7 +261,7 @@ func (p *pair) renew(t *testing.T) {
 // named alike.
 func (p *pair) ask(s *side, c *comparison, own string) *answer {
 	args, err := json.Marshal(c.args)
-	must(s.t, err)
+	testkit.Must(s.t, err)
 	text := strings.NewReplacer("$R", p.read, "$W", own).Replace(string(args))
 	r := s.call("tools/call", map[string]any{"name": c.tool, "arguments": json.RawMessage(text)})
 	r.Result = json.RawMessage(strings.NewReplacer(own, "$W", p.read, "$R").Replace(string(r.Result)))
@@ -271,7 +272,7 @@ func (p *pair) ask(s *side, c *comparison, own string) *answer {
 func state(t testing.TB, dir string) string {
 	t.Helper()
 	var all strings.Builder
-	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	testkit.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == dir {
 			return err
 		}
@@ -326,7 +327,7 @@ var more = map[string][]string{
 func (p *pair) offered(t *testing.T) {
 	list := func(s *side) map[string]listed {
 		var res struct{ Tools []listed }
-		must(t, json.Unmarshal(s.call("tools/list", map[string]any{}).Result, &res))
+		testkit.Must(t, json.Unmarshal(s.call("tools/list", map[string]any{}).Result, &res))
 		out := map[string]listed{}
 		for _, l := range res.Tools {
 			out[l.Name] = l

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A mount and `rootsfs serve --session` are one session: each reads the other's writes,
@@ -22,9 +23,9 @@ func TestSharedSession_R070(t *testing.T) {
 	base := lab.Dir(t)
 	point, dir, other := filepath.Join(base, "mnt"), filepath.Join(base, "w"), filepath.Join(base, "o")
 	for _, d := range []string{point, dir, other} {
-		must(t, os.Mkdir(d, 0o755))
+		testkit.Must(t, os.Mkdir(d, 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(other, "f"), []byte("other"), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(other, "f"), []byte("other"), 0o644))
 	h.tell("mount", "--daemon", "--name", "work", "--root", "w="+dir+":rw", "--root", "o="+other, point)
 	t.Cleanup(func() {
 		if lab.Mounted(point) {
@@ -71,9 +72,9 @@ func TestSharedSessionOverHTTP_R070(t *testing.T) {
 	base := lab.Dir(t)
 	point, dir := filepath.Join(base, "mnt"), filepath.Join(base, "r")
 	for _, d := range []string{point, dir} {
-		must(t, os.Mkdir(d, 0o755))
+		testkit.Must(t, os.Mkdir(d, 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("text"), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("text"), 0o644))
 	h.tell("mount", "--daemon", "--name", "work", "--root", "r="+dir, point)
 	t.Cleanup(func() {
 		if lab.Mounted(point) {

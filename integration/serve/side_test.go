@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // giveUp is when a test believes that an answer will not come.
@@ -62,10 +64,10 @@ func start(t testing.TB, cmd *exec.Cmd) *side {
 	cmd.Stderr = s.log
 	var err error
 	s.in, err = cmd.StdinPipe()
-	must(t, err)
+	testkit.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
 	go func() {
 		defer close(s.ended)
 		s.read(out)

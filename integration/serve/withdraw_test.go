@@ -9,28 +9,28 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // question waits until the owner is asked n questions, and returns one's id.
 func (h *home) question(n int) (id string) {
 	h.t.Helper()
-	for end := time.Now().Add(giveUp); ; time.Sleep(20 * time.Millisecond) {
-		var list []struct{ ID string }
+	var list []struct{ ID string }
+	if !testkit.Eventually(func() bool {
+		list = nil
 		out := h.tell("consent", "list", "--json")
 		if err := json.Unmarshal([]byte(out), &list); err != nil {
 			h.t.Fatalf("%v: %s", err, out)
 		}
-		if len(list) == n {
-			if n > 0 {
-				id = list[0].ID
-			}
-			return id
-		}
-		if time.Now().After(end) {
-			h.t.Fatalf("%d questions wait, want %d", len(list), n)
-		}
+		return len(list) == n
+	}) {
+		h.t.Fatalf("%d questions wait, want %d", len(list), n)
 	}
+	if n > 0 {
+		id = list[0].ID
+	}
+	return id
 }
 
 // asks sends a call that the owner is asked about. Its answer is not read.
@@ -38,7 +38,7 @@ func (s *site) asks(ctx context.Context, session, path string) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":%q}}}`, path)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(body))
-	must(s.t, err)
+	testkit.Must(s.t, err)
 	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + s.token, "Mcp-Session-Id": session} {
 		r.Header.Set(k, v)
 	}
@@ -54,7 +54,7 @@ func (s *site) asks(ctx context.Context, session, path string) {
 // and neither the session nor the program waits for a timeout.
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	outside := t.TempDir() + "/f"
-	must(t, os.WriteFile(outside, []byte("outside"), 0o644))
+	testkit.Must(t, os.WriteFile(outside, []byte("outside"), 0o644))
 	for name, shared := range map[string]bool{"own session": false, "shared session": true} {
 		t.Run(name, func(t *testing.T) {
 			h := newHome(t)
@@ -64,7 +64,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 				base := start(t, h.command("serve", "--root", root, "--name", "base"))
 				t.Cleanup(func() { // after the program below has ended, which http waits for
 					_ = base.in.Close()
-					must(t, base.cmd.Wait())
+					testkit.Must(t, base.cmd.Wait())
 				})
 				s = h.http("--session", "base", "--ask")
 			} else {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,15 +22,23 @@ type processes struct {
 	started map[int]bool // of os/exec, which waits for them itself
 }
 
+// reapPause is the pause after a reap, so that one reap takes the processes that end together.
+const reapPause = 50 * time.Millisecond
+
 // adoptOrphans makes this process the parent of descendants whose own parent ends.
 func adoptOrphans() (*processes, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("adopt orphans: %w", err)
 	}
 	p := &processes{started: map[int]bool{}}
+	// The channel holds one signal, and reap waits for all that have ended: no end is missed.
+	// Reading /proc at intervals instead took a fortieth of the processor time of a run.
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, unix.SIGCHLD)
 	go func() {
-		for ; ; time.Sleep(50 * time.Millisecond) {
+		for range ended {
 			p.reap()
+			time.Sleep(reapPause)
 		}
 	}()
 	return p, nil

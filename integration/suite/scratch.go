@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,15 +17,19 @@ import (
 // without a journal, as virtual machines have it, the kernel looks for an inode that was
 // not removed within the last minute (recently_deleted in fs/ext4/ialloc.c). Tests remove
 // many: the search took a third of the processor time of a run.
+//
+// It is mounted with nobarrier: nobody reads these files after a power failure, and a sync that
+// does not wait for the disk takes a tenth of the time (measured: 0.5 ms instead of 6 ms).
 type scratch struct{ dir string }
 
-// scratchSize is the file's size, in bytes; it takes as much of the disk as is written.
+// scratchSize is the file's size, in bytes. The file is sparse: it takes only the written space
+// on the disk.
 const scratchSize = 8 << 30
 
 // newScratch makes the directory. why is the reason if root has no file system of its
 // own.
 func newScratch() (s *scratch, why, err error) {
-	dir, err := os.MkdirTemp("", "rst-") // short: paths of sockets are
+	dir, err := os.MkdirTemp(plainTemp(os.TempDir()), "rst-") // short: paths of sockets are
 	if err != nil {
 		return nil, nil, err
 	}
@@ -46,6 +51,18 @@ func newScratch() (s *scratch, why, err error) {
 	return s, why, nil
 }
 
+// plainTemp returns the directory for temporary directories of tests: dir, or /tmp if dir has
+// characters that a shell, a pattern or an error message would quote. The tests that are about
+// such characters make paths of their own.
+func plainTemp(dir string) string {
+	if strings.ContainsFunc(dir, func(r rune) bool {
+		return r != '/' && r != '.' && r != '_' && r != '-' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r))
+	}) {
+		return "/tmp"
+	}
+	return dir
+}
+
 // end may be called again.
 func (s *scratch) end() {
 	_ = unix.Unmount(s.dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // fails where nothing is mounted
@@ -57,14 +74,14 @@ func (s *scratch) mount() error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // the mount holds it
+	defer os.Remove(file.Name()) // the mount keeps the file alive
 	defer file.Close()
 	if err := file.Truncate(scratchSize); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
 		{"mkfs.ext4", "-q", "-m", "0", file.Name()},
-		{"mount", "-o", "loop,discard", file.Name(), s.dir},
+		{"mount", "-o", "loop,discard,nobarrier", file.Name(), s.dir},
 	} {
 		if said, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", args[0], err, strings.TrimSpace(string(said)))

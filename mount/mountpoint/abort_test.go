@@ -8,9 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func TestAbortRefuses(t *testing.T) {
@@ -81,7 +82,7 @@ func stop(t *testing.T, p *os.Process) {
 	if err := p.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	for {
+	testkit.Until(t, "all threads are stopped", func() bool {
 		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
 		if err != nil || len(stats) == 0 {
 			t.Fatalf("no threads of %d: %v", p.Pid, err)
@@ -94,9 +95,6 @@ func stop(t *testing.T, p *os.Process) {
 				running++
 			}
 		}
-		if running == 0 {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return running == 0
+	})
 }

@@ -167,7 +167,7 @@ func noNewPrivs() bool {
 
 // CheckAllowOther returns an error if this user may not mount with allow_other, which lets
 // other users into the mount. Root may. Any other user needs the line user_allow_other in
-// /etc/fuse.conf, and the error tells how to add it.
+// /etc/fuse.conf, and the error says how to add it.
 func CheckAllowOther() error { return checkAllowOther(fuseConf, os.Geteuid()) }
 
 func checkAllowOther(conf string, uid int) error {

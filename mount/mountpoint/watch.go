@@ -49,7 +49,7 @@ func WatchGone(ctx context.Context, id int) (<-chan struct{}, error) {
 }
 
 // WatchTable calls changed after each change of this process's table of mounts, until ctx
-// ends. It costs what WatchGone does.
+// ends. It costs as much as WatchGone.
 func WatchTable(ctx context.Context, changed func()) error {
 	table, err := openTable()
 	if err != nil {

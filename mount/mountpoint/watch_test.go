@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // patience only turns a hang into a failure; no test passes because of it.
@@ -186,14 +188,9 @@ func TestWatchGoneCancel(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		after := watchResources(t)
-		if after == before {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d descriptors and goroutines before, %d after", before, after)
-		}
+	after := 0
+	if !testkit.Eventually(func() bool { after = watchResources(t); return after == before }) {
+		t.Fatalf("%d descriptors and goroutines before, %d after", before, after)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
@@ -73,13 +73,9 @@ func TestNotReleased(t *testing.T) {
 			}
 		}
 		// A bwrap that was killed leaves its own init to die by itself.
-		for range 1000 {
-			if len(living()) == 0 {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
+		if !testkit.Eventually(func() bool { return len(living()) == 0 }) {
+			t.Errorf("processes %v are left", living())
 		}
-		t.Errorf("processes %v are left", living())
 	})
 }
 

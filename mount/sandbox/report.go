@@ -7,7 +7,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// Layer is one thing that confines, and State what became of it. The texts of the states are
+// Layer is one layer of the confinement, and State is its state. The texts of the states are
 // part of `status --json`.
 type (
 	Layer = initproc.Layer
@@ -21,8 +21,8 @@ const (
 	NotAvailable = initproc.NotAvailable // wanted, and this machine does not have it
 )
 
-// LandlockLayer is the name of Landlock among the layers. Where it is not available, its detail says
-// what to do.
+// LandlockLayer is the name of the layer Landlock. If it is not available, its detail has a
+// remedy.
 const LandlockLayer = initproc.LandlockLayer
 
 func layer(name string, state State, detail string) Layer {
@@ -50,10 +50,10 @@ type Report struct {
 	Holes []string `json:"holes,omitempty"`
 	// Notes are limits of the command's view, each in a sentence.
 	Notes []string `json:"notes,omitempty"`
-	// Follows are the directories inside in which each root appears, whenever it
-	// is granted; Closed those in which none does that is granted later, but for
-	// Follows: see Appears. Without Closed every root appears, with Process.Bind
-	// where it does not follow.
+	// Follows are the directories inside in which roots appear by themselves whenever they are
+	// granted. Closed are the directories in which later roots do not appear, except below
+	// Follows: see Appears. Without Closed every root appears, by Process.Bind if it is not
+	// below Follows.
 	Follows []string `json:"follows,omitempty"`
 	Closed  []string `json:"closed,omitempty"`
 	// TmpSize is how many bytes the private directories in memory hold; 0: they are

@@ -11,13 +11,13 @@ import (
 
 // Shim is a program that chooses a version of another one: it belongs to a version manager.
 type Shim struct {
-	Manager  string // such as "asdf"
+	Manager  string // its name, such as "asdf"
 	Dir      string // where the manager keeps the versions
 	Variable string // that names Dir to the manager
 	// Settings is the file or directory that the manager reads in HOME, relative to it; "":
 	// none, or it is in Dir.
 	Settings string
-	// IsTold reports whether the shim itself says where Dir is.
+	// IsTold: the shim itself knows Dir.
 	IsTold bool
 }
 
@@ -30,8 +30,8 @@ var managers = []Shim{
 	{Manager: "volta", Variable: "VOLTA_HOME"},
 }
 
-// ShimOf returns the shim that a program of the host is. path is absolute, and may be a
-// link. ok is false if it is no shim, or its directory has no versions of a manager.
+// ShimOf returns the Shim if a program of the host is one. path is absolute, and may be a link.
+// ok is false if it is no shim, or the manager's directory has no versions.
 func ShimOf(path string) (s Shim, ok bool) {
 	dir := filepath.Dir(path)
 	home := filepath.Dir(dir)
@@ -62,7 +62,7 @@ func ShimOf(path string) (s Shim, ok bool) {
 	return Shim{Manager: own, Dir: home}, true
 }
 
-// rustupShim does what ShimOf does for rustup. Its shims are links to rustup or the same
+// rustupShim is ShimOf for rustup. Its shims are links to rustup or the same
 // file, and its toolchains are beside ~/.cargo, which holds a credential.
 func rustupShim(path, target string) (Shim, bool) {
 	dir := filepath.Dir(path)

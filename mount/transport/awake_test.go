@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A burst is told to the device and taken back after it, and the end of the connection ends
@@ -13,11 +15,11 @@ import (
 func TestAwakeFollowsBursts(t *testing.T) {
 	device := filepath.Join(t.TempDir(), "latency")
 	fd, err := unix.Open(device, unix.O_CREAT|unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC, 0o600)
-	must(t, err)
+	testkit.Must(t, err)
 	a := &awake{fd: fd}
 	wishes := func() string {
 		b, err := os.ReadFile(device)
-		must(t, err)
+		testkit.Must(t, err)
 		return string(b)
 	}
 	const polling, none = "\x00\x00\x00\x00", "\xff\xff\xff\xff"

@@ -14,6 +14,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // goFUSE is go-fuse's server, which the benchmark compares with.
@@ -89,7 +91,7 @@ func BenchmarkRequests(b *testing.B) {
 						b.Fatalf("served by %s", s.kind)
 					}
 					fd, err := unix.Open(s.path("fb"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-					must(b, err)
+					testkit.Must(b, err)
 					defer unix.Close(fd)
 					before := s.number("cpu")
 					b.ResetTimer()
@@ -126,6 +128,6 @@ func callFrom(b *testing.B, threads int, call func() error) {
 // number asks the server for a number.
 func (s *served) number(verb string) int {
 	n, err := strconv.Atoi(s.ask(verb))
-	must(s.t, err)
+	testkit.Must(s.t, err)
 	return n
 }

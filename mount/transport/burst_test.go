@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // boundTo reports whether a thread of the server may run on one processor only.
 func boundTo(t *testing.T, s *served, cpu int) bool {
 	t.Helper()
 	files, err := filepath.Glob("/proc/" + strconv.Itoa(s.cmd.Process.Pid) + "/task/*/status")
-	must(t, err)
+	testkit.Must(t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err == nil && strings.Contains(string(text), "\nCpus_allowed_list:\t"+strconv.Itoa(cpu)+"\n") {
@@ -32,10 +34,10 @@ func burstFrom(t *testing.T, fd, cpu int) {
 	t.Helper()
 	var set unix.CPUSet
 	set.Set(cpu)
-	must(t, unix.SchedSetaffinity(0, &set))
+	testkit.Must(t, unix.SchedSetaffinity(0, &set))
 	for range 4 * burstSize {
 		var st unix.Stat_t
-		must(t, unix.Fstat(fd, &st))
+		testkit.Must(t, unix.Fstat(fd, &st))
 	}
 }
 
@@ -63,11 +65,11 @@ func startBursts(t *testing.T) (s *served, fd int) {
 	}
 	lockThread(t)
 	var before unix.CPUSet
-	must(t, unix.SchedGetaffinity(0, &before))
-	t.Cleanup(func() { must(t, unix.SchedSetaffinity(0, &before)) })
+	testkit.Must(t, unix.SchedGetaffinity(0, &before))
+	t.Cleanup(func() { testkit.Must(t, unix.SchedSetaffinity(0, &before)) })
 	s = startServer(t, string(Plain)+" patient")
 	fd, err := unix.Open(s.path("fa"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
 	return s, fd
 }
@@ -79,7 +81,7 @@ func TestReaderMovesNear(t *testing.T) {
 		until(t, "a reader moves to the caller", func() bool { return boundTo(t, s, cpu) }, func() { burstFrom(t, fd, cpu) })
 	}
 	until(t, "the reader leaves", func() bool { return !boundTo(t, s, 0) && !boundTo(t, s, 1) }, func() {
-		must(t, exec.Command("head", "-c", "1", s.path("fb")).Run())
+		testkit.Must(t, exec.Command("head", "-c", "1", s.path("fb")).Run())
 	})
 }
 
@@ -87,7 +89,7 @@ func TestReaderMovesNear(t *testing.T) {
 func TestBlockedInABurst(t *testing.T) {
 	s, fd := startBursts(t)
 	hang, err := unix.Open(s.path("fhang"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	defer unix.Close(hang)
 	answered := make(chan struct{})
 	go func() {

@@ -34,9 +34,9 @@ type reader struct {
 	poll     [1]unix.PollFd
 }
 
-// readINIT reads INIT and answers it. If rings is set, the answer tells that requests go
-// over io_uring if the kernel offers io_uring. The kernel then holds all requests back until
-// each of its processors has an entry. offered reports whether the kernel offers io_uring.
+// readINIT reads INIT and answers it. If rings is set and the kernel offers io_uring, the
+// answer selects io_uring for requests. The kernel then holds all requests back until each of
+// its processors has an entry. offered reports whether the kernel offers io_uring.
 func (c *Conn) readINIT(rings bool) (offered bool, err error) {
 	buf, out := make([]byte, 16<<10), make([]byte, 4096)
 	n, err := c.readRequest(buf)
@@ -312,7 +312,7 @@ func status(err error) fuse.Status {
 		return fuse.OK
 	case !errors.As(err, &e):
 		return fuse.EIO
-	case e == unix.EINVAL: // a kernel that does not know the message
+	case e == unix.EINVAL: // this kernel does not know the message
 		return fuse.ENOSYS
 	}
 	return fuse.Status(e)

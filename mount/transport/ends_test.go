@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // What stands in the way of io_uring leaves readers of /dev/fuse, which serve, and the
@@ -52,11 +54,11 @@ func TestServerOnOneProcessor(t *testing.T) {
 func TestServerInACpuset(t *testing.T) {
 	lockThread(t)
 	var before unix.CPUSet
-	must(t, unix.SchedGetaffinity(0, &before))
-	t.Cleanup(func() { must(t, unix.SchedSetaffinity(0, &before)) })
+	testkit.Must(t, unix.SchedGetaffinity(0, &before))
+	t.Cleanup(func() { testkit.Must(t, unix.SchedSetaffinity(0, &before)) })
 	s := startServer(t, string(IOUring)+" group="+newCpuset(t))
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(s.cmd.Process.Pid) + "/status")
-	must(t, err)
+	testkit.Must(t, err)
 	if !strings.Contains(string(status), "\nCpus_allowed_list:\t0\n") {
 		t.Error("the server is not confined to processor 0")
 	}
@@ -73,9 +75,7 @@ func newCpuset(t *testing.T) string {
 			continue
 		}
 		t.Cleanup(func() { // after the server's
-			for errors.Is(os.Remove(dir), unix.EBUSY) {
-				time.Sleep(time.Millisecond)
-			}
+			testkit.Until(t, "the end of the control group's processes", func() bool { return !errors.Is(os.Remove(dir), unix.EBUSY) })
 		})
 		if mems, err := os.ReadFile(filepath.Join(root, "cpuset.mems")); err == nil { // v1 demands it
 			_ = os.WriteFile(filepath.Join(dir, "cpuset.mems"), mems, 0)
@@ -96,13 +96,13 @@ func askFromEachProcessor(t *testing.T, s *served) {
 		t.Errorf("served by %s", s.kind)
 	}
 	n, err := PossibleCPUs()
-	must(t, err)
+	testkit.Must(t, err)
 	for cpu := range n {
 		set := unix.CPUSet{}
 		set.Set(cpu)
-		must(t, unix.SchedSetaffinity(0, &set))
+		testkit.Must(t, unix.SchedSetaffinity(0, &set))
 		_, err := os.Stat(s.path("fa"))
-		must(t, err)
+		testkit.Must(t, err)
 	}
 }
 
@@ -111,7 +111,7 @@ func askFromEachProcessor(t *testing.T, s *served) {
 func TestNothingRunsAtRest(t *testing.T) {
 	kinds(t, "", func(t *testing.T, s *served) {
 		_, err := os.ReadFile(s.path("fa"))
-		must(t, err)
+		testkit.Must(t, err)
 		const looks = 20
 		for range looks {
 			before := switches(t, s.cmd.Process.Pid)
@@ -128,11 +128,11 @@ func TestNothingRunsAtRest(t *testing.T) {
 func switches(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/status")
-	must(t, err)
+	testkit.Must(t, err)
 	all := map[string]string{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		must(t, err)
+		testkit.Must(t, err)
 		_, n, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
 		all[file], _, _ = strings.Cut(n, "\n")
 	}
@@ -144,10 +144,10 @@ func runtimeAffinity(t *testing.T, cpu int) {
 	t.Helper()
 	lockThread(t)
 	var before, set unix.CPUSet
-	must(t, unix.SchedGetaffinity(0, &before))
+	testkit.Must(t, unix.SchedGetaffinity(0, &before))
 	set.Set(cpu)
-	must(t, unix.SchedSetaffinity(0, &set))
-	t.Cleanup(func() { must(t, unix.SchedSetaffinity(0, &before)) })
+	testkit.Must(t, unix.SchedSetaffinity(0, &set))
+	t.Cleanup(func() { testkit.Must(t, unix.SchedSetaffinity(0, &before)) })
 }
 
 // The end of a connection, by detaching the mount or by aborting, interrupts handlers
@@ -161,9 +161,9 @@ func TestEnds(t *testing.T) {
 				if way == "abort" {
 					s.abort()
 				} else {
-					must(t, unix.Unmount(s.dir, unix.MNT_DETACH))
+					testkit.Must(t, unix.Unmount(s.dir, unix.MNT_DETACH))
 					for _, cmd := range waiting {
-						must(t, cmd.Process.Kill())
+						testkit.Must(t, cmd.Process.Kill())
 					}
 				}
 				for _, cmd := range waiting {
@@ -174,7 +174,7 @@ func TestEnds(t *testing.T) {
 				if got, want := s.line(), "ended, interrupted 2, waiting 0, unmounted 1"; got != want {
 					t.Errorf("the server says %q, want %q", got, want)
 				}
-				must(t, s.cmd.Wait())
+				testkit.Must(t, s.cmd.Wait())
 			})
 		})
 	}
@@ -207,7 +207,7 @@ func TestKilledServer(t *testing.T) {
 			for len(s.ask("lookups")) < 3 { // until there is load
 				continue
 			}
-			must(t, s.cmd.Process.Kill())
+			testkit.Must(t, s.cmd.Process.Kill())
 			_ = s.cmd.Wait()
 			all.Wait()
 			stop.Store(true)

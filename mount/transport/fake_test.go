@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // fakeFS answers everything at once.
@@ -34,17 +35,17 @@ func newFake(t testing.TB, kind Kind, caps uint64) (*Conn, int) {
 func fakeOf(t testing.TB, kind Kind, in fuse.InitIn, size uintptr) (*Conn, int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	in.Length, in.Opcode, in.InHeader.Unique = uint32(size), 26, 2
 	_, err = unix.Write(fds[1], bytesOf(&in)[:size])
-	must(t, err)
+	testkit.Must(t, err)
 	fs := newTestFS()
 	close(fs.release)
 	quiet := log.New(io.Discard, "", 0)
 	c, err := New(fakeFS{fs}, Options{Device: os.NewFile(uintptr(fds[0]), "socket"), Kind: kind, Fuse: fuse.MountOptions{
 		MaxWrite: 128 << 10, Logger: quiet, Name: "t", PanicHandler: func(p any) fuse.Status { panic(p) },
 	}})
-	must(t, err)
+	testkit.Must(t, err)
 	served := make(chan struct{})
 	go func() {
 		c.Serve()
@@ -92,10 +93,10 @@ func expectReadersOnOldKernels(t *testing.T) {
 			}
 			lookup := fuse.InHeader{Length: uint32(inHeaderSize) + 3, Opcode: opLookup, Unique: 4, NodeId: fuse.FUSE_ROOT_ID}
 			_, err := unix.Write(kernel, append(bytesOf(&lookup), "fa\x00"...))
-			must(t, err)
+			testkit.Must(t, err)
 			out := make([]byte, 4096)
 			n, err := unix.Read(kernel, out)
-			must(t, err)
+			testkit.Must(t, err)
 			o := (*fuse.OutHeader)(unsafe.Pointer(&out[0]))
 			if o.Unique != 4 || o.Status != 0 || int(o.Length) != n {
 				t.Errorf("LOOKUP is answered with % x", out[:n])
@@ -145,7 +146,7 @@ func FuzzDevice(f *testing.F) {
 		h := (*fuse.InHeader)(unsafe.Pointer(&in[0]))
 		h.Unique = 4
 		_, err := unix.Write(peer, in)
-		must(t, err)
+		testkit.Must(t, err)
 		if wantsNoAnswer(h.Opcode) {
 			// An INTERRUPT of nothing is answered. Unread answers would fill the socket, and
 			// each writer that waits for room would have another reader started.
@@ -156,7 +157,7 @@ func FuzzDevice(f *testing.F) {
 		}
 		for {
 			n, err := unix.Read(peer, out)
-			must(t, err)
+			testkit.Must(t, err)
 			o := (*fuse.OutHeader)(unsafe.Pointer(&out[0]))
 			if o.Unique == 4 && o.Status == -int32(unix.EAGAIN) {
 				continue // of an INTERRUPT
@@ -179,7 +180,7 @@ func FuzzEntry(f *testing.F) {
 	}
 	c, _ := newFake(f, Plain, 0)
 	e, err := newEntry(c.payload)
-	must(f, err)
+	testkit.Must(f, err)
 	f.Fuzz(func(t *testing.T, op uint32, node uint64, fixed, payload []byte, length, payloadSize uint32) {
 		clear(e.headers)
 		*e.header() = fuse.InHeader{Length: length, Opcode: op, Unique: 6, NodeId: node}

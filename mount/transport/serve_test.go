@@ -21,6 +21,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // serveEnv makes the test binary serve a mount. The tests use a mount of another process,
@@ -323,11 +324,11 @@ func startServer(t testing.TB, how string) *served {
 	s.cmd.Env = append(os.Environ(), serveEnv+"="+how, serveEnv+"_DIR="+s.dir)
 	s.cmd.Stderr = os.Stderr
 	in, err := s.cmd.StdinPipe()
-	must(t, err)
+	testkit.Must(t, err)
 	out, err := s.cmd.StdoutPipe()
-	must(t, err)
+	testkit.Must(t, err)
 	s.in, s.out = in, bufio.NewReader(out)
-	must(t, s.cmd.Start())
+	testkit.Must(t, s.cmd.Start())
 	t.Cleanup(func() {
 		_ = unix.Unmount(s.dir, unix.MNT_DETACH)
 		_ = s.cmd.Process.Kill()
@@ -335,7 +336,7 @@ func startServer(t testing.TB, how string) *served {
 	})
 	s.kind = s.line()
 	var st unix.Statx_t
-	must(t, unix.Statx(unix.AT_FDCWD, s.dir, unix.AT_STATX_DONT_SYNC, 0, &st))
+	testkit.Must(t, unix.Statx(unix.AT_FDCWD, s.dir, unix.AT_STATX_DONT_SYNC, 0, &st))
 	s.minor = int(st.Dev_minor)
 	return s
 }
@@ -344,9 +345,9 @@ func startServer(t testing.TB, how string) *served {
 func (s *served) abort() {
 	s.t.Helper()
 	dir := s.t.TempDir()
-	must(s.t, unix.Mount("fusectl", dir, "fusectl", 0, ""))
+	testkit.Must(s.t, unix.Mount("fusectl", dir, "fusectl", 0, ""))
 	defer unix.Unmount(dir, unix.MNT_DETACH) //nolint:errcheck // made above
-	must(s.t, os.WriteFile(filepath.Join(dir, strconv.Itoa(s.minor), "abort"), []byte("1"), 0))
+	testkit.Must(s.t, os.WriteFile(filepath.Join(dir, strconv.Itoa(s.minor), "abort"), []byte("1"), 0))
 }
 
 func (s *served) line() string {
@@ -362,7 +363,7 @@ func (s *served) line() string {
 func (s *served) ask(verb string) string {
 	s.t.Helper()
 	_, err := io.WriteString(s.in, verb+"\n")
-	must(s.t, err)
+	testkit.Must(s.t, err)
 	return s.line()
 }
 
@@ -375,13 +376,6 @@ func (s *served) await(what string, n int) {
 }
 
 func (s *served) path(name string) string { return filepath.Join(s.dir, name) }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // kinds runs a test on each kind of transport, with words for serve.
 func kinds(t *testing.T, words string, f func(t *testing.T, s *served)) {
@@ -401,7 +395,7 @@ func kinds(t *testing.T, words string, f func(t *testing.T, s *served)) {
 func client(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("taskset", "-c", "0", "head", "-c", "1", path)
-	must(t, cmd.Start())
+	testkit.Must(t, cmd.Start())
 	return cmd
 }
 

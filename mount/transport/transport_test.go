@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Reads, writes and absent names, from many threads, in pieces of all sizes.
@@ -63,7 +65,7 @@ func TestNotifications(t *testing.T) {
 	kinds(t, "keep", func(t *testing.T, s *served) {
 		for range 3 {
 			_, err := os.Stat(s.path("fa"))
-			must(t, err)
+			testkit.Must(t, err)
 		}
 		s.await("lookups", 1)
 		if got := s.ask("inode fa"); got != "0" {
@@ -77,7 +79,7 @@ func TestNotifications(t *testing.T) {
 		}
 		s.await("forgets", 1)
 		_, err := os.Stat(s.path("fa"))
-		must(t, err)
+		testkit.Must(t, err)
 		s.await("lookups", 2)
 	})
 }
@@ -88,20 +90,20 @@ func TestKilledCaller(t *testing.T) {
 	kinds(t, "", func(t *testing.T, s *served) {
 		cmd := client(t, s.path("fhang"))
 		s.await("waiting", 1)
-		must(t, cmd.Process.Kill())
+		testkit.Must(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 		s.await("interrupted", 1)
 
 		lock := func() *exec.Cmd {
 			// -F: the program takes flock's place, and goes with it.
 			cmd := exec.Command("flock", "-F", s.path("fa"), "sleep", "1000")
-			must(t, cmd.Start())
+			testkit.Must(t, cmd.Start())
 			return cmd
 		}
 		holder, waiter := lock(), lock()
 		s.await("waiting", 1)
 		for _, cmd := range []*exec.Cmd{waiter, holder} {
-			must(t, cmd.Process.Kill())
+			testkit.Must(t, cmd.Process.Kill())
 		}
 		_ = waiter.Wait()
 		_ = holder.Wait()
@@ -112,13 +114,13 @@ func TestKilledCaller(t *testing.T) {
 // processor whose queue had one thread. The waiting requests are answered in the end.
 func TestBlockedHandlers(t *testing.T) {
 	kinds(t, "", func(t *testing.T, s *served) {
-		must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fa")).Run())
+		testkit.Must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fa")).Run())
 		var waiting []*exec.Cmd
 		for range 9 {
 			waiting = append(waiting, client(t, s.path("fhang")))
 		}
 		s.await("waiting", len(waiting))
-		must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fb")).Run())
+		testkit.Must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fb")).Run())
 		if got := s.ask("release"); got != "ok" {
 			t.Error(got)
 		}
@@ -137,22 +139,22 @@ func TestLockWaiters(t *testing.T) {
 		if _, err := exec.LookPath("flock"); err != nil {
 			t.Skip(err)
 		}
-		must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fa")).Run())
+		testkit.Must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fa")).Run())
 		held := exec.Command("taskset", "-c", "0", "flock", s.path("fa"), "cat")
 		in, err := held.StdinPipe()
-		must(t, err)
-		must(t, held.Start())
+		testkit.Must(t, err)
+		testkit.Must(t, held.Start())
 		for exec.Command("flock", "-n", s.path("fa"), "true").Run() == nil { //nolint:revive // until it is held
 		}
 		var waiting []*exec.Cmd
 		for range 8 {
 			cmd := exec.Command("taskset", "-c", "0", "flock", s.path("fa"), "true")
-			must(t, cmd.Start())
+			testkit.Must(t, cmd.Start())
 			waiting = append(waiting, cmd)
 		}
 		s.await("waiting", len(waiting))
-		must(t, in.Close())
-		must(t, held.Wait())
+		testkit.Must(t, in.Close())
+		testkit.Must(t, held.Wait())
 		for _, cmd := range waiting {
 			if err := cmd.Wait(); err != nil {
 				t.Error(err)
@@ -180,7 +182,7 @@ func TestIsRunnable(t *testing.T) {
 		t.Error("this thread runs")
 	}
 	var ends [2]int
-	must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
+	testkit.Must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
 	tid, done := make(chan int), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -191,9 +193,9 @@ func TestIsRunnable(t *testing.T) {
 	for waits := <-tid; isRunnable(waits); {
 		runtime.Gosched()
 	}
-	must(t, unix.Close(ends[1]))
+	testkit.Must(t, unix.Close(ends[1]))
 	<-done
-	must(t, unix.Close(ends[0]))
+	testkit.Must(t, unix.Close(ends[0]))
 	if isRunnable(1 << 30) {
 		t.Error("there is no such thread")
 	}

@@ -13,16 +13,16 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// A watch has two queues: the names that inotify has reported, filled by the goroutine
-// that reads its events, and the events that the receiver is still to be given.
+// A watch has two queues. One has the names that inotify has reported; the goroutine that reads
+// inotify fills it. The other has the events that the receiver has not received yet.
 
 const (
 	// maxPending bounds the names that a watch keeps while its receiver is busy.
 	maxPending = 4096
-	// manyPending is the number of names from which on the watch looks at them at once,
-	// without waiting for the end of the coalescing time.
+	// manyPending is the number of names at which the watch inspects them at once, and does not
+	// wait for the end of the coalescing time.
 	manyPending = 1024
-	// manyEvents is the number of events from which on the watch reports them at once.
+	// manyEvents is the number of events at which the watch reports them at once.
 	manyEvents = 2048
 )
 
@@ -59,17 +59,17 @@ func (p *pendingName) add(ev *SourceEvent) {
 	}
 }
 
-// queue is the names that a watch is still to look at. Watch.mu guards it.
+// queue has the names that a watch has not inspected yet. Watch.mu guards it.
 type queue struct {
 	names []pendingName // in the order of their first events
 	index map[place]int
-	// urgent says that names are to be looked at before the coalescing time is over: a
-	// new directory has to be watched soon, or too many names wait.
+	// urgent: the names must be inspected before the coalescing time has passed, because a new
+	// directory has to be watched soon, or too many names wait.
 	urgent bool
-	// halfRename says that the latest event is the first half of a rename, so that
-	// the second half may be on its way.
+	// halfRename: the latest event is the first half of a rename, so the second half may be on
+	// its way.
 	halfRename bool
-	overflowed bool // events were lost: everything has to be looked at
+	overflowed bool // events were lost: everything has to be inspected
 }
 
 // add reports false if the queue is full.
@@ -90,7 +90,7 @@ func (q *queue) add(at place, ev *SourceEvent) bool {
 	return true
 }
 
-// enqueue adds what an event reports to the queue.
+// enqueue adds the name of an event to the queue.
 func (w *Watch) enqueue(ev *SourceEvent) {
 	d := ev.Dir.(*watchedDir)
 	switch {
@@ -115,7 +115,7 @@ func (w *Watch) enqueue(ev *SourceEvent) {
 	w.poke()
 }
 
-// overflow makes the watch look at everything, because events were lost.
+// overflow makes the watch inspect everything, because events were lost.
 func (w *Watch) overflow() {
 	w.loseEvents()
 	w.poke()
@@ -127,8 +127,8 @@ func (w *Watch) loseEvents() {
 	w.queue = queue{overflowed: true}
 }
 
-// takeWork returns the names to be looked at now, none if they can wait. due says that the
-// coalescing time is over. anew means that everything has to be watched anew instead. judge
+// takeWork returns the names to inspect now, or none if they can wait. due reports whether the
+// coalescing time has passed. anew means that everything has to be watched again instead. judge
 // means that the gathered events must not be reported.
 func (w *Watch) takeWork(due bool) (batch []pendingName, anew, judge bool) {
 	w.mu.Lock()
@@ -150,15 +150,15 @@ func (w *Watch) isHalfRename() bool {
 	return w.queue.halfRename
 }
 
-// isWaiting reports whether something waits to be reported.
+// isWaiting reports whether there are names or events that wait to be reported.
 func (w *Watch) isWaiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.queue.names) > 0 || len(w.gathered) > 0 || w.lookAgain
 }
 
-// mayReport reports whether what was gathered may be reported: the watch goes on, and
-// its root was not narrowed since.
+// mayReport reports whether the gathered events may be reported: the watch goes on, and its
+// root was not narrowed since.
 func (w *Watch) mayReport() bool {
 	select {
 	case <-w.dead:
@@ -170,7 +170,7 @@ func (w *Watch) mayReport() bool {
 	return !w.narrowed && w.ctx.Err() == nil
 }
 
-// gathered is an event to be reported.
+// gathered is an event that is still to report.
 type gathered struct {
 	Event
 	cookie uint32 // of the rename that it is a half of, else 0
@@ -209,8 +209,8 @@ func (w *Watch) drain() []Event {
 	return out
 }
 
-// moveID hides the kernel's counter of renames, which tells how much is renamed
-// elsewhere, and differs between subjects.
+// moveID hides the kernel's counter of renames: it would reveal how much is renamed elsewhere.
+// The ids differ between subjects.
 func (w *Watch) moveID(cookie uint32) string {
 	mac := hmac.New(sha256.New, w.h.key[:])
 	mac.Write([]byte(w.c.Subject))

@@ -10,34 +10,34 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// A watch's goroutine works by name, not by event. An event says only that something
-// happened to a name, so one admitted operation looks at what many names are now. What
-// is reported of a name follows from whether the receiver knows it, whether it exists,
-// and whether it was removed or changed in between.
+// A watch's goroutine works by name, not by event. An event only says that a name has changed
+// in some way, so one admitted operation inspects the present state of many names. The report
+// about a name depends on whether the receiver knows the name, whether it exists, and whether
+// it was removed or changed in between.
 //
-// An inspection is never older than the events it is for. If it sees a change whose event
+// An inspection is never older than the events that caused it. If it sees a change whose event
 // comes later, that event reports the change once more. On a file system that hangs, the
-// goroutine may have to go on before an operation has returned. So the operation touches
-// nothing of the watch: it returns what it found, and the goroutine applies it.
+// goroutine may have to go on before an operation has returned. So the operation does not touch
+// the watch: it returns its findings, and the goroutine applies them.
 
 // runState belongs to the goroutine. The first two never change.
 type runState struct {
 	epoch uint64
 	dead  <-chan struct{} // closed when the root ends
 
-	base      *watchedDir     // where the watch begins; once unwatched, it has to be watched anew
+	base      *watchedDir     // the top of the watch; once unwatched, it has to be watched again
 	gathered  []gathered      // to be reported
-	lookAgain bool            // the receiver is to be told to list again
-	judging   []chan struct{} // to be closed when everything has been judged anew
-	delay     *time.Timer     // runs while something waits to be reported
+	lookAgain bool            // the receiver has to list again
+	judging   []chan struct{} // closed when everything has been judged again
+	delay     *time.Timer     // runs while names or events wait to be reported
 	lacking   *time.Timer     // runs while a part is not watched for want of room; nil: all is
 }
 
 const (
 	// halfWait is how much longer the first half of a rename waits for the second.
 	halfWait = 10 * time.Millisecond
-	// retryWait is how long a watch waits when its root cannot be looked at: the
-	// speed limit is reached, or the file system hangs.
+	// retryWait is how long a watch waits when it cannot inspect its root: the speed limit is
+	// reached, or the file system hangs.
 	retryWait = time.Second
 )
 
@@ -55,7 +55,7 @@ func (w *Watch) run() {
 	w.mu.Lock()
 	w.judging = append(w.judging, w.waiters...)
 	w.finished = true
-	w.cancel(why) // so that nobody waits for a receiver that does not take the last event
+	w.cancel(why) // so that narrow does not wait for a receiver that does not take the last event
 	w.mu.Unlock()
 	if !errors.Is(context.Cause(w.ctx), errClosed) && !w.muted.Load() {
 		w.emit(w.ctx, []Event{{Path: w.path, Kind: Deleted, Time: time.Now().UTC(), Ended: true}})
@@ -105,7 +105,7 @@ func (w *Watch) loop() error {
 	}
 }
 
-// endJudging tells the callers of narrow that everything has been judged anew.
+// endJudging tells the callers of narrow that everything has been judged again.
 func (w *Watch) endJudging() {
 	for _, waiter := range w.judging {
 		close(waiter)
@@ -122,8 +122,8 @@ func (w *Watch) report() {
 	}
 }
 
-// work does what there is to do now. After errPathGone and errRootEnded the watch ends. After
-// any other error work has to be called again later.
+// work does the work that is due. After errPathGone and errRootEnded the watch ends. After any
+// other error work has to be called again later.
 func (w *Watch) work(due bool) (err error) {
 	batch, anew, judge := w.takeWork(due)
 	if judge {
@@ -151,8 +151,8 @@ func (w *Watch) work(due bool) (err error) {
 	return err
 }
 
-// admit runs an operation of the watch. Only the first, which begins the watch, is on
-// record if it succeeds.
+// admit runs an operation of the watch. Of the successful operations, only the first one, which
+// begins the watch, is recorded.
 func admit[T any](ctx context.Context, w *Watch, drop func(T), f func(l *guard.Lease) (T, error)) (T, error) {
 	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path, Epoch: w.epoch, Quiet: w.base != nil}
 	return gate.Do(ctx, w.h.reg, req, drop, func(l *guard.Lease) (T, int64, error) {
@@ -161,8 +161,8 @@ func admit[T any](ctx context.Context, w *Watch, drop func(T), f func(l *guard.L
 	})
 }
 
-// watchAnew watches everything anew, after events were lost or the root was narrowed, and
-// then makes the receiver list again, by an event with Overflow.
+// watchAnew watches everything again, after events were lost or the root was narrowed. It then
+// makes the receiver list again, by an event with Overflow.
 func (w *Watch) watchAnew() error {
 	old := w.base
 	old.unwatch() // its room becomes the watch's spare room, which no other watch can take
@@ -183,9 +183,9 @@ func (w *Watch) watchAnew() error {
 	return nil
 }
 
-// setLacking notes whether a part is not watched for want of room. Nothing is reported
-// of that part, so every so often the receiver is told to list again, and the watch
-// tries for more room.
+// setLacking notes whether a part is not watched for want of room. No changes of that part are
+// reported, so from time to time the receiver is told to list again, and the watch tries to get
+// more room.
 func (w *Watch) setLacking(lacking bool) {
 	if w.lacking != nil {
 		w.lacking.Stop()
@@ -196,7 +196,7 @@ func (w *Watch) setLacking(lacking bool) {
 	}
 }
 
-// process looks at names and gathers what is to be reported of them.
+// process inspects names and gathers the events about them.
 func (w *Watch) process(batch []pendingName) error {
 	asked := newInspection(w, batch)
 	if len(asked.names) == 0 {
@@ -229,7 +229,7 @@ func (w *Watch) process(batch []pendingName) error {
 	return nil
 }
 
-// lackRoom notes that a part of what has appeared is not watched for want of room.
+// lackRoom notes that a part of a new directory is not watched for want of room.
 func (w *Watch) lackRoom() {
 	w.lookAgain = true
 	if w.lacking == nil {

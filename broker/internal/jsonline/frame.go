@@ -28,8 +28,8 @@ func (f *Frame) IDInDoubt(b []byte) bool {
 // fields are the keys of JSON-RPC.
 var fields = [...]string{"jsonrpc", "id", "method", "params", "result", "error"}
 
-// fieldOf returns the key of JSON-RPC as which some reader may read a key, "" if none
-// does. encoding/json and JsonSerializerDefaults.Web compare keys without their case.
+// fieldOf returns the key of JSON-RPC for which a reader may take key, "" if there is none.
+// encoding/json and JsonSerializerDefaults.Web ignore the case of keys.
 func fieldOf(key []byte) string {
 	for _, name := range fields {
 		if string(key) == name {
@@ -60,11 +60,11 @@ func (f *Frame) part(field string) *Span {
 	return &f.version
 }
 
-// maxKeys bounds how many keys are compared with each other. The protocol has
-// five; beyond this many, a frame counts as one that repeats.
+// maxKeys bounds how many keys are compared with each other. A frame with more keys counts as
+// one with a repeated key. The protocol has five keys.
 const maxKeys = 64
 
-// Parse finds the parts of the object in b, whatever the case of their keys. It reports
+// Parse finds the parts of the object in b by their keys, in any case. It reports
 // false if b is not exactly one object. Clash is a key that is there twice, in any case,
 // or a key of JSON-RPC in another case.
 func Parse(b []byte) (f Frame, ok bool) {
@@ -130,12 +130,11 @@ func Batch(line []byte, most int) (members []Span, ok bool) {
 	return members, w.Last()
 }
 
-// longestID bounds an id that is repeated to say what is wrong with a message, bytes of
-// JSON.
+// longestID bounds the ids that are repeated in error answers, in bytes of JSON.
 const longestID = 1024
 
-// Answerable reports whether an id, raw, is a string or a number, and no longer than any
-// that is kept.
+// Answerable reports whether an id, in JSON, is a string or a number, and at most longestID
+// bytes long.
 func Answerable(id []byte) bool {
 	return len(id) > 0 && len(id) <= longestID && jsontext.Value(id).IsValid() &&
 		(id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')

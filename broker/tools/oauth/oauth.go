@@ -1,26 +1,25 @@
-// Package oauth lets a server of MCP tools over HTTP be a protected resource of
-// OAuth 2.1 (MCP, "Authorization"): it verifies access tokens of one issuer and
-// describes the resource (RFC 9728), so that clients find the issuer.
+// Package oauth makes a server of MCP tools over HTTP a protected resource of OAuth 2.1 (MCP,
+// "Authorization"): it verifies access tokens of one issuer, and describes the resource (RFC
+// 9728), so that clients find the issuer.
 //
 // # Promises
 //
-//   - A token is taken only if it is a JWT that a key of the issuer's signed with an
-//     algorithm of a list that has neither "none" nor secrets in it, is of that issuer,
-//     for one of this server's audiences, names a subject (guard.Subject.Named), and is
-//     within its time.
-//   - One which is called an access token (typ at+jwt) has what RFC 9068 requires, and
-//     one which is called nothing has no claim that only ID tokens of OpenID Connect
+//   - A token is accepted only if it is a JWT signed by a key of the issuer, with an algorithm
+//     from a list without "none" and without shared secrets. It must name the issuer, one of
+//     this server's audiences and a subject (guard.Subject.Named), and be within its time.
+//   - A token with the type of access tokens (typ at+jwt) must have the claims that RFC 9068
+//     requires. A token without a type must have no claim that only ID tokens of OpenID Connect
 //     have (nonce, at_hash, c_hash, s_hash).
-//   - Keys and metadata come over https alone, unless the issuer is on the loopback.
-//   - New keys of the issuer are found, and old ones forgotten, and no stream of forged
-//     tokens makes it ask the issuer more often than every few seconds.
+//   - Keys and metadata come over https only, unless the issuer is on the loopback.
+//   - New keys of the issuer are found, and old ones forgotten. No stream of forged tokens
+//     makes the package ask the issuer more often than every few seconds.
 //
 // # Not promised
 //
-// That the issuer withdrew a token before its time is not noticed: tokens are to be
-// short-lived. Nor can it tell an ID token that has none of those claims and is for an
-// audience of this server's: Scopes do, of which ID tokens have none. Opaque tokens,
-// which would have to be shown to the issuer, are refused.
+// The package does not notice that the issuer has withdrawn a token before its time, so tokens
+// should be short-lived. It cannot recognise an ID token that has none of those claims and
+// names an audience of this server. Scopes help against that, because ID tokens have none.
+// Opaque tokens are refused: the issuer would have to check them.
 package oauth
 
 import (
@@ -44,31 +43,30 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of what is asked for and taken.
+// Bounds of the requests to the issuer, and of tokens.
 const (
-	askWithin  = 10 * time.Second // one answer of the issuer's
-	Skew       = 30 * time.Second // by which clocks may differ
+	askWithin  = 10 * time.Second // for one answer of the issuer
+	Skew       = 30 * time.Second // by which the clocks may differ
 	maxSubject = 200              // bytes
 	maxToken   = 16 << 10         // bytes
 )
 
-// algorithms are those of signatures that are believed.
+// algorithms are the accepted algorithms of signatures.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// Config says whose tokens are taken.
+// Config configures a Verifier.
 type Config struct {
-	// Issuer is the URL of the authorization server, as it stands in its tokens.
+	// Issuer is the URL of the authorization server, exactly as in its tokens.
 	Issuer string
 	// Resources are the URLs by which clients call this server; at least one.
 	Resources []string
-	// Audiences are names of this server, one of which has to stand in a token;
-	// default: Resources.
+	// Audiences are names of this server. A token must have one of them. Default: Resources.
 	Audiences []string
-	// Scopes have to stand in a token, all of them.
+	// Scopes are scopes that a token must have, all of them.
 	Scopes []string
-	// Client asks the issuer; nil: one of this package's.
+	// Client makes the requests to the issuer; nil: a client of this package.
 	Client *http.Client
 }
 
@@ -116,9 +114,10 @@ func New(ctx context.Context, cfg Config) (*Verifier, error) {
 	return v, nil
 }
 
-// client asks issuers: of redirections it follows none, because an issuer says where
-// its things are, and because they could lead from https to elsewhere. The SDK refuses
-// private addresses to a client that does not dial itself; the owner has named this one.
+// client returns the client for requests to issuers. It follows no redirections: the metadata
+// of an issuer has the final URLs, and a redirection could lead away from https. It dials
+// itself, because the SDK refuses private addresses to other clients, and the owner may have
+// named one.
 func client() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: askWithin}).DialContext
@@ -127,8 +126,8 @@ func client() *http.Client {
 	}}
 }
 
-// CheckURL refuses a URL that would not be asked: one that is neither https nor on
-// the loopback, or that has a query, a fragment or a password. The error goes on a
+// CheckURL refuses a URL that the package does not use: one that is neither https nor on the
+// loopback, or that has a query, a fragment or a password. The text of the error continues a
 // sentence.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
@@ -148,15 +147,15 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// claims are those of an access token (RFC 9068) that matter here. Some issuers write
-// scopes as a list, or call them scp.
+// claims are the claims of an access token (RFC 9068) that matter here. Some issuers write
+// scopes as a list, or name them scp.
 type claims struct {
 	jwt.Claims
 	Scope  words  `json:"scope"`
 	Scp    words  `json:"scp"`
 	Client string `json:"client_id"`
 	Azp    string `json:"azp"`
-	// What ID tokens have and access tokens have not.
+	// Claims that ID tokens have and access tokens do not.
 	Nonce  json.RawMessage `json:"nonce"`
 	AtHash json.RawMessage `json:"at_hash"`
 	CHash  json.RawMessage `json:"c_hash"`
@@ -176,10 +175,10 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(w))
 }
 
-// Verify implements auth.TokenVerifier. UserID of the result tells both the subject
-// and its client, so that a session can be bound to them; Subject tells the first.
-// Every error is an auth.ErrInvalidToken, whose text names the reason, and nothing of
-// the token's but a subject that is no name, escaped.
+// Verify implements auth.TokenVerifier. UserID of the result holds the subject and its client,
+// so that a session can be bound to both; Subject returns the subject. Every error is an
+// auth.ErrInvalidToken. Its text has the reason, and no part of the token except a subject that
+// is no valid name, escaped.
 func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 	bad := func(why string) (*auth.TokenInfo, error) { return nil, fmt.Errorf("%w: %s", auth.ErrInvalidToken, why) }
 	if len(token) > maxToken {
@@ -197,7 +196,7 @@ func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*
 		return bad("no key of the issuer's signed it")
 	}
 	var c claims
-	if t.UnsafeClaimsWithoutVerification(&c) != nil { // the signature was verified
+	if t.UnsafeClaimsWithoutVerification(&c) != nil { // the signature was verified above
 		return bad("its claims are not of the form that RFC 7519 or 9068 gives them")
 	}
 	if why := v.wrong(&c, typed); why != "" {
@@ -212,7 +211,7 @@ func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*
 	}, nil
 }
 
-// wrong says why claims are not those of a token for this server; "" if they are.
+// wrong returns why a token with these claims is not for this server; "": it is.
 func (v *Verifier) wrong(c *claims, typed bool) string {
 	switch err := c.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: v.cfg.Audiences}, Skew); {
 	case errors.Is(err, jwt.ErrInvalidIssuer):
@@ -232,7 +231,7 @@ func (v *Verifier) wrong(c *claims, typed bool) string {
 	case !guard.Subject(c.Subject).Named():
 		return "its subject " + names.QuoteShort(c.Subject) + " is no name: control or invisible characters, a space at an end, or * alone"
 	case strings.IndexFunc(c.Client+c.Azp, unicode.IsControl) >= 0:
-		return "its client_id or azp has control characters" // UserID is of two parts
+		return "its client_id or azp has control characters" // a newline separates the parts of UserID
 	case typed && (c.Client == "" || c.IssuedAt == nil || c.ID == ""):
 		return "it is of the type at+jwt and lacks client_id, iat or jti (RFC 9068, 2.2)"
 	case !typed && c.isIDToken():
@@ -241,15 +240,16 @@ func (v *Verifier) wrong(c *claims, typed bool) string {
 	return ""
 }
 
-// Subject is whom a token that was verified is of.
+// Subject returns the subject of a verified token.
 func Subject(info *auth.TokenInfo) string {
-	subject, _, _ := strings.Cut(info.UserID, "\n") // of which a name has none
+	subject, _, _ := strings.Cut(info.UserID, "\n") // no subject has a newline
 	return subject
 }
 
-// accessToken reports whether a token of this type (typ) may be one, and whether that
-// says so (RFC 9068): what the issuer signed for another purpose, such as an event, is
-// none. Many issuers give their access tokens no type, or that of every JWT.
+// accessToken reports whether a token of this type (typ) may be an access token (ok), and
+// whether the type says that it is one (typed, RFC 9068). A JWT that the issuer signed for
+// another purpose, such as an event, is not. Many issuers give their access tokens no type, or
+// that of every JWT.
 func accessToken(typ any) (typed, ok bool) {
 	text, is := typ.(string)
 	if typ == nil {
@@ -259,8 +259,8 @@ func accessToken(typ any) (typed, ok bool) {
 	return text == "at+jwt", is && (text == "at+jwt" || text == "jwt")
 }
 
-// isIDToken reports whether the claims are those of an ID token (OpenID Connect Core,
-// 2 and 3.3.2.11): its audience is the client, which may be called as this server is.
+// isIDToken reports whether the claims are those of an ID token (OpenID Connect Core, 2 and
+// 3.3.2.11). Its audience is the client, which may have the same name as this server.
 func (c *claims) isIDToken() bool {
 	return slices.ContainsFunc([]json.RawMessage{c.Nonce, c.AtHash, c.CHash, c.SHash}, func(only json.RawMessage) bool { return only != nil })
 }

@@ -16,18 +16,12 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/integration/oauthissuer"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 type m = map[string]any
 
 const here = "http://127.0.0.1:8931/mcp"
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func verifier(t *testing.T, i *oauthissuer.Issuer, change func(*oauth.Config)) *oauth.Verifier {
 	t.Helper()
@@ -36,7 +30,7 @@ func verifier(t *testing.T, i *oauthissuer.Issuer, change func(*oauth.Config)) *
 		change(&cfg)
 	}
 	v, err := oauth.New(t.Context(), cfg)
-	must(t, err)
+	testkit.Must(t, err)
 	return v
 }
 
@@ -122,7 +116,7 @@ func TestClaims(t *testing.T) {
 	ids := map[string]bool{}
 	for _, c := range []m{{"client_id": "one"}, {"client_id": "two"}, {"azp": "three"}, {"sub": "bob"}, {"sub": "bob", "client_id": "one"}} {
 		info, err := v.Verify(t.Context(), i.Token(here, c), nil)
-		must(t, err)
+		testkit.Must(t, err)
 		ids[info.UserID] = true
 	}
 	if len(ids) != 5 {

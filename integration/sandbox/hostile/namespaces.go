@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userNamespace tries all ways to make one.
+// userNamespace tries all ways to make a user namespace.
 func userNamespace(*targets) error {
 	var last error
 	for _, flags := range []uintptr{unix.CLONE_NEWUSER, unix.CLONE_NEWUSER | unix.CLONE_NEWNS} {

@@ -108,7 +108,7 @@ func attackNetwork(raw string) int {
 	return 0
 }
 
-// said is detail, with a text for errors that are no errno.
+// said is detail, but also has a text for errors that are no errno.
 func said(err error) string {
 	var missing *net.DNSError
 	switch {
@@ -176,7 +176,7 @@ func sendDatagram(t *netTargets) error {
 	return answered(c)
 }
 
-// shout sends to many and waits for one answer.
+// shout sends to a multicast or broadcast address and waits for one answer.
 func shout(address string) error {
 	c, err := net.ListenPacket("udp4", ":0")
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 	"github.com/rootsfs/rootsfs/vfs/internal/trash"
@@ -63,7 +64,7 @@ type Change struct {
 	mode       uint32         // that the file gets
 	ready      *ready         // waits for its turn; see Env.Ready
 	isTaken    bool           // the owner's file there is replaced, and must go to the trash
-	placed     guard.Identity // what the source has there since it was applied, or has already
+	placed     rules.Identity // what the source has there since it was applied, or has already
 }
 
 // applied is what the stage is told when the source has the change.
@@ -84,7 +85,7 @@ type Env struct {
 	Root  guard.RootName
 	Trash *trash.Store
 	// IsWritten reports whether a program has a file open for writing.
-	IsWritten func(guard.Identity) bool
+	IsWritten func(rules.Identity) bool
 	// StaysInside refuses a link's target that leads out of the root.
 	StaysInside func(l *guard.Lease, dir guard.Path, target string) error
 }

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/internal/apply"
 )
@@ -73,9 +75,7 @@ func (s *scene) restart() {
 
 func (s *scene) must(errs ...error) {
 	s.Helper()
-	if err := errors.Join(errs...); err != nil {
-		s.Fatal(err)
-	}
+	testkit.Must(s, errs...)
 }
 
 // The owner.
@@ -102,7 +102,7 @@ func (s *scene) wantSource(want ...string) {
 		switch {
 		case err != nil || path == s.source:
 			return err
-		case d.Name() == guard.TrashName:
+		case d.Name() == rules.TrashName:
 			return filepath.SkipDir
 		}
 		rel := path[len(s.source)+1:]

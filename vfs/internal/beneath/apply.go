@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
@@ -38,7 +39,7 @@ type Applied struct {
 	// Upper is the stage's file as it was compared; the zero Info if the stage had removed it.
 	Upper Info
 	// Source is the source's file with the same contents; zero if it is not known.
-	Source guard.Identity
+	Source rules.Identity
 }
 
 // Clear drops what the stage has at a path, because the source has the same by now. What is seen
@@ -127,7 +128,7 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 		return err
 	}
 	fd, low := -1, Info{}
-	if up.Nlink == 1 && a.Source != (guard.Identity{}) {
+	if up.Nlink == 1 && a.Source != (rules.Identity{}) {
 		var err error
 		if fd, err = openLong(st.fd, a.Path, unix.O_PATH|unix.O_NOFOLLOW); err == nil {
 			defer unix.Close(fd)

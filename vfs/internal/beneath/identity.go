@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A file of a staged root keeps the identity that it showed first. When a file of the source
@@ -35,26 +35,26 @@ type identities struct {
 // inode is where a file lies.
 type inode struct{ dev, ino uint64 }
 
-func inodeOf(id guard.Identity) inode { return inode{id.Dev, id.Ino} }
+func inodeOf(id rules.Identity) inode { return inode{id.Dev, id.Ino} }
 
 // shown is what a file shows. birth tells it from a later file with the same inode number.
 type shown struct {
 	birth   int64
-	id      guard.Identity
+	id      rules.Identity
 	isLower bool // the file is the source's
 }
 
-// In the inode numbers that are shown, the bits from twinShift on count the copies of a file of
-// the source that is met elsewhere. apartBit marks files that were made in a store on another
-// file system than the source. So no two files of a root show one number, where file systems
-// give numbers below 1<<47, as all do but the largest.
+// In the inode numbers that programs see, the bits from twinShift on count the copies of a file
+// of the source that also lies at another place. apartBit marks files that were made in a store
+// on another file system than the source. So no two files of a root have the same number, if
+// the file systems use numbers below 1<<47, as all but the largest do.
 const (
 	apartBit  = 1 << 47
 	twinShift = 48
 )
 
 // id is the identity that a file shows.
-func (t *identities) id(own guard.Identity) guard.Identity {
+func (t *identities) id(own rules.Identity) rules.Identity {
 	t.mu.RLock()
 	s, ok := t.shown[inodeOf(own)]
 	shown := t.idLocked(own)
@@ -65,7 +65,7 @@ func (t *identities) id(own guard.Identity) guard.Identity {
 	return shown
 }
 
-func (t *identities) idLocked(own guard.Identity) guard.Identity {
+func (t *identities) idLocked(own rules.Identity) rules.Identity {
 	if s, ok := t.shown[inodeOf(own)]; ok && s.birth == own.Birth {
 		return s.id
 	}
@@ -109,7 +109,7 @@ func (t *identities) inode(own uint64, isUpper bool) uint64 {
 
 // copy notes that the file up of the upper directory was copied from the file low of the
 // source.
-func (t *identities) copy(up, low guard.Identity) {
+func (t *identities) copy(up, low rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.shown[inodeOf(up)] = shown{up.Birth, t.idLocked(low), false}
@@ -119,7 +119,7 @@ func (t *identities) copy(up, low guard.Identity) {
 
 // place notes that the file low of the source takes the place of the file up of the upper
 // directory.
-func (t *identities) place(low, up guard.Identity) {
+func (t *identities) place(low, up rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.shown[inodeOf(low)] = shown{low.Birth, t.idLocked(up), true}
@@ -127,7 +127,7 @@ func (t *identities) place(low, up guard.Identity) {
 
 // forget drops what is known of a file that had the inode number of another, which was made
 // later.
-func (t *identities) forget(made guard.Identity) {
+func (t *identities) forget(made rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.shown, inodeOf(made))

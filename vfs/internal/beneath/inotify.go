@@ -40,8 +40,8 @@ func NewInotify() (*Inotify, error) {
 	return &Inotify{f: os.NewFile(uintptr(fd), "inotify")}, nil
 }
 
-// Add watches what fd refers to and returns the watch's number, which is the same for
-// every watch of one inode. The mask is added to that of the inode's other watches.
+// Add watches the file of fd and returns the watch's number, which is the same for every watch
+// of one inode. The mask is added to that of the inode's other watches.
 func (n *Inotify) Add(fd int, mask uint32) (int32, error) {
 	wd := 0
 	err := n.control(func(inotify int) error {
@@ -73,7 +73,7 @@ func (n *Inotify) control(f func(fd int) error) error {
 	return ferr
 }
 
-// Read waits for events and returns all that are there. It fails after Close.
+// Read waits for events and returns all that have come. It fails after Close.
 func (n *Inotify) Read(buf []byte) ([]NotifyEvent, error) {
 	sz, err := n.f.Read(buf)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// maxPathLinks is where the kernel gives up (MAXSYMLINKS).
+// maxPathLinks is the number of links on a path at which the kernel gives up (MAXSYMLINKS).
 const maxPathLinks = 40
 
-// openPath opens an absolute path without reading from it, and returns the links
-// that it passed. One system call does it where there are none.
-func openPath(path string) (fd int, links []guard.Link, err error) {
+// openPath opens an absolute path as a reference (O_PATH), and returns the links that it has
+// passed. Without links, one system call does it.
+func openPath(path string) (fd int, links []rules.Link, err error) {
 	fd, err = unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != unix.ELOOP { //nolint:errorlint // bare errno
 		return fd, nil, err
@@ -32,9 +32,9 @@ func openPath(path string) (fd int, links []guard.Link, err error) {
 // linkWalk resolves a path one name at a time, each from the descriptor of the
 // directory before it. So the link that is judged is the link that is followed.
 type linkWalk struct {
-	fd    int // what has been reached
+	fd    int // the file or directory that the walk has reached
 	todo  []string
-	links []guard.Link
+	links []rules.Link
 }
 
 func (w *linkWalk) close() {
@@ -44,7 +44,7 @@ func (w *linkWalk) close() {
 	}
 }
 
-// enter makes fd what has been reached.
+// enter makes fd the place that the walk has reached, and closes the one before.
 func (w *linkWalk) enter(fd int) {
 	w.close()
 	w.fd = fd
@@ -115,7 +115,7 @@ func (w *linkWalk) follow(name string, fd int, info *Info) error {
 	if err != nil {
 		return err
 	}
-	link := guard.Link{Path: filepath.Join(at, name), Others: others(&dir, info)}
+	link := rules.Link{Path: filepath.Join(at, name), Others: others(&dir, info)}
 	if p := locationOf(w.fd, at); p != "" {
 		link.Location = p + "/" + name
 	}
@@ -128,8 +128,8 @@ func (w *linkWalk) follow(name string, fd int, info *Info) error {
 	return nil
 }
 
-// others names the users, other than this process's user and root, who made the link or can
-// replace it; "" if there are none.
+// others lists the users, other than this process's user and root, who own the link or can
+// replace it; "": there are none.
 func others(dir, link *Info) string {
 	mine := func(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 	switch {
@@ -147,14 +147,14 @@ func others(dir, link *Info) string {
 	return fmt.Sprintf("group %d", dir.GID)
 }
 
-// ownGroup reports whether a group is this process's user alone, as distributions
-// make one for each user (pam_umask(8), usergroups).
+// ownGroup reports whether this process's user is the only member of a group, such as the group
+// that distributions make for each user (pam_umask(8), usergroups).
 func ownGroup(gid uint32) bool {
 	return int(gid) == os.Getegid() && os.Getegid() == os.Geteuid()
 }
 
 // Trace implements guard.Opener.
-func (Opener) Trace(path string) (resolved string, links []guard.Link, err error) {
+func (Opener) Trace(path string) (resolved string, links []rules.Link, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", nil, err

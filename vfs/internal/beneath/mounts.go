@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A location is a file system and a path in it, see guard/nesting.go. It is made of what
-// /proc/self/mountinfo says of the mount that a descriptor lies on, and of the descriptor's
+// A location is a file system and a path in it, see guard/nesting.go. It is made from the line
+// of /proc/self/mountinfo for the mount that a descriptor lies on, and from the descriptor's
 // path below the mount point.
 
-// Location implements guard.Source. It is "" on file systems that can hang, because their
-// mounts need not say which part of a server's tree they show.
+// Location implements guard.Source. It returns "" on file systems that can hang, because their
+// mounts need not tell which part of a server's tree they show.
 func (s *source) Location() string {
 	if s.remote {
 		return ""
@@ -36,7 +36,8 @@ func (s *source) Location() string {
 }
 
 // LocationOf implements guard.Opener, by the location of the nearest directory above the
-// path that exists. The path's last element is not touched: it may be our own mountpoint.
+// path that exists. The path's last element is not looked up: it may be the session's own
+// mountpoint.
 func (Opener) LocationOf(path string) string {
 	rest := ""
 	for dir := filepath.Clean(path); dir != "/" && dir != "."; {
@@ -63,7 +64,7 @@ func (Opener) LocationOf(path string) string {
 	return ""
 }
 
-// locationOf is the location of a directory, which fd refers to and path leads to.
+// locationOf returns the location of a directory. fd refers to it, and path leads to it.
 func locationOf(fd int, path string) string {
 	m, ok := mountOf(fd)
 	if !ok {
@@ -76,8 +77,8 @@ func locationOf(fd int, path string) string {
 	return strings.TrimSuffix(fmt.Sprintf("/%d:%d", m.Major, m.Minor)+strings.TrimSuffix(m.Root, "/")+below, "/")
 }
 
-// mountOf is the mount that a descriptor lies on; ok is false before Linux 5.8, and
-// for one that is not in the table any more. Nothing is asked but the kernel.
+// mountOf returns the mount that a descriptor lies on. ok is false before Linux 5.8, and for a
+// mount that is not in the table any more. It asks only the kernel, not the file system.
 func mountOf(fd int) (m *mountinfo.Info, ok bool) {
 	var st unix.Statx_t
 	err := retry(func() error {
@@ -89,9 +90,9 @@ func mountOf(fd int) (m *mountinfo.Info, ok bool) {
 	return mounts.find(int(st.Mnt_id))
 }
 
-// coveredBy reports whether something was mounted over a path, or over a directory on the
-// way, since fd was opened by it, so that the path leads to another file system now. It does
-// not walk the path, because the file system that is mounted there may hang.
+// coveredBy reports whether path leads to another file system than fd, which was opened by it,
+// because a file system was mounted over the path or a directory on the way. It does not walk
+// the path, because that file system may hang.
 func coveredBy(path string, fd int) bool {
 	was, ok := mountOf(fd)
 	if !ok {
@@ -102,14 +103,15 @@ func coveredBy(path string, fd int) bool {
 }
 
 // LeadsToLocal reports whether an absolute path without links leads to a file system
-// that is known to be local, so that walking the path cannot hang. It is not walked.
+// that is known to be local, so that walking the path cannot hang. The function itself does not
+// walk it.
 func LeadsToLocal(path string) bool {
 	m, ok := mounts.at(path)
 	return ok && (slices.Contains([]string{"ext2", "ext3"}, m.FSType) || slices.Contains(slices.Collect(maps.Values(localTypes)), m.FSType))
 }
 
-// mounts is the table of mounts, read again when the kernel says that it has
-// changed: thousands of grants look at it.
+// mounts caches the table of mounts, which thousands of grants need. It is read again when the
+// kernel reports a change.
 var mounts mountTable
 
 type mountTable struct {
@@ -120,8 +122,8 @@ type mountTable struct {
 	top  *mountinfo.Info // at "/"
 }
 
-// mountedOn is a directory on which something can be mounted, by its mount and path. The path
-// alone is not enough: mounts below a directory that was mounted over stay in the table.
+// mountedOn identifies a mount point by the mount around it and its path. The path alone is not
+// enough: mounts below a directory that was mounted over stay in the table.
 type mountedOn struct {
 	parent int
 	point  string
@@ -135,7 +137,7 @@ func (t *mountTable) find(id int) (m *mountinfo.Info, ok bool) {
 	return m, ok
 }
 
-// at is the mount that an absolute path without links leads to.
+// at returns the mount that an absolute path without links leads to.
 func (t *mountTable) at(path string) (m *mountinfo.Info, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +156,7 @@ func (t *mountTable) at(path string) (m *mountinfo.Info, ok bool) {
 	return m, true
 }
 
-// coverLocked is the topmost mount at a path that the mount m shows: m, if nothing is
+// coverLocked returns the topmost mount at a path within the mount m, or m if nothing is
 // mounted there.
 func (t *mountTable) coverLocked(m *mountinfo.Info, path string) *mountinfo.Info {
 	for over := t.on[mountedOn{m.ID, path}]; over != nil && over != m; over = t.on[mountedOn{m.ID, path}] {
@@ -163,8 +165,8 @@ func (t *mountTable) coverLocked(m *mountinfo.Info, path string) *mountinfo.Info
 	return m
 }
 
-// freshLocked reads the table, unless the kernel says that it has not changed since it
-// was read (proc_pid_mounts(5)).
+// freshLocked reads the table again if the kernel reports a change since the last reading
+// (proc_pid_mounts(5)).
 func (t *mountTable) freshLocked() {
 	if t.byID != nil {
 		fds := []unix.PollFd{{Fd: int32(t.file.Fd()), Events: unix.POLLPRI}}
@@ -199,5 +201,5 @@ func (t *mountTable) freshLocked() {
 	}
 }
 
-// isNoFile leaves out what shows no directory or file (nsfs).
+// isNoFile skips mounts that show no directory or file (nsfs).
 func isNoFile(m *mountinfo.Info) (skip, stop bool) { return !strings.HasPrefix(m.Root, "/"), false }

@@ -19,7 +19,7 @@ func OpenNames(d Dir) (Names, error) {
 	return named(d, fd, err)
 }
 
-// named is the directory d, opened as fd, unless err says why not.
+// named returns the Names of the directory d, which was opened as fd, unless err is not nil.
 func named(d Dir, fd int, err error) (Names, error) {
 	if err != nil {
 		return Names{}, err
@@ -53,8 +53,8 @@ func openToRead(dirfd int) (int, error) {
 // OpenDirNames resolves and judges a directory of the lease's root, and opens it for
 // reading its names: as OpenDir and OpenNames, but in one system call where possible.
 func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
-	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.HasNested() && !spells(l, rel) && stageOf(l) == nil {
-		if err := l.JudgeDir(rel); err != nil {
+	if rel != "" && len(rel) <= chunk && l.Source().File() == "" && !l.HasNested() && !spells(l, rel) && stageOf(l) == nil {
+		if err := l.Judge().Dir(rel); err != nil {
 			return Names{}, err
 		}
 		top := Root(l)
@@ -71,9 +71,9 @@ func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
 }
 
 // OpenSubdir opens the subdirectory called name for reading its names: one step of a walk
-// that has begun at the root. As in a resolution from there a link is not followed, and
-// another file system not entered unless the grant allows it. The caller judges the name and
-// shows what was opened to the lease (CrossChild).
+// that has begun at the root. As in a resolution from the root, a link is not followed, and
+// another file system is not entered unless the grant allows it. The caller judges the name,
+// and calls CrossChild for the opened directory.
 func (n *Names) OpenSubdir(name string) (Names, error) {
 	if n.union != nil {
 		return openUnionNames(n.Dir, name)
@@ -82,7 +82,7 @@ func (n *Names) OpenSubdir(name string) (Names, error) {
 	return named(n.Dir, fd, err)
 }
 
-// OpenForRemoval opens a directory for reading its names, which are to be removed. Unlike a
+// OpenForRemoval opens a directory for reading names that will be removed. Unlike a
 // resolution, it enters no other file system even if the grant allows that; the error is EXDEV.
 func OpenForRemoval(l *guard.Lease, d Dir, name string) (n Names, info Info, err error) {
 	if d.union != nil {
@@ -109,9 +109,9 @@ func OpenForRemoval(l *guard.Lease, d Dir, name string) (n Names, info Info, err
 // IsOpen reports whether the directory was opened.
 func (n *Names) IsOpen() bool { return n.owned }
 
-// Handle is the directory's descriptor, as one that is kept. It is the Names's own, which Close
-// then leaves open. In a staged root it is another one: it moves to the upper directory when
-// the directory is raised, while the reading of names goes on.
+// Handle returns a lasting descriptor of the directory. It is the descriptor of the Names,
+// which Close then leaves open. In a staged root it is another one, which moves to the upper
+// directory when the directory is raised, while the reading of names goes on.
 func (n *Names) Handle() (Handle, error) {
 	if n.union == nil {
 		n.owned = false
@@ -173,8 +173,8 @@ func (n *Names) Read(buf []byte, shared bool, keep func(e *Entry) bool) (list []
 	return ParseDirents(buf[:got], text, keep), true, nil
 }
 
-// Refresh tells an open directory of a staged root where it lies now: what the source shows
-// in it depends on that.
+// Refresh sets the present path of an open directory of a staged root: the names of the source
+// in it depend on the path.
 func (n *Names) Refresh(rel string) {
 	if n.union == nil || n.union.rel == rel {
 		return
@@ -242,7 +242,7 @@ func SyncDir(l *guard.Lease, d Dir) error {
 	from := d.fd
 	if d.union != nil {
 		if from = d.union.upDir(); from < 0 {
-			return d.union.st.store.Sync() // nothing was changed in it but by records
+			return d.union.st.store.Sync() // only records have changed it
 		}
 	}
 	fd, err := openToRead(from)

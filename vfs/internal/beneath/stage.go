@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
@@ -29,7 +30,7 @@ type staged struct {
 	// swaps guards tracked, and is held from a change of what has a name to the move of the
 	// descriptors. It is taken with mu held, or alone.
 	swaps   sync.Mutex
-	tracked map[guard.Identity][]*tracked // by the file's own identity
+	tracked map[rules.Identity][]*tracked // by the file's own identity
 }
 
 // Stage implements guard.Opener.
@@ -63,7 +64,7 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 
 // stage makes src the source of a staged root. On success the result owns src and the store.
 func stage(src *source, store *draft.Store) (*staged, error) {
-	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[guard.Identity][]*tracked{}}
+	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[rules.Identity][]*tracked{}}
 	up, err := stat(st.up)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A program has a file of a staged root open while its name changes sides: when the file is
@@ -21,7 +22,7 @@ type tracked struct {
 	writes bool // it can be written through
 	// The fields below are guarded by st.swaps, but isLower, which is read without.
 	rel     string         // where the file of the source was seen
-	id      guard.Identity // its own, not that shown
+	id      rules.Identity // its own, not that shown
 	isLower atomic.Bool    // it is the source's
 	gone    atomic.Bool    // the file of the source has lost the name in the stage
 }
@@ -88,7 +89,7 @@ func (st *staged) trackUpper(fd int, writes, hadName bool) (Handle, error) {
 }
 
 // addLocked notes which file the descriptor refers to. The caller holds st.swaps.
-func (st *staged) addLocked(f *tracked, id guard.Identity) {
+func (st *staged) addLocked(f *tracked, id rules.Identity) {
 	f.id = id
 	st.tracked[id] = append(st.tracked[id], f)
 }
@@ -96,7 +97,7 @@ func (st *staged) addLocked(f *tracked, id guard.Identity) {
 // swapUp moves the descriptors of a file of the source to its copy, of which fd is a reference.
 // One for which the copy cannot be opened becomes a reference: a program then gets an error, and
 // not contents that nobody else sees. The caller holds st.swaps.
-func (st *staged) swapUp(low, up guard.Identity, fd int) {
+func (st *staged) swapUp(low, up rules.Identity, fd int) {
 	list := st.tracked[low]
 	delete(st.tracked, low)
 	for _, f := range list {
@@ -112,7 +113,7 @@ func (st *staged) swapUp(low, up guard.Identity, fd int) {
 // that takes its place at a path, and of which fd is a reference. None of them can be written
 // through. One for which that file cannot be opened stays where it is: the contents are the
 // same. The caller holds st.mu and st.swaps.
-func (st *staged) swapDown(up, low guard.Identity, fd int, rel string) {
+func (st *staged) swapDown(up, low rules.Identity, fd int, rel string) {
 	list := st.tracked[up]
 	delete(st.tracked, up)
 	for _, f := range list {
@@ -129,7 +130,7 @@ func (st *staged) swapDown(up, low guard.Identity, fd int, rel string) {
 
 // isWritten reports whether a file can be written through a descriptor that is tracked. The
 // caller holds st.swaps.
-func (st *staged) isWritten(id guard.Identity) bool {
+func (st *staged) isWritten(id rules.Identity) bool {
 	for _, f := range st.tracked[id] {
 		if f.writes {
 			return true
@@ -149,7 +150,7 @@ func (st *staged) openUpper(rel string) (int, error) {
 }
 
 // setGone notes whether the source's file has lost its name in the stage at a path.
-func (st *staged) setGone(id guard.Identity, rel string, isGone bool) {
+func (st *staged) setGone(id rules.Identity, rel string, isGone bool) {
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	for _, f := range st.tracked[id] {

@@ -150,8 +150,8 @@ func decode(b []byte) (line, error) {
 type logFile struct {
 	file *os.File
 	end  int64 // of the last whole line
-	// broken is set when a line was written in part and could not be taken back: what
-	// would follow it could not be read.
+	// broken is set when a line was written in part and could not be removed again: no line
+	// after it could be read.
 	broken bool
 
 	syncing sync.Mutex
@@ -189,7 +189,7 @@ func (f *logFile) sync() error {
 	return err
 }
 
-// append writes lines and has them count. The caller holds s.mu.
+// append writes lines and applies them to s. The caller holds s.mu.
 func (s *Store) append(lines []line) error {
 	if len(lines) == 0 {
 		return nil
@@ -214,7 +214,7 @@ func (s *Store) append(lines []line) error {
 	return nil
 }
 
-// take has one line count.
+// take applies one line to s.
 func (s *Store) take(l *line) error {
 	base, err := l.Base.base()
 	if err != nil {
@@ -263,15 +263,15 @@ func (s *Store) takeRecord(r Record) {
 // replayed holds the facts about a log that replay found.
 type replayed struct {
 	end      int64  // of the last whole line
-	lines    int    // that were read
+	lines    int    // number of lines that were read
 	boot     string // of the last header or commit
 	commit   int64  // time of the last commit
 	young    []youngRecord
 	isBroken bool // a damaged line ended the log
 }
 
-// replay has the lines of a log count, up to the first that is damaged. A last line without
-// a newline was being written when the process was killed: its change was not made.
+// replay applies the lines of a log to s, up to the first damaged one. If the last line has no
+// newline, the process was killed while it wrote the line, and the line's change was not made.
 func (s *Store) replay(r io.Reader) (replayed, error) {
 	var got replayed
 	all, err := io.ReadAll(r)

@@ -123,7 +123,7 @@ func detach(point, id, device string) error {
 
 // clearSessions removes the files of dead sessions.
 func clearSessions() error {
-	_, err := control.List() // which also does that
+	_, err := control.List() // it also removes these files
 	return err
 }
 
@@ -132,7 +132,7 @@ func ClearLeft() (n int) {
 	sandbox.ForgetOldMemory(placePrefix, leftAfter)
 	entries, err := os.ReadDir(Base())
 	if err != nil {
-		return 0 // not made yet
+		return 0 // the directory of places does not exist yet
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), "."+placePrefix) {

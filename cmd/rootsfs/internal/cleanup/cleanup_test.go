@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
@@ -27,30 +28,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// await waits for something that happens by itself; the bound only ends a test that has
-// failed.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: it has not come", what)
-		}
-	}
-}
-
 // someUser is whom a command runs as: of root's, another.
-func someUser() guard.User {
+func someUser() rules.User {
 	if os.Geteuid() != 0 {
-		return guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+		return rules.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
 	}
-	return guard.User{UID: 65600, GID: 65600}
+	return rules.User{UID: 65600, GID: 65600}
 }
 
 // awaitWait waits until a watcher waits. Only root can see the state of a process that is
 // not dumpable. Others take it for waiting when it sleeps, which it hardly does before.
 func awaitWait(t *testing.T, pid int) {
 	t.Helper()
-	await(t, "the wait", func() bool {
+	testkit.Until(t, "the wait", func() bool {
 		in, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
 		if errors.Is(err, fs.ErrPermission) {
 			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removeAll removes a directory with all that is in it, however deep: a command can
-// nest directories without end, and os.RemoveAll holds one open for each level.
+// removeAll removes a directory and all its contents, of any depth: a command can nest
+// directories without end, and os.RemoveAll holds one open for each level.
 func removeAll(dir string) error {
 	top, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -30,7 +30,7 @@ func removeAll(dir string) error {
 			isLess = removeOrRaise(top, name) || isLess
 		}
 	}
-	return errors.Join(err, os.Remove(dir)) // which fails if something is left
+	return errors.Join(err, os.Remove(dir)) // it fails if anything is left
 }
 
 // removeOrRaise removes an entry of top, or its contents: directories in it that are not

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -48,7 +48,6 @@ type runFlags struct {
 	homeMax    string
 	Agent      string   // of --for, "" for none
 	homeParts  []string // see agents.Agent.Home
-	homeOf     string   // the repository that the agent's HOME is for; "": --home or the configuration names the HOME
 }
 
 const runLong = `Run COMMAND, an MCP server or any program, so that it reaches the approved roots and
@@ -131,7 +130,6 @@ func (a *app) newRunCmd() *cobra.Command {
 
 // runPlan is the plan of a run, made from the flags of `rootsfs run` and the configuration.
 type runPlan struct {
-	flags   *runFlags
 	session session.Options
 	box     sandbox.Options
 	mcp     proxy.Mode
@@ -143,7 +141,19 @@ type runPlan struct {
 	secrets []*commandSecret
 	network *commandNet
 	passed  []string // the values of --env, without the preset's
-	// given is the name of the run if the owner gave it (runFlags.givenName). ungiven is the
+	env     []string // the values of --env, with those that the run adds
+	agent   string   // whose preset was taken; "": none
+	home    string   // the HOME to keep, as written; "": a private one
+	newHome string   // the note to print if home does not exist yet; "": none
+	// homeParts are the files to copy into a kept HOME, see agents.Agent.Home.
+	homeParts []string
+	learn     bool
+	// strictLinks means that no link that leaves its root works.
+	strictLinks bool
+	// stopsWithRoots means that the command is ended when the last root is gone.
+	stopsWithRoots bool
+	memoryGiven    bool // by --memory-max
+	// given is the name of the run if the owner gave it (runPlan.givenName). ungiven is the
 	// name of the command if the owner did not give it and the configuration has blocks for it.
 	given, ungiven string
 	// implicit are the roots that the command's interpreter needs.
@@ -155,7 +165,7 @@ type runPlan struct {
 // plan checks all flags before anything is created.
 func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	f.Locks, f.Posix = "local", "safe"
-	p := &runPlan{flags: f, passed: slices.Clone(f.env)}
+	p := &runPlan{passed: slices.Clone(f.env), learn: f.learn, stopsWithRoots: f.onRevoke == "stop", memoryGiven: f.memory != ""}
 	err := f.preset(cmd)
 	if err != nil {
 		return nil, err
@@ -172,6 +182,7 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 		return nil, err
 	}
 	f.configured(cmd, p.session.Config)
+	p.env, p.agent, p.home, p.homeParts, p.strictLinks = f.env, f.Agent, f.home, f.homeParts, f.links == "strict"
 	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
 	p.session.NumberName = true
 	switch f.mcp {
@@ -246,11 +257,11 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 		return usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
 	}
 	p.box = sandbox.Options{Args: args, Net: f.Net.All, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
-	p.box.CheckProgram = p.judge().CheckProgram
-	p.takeName(f.givenName(p))
 	if p.box.Listen, err = f.ports(); err != nil {
 		return err
 	}
+	p.box.CheckProgram = p.judge().CheckProgram
+	p.takeName()
 	if err := f.planNetwork(p); err != nil {
 		return err
 	}
@@ -291,7 +302,7 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 		p.box.Home = home
 		// If a root reached the kept home, the command could replace it by a link. The next
 		// run's HOME, which is writable, would then be any directory of the owner.
-		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
+		p.session.Keep = append(p.session.Keep, rules.Keep{Path: home, What: "the kept home of the command"})
 	}
 	return nil
 }

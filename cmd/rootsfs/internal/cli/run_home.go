@@ -71,8 +71,9 @@ func (f *runFlags) agentHome(cmd *cobra.Command, p *runPlan) (err error) {
 		dir = real
 	}
 	top, _ := gitTop(dir)
-	f.homeOf = cmp.Or(top, dir)
-	f.home, err = keptHome("homes", f.Agent, homeName(f.homeOf))
+	repository := cmp.Or(top, dir)
+	p.newHome = newHomeNote(f.Agent, repository)
+	f.home, err = keptHome("homes", f.Agent, homeName(repository))
 	return err
 }
 
@@ -88,9 +89,9 @@ func homeName(repository string) string {
 }
 
 // newHomeNote returns a note about a new HOME of an agent: which repository it is for.
-func (f *runFlags) newHomeNote() string {
-	note := fmt.Sprintf("this HOME is new, and for %s alone: log in inside, or pass a key as a variable; --home DIRECTORY shares one HOME among projects", quoteIfNeeded(f.homeOf))
-	if old, err := keptHome("agents", f.Agent); err == nil {
+func newHomeNote(agent, repository string) string {
+	note := fmt.Sprintf("this HOME is new, and for %s alone: log in inside, or pass a key as a variable; --home DIRECTORY shares one HOME among projects", quoteIfNeeded(repository))
+	if old, err := keptHome("agents", agent); err == nil {
 		if _, err := os.Lstat(old); err == nil { // made by an older version
 			note += "; the one that all projects shared before is still there: --home " + names.ShellWord(old)
 		}

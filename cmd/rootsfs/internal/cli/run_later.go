@@ -10,8 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // Most roots that are granted while the command runs appear by themselves: their top directory
@@ -25,10 +28,9 @@ const spareDirs = 8
 // laterRoots binds these roots. It is a guard.View: when the grant returns, the command sees
 // the root.
 type laterRoots struct {
-	r     *runner
 	watch sync.Once
-	ready chan struct{} // closed by begin
-	can   bool          // roots can be bound; set before ready is closed
+	ready chan struct{}  // closed by begin
+	to    runningCommand // set before ready is closed
 
 	mu    sync.Mutex // guards the fields below; held while the command's init works
 	bound map[string]boundRoot
@@ -36,6 +38,20 @@ type laterRoots struct {
 	// unseen are the roots that could not be bound, with the errors.
 	unseen map[string]error
 }
+
+// runningCommand is the command that roots are bound for, and the session that has the roots.
+type runningCommand struct {
+	proc    *sandbox.Process // nil: it was not started
+	session *session.Session
+	subject guard.Subject // whose roots appear in the mount
+	// spare are the directories of the tree that the session has show a root.
+	spare []string
+	// confined describes the command at its start, for status.
+	confined control.Confined
+}
+
+// canBind reports whether roots can be bound for the command.
+func (c *runningCommand) canBind() bool { return c.proc != nil && c.proc.CanBind() }
 
 // boundRoot describes the root that is bound at a path inside.
 type boundRoot struct {
@@ -68,19 +84,21 @@ func fileNow(st guard.Status) (id fileID) {
 
 // watchRoots registers the view before the command is started. A grant before begin returns
 // only after begin.
-func (r *runner) watchRoots() {
-	r.later.watch.Do(func() { r.s.Registry().AddView(r.later) })
+func (l *laterRoots) watchRoots(reg *guard.Registry) {
+	l.watch.Do(func() { reg.AddView(l) })
 }
 
-func newLaterRoots(r *runner) *laterRoots {
-	return &laterRoots{r: r, ready: make(chan struct{}), bound: map[string]boundRoot{}, unseen: map[string]error{}}
+func newLaterRoots() *laterRoots {
+	return &laterRoots{ready: make(chan struct{}), bound: map[string]boundRoot{}, unseen: map[string]error{}}
 }
 
-// begin is called when the command runs, or when it is known that it never will.
-func (l *laterRoots) begin() {
-	if l.can = l.r.proc != nil && l.r.proc.CanBind(); l.can {
-		for _, at := range l.r.proc.Single() {
-			l.bound[at] = l.r.initialRoots[at]
+// begin is called when the command runs, or when it is known that it never will. initial are
+// the roots that the command found.
+func (l *laterRoots) begin(to runningCommand, initial map[string]boundRoot) {
+	l.to = to
+	if to.canBind() {
+		for _, at := range to.proc.Single() {
+			l.bound[at] = initial[at]
 		}
 	}
 	close(l.ready)
@@ -107,8 +125,11 @@ func (l *laterRoots) looked(name guard.RootName) {
 	default:
 		return // begin calls follow
 	}
-	st, ok := l.r.s.Registry().Lookup(name)
-	if !ok || !st.FileRoot || l.r.proc == nil || l.r.proc.Follows(st.Grant.Resolved) {
+	if l.to.proc == nil {
+		return
+	}
+	st, ok := l.to.session.Registry().Lookup(name)
+	if !ok || !st.FileRoot || l.to.proc.Follows(st.Grant.Resolved) {
 		return
 	}
 	l.mu.Lock()
@@ -122,7 +143,7 @@ func (l *laterRoots) looked(name guard.RootName) {
 // follow binds and unbinds roots until the bound ones are the granted ones.
 func (l *laterRoots) follow() {
 	<-l.ready
-	if !l.can {
+	if !l.to.canBind() {
 		return
 	}
 	l.mu.Lock()
@@ -135,16 +156,16 @@ func (l *laterRoots) follow() {
 			continue
 		}
 		if replaced {
-			l.r.s.Refresh(st.Grant.Root)
+			l.to.session.Mount().Refresh(st.Grant.Root)
 		}
-		l.warn(at, l.r.proc.Unbind(at))
+		l.warn(at, l.to.proc.Unbind(at))
 		delete(l.bound, at)
 		if b.spare >= 0 {
 			l.spare[b.spare] = ""
-			l.warn(at, l.r.s.Show(b.spare, ""))
+			l.warn(at, l.to.session.Mount().Show(b.spare, ""))
 		}
 	}
-	c, unseen := l.r.confined, map[string]error{}
+	c, unseen := l.to.confined, map[string]error{}
 	for _, at := range slices.Sorted(maps.Keys(want)) {
 		st := want[at]
 		var err error
@@ -152,25 +173,25 @@ func (l *laterRoots) follow() {
 			err = l.bind(at, st)
 		}
 		if err != nil {
-			c.Closed, unseen[at] = append(slices.Clip(c.Closed), at), err
+			c.Closed, unseen[at] = append(slices.Clip(c.Closed), names.Foreign(at)), err
 			if l.unseen[at] == nil {
 				l.warn(at, err)
 			}
-		} else if st.FileRoot && st.Grant.Policy.Rights.Mutating() && !l.r.proc.Writes(at) {
-			c.Fixed = append(c.Fixed, at)
+		} else if st.FileRoot && st.Grant.Policy.Rights.Mutating() && !l.to.proc.Writes(at) {
+			c.Fixed = append(c.Fixed, names.Foreign(at))
 		}
 	}
 	l.unseen = unseen
-	l.r.s.SetServer(c)
+	l.to.session.SetServer(c)
 }
 
 // warn logs that the command does not see a root, as long as there is a command.
 func (l *laterRoots) warn(at string, err error) {
 	select {
-	case <-l.r.proc.Ended():
+	case <-l.to.proc.Ended():
 	default:
 		if err != nil {
-			l.r.s.Log().Warn("the running command does not see a root as it should", "path", names.Escape(at), "error", err)
+			l.to.session.Log().Warn("the running command does not see a root as it should", "path", names.Escape(at), "error", err)
 		}
 	}
 }
@@ -178,13 +199,13 @@ func (l *laterRoots) warn(at string, err error) {
 // wanted returns the roots to bind, by path: those that appear neither by themselves nor in
 // another root.
 func (l *laterRoots) wanted() map[string]guard.Status {
-	roots := l.r.s.Registry().RootsOf(l.r.plan.session.Mount.Subject)
+	roots := l.to.session.Registry().RootsOf(l.to.subject)
 	slices.SortFunc(roots, func(a, b guard.Status) int { return strings.Compare(a.Grant.Resolved, b.Grant.Resolved) })
 	want := map[string]guard.Status{}
 	for _, st := range roots {
 		at := st.Grant.Resolved
 		inAnother := func(outer string) bool { return names.Under(at, outer) }
-		if at != "/" && !l.r.proc.Follows(at) && !slices.ContainsFunc(slices.Collect(maps.Keys(want)), inAnother) {
+		if at != "/" && !l.to.proc.Follows(at) && !slices.ContainsFunc(slices.Collect(maps.Keys(want)), inAnother) {
 			want[at] = st
 		}
 	}
@@ -199,14 +220,14 @@ func (l *laterRoots) bind(at string, st guard.Status) error {
 		if b.spare = slices.Index(l.spare[:], ""); b.spare < 0 {
 			return fmt.Errorf("%d such directories are shown already: start the command again", spareDirs)
 		}
-		if err := l.r.s.Show(b.spare, b.name); err != nil {
+		if err := l.to.session.Mount().Show(b.spare, b.name); err != nil {
 			return err
 		}
-		from = l.r.plan.box.Spare[b.spare]
+		from = l.to.spare[b.spare]
 	}
-	if err := l.r.proc.Bind(from, at); err != nil {
+	if err := l.to.proc.Bind(from, at); err != nil {
 		if b.spare >= 0 {
-			_ = l.r.s.Show(b.spare, "") // it could show the root
+			_ = l.to.session.Mount().Show(b.spare, "") // it could show the root
 		}
 		return err
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -14,7 +14,7 @@ import (
 // run is answered when what has changed since then was bound, and not before.
 func TestGrantBeforeTheCommandRuns(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	l := newLaterRoots(&runner{})
+	l := newLaterRoots()
 	reg.AddView(l)
 	defer reg.RemoveView(l)
 	dir := t.TempDir()
@@ -29,13 +29,9 @@ func TestGrantBeforeTheCommandRuns(t *testing.T) {
 		answered <- err
 	}()
 	<-asked
-	for end := time.Now().Add(time.Minute); len(reg.Roots()) == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the root has not come")
-		}
-	}
+	testkit.Until(t, "the root is granted", func() bool { return len(reg.Roots()) > 0 })
 	begun.Store(true)
-	l.begin()
+	l.begin(runningCommand{}, nil)
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
@@ -34,9 +36,14 @@ type commandNet struct {
 	refused tally // HOST or HOST:PORT without a rule that the command tried to reach
 	limited tally // messages about limits that connections have reached
 	secrets []*commandSecret
-	session *session.Session // set before the gate serves
-	asks    bool             // the owner is asked about hosts without a rule
-	none    bool             // no host is approved at the start, and the owner is not asked
+	// The session of the run, set before the gate serves.
+	name      string
+	reg       *guard.Registry
+	log       *slog.Logger
+	questions *consent.Questions
+
+	asks    bool // the owner is asked about hosts without a rule
+	none    bool // no host is approved at the start, and the owner is not asked
 	ends    map[network.Rule]time.Time
 	warn    func(format string, args ...any)
 	told    atomic.Bool // see tellFirst
@@ -57,9 +64,9 @@ func newCommandNet(p *runPlan) *commandNet {
 	if p.box.Net || p.box.Level >= sandbox.Landlock && !hasHosts {
 		return nil
 	}
-	n := &commandNet{learn: p.flags.learn, asks: p.net.Ask != nil, none: !hasHosts, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
+	n := &commandNet{learn: p.learn, asks: p.net.Ask != nil, none: !hasHosts, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
 	opt := p.net
-	opt.AnyServerName, opt.ResolveAll, opt.Services, opt.Record = p.flags.netAnySNI, p.flags.learn, n.serveSecrets(p.secrets), n.record
+	opt.ResolveAll, opt.Services, opt.Record = p.learn, n.serveSecrets(p.secrets), n.record
 	if opt.Ask != nil {
 		opt.Ask.Put, opt.Ask.Denied, opt.Ask.For = n.ask, n.denied, cmp.Or(p.session.Config.Run.NetTimeout, defaultNetTimeout)
 	}
@@ -79,7 +86,7 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 	if n == nil {
 		return nil
 	}
-	n.session, n.warn = s, warn
+	n.name, n.reg, n.log, n.questions, n.warn = s.Name(), s.Registry(), s.Log(), s.Consent(), warn
 	rules := n.gate.Rules()
 	return &sandbox.Network{
 		Optional:   n.none,
@@ -94,7 +101,7 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 				return nil
 			}
 			for _, host := range slices.Concat(textsOf(rules), textsOf(n.secrets)) {
-				if err := n.session.Registry().NoteFacts(names.OpGrant, guard.Allowed, guard.Facts{Host: host}, "network "+host); err != nil {
+				if err := n.reg.NoteFacts(names.OpGrant, guard.Allowed, guard.Facts{Host: host}, "network "+host); err != nil {
 					return fmt.Errorf("an approved host cannot be recorded: %w", err)
 				}
 			}
@@ -104,11 +111,11 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 			err := n.gate.Serve(&network.Sockets{
 				Route: one("route"), Netfilter: one("netfilter"), Datagram: one("datagram"),
 				Stream4: one("stream4"), Stream6: one("stream6"), Diag: one("diag"), Listeners: sockets["listener"],
-			}, n.session.Log())
+			}, n.log)
 			if err == nil || !n.none || errors.Is(err, network.ErrEnded) {
 				return err
 			}
-			n.session.Log().Warn("what the command looks for on the network is not seen", "error", err) // and is refused
+			n.log.Warn("what the command looks for on the network is not seen", "error", err) // and is refused
 			return nil
 		},
 	}
@@ -117,12 +124,12 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 // ask asks the owner about a host without a rule.
 func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	h := broker.Host{
-		Name: q.Host, Port: q.Port, Program: q.Program.Path, PID: int32(q.Program.PID), Reached: []broker.Reached{}, Others: q.Others,
+		Name: names.Foreign(q.Host), Port: q.Port, Program: names.Foreign(q.Program.Path), PID: int32(q.Program.PID), Reached: []broker.Reached{}, Others: q.Others,
 	}
 	for _, r := range q.Reached {
-		h.Reached = append(h.Reached, broker.Reached(r))
+		h.Reached = append(h.Reached, broker.Reached{Host: names.Foreign(r.Host), Port: r.Port, Sent: r.Sent, Received: r.Received})
 	}
-	return n.session.Consent().AskHost(ctx, h, func(length time.Duration) error {
+	return n.questions.AskHost(ctx, h, func(length time.Duration) error {
 		err := q.Permit()
 		if err == nil && length > 0 {
 			n.endAfter(q.Rule(), length)
@@ -139,7 +146,7 @@ func (n *commandNet) denied(host string, port uint16) error {
 	if secret.IsInside(host) {
 		return errNoSecret
 	}
-	return n.session.Consent().HostDenied((&broker.Host{Name: host, Port: port}).String())
+	return n.questions.HostDenied((&broker.Host{Name: names.Foreign(host), Port: port}).String())
 }
 
 // endAfter revokes a rule after some time.
@@ -167,8 +174,8 @@ func (n *commandNet) expire(rule network.Rule) {
 		return // it was revoked at this moment
 	}
 	n.gate.Expire(rule)
-	if err := n.session.Registry().NoteFacts(names.OpExpire, guard.Allowed, guard.Facts{Host: rule.String()}, "network "+rule.String()); err != nil {
-		n.session.Log().Error("the end of a host's time cannot be recorded", "host", rule.String(), "error", err)
+	if err := n.reg.NoteFacts(names.OpExpire, guard.Allowed, guard.Facts{Host: rule.String()}, "network "+rule.String()); err != nil {
+		n.log.Error("the end of a host's time cannot be recorded", "host", rule.String(), "error", err)
 	}
 }
 
@@ -193,11 +200,11 @@ func (n *commandNet) State() control.NetState {
 	st := control.NetState{Hosts: textsOf(n.gate.Rules()), Secrets: textsOf(n.liveSecrets()), Asks: n.gate.IsAsking(), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
 	for _, c := range n.gate.Conns() {
 		one := control.NetConnection{
-			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
-			ServerNames: []string{}, PermittedBy: textsOf(c.Rules),
+			Host: names.Text(c.Host), Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
+			ServerNames: []names.Text{}, PermittedBy: textsOf(c.Rules),
 		}
 		for _, name := range c.ServerNames {
-			one.ServerNames = append(one.ServerNames, names.Escape(name))
+			one.ServerNames = append(one.ServerNames, names.Text(names.Escape(name)))
 		}
 		for _, s := range n.secrets {
 			if c.Service != nil && s.service == c.Service {
@@ -352,6 +359,7 @@ func (f *runFlags) planNetwork(p *runPlan) error {
 	if !f.Net.All && !f.Net.none {
 		p.configuredHosts(p.session.Config.Net, p.given, f.Profile)
 	}
+	p.net.AnyServerName = f.netAnySNI
 	if f.netAsk {
 		p.net.Ask = &network.Ask{}
 	}

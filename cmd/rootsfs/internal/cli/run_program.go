@@ -58,7 +58,7 @@ func (p *runPlan) search(name string) string {
 // searchPath returns the PATH of the command: that of --env, or the caller's.
 func (p *runPlan) searchPath() string {
 	path := os.Getenv("PATH")
-	for _, e := range p.flags.env {
+	for _, e := range p.env {
 		if given, ok := strings.CutPrefix(e, "PATH="); ok {
 			path = given
 		}
@@ -188,8 +188,8 @@ func (p *runPlan) noteShim(command string) {
 		return
 	}
 	isGiven := func(e string) bool { return e == shim.Variable || strings.HasPrefix(e, shim.Variable+"=") }
-	if shim.Variable != "" && !slices.ContainsFunc(p.flags.env, isGiven) {
-		p.flags.env = append(p.flags.env, shim.Variable+"="+shim.Dir)
+	if shim.Variable != "" && !slices.ContainsFunc(p.env, isGiven) {
+		p.env = append(p.env, shim.Variable+"="+shim.Dir)
 	}
 	if shim.IsTold {
 		return

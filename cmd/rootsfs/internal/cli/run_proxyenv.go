@@ -68,7 +68,7 @@ func (f *runFlags) passProxies(p *runPlan) {
 	noted := map[network.Rule]bool{}
 	isPassed := false
 	for _, one := range ownProxies() {
-		note, isNamed := "", passesOn(f.env, one.variable)
+		note, isNamed := "", passesOn(p.env, one.variable)
 		switch {
 		case one.err != nil && isNamed:
 		case one.err != nil:
@@ -77,7 +77,7 @@ func (f *runFlags) passProxies(p *runPlan) {
 			note = one.unapproved()
 		default:
 			if !isNamed {
-				f.env = append(f.env, one.variable+"="+one.url)
+				p.env = append(p.env, one.variable+"="+one.url)
 				isPassed = true
 			}
 			note = one.passed(isNamed)
@@ -88,7 +88,7 @@ func (f *runFlags) passProxies(p *runPlan) {
 		noted[one.host] = true
 	}
 	if isPassed {
-		f.env = append(f.env, "NO_PROXY", "no_proxy")
+		p.env = append(p.env, "NO_PROXY", "no_proxy")
 	}
 }
 

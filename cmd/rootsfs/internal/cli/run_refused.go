@@ -23,7 +23,7 @@ func (n *commandNet) refusedHosts() (hosts []string, times int) {
 		return nil, 0
 	}
 	for _, r := range n.refused.counts() {
-		hosts, times = append(hosts, r.Host), times+r.Times
+		hosts, times = append(hosts, r.Host.Raw()), times+r.Times
 	}
 	return hosts, times
 }
@@ -38,7 +38,7 @@ func (n *commandNet) record(e network.Event) error {
 	if errors.Is(e.Reason, network.ErrLimit) {
 		n.limited.add(e.Reason.Error())
 	}
-	return n.session.Registry().NoteConnection(connectionRecord(e))
+	return n.reg.NoteConnection(connectionRecord(e))
 }
 
 // tellFirst warns once, at the first host, that the command has no network, because the
@@ -50,7 +50,7 @@ func (n *commandNet) tellFirst(host string) {
 	}
 	n.telling.Go(func() { // standard error may not be read, and the gate must not wait for it
 		n.warn("the command has no network; it looked for %s. To permit that: --net=%s, or, while it runs: rootsfs net add %[2]s --session %s",
-			names.Quote(host), names.ShellWord(host), names.ShellWord(n.session.Name()))
+			names.Quote(host), names.ShellWord(host), names.ShellWord(n.name))
 	})
 }
 
@@ -122,12 +122,12 @@ const maxTally = 64
 func (t *tally) add(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := slices.IndexFunc(t.list, func(one control.NetUnapproved) bool { return one.Host == text })
+	i := slices.IndexFunc(t.list, func(one control.NetUnapproved) bool { return one.Host.Raw() == text })
 	switch {
 	case i >= 0:
 		t.list[i].Times++
 	case text != "" && len(t.list) < maxTally:
-		t.list = append(t.list, control.NetUnapproved{Host: text, Times: 1})
+		t.list = append(t.list, control.NetUnapproved{Host: names.Text(text), Times: 1})
 	}
 }
 

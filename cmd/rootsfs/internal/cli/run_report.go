@@ -16,7 +16,7 @@ import (
 
 // record records how the command is confined. If that fails, it ends the command.
 func (r *runner) record() error {
-	rep := r.proc.Report()
+	rep := r.report
 	how := "confined by " + rep.Name
 	if rep.Level == sandbox.None {
 		how = "not confined"
@@ -29,7 +29,7 @@ func (r *runner) record() error {
 	if ports := r.plan.box.Listen; len(ports) > 0 {
 		how += fmt.Sprintf(", may listen on ports %v", ports)
 	}
-	err := r.s.Registry().NoteFacts(names.OpRun, guard.Allowed, guard.Facts{Level: rep.Name}, fmt.Sprintf("%s, uid %d", how, rep.UID))
+	err := r.reg.NoteFacts(names.OpRun, guard.Allowed, guard.Facts{Level: rep.Name}, fmt.Sprintf("%s, uid %d", how, rep.UID))
 	if err == nil {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (r *runner) record() error {
 // lacks reports whether an expected layer is missing. A missing memory limit does not count if
 // no flag sets it and the machine does not support it; status shows it.
 func (r *runner) lacks(l sandbox.Layer) bool {
-	return l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.flags.memory != "")
+	return l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.memoryGiven)
 }
 
 // refusal returns the error if the command cannot be confined as required.
@@ -60,20 +60,21 @@ func (r *runner) refusal(err error) error {
 	return &control.Error{Text: "nothing was started: " + err.Error() + "; " + what, Class: control.System}
 }
 
-// report passes the confinement of the command to `rootsfs status`, and warns the user of
+// publish passes the confinement of the command to `rootsfs status`, and warns the user of
 // missing parts.
-func (r *runner) report(box *sandbox.Options) {
-	rep := r.proc.Report()
+func (r *runner) publish(box *sandbox.Options) {
+	rep := r.report
 	c := control.Confined{
-		Command: box.Args, PID: r.proc.PID(), Started: time.Now(), UID: rep.UID, Confinement: rep.Name,
-		Map: "same", Net: box.Net, Layers: []control.Layer{}, Holes: rep.Holes, Interpreters: r.plan.implicit,
-		Notes: rep.Notes, Follows: rep.Follows, Closed: rep.Closed, PrivateBytes: rep.TmpSize,
+		Command: names.List[names.Foreign](box.Args), PID: r.proc.PID(), Started: time.Now(), UID: rep.UID, Confinement: rep.Name,
+		Map: "same", Net: box.Net, Layers: []control.Layer{}, Holes: names.List[names.Text](rep.Holes),
+		Interpreters: names.List[names.Foreign](r.plan.implicit), Notes: names.List[names.Text](rep.Notes),
+		Follows: names.List[names.Foreign](rep.Follows), Closed: names.List[names.Foreign](rep.Closed), PrivateBytes: rep.TmpSize,
 	}
 	if box.Map == sandbox.Flat {
 		c.Map = "flat"
 	}
 	for _, l := range rep.Layers {
-		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
+		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: names.Text(l.Detail)})
 	}
 	c.Hosts, c.Secrets, c.Asks = textsOf(r.plan.net.Rules), textsOf(r.plan.secrets), r.plan.net.Ask != nil
 	r.confined = c
@@ -103,10 +104,10 @@ func (r *runner) hints(box *sandbox.Options) {
 	for _, dir := range r.plan.implicit {
 		r.a.warn("shown as well, read-only, so that the command runs: %s", quoteIfNeeded(dir))
 	}
-	if r.plan.flags.Agent != "" {
+	if r.plan.agent != "" {
 		r.hintPreset(box)
 	}
-	if hidden := slices.DeleteFunc(sandbox.Hidden(r.proc.Report().Level), r.plan.covered); len(hidden) > 0 {
+	if hidden := slices.DeleteFunc(sandbox.Hidden(r.report.Level), r.plan.covered); len(hidden) > 0 {
 		r.a.warn("not shown, because they hold a credential: %s", names.Escape(strings.Join(hidden, ", ")))
 	}
 	for _, note := range r.plan.notes {
@@ -117,7 +118,7 @@ func (r *runner) hints(box *sandbox.Options) {
 	if box.Level == sandbox.None {
 		return
 	}
-	if len(r.plan.session.Roots) == len(r.plan.implicit) && !r.plan.flags.learn {
+	if len(r.plan.session.Roots) == len(r.plan.implicit) && !r.plan.learn {
 		path := "PATH"
 		if _, written := proposedRoot(); written != "" {
 			path = written
@@ -143,5 +144,5 @@ func (r *runner) hintPreset(box *sandbox.Options) {
 	}
 	parts = append(parts, "HOME kept in "+quoteIfNeeded(box.Home))
 	parts = append(parts, netText(&r.confined))
-	r.a.warn("for %s: %s; see: rootsfs help agents", r.plan.flags.Agent, strings.Join(parts, ", "))
+	r.a.warn("for %s: %s; see: rootsfs help agents", r.plan.agent, strings.Join(parts, ", "))
 }

@@ -32,7 +32,9 @@ type runner struct {
 	plan     *runPlan
 	place    *cleanup.Place // of the mount
 	s        *session.Session
+	reg      *guard.Registry // that of s
 	proc     *sandbox.Process
+	report   sandbox.Report         // of proc
 	revokes  func(*session.Session) // makes the session revoke its roots at SIGUSR1
 	later    *laterRoots
 	learned  *learned
@@ -63,11 +65,10 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	}
 	signals := hearSignals()
 	r := &runner{
-		a: a, plan: p, revokes: revokeOnSignal(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
+		a: a, plan: p, revokes: revokeOnSignal(), later: newLaterRoots(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
 		stop: make(chan struct{}), drained: make(chan struct{}), sessionErr: make(chan error, 1),
 		termRequested: make(chan struct{}), killRequested: make(chan struct{}),
 	}
-	r.later = newLaterRoots(r)
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	r.drain = sync.OnceFunc(func() { close(r.drained) })
 	exit, err := r.run(cmd.Context(), signals)
@@ -133,7 +134,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	if err != nil {
 		return exit, err
 	}
-	r.events = r.s.Subscribe()
+	r.reg, r.events = r.s.Registry(), r.s.Subscribe()
 	defer r.events.Close()
 	go func() { r.sessionErr <- r.s.Run(r.stop) }()
 	defer func() { err = errors.Join(err, r.end()) }()
@@ -142,12 +143,12 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	go cleanup.ClearLeft() // this run does not wait for it
 	if r.refused {
 		// The command is refused, even if the record fails.
-		_ = r.s.Registry().Note(names.OpRun, "", guard.Refused, "no confinement that was asked for can be had here")
+		_ = r.reg.Note(names.OpRun, "", guard.Refused, "no confinement that was asked for can be had here")
 	}
 	if startErr != nil {
 		return exit, startErr
 	}
-	defer r.s.Registry().RemoveView(r.later)
+	defer r.reg.RemoveView(r.later)
 	r.revokes(r.s)
 	go r.forward(signals)
 	go r.endTogether()
@@ -157,12 +158,12 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 		r.a.warn("the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s", r.plan.box.MemoryMax, plural(n, "process"))
 	}
 	if exit.IsFull {
-		r.a.warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", sizeText(r.proc.Report().TmpSize))
+		r.a.warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", sizeText(r.report.TmpSize))
 	}
 	r.plan.network.printRefused(r.a)
 	r.plan.network.printLimits(r.a)
 	hosts, times := r.plan.network.refusedHosts()
-	r.learned.propose(r.a, r.s, hosts, times, unseenOf(&r.plan.box, r.proc.Report().Level))
+	r.learned.propose(r.a, r.s, hosts, times, unseenOf(&r.plan.box, r.report.Level))
 	return exit, err
 }
 
@@ -173,11 +174,11 @@ func (r *runner) sessionOptions() session.Options {
 	opt.Leave = true // only the command reaches the place, and it has ended by then
 	opt.AnchorLater = true
 	opt.Looked = r.later.looked
-	if r.plan.flags.links != "strict" {
+	if !r.plan.strictLinks {
 		opt.Mount.Visible = r.links.visible
 	}
 	opt.Observe = r.links.observe
-	if r.plan.flags.learn {
+	if r.plan.learn {
 		r.learned = newLearned()
 		opt.Mount.Layout.Missing = r.learned.missing
 		opt.Observe = func(e guard.Event) {
@@ -192,7 +193,7 @@ func (r *runner) sessionOptions() session.Options {
 // the mount is removed.
 func (r *runner) end() error {
 	r.isStaged = isAnyStaged(r.plan.session.Roots) ||
-		slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool { return st.Stage != nil })
+		slices.ContainsFunc(r.reg.Roots(), func(st guard.Status) bool { return st.Stage != nil })
 	r.finish()
 	<-r.s.Ended()
 	r.place.Remove()
@@ -211,7 +212,7 @@ func (r *runner) endTogether() {
 		case <-r.drained: // all its refusals are on record
 		case <-time.After(stopAfter):
 		}
-		if !r.plan.flags.learn {
+		if !r.plan.learn {
 			r.finish()
 		}
 	}
@@ -219,7 +220,11 @@ func (r *runner) endTogether() {
 
 // start starts the command.
 func (r *runner) start(ctx context.Context) error {
-	defer r.later.begin()
+	defer func() {
+		r.later.begin(runningCommand{
+			proc: r.proc, session: r.s, subject: r.plan.session.Mount.Subject, spare: r.plan.box.Spare, confined: r.confined,
+		}, r.initialRoots)
+	}()
 	box, err := r.sandboxOptions()
 	if err != nil {
 		return err
@@ -228,13 +233,14 @@ func (r *runner) start(ctx context.Context) error {
 		if errors.Is(err, sandbox.ErrCannot) || errors.Is(err, sandbox.ErrNotConfined) {
 			return r.refusal(err)
 		}
-		return r.links.explain(r.s.Registry(), box.Args[0], noCommand(err))
+		return r.links.explain(r.reg, box.Args[0], noCommand(err))
 	}
 	r.plan.network.settle()
+	r.report = r.proc.Report()
 	if err := r.record(); err != nil {
 		return err
 	}
-	r.report(&box)
+	r.publish(&box)
 	r.hints(&box)
 	return nil
 }
@@ -244,10 +250,10 @@ func (r *runner) start(ctx context.Context) error {
 func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	box = r.plan.box
 	box.Tree, box.Private, box.Group = r.s.Point(), r.place.Scratch(), r.place.Run()
-	if box.Env, err = sandbox.Environ(r.plan.flags.env); err != nil {
+	if box.Env, err = sandbox.Environ(r.plan.env); err != nil {
 		return box, usage(fmt.Errorf("--env: %w", err))
 	}
-	r.a.unsetEnv(r.plan.flags.env)
+	r.a.unsetEnv(r.plan.env)
 	box.Env = r.plan.socketEnv(box.Env)
 	if err := r.plan.checkLeaks(&box); err != nil {
 		return box, err
@@ -268,7 +274,7 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 		if err := r.recordSockets(); err != nil {
 			return err
 		}
-		r.watchRoots()
+		r.later.watchRoots(r.reg)
 		r.learned.begin()
 		return nil
 	}
@@ -286,16 +292,17 @@ func mayBeHost(f *os.File) bool {
 // describeTree fills in the options that depend on the roots, and makes the kept home. It does
 // so only now, because the session may refuse the home.
 func (r *runner) describeTree(box *sandbox.Options) error {
-	for _, st := range r.s.Registry().Roots() {
+	roots := r.reg.Roots()
+	for _, st := range roots {
 		if at := st.Grant.Resolved; box.Map == sandbox.Same {
 			box.Roots = append(box.Roots, at)
 			r.initialRoots[at] = rootItself(st)
 		}
 	}
 	if box.Dir == "" {
-		box.Dir = r.first()
+		box.Dir = r.first(roots)
 	}
-	box.Env = gitEnv(box, r.s.Registry().Roots())
+	box.Env = gitEnv(box, roots)
 	if box.Home == "" {
 		return nil
 	}
@@ -303,15 +310,15 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 	if err != nil {
 		return err
 	}
-	if f := r.plan.flags; isNew && f.homeOf != "" {
-		r.plan.notes = append(r.plan.notes, f.newHomeNote())
+	if isNew && r.plan.newHome != "" {
+		r.plan.notes = append(r.plan.notes, r.plan.newHome)
 	}
 	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.trustedHome(), box.UID, box.GID)...)
 	home, err := filepath.EvalSymlinks(box.Home)
 	if err != nil {
 		return err
 	}
-	return r.s.Registry().NoteWritable(home)
+	return r.reg.NoteWritable(home)
 }
 
 func (r *runner) interactive() bool {
@@ -319,12 +326,13 @@ func (r *runner) interactive() bool {
 }
 
 // first returns the path inside of the first root on the command line.
-func (r *runner) first() string {
+func (r *runner) first(roots []guard.Status) string {
 	for _, g := range r.plan.session.Roots {
-		st, ok := r.s.Registry().Lookup(g.Root)
-		if !ok || g.Implicit {
+		i := slices.IndexFunc(roots, func(st guard.Status) bool { return st.Grant.Root == g.Root })
+		if i < 0 || g.Implicit {
 			continue
 		}
+		st := roots[i]
 		switch {
 		case r.plan.box.Map == sandbox.Flat && st.FileRoot:
 			return sandbox.DefaultFlatAt
@@ -367,7 +375,7 @@ func (r *runner) follow() {
 	// A root may have ended before the command was started.
 	gone, isTold := len(r.initialRoots) > len(r.plan.implicit), false
 	for {
-		if gone && r.plan.flags.onRevoke == "stop" && !r.rooted() && !r.ended() {
+		if gone && r.plan.stopsWithRoots && !r.rooted() && !r.ended() {
 			if !isTold {
 				r.a.warn("the last root is gone: the command is told to end, as --on-revoke stop says")
 			}
@@ -401,7 +409,7 @@ const stopAfter = 5 * time.Second
 // rooted reports whether the command has a root left that a flag, the configuration or a
 // command named.
 func (r *runner) rooted() bool {
-	return slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool {
+	return slices.ContainsFunc(r.reg.Roots(), func(st guard.Status) bool {
 		return st.State == guard.Live && !st.Grant.Implicit
 	})
 }

@@ -134,13 +134,13 @@ func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 			return err
 		}
 		variable, _ := s.BaseURL()
-		f.env = slices.DeleteFunc(f.env, func(e string) bool {
+		p.env = slices.DeleteFunc(p.env, func(e string) bool {
 			name, _, _ := strings.Cut(e, "=")
 			return name == s.Name || name == variable
 		})
 	}
 	for _, s := range p.secrets {
-		f.env = append(f.env, s.Environ()...) // the later one counts, also against PREFIX*
+		p.env = append(p.env, s.Environ()...) // the later one counts, also against PREFIX*
 	}
 	return nil
 }
@@ -168,9 +168,9 @@ func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Se
 		s.service = &network.Service{Name: s.Inside(), Host: s.URL.Host, Port: s.URL.Port}
 		proxy := secret.NewProxy(s.Secret, s.credential, secret.Options{
 			Reserve: func(ctx context.Context, r secret.Request) (int64, error) {
-				return n.session.Registry().ReserveConnection(ctx, requestRecord(s.URL, r))
+				return n.reg.ReserveConnection(ctx, requestRecord(s.URL, r))
 			},
-			Record: func(r secret.Request) error { return n.session.Registry().NoteConnection(requestRecord(s.URL, r)) },
+			Record: func(r secret.Request) error { return n.reg.NoteConnection(requestRecord(s.URL, r)) },
 			Dial:   func(ctx context.Context) (net.Conn, error) { return n.gate.Dial(ctx, s.service) },
 		})
 		s.service.Serve = proxy.Serve

@@ -18,7 +18,7 @@ import (
 // secretsOf plans the secrets of a run.
 func secretsOf(t *testing.T, f *runFlags, blocks ...config.Secret) (*runPlan, error) {
 	t.Helper()
-	p := &runPlan{flags: f, given: "my-agent"}
+	p := &runPlan{env: f.env, given: "my-agent"}
 	p.session.Config = &config.Config{Secrets: blocks}
 	return p, f.planSecrets(p)
 }
@@ -71,13 +71,13 @@ func TestPlanSecrets(t *testing.T) {
 // file sets. It is no secret that the configuration gives unasked.
 func TestPassedVariableIsNoSecret(t *testing.T) {
 	for _, passed := range []string{"MINE", "MI*"} {
-		p := &runPlan{flags: &runFlags{}, given: "my-agent", passed: []string{passed}}
+		f, p := &runFlags{}, &runPlan{given: "my-agent", passed: []string{passed}}
 		p.session.Config = &config.Config{Secrets: []config.Secret{secretBlock(t, "MINE", "https://mine.test", "my-agent")}}
-		if err := p.flags.planSecrets(p); err == nil || !strings.Contains(err.Error(), "leave --env MINE out") {
+		if err := f.planSecrets(p); err == nil || !strings.Contains(err.Error(), "leave --env MINE out") {
 			t.Errorf("--env %s: %v, %q", passed, err, textsOf(p.secrets))
 		}
-		p.flags.secrets = []string{"MINE"}
-		if err := p.flags.planSecrets(p); err != nil || len(p.secrets) != 1 {
+		f.secrets = []string{"MINE"}
+		if err := f.planSecrets(p); err != nil || len(p.secrets) != 1 {
 			t.Errorf("--secret MINE --env %s: %v, %q", passed, err, textsOf(p.secrets))
 		}
 	}
@@ -115,14 +115,14 @@ func TestReadSecrets(t *testing.T) {
 		err = f.readSecrets(context.Background(), p)
 	}
 	want := []string{"F*", "TERM", "FOO=" + secret.Placeholder, "FOO_BASE_URL=http://foo.secret.internal", "BAR=" + secret.Placeholder, "BAR_BASE_URL=http://bar.secret.internal"}
-	if err != nil || !slices.Equal(f.env, want) {
-		t.Fatalf("%q, %v", f.env, err)
+	if err != nil || !slices.Equal(p.env, want) {
+		t.Fatalf("%q, %v", p.env, err)
 	}
 	if keep := p.session.Config.Keep(); len(keep) < 2 || keep[len(keep)-1].Path != file {
 		t.Errorf("kept from roots: %+v", keep)
 	}
 	for want, box := range map[string]sandbox.Options{
-		"":                               {Env: f.env, Args: []string{"curl", "x"}},
+		"":                               {Env: p.env, Args: []string{"curl", "x"}},
 		"the variable OTHER":             {Env: []string{"OTHER=Bearer " + value}},
 		"word 2 of the command":          {Args: []string{"curl", "-Hx:another-credential"}},
 		"the credential of --secret FOO": {Env: []string{"OTHER=" + value}},

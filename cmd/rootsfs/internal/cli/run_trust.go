@@ -24,8 +24,8 @@ func (p *runPlan) judge() *written.Judge {
 			dirs = append(dirs, g.Dir)
 		}
 	}
-	if p.flags.home != "" {
-		dirs = append(dirs, p.flags.home)
+	if p.home != "" {
+		dirs = append(dirs, p.home)
 	}
 	return written.NewJudge(dirs...)
 }
@@ -50,12 +50,12 @@ func (p *runPlan) isPassed(name string) bool {
 // agent, or by a command that lies in no root and no kept HOME. [[net]], [[secret]] and
 // [[root]] blocks refer to this name. The name of a command in a project does not count,
 // because the project chooses it.
-func (f *runFlags) givenName(p *runPlan) string {
-	if f.Name != "" {
-		return f.Name
+func (p *runPlan) givenName() string {
+	if p.session.Name != "" {
+		return p.session.Name
 	}
 	name, word := nameAndWord(p.box.Args)
-	if one, ok := agents.Find(f.Agent); ok && (name == one.Command || name == one.Name) {
+	if one, ok := agents.Find(p.agent); ok && (name == one.Command || name == one.Name) {
 		return name
 	}
 	for _, option := range p.box.Args[1:max(1, slices.Index(p.box.Args, word))] {
@@ -73,8 +73,8 @@ func (f *runFlags) givenName(p *runPlan) string {
 	for _, g := range p.session.Roots {
 		dirs = append(dirs, g.Dir)
 	}
-	if f.home != "" {
-		dirs = append(dirs, f.home)
+	if p.home != "" {
+		dirs = append(dirs, p.home)
 	}
 	if written.NewJudge(dirs...).File(word) != nil {
 		return ""
@@ -82,11 +82,12 @@ func (f *runFlags) givenName(p *runPlan) string {
 	return name
 }
 
-// takeName sets the name that the owner gave the run, "" for none. Without a name, the run gets
+// takeName finds the name that the owner gave the run, "" for none. Without a name, the run gets
 // no block that is for a name. If there are blocks for the command's name, a hint says so.
-func (p *runPlan) takeName(given string) {
-	p.given, p.session.NameUngiven = given, given == ""
-	if given != "" {
+func (p *runPlan) takeName() {
+	p.given = p.givenName()
+	p.session.NameUngiven = p.given == ""
+	if p.given != "" {
 		return
 	}
 	name, conf := p.session.NameFor, p.session.Config
@@ -102,7 +103,7 @@ func (p *runPlan) takeName(given string) {
 // hintNames prints that the session has another name than that of --name, and why blocks of the
 // configuration are left out.
 func (r *runner) hintNames() {
-	if name := r.plan.flags.Name; name != "" && name != r.s.Name() {
+	if name := r.plan.session.Name; name != "" && name != r.s.Name() {
 		r.a.warn("a live session is named %s: this one is %s", names.Quote(name), names.ShellWord(r.s.Name()))
 	}
 	if name := r.plan.ungiven; name != "" {
@@ -115,7 +116,7 @@ func (r *runner) hintNames() {
 // have replaced by a link to another file of the owner.
 func (r *runner) trustedHome() (files []string) {
 	judge := r.plan.judge()
-	for _, file := range r.plan.flags.homeParts {
+	for _, file := range r.plan.homeParts {
 		from, err := ownerFile(file)
 		if err == nil {
 			err = judge.File(from)

@@ -69,17 +69,16 @@ func TestGivenName(t *testing.T) {
 		{&runFlags{Agent: "codex"}, []string{dir + "/root/agent"}, "", ""},
 	} {
 		t.Setenv("PATH", c.path)
-		c.flags.home = filepath.Join(dir, "kept")
-		p := &runPlan{flags: c.flags}
+		p := &runPlan{agent: c.flags.Agent, home: filepath.Join(dir, "kept")}
 		p.box.Args, p.session.Config = c.args, &config.Config{}
 		p.session.Roots = []guard.Grant{
 			{Dir: filepath.Join(dir, "root"), Policy: guard.Policy{Rights: guard.ReadOnly}},
 			{Dir: filepath.Join(dir, "rw"), Policy: guard.Policy{Rights: guard.ReadWrite}},
 		}
-		if got := c.flags.givenName(p); got != c.want {
+		if got := p.givenName(); got != c.want {
 			t.Errorf("%q with PATH %q: %q, want %q", c.args, c.path, got, c.want)
 		}
-		if c.flags.Name = "mine"; c.flags.givenName(p) != "mine" {
+		if p.session.Name = "mine"; p.givenName() != "mine" {
 			t.Errorf("%q: --name is not the name", c.args)
 		}
 	}

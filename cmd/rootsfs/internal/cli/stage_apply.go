@@ -69,8 +69,8 @@ func newStageApplyCmd(a *app) *cobra.Command {
 
 // stageResult is the JSON output of apply and discard.
 type stageResult struct {
-	Root    string           `json:"root"`              // name of the root
-	Path    string           `json:"path"`              // directory of the root
+	Root    names.Foreign    `json:"root"`              // name of the root
+	Path    names.Foreign    `json:"path"`              // directory of the root
 	DryRun  bool             `json:"dry_run"`           // nothing was done
 	Done    []stageDiffEntry `json:"done"`              // changes that were applied, or discarded; as those of `stage diff --json`
 	Left    []stageDiffEntry `json:"left"`              // changes that were not, and why
@@ -78,7 +78,7 @@ type stageResult struct {
 }
 
 func resultOf(o *openStage, r *vfs.StageResult, dryRun bool) stageResult {
-	out := stageResult{Root: string(o.Meta.Root), Path: o.Meta.Path, DryRun: dryRun, Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
+	out := stageResult{Root: names.Foreign(o.Meta.Root), Path: names.Foreign(o.Meta.Path), DryRun: dryRun, Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
 	for i := range r.Done {
 		out.Done = append(out.Done, entryOfChange(&r.Done[i]))
 	}
@@ -110,7 +110,7 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	if err != nil && len(r.Done) == 0 {
 		return err
 	}
-	// What was applied before an error is told all the same.
+	// Changes that were applied before an error are still reported.
 	if reportErr := a.report(resultOf(o, &r, f.dryRun), func() { a.printApplied(o, f, &r) }); err != nil || reportErr != nil {
 		return errors.Join(err, reportErr)
 	}
@@ -120,7 +120,7 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	return nil
 }
 
-// leftError says in a line what was not applied.
+// leftError returns a line about the changes that were not applied.
 func leftError(f *applyFlags, r *vfs.StageResult) error {
 	left := countText(r.Left)
 	if f.partial {
@@ -132,8 +132,9 @@ func leftError(f *applyFlags, r *vfs.StageResult) error {
 	return fmt.Errorf("nothing was applied: %s; apply the rest with --partial", left)
 }
 
-// printApplied lists what was applied: always what was removed or replaced by something of
-// another kind, and the rest if that was asked for. Behind it comes what was left, and what to do.
+// printApplied lists the applied changes: always removals and replacements by another kind of
+// file, and the others with a flag. After that it lists the changes that were left, and
+// remedies.
 func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	for i := range r.Done {
 		c := &r.Done[i]
@@ -163,8 +164,8 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	}
 }
 
-// takesAway reports whether a change removes something, or replaces it by something of
-// another kind. Those are listed in full, however many there are.
+// takesAway reports whether a change removes a file, or replaces it by another kind of file.
+// These changes are listed in full, for any number.
 func takesAway(c *vfs.StageChange) bool {
 	return c.Class == vfs.StageRemoved || c.Class == vfs.StageReplaced || c.OldMode != 0 && c.Mode == 0
 }
@@ -178,14 +179,14 @@ func (a *app) printChange(o *openStage, c *vfs.StageChange) {
 	a.say("%s", line)
 }
 
-// mostChoices is how many paths a command has that is shown as a choice.
+// mostChoices is how many paths a proposed command has.
 const mostChoices = 4
 
-// printChoices says what can be done with each kind of change that was left.
+// printChoices prints the possible commands for each kind of change that was left.
 func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 	choice := func(what string, is func(c *vfs.StageChange) bool, words ...names.Foreign) {
 		var paths []names.Foreign
-		above := "\x00" // the latest of them, which stands for what lies below it
+		above := "\x00" // the latest path, which stands for all paths below it
 		for i := range left {
 			path := cmp.Or(gitOf(left[i].Path), left[i].Path) // a .git is decided about as a whole
 			if is(&left[i]) && len(paths) < mostChoices && !names.Under(path, above) {
@@ -298,7 +299,7 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 	}
 	o, err := c.open(ctx)
 	if len(c.paths) == 0 && (errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict)) {
-		return a.removeStage(c) // the directory that it was of is gone
+		return a.removeStage(c) // the directory of the root is gone
 	}
 	if err != nil {
 		return err
@@ -318,12 +319,12 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 	return nil
 }
 
-// removeStage drops a stage whose directory is not there any more.
+// removeStage drops a stage whose root no longer exists.
 func (a *app) removeStage(c *chosenStage) error {
 	if err := vfs.RemoveStage(c.Dir); err != nil {
 		return err
 	}
-	r := stageResult{Root: string(c.Meta.Root), Path: c.Meta.Path, Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
+	r := stageResult{Root: names.Foreign(c.Meta.Root), Path: names.Foreign(c.Meta.Path), Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
 	return a.report(r, func() {
 		a.say("discarded %s; %s is gone, or another directory now", plural(c.Changed, "change"), quoteIfNeeded(c.Meta.Path))
 	})

@@ -90,8 +90,8 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	return a.printPatch(ctx, p, list)
 }
 
-// printPatch prints a patch: in a pipe as it is, and on a terminal with what a person does
-// not see escaped.
+// printPatch prints a patch: unchanged in a pipe, and on a terminal with invisible characters
+// escaped.
 func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange) error {
 	terminal := isTerminal(a.Stdout)
 	var shown strings.Builder // on the terminal
@@ -126,7 +126,7 @@ func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange
 	return a.page(shown.String())
 }
 
-// isOfGit reports whether a path is that of a .git, or of what is in it.
+// isOfGit reports whether a path is a .git, or lies in one.
 func isOfGit(path string) bool { return gitOf(path) != "" }
 
 // gitOf returns the path of the .git that path is or lies in, "" if there is none.
@@ -142,8 +142,8 @@ func gitOf(path string) string {
 	return ""
 }
 
-// gitNotes tells of changes in a .git, of which git takes no patch, and which are applied
-// together. What is not applied, and what is removed, is listed.
+// gitNotes describes changes in a .git. Git accepts no patches of these, and they are applied
+// together. It lists removals and changes that are not applied.
 func gitNotes(list []vfs.StageChange) string {
 	if len(list) == 0 {
 		return ""
@@ -161,8 +161,8 @@ func gitNotes(list []vfs.StageChange) string {
 	return b.String()
 }
 
-// visibleText is a line of a file for the terminal. Tabs and spaces stay, as programs align
-// their lines with them, but for so many that the rest would not be seen.
+// visibleText returns a line of a file for the terminal. Tabs and spaces stay, because programs
+// align their lines with them, unless there are so many that the rest would be out of sight.
 func visibleText(line string) string {
 	var b strings.Builder
 	for line != "" {
@@ -183,8 +183,8 @@ func visibleText(line string) string {
 	return b.String()
 }
 
-// printChangedNames prints the paths of changes as the commands take them: in a pipe, one
-// that is not plain is quoted as git quotes it.
+// printChangedNames prints the paths of changes in the form that the commands take. In a pipe,
+// special paths are quoted as git quotes them.
 func (a *app) printChangedNames(o *openStage, list []vfs.StageChange) error {
 	for i := range list {
 		line := quoteIfNeeded(o.shown(list[i].Path))
@@ -198,7 +198,7 @@ func (a *app) printChangedNames(o *openStage, list []vfs.StageChange) error {
 	return nil
 }
 
-// printStat prints a line for each change, and a sum.
+// printStat prints a line for each change, and the sum.
 func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vfs.StageChange) error {
 	rows := make([][]string, 0, len(list))
 	for i := range list {
@@ -216,22 +216,22 @@ func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vf
 
 // stageDiffEntry is a change for --json.
 type stageDiffEntry struct {
-	Path    string `json:"path"`                   // below the root
-	Change  string `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`
-	Mode    string `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
-	OldMode string `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
-	Size    int64  `json:"size"`                   // bytes in the stage
-	OldSize int64  `json:"old_size"`               // bytes in the root now
-	Why     string `json:"why,omitempty"`          // why it is not applied
-	From    string `json:"renamed_from,omitempty"` // a removed file that had the same contents; only of `stage diff`
-	Patch   string `json:"patch,omitempty"`        // as `stage diff` prints it; only there
+	Path    names.Foreign `json:"path"`                   // below the root
+	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`
+	Mode    string        `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
+	OldMode string        `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
+	Size    int64         `json:"size"`                   // bytes in the stage
+	OldSize int64         `json:"old_size"`               // bytes in the root now
+	Why     names.Foreign `json:"why,omitempty"`          // why it is not applied
+	From    names.Foreign `json:"renamed_from,omitempty"` // a removed file that had the same contents; only of `stage diff`
+	Patch   string        `json:"patch,omitempty"`        // as `stage diff` prints it; only there
 }
 
 func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange) error {
 	out := make([]stageDiffEntry, 0, len(list))
 	for i := range list {
 		e := entryOfChange(&list[i])
-		e.From = p.renamed[e.Path]
+		e.From = names.Foreign(p.renamed[e.Path.Raw()])
 		patch, err := p.patch(ctx, &list[i])
 		if err != nil {
 			return err
@@ -244,7 +244,7 @@ func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange
 
 func entryOfChange(c *vfs.StageChange) stageDiffEntry {
 	return stageDiffEntry{
-		Path: c.Path, Change: classWords[c.Class], Mode: gitMode(c.Mode), OldMode: gitMode(c.OldMode),
-		Size: c.Size, OldSize: c.OldSize, Why: c.Why,
+		Path: names.Foreign(c.Path), Change: classWords[c.Class], Mode: gitMode(c.Mode), OldMode: gitMode(c.OldMode),
+		Size: c.Size, OldSize: c.OldSize, Why: names.Foreign(c.Why),
 	}
 }

@@ -30,7 +30,7 @@ type chosenStage struct {
 // isInside reports whether the working directory lies in the root.
 func (c *chosenStage) isInside() bool { return names.Under(c.dir, c.Meta.Path) }
 
-// shown is a path below the root as the command line takes it.
+// shown returns a path below the root in the form of the command line.
 func (c *chosenStage) shown(rel string) string {
 	if c.isInside() {
 		if to, err := filepath.Rel(c.dir, filepath.Join(c.Meta.Path, rel)); err == nil {
@@ -40,8 +40,8 @@ func (c *chosenStage) shown(rel string) string {
 	return string(c.Meta.Root) + "/" + rel
 }
 
-// command is a command line about the same stage.
-func (c *chosenStage) command(words ...names.Foreign) string {
+// command returns a command line for the same stage.
+func (c *chosenStage) command(words ...names.Foreign) names.Text {
 	line := append(commandWords{"stage"}, words...)
 	if c.flag != "" {
 		line = append(line, "--root", names.Foreign(c.flag))
@@ -49,7 +49,7 @@ func (c *chosenStage) command(words ...names.Foreign) string {
 	return line.line()
 }
 
-// stagedWhere tells which root a stage is of, for people.
+// stagedWhere describes the root of a stage, for people.
 func stagedWhere(s *vfs.StageSummary) string {
 	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), plural(s.Changed, "change"))
 }
@@ -140,11 +140,11 @@ func resolveParent(path string) string {
 	return filepath.Join(session.Resolve(filepath.Dir(path)), filepath.Base(path))
 }
 
-// below is a path of the command line as a path below the root; "" is the root itself.
+// below turns a path of the command line into a path below the root; "": the root itself.
 func (c *chosenStage) below(path string) (string, error) {
 	at := filepath.Clean(path)
 	switch {
-	case path == "": // mostly a variable of a script that is not set
+	case path == "": // mostly from an unset variable of a script
 		return "", usage(errors.New("a path is empty: leave it out, or write . for everything below the working directory"))
 	case filepath.IsAbs(at):
 		at = resolveParent(at)
@@ -271,7 +271,7 @@ func (c *chosenStage) ofSession() (*openStage, error) {
 	return nil, fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))
 }
 
-// close lets go of the stage. Changes are on the disk afterwards.
+// close closes the stage. Afterwards the changes are on the disk.
 func (o *openStage) close(ctx context.Context) error {
 	if o.c != nil {
 		return nil
@@ -298,8 +298,7 @@ func configuredRoot(s *vfs.StageSummary) (config.Root, error) {
 	return config.Root{}, nil
 }
 
-// completeChanges offers the paths that are changed in the stage of the working directory or of
-// --root.
+// completeChanges offers the changed paths in the stage of the working directory or of --root.
 func completeChanges(root *string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return completing(func(ctx context.Context) (out []string, err error) {

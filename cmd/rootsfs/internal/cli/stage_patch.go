@@ -18,13 +18,14 @@ import (
 
 // patcher makes patches of the changes of a stage.
 type patcher struct {
-	// read returns what a file has, in the stage or in the root. If it is more than mostText,
-	// the error is names.Quota.
+	// read returns the contents of a file, in the stage or in the root. If there are more than
+	// mostText bytes, the error is names.Quota.
 	read    func(ctx context.Context, path string, staged bool) ([]byte, error)
 	renamed map[string]string // the old path of each new one
 }
 
-// mostText is how much of a file is compared, bytes. More is called binary.
+// mostText is the size of the largest file that is compared line by line, in bytes. A larger
+// one is called binary.
 const mostText = 8 << 20
 
 // contents returns the contents of a file on one side, "" if it does not exist there. isText is
@@ -50,7 +51,7 @@ func isBinary(data []byte) bool {
 	return bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0
 }
 
-// isFile reports whether a mode is that of what git keeps: a file or a link.
+// isFile reports whether a mode is that of a file or a link, which git tracks.
 func isFile(mode uint32) bool {
 	kind := mode & unix.S_IFMT
 	return kind == unix.S_IFREG || kind == unix.S_IFLNK
@@ -97,7 +98,7 @@ func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error
 	return nil
 }
 
-// patch is the patch of one change, as git writes it.
+// patch returns the patch of one change, as git writes it.
 func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error) {
 	var b strings.Builder
 	if c.Why != "" {
@@ -125,7 +126,7 @@ func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error)
 
 var kindWords = map[uint32]string{0: "nothing", unix.S_IFDIR: "directory", unix.S_IFREG: "file", unix.S_IFLNK: "link"}
 
-// directoryLine tells of a change of a directory, of which git knows nothing.
+// directoryLine describes a change of a directory, which git does not track.
 func directoryLine(c *vfs.StageChange) string {
 	before, after := kindWords[c.OldMode&unix.S_IFMT], kindWords[c.Mode&unix.S_IFMT]
 	switch {
@@ -180,7 +181,7 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 	if err != nil || len(changes) == 0 {
 		return err
 	}
-	end := "" // which tells that a space belongs to the name
+	end := "" // a tab at the end shows that a space belongs to the name
 	if strings.Contains(c.Path, " ") {
 		end = "\t"
 	}
@@ -189,7 +190,7 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 	return nil
 }
 
-// size tells how much of a file changes: lines of a text, bytes of anything else.
+// size describes how much of a file changes: in lines for a text, otherwise in bytes.
 func (p *patcher) size(ctx context.Context, c *vfs.StageChange) (string, error) {
 	if !isFile(c.Mode) && !isFile(c.OldMode) {
 		return cmp.Or(kindWords[(c.Mode|c.OldMode)&unix.S_IFMT], "special file"), nil
@@ -225,7 +226,7 @@ func lineCount(text string) int {
 	return n
 }
 
-// gitMode is a mode as git writes it, "" if there is none.
+// gitMode returns a mode as git writes it, "" for none.
 func gitMode(mode uint32) string {
 	if mode == 0 {
 		return ""
@@ -242,7 +243,7 @@ func gitMode(mode uint32) string {
 	return fmt.Sprintf("%06o", mode)
 }
 
-// gitQuote is a path as git writes it in a patch: quoted as in C, if it has to be.
+// gitQuote returns a path as git writes it in a patch: quoted as in C, if necessary.
 func gitQuote(path string) string {
 	var b strings.Builder
 	quote := false

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// printStages says what lies in the stages of a session's roots.
+// printStages prints the changes in the stages of a session's roots.
 func (a *app) printStages(roots []control.Root) {
 	for _, r := range roots {
 		st := r.Stage
@@ -27,7 +27,7 @@ func (a *app) printStages(roots []control.Root) {
 	}
 }
 
-// modeText is a root's mode, and says of a staged one what is there already.
+// modeText returns a root's mode, and for a staged root the changes that are there already.
 func modeText(st *guard.Status) string {
 	mode := st.Grant.Policy.Rights.String()
 	if st.Stage != nil && st.Stage.Continued {
@@ -36,8 +36,8 @@ func modeText(st *guard.Status) string {
 	return mode
 }
 
-// warnContinued says which stages of earlier sessions a session continues, and which it does
-// not, because another session has them open.
+// warnContinued lists the stages of earlier sessions that a session continues, and those that
+// it does not, because another session has them open.
 func (a *app) warnContinued(s *session.Session) {
 	for _, st := range s.Registry().Roots() {
 		if st.Stage == nil {
@@ -65,13 +65,13 @@ func heldByOther(st *guard.Status) string {
 	return ""
 }
 
-// isAnyStaged reports whether one of the grants is that of a staged root.
+// isAnyStaged reports whether one of the grants is for a staged root.
 func isAnyStaged(list []guard.Grant) bool {
 	return slices.ContainsFunc(list, func(g guard.Grant) bool { return g.Policy.Rights.Staged() })
 }
 
-// warnStaged says, after the session has ended, what its programs left staged, and what to
-// type.
+// warnStaged prints, after the session has ended, the changes that its programs have left in
+// stages, and the commands for them.
 func (a *app) warnStaged(ctx context.Context, ended string) {
 	dir, err := workingDir()
 	if err != nil {
@@ -94,7 +94,7 @@ func (a *app) warnStaged(ctx context.Context, ended string) {
 	}
 }
 
-// stageFlag is a --root that means one stage alone.
+// stageFlag returns a value of --root that means exactly one stage.
 func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
 	named := 0
 	for i := range all {
@@ -108,7 +108,7 @@ func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
 	return filepath.Base(s.Dir)
 }
 
-// counts says how many changes of each class a stage has, "" if nothing is changed.
+// counts describes how many changes of each class a stage has; "": no changes.
 func (c *chosenStage) counts(ctx context.Context) string {
 	inexact := plural(c.Changed, "change")
 	o, err := c.open(ctx)

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // parse reads a document. file is its absolute name. home is the directory that ~ stands for,
@@ -116,9 +117,9 @@ func (c *Config) roots(f *File) {
 func (b *rootBlock) root(f *File) Root {
 	root := b.Root
 	root.Rights, root.Line = cmp.Or(b.Rights, guard.ReadOnly), b.line()
-	root.Limits = guard.Limits(b.Limits.over(f.Limits))
-	root.Patterns = guard.Patterns(b.Policy.over(f.Policy))
-	root.Trash = guard.Trash(b.Trash.over(f.Trash))
+	root.Limits = guard.Limits(b.Limits.overriding(f.Limits))
+	root.Patterns = guard.Patterns(b.Policy.overriding(f.Policy))
+	root.Trash = rules.Trash(b.Trash.overriding(f.Trash))
 	if root.For > 0 && !root.Expires.IsZero() {
 		b.fail("for", "a root has an end (expires) or a life (for), not both")
 	}
@@ -143,7 +144,7 @@ func (b *rootBlock) root(f *File) Root {
 
 // root returns a root for which the file has only the tables for all roots.
 func (f *File) root() Root {
-	return Root{Rights: guard.ReadOnly, Limits: guard.Limits(f.Limits), Patterns: guard.Patterns(f.Policy), Trash: guard.Trash(f.Trash)}
+	return Root{Rights: guard.ReadOnly, Limits: guard.Limits(f.Limits), Patterns: guard.Patterns(f.Policy), Trash: rules.Trash(f.Trash)}
 }
 
 // profiles fills c.Profiles from the file's profiles.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Changes are the differences between two configurations. A session applies them in one
@@ -86,7 +87,7 @@ func same(a, b Root) bool {
 
 // samePatterns compares the texts of patterns, not their places in the file.
 func samePatterns(a, b guard.Patterns) bool {
-	text := func(x, y guard.Pattern) bool { return x.Text == y.Text }
+	text := func(x, y rules.Pattern) bool { return x.Text == y.Text }
 	return slices.EqualFunc(a.Hide, b.Hide, text) && slices.EqualFunc(a.Deny, b.Deny, text) &&
 		slices.EqualFunc(a.Protect, b.Protect, text) && slices.EqualFunc(a.Allow, b.Allow, text) &&
 		a.Gitignore == b.Gitignore && a.NoDefaults == b.NoDefaults
@@ -139,7 +140,7 @@ func raised[T any](old, new T) []string {
 	var list []string
 	for _, k := range tableKeys(reflect.TypeFor[T]()) {
 		was, is := reflect.ValueOf(old).FieldByIndex(k.field), reflect.ValueOf(new).FieldByIndex(k.field)
-		if was.IsZero() || !is.IsZero() && !above(is, was) {
+		if was.IsZero() || !is.IsZero() && !exceeds(is, was) {
 			continue
 		}
 		to := plain(is)
@@ -159,8 +160,8 @@ func plain(v reflect.Value) string {
 	return fmt.Sprint(v)
 }
 
-// above reports whether a is greater than b, for two bounds or two switches.
-func above(a, b reflect.Value) bool {
+// exceeds reports whether a is greater than b, for two bounds or two switches.
+func exceeds(a, b reflect.Value) bool {
 	switch {
 	case a.CanFloat():
 		return a.Float() > b.Float()
@@ -206,7 +207,7 @@ func whom(s guard.Subject) string {
 // timeout returns the root's timeout; zero means the default.
 func timeout(r Root) time.Duration {
 	if r.Limits.Timeout == 0 {
-		return guard.DefaultTimeout
+		return rules.DefaultTimeout
 	}
 	return r.Limits.Timeout
 }

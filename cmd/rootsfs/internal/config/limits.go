@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Key is a key of the configuration that a command line can set as well, such as a limit of a
@@ -29,7 +30,7 @@ func NetLimits() []Key[network.Limits] { return keysFor[network.Limits, netLimit
 func AbuseBounds() []Key[guard.Abuse] { return keysFor[guard.Abuse, abuse]() }
 
 // TrashBounds returns the keys of [trash] after the key on.
-func TrashBounds() []Key[guard.Trash] { return keysFor[guard.Trash, trash]()[1:] }
+func TrashBounds() []Key[rules.Trash] { return keysFor[rules.Trash, trash]()[1:] }
 
 // keysFor returns the keys of a table that has the fields of T.
 func keysFor[T, table any]() (list []Key[T]) {
@@ -66,7 +67,7 @@ func (k Key[T]) of(all *T) reflect.Value {
 func (k Key[T]) Copy(to, from *T) { k.of(to).Set(k.of(from)) }
 
 // IsNegative reports whether the value is below 0, which no value may be.
-func (k Key[T]) IsNegative(all *T) bool { return above(k.of(new(T)), k.of(all)) }
+func (k Key[T]) IsNegative(all *T) bool { return exceeds(k.of(new(T)), k.of(all)) }
 
 // IsSwitch reports whether the value is true or false.
 func (k Key[T]) IsSwitch() bool { return k.of(new(T)).Kind() == reflect.Bool }
@@ -112,7 +113,7 @@ func (k Key[T]) takes() string {
 func Stricter[T any](limits []Key[T], a, b T) T {
 	var none T
 	for _, l := range limits {
-		if isSet := above(l.of(&b), l.of(&none)); isSet && above(l.of(&a), l.of(&b)) || !above(l.of(&a), l.of(&none)) {
+		if isSet := exceeds(l.of(&b), l.of(&none)); isSet && exceeds(l.of(&a), l.of(&b)) || !exceeds(l.of(&a), l.of(&none)) {
 			l.Copy(&a, &b)
 		}
 	}

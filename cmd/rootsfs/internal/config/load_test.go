@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // R220: roots from start-up come from the file.
@@ -76,60 +78,54 @@ func TestTrust(t *testing.T) {
 		t.Log("not root: cases with other owners are left out")
 	}
 	type place struct{ home, dir, path string }
-	must := func(t *testing.T, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, tc := range []struct {
 		name, want string
 		root       bool
 		spoil      func(t *testing.T, p place)
 	}{
 		{"plain", "", false, func(*testing.T, place) {}},
-		{"readable by others", "", false, func(t *testing.T, p place) { must(t, os.Chmod(p.path, 0o644)) }},
-		{"group may write", "chmod go-w", false, func(t *testing.T, p place) { must(t, os.Chmod(p.path, 0o620)) }},
-		{"others may write", "chmod go-w", false, func(t *testing.T, p place) { must(t, os.Chmod(p.path, 0o602)) }},
-		{"directory of others", "others can replace files in the directory", false, func(t *testing.T, p place) { must(t, os.Chmod(p.dir, 0o777)) }},
-		{"directory of the group", "others can replace files in the directory", false, func(t *testing.T, p place) { must(t, os.Chmod(p.dir, 0o770)) }},
-		{"directory above", "others can replace files in the directory", false, func(t *testing.T, p place) { must(t, os.Chmod(p.home, 0o757)) }},
-		{"sticky directory", "", false, func(t *testing.T, p place) { must(t, os.Chmod(p.dir, 0o777|fs.ModeSticky)) }},
-		{"another's file", "belongs to user 12345", true, func(t *testing.T, p place) { must(t, os.Chown(p.path, 12345, 0)) }},
-		{"another's directory", "belongs to user 12345", true, func(t *testing.T, p place) { must(t, os.Chown(p.dir, 12345, 0)) }},
+		{"readable by others", "", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.path, 0o644)) }},
+		{"group may write", "chmod go-w", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.path, 0o620)) }},
+		{"others may write", "chmod go-w", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.path, 0o602)) }},
+		{"directory of others", "others can replace files in the directory", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.dir, 0o777)) }},
+		{"directory of the group", "others can replace files in the directory", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.dir, 0o770)) }},
+		{"directory above", "others can replace files in the directory", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.home, 0o757)) }},
+		{"sticky directory", "", false, func(t *testing.T, p place) { testkit.Must(t, os.Chmod(p.dir, 0o777|fs.ModeSticky)) }},
+		{"another's file", "belongs to user 12345", true, func(t *testing.T, p place) { testkit.Must(t, os.Chown(p.path, 12345, 0)) }},
+		{"another's directory", "belongs to user 12345", true, func(t *testing.T, p place) { testkit.Must(t, os.Chown(p.dir, 12345, 0)) }},
 		{"another's link", "belongs to user 12345", true, func(t *testing.T, p place) {
-			must(t, os.Rename(p.path, p.path+"x"))
-			must(t, os.Symlink("config.tomlx", p.path))
-			must(t, os.Lchown(p.path, 12345, 0))
+			testkit.Must(t, os.Rename(p.path, p.path+"x"))
+			testkit.Must(t, os.Symlink("config.tomlx", p.path))
+			testkit.Must(t, os.Lchown(p.path, 12345, 0))
 		}},
 		{"own link", "", false, func(t *testing.T, p place) {
-			must(t, os.Rename(p.path, p.path+"x"))
-			must(t, os.Symlink("config.tomlx", p.path))
+			testkit.Must(t, os.Rename(p.path, p.path+"x"))
+			testkit.Must(t, os.Symlink("config.tomlx", p.path))
 		}},
 		{"link through a directory of others", "others can replace files in the directory", false, func(t *testing.T, p place) {
-			must(t, os.Mkdir(p.home+"/open", 0o700))
-			must(t, os.Chmod(p.home+"/open", 0o777))
-			must(t, os.Symlink("../rootsfs", p.home+"/open/there"))
-			must(t, os.Rename(p.path, p.dir+"/real"))
-			must(t, os.Symlink(p.home+"/open/there/real", p.path))
+			testkit.Must(t, os.Mkdir(p.home+"/open", 0o700))
+			testkit.Must(t, os.Chmod(p.home+"/open", 0o777))
+			testkit.Must(t, os.Symlink("../rootsfs", p.home+"/open/there"))
+			testkit.Must(t, os.Rename(p.path, p.dir+"/real"))
+			testkit.Must(t, os.Symlink(p.home+"/open/there/real", p.path))
 		}},
 		{"links in a circle", "too many levels", false, func(t *testing.T, p place) {
-			must(t, os.Remove(p.path))
-			must(t, os.Symlink("config.toml", p.path))
+			testkit.Must(t, os.Remove(p.path))
+			testkit.Must(t, os.Symlink("config.toml", p.path))
 		}},
 		{"directory", "is a directory", false, func(t *testing.T, p place) {
-			must(t, os.Remove(p.path))
-			must(t, os.Mkdir(p.path, 0o700))
+			testkit.Must(t, os.Remove(p.path))
+			testkit.Must(t, os.Mkdir(p.path, 0o700))
 		}},
 		{"fifo", "not a regular file", false, func(t *testing.T, p place) {
-			must(t, os.Remove(p.path))
-			must(t, unix.Mkfifo(p.path, 0o600))
+			testkit.Must(t, os.Remove(p.path))
+			testkit.Must(t, unix.Mkfifo(p.path, 0o600))
 		}},
 		{"file as directory", "is not a directory", false, func(t *testing.T, p place) {
-			must(t, os.RemoveAll(p.dir))
-			must(t, os.WriteFile(p.dir, nil, 0o600))
+			testkit.Must(t, os.RemoveAll(p.dir))
+			testkit.Must(t, os.WriteFile(p.dir, nil, 0o600))
 		}},
-		{"too large", "larger than the limit of 4194304 bytes", false, func(t *testing.T, p place) { must(t, os.Truncate(p.path, MaxSize+1)) }},
+		{"too large", "larger than the limit of 4194304 bytes", false, func(t *testing.T, p place) { testkit.Must(t, os.Truncate(p.path, MaxSize+1)) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.root && os.Geteuid() != 0 {

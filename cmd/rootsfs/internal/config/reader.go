@@ -82,8 +82,8 @@ func (p *place) line() int { return p.at.Line }
 // own is a table of a [[root]] block. Its keys override those of the table for all roots.
 type own[T any] struct{ place }
 
-// over returns all, overridden by the keys of the block.
-func (o own[T]) over(all T) T {
+// overriding returns all, overridden by the keys of the block.
+func (o own[T]) overriding(all T) T {
 	if o.r != nil {
 		o.r.table(o.at, reflect.ValueOf(&all).Elem())
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // R221: ten quick edits are one reload, with the last state; R118. Time is the
@@ -109,50 +110,44 @@ func TestWatch(t *testing.T) {
 			t.Logf("%s: saw %d on the way to %d", what, got, want)
 		}
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	write(t, path, many(1)) // directories included
 	wait("created", 1)
 	write(t, path, many(2))
 	wait("written", 2)
 	write(t, path+".new", many(3))
-	must(os.Rename(path+".new", path))
+	testkit.Must(t, os.Rename(path+".new", path))
 	wait("replaced by rename", 3)
 	write(t, path, "cache = oops")
 	wait("bad", -1)
 	write(t, path, many(4))
 	wait("mended", 4)
-	must(os.Chmod(path, 0o666))
+	testkit.Must(t, os.Chmod(path, 0o666))
 	wait("writable by others", -1)
-	must(os.Chmod(path, 0o600))
+	testkit.Must(t, os.Chmod(path, 0o600))
 	wait("mode mended", 4)
-	must(os.Remove(path))
+	testkit.Must(t, os.Remove(path))
 	wait("removed", -1)
 	write(t, path, many(5))
 	wait("there again", 5)
 	write(t, filepath.Join(dir, "a/new/config.toml"), many(6))
-	must(os.Rename(dir+"/a/b", dir+"/a/old"))
-	must(os.Rename(dir+"/a/new", dir+"/a/b"))
+	testkit.Must(t, os.Rename(dir+"/a/b", dir+"/a/old"))
+	testkit.Must(t, os.Rename(dir+"/a/new", dir+"/a/b"))
 	wait("directory replaced", 6)
 	write(t, path, many(7))
 	wait("written in the new directory", 7)
-	must(os.Rename(dir+"/a", dir+"/gone"))
+	testkit.Must(t, os.Rename(dir+"/a", dir+"/gone"))
 	wait("directory above gone", -1)
-	must(os.Rename(dir+"/gone", dir+"/a"))
+	testkit.Must(t, os.Rename(dir+"/gone", dir+"/a"))
 	wait("and back", 7)
 	write(t, dir+"/dot/c.toml", many(8))
-	must(os.Remove(path))
-	must(os.Symlink(dir+"/dot/c.toml", path))
+	testkit.Must(t, os.Remove(path))
+	testkit.Must(t, os.Symlink(dir+"/dot/c.toml", path))
 	wait("a link", 8)
 	write(t, dir+"/dot/c.toml", many(9))
 	wait("behind the link", 9)
 	write(t, dir+"/dot2/c.toml", many(10))
-	must(os.Rename(dir+"/dot", dir+"/dot3"))
-	must(os.Symlink("dot2", dir+"/dot"))
+	testkit.Must(t, os.Rename(dir+"/dot", dir+"/dot3"))
+	testkit.Must(t, os.Symlink("dot2", dir+"/dot"))
 	wait("behind two links", 10)
 	write(t, dir+"/dot2/c.toml", many(11))
 	wait("written behind two links", 11)

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 const (
@@ -101,16 +103,14 @@ func (l *lab) must(c net.Conn, path string) {
 // idle waits until n are between requests: the server notes it after the answer.
 func (l *lab) idle(n int) {
 	l.t.Helper()
-	for end := time.Now().Add(enough); ; time.Sleep(time.Millisecond) {
+	have := 0
+	if !testkit.Eventually(func() bool {
 		l.b.mu.Lock()
-		have := l.b.idle.Len()
-		l.b.mu.Unlock()
-		if have == n {
-			return
-		}
-		if time.Now().After(end) {
-			l.t.Fatalf("%d are idle, want %d", have, n)
-		}
+		defer l.b.mu.Unlock()
+		have = l.b.idle.Len()
+		return have == n
+	}) {
+		l.t.Fatalf("%d are idle, want %d", have, n)
 	}
 }
 

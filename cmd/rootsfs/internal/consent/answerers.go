@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 )
 
-// Way is a way in by which somebody can ask for more than was granted.
+// Way is a way in by which a client can ask for more than was granted.
 type Way string
 
 // The ways in. Each is a row of the table "Who may answer what" in .github/SECURITY.md.
@@ -24,23 +24,23 @@ const (
 	WayOther   Way = "any other connection"
 )
 
-// Answerer may answer a question.
+// Answerer is a person or program that may answer a question.
 type Answerer string
 
 // The answerers. .github/SECURITY.md names them in the same words.
 const (
-	// Configuration answers by files.allow. By files.consent it denies, by every way in.
+	// Configuration allows by files.allow. By files.consent it denies all questions.
 	Configuration Answerer = "`[[files.allow]]`"
-	// StartingHost is the MCP host on the standard streams of rootsfs, which the owner
-	// started, by a form (elicitation). It is the one answerer that is also a connection
+	// StartingHost is the MCP host on the standard streams of rootsfs, which the owner started.
+	// It answers by a form (elicitation). It is the only answerer that is also a connection
 	// that asks.
 	StartingHost Answerer = "the MCP host that started rootsfs"
 	// Owner answers over the control socket: console, consent, top.
 	Owner Answerer = "the owner"
 )
 
-// mayAnswer says who answers the questions of a way in, in this order. Where it has nobody,
-// there is no question: what was not granted is refused.
+// mayAnswer lists the answerers for the questions of a way in, in their order. If there is
+// none, nothing is asked, and a request for more is refused.
 var mayAnswer = map[Way][]Answerer{
 	WayMount:   {},
 	WayServer:  {Configuration, StartingHost, Owner},
@@ -56,8 +56,8 @@ var mayAnswer = map[Way][]Answerer{
 // Ways returns the ways in.
 func Ways() []Way { return slices.Collect(maps.Keys(mayAnswer)) }
 
-// Answerers returns who answers the questions of a way in, as of any other connection if
-// the table lacks it.
+// Answerers returns the answerers for a way in, or those for any other connection if the table
+// lacks it.
 func Answerers(w Way) []Answerer {
 	if list, known := mayAnswer[w]; known {
 		return list
@@ -65,7 +65,7 @@ func Answerers(w Way) []Answerer {
 	return mayAnswer[WayOther]
 }
 
-// Asker puts the questions of a way in to those who may answer them.
+// Asker returns an Asker that puts the questions of a way in to its answerers.
 func (qs *Questions) Asker(w Way) broker.Asker {
 	list := Answerers(w)
 	chain := []broker.Asker{qs.askConfig(slices.Contains(list, Configuration))}

@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // List serves control.ListQuestions.
@@ -26,20 +27,20 @@ func (qs *Questions) List(context.Context, control.None) (control.QuestionsAnswe
 	return control.QuestionsAnswer{Questions: list}, nil
 }
 
-// Waiting returns the questions that wait for the owner. changed is closed when one comes or
-// goes.
+// Waiting returns the questions that wait for the owner. changed is closed when a question
+// comes or goes.
 func (qs *Questions) Waiting() (_ []control.Question, changed <-chan struct{}) {
 	changed = qs.waiting.Changed() // before the list, so that no change is missed
 	list := qs.waiting.List()
 	out := make([]control.Question, len(list))
 	for i := range list {
-		out[i] = control.Question{Question: list[i], Heading: broker.Heading(&list[i]), Lines: broker.Lines(&list[i])}
+		out[i] = control.Question{Question: list[i], Heading: names.Text(broker.Heading(&list[i])), Lines: names.List[names.Text](broker.Lines(&list[i]))}
 	}
 	return out, changed
 }
 
-// Answer serves control.AnswerQuestion. A question whose answer cannot be meant goes on
-// waiting.
+// Answer serves control.AnswerQuestion. After an answer that makes no sense, the question goes
+// on waiting.
 func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (control.AnswerAnswer, error) {
 	none := control.AnswerAnswer{}
 	if err := checkLasting(&req); err != nil {
@@ -51,7 +52,7 @@ func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (contr
 		}
 		out := control.AnswerAnswer{Answered: []control.Answered{}}
 		for _, q := range qs.waiting.List() {
-			// One that was answered meanwhile is none to be denied.
+			// A question that was answered meanwhile is not denied.
 			if qs.waiting.Answer(q.ID, broker.Answer{}) == nil {
 				out.Answered = append(out.Answered, answered(&q, q.Decisions()))
 			}
@@ -73,13 +74,14 @@ func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (contr
 	}
 	saved := ""
 	if req.Save {
-		// Before the command is told: the question goes on waiting if it cannot be saved.
+		// Save before the command gets the answer: if saving fails, the question goes on
+		// waiting.
 		if saved, err = qs.cfg.SaveHost(q.Host, d[0].For); err != nil {
 			return none, err
 		}
 	}
 	if req.Remember {
-		// Before the server is told: it may ask again at once.
+		// Remember before the server gets the answer: it may ask again at once.
 		if err := qs.remember(q); err != nil {
 			return none, err
 		}
@@ -90,8 +92,8 @@ func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (contr
 	return control.AnswerAnswer{Answered: []control.Answered{answered(q, d)}, Saved: saved}, nil
 }
 
-// resolveNarrower undoes the links on the way to a narrower path, as they are undone in the
-// path that is asked for. A link that a program can change is refused.
+// resolveNarrower resolves the links on the way to a narrower path, as it was done for the
+// requested path. It refuses a link that a program can change.
 func resolveNarrower(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -106,7 +108,7 @@ func resolveNarrower(path string) (string, error) {
 	return resolved, nil
 }
 
-// question finds the one that waits under an id, or under the beginning of one.
+// question finds the waiting question with an id, or with an id that begins with the text.
 func (qs *Questions) question(id string) (*broker.Question, error) {
 	found := beginning(qs.waiting.List(), func(q *broker.Question) string { return q.ID }, id)
 	switch len(found) {
@@ -118,8 +120,8 @@ func (qs *Questions) question(id string) (*broker.Question, error) {
 	return nil, invalid("%d questions begin with %s; write more of the id", len(found), names.Quote(id))
 }
 
-// beginning are those of a list whose id begins with a text; only the one with just this id,
-// if there is one, and none for "".
+// beginning returns the elements of a list whose id begins with a text. It returns only the
+// element whose id is the text, if there is one, and none for "".
 func beginning[T any](list []T, id func(*T) string, text string) (found []T) {
 	for i := range list {
 		switch one := id(&list[i]); {
@@ -132,7 +134,7 @@ func beginning[T any](list []T, id func(*T) string, text string) (found []T) {
 	return found
 }
 
-// decide makes an approval's decisions, one for each item.
+// decide returns the decisions of an approval, one for each item.
 func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, error) {
 	if q.Host != nil {
 		return decideHost(req)
@@ -156,14 +158,14 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	d := make([]broker.Decision, len(q.Items))
 	for _, i := range which {
 		it, mode := &q.Items[i], req.Mode
-		if mode == "ro" { // it may ask to list alone
+		if mode == "ro" { // the item may ask only for listing
 			var ok bool
 			if mode, ok = broker.ReadingOf(it); !ok {
 				return nil, invalid("item %d does not ask to read, but for %s", i+1, it.Mode)
 			}
 		}
 		if mode != "" {
-			rights, err := guard.ParseMode(mode)
+			rights, err := rules.ParseMode(mode)
 			if err != nil {
 				return nil, err
 			}
@@ -180,8 +182,8 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	return d, nil
 }
 
-// chosen are the items to be allowed: those of the numbers, counted from 1, or
-// all that can be granted.
+// chosen returns the items to allow: those with the numbers in only, counted from 1, or all
+// that can be granted.
 func chosen(q *broker.Question, only []int) ([]int, error) {
 	var which []int
 	for i := range q.Items {
@@ -202,25 +204,25 @@ func chosen(q *broker.Question, only []int) ([]int, error) {
 	return which, nil
 }
 
-// narrower reports whether path names what was asked for or something below it,
-// by its elements; the broker opens it and looks again.
+// narrower reports whether path is the requested path or lies below it, by its elements. The
+// broker opens it and checks again.
 func narrower(it *broker.Item, path string) bool {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return false
 	}
-	rel, err := filepath.Rel(it.Resolved, path)
+	rel, err := filepath.Rel(it.Resolved.Raw(), path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../") && (!it.File || rel == ".")
 }
 
-// answered tells what was decided.
+// answered describes the decisions about a question.
 func answered(q *broker.Question, d []broker.Decision) control.Answered {
-	a := control.Answered{ID: q.ID, Allowed: []string{}, Denied: []string{}}
+	a := control.Answered{ID: q.ID, Allowed: []names.Text{}, Denied: []names.Text{}}
 	if q.Host != nil {
 		to := &a.Denied
 		if d[0].Allow {
 			to = &a.Allowed
 		}
-		*to = append(*to, names.EscapeQuoted(q.Host.String()))
+		*to = append(*to, names.Text(names.EscapeQuoted(q.Host.String())))
 		return a
 	}
 	for i, it := range q.Items {
@@ -230,16 +232,16 @@ func answered(q *broker.Question, d []broker.Decision) control.Answered {
 		}
 		switch {
 		case !d[i].Allow:
-			a.Denied = append(a.Denied, names.Quote(path))
+			a.Denied = append(a.Denied, names.Text(names.Quote(path)))
 			continue
 		case d[i].Path != "":
-			path = d[i].Path
+			path = names.Foreign(d[i].Path)
 		}
 		mode := it.Mode
-		if rights, err := guard.ParseMode(d[i].Mode); err == nil {
+		if rights, err := rules.ParseMode(d[i].Mode); err == nil {
 			mode = rights.String()
 		}
-		a.Allowed = append(a.Allowed, names.Quote(path)+" ("+mode+")")
+		a.Allowed = append(a.Allowed, names.Text(names.Quote(path)+" ("+mode+")"))
 	}
 	return a
 }
@@ -248,25 +250,25 @@ func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// denials hold the hosts and paths that the owner denied and does not want to be asked about
-// again while the session lives, by subject. A path stands for all that lies below it. A server that is
-// served again is the same: denials are those of guard.Subject.Principal.
+// denials are the remembered denials of the owner, who does not want to be asked again while
+// the session lives: hosts, and paths with everything below them, by subject. They belong to
+// guard.Subject.Principal, so a server that connects again has the same denials.
 type denials struct {
 	mu   sync.Mutex       // guards the field below
 	have []control.Denial // the oldest first
 }
 
-// maxDenials bounds what is remembered of one subject.
+// maxDenials bounds the remembered denials of one subject.
 const maxDenials = 1000
 
-// add remembers the host of a question, or its items, by where they lead and by what was
-// asked for.
+// add remembers the host of a question, or its items, by the places that they lead to and by
+// the requested paths.
 func (d *denials) add(q *broker.Question) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := 2*len(q.Items) + 1
 	for i := range d.have {
-		if d.have[i].Subject == string(q.Subject.WithoutSession()) {
+		if d.have[i].Subject.Raw() == string(q.Subject.WithoutSession()) {
 			n++
 		}
 	}
@@ -274,31 +276,31 @@ func (d *denials) add(q *broker.Question) error {
 		return invalid("more than %d denials of one server cannot be remembered; lift some (rootsfs consent forget), deny without remembering, or end the server", maxDenials)
 	}
 	remember := func(one control.Denial) {
-		one.ID, one.Since, one.Subject = strings.ToLower(rand.Text()), time.Now(), string(q.Subject.WithoutSession())
+		one.ID, one.Since, one.Subject = strings.ToLower(rand.Text()), time.Now(), names.Foreign(q.Subject.WithoutSession())
 		d.have = append(d.have, one)
 	}
-	if q.Host != nil && !d.holdsLocked(q.Subject, control.Denial{Host: q.Host.String()}) {
-		remember(control.Denial{Host: q.Host.String()})
+	if q.Host != nil && !d.holdsLocked(q.Subject, control.Denial{Host: names.Foreign(q.Host.String())}) {
+		remember(control.Denial{Host: names.Foreign(q.Host.String())})
 	}
 	for i := range q.Items {
-		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested)} {
-			if !d.holdsLocked(q.Subject, control.Denial{Path: path}) {
-				remember(control.Denial{Path: path})
+		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested.Raw())} {
+			if !d.holdsLocked(q.Subject, control.Denial{Path: names.Foreign(path)}) {
+				remember(control.Denial{Path: names.Foreign(path)})
 			}
 		}
 	}
 	return nil
 }
 
-// list returns what is remembered, the oldest first.
+// list returns the remembered denials, the oldest first.
 func (d *denials) list() []control.Denial {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]control.Denial{}, d.have...)
 }
 
-// find returns those that a request names: all, or the one whose id is, or alone
-// begins with, what was written.
+// find returns the denials that a request names: all, or the one whose id is the text of the
+// request, or the only one whose id begins with it.
 func (d *denials) find(req control.ForgetRequest) ([]control.Denial, error) {
 	all := d.list()
 	switch {
@@ -319,7 +321,7 @@ func (d *denials) find(req control.ForgetRequest) ([]control.Denial, error) {
 	return nil, invalid("%d denials begin with %s; write more of the id", len(found), names.Quote(req.ID))
 }
 
-// forget lifts one; false: somebody else just has.
+// forget lifts a denial. It reports false if the denial has been lifted already.
 func (d *denials) forget(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -331,42 +333,43 @@ func (d *denials) forget(id string) bool {
 	return true
 }
 
-// placeOf is where an item leads, or, where it could not be opened, what was
-// asked for.
+// placeOf returns the place that an item leads to, or the requested path if it could not be
+// opened.
 func placeOf(it *broker.Item) string {
 	if it.Resolved != "" {
-		return it.Resolved
+		return it.Resolved.Raw()
 	}
-	return filepath.Clean(it.Requested)
+	return filepath.Clean(it.Requested.Raw())
 }
 
-// covers reports whether an item lies in what was denied to the subject.
+// covers reports whether an item lies in a path that was denied to the subject.
 func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.holdsLocked(s, control.Denial{Path: placeOf(it)})
+	return d.holdsLocked(s, control.Denial{Path: names.Foreign(placeOf(it))})
 }
 
 // coversHost reports whether a host, HOST:PORT, was denied to the subject.
 func (d *denials) coversHost(s guard.Subject, host string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.holdsLocked(s, control.Denial{Host: host})
+	return d.holdsLocked(s, control.Denial{Host: names.Foreign(host)})
 }
 
-// holdsLocked reports whether a host, or a path or what it lies in, was denied to the subject.
+// holdsLocked reports whether a host, or a path or a directory above it, was denied to the
+// subject.
 func (d *denials) holdsLocked(s guard.Subject, what control.Denial) bool {
 	return slices.ContainsFunc(d.have, func(one control.Denial) bool {
-		return one.Subject == string(s.WithoutSession()) && one.Host == what.Host && (one.Host != "" || names.Under(what.Path, one.Path))
+		return one.Subject.Raw() == string(s.WithoutSession()) && one.Host == what.Host && (one.Host != "" || names.Under(what.Path.Raw(), one.Path.Raw()))
 	})
 }
 
-// problemDenied is why an item cannot be granted that was denied for good.
+// problemDenied is the reason why an item with a remembered denial cannot be granted.
 const problemDenied = "you denied it to this server for as long as the session lasts; to be asked again: rootsfs consent forget"
 
-// withoutDenied is a question without hope for what was denied before; all
-// reports that the names in it say so, wherever they lead: an answer that comes at once
-// must not tell what is there.
+// withoutDenied returns a question in which the items that were denied before cannot be
+// granted. all reports whether the requested names alone show that every item was denied. An
+// immediate answer must depend only on the names: otherwise it would reveal where they lead.
 func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all bool) {
 	out := *q
 	out.Items = append([]broker.Item{}, q.Items...)
@@ -380,14 +383,14 @@ func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all 
 	return &out, all
 }
 
-// remember denies from now on what a question asks for, and tells who watches.
+// remember denies the items of a question from now on, and notifies the watchers.
 func (qs *Questions) remember(q *broker.Question) error {
 	err := qs.denials.add(q)
 	qs.cfg.Events.Mark(events.Waiting)
 	return err
 }
 
-// checkLasting refuses what cannot be meant by remembering or saving.
+// checkLasting refuses requests to remember or save that make no sense.
 func checkLasting(req *control.AnswerRequest) error {
 	if req.Remember && (req.Approve || req.All) {
 		return invalid("what is remembered is the denial of one question")
@@ -398,7 +401,7 @@ func checkLasting(req *control.AnswerRequest) error {
 	return nil
 }
 
-// Denials returns what the owner denied for as long as the session lasts, the oldest first.
+// Denials returns the remembered denials, the oldest first.
 func (qs *Questions) Denials() []control.Denial { return qs.denials.list() }
 
 // ListDenials serves control.ListDenials.
@@ -406,7 +409,7 @@ func (qs *Questions) ListDenials(context.Context, control.None) (control.Denials
 	return control.DenialsAnswer{Denials: qs.Denials()}, nil
 }
 
-// Forget serves control.ForgetDenial. What cannot be recorded is not lifted.
+// Forget serves control.ForgetDenial. If the record fails, the denial is not lifted.
 func (qs *Questions) Forget(_ context.Context, req control.ForgetRequest) (control.ForgetAnswer, error) {
 	a := control.ForgetAnswer{Forgotten: []control.Denial{}}
 	which, err := qs.denials.find(req)
@@ -415,7 +418,7 @@ func (qs *Questions) Forget(_ context.Context, req control.ForgetRequest) (contr
 	}
 	var bad error
 	for _, one := range which {
-		detail := fmt.Sprintf("subject %s may ask again: %s", one.Subject, one.What())
+		detail := fmt.Sprintf("subject %s may ask again: %s", one.Subject.Raw(), one.What().Raw())
 		if err := qs.cfg.Registry.Note(names.OpSet, "", guard.Allowed, detail); err != nil {
 			bad = errors.Join(bad, fmt.Errorf("not lifted, because it cannot be recorded: %w", err))
 			break

@@ -14,11 +14,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// errDeniedBefore refuses a host without a question.
+// errDeniedBefore is the refusal of a host that was denied before, without a question.
 var errDeniedBefore = fmt.Errorf("%w, for as long as the session lasts; to be asked again: rootsfs consent forget", network.ErrDenied)
 
-// HostDenied returns why the command may not connect to a host without being asked about: it
-// was denied before.
+// HostDenied returns an error if the host was denied before, so that the owner is not asked
+// again.
 func (qs *Questions) HostDenied(host string) error {
 	if qs.denials.coversHost(qs.command(), host) {
 		return errDeniedBefore
@@ -26,14 +26,15 @@ func (qs *Questions) HostDenied(host string) error {
 	return nil
 }
 
-// command is the subject of questions about hosts: a server that the command is has the same.
+// command returns the subject of questions about hosts. A server that the command runs has the
+// same subject.
 func (qs *Questions) command() guard.Subject { return guard.Subject(qs.cfg.Session) }
 
-// AskHost asks whether the session's command may connect to a host: through the command's own
-// MCP host, if it has one that can ask, otherwise as servers' questions about files. It calls
-// permit, with a length of time or 0 for the rest of the session, once the permission is on
-// record, and returns why there is none. A denial is remembered. The cause of ctx says why a
-// question is over without an answer.
+// AskHost asks whether the session's command may connect to a host. It asks through the
+// command's own MCP host, if that can ask, otherwise like a server's question about files. When
+// the permission is recorded, it calls permit with a duration, or 0 for the rest of the
+// session. The error says why there is no permission. A denial is remembered. The cause of ctx
+// says why a question ended without an answer.
 func (qs *Questions) AskHost(ctx context.Context, h broker.Host, permit func(time.Duration) error) error {
 	until, _ := ctx.Deadline()
 	q := &broker.Question{Kind: broker.HostKind, ID: broker.NewID(), Asked: time.Now(), Until: until, Subject: qs.command(), Items: []broker.Item{}, Host: &h}
@@ -42,7 +43,7 @@ func (qs *Questions) AskHost(ctx context.Context, h broker.Host, permit func(tim
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, network.ErrPermitted):
 		return qs.noteHost(&h, guard.Allowed, what+": "+cause.Error(), nil)
-	case cause != nil: // an answer that comes too late is none
+	case cause != nil: // an answer that comes too late does not count
 		return qs.noteHost(&h, guard.Refused, what+": "+cause.Error(), cause)
 	case err != nil && !errors.Is(err, broker.ErrUnanswered):
 		return qs.noteHost(&h, guard.Refused, what+": the question could not be put: "+err.Error(), network.ErrUnanswered)
@@ -72,13 +73,13 @@ func (qs *Questions) AskHost(ctx context.Context, h broker.Host, permit func(tim
 	return err
 }
 
-// hostFacts returns what a record tells of the host of a question.
+// hostFacts returns the facts of a record about the host of a question.
 func hostFacts(h *broker.Host) guard.Facts {
-	return guard.Facts{Host: h.Name, Port: h.Port, Program: h.Program}
+	return guard.Facts{Host: h.Name.Raw(), Port: h.Port, Program: h.Program.Raw()}
 }
 
 // noteHost records the end of a question about a host, and returns result. The refusal of the
-// connection is on record besides.
+// connection has a record of its own.
 func (qs *Questions) noteHost(h *broker.Host, verdict guard.Verdict, detail string, result error) error {
 	if err := qs.cfg.Registry.NoteConsent(guard.Caller{Subject: qs.command(), Via: guard.ViaNet, PID: h.PID}, verdict, hostFacts(h), detail); err != nil {
 		qs.cfg.Log.Error("the answer to a question cannot be recorded", "host", h.String(), "error", err)
@@ -99,7 +100,7 @@ func (qs *Questions) askCommandsHost(ctx context.Context, q *broker.Question) (b
 	return broker.Answer{}, broker.ErrUnanswered
 }
 
-// decideHost makes the decision of an approval of a host.
+// decideHost returns the decision of an approval of a host.
 func decideHost(req control.AnswerRequest) ([]broker.Decision, error) {
 	switch {
 	case req.Path != "", req.Mode != "", req.IdleMS != 0:

@@ -16,8 +16,7 @@ type Preapproved struct {
 	Rights guard.Rights
 }
 
-// SetFiles puts in force which paths are pre-approved, and whether the rest is denied without
-// a question.
+// SetFiles sets the pre-approved paths, and whether all others are denied without a question.
 func (qs *Questions) SetFiles(allow []Preapproved, denyOthers bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -26,18 +25,18 @@ func (qs *Questions) SetFiles(allow []Preapproved, denyOthers bool) {
 
 // covers reports whether an item asks for no more than is pre-approved.
 func (p *Preapproved) covers(it *broker.Item) bool {
-	rel, err := filepath.Rel(p.Dir, it.Resolved)
+	rel, err := filepath.Rel(p.Dir, it.Resolved.Raw())
 	return it.Problem == "" && it.Rights != 0 && !it.Rights.WiderThan(p.Rights) &&
 		err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
-// askConfig answers what the configuration decides about paths: questions for nothing but
-// pre-approved ones, if it may allow, and, where nobody is to be asked, all others. A path
-// that cannot be granted is left to a person: the answer would tell at once that it is not
-// there.
+// askConfig answers the questions about paths that the configuration decides: if mayAllow is
+// set, questions about pre-approved paths only, and if nobody may be asked, all others. It
+// leaves a path that cannot be granted to a person: an immediate answer would reveal that the
+// path does not exist.
 func (qs *Questions) askConfig(mayAllow bool) broker.Asker {
 	return broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
-		if q.Host != nil { // which rules decide about, before there is a question
+		if q.Host != nil { // rules decide about hosts, before there is a question
 			return broker.Answer{}, broker.ErrUnanswered
 		}
 		qs.mu.Lock()

@@ -18,17 +18,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// Bounds of a look at what a question asks for.
+// Bounds of a preview of a question's item.
 const (
 	insideNames    = 50_000          // looked at
-	insideFor      = 2 * time.Second // then it answers with what it has
+	insideFor      = 2 * time.Second // then the preview is answered as far as it is
 	insideExamples = 10
 	insideWait     = 10 * time.Second // for its turn
-	insideLooks    = 2                // at a time; one that hangs in its file system keeps its place
+	insideLooks    = 2                // at a time; a preview that hangs in its file system keeps its place
 )
 
-// Preview serves control.PreviewQuestion. It looks at names, types and sizes, follows no
-// link and enters no other file system; nothing is opened but directories.
+// Preview serves control.PreviewQuestion. It looks at names, types and sizes, follows no link,
+// enters no other file system, and opens only directories.
 func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (control.Preview, error) {
 	q, err := qs.question(req.ID)
 	if err != nil {
@@ -62,7 +62,7 @@ func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (c
 	go func() { // it may lie on a file system that hangs
 		defer func() { <-qs.looks }()
 		defer close(done)
-		l.top(it.Resolved)
+		l.top(it.Resolved.Raw())
 	}()
 	select {
 	case <-done:
@@ -72,14 +72,14 @@ func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (c
 	return l.answer(), nil
 }
 
-// withheld are the rules that a root of a consent has: those built in, and what
-// the command line says of every root.
+// withheld returns the rules of a root that a consent grants: the built-in rules, and those of
+// the command line for every root.
 func (qs *Questions) withheld() (*pattern.Set, error) {
 	grant := qs.cfg.Terms(guard.Grant{})
 	return grant.Policy.Patterns.Preview()
 }
 
-// look is one look at a tree.
+// look is one preview of a tree.
 type look struct {
 	ctx   context.Context
 	rules *pattern.Set
@@ -91,7 +91,7 @@ type look struct {
 	out control.Preview
 }
 
-// count changes what is told.
+// count updates the preview.
 func (l *look) count(f func(*control.Preview)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,8 +109,8 @@ func (l *look) answer() (a control.Preview) {
 	return a
 }
 
-// top looks at what was opened for the question, or what lies in its place now:
-// this is to inform a person, and grants nothing.
+// top looks at the directory that was opened for the question, or at the one that is in its
+// place now: the preview only informs a person.
 func (l *look) top(resolved string) {
 	fd, err := unix.Open(resolved, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -138,14 +138,14 @@ func (l *look) top(resolved string) {
 	l.tree(top)
 }
 
-// dir is a directory that is to be looked at.
+// dir is a directory that the look has still to read.
 type dir struct {
 	rel   string // below the top
 	state *pattern.State
 }
 
-// tree looks at a directory with all below it. However deep that is, it holds three
-// descriptors at most.
+// tree looks at a directory and everything below it. For any depth, it holds at most three
+// descriptors.
 func (l *look) tree(top *os.Root) {
 	for queue := []dir{{"", l.rules.At("")}}; len(queue) > 0; queue = queue[1:] {
 		if l.ctx.Err() != nil || l.left <= 0 {
@@ -156,8 +156,7 @@ func (l *look) tree(top *os.Root) {
 	}
 }
 
-// list looks at the names in a directory, and returns those that are directories to be
-// entered.
+// list looks at the names in a directory, and returns the directories to enter.
 func (l *look) list(top *os.Root, d dir) (subs []dir) {
 	// NONBLOCK, because a FIFO may be there by now.
 	f, err := top.OpenFile(cmp.Or(d.rel, "."), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
@@ -184,8 +183,7 @@ func (l *look) list(top *os.Root, d dir) (subs []dir) {
 	return subs
 }
 
-// name looks at one name of a directory; it reports whether that is a directory to be
-// entered.
+// name looks at one name in a directory. It reports whether the name is a directory to enter.
 func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
 	var st unix.Stat_t
 	if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {

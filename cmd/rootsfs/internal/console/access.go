@@ -23,15 +23,16 @@ import (
 const (
 	// LinkFor is how long a link can be used.
 	LinkFor = 5 * time.Minute
-	// loginFor is how long a browser that does not ask for anything stays in.
+	// loginFor is how long the login of an idle browser lasts.
 	loginFor = 12 * time.Hour
-	// maxLogins is how many browsers are in at a time; of more, the oldest is out.
+	// maxLogins is how many browsers are logged in at a time. A further one ends the oldest
+	// login.
 	maxLogins = 8
 	// keyHeader carries the key that belongs to a cookie.
 	keyHeader = "X-Rootsfs-Key"
 )
 
-// secret is a random text's hash: comparing hashes tells nothing of the text.
+// secret is the hash of a random text: comparing hashes reveals nothing about the text.
 type secret [sha256.Size]byte
 
 func newSecret() (text string, s secret) {
@@ -47,8 +48,8 @@ func (s *secret) is(text string) bool {
 
 // access decides which requests may use the console.
 type access struct {
-	host   string // 127.0.0.1:PORT: what requests must be addressed to
-	cookie string // the cookie's name; ports share cookies, so it has the port in it
+	host   string // 127.0.0.1:PORT: the address that requests must name
+	cookie string // the cookie's name, with the port in it, because ports share cookies
 	now    func() time.Time
 
 	mu        sync.Mutex // guards the fields below
@@ -62,7 +63,7 @@ type login struct {
 	until       time.Time
 }
 
-// newLink makes a link's secret; an earlier one is void.
+// newLink makes the secret of a new link. An earlier link no longer works.
 func (a *access) newLink() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +72,7 @@ func (a *access) newLink() string {
 	return text
 }
 
-// redeem trades a link's secret for a cookie and a key, once.
+// redeem exchanges a link's secret for a cookie and a key, once.
 func (a *access) redeem(text string) (cookie, key string, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,7 +97,7 @@ func (a *access) known(r *http.Request) bool {
 	defer a.mu.Unlock()
 	now, found := a.now(), false
 	for _, in := range a.logins {
-		// Both are compared, and every login, whatever the first says.
+		// Compare both secrets of every login, so that the time reveals no partial match.
 		both := in.key.is(key)
 		both = a.has(r, in) && both
 		if both && now.Before(in.until) {
@@ -106,8 +107,8 @@ func (a *access) known(r *http.Request) bool {
 	return found
 }
 
-// has reports whether a request has a login's cookie. Another server on the
-// loopback address can have set one of the same name beside it.
+// has reports whether a request has a login's cookie. Another server on the loopback address
+// may have set a second cookie of the same name.
 func (a *access) has(r *http.Request, in *login) bool {
 	found := false
 	for _, c := range r.CookiesNamed(a.cookie) {
@@ -127,7 +128,7 @@ func (a *access) forget(r *http.Request) {
 	}
 }
 
-// foreign says why a request is not one of the page's own; "" if it is, or may be.
+// foreign returns why a request is not one of the page's own; "": it is, or may be.
 func (a *access) foreign(r *http.Request) string {
 	change := r.Method != http.MethodGet && r.Method != http.MethodHead
 	api := strings.HasPrefix(r.URL.Path, "/api/")
@@ -147,11 +148,10 @@ func (a *access) foreign(r *http.Request) string {
 	return ""
 }
 
-// ownListener lets in connections of one user, and of root, alone: those of others
-// of the machine are closed before a byte of them is read. Both ends are on this
-// machine and in this network namespace, so that the kernel's table tells whose the
-// other one is. It is one door more: what keeps programs of the same user out are
-// the secrets.
+// ownListener accepts only connections of one user, and of root. It closes connections of other
+// users before it reads a byte. Both ends are on this machine and in this network namespace, so
+// the kernel's table has the user of the other end. This is an additional protection: only the
+// secrets keep out programs of the same user.
 type ownListener struct {
 	net.Listener
 	log *slog.Logger
@@ -172,15 +172,14 @@ func (l *ownListener) Accept() (net.Conn, error) {
 		if err == nil {
 			l.log.Warn("a foreign user was turned away", "uid", uid)
 		}
-		_ = c.Close() // whose is not known: it has gone by itself
+		_ = c.Close() // the other end has gone, so its user is not known
 	}
 }
 
 // tcpTable lists the connections of the network namespace.
 const tcpTable = "/proc/self/net/tcp"
 
-// peerUID is the user whose socket is at the other end of a connection over the
-// loopback address.
+// peerUID returns the user of the other end of a connection over the loopback address.
 func peerUID(c net.Conn) (uint32, error) {
 	local, err1 := netip.ParseAddrPort(c.LocalAddr().String())
 	remote, err2 := netip.ParseAddrPort(c.RemoteAddr().String())
@@ -190,11 +189,11 @@ func peerUID(c net.Conn) (uint32, error) {
 	for try := 1; ; try++ {
 		uid, err := lookUp(local, remote)
 		if err == nil && uid == 0 {
-			// A row can be written while the socket is being closed, with a uid that is
-			// no longer its user's. The next one then says so.
+			// A row can be written while the socket is being closed, and then has a wrong uid.
+			// The next look-up shows that.
 			uid, err = lookUp(local, remote)
 		}
-		// The kernel writes the table in parts: what moves meanwhile can be left out.
+		// The kernel writes the table in parts, and can leave out a row that moves meanwhile.
 		if err == nil || try == 3 {
 			return uid, err
 		}
@@ -219,9 +218,9 @@ const (
 	established                            = "01"
 )
 
-// ownerIn finds that user in tcpTable. The kernel shows a socket that its program has closed
-// with uid 0 and without an inode: it belongs to nobody, whichever user made it. uid 0 counts
-// as root only if the connection is established.
+// ownerIn finds the user of that socket in tcpTable. The kernel shows a socket that its program
+// has closed with uid 0 and without an inode: it belongs to nobody, whichever user made it. uid
+// 0 counts as root only if the connection is established.
 func ownerIn(table io.Reader, local, remote netip.AddrPort) (uint32, error) {
 	// In the entry of the other end, our address is the remote one.
 	want, from := tableAddr(remote), tableAddr(local)
@@ -239,8 +238,8 @@ func ownerIn(table io.Reader, local, remote netip.AddrPort) (uint32, error) {
 	return 0, errors.New("the other end of the connection is gone")
 }
 
-// tableAddr writes an address as the kernel's table has it: in hexadecimal, the
-// bytes of the address as one number of this machine's.
+// tableAddr returns an address as in the kernel's table: in hexadecimal, with the bytes of the
+// address as one number in this machine's byte order.
 func tableAddr(a netip.AddrPort) string {
 	ip := a.Addr().As4()
 	return fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(ip[:]), a.Port())

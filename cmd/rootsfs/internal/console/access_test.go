@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A link lets one browser in, once, for a while; the cookie is for no script and
@@ -103,7 +104,7 @@ func TestAttacks(t *testing.T) {
 	l := newLab(t)
 	l.session("s", "code")
 	b := l.enter()
-	l.until("the session is seen", func() bool { return slices.Contains(l.s.live.Names(), "s") })
+	testkit.Until(l.t, "the session is seen", func() bool { return slices.Contains(l.s.live.Names(), "s") })
 	body := `{"session":"s","all":true}`
 	set := func(k, v string) func(*http.Request) { return func(r *http.Request) { r.Header.Set(k, v) } }
 	del := func(k string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(k) } }
@@ -289,7 +290,7 @@ func TestManyStreams(t *testing.T) {
 	}
 	// The newest still hear: the state is told every second once a session is live.
 	l.session("late", "x")
-	l.until("the newest stream hears", func() bool {
+	testkit.Until(l.t, "the newest stream hears", func() bool {
 		_ = conns[len(conns)-1].SetReadDeadline(time.Now().Add(20 * time.Second))
 		line, err := bufio.NewReader(conns[len(conns)-1]).ReadString('\n')
 		return err == nil && (strings.Contains(line, `"late"`) || len(line) > 0)

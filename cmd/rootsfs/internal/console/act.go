@@ -13,14 +13,15 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// pass makes a handler that hands a request on to the session that the query names.
+// pass returns a handler that passes a request to the session that the query names.
 func pass[In, Out any](s *Server, v control.Verb[In, Out]) http.HandlerFunc {
 	return inSession(s, v.Call)
 }
 
-// inSession makes a handler of a change in the session that the query names.
+// inSession returns a handler for a change in the session that the query names.
 func inSession[In, Out any](s *Server, f func(context.Context, *control.Client, In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		do(func(ctx context.Context, req In) (out Out, err error) {
@@ -33,8 +34,8 @@ func inSession[In, Out any](s *Server, f func(context.Context, *control.Client, 
 	}
 }
 
-// revoking is a request to end roots: some of a session, all of a session, or,
-// with Everything, all there are.
+// revoking is a request to revoke roots: some or all of a session, or, with Everything, those
+// of all sessions.
 type revoking struct {
 	Session    string   `json:"session"`
 	Names      []string `json:"names"`
@@ -42,7 +43,7 @@ type revoking struct {
 	Everything bool     `json:"everything"`
 }
 
-// revocation tells how it went.
+// revocation has the results of such a request.
 type revocation struct {
 	Sessions []live.Revoked `json:"sessions"`
 	TookMS   float64        `json:"took_ms"`
@@ -63,8 +64,8 @@ func (s *Server) revoke(ctx context.Context, in revoking) (revocation, error) {
 	return revocation{sessions, float64(time.Since(start).Microseconds()) / 1000}, nil
 }
 
-// adding approves one more root in a session. The page is given less than
-// control.AddRequest: it cannot lift what the rules say of system directories.
+// adding is a request to approve one more root in a session. The page has fewer options than
+// control.AddRequest: it cannot lift the rules about system directories.
 type adding struct {
 	Name  string `json:"name"` // "": made of the path
 	Path  string `json:"path"` // absolute
@@ -73,7 +74,7 @@ type adding struct {
 }
 
 func add(ctx context.Context, c *control.Client, in adding) (control.AddAnswer, error) {
-	rights, err := guard.ParseMode(in.Mode)
+	rights, err := rules.ParseMode(in.Mode)
 	if err != nil {
 		return control.AddAnswer{}, err
 	}
@@ -93,5 +94,5 @@ func add(ctx context.Context, c *control.Client, in adding) (control.AddAnswer, 
 	return control.AddRoots.Call(ctx, c, control.AddRequest{Roots: []guard.Grant{g}})
 }
 
-// longest is more than anybody means.
+// longest is longer than any sensible grant.
 const longest = 10 * 365 * 24 * time.Hour

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // R008, R094: a root, a session and everything are revoked, and the answer says what
@@ -19,7 +20,7 @@ func TestRevoke_R008_R094(t *testing.T) {
 	l := newLab(t)
 	one, two := l.session("one", "a", "b"), l.session("two", "c")
 	b := l.enter()
-	l.until("both are seen", func() bool { return len(l.s.live.Names()) == 2 })
+	testkit.Until(l.t, "both are seen", func() bool { return len(l.s.live.Names()) == 2 })
 	var r revocation
 	b.must("POST", "/api/revoke", `{"session":"one","names":["a"]}`, &r)
 	if len(r.Sessions) != 1 || len(r.Sessions[0].Ended) != 1 || r.Sessions[0].Ended[0].Root != "a" || r.Sessions[0].Ended[0].State != "revoked" || r.TookMS <= 0 {
@@ -54,7 +55,7 @@ func TestAddAndSet_R105_R116(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := l.enter()
-	l.until("it is seen", func() bool { return slices.Contains(l.s.live.Names(), "s") })
+	testkit.Until(l.t, "it is seen", func() bool { return slices.Contains(l.s.live.Names(), "s") })
 	var added control.AddAnswer
 	b.must("POST", "/api/add?session=s", fmt.Sprintf(`{"path":%q,"mode":"ro","for_ms":3600000}`, dir), &added)
 	if len(added.Roots) != 1 || added.Roots[0].Name != "more" || added.Roots[0].Mode != "ro" || added.Roots[0].Expires == nil || added.Roots[0].Origin != "console" {

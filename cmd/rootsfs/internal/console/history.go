@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	maxSearches = 2                // at a time: each reads every record there is
-	searchFor   = 20 * time.Second // then it answers with what it has
+	maxSearches = 2                // at a time: each reads all records
+	searchFor   = 20 * time.Second // then the search is answered as far as it is
 )
 
 // found is the answer to a search.
@@ -26,7 +26,7 @@ type found struct {
 	Sessions []string `json:"sessions"` // that left records
 }
 
-// readQuery reads a search from an address; the error names the field.
+// readQuery reads a search from the query of a URL. The error names the field.
 func readQuery(v url.Values) (records.Query, error) {
 	q := records.Query{Session: v.Get("session"), Verdict: v.Get("verdict"), Limit: records.Most}
 	q.Root, q.Op, q.Subject, q.Path = v.Get("root"), v.Get("op"), v.Get("subject"), v.Get("path")
@@ -48,7 +48,7 @@ func readQuery(v url.Values) (records.Query, error) {
 	return q, q.Check()
 }
 
-// searching takes a place among the searches, or says that there is none.
+// searching acquires one of the places for searches, or answers that there is none.
 func (s *Server) searching(w http.ResponseWriter) (done func(), ok bool) {
 	select {
 	case s.search <- struct{}{}:
@@ -60,7 +60,7 @@ func (s *Server) searching(w http.ResponseWriter) (done func(), ok bool) {
 	}
 }
 
-// query reads a search and takes a place for it, or answers why not.
+// query reads a search and acquires a place for it, or answers with an error.
 func (s *Server) query(w http.ResponseWriter, r *http.Request) (q records.Query, done func(), ok bool) {
 	q, err := readQuery(r.URL.Query())
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Server) verify(w http.ResponseWriter, r *http.Request) {
 	}
 	defer done()
 	rc := http.NewResponseController(w)
-	_ = rc.SetWriteDeadline(time.Time{}) // of the answer, not of the reading
+	_ = rc.SetWriteDeadline(time.Time{}) // the deadline is for the answer, not for the reading of records
 	reports, err := s.cfg.Records.Verify(r.Context(), r.URL.Query().Get("session"))
 	_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err != nil {
@@ -110,11 +110,10 @@ func (s *Server) verify(w http.ResponseWriter, r *http.Request) {
 	answer(w, reports)
 }
 
-// exportFor bounds an export; one that takes longer is cut, and says so.
+// exportFor bounds an export. A longer one is cut: the connection breaks off.
 const exportFor = 5 * time.Minute
 
-// export answers with every record that matches, as the lines that were written, hashes
-// included.
+// export answers with every matching record, as the line in the audit file, hash included.
 func (s *Server) export(w http.ResponseWriter, r *http.Request) {
 	q, done, ok := s.query(w, r)
 	if !ok {
@@ -132,14 +131,14 @@ func (s *Server) export(w http.ResponseWriter, r *http.Request) {
 			_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 		}
 		n++
-		_, _ = out.Write(e.Line) // Flush tells the first error
+		_, _ = out.Write(e.Line) // Flush returns the first error
 		return out.WriteByte('\n')
 	})
 	if err == nil {
 		err = out.Flush()
 	}
 	if err != nil {
-		// Half of it must not pass for the whole: the connection breaks off.
+		// Break the connection off, so that the part does not look like the whole.
 		panic(http.ErrAbortHandler)
 	}
 }

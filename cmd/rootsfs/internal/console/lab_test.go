@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
@@ -191,15 +190,4 @@ func (l *lab) dial() net.Conn {
 	}
 	l.t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-// until waits for something that happens by itself. The limit only ends a test
-// that has failed.
-func (l *lab) until(what string, ok func() bool) {
-	l.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			l.t.Fatalf("never happened: %s", what)
-		}
-	}
 }

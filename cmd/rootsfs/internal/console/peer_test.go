@@ -13,7 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Whose a connection is, is told by the kernel.
@@ -130,16 +131,11 @@ func TestAnotherUserWhoHasGone(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	to := tableAddr(netip.MustParseAddrPort(inner.Addr().String()))
-	for range 1000 { // until the kernel has forgotten whose they were
+	testkit.Until(t, "the kernel has forgotten whose the connections were", func() bool {
 		table, err := os.ReadFile(tcpTable)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(table), " "+to+" 04 ") { // FIN-WAIT-1
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+		testkit.Must(t, err)
+		return !strings.Contains(string(table), " "+to+" 04 ") // FIN-WAIT-1
+	})
 	own, err := net.Dial("tcp4", inner.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -72,8 +72,8 @@ const (
 	writeTimeout  = 30 * time.Second // without progress
 	idleTimeout   = 2 * time.Minute
 	graceful      = 2 * time.Second
-	// maxConns is how many connections there are at a time. A browser keeps six to a
-	// host, and a stream.
+	// maxConns is how many connections there are at a time. A browser keeps six connections to
+	// a host, and a stream.
 	maxConns = 128
 )
 
@@ -94,7 +94,7 @@ type Server struct {
 	l       net.Listener
 }
 
-// New listens on the loopback address, on a port of the kernel's choice.
+// New listens on the loopback address, on a port that the kernel chooses.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -109,8 +109,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}, nil
 }
 
-// Link makes a link that lets one browser in, once, within LinkFor. An earlier
-// one does not work any more.
+// Link makes a link that lets one browser in, once, within LinkFor. An earlier link no longer
+// works.
 func (s *Server) Link() string { return "http://" + s.access.host + "/#" + s.access.newLink() }
 
 // Serve answers until ctx ends.
@@ -165,7 +165,7 @@ func (s *Server) handler() http.Handler {
 			fail(w, http.StatusForbidden, "refused: "+why)
 			return
 		}
-		// What a request sends has a limit of time; the answer may take longer.
+		// Sending a request has a time limit; the answer may take longer.
 		rc := http.NewResponseController(w)
 		_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
 		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -174,7 +174,7 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-// protect sets what browsers are to keep from the page, and the page from others.
+// protect sets the headers that restrict the page, and keep other sites from using it.
 func protect(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'")
@@ -186,7 +186,7 @@ func protect(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// members is the API, for those with both secrets.
+// members returns the API, for requests with both secrets.
 func (s *Server) members() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /api/stream", s.stream)
@@ -195,7 +195,7 @@ func (s *Server) members() http.Handler {
 	m.HandleFunc("GET /api/export", s.export)
 	m.HandleFunc("POST /api/revoke", do(s.revoke))
 	m.HandleFunc("POST /api/add", inSession(s, add))
-	// What the page may ask of a session beside that. Other verbs it cannot reach.
+	// The further verbs of a session that the page may use. It cannot reach others.
 	m.HandleFunc("POST /api/answer", pass(s, control.AnswerQuestion))
 	m.HandleFunc("POST /api/forget", pass(s, control.ForgetDenial))
 	m.HandleFunc("POST /api/inside", pass(s, control.PreviewQuestion))
@@ -215,7 +215,7 @@ func (s *Server) members() http.Handler {
 	})
 }
 
-// enter lets a browser in that has a link.
+// enter logs in a browser that has a link.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Link string `json:"link"`
@@ -233,7 +233,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]string{"key": key})
 }
 
-// read reads a request's body; it has answered if ok is false.
+// read reads a request's body. If ok is false, it has sent the answer.
 func read(w http.ResponseWriter, r *http.Request, v any) (ok bool) {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -253,7 +253,7 @@ func read(w http.ResponseWriter, r *http.Request, v any) (ok bool) {
 	return false
 }
 
-// do makes a handler of a change.
+// do returns a handler for a change.
 func do[In, Out any](f func(context.Context, In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
@@ -274,8 +274,7 @@ func do[In, Out any](f func(context.Context, In) (Out, error)) http.HandlerFunc 
 	}
 }
 
-// actTimeout is how long a change may take: a revocation has a deadline of its
-// own, which is shorter.
+// actTimeout is how long a change may take. A revocation has a shorter deadline of its own.
 const actTimeout = time.Minute
 
 func answer(w http.ResponseWriter, v any) {
@@ -341,13 +340,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		if !ok {
 			return
 		}
-		// A browser that does not read is given up, not waited for.
+		// Do not wait for a browser that does not read.
 		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if enc.Encode(u) != nil || rc.Flush() != nil {
 			return
 		}
 		if !s.access.known(r) {
-			return // it was shown out meanwhile
+			return // its login has ended meanwhile
 		}
 	}
 }
@@ -357,14 +356,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 //go:embed web
 var web embed.FS
 
-// types are those of the page's files, by the ending of their names; others are
-// not served.
+// types are the content types of the page's files, by extension. Other files are not served.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 	".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// pages serves the files of the page, which are no secrets.
+// pages serves the files of the page, which are not secret.
 func pages() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {

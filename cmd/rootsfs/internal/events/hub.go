@@ -1,14 +1,14 @@
-// Package events passes on what happens in sessions: a session to the readers of its control
-// stream, and package live to the console and the terminal.
+// Package events distributes the events of sessions: a session uses it for the readers of its
+// control stream, and package live for the console and the terminal view.
 //
 // # Promises
 //
-// Nobody who publishes waits. A subscriber that does not keep up loses the oldest events, is
-// told how many, and holds at most Backlog.
+// Publishing never waits. A subscriber that does not keep up loses the oldest events, and gets
+// their number. It holds at most Backlog events.
 //
 // # Not promised
 //
-// Nothing is kept for those who subscribe later.
+// Events are not kept for later subscribers.
 //
 // The exported functions may be called concurrently, but Next by one goroutine at a time.
 package events
@@ -24,7 +24,8 @@ import (
 // Backlog is how many events a subscriber may be behind.
 const Backlog = 1024
 
-// Change names state of a publisher that subscribers read anew: several changes make one.
+// Change is a part of the publisher's state that subscribers have to read again. Several
+// changes count as one.
 type Change uint8
 
 // The changes.
@@ -36,18 +37,18 @@ const (
 // News holds the events and changes that a subscriber has not yet received.
 type News struct {
 	Events  []control.Event // the oldest first
-	Lost    int             // how many events there were before these
+	Lost    int             // how many events before these were lost
 	Changed Change
 }
 
-// Hub tells its subscribers what happens. The zero Hub is ready to use.
+// Hub passes events to its subscribers. The zero Hub is ready to use.
 type Hub struct {
 	mu       sync.Mutex // guards the fields below, and the news of the subscribers
 	subs     map[*Subscriber]struct{}
 	isClosed bool
 }
 
-// Subscriber is told what happens from the moment on that it is made.
+// Subscriber gets all events from the moment of its creation.
 type Subscriber struct {
 	hub  *Hub
 	last time.Time // when Next returned
@@ -56,7 +57,8 @@ type Subscriber struct {
 	news  News // guarded by hub.mu
 }
 
-// Subscribe adds a subscriber, whose news begin with first. That of a closed hub is closed.
+// Subscribe adds a subscriber, whose news begin with first. For a closed hub, the subscriber is
+// closed.
 func (h *Hub) Subscribe(first News) *Subscriber {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +78,7 @@ func (h *Hub) Subscribe(first News) *Subscriber {
 	return s
 }
 
-// Publish tells every subscriber of an event.
+// Publish passes an event to every subscriber.
 func (h *Hub) Publish(e control.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +92,7 @@ func (h *Hub) Publish(e control.Event) {
 	}
 }
 
-// Mark tells every subscriber that something has changed.
+// Mark passes changes of state to every subscriber.
 func (h *Hub) Mark(c Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,7 +102,7 @@ func (h *Hub) Mark(c Change) {
 	}
 }
 
-// Close ends all subscriptions. The subscribers are still told what was published before.
+// Close ends all subscriptions. The subscribers still get everything that was published before.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,7 +113,7 @@ func (h *Hub) Close() {
 	h.subs = nil
 }
 
-// Close ends the subscription. What was not told is dropped.
+// Close ends the subscription. News that were not received are dropped.
 func (s *Subscriber) Close() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -129,10 +131,11 @@ func (s *Subscriber) wakeLocked() {
 	}
 }
 
-// Ready is ready to be received from while Take has something to return.
+// Ready returns a channel that has a value while Take has news to return.
 func (s *Subscriber) Ready() <-chan struct{} { return s.ready }
 
-// Take returns the news. ok is false when the subscription has ended and all was told.
+// Take returns the news. ok is false when the subscription has ended and all news were
+// returned.
 func (s *Subscriber) Take() (news News, ok bool) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -145,8 +148,8 @@ func (s *Subscriber) Take() (news News, ok bool) {
 	return news, isOpen || len(news.Events) > 0 || news.Changed != 0
 }
 
-// Next waits until there is news, and for the time apart since it returned last. ok is false
-// when ctx or the subscription has ended.
+// Next waits until there is news, and until the time apart has passed since it last returned.
+// ok is false when ctx or the subscription has ended.
 func (s *Subscriber) Next(ctx context.Context, apart time.Duration) (news News, ok bool) {
 	pause := time.NewTimer(time.Until(s.last.Add(apart)))
 	defer pause.Stop()

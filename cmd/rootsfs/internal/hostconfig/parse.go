@@ -87,7 +87,7 @@ func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 	if at := tooDeep(c.body); at >= 0 {
 		return nil, c.errorf(at, "nested deeper than the limit of %d", maxDepth)
 	}
-	top, err := hujson.Parse(ended(c.body))
+	top, err := hujson.Parse(endLastLine(c.body))
 	if err != nil {
 		return nil, &Error{Err: fmt.Errorf("not JSON: %s", syntax(err))}
 	}
@@ -101,9 +101,9 @@ func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 	return c, nil
 }
 
-// ended returns a document whose last line, if it may be a comment, ends in a newline. hujson
+// endLastLine returns a document whose last line, if it may be a comment, ends in a newline. hujson
 // requires that, and hosts do not.
-func ended(body []byte) []byte {
+func endLastLine(body []byte) []byte {
 	if last := body[bytes.LastIndexByte(body, '\n')+1:]; bytes.Contains(last, []byte("//")) {
 		return append(bytes.Clone(body), '\n')
 	}

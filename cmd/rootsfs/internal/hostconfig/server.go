@@ -67,15 +67,15 @@ var remoteKeys = []string{"url", "serverUrl", "httpUrl"}
 func (c *Config) readServer(m *hujson.ObjectMember, project string, mcp bool, programs []string) *Server {
 	s := &Server{Name: names.Foreign(text(&m.Name)), Project: names.Foreign(project), Line: c.line(m.Name.StartOffset)}
 	s.outer, _ = newline(m.Name.BeforeExtra)
-	if err := c.fill(s, m, mcp, programs); err != nil {
+	if err := c.readMembers(s, m, mcp, programs); err != nil {
 		return &Server{Name: s.Name, Project: s.Project, Line: s.Line, Err: err, obj: s.obj}
 	}
 	return s
 }
 
-// fill reads the members of a server. mcp says whether the server is in "mcp". Unknown members
+// readMembers reads the members of a server. mcp says whether the server is in "mcp". Unknown members
 // are ignored.
-func (c *Config) fill(s *Server, m *hujson.ObjectMember, mcp bool, programs []string) error {
+func (c *Config) readMembers(s *Server, m *hujson.ObjectMember, mcp bool, programs []string) error {
 	var ok bool
 	if s.obj, ok = m.Value.Value.(*hujson.Object); !ok {
 		return c.errorf(m.Value.StartOffset, "server %s is %s; it should be an object", names.Quote(s.Name), kindOf(&m.Value))
@@ -107,7 +107,7 @@ func (c *Config) fill(s *Server, m *hujson.ObjectMember, mcp bool, programs []st
 		s.Kind = Elsewhere
 		return nil
 	}
-	if done, err := c.decide(s, at, s.command >= 0, remote); done || err != nil {
+	if done, err := c.decideKind(s, at, s.command >= 0, remote); done || err != nil {
 		return err
 	}
 	if !s.listed {
@@ -121,15 +121,15 @@ func (c *Config) fill(s *Server, m *hujson.ObjectMember, mcp bool, programs []st
 		}
 	}
 	s.readForwarded(c.Format)
-	s.recognise(programs)
+	s.markIfWrapped(programs)
 	return nil
 }
 
-// decide sets the server's Kind from its members: whether the host starts it (started), or
+// decideKind sets the server's Kind from its members: whether the host starts it (started), or
 // reaches it at an address (remote). A server with a command counts as one that the host
-// starts, whatever its "type": hosts differ in how they treat both together. decide reports
+// starts, whatever its "type": hosts differ in how they treat both together. decideKind reports
 // whether no further member needs to be read.
-func (c *Config) decide(s *Server, at int, started, remote bool) (done bool, err error) {
+func (c *Config) decideKind(s *Server, at int, started, remote bool) (done bool, err error) {
 	kind := s.Type
 	if kind == "local" { // opencode's word
 		kind = "stdio"
@@ -148,8 +148,8 @@ func (c *Config) decide(s *Server, at int, started, remote bool) (done bool, err
 	return false, nil
 }
 
-// recognise marks a server as Wrapped if one of the programs starts it.
-func (s *Server) recognise(programs []string) {
+// markIfWrapped marks a server as Wrapped if one of the programs starts it.
+func (s *Server) markIfWrapped(programs []string) {
 	if slices.Contains(programs, s.Command) || filepath.Base(s.Command) == "rootsfs" {
 		s.Kind = Wrapped
 	}

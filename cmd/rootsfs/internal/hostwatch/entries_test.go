@@ -5,13 +5,15 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Entries reports the names in a directory and the contents of its files, also when the
 // directory appears later, is replaced, or is reached by a link.
 func TestEntries(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	testkit.Must(t, err)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	changed := make(chan struct{}, 1)
 	New(t.Context()).Signal(at("link/records"), Entries, changed)
@@ -44,7 +46,7 @@ func TestEntries(t *testing.T) {
 		{"its contents", func() error { return add(at("a/records/5")) }},
 	} {
 		t.Log(step.name)
-		must(t, step.do())
+		testkit.Must(t, step.do())
 		<-changed
 		quiet(changed, nil)
 	}
@@ -54,14 +56,14 @@ func TestEntries(t *testing.T) {
 // path is watched any more.
 func TestTwoPathsToOneFile(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	testkit.Must(t, err)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"1", "2", "3"} {
-		must(t, os.Mkdir(at(name), 0o755))
+		testkit.Must(t, os.Mkdir(at(name), 0o755))
 	}
-	must(t, os.WriteFile(at("1/f"), nil, 0o600))
-	must(t, os.Link(at("1/f"), at("2/f")))
-	must(t, os.Link(at("1/f"), at("3/f")))
+	testkit.Must(t, os.WriteFile(at("1/f"), nil, 0o600))
+	testkit.Must(t, os.Link(at("1/f"), at("2/f")))
+	testkit.Must(t, os.Link(at("1/f"), at("3/f")))
 	w := New(t.Context())
 	one, two := make(chan struct{}, 1), make(chan struct{}, 1)
 	stopOne := w.Signal(at("1/f"), Path, one)
@@ -69,18 +71,18 @@ func TestTwoPathsToOneFile(t *testing.T) {
 	stopTwo := w.Signal(at("2/f"), Path, two)
 	<-two
 	quiet(one, two)
-	must(t, add(at("3/f")))
+	testkit.Must(t, add(at("3/f")))
 	<-one
 	<-two
 	stopOne()
 	quiet(one, two)
-	must(t, add(at("3/f")))
+	testkit.Must(t, add(at("3/f")))
 	<-two
 	stopOne = w.Signal(at("1/f"), Path, one)
 	<-one
 	stopTwo()
 	quiet(one, two)
-	must(t, add(at("3/f")))
+	testkit.Must(t, add(at("3/f")))
 	<-one
 	stopOne()
 }

@@ -4,15 +4,17 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Whatever makes a path lead elsewhere, or changes what is at its end, is reported: the
 // directories, links and files on the way, those that are missing included.
 func TestPaths(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	testkit.Must(t, err)
 	at := func(name string) string { return filepath.Join(dir, name) }
-	must(t, os.WriteFile(at("other"), nil, 0o600))
+	testkit.Must(t, os.WriteFile(at("other"), nil, 0o600))
 	changed := make(chan struct{}, 1)
 	paths := New(t.Context())
 	stop := paths.Signal(at("a/link/f"), Path, changed)
@@ -40,16 +42,9 @@ func TestPaths(t *testing.T) {
 		{"and still", func() error { return nil }},
 	} {
 		t.Log(step.name)
-		must(t, step.do())
+		testkit.Must(t, step.do())
 		<-changed
 	}
 	stop()
 	paths.CheckAll()
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

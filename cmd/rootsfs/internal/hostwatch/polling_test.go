@@ -12,6 +12,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // While the user has no inotify instance or no watch left, a path is reported again and
@@ -46,8 +48,8 @@ func TestUsedUp(t *testing.T) {
 func useUp(t *testing.T, what string) {
 	limit := filepath.Join("/proc/sys/user", what)
 	before, err := os.ReadFile(limit)
-	must(t, err)
-	must(t, os.WriteFile(limit, []byte("0"), 0))
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(limit, []byte("0"), 0))
 	file := filepath.Join(t.TempDir(), "f")
 	w, changed := New(t.Context()), make(chan struct{})
 	w.Watch(file, Path, func() bool { changed <- struct{}{}; return true })
@@ -58,11 +60,11 @@ func useUp(t *testing.T, what string) {
 			t.Errorf("Problem says %q, and not %q", why, want)
 		}
 	}
-	must(t, os.WriteFile(limit, before, 0))
+	testkit.Must(t, os.WriteFile(limit, before, 0))
 	for <-changed; w.Problem() != ""; {
 		<-changed
 	}
-	must(t, os.WriteFile(file, nil, 0o600))
+	testkit.Must(t, os.WriteFile(file, nil, 0o600))
 	<-changed
 }
 
@@ -102,7 +104,7 @@ func TestEventsCannotBeRead(t *testing.T) {
 		<-changed
 	}
 	<-opened
-	must(t, os.WriteFile(file, nil, 0o600))
+	testkit.Must(t, os.WriteFile(file, nil, 0o600))
 	<-changed
 }
 
@@ -130,6 +132,6 @@ func TestErrorWhilePathsAreLookedAt(t *testing.T) {
 	if why := w.Problem(); why != "" {
 		t.Error(why)
 	}
-	must(t, os.WriteFile(file, nil, 0o600))
+	testkit.Must(t, os.WriteFile(file, nil, 0o600))
 	<-changed
 }

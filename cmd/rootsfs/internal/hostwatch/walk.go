@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// Why a path is not watched, beside watch.ErrNoInstances and watch.ErrNoWatches.
+// The reasons why a path is not watched, beside watch.ErrNoInstances and watch.ErrNoWatches.
 var (
 	errRemote     = errors.New("not on a file system that is known to be local")
 	errNotify     = errors.New("events of inotify cannot be read")
@@ -26,15 +26,14 @@ var (
 	errRelative   = errors.New("the path is relative")
 )
 
-// step is a watched directory on a subscription's path, and the name that the path takes
-// there.
+// step is a watched directory on a subscription's path, with the next name of the path in it.
 type step struct {
 	of   *subscription
 	at   *watchedFile
 	name string // anyName: each; "": at is the file at the end of the path
 }
 
-// anyName stands for each name in a directory. No file has it.
+// anyName stands for every name in a directory. No file can have this name.
 const anyName = "/"
 
 // watchedFile is a directory or file, by the path that fsnotify has for it.
@@ -128,10 +127,11 @@ func (w *Watcher) acquire(s *subscription, path, name string) error {
 	id := fileID{st.Dev, st.Ino}
 	f := w.files.byPath[path]
 	if f != nil && f.id != id {
-		w.forget(f) // another one lay there
+		w.forget(f) // another file had this path before
 		f = nil
 	}
-	// Also for a file that has a watch: the kernel may have ended it, as by unmounting.
+	// Add it even if the file has a watch: the kernel may have ended the watch, for example at
+	// an unmount.
 	err := w.notify.Add(path)
 	switch {
 	case errors.Is(err, unix.ENOSPC):
@@ -149,7 +149,7 @@ func (w *Watcher) acquire(s *subscription, path, name string) error {
 	return nil
 }
 
-// openNotify takes an inotify instance, unless there is one.
+// openNotify opens an inotify instance, unless one is open.
 func (w *Watcher) openNotify() error {
 	switch {
 	case w.notify != nil:
@@ -169,10 +169,11 @@ func (w *Watcher) openNotify() error {
 	return nil
 }
 
-// errWatched ends a walk at a file, or at a name that nothing has.
+// errWatched ends a walk at a file, or at a name that does not exist.
 var errWatched = errors.New("all of the path that there is, is watched")
 
-// watchStep watches the directory of a name, and then looks what has it.
+// watchStep watches the directory of a name, and then looks the name up. target is the text of
+// a link.
 func (w *Watcher) watchStep(s *subscription, at names.LinkStep) (target string, err error) {
 	if err := w.acquire(s, at.Dir, at.Name); err != nil {
 		return "", err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A session is found when it is published, not when its directory is made, and leaves when
@@ -24,8 +25,8 @@ func TestSessionsAreFound(t *testing.T) {
 		for {
 			<-dirs.changes
 			list, err := control.List()
-			must(t, err)
-			must(t, dirs.follow())
+			testkit.Must(t, err)
+			testkit.Must(t, dirs.follow())
 			var got []string
 			for _, in := range list {
 				got = append(got, in.Name)
@@ -38,31 +39,24 @@ func TestSessionsAreFound(t *testing.T) {
 	await("no directory of the sessions")
 	for range 2 { // the second time under a name that was there before
 		one, err := control.Create("one")
-		must(t, err)
+		testkit.Must(t, err)
 		for quiet := false; !quiet; { // the directory is seen before the session is published
 			select {
 			case <-dirs.changes:
-				must(t, dirs.follow())
+				testkit.Must(t, dirs.follow())
 			case <-time.After(time.Second / 2):
 				quiet = len(dirs.stops) == 1
 			}
 		}
-		must(t, one.Publish(control.Info{}))
+		testkit.Must(t, one.Publish(control.Info{}))
 		await("published", "one")
 		two, err := control.Create("two")
-		must(t, err)
-		must(t, two.Publish(control.Info{}))
+		testkit.Must(t, err)
+		testkit.Must(t, two.Publish(control.Info{}))
 		await("another one", "one", "two")
-		must(t, one.Remove())
+		testkit.Must(t, one.Remove())
 		await("the first has ended", "two")
-		must(t, two.Remove())
+		testkit.Must(t, two.Remove())
 		await("none is left")
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -33,42 +33,42 @@ import (
 )
 
 const (
-	// Interval is how long updates of one subscriber lie apart, at least.
+	// Interval is the shortest time between two updates of one subscriber.
 	Interval = 100 * time.Millisecond
-	// Every is how often sessions tell their state and rates.
+	// Every is how often sessions send their state and rates.
 	Every = control.StateEvery
 	// MaxRoots is how many roots of one session are passed on.
 	MaxRoots = 200
-	// Past is how many events of the past a subscriber begins with.
+	// Past is how many earlier events a new subscriber gets.
 	Past = 500
-	// silence is how long a session tells nothing if it is stopped: it tells its state
-	// once in Every.
+	// silence is the time without an update after which a session counts as stopped: a running
+	// one sends its state every Every.
 	silence = 5 * time.Second
 )
 
 // Session is the state of one session.
 type Session struct {
 	control.Status
-	// Problem says why the state is not of now; "" if it is.
+	// Problem says why the state is not the present one; "": it is.
 	Problem string `json:"problem,omitempty"`
-	// MoreRoots is how many roots there are beside those in Roots.
+	// MoreRoots is how many roots there are in addition to those in Roots.
 	MoreRoots int `json:"more_roots,omitempty"`
 }
 
 // Update has the changes for one subscriber. A field without a change is nil.
 type Update struct {
 	At time.Time `json:"at"`
-	// Sessions are all there are now, by name.
+	// Sessions are all present sessions, by name.
 	Sessions []Session `json:"sessions,omitempty"`
-	// Empty says that there is no session, which Sessions cannot.
+	// Empty: there is no session. (An empty Sessions means that nothing has changed.)
 	Empty bool `json:"empty,omitempty"`
-	// Questions are all that wait now, the oldest first, and Denials all that are
-	// remembered, likewise, if Asked is set.
+	// If Asked is set, Questions are all waiting questions and Denials all remembered denials,
+	// the oldest first.
 	Questions []control.Question `json:"questions,omitempty"`
 	Denials   []control.Denial   `json:"denials,omitempty"`
 	Asked     bool               `json:"asked,omitempty"`
-	// Events are those since the last update, the oldest first; Lost is how many
-	// more there were.
+	// Events are the events since the last update, the oldest first. Lost is how many of them
+	// are missing.
 	Events []control.Event `json:"events,omitempty"`
 	Lost   int             `json:"lost,omitempty"`
 }
@@ -82,8 +82,8 @@ type Sessions struct {
 	past     []control.Event // the last events of all sessions, at most Past
 }
 
-// Run follows the sessions until ctx ends. The error is that of the directory of
-// the sessions, which cannot be read.
+// Run follows the sessions until ctx ends. It returns an error if the directory of the sessions
+// cannot be read.
 func (s *Sessions) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -108,8 +108,8 @@ func (s *Sessions) Run(ctx context.Context) error {
 	}
 }
 
-// followNew begins to follow sessions that are new, and leaves those that are gone. A
-// stream that ends leaves a token in ended.
+// followNew begins to follow new sessions, and drops those that are gone. A stream that ends
+// puts a token into ended.
 func (s *Sessions) followNew(ctx context.Context, list []control.Info, running *sync.WaitGroup, ended chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *Sessions) Client(session string) (*control.Client, error) {
 	return nil, fmt.Errorf("%w: %s has ended", control.ErrNoSession, names.Quote(session))
 }
 
-// Names are the names of the live sessions, sorted.
+// Names returns the names of the live sessions, sorted.
 func (s *Sessions) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,14 +163,14 @@ func (s *Sessions) Names() []string {
 	return out
 }
 
-// Revoked tells how a revocation went in one session.
+// Revoked is the result of a revocation in one session.
 type Revoked struct {
 	Session string          `json:"session"`
 	Ended   []control.Ended `json:"ended"`
 	Error   string          `json:"error,omitempty"`
 }
 
-// Revoke revokes in sessions, in all of them at the same time.
+// Revoke sends the request to all the sessions at the same time.
 func (s *Sessions) Revoke(ctx context.Context, sessions []string, req control.RevokeRequest) []Revoked {
 	out := make([]Revoked, len(sessions))
 	var all sync.WaitGroup
@@ -193,15 +193,16 @@ func (s *Sessions) Revoke(ctx context.Context, sessions []string, req control.Re
 	return out
 }
 
-// Subscribe begins with the state there is and the last events. See Next.
+// Subscribe returns a subscriber that begins with the present state and the last events. See
+// Next.
 func (s *Sessions) Subscribe() *events.Subscriber {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.events.Subscribe(events.News{Events: slices.Clone(s.past), Changed: events.State | events.Waiting})
 }
 
-// Next waits until there is something to tell a subscriber. ok is false when ctx has ended or
-// the subscription is closed. It is called by one goroutine at a time.
+// Next waits until there is an update for a subscriber. ok is false when ctx has ended or the
+// subscription is closed. One goroutine at a time may call it.
 func (s *Sessions) Next(ctx context.Context, sub *events.Subscriber) (u Update, ok bool) {
 	news, ok := sub.Next(ctx, Interval)
 	if !ok {
@@ -210,7 +211,7 @@ func (s *Sessions) Next(ctx context.Context, sub *events.Subscriber) (u Update, 
 	return s.update(news), true
 }
 
-// update is the news, with what there is now of what has changed.
+// update returns the news, with the present state of everything that has changed.
 func (s *Sessions) update(news events.News) Update {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +237,7 @@ func (s *Sessions) update(news events.News) Update {
 	return u
 }
 
-// passLocked keeps an event and tells every subscriber; the caller holds mu.
+// passLocked keeps an event and passes it to every subscriber. The caller holds mu.
 func (s *Sessions) passLocked(e control.Event) {
 	if s.past = append(s.past, e); len(s.past) > Past {
 		s.past = s.past[1:]
@@ -259,8 +260,8 @@ type follower struct {
 	denials   []control.Denial
 }
 
-// run follows the session until ctx ends. Its stream ends with it, and Sessions.Run then looks
-// whether it is gone: a session that was killed changes nothing in its directory.
+// run follows the session until ctx ends. The stream ends with the session, and Sessions.Run
+// then checks whether the session is gone: a killed session changes nothing in its directory.
 func (f *follower) run(ctx context.Context, ended chan<- struct{}) {
 	for ctx.Err() == nil {
 		f.follow(ctx)
@@ -275,7 +276,7 @@ func (f *follower) run(ctx context.Context, ended chan<- struct{}) {
 	}
 }
 
-// errSilent means that a session tells nothing any more, such as one that is stopped.
+// errSilent means that a session sends no updates any more, for example because it is stopped.
 var errSilent = errors.New("it has not answered for " + silence.String())
 
 // follow follows the stream until it ends, or is silent for too long.
@@ -297,12 +298,12 @@ func (f *follower) follow(ctx context.Context) {
 	}
 	f.all.mu.Lock()
 	defer f.all.mu.Unlock()
-	f.state.Session, f.state.Point, f.state.Problem = f.info.Name, f.info.Point, err.Error()
+	f.state.Session, f.state.Point, f.state.Problem = f.info.Name, names.Foreign(f.info.Point), err.Error()
 	f.known = true
 	f.all.events.Mark(events.State)
 }
 
-// apply notes what has changed.
+// apply notes the changes of an update.
 func (f *follower) apply(u control.Update) {
 	f.all.mu.Lock()
 	defer f.all.mu.Unlock()
@@ -340,8 +341,8 @@ func stateOf(st control.Status) Session {
 	return out
 }
 
-// recallLocked tells of refusals from before the session was followed; the
-// caller holds all.mu. One that is told by the stream, too, is told twice at most.
+// recallLocked passes on refusals from before the session was followed. The caller holds
+// all.mu. A refusal that is also in the stream is passed on twice.
 func (f *follower) recallLocked(recent []control.Operation) {
 	for i := len(recent) - 1; i >= 0; i-- { // the newest is the first
 		op := &recent[i]

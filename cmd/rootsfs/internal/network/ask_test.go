@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func init() {
@@ -80,14 +82,11 @@ func (p *person) questions() []Question {
 // waiting waits until so many questions were put.
 func (p *person) waiting(t *testing.T, n int) []Question {
 	t.Helper()
-	for range 1000 {
-		if q := p.questions(); len(q) >= n {
-			return q
-		}
-		time.Sleep(10 * time.Millisecond)
+	var q []Question
+	if !testkit.Eventually(func() bool { q = p.questions(); return len(q) >= n }) {
+		t.Fatalf("%d questions, want %d", len(q), n)
 	}
-	t.Fatalf("%d questions, want %d", len(p.questions()), n)
-	return nil
+	return q
 }
 
 func yes(_ context.Context, q Question) error { return q.Permit() }

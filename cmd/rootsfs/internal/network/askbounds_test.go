@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func init() {
@@ -51,15 +53,13 @@ func TestFloodOfQuestions(t *testing.T) {
 		return len(n.events) - many, many
 	}
 	var open, waiting int
-	for range 1000 {
+	testkit.Eventually(func() bool {
 		n.g.mu.Lock()
 		open, waiting = len(n.g.asking.open), n.g.asking.waiting
 		n.g.mu.Unlock()
-		if _, many := refused(); many >= 200-maxQuestions-1 && many+open == 200 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		_, many := refused()
+		return many >= 200-maxQuestions-1 && many+open == 200
+	})
 	if few, many := refused(); few != 0 || many < 200-maxQuestions-1 || open != 200-many || waiting != open {
 		t.Errorf("%d refused otherwise, %d for too many questions, %d open, %d wait", few, many, open, waiting)
 	}
@@ -92,12 +92,7 @@ func TestWaitingConnectionsAreBounded(t *testing.T) {
 		}
 		return n0
 	}
-	for range 1000 {
-		if count() == 10 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testkit.Eventually(func() bool { return count() == 10 })
 	if count() != 10 || len(p.questions()) != 1 {
 		t.Errorf("%d refused, %d questions", count(), len(p.questions()))
 	}

@@ -34,7 +34,7 @@ func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 		there, err := may.copyOnce(to, from)
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = dst.CloseWrite() // it fails if dst has gone, which its own direction tells
+			_ = dst.CloseWrite() // it fails if dst has gone, and then dst's own direction ends, too
 			return nil
 		case errors.Is(err, unix.EAGAIN):
 			err = waitWritable(to)
@@ -51,8 +51,8 @@ func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 	}
 }
 
-// copyOnce waits for bytes and copies those that the other side takes at once. If it
-// takes none, copyOnce returns EAGAIN. there is how many bytes were waiting.
+// copyOnce waits for bytes and copies those that the other side takes at once. If it takes
+// none, copyOnce returns EAGAIN. there is the number of waiting bytes.
 func (k *credit) copyOnce(to, from syscall.RawConn) (there int, err error) {
 	perr := peek(from, func(fd int, data []byte) bool {
 		there = len(data)
@@ -92,8 +92,8 @@ func (k *credit) copyOnce(to, from syscall.RawConn) (there int, err error) {
 	return there, err
 }
 
-// peek waits until look reports that it has seen enough. look gets the bytes that the
-// connection holds, which stay there; none, if the connection has ended.
+// peek calls look with the waiting bytes of the connection until look has seen enough. The
+// bytes stay in the connection. If the connection has ended, look gets none.
 func peek(from syscall.RawConn, look func(fd int, data []byte) (enough bool)) (err error) {
 	rerr := from.Read(func(fd uintptr) bool {
 		buf := copyBuffers.Get().(*[]byte)
@@ -118,8 +118,8 @@ func peek(from syscall.RawConn, look func(fd int, data []byte) (enough bool)) (e
 	return err
 }
 
-// discard takes len(seen) bytes, which were seen before, without copying them (tcp(7),
-// MSG_TRUNC).
+// discard removes len(seen) bytes, which peek has shown, from the connection without copying
+// them (tcp(7), MSG_TRUNC).
 func discard(fd int, seen []byte) (int, error) {
 	n, _, err := unix.Recvfrom(fd, seen, unix.MSG_TRUNC)
 	return n, err

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A gate counts what it carries and refuses, and says at which speed.
@@ -41,9 +43,7 @@ func TestFigures(t *testing.T) {
 		c.look.at = c.began.Add(-time.Second) // a first look
 	}
 	n.g.mu.Unlock()
-	for n.g.Totals().Received == 0 { // what was delivered is counted a moment later
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "delivered bytes are counted", func() bool { return n.g.Totals().Received > 0 })
 	conns, totals := n.g.Conns(), n.g.Totals()
 	if len(conns) != 1 || conns[0].Rate <= 0 || conns[0].Received == 0 || totals.Received < conns[0].Received {
 		t.Errorf("while it moves bytes: %s, %+v", fmt.Sprint(conns), totals)

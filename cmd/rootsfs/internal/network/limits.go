@@ -23,13 +23,13 @@ var (
 
 // Limits bound a program's use of its network. 0 is no bound.
 type Limits struct {
-	BytesPerSecond int64 // both ways together; more wait
+	BytesPerSecond int64 // both ways together; further bytes wait
 	Bytes          int64 // both ways together; then every connection is reset
-	Connections    int   // open at a time; one more is reset
+	Connections    int   // open at a time; a further one is reset
 }
 
-// meter keeps to the limits of a gate, for all its connections together. A connection that a
-// service answers is not counted: the connection that the service dials for it is.
+// meter enforces the limits of a gate, over all its connections together. It does not count a
+// connection that a service answers, but the connection that the service dials for it.
 type meter struct {
 	limits Limits
 	pace   *rate.Limiter // nil: no bound
@@ -42,15 +42,15 @@ type meter struct {
 func newMeter(l Limits) *meter {
 	m := &meter{limits: l}
 	if speed := l.BytesPerSecond; speed > 0 {
-		// Bytes that are late because a timer fired late are made up for, up to a tenth
-		// of a second.
+		// If a timer fires late, the missed bytes may follow at once, up to those of a tenth of
+		// a second.
 		burst := int(max(1, speed/10))
 		m.pace, m.chunk = rate.NewLimiter(rate.Limit(speed), burst), min(burst, copyBuffer)
 	}
 	return m
 }
 
-// admitLocked says which limit one more connection would exceed.
+// admitLocked returns an error with the limit that one more connection would exceed.
 func (g *Gate) admitLocked() error {
 	if most := g.meter.limits.Connections; most > 0 && len(g.conns)-g.answered >= most {
 		return fmt.Errorf("%w: the program holds %d connections already", ErrLimit, most)
@@ -81,7 +81,7 @@ func (m *meter) claim(n int) int {
 type credit struct {
 	c            *conn
 	m            *meter
-	count, total *atomic.Int64 // of what it has moved, and of what all such directions have
+	count, total *atomic.Int64 // bytes that it has moved, and that all such directions have moved
 	left         int           // bytes that the pace permits now
 }
 

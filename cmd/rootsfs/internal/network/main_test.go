@@ -8,13 +8,15 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // insideVar has the test binary serve as a program in a namespace: it opens the sockets,
@@ -178,19 +180,17 @@ func (n *namespace) run(name string, args ...string) string {
 // find waits for an event.
 func (n *namespace) find(state State, host string) Event {
 	n.t.Helper()
-	for range 1000 {
+	at := -1
+	found := testkit.Eventually(func() bool {
 		n.mu.Lock()
-		for _, e := range n.events {
-			if e.State == state && e.Host == host {
-				n.mu.Unlock()
-				return e
-			}
-		}
-		n.mu.Unlock()
-		time.Sleep(10 * time.Millisecond)
-	}
+		defer n.mu.Unlock()
+		at = slices.IndexFunc(n.events, func(e Event) bool { return e.State == state && e.Host == host })
+		return at >= 0
+	})
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.t.Fatalf("no event %s of %s among %+v", state, host, n.events)
-	return Event{}
+	if !found {
+		n.t.Fatalf("no event %s of %s among %+v", state, host, n.events)
+	}
+	return n.events[at]
 }

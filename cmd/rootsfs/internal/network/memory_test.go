@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func init() {
@@ -81,13 +83,9 @@ func memory() int64 {
 // settled waits until the gate holds so many connections.
 func (n *namespace) settled(count int) {
 	n.t.Helper()
-	for range 3000 {
-		if len(n.g.Conns()) == count {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !testkit.Eventually(func() bool { return len(n.g.Conns()) == count }) {
+		n.t.Errorf("%d connections are held, want %d", len(n.g.Conns()), count)
 	}
-	n.t.Errorf("%d connections are held, want %d", len(n.g.Conns()), count)
 }
 
 // Connections that are opened and never written to, those of a flood that is half open among

@@ -14,7 +14,7 @@ import (
 // (RFC 2544) and has no public owner. The first 256 addresses are the gate's own.
 var (
 	namedNet = netip.MustParsePrefix("198.18.0.0/15")
-	// loopbackNet is in the place of namedNet where no routes can be made.
+	// loopbackNet replaces namedNet if no routes can be made.
 	loopbackNet  = netip.MustParsePrefix("127.18.0.0/16")
 	resolverAddr = netip.MustParseAddr("198.18.0.1") // in /etc/resolv.conf
 	ownAddr      = netip.MustParseAddr("198.18.0.2") // the source of every connection
@@ -26,8 +26,8 @@ const (
 
 	// maxNames bounds the names of one program; more are refused.
 	maxNames = 4096
-	// newNames is how many names below wildcards may be asked for in a minute: nothing else
-	// bounds data that leaves in the labels of names.
+	// newNames is how many names below wildcards a program may look up in a minute. Nothing
+	// else bounds the data that can leave in the labels of names.
 	newNames = 256
 )
 

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func init() {
@@ -31,9 +33,7 @@ func TestBytesBeforeAResetArrive(t *testing.T) {
 	port := serve(t, func(c net.Conn) {
 		io.ReadFull(c, make([]byte, 1))
 		c.Write(make([]byte, size))
-		for queued(c.(*net.TCPConn)) > 0 {
-			time.Sleep(time.Millisecond)
-		}
+		testkit.Eventually(func() bool { return queued(c.(*net.TCPConn)) == 0 })
 		c.(*net.TCPConn).SetLinger(0)
 	})
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})

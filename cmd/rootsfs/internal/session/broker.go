@@ -11,11 +11,11 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// serveFiles makes the broker, through which MCP servers are served files/* on
-// the session's registry.
+// serveFiles makes the broker, which serves files/* of the session's registry to MCP servers.
 func (s *Session) serveFiles() {
 	var f config.Files
 	if s.opt.Config != nil {
@@ -29,7 +29,6 @@ func (s *Session) serveFiles() {
 	if s.opt.Config != nil {
 		s.reg.SetQuotas(s.opt.Config.Subjects)
 	}
-	s.frame = f.Frame
 	s.watching = s.tree.NewHub(watch.HubOptions{MaxEach: f.WatchedDirs})
 	s.reg.AddView(s.watching)
 	s.broker = broker.New(broker.Config{
@@ -44,8 +43,8 @@ func (s *Session) serveFiles() {
 	})
 }
 
-// keepJournal removes what a killed session left unfinished in the roots, and
-// begins to note what this one would leave.
+// keepJournal removes the unfinished files of killed sessions from the roots, and begins to
+// note those of this one.
 func (s *Session) keepJournal(ctx context.Context) error {
 	dir, err := config.StateDir("unfinished")
 	if err != nil {
@@ -66,7 +65,8 @@ func (s *Session) keepJournal(ctx context.Context) error {
 }
 
 // Connect begins the broker's side of a connection, by a way in and for a subject. A server
-// whose name is that of shared clients is one session of it: what it is allowed is not theirs.
+// with the name of the shared clients becomes one session of that subject, so that its grants
+// are not theirs.
 func (s *Session) Connect(w consent.Way, subject guard.Subject) *broker.Session {
 	if subject == sharedSubject {
 		subject = subject.InSession(s.sharings.Add(1))
@@ -74,16 +74,22 @@ func (s *Session) Connect(w consent.Way, subject guard.Subject) *broker.Session 
 	return s.broker.SessionFor(subject, s.consent.Asker(w))
 }
 
-// Broker serves MCP servers on the session's roots: whoever runs a server begins
-// a session of it, by Connect. It ends with the session, before the roots do.
+// Broker returns the broker, which serves the session's roots to MCP servers. A front end that
+// runs a server begins a broker session for it by Connect. The broker ends with the session,
+// before the roots do.
 func (s *Session) Broker() *broker.Broker { return s.broker }
 
-// Frame is the longest message to take from a server, in bytes, for the
-// broker's transports; 0 means their default.
-func (s *Session) Frame() int { return s.frame }
+// Frame returns the length of the longest message from a server, in bytes, for the broker's
+// transports; 0 means their default.
+func (s *Session) Frame() int {
+	if s.opt.Config == nil {
+		return 0
+	}
+	return s.opt.Config.Files.Frame
+}
 
-// closeBroker ends what servers have under way. The roots' ending does not wait
-// for one that hangs in a source: the gate is shut for it, too.
+// closeBroker ends the operations of servers. The end of the roots does not wait for an
+// operation that hangs in a source: the gate is shut for it, too.
 func (s *Session) closeBroker() {
 	if s.broker == nil {
 		return
@@ -100,15 +106,15 @@ func (s *Session) closeBroker() {
 	}
 }
 
-// setFiles puts [files] in force, as far as it is not bound to the start.
+// setFiles puts [files] in force, except for the keys that only count at the start.
 //
 // The paths are resolved now, not when a server asks: between the two, a server
 // that may write next to a path could have made it a link to another place.
 func (s *Session) setFiles(f *config.Files) {
 	var allow []consent.Preapproved
 	for _, a := range f.Allow {
-		// A path that is not there yet, or cannot be looked at, covers what it names.
-		if err := s.reg.CheckLinks(a.Path); errors.As(err, new(*guard.LinkError)) {
+		// A path that does not exist yet, or cannot be read, covers the place that it names.
+		if err := s.reg.CheckLinks(a.Path); errors.As(err, new(*rules.LinkError)) {
 			s.log.Error("a path of [[files.allow]] allows nothing", "error", err)
 			s.note(guard.Refused, "files.allow: "+err.Error())
 			continue

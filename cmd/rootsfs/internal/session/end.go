@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// Run serves until the session has ended: because stop was closed, the owner
-// asked, or somebody unmounted. The error says what could not be taken back; with one, Run
-// returns when nobody holds anything in the mount any more.
+// Run serves until the session has ended: because stop was closed, the owner ended it, or the
+// mount was unmounted. The error says what could not be taken back. If there is one, Run
+// returns only when no program holds anything in the mount any more.
 func (s *Session) Run(stop <-chan struct{}) error {
 	select {
 	case <-stop:
@@ -27,13 +27,13 @@ func (s *Session) Run(stop <-chan struct{}) error {
 		s.lost()
 	}
 	<-s.endDone
-	if s.endErr != nil {
+	if s.outcome.err != nil {
 		s.waitServed()
 	}
 	s.cancel()
 	s.close()
 	s.log.Info("ended", "session", s.dir.Name())
-	return errors.Join(s.unanchored(), s.endErr)
+	return errors.Join(s.unanchored(), s.outcome.err)
 }
 
 // anchored ends the session if its audit log cannot be anchored.
@@ -44,48 +44,48 @@ func (s *Session) anchored() {
 	}
 }
 
-// unanchored says why the audit log could not be anchored when it was opened.
+// unanchored returns why the audit log could not be anchored when it was opened.
 func (s *Session) unanchored() error {
 	return noAudit(s.audit.opened().Anchored())
 }
 
-// waitServed waits until nobody holds the mount, if not everything was taken back. Where it could
-// not be unmounted that is tried again, for a while: with the process its connection ends as
-// well, and what stays is a dead entry in the tree.
+// waitServed waits until no program holds the mount, if not everything was taken back. If the
+// mount could not be unmounted, it tries again for a while. The connection ends with the
+// process, and then only a dead entry stays in the table of mounts.
 func (s *Session) waitServed() {
-	for tries := 0; s.stuck && tries < mostUnmounts; tries++ {
+	for tries := 0; s.outcome.isStuck && tries < mostUnmounts; tries++ {
 		select {
 		case <-s.served():
 			return
 		case <-time.After(unmountAgain):
 		}
-		s.stuck = s.unmount() != nil
+		s.outcome.isStuck = s.unmount() != nil
 	}
-	if s.revokeErr == nil {
+	if s.outcome.revokeErr == nil {
 		return
 	}
 	s.log.Warn("not everything could be taken back; refusing everything until the last holder is gone", "mountpoint", s.Point())
 	<-s.served()
 }
 
-// A session that could not be unmounted, for want of descriptors or because fusermount3 does
-// not find the mount in its table, tries again at this interval, so often.
+// A session whose mount could not be unmounted, for want of descriptors or because fusermount3
+// does not find the mount in its table, tries again at this interval, this many times.
 const (
 	unmountAgain = 2 * time.Second
 	mostUnmounts = 5
 )
 
-// The kernel lets go of a mount that nobody holds within milliseconds. A process that is just
-// making a mount namespace (a container that starts, a run of our own) has copies of all
-// mounts for a moment.
+// The kernel releases a mount that nobody holds within milliseconds. A process that is just
+// making a mount namespace (a container that starts, a `rootsfs run`) has copies of all mounts
+// for a moment.
 const (
 	letGoAfter = 300 * time.Millisecond
 	lookFor    = 500 * time.Millisecond // at one process
 )
 
-// lookWhoHolds says who still holds the mount that was detached. With everything revoked a
-// holder reads and changes nothing, and gets errors from now on; so nobody waits for it. A
-// container or sandbox that began meanwhile may hold it for days.
+// lookWhoHolds logs which processes still hold the detached mount. Everything is revoked, so a
+// holder reads and changes nothing, and gets errors from now on. So the session does not wait
+// for it: a container or sandbox that began meanwhile may hold the mount for days.
 func (s *Session) lookWhoHolds() {
 	if s.mnt == nil || s.opt.Leave {
 		return
@@ -95,13 +95,12 @@ func (s *Session) lookWhoHolds() {
 		return
 	case <-time.After(letGoAfter):
 	}
-	s.held = true
-	s.holders = mountpoint.Holders(s.mnt.Info(), lookFor)
-	s.log.Warn("something still held the mount; it gets errors from now on", "mountpoint", s.Point(), "holders", s.holders)
+	s.outcome.isHeld = true
+	s.outcome.holders = mountpoint.Holders(s.mnt.Info(), lookFor)
+	s.log.Warn("something still held the mount; it gets errors from now on", "mountpoint", s.Point(), "holders", s.outcome.holders)
 }
 
-// end revokes every root and unmounts, once; every caller returns when that is
-// done.
+// end revokes every root and unmounts, once. Every call returns when that is done.
 func (s *Session) end(why string) {
 	s.endOnce.Do(func() {
 		defer close(s.endDone)
@@ -109,7 +108,7 @@ func (s *Session) end(why string) {
 		ctx := context.Background()
 		s.closeBroker()
 		ended, err := s.revokeAll(ctx)
-		s.ended, s.revokeErr = ended, err
+		s.outcome.ended, s.outcome.revokeErr = ended, err
 		if s.opt.Network != nil {
 			s.opt.Network.Close()
 		}
@@ -117,11 +116,11 @@ func (s *Session) end(why string) {
 			s.log.Error("not everything could be taken back", "error", err)
 		}
 		closeErr := s.unmount()
-		if s.stuck = closeErr != nil; s.stuck {
+		if s.outcome.isStuck = closeErr != nil; s.outcome.isStuck {
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", closeErr)
 		}
-		s.endErr = errors.Join(err, closeErr)
-		if s.endErr == nil {
+		s.outcome.err = errors.Join(err, closeErr)
+		if s.outcome.err == nil {
 			s.lookWhoHolds()
 		} else { // for as long as it is held
 			if err := s.publish(closeErr == nil); err != nil {
@@ -129,7 +128,7 @@ func (s *Session) end(why string) {
 			}
 		}
 		verdict := guard.Allowed
-		if s.endErr != nil {
+		if s.outcome.err != nil {
 			verdict = guard.Failed
 		}
 		detail := why
@@ -139,12 +138,12 @@ func (s *Session) end(why string) {
 		if err := s.reg.NoteFacts(names.OpUnmount, verdict, guard.Facts{Point: s.Point()}, detail); err != nil {
 			s.log.Error("the unmount could not be recorded", "error", err)
 		}
-		s.hub.Publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: why})
+		s.hub.Publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: names.Foreign(why)})
 	})
 	<-s.endDone
 }
 
-// undo takes back what Start did.
+// undo undoes the work of Start.
 func (s *Session) undo() {
 	s.cancel()
 	s.closeBroker()
@@ -153,7 +152,8 @@ func (s *Session) undo() {
 	}
 	if s.mnt != nil {
 		if err := s.mnt.Close(); err != nil {
-			// Nobody tries again, as after a start: for want of descriptors, mostly.
+			// Mostly for want of descriptors. Unlike after a complete start, it is not tried
+			// again.
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", err)
 		}
 	}
@@ -173,19 +173,14 @@ func (s *Session) close() {
 	if s.reg != nil {
 		s.closeStages()
 	}
-	if s.avail != nil {
-		s.avail.close()
-	}
-	if s.reload != nil {
-		<-s.reload
-	}
+	s.watches.Wait()
 	if s.audit != nil {
 		if err := s.audit.close(); err != nil && s.log != nil {
 			s.log.Error("the audit log could not be finished", "error", err)
 		}
 	}
 	if s.dir != nil {
-		_ = s.dir.Remove() // the next command that meets it removes it
+		_ = s.dir.Remove() // if it fails, the next command removes the directory
 	}
 }
 
@@ -195,7 +190,7 @@ var errEnding = errors.New("the session is ending; start another one: rootsfs mo
 // endByOwner serves control.Unmount.
 func (s *Session) endByOwner(context.Context, control.None) (control.UnmountAnswer, error) {
 	s.end("unmounted by the owner")
-	return control.UnmountAnswer{Ended: s.ended, Held: s.held || s.endErr != nil, HeldBy: s.holders}, s.endErr
+	return control.UnmountAnswer{Ended: s.outcome.ended, Held: s.outcome.isHeld || s.outcome.err != nil, HeldBy: names.List[names.Text](s.outcome.holders)}, s.outcome.err
 }
 
 func (s *Session) isEnding() bool { return s.ending.Err() != nil }

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Watch implements control.Service. Events that come while an update is made are told
-// together by the next one.
+// Watch implements control.Service. Events that come while an update is made are sent together
+// in the next one.
 func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func(control.Update) error) error {
 	sub := s.hub.Subscribe(events.News{})
 	defer sub.Close()
@@ -58,7 +58,7 @@ func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func
 	}
 }
 
-// changesState reports whether the roots may be others after these events.
+// changesState reports whether these events may have changed the roots.
 func changesState(list []control.Event) bool {
 	for i := range list {
 		if list[i].Kind != string(guard.EventRefusal) && list[i].Kind != eventFailure {
@@ -71,20 +71,20 @@ func changesState(list []control.Event) bool {
 // Subscribe returns a subscriber to the session's events, which ends with the session.
 func (s *Session) Subscribe() *events.Subscriber { return s.hub.Subscribe(events.News{}) }
 
-// eventFailure is the kind of an event that tells of an operation that failed.
+// eventFailure is the kind of an event about a failed operation.
 const eventFailure = "failure"
 
-// observe is told of everything that happens in the registry. It runs in the
-// middle of operations, so it does not wait for anything.
+// observe gets every event of the registry. It runs in the middle of operations, so it must not
+// wait.
 func (s *Session) observe(e guard.Event) {
-	out := control.Event{Time: e.Time, Kind: string(e.Kind), Root: string(e.Root), Detail: e.Detail}
+	out := control.Event{Time: e.Time, Kind: string(e.Kind), Root: names.Foreign(e.Root), Detail: names.Foreign(e.Detail)}
 	if rec := e.Record; rec != nil {
-		out.Op, out.Path, out.Reason = rec.Op.String(), names.Escape(rec.Path.String()), rec.Kind.String()
+		out.Op, out.Path, out.Reason = rec.Op.String(), names.Text(names.Escape(rec.Path.String())), rec.Kind.String()
 		out.UID, out.PID = rec.UID, rec.PID
 		if rec.Detail != "" {
-			out.Detail = rec.Detail
+			out.Detail = names.Foreign(rec.Detail)
 		}
-		s.noteRefusal(rec)
+		s.refusals.noteRefusal(s.reg, rec)
 		if rec.Verdict == guard.Failed {
 			out.Kind = eventFailure
 		}
@@ -94,7 +94,7 @@ func (s *Session) observe(e guard.Event) {
 		s.opt.Observe(e)
 	}
 	if e.Kind == guard.EventAdded && s.avail != nil {
-		s.avail.update() // of a consent, too; s.avail is there before anything but Start grants
+		s.avail.Update() // of a consent, too; s.avail is set before anything except Start grants
 	}
 	switch e.Kind {
 	case guard.EventUnavailable:

@@ -10,19 +10,21 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Explainer says what the gate would answer, for `policy check` and `why`. The verdicts are
-// dry runs of the gate (vfs.Tree.Explain). Explainer adds what a program that uses the mount
-// finds behind a link that leaves its root.
+// Explainer returns the answers of the gate for `policy check` and `why`. The verdicts come
+// from dry runs of the gate (vfs.Tree.Explain). Explainer also follows links that leave their
+// root, as a program that uses the mount would.
 type Explainer struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree
 	Point    string // mountpoint; "": there is none
-	// Mount says which links that leave their root are shown.
+	// Mount has the options of the mount, which decide which links that leave their root are
+	// shown.
 	Mount *mount.Options
 	// Shows reports whether the session's command sees a path of the system by itself, because
 	// its confinement shows that. nil: the session has no command.
@@ -41,7 +43,7 @@ func (s *Session) explainer() Explainer {
 // maxLinks is how many links that leave their root are followed for one answer.
 const maxLinks = 40
 
-// Check says what the gate would answer to an operation.
+// Check returns the gate's answer to an operation.
 func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control.CheckAnswer, error) {
 	op, need, err := parseOp(req.Op)
 	if err != nil {
@@ -79,8 +81,8 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 	}
 }
 
-// Locate is the path of a request as ROOT/PATH or absolute. A path is relative to the working
-// directory if it begins with ./ or ../, or with no root's name and lies in a root.
+// Locate returns the path of a request as ROOT/PATH or absolute. A path is relative to the
+// working directory if it begins with ./ or ../, or with no root's name and lies in a root.
 func (x Explainer) Locate(req *control.CheckRequest) string {
 	if req.Root != "" {
 		return req.Root + "/" + strings.TrimPrefix(req.Path, "/")
@@ -115,10 +117,10 @@ func (x Explainer) liesInRoot(full string) bool {
 	})
 }
 
-// outside is the answer for a path that no root holds, to which the link passed has led unless
-// that is nil.
+// outside returns the answer for a path that no root holds. passed, unless nil, is the link
+// that led there.
 func (x Explainer) outside(at string, passed *control.Link, req *control.CheckRequest, ask *guard.Request) control.CheckAnswer {
-	a := control.CheckAnswer{Path: names.Escape(at), Op: req.Op, Link: passed, Reason: names.NoConsent.String()}
+	a := control.CheckAnswer{Path: names.Foreign(names.Escape(at)), Op: req.Op, Link: passed, Reason: names.NoConsent.String()}
 	at = filepath.Clean(at)
 	shown := x.Shows != nil && x.Shows(at) || passed != nil && x.Mount.Visible(at, false)
 	if shown && ask.OnlyReads() && filepath.IsAbs(at) {
@@ -127,10 +129,10 @@ func (x Explainer) outside(at string, passed *control.Link, req *control.CheckRe
 	return a
 }
 
-// answer is an explanation as the control socket tells it.
+// answer converts an explanation for the control socket.
 func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
 	p := e.Path
-	a := control.CheckAnswer{Path: p.String(), Op: op, Allowed: e.Allowed, Root: string(e.Root)}
+	a := control.CheckAnswer{Path: names.Foreign(p.String()), Op: op, Allowed: e.Allowed, Root: names.Foreign(e.Root)}
 	if !e.Allowed {
 		a.Reason = e.Kind.String()
 	}
@@ -138,10 +140,10 @@ func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
 		a.Lacks = e.Lacks.String()
 	}
 	if r := e.Verdict.Rule; r != nil {
-		a.Rule = &control.Rules([]*guard.Rule{r})[0]
+		a.Rule = &control.Rules([]*pattern.Rule{r})[0]
 	}
 	if r := e.Verdict.Lifted; r != nil {
-		a.Lifted = &control.Rules([]*guard.Rule{r})[0]
+		a.Lifted = &control.Rules([]*pattern.Rule{r})[0]
 	}
 	if at := path.Join(string(e.Root), e.At); !e.Allowed && e.At != "" && at != p.String() {
 		a.At = names.Foreign(at)
@@ -152,8 +154,8 @@ func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
 	return a
 }
 
-// behind returns the path on the host to which programs come behind the link that an operation
-// was refused for. shown is false if the link is not shown to them, or there is none.
+// behind returns the path on the host to which the link that caused the refusal leads programs.
+// shown is false if they do not see the link, or there is none.
 func (x Explainer) behind(e *guard.Explanation, root guard.RootName) (next string, shown bool) {
 	if e.Link == nil {
 		return "", false

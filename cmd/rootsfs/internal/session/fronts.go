@@ -38,7 +38,7 @@ type Front struct {
 	tls   *tls.Config // nil: there is none
 }
 
-// NewFront makes a front end for clients as sessions of a subject. Close it.
+// NewFront makes a front end whose clients are sessions of a subject. The caller must close it.
 func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req control.HTTPRequest) (*Front, error) {
 	bound := conns.New(tools.SessionRequests*req.Sessions, s.log)
 	opt := tools.HTTPOptions{
@@ -68,13 +68,13 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 	mux.Handle(oauth.WellKnown, f.tools.Metadata())
 	mux.Handle(oauth.WellKnown+req.Path, f.tools.Metadata())
 	f.http = &http.Server{Handler: mux, ReadHeaderTimeout: httpWithin, IdleTimeout: httpIdle, MaxHeaderBytes: httpHeader,
-		WriteTimeout: tools.DefaultWithin, // package tools puts it off while the client reads
+		WriteTimeout: tools.DefaultWithin, // package tools extends it while the client reads
 		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	bound.Watch(f.http)
 	return f, nil
 }
 
-// wayOf returns the way in that a front end over HTTP is.
+// wayOf returns the way in of a front end over HTTP.
 func wayOf(req *control.HTTPRequest) consent.Way {
 	switch {
 	case req.Issuer != "":
@@ -132,8 +132,8 @@ func (s *Session) HTTP(ctx context.Context, req control.HTTPRequest) (control.Fr
 // a time.
 const maxShared = 64
 
-// sharedSubject is whom grants and records name for those clients, each as a
-// session of it.
+// sharedSubject is the subject of these clients in grants and records. Each client is a session
+// of it.
 const sharedSubject guard.Subject = "serve"
 
 // NewTools makes MCP tools on the session's roots, for the client on the standard streams of
@@ -147,7 +147,7 @@ func (s *Session) newTools(way consent.Way, subject guard.Subject, req control.T
 	cfg := tools.Config{
 		Registry: s.reg, Tree: s.tree, Hub: s.watching, Subject: subject, IgnoreRoots: req.IgnoreRoots, Resolve: s.resolveNamed, Version: s.opt.Version, Log: s.log,
 	}
-	cfg.Home, _ = os.UserHomeDir() // without one, ~ means nothing
+	cfg.Home, _ = os.UserHomeDir() // without one, ~ has no special meaning
 	if req.Ask {
 		cfg.Ask = s.Connect(way, subject)
 		cfg.ClientAnswers = slices.Contains(consent.Answerers(way), consent.StartingHost)

@@ -7,11 +7,10 @@ import (
 	runtimemetrics "runtime/metrics"
 )
 
-// manyPs gives the Go scheduler more Ps than a small machine has processors. Its
-// readers sleep in read(2) on the FUSE device, each keeping a P; with two Ps,
-// sysmon takes one away for every request and wakes a thread to use it
-// (measured on two processors: 46,000 futex calls for 40,000 requests, 4,000
-// with eight).
+// manyPs gives the Go scheduler more Ps than a small machine has processors. The mount's
+// readers sleep in read(2) on the FUSE device, and each keeps a P. With only two Ps, sysmon
+// takes one away for every request and wakes a thread to use it (measured on two processors:
+// 46,000 futex calls for 40,000 requests, 4,000 with eight Ps).
 func manyPs() {
 	const enough = 8
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < enough {
@@ -19,16 +18,15 @@ func manyPs() {
 	}
 }
 
-// A heap of less than smallHeap gathers lateGarbage per cent of garbage before that is
-// collected.
+// A heap smaller than smallHeap may grow by lateGarbage per cent before garbage is collected.
 const (
 	smallHeap   = 8 << 20
 	lateGarbage = 400
 )
 
-// collectLate has the garbage of a small heap collected later than by default: little of
-// what a request makes outlives it, and to look for that little takes a tenth of the
-// processor time that requests take (measured). A larger heap is collected as usual.
+// collectLate collects the garbage of a small heap later than by default. Little memory of a
+// request outlives the request, and looking for that little takes a tenth of the processor time
+// of requests (measured). A larger heap is collected as usual.
 func collectLate() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -49,7 +47,7 @@ func collectLate() {
 	})
 }
 
-// afterEachCollection has f called once after each garbage collection to come.
+// afterEachCollection calls f after each later garbage collection.
 func afterEachCollection(f func()) {
 	sentinel := new(*byte) // a pointer, since the runtime keeps small objects without any together
 	runtime.AddCleanup(sentinel, func(f func()) {

@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // addRoots serves control.AddRoots.
@@ -45,7 +46,7 @@ func (s *Session) grant(ctx context.Context, grants []guard.Grant) ([]control.Ro
 		return nil, err
 	}
 	if s.isEnding() {
-		// The ending may have listed the roots before these were among them.
+		// The end of the session may have listed the roots before these were added.
 		_, _ = s.reg.RevokeAll(ctx)
 		return nil, errEnding
 	}
@@ -62,15 +63,15 @@ func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// checkAsked refuses a grant that was asked for over the control socket and cannot be
-// meant. The registry judges the directory.
+// checkAsked refuses a grant over the control socket that makes no sense. The registry judges
+// the directory.
 func checkAsked(g *guard.Grant) error {
 	name := names.Quote(string(g.Root))
 	if _, err := names.ParseRootName(string(g.Root)); err != nil {
 		return err
 	}
 	if g.Policy.Rights == 0 {
-		_, err := guard.ParseMode("")
+		_, err := rules.ParseMode("")
 		return err
 	}
 	if !filepath.IsAbs(g.Dir) || strings.IndexByte(g.Dir, 0) >= 0 {
@@ -111,9 +112,7 @@ func (s *Session) renew(ctx context.Context, req control.RenewRequest) (control.
 	case req.ForMS > 0:
 		end = time.Now().Add(time.Duration(req.ForMS) * time.Millisecond)
 	default:
-		s.mu.Lock()
-		g := s.lastGrants[name]
-		s.mu.Unlock()
+		g, _ := s.refusals.grant(name)
 		if life := g.life(); life > 0 {
 			end = time.Now().Add(life)
 		}
@@ -130,7 +129,7 @@ func (s *Session) renew(ctx context.Context, req control.RenewRequest) (control.
 	return s.rootAfter(name)
 }
 
-// rootAfter describes a root that has just been changed.
+// rootAfter describes a root after a change.
 func (s *Session) rootAfter(name guard.RootName) (control.Root, error) {
 	st, ok := s.reg.Lookup(name)
 	if !ok {
@@ -143,8 +142,7 @@ func revokedMeanwhile(name guard.RootName) error {
 	return &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(string(name)))}
 }
 
-// approveAgain grants an unavailable root's policy to the directory that is at its
-// place now.
+// approveAgain grants an unavailable root's policy to the directory that is now at its place.
 func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Time) (control.Root, error) {
 	refuse := func(format string, args ...any) (control.Root, error) {
 		return control.Root{}, &guard.Error{Op: names.OpSet, Kind: names.Unavailable, Err: fmt.Errorf(format, args...)}
@@ -173,7 +171,7 @@ func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Ti
 
 // resume serves control.Resume.
 func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.ResumeAnswer, error) {
-	a := control.ResumeAnswer{Resumed: []string{}}
+	a := control.ResumeAnswer{Resumed: []names.Foreign{}}
 	if req.All && req.Subject != "" {
 		return a, invalid("name a server, or say all of them, not both")
 	}
@@ -188,7 +186,7 @@ func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.
 		if err := s.reg.Resume(who); err != nil {
 			return a, err
 		}
-		a.Resumed = append(a.Resumed, string(who))
+		a.Resumed = append(a.Resumed, names.Foreign(who))
 	}
 	return a, nil
 }
@@ -196,7 +194,7 @@ func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.
 // setMode serves control.SetMode.
 func (s *Session) setMode(ctx context.Context, req control.SetRequest) (control.SetAnswer, error) {
 	name := guard.RootName(req.Name)
-	rights, err := guard.ParseMode(req.Mode)
+	rights, err := rules.ParseMode(req.Mode)
 	if err == nil && s.isEnding() {
 		err = errEnding
 	}
@@ -210,46 +208,41 @@ func (s *Session) setMode(ctx context.Context, req control.SetRequest) (control.
 	return control.SetAnswer{Root: root}, err
 }
 
-// granted is what is remembered of a grant after its end.
+// granted is a remembered grant, perhaps after its end.
 type granted struct {
 	guard.Grant
 	at time.Time
 }
 
-// life is how long the grant was to last; 0: as long as the session.
+// life returns the intended duration of the grant; 0: as long as the session.
 func (g *granted) life() time.Duration {
 	if g.Expires.IsZero() {
 		return 0
 	}
-	// The command counted from when it was run: what is left of a duration by
-	// now is a little less than was meant.
+	// The command calculated the end from its own start, so the remaining time is a little less
+	// than the intended duration.
 	d := g.Expires.Sub(g.at)
 	return max(d.Round(time.Second), min(d, time.Second))
 }
 
-// grantAll makes grants that the owner has approved (each has an Origin), all
-// or none.
+// grantAll makes the grants that the owner has approved (each has an Origin), all or none.
 func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Grant, error) {
 	now := time.Now()
 	got, err := s.reg.GrantAll(ctx, asks)
-	s.mu.Lock()
-	for _, g := range got {
-		s.lastGrants[g.Root] = granted{g, now}
-	}
-	s.mu.Unlock()
+	s.refusals.noteGrants(got, now)
 	for i := range asks {
 		if g := &asks[i]; err != nil && g.Origin == config.Origin {
-			err = s.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
+			err = s.opt.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
 		}
 	}
 	return got, err
 }
 
-// systemDir puts the remedy that fits into the rules' refusal of a writable
-// system directory. Any other error is returned as it is.
-func (s *Session) systemDir(err error, g *guard.Grant, resolved string, rights guard.Rights, remedy string) error {
-	own := guard.Rules{AllowSystem: s.opt.Rules.AllowSystem || g.AllowSystem, AllowRootDir: true}
-	all := guard.Rules{AllowSystem: true, AllowRootDir: true}
+// systemDir adds a fitting remedy to the rules' refusal of a writable system directory. It
+// returns any other error unchanged.
+func (o *Options) systemDir(err error, g *guard.Grant, resolved string, rights guard.Rights, remedy string) error {
+	own := rules.RootRules{AllowSystem: o.Rules.AllowSystem || g.AllowSystem, AllowRootDir: true}
+	all := rules.RootRules{AllowSystem: true, AllowRootDir: true}
 	if !errors.Is(err, names.Permission) || resolved == "/" || own.Check(resolved, rights) == nil || all.Check(resolved, rights) != nil {
 		return err
 	}
@@ -261,13 +254,13 @@ func (s *Session) systemDir(err error, g *guard.Grant, resolved string, rights g
 func (s *Session) setRights(ctx context.Context, name guard.RootName, rights guard.Rights) error {
 	err := s.reg.Set(ctx, name, rights)
 	if st, ok := s.reg.Lookup(name); ok && err != nil {
-		err = s.systemDir(err, &st.Grant, st.Grant.Resolved, rights, "revoke it and add it again with --allow-system")
+		err = s.opt.systemDir(err, &st.Grant, st.Grant.Resolved, rights, "revoke it and add it again with --allow-system")
 	}
 	return err
 }
 
-// sameDir explains why the first grants of a session exclude each other, if it
-// is that two of them lead to one directory; otherwise err says it well.
+// sameDir returns a better error if the first grants of a session failed because two of them
+// lead to the same directory. Otherwise it returns err.
 func sameDir(asks []guard.Grant, err error) error {
 	if !errors.Is(err, names.Exist) {
 		return err
@@ -290,8 +283,8 @@ func sameDir(asks []guard.Grant, err error) error {
 	return err
 }
 
-// absent tells which of the first grants of a session is of what is not there, and
-// who asked for it, if that is why they failed; otherwise err says it well.
+// absent returns a better error if the first grants of a session failed because a directory
+// does not exist: it names the directory and the origin of the grant. Otherwise it returns err.
 func absent(asks []guard.Grant, err error) error {
 	if !errors.Is(err, names.NotExist) {
 		return err
@@ -304,25 +297,24 @@ func absent(asks []guard.Grant, err error) error {
 	return err
 }
 
-// Bound is what the command line allows configured roots at most. The zero
-// Bound leaves them as they are.
+// Bound is the command line's bound on configured roots. The zero Bound leaves them as they
+// are.
 type Bound struct {
 	Expires       time.Time    // zero: no end
 	Limits        guard.Limits // of each, 0 is no limit
 	OneFileSystem bool         // other file systems inside a root are not entered
-	// Patterns hide, deny and protect what they match besides what each root
-	// has; what they would lift is not lifted.
+	// Patterns are added to the patterns of each root, but they lift no protection.
 	Patterns guard.Patterns
-	// Trash, if it is on, keeps what is removed in every root.
-	Trash guard.Trash
+	// Trash, if it is on, keeps removed files in every root.
+	Trash rules.Trash
 }
 
-// over reports that no root can begin within the bound at the moment now.
+// over reports whether the bound has ended at the time now, so that no root can begin.
 func (b Bound) over(now time.Time) bool {
 	return !b.Expires.IsZero() && !now.Before(b.Expires)
 }
 
-// Apply narrows a grant: of each limit and of the ends, the stricter holds.
+// Apply narrows a grant: of each two limits, and of the two ends, the stricter one applies.
 func (b Bound) Apply(g guard.Grant) guard.Grant {
 	if !b.Expires.IsZero() && (g.Expires.IsZero() || b.Expires.Before(g.Expires)) {
 		g.Expires = b.Expires
@@ -345,16 +337,16 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 		l.Burst, m.Burst = burst(l), burst(m)
 	}
 	if m.Timeout > 0 && l.Timeout == 0 {
-		l.Timeout = guard.DefaultTimeout // what 0 means
+		l.Timeout = rules.DefaultTimeout // what 0 means
 	}
 	if m.MaxStage > 0 && l.MaxStage == 0 {
-		l.MaxStage = guard.DefaultMaxStage
+		l.MaxStage = rules.DefaultMaxStage
 	}
 	g.Policy.Limits = config.Stricter(config.Limits(), l, m)
 	return g
 }
 
-// burst is what a limit's burst comes to; 0 without a limit of speed.
+// burst returns the effective burst of a limit; 0 without a limit of speed.
 func burst(l guard.Limits) int {
 	switch {
 	case l.OpsPerSecond <= 0:

@@ -19,20 +19,19 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// journal notes the temporary names that exist for a moment when a file is
-// replaced, so that the next session can remove what this one left. It is a
-// file of the state directory, locked while its session lives, with a line for
-// each name that comes and goes.
+// journal notes the temporary names that exist for a moment when a file is replaced, so that
+// the next session can remove those that this one leaves. It is a file in the state directory,
+// locked while its session lives, with a line for each name that is made or removed.
 type journal struct {
 	reg *guard.Registry
 
 	mu   sync.Mutex // guards the fields below, and keeps lines whole
 	file *os.File
 	next uint64
-	left int // names that have not gone
+	left int // names that still exist
 }
 
-// unfinished is one line: a name that came, or, with Done, went.
+// unfinished is one line: a name that was made, or, with Done, removed.
 type unfinished struct {
 	N    uint64 `json:"n"`
 	Done bool   `json:"done,omitempty"`
@@ -59,8 +58,8 @@ func openJournal(dir, session string, reg *guard.Registry) (*journal, error) {
 	return &journal{reg: reg, file: f}, nil
 }
 
-// Begin implements vfs.Journal. A line that cannot be written costs the
-// clean-up after a kill, not the write.
+// Begin implements vfs.Journal. If a line cannot be written, the write goes on, and only the
+// clean-up after a kill misses the name.
 func (j *journal) Begin(p guard.Path) (done func()) {
 	st, ok := j.reg.Lookup(p.Root)
 	if !ok {
@@ -108,8 +107,8 @@ func (j *journal) close() {
 	}
 }
 
-// cleanUp removes what killed sessions left in the roots of this one. A journal
-// stays as long as it names something in directories that are no roots now.
+// cleanUp removes the unfinished files of killed sessions from the roots of this one. A journal
+// stays while it has names in directories that are not roots now.
 func cleanUp(ctx context.Context, dir string, reg *guard.Registry, tree *vfs.Tree) (removed int, err error) {
 	list, err := filepath.Glob(filepath.Join(dir, "*"+journalSuffix))
 	if err != nil {
@@ -161,8 +160,8 @@ func cleanJournal(ctx context.Context, path string, reg *guard.Registry, tree *v
 	return removed, nil
 }
 
-// readJournal returns the names that came and did not go. A last line that is
-// not whole was being written when the session was killed, before its name was.
+// readJournal returns the names that were made and not removed. If the last line is not
+// complete, the session was killed while it wrote the line, and the name was not made yet.
 func readJournal(f *os.File) []unfinished {
 	open := map[uint64]unfinished{}
 	s := bufio.NewScanner(f)

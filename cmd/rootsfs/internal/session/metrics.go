@@ -12,18 +12,18 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Metrics implements control.Service. The figures are the session's own: a
-// registry of its own keeps out what libraries register by themselves.
+// Metrics implements control.Service. A registry of its own keeps out metrics that libraries
+// register by themselves.
 func (s *Session) Metrics() prometheus.Gatherer {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(&metrics{s}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "rootsfs"}))
 	return reg
 }
 
-// metrics takes the figures when they are asked for.
+// metrics collects the figures at each request.
 type metrics struct{ s *Session }
 
-// figure is one metric: what of S it is.
+// figure is one metric: a value of S.
 type figure[S any] struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -82,8 +82,8 @@ var (
 	}
 )
 
-// server sums up the connections of one subject: a metric is told apart by its
-// labels alone.
+// server sums up the connections of one subject, because metrics with the same labels must be
+// one.
 type server struct {
 	broker.Stats
 	sessions int64
@@ -130,11 +130,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	waiting, _ := s.consent.Waiting()
 	set(questions, float64(len(waiting)))
 	roots := s.reg.Roots()
-	s.askSpaces(roots)
+	s.avail.AskFree(s.ctx, roots)
 	for _, r := range roots {
 		name := string(r.Grant.Root) // valid UTF-8: names.ParseRootName has seen to that
 		set(rootLive, is(r.State == guard.Live), name)
-		if n := s.placeOf(r.Epoch).free; n != nil && r.State == guard.Live {
+		if n := s.avail.Place(r.Epoch).Free; n != nil && r.State == guard.Live {
 			set(rootFree, float64(*n), name)
 		}
 		for _, f := range rootFigures {
@@ -148,7 +148,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	bySubject := map[string]*server{}
-	for _, st := range s.brokered() {
+	for _, st := range brokered(s.broker) {
 		subject := cmp.Or(names.Escape(st.Subject), "none")
 		if bySubject[subject] == nil {
 			bySubject[subject] = &server{}

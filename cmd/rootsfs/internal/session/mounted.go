@@ -14,19 +14,19 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What a session does with its mount, if it has one.
+// The functions about the session's mount, if it has one.
 
 // checkMount finds out whether a mount can be made.
-func (s *Session) checkMount() (err error) {
+func (o *Options) checkMount() (err error) {
 	if err := mountpoint.CheckFUSE(); err != nil {
 		return err
 	}
-	if s.opt.Mount.AllowOther {
+	if o.Mount.AllowOther {
 		if err := mountpoint.CheckAllowOther(); err != nil {
 			return &control.Error{Text: err.Error(), Class: control.System}
 		}
 	}
-	s.opt.Mount.Point, err = checkPoint(s.opt.Mount.Point)
+	o.Mount.Point, err = checkPoint(o.Mount.Point)
 	return err
 }
 
@@ -37,17 +37,17 @@ func checkPoint(path string) (string, error) {
 		return point, err
 	}
 	if cleared := mountpoint.ClearStale(path); cleared != nil {
-		return "", err // it lies further up, or is not ours; CheckMountpoint says
+		return "", err // CheckMountpoint describes the mount further up, or of another user
 	}
 	return mountpoint.Check(path)
 }
 
-// point is where the session is to be mounted; "": nowhere.
-func (s *Session) point() string {
-	if s.opt.Unmounted {
+// point returns the mountpoint of the session; "": there is none.
+func (o *Options) point() string {
+	if o.Unmounted {
 		return ""
 	}
-	return s.opt.Mount.Point
+	return o.Mount.Point
 }
 
 // mount makes the mount, and the tree.
@@ -82,7 +82,8 @@ func (s *Session) watchMount(ctx context.Context) error {
 	return nil
 }
 
-// served is closed when the mount has ended, so nobody holds anything in it any more.
+// served returns a channel that is closed when the mount has ended, so that no program holds
+// anything in it any more.
 func (s *Session) served() <-chan struct{} {
 	if s.mnt == nil {
 		return s.endDone
@@ -90,11 +91,10 @@ func (s *Session) served() <-chan struct{} {
 	return s.mnt.Served()
 }
 
-// lost ends a session whose mount was taken away: unmounted by somebody, or its
-// connection aborted.
+// lost ends a session whose mount is gone: it was unmounted, or its connection was aborted.
 func (s *Session) lost() {
 	if s.isEnding() {
-		return // it was the owner
+		return // the owner ended the session
 	}
 	why := "unmounted by somebody else"
 	if attached, _ := s.mnt.IsAttached(); attached {
@@ -104,7 +104,7 @@ func (s *Session) lost() {
 	s.end(why)
 }
 
-// unmount takes the mount out of the tree, if there is one.
+// unmount unmounts the mount, if there is one.
 func (s *Session) unmount() error {
 	if s.mnt == nil {
 		return nil

@@ -20,17 +20,17 @@ import (
 type Network interface {
 	// State returns its rules and open connections.
 	State() control.NetState
-	// Add permits more hosts, written as `run --net` takes them, or none of them after an
-	// error. It returns those that no rule named before, which record has accepted.
+	// Add permits more hosts, in the form of `run --net`, or none of them after an error. It
+	// returns the new ones, which no rule named before and record has accepted.
 	Add(hosts []string, record func(host string) error) ([]string, error)
-	// Remove takes rules back, nil all of them, or none if one is not there. When it returns
-	// no byte of a connection that only they permitted is carried any more.
+	// Remove removes rules (nil: all of them), or none if one does not exist. When it returns,
+	// connections that only these rules permitted carry no more data.
 	Remove(hosts []string) (removed []string, ended int, err error)
-	// Close ends every connection for good. When it returns, their ends are on record.
+	// Close ends every connection for good. When it returns, their ends are recorded.
 	Close()
 }
 
-// ErrNoNetwork refuses what needs a network of approved hosts.
+// ErrNoNetwork refuses requests that need a network of approved hosts.
 var ErrNoNetwork error = invalid("the session has no network of its own; a run has one at levels namespaces and bubblewrap, without --net for the whole network")
 
 // listNet serves control.ListNet.
@@ -41,7 +41,7 @@ func (s *Session) listNet(context.Context, control.None) (control.NetState, erro
 	return s.opt.Network.State(), nil
 }
 
-// addNet serves control.AddNet. What cannot be recorded is not permitted.
+// addNet serves control.AddNet. A host is not permitted if the record fails.
 func (s *Session) addNet(_ context.Context, req control.NetRequest) (control.NetAdded, error) {
 	out := control.NetAdded{Added: []string{}}
 	switch {
@@ -94,7 +94,7 @@ func (s *Session) noteRemoved(removed []string) error {
 	return nil
 }
 
-// cutNetwork takes every rule back and puts that on record.
+// cutNetwork removes every rule and records that.
 func (s *Session) cutNetwork() []control.Ended {
 	if s.opt.Network == nil {
 		return nil
@@ -106,12 +106,12 @@ func (s *Session) cutNetwork() []control.Ended {
 	}
 	e := endedNow("network", begun)
 	if err := errors.Join(err, s.noteRemoved(removed)); err != nil {
-		e.Error = err.Error()
+		e.Error = names.Text(err.Error())
 	}
 	return []control.Ended{e}
 }
 
-// saveHost writes a host that is to be allowed to the configuration, for runs of the same name.
+// saveHost writes an approved host to the configuration, for runs of the same name.
 func (s *Session) saveHost(h *broker.Host, length time.Duration) (file string, err error) {
 	if s.opt.NameUngiven {
 		return "", invalid("nothing was saved or allowed: this run is called after its command, which may be a project's; allow the host for this run alone, and give later runs a name: rootsfs run --name NAME")
@@ -120,7 +120,7 @@ func (s *Session) saveHost(h *broker.Host, length time.Duration) (file string, e
 	if err != nil {
 		return "", err
 	}
-	_, file, _ = s.confStatus()
+	_, file, _ = s.conf.status()
 	if file == "" {
 		if file, err = config.DefaultPath(); err != nil {
 			return "", err

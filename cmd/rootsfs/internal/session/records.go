@@ -16,23 +16,22 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// records is a session's audit log, opened when the session begins to serve:
-// a mount that fails before that leaves no file behind. What is recorded until
-// then (the grants it begins with) is held in memory, and written first. A
-// request of the kernel means that the session serves, whatever Start still has
-// to do, so it opens the log, too: its record is not held.
+// records is a session's audit log. It is opened when the session begins to serve, so that a
+// mount that fails before leaves no file behind. Earlier records (of the first grants) are held
+// in memory, and written first. A request of the kernel means that the session serves, even if
+// Start has not returned. So it opens the log, too, and its record is not held.
 type records struct {
 	open func() (*audit.Log, error)
 
 	mu   sync.Mutex // guards the fields below; held while the log is opened
 	log  *audit.Log
 	held []guard.Record
-	over bool // closed before it was opened: nothing was served
+	over bool // closed before it was opened: the session has not served
 	last [recent]guard.Record
 	n    int // records so far; the newest is last[(n-1)%recent]
 }
 
-// recent is how many operations `rootsfs status` can tell of.
+// recent is how many operations `rootsfs status` can show.
 const recent = 16
 
 var _ guard.Reserver = (*records)(nil)
@@ -95,7 +94,7 @@ func (r *records) take(rec guard.Record) (*audit.Log, error) {
 	return nil, nil
 }
 
-// begin returns the log. Where there is none it opens it, and writes what was held.
+// begin returns the log. If there is none, it opens the log, and writes the held records.
 func (r *records) begin() (*audit.Log, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +115,7 @@ func (r *records) beginLocked() error {
 	}
 	for _, rec := range r.held {
 		if err := log.Record(rec); err != nil {
-			_ = log.Close() // the error before it says why
+			_ = log.Close() // the earlier error counts
 			return err
 		}
 	}
@@ -135,7 +134,7 @@ func (r *records) newest() []guard.Record {
 	return out
 }
 
-// path is the current file, "" before there is one.
+// path returns the current file, "" before there is one.
 func (r *records) path() string {
 	if log := r.opened(); log != nil {
 		return log.Path()
@@ -143,16 +142,16 @@ func (r *records) path() string {
 	return ""
 }
 
-// healthy reports that the last attempt to write succeeded.
+// healthy reports whether the last attempt to write succeeded.
 func (r *records) healthy() bool {
 	log := r.opened()
 	return log == nil || log.Status().Err == nil
 }
 
-// flush writes out what has been recorded, so that who reads the file finds it.
+// flush writes the records so far to the file, for a command that reads it.
 func (r *records) flush() {
 	if log := r.opened(); log != nil {
-		_ = log.Flush() // healthy tells of it
+		_ = log.Flush() // healthy reports an error
 	}
 }
 
@@ -162,7 +161,7 @@ func (r *records) opened() *audit.Log {
 	return r.log
 }
 
-// close ends the log; what is held by then is forgotten.
+// close closes the log. Records that are still held are dropped.
 func (r *records) close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,8 +172,8 @@ func (r *records) close() error {
 	return r.log.Close()
 }
 
-// checkAudit finds out whether the audit log can be opened, as far as the nearest directory
-// tells that is there: nothing is made.
+// checkAudit checks whether the audit log can be opened, as far as the nearest existing
+// directory shows. It creates nothing.
 func checkAudit() error {
 	dir, err := config.AuditDir()
 	if err != nil {
@@ -190,7 +189,7 @@ func checkAudit() error {
 	}
 }
 
-// noAudit says that an error keeps the audit log from being opened; nil stays nil.
+// noAudit wraps an error that keeps the audit log from being opened; nil stays nil.
 func noAudit(err error) error {
 	if err == nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
@@ -17,50 +18,31 @@ import (
 
 // confState is the configuration in force.
 type confState struct {
-	// changing serialises reloads and switches; a channel, because it is
-	// held across views.
+	// changing serialises reloads and switches of profiles. It is a channel, because it is held
+	// across calls of views.
 	changing chan struct{}
-	current  *config.Config
-	profile  string
-	problem  string // why the file's present state is not in force
+
+	mu      sync.Mutex // guards the fields below
+	current *config.Config
+	profile string
+	problem string // why the file's present contents are not in force
 }
 
-// watchConfig applies the configuration's changes, those of before included, from
-// soon on. The channel is closed when it has stopped; nil if there is nothing to
-// watch.
-func (s *Session) watchConfig(ctx context.Context) <-chan struct{} {
-	s.mu.Lock()
-	s.conf.current, s.conf.profile = s.opt.Config, s.opt.Profile
-	s.conf.changing = make(chan struct{}, 1)
-	s.mu.Unlock()
-	if s.opt.Config == nil {
-		return nil
-	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		if outlasts(ctx, lasting) {
-			s.followConfig(ctx)
-		}
-	}()
-	return stopped
-}
-
-// followConfig applies the configuration's changes until the context ends.
+// followConfig applies the configuration's changes, those of before included, until the
+// context ends.
 func (s *Session) followConfig(ctx context.Context) {
 	changes := make(chan struct{}, 1)
 	defer s.paths.Signal(s.opt.Config.Path, hostwatch.Path, changes)()
 	done := config.Watch(ctx, s.opt.Config.Path, changes, s.opt.Config.Debounce, func(c *config.Config, err error) {
 		s.reloaded(ctx, c, err)
 	})
-	// What was written between the first reading and the watch.
+	// Changes between the first reading and the beginning of the watch.
 	now, err := config.LoadIfPresent(s.opt.Config.Path)
 	s.reloaded(ctx, now, err)
 	<-done
 }
 
-// reloaded is told of each new state of the file. One that cannot be used
-// changes nothing.
+// reloaded gets each new state of the file. A state with a mistake changes nothing.
 func (s *Session) reloaded(ctx context.Context, next *config.Config, err error) {
 	if ctx.Err() != nil {
 		return
@@ -69,13 +51,13 @@ func (s *Session) reloaded(ctx context.Context, next *config.Config, err error) 
 		_, err = s.apply(ctx, next, nil)
 	}
 	if err == nil {
-		s.setProblem("")
+		s.conf.setProblem("")
 		return
 	}
-	s.setProblem(err.Error())
+	s.conf.setProblem(err.Error())
 	s.log.Error("the configuration is not in force; the one before stays", "error", err)
 	s.note(guard.Failed, "configuration kept: "+err.Error())
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: err.Error()})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: names.Foreign(err.Error())})
 }
 
 func (s *Session) note(v guard.Verdict, detail string) {
@@ -111,9 +93,8 @@ func rootNames(roots []config.Root) []string {
 	return out
 }
 
-// apply brings the session from the configuration in force to another state of
-// the file (nil: the same), or another profile (nil: the same), or changes
-// nothing and says why.
+// apply switches the session to another state of the file (nil: the same), or another profile
+// (nil: the same). If it returns an error, it has changed nothing.
 func (s *Session) apply(ctx context.Context, next *config.Config, profile *string) (config.Changes, error) {
 	select {
 	case s.conf.changing <- struct{}{}:
@@ -121,9 +102,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 		return config.Changes{}, ctx.Err()
 	}
 	defer func() { <-s.conf.changing }()
-	s.mu.Lock()
-	old, oldProfile := s.conf.current, s.conf.profile
-	s.mu.Unlock()
+	old, oldProfile := s.conf.inForce()
 	if next == nil {
 		next = old
 	}
@@ -152,15 +131,13 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 		}
 		ch.Widened = append(ch.Widened, config.WidenedFile(old, next, !s.opt.AbuseFixed)...)
 	}
-	s.mu.Lock()
-	s.conf.current, s.conf.profile = next, newProfile
-	s.mu.Unlock()
+	s.conf.putInForce(next, newProfile)
 	s.announce(&ch, oldProfile, newProfile)
 	return ch, nil
 }
 
-// keepNew keeps later roots away from what no root may hold and only the next state names: the
-// files of new secrets. A root that is live stays.
+// keepNew protects the files of new secrets: later roots may not contain them. A live root
+// stays.
 func (s *Session) keepNew(old, next *config.Config) {
 	had := old.Keep()
 	for _, k := range next.Keep() {
@@ -171,9 +148,9 @@ func (s *Session) keepNew(old, next *config.Config) {
 	}
 }
 
-// change makes the changes. New roots come first, because they may be refused,
-// and then nothing has changed; only a root that takes over the name or the
-// directory of one that goes has to come after it.
+// change makes the changes. New roots come first: they may be refused, and then nothing has
+// changed. Only a root with the name or the directory of a removed one has to come after the
+// removal.
 func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	now := time.Now()
 	var first, then []guard.Grant
@@ -185,8 +162,8 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 		leaving[c.Old.Path] = leaving[c.Old.Path] || !c.ModeOnly && !c.PatternsOnly
 	}
 	for _, r := range ch.Added {
-		switch g := s.askWithin(r, now); {
-		case s.expired(r, now) || s.has(g) || !s.isFor(r):
+		switch g := s.opt.askWithin(r, now); {
+		case s.opt.expired(r, now) || s.has(g) || !s.opt.isFor(r):
 		case leaving[r.Path]:
 			then = append(then, g)
 		default:
@@ -209,13 +186,13 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 			continue
 		}
 		if c.PatternsOnly {
-			p := s.askWithin(c.New, now).Policy.Patterns
+			p := s.opt.askWithin(c.New, now).Policy.Patterns
 			errs = append(errs, ignoreGone(s.reg.SetPatterns(ctx, c.New.Name, p)))
 			continue
 		}
 		going = append(going, c.Old.Name)
-		if !s.expired(c.New, now) && s.isFor(c.New) {
-			then = append(then, s.askWithin(c.New, now))
+		if !s.opt.expired(c.New, now) && s.opt.isFor(c.New) {
+			then = append(then, s.opt.askWithin(c.New, now))
 		}
 	}
 	going = slices.DeleteFunc(going, func(n guard.RootName) bool { _, ok := s.reg.Lookup(n); return !ok })
@@ -227,36 +204,36 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 		_, err := s.grant(ctx, then)
 		errs = append(errs, err)
 	}
-	s.avail.update()
+	s.avail.Update()
 	if err := errors.Join(errs...); err != nil {
-		// What was done is narrower than what was asked; it is not undone.
+		// The result is narrower than the new configuration. It is not undone.
 		s.log.Error("part of the new configuration could not be applied", "error", err)
-		s.hub.Publish(control.Event{Time: now, Kind: "config-error", Detail: err.Error()})
+		s.hub.Publish(control.Event{Time: now, Kind: "config-error", Detail: names.Foreign(err.Error())})
 	}
 	return nil
 }
 
-// isFor reports whether a configured root may be granted here: one for a server's name only if
-// the owner has given the session its name.
-func (s *Session) isFor(r config.Root) bool { return r.Subject == "" || !s.opt.NameUngiven }
+// isFor reports whether a configured root may be granted here. A root for a server's name
+// requires that the owner has given the session its name.
+func (o *Options) isFor(r config.Root) bool { return r.Subject == "" || !o.NameUngiven }
 
-// askWithin is what a configured root asks for within the command line's bound.
-func (s *Session) askWithin(r config.Root, now time.Time) guard.Grant {
-	return s.opt.Bound.Apply(r.Grant(now))
+// askWithin returns the grant of a configured root, within the command line's bound.
+func (o *Options) askWithin(r config.Root, now time.Time) guard.Grant {
+	return o.Bound.Apply(r.Grant(now))
 }
 
-// expired reports that a configured root's time is over, or the bound's.
-func (s *Session) expired(r config.Root, now time.Time) bool {
-	return r.Expired(now) || s.opt.Bound.over(now)
+// expired reports whether the time of a configured root, or of the bound, has ended.
+func (o *Options) expired(r config.Root, now time.Time) bool {
+	return r.Expired(now) || o.Bound.over(now)
 }
 
-// has reports that a root is in force already, as after `roots add --save`.
+// has reports whether a root is in force already, as after `roots add --save`.
 func (s *Session) has(g guard.Grant) bool {
 	st, ok := s.reg.Lookup(g.Root)
 	return ok && st.State == guard.Live && st.Grant.Dir == g.Dir
 }
 
-// ignoreGone: a root that its owner has revoked meanwhile is as it should be.
+// ignoreGone drops the error for a root that the owner has revoked meanwhile.
 func ignoreGone(err error) error {
 	if errors.Is(err, names.NotExist) || errors.Is(err, names.Revoked) {
 		return nil
@@ -264,8 +241,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// announce tells the owner and the audit log what a reload or a switch did,
-// once for all roots; what gives more than before is told apart.
+// announce reports the changes of a reload or a switch to the owner and the audit log, once for
+// all roots. It lists separately the changes that give more than before.
 func (s *Session) announce(ch *config.Changes, oldProfile, newProfile string) {
 	if ch.Empty() && oldProfile == newProfile {
 		return
@@ -276,27 +253,40 @@ func (s *Session) announce(ch *config.Changes, oldProfile, newProfile string) {
 	}
 	s.note(guard.Allowed, "configuration in force: "+detail)
 	s.log.Info("the configuration has changed", "detail", detail)
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config", Detail: detail})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config", Detail: names.Foreign(detail)})
 	if len(ch.Widened) == 0 {
 		return
 	}
 	text := strings.Join(ch.Widened, "; ")
 	s.note(guard.Allowed, "widened: "+text)
 	s.log.Warn("the configuration gives more than before", "detail", text)
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "widened", Detail: text})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "widened", Detail: names.Foreign(text)})
 }
 
-func (s *Session) setProblem(text string) {
-	s.mu.Lock()
-	s.conf.problem = text
-	s.mu.Unlock()
+func (c *confState) setProblem(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problem = text
 }
 
-func (s *Session) confStatus() (profile, path, problem string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conf.current != nil {
-		path = s.conf.current.Path
+func (c *confState) inForce() (conf *config.Config, profile string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current, c.profile
+}
+
+func (c *confState) putInForce(conf *config.Config, profile string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current, c.profile = conf, profile
+}
+
+// status returns the profile and the file in force, and why its present state is not.
+func (c *confState) status() (profile, path string, problem names.Foreign) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil {
+		path = c.current.Path
 	}
-	return s.conf.profile, path, s.conf.problem
+	return c.profile, path, names.Foreign(c.problem)
 }

@@ -25,7 +25,7 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 	if given != 1 {
 		return a, invalid("name the roots to revoke, or a server, or say all of them, or the network: one of these")
 	}
-	defer s.avail.update()
+	defer s.avail.Update()
 	switch {
 	case req.Subject != "":
 		a.Ended, err = s.revokeOf(ctx, guard.Subject(req.Subject))
@@ -42,8 +42,8 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 	return a, err
 }
 
-// together is how many roots end at the same time. Each has a deadline, which
-// thousands that wait for each other would use up in waiting.
+// together is how many roots end at the same time. Each has a deadline. If thousands ended at
+// once, they would wait for each other until their deadlines had passed.
 const together = 64
 
 // revokeAll ends every root, those that are granted meanwhile included.
@@ -51,7 +51,7 @@ func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 	all := append([]control.Ended{}, s.cutSockets(nil)...) // in JSON an empty list, not null
 	all = append(all, s.cutNetwork()...)
 	errs := []error{incomplete(all)}
-	for range 10 { // whoever adds roots faster than this is refused once the session ends
+	for range 10 { // a client that adds roots faster than this is refused once the session ends
 		var which []guard.RootName
 		for _, st := range s.reg.Roots() {
 			which = append(which, st.Grant.Root)
@@ -61,15 +61,15 @@ func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 		}
 		ended, err := s.revokeMany(ctx, which)
 		if errors.Is(err, names.NotExist) && len(ended) == 0 {
-			continue // somebody else has revoked one of them meanwhile
+			continue // another call has revoked one of them meanwhile
 		}
 		all, errs = append(all, ended...), append(errs, err)
 	}
 	return all, errors.Join(errs...)
 }
 
-// RevokeBySignal ends every root, for an owner who has sent SIGUSR1, and says in the
-// session's directory what came of it. Whoever starts a session has it called at that signal.
+// RevokeBySignal revokes every root after SIGUSR1, and writes the results to the session's
+// directory. The program that starts a session calls it at that signal.
 func (s *Session) RevokeBySignal(ctx context.Context) {
 	s.log.Warn("SIGUSR1: revoking every root")
 	revoked, err := s.revoke(ctx, control.RevokeRequest{All: true})
@@ -83,7 +83,7 @@ func (s *Session) RevokeBySignal(ctx context.Context) {
 	}
 }
 
-// revokeOf ends the roots that are for one subject alone, or for a session of it.
+// revokeOf revokes the roots that are for one subject alone, or for a session of it.
 func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.Ended, error) {
 	var which []guard.RootName
 	for _, st := range s.reg.Roots() {
@@ -98,10 +98,10 @@ func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.En
 	return s.revokeMany(ctx, which)
 }
 
-// revokeMany ends the named roots, or none if one of them is not there. The
-// error is one sentence however many roots it is about.
+// revokeMany revokes the named roots, or none if one of them does not exist. The error is one
+// sentence for any number of roots.
 func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]control.Ended, error) {
-	if err := s.known(which); err != nil {
+	if err := known(s.reg, which); err != nil {
 		return nil, err
 	}
 	out := make([]control.Ended, 0, len(which))
@@ -111,9 +111,9 @@ func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]con
 		case err == nil || len(reports) > 0:
 			out = append(out, endings(reports)...)
 		case len(batch) > 1 && errors.Is(err, names.NotExist):
-			// One of them was revoked by somebody else meanwhile: one by one.
+			// Another call has revoked one of them meanwhile, so revoke them one by one.
 			for _, n := range batch {
-				// Its error is in its report; without one it was gone.
+				// The report has the error. Without a report, the root was gone.
 				one, _ := s.reg.Revoke(ctx, n)
 				out = append(out, endings(one)...)
 			}
@@ -124,11 +124,11 @@ func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]con
 	return out, incomplete(out)
 }
 
-// known returns an error that names those of which that are no roots.
-func (s *Session) known(which []guard.RootName) error {
+// known returns an error that lists the names in which that are not roots.
+func known(reg *guard.Registry, which []guard.RootName) error {
 	var unknown []string
 	for _, n := range which {
-		if _, ok := s.reg.Lookup(n); !ok {
+		if _, ok := reg.Lookup(n); !ok {
 			unknown = append(unknown, names.Quote(string(n)))
 		}
 	}
@@ -143,13 +143,13 @@ func (s *Session) known(which []guard.RootName) error {
 		"no root is named %s%s; see: rootsfs roots list", strings.Join(unknown, " or "), nothing)}
 }
 
-// incomplete sums up what could not be taken back.
+// incomplete returns an error that sums up the roots that could not be revoked completely.
 func incomplete(ended []control.Ended) error {
 	n, first := 0, ""
 	for _, e := range ended {
 		if e.Error != "" {
 			if n == 0 {
-				first = "root " + names.Escape(e.Root) + ": " + e.Error
+				first = "root " + names.Escape(e.Root) + ": " + e.Error.String()
 			}
 			n++
 		}
@@ -163,20 +163,20 @@ func incomplete(ended []control.Ended) error {
 	return fmt.Errorf("%d of %d roots: not everything could be taken back; %s", n, len(ended), first)
 }
 
-// endedNow reports the end of what is no root, begun at a moment.
+// endedNow reports the end of a socket or host, begun at the given time.
 func endedNow(name string, begun time.Time) control.Ended {
-	return control.Ended{Root: name, State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
+	return control.Ended{Root: names.Foreign(name), State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
 }
 
 func endings(reports []guard.Ended) []control.Ended {
 	out := make([]control.Ended, len(reports))
 	for i, r := range reports {
-		out[i] = control.Ended{Root: string(r.Root), State: r.State.String(), TookMS: float64(r.Took.Microseconds()) / 1000}
+		out[i] = control.Ended{Root: names.Foreign(r.Root), State: r.State.String(), TookMS: float64(r.Took.Microseconds()) / 1000}
 		switch {
 		case r.Err != nil:
-			out[i].Error = r.Err.Error()
+			out[i].Error = names.Text(r.Err.Error())
 		case r.State == guard.Live:
-			// The registry could not even begin within the deadline.
+			// The registry could not even begin to end the root within the deadline.
 			out[i].Error = "it is being changed and has not ended; revoke it again"
 		}
 	}
@@ -184,25 +184,25 @@ func endings(reports []guard.Ended) []control.Ended {
 }
 
 // liveSockets returns the sockets that are granted.
-func (s *Session) liveSockets() (list []control.Socket) {
-	if s.opt.Sockets == nil {
+func liveSockets(granted *sandbox.Sockets) (list []control.Socket) {
+	if granted == nil {
 		return nil
 	}
-	for _, one := range s.opt.Sockets.Live() {
+	for _, one := range granted.Live() {
 		list = append(list, control.Socket{Name: one.Name, Path: one.Path, Inside: sandbox.SocketPath(one.Name)})
 	}
 	return list
 }
 
 // isSocket reports whether a granted socket has the name.
-func (s *Session) isSocket(name string) bool {
-	return slices.ContainsFunc(s.liveSockets(), func(one control.Socket) bool { return one.Name == name })
+func isSocket(granted *sandbox.Sockets, name string) bool {
+	return slices.ContainsFunc(liveSockets(granted), func(one control.Socket) bool { return one.Name == name })
 }
 
-// cutSockets cuts the named sockets and puts that on record. A nil list is all of them.
+// cutSockets cuts the named sockets and records that. A nil list stands for all of them.
 func (s *Session) cutSockets(which []string) []control.Ended {
 	if which == nil {
-		for _, one := range s.liveSockets() {
+		for _, one := range liveSockets(s.opt.Sockets) {
 			which = append(which, one.Name)
 		}
 	}
@@ -210,19 +210,19 @@ func (s *Session) cutSockets(which []string) []control.Ended {
 	for _, name := range which {
 		begun := time.Now()
 		if !s.opt.Sockets.Cut(name) {
-			continue // somebody else has cut it meanwhile
+			continue // another call has cut it meanwhile
 		}
 		e := endedNow(name, begun)
 		if err := s.reg.Note(names.OpRevoke, "", guard.Allowed, "socket "+name); err != nil {
-			e.Error = "it is cut, which cannot be recorded: " + err.Error()
+			e.Error = names.Text("it is cut, which cannot be recorded: " + err.Error())
 		}
 		out = append(out, e)
 	}
 	return out
 }
 
-// revokeNamed ends the named roots and cuts the named sockets, or nothing if one of the
-// names is neither.
+// revokeNamed revokes the named roots and cuts the named sockets. If one of the names is
+// neither, it does nothing.
 func (s *Session) revokeNamed(ctx context.Context, which []string) ([]control.Ended, error) {
 	var roots []guard.RootName
 	var sockets []string
@@ -232,7 +232,7 @@ func (s *Session) revokeNamed(ctx context.Context, which []string) ([]control.En
 			continue
 		}
 		seen[n] = true
-		socket := s.isSocket(n)
+		socket := isSocket(s.opt.Sockets, n)
 		if socket {
 			sockets = append(sockets, n)
 		}
@@ -241,7 +241,7 @@ func (s *Session) revokeNamed(ctx context.Context, which []string) ([]control.En
 			roots = append(roots, guard.RootName(n))
 		}
 	}
-	if err := s.known(roots); err != nil {
+	if err := known(s.reg, roots); err != nil {
 		return nil, err
 	}
 	var cut []control.Ended

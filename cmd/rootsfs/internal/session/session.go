@@ -1,24 +1,24 @@
-// Package session puts a session of rootsfs together and runs it: the audit
-// log, the registry with its rules, the mount, the owner's socket, the watch on
-// the roots' directories, and the order in which they begin and end.
+// Package session starts and runs a session of rootsfs. It joins the audit log, the registry
+// with its rules, the mount, the owner's socket and the watch on the roots' directories, and
+// orders their beginning and end.
 //
 // # Promises
 //
-//   - Start leaves nothing behind when it fails, no audit file either.
-//   - A session that ends, for whatever reason (a signal, the owner's unmount,
-//     somebody else's umount), first revokes every root and only then unmounts.
-//     It waits for nobody who still holds something in the detached mount, but where
-//     not everything could be taken back: there it stays and refuses everything.
-//   - A root whose directory vanishes, is replaced or cannot be read any more ends
-//     by itself and is shown as unavailable until it is approved again.
+//   - Start leaves nothing behind when it fails, not even an audit file.
+//   - A session that ends for any reason (a signal, the owner's unmount, another program's
+//     umount) first revokes every root and only then unmounts. It does not wait for programs
+//     that still hold the detached mount. Only if not everything could be taken back does it
+//     stay, and refuses every request.
+//   - A root whose directory vanishes, is replaced or becomes unreadable ends by itself, and is
+//     shown as unavailable until it is approved again.
 //
 // # Not promised
 //
-// A replaced directory is noticed within a second or so, see package hostwatch; until then operations go to the directory that was approved, never to the new one.
-// kill -9 of the process revokes nothing by itself: the kernel then fails every
-// request, but answers from its caches until the mount is detached. The command's
-// supervisor detaches the mount of a session that it watches (mount --daemon), at once;
-// what programs hold open or have mapped may stay readable to them from cached pages.
+// A replaced directory is noticed within about a second, see package hostwatch. Until then
+// operations go to the approved directory, never to the new one. kill -9 of the process revokes
+// nothing by itself: the kernel then fails every request, but answers from its caches until the
+// mount is detached. The command's supervisor (mount --daemon) detaches the mount at once.
+// Files that programs have open or mapped may stay readable to them from cached pages.
 package session
 
 import (
@@ -37,6 +37,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/availability"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -47,69 +48,68 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// Options say what session to start.
+// Options are the options of a session.
 type Options struct {
-	Name string // "": made of NameFor's base name
-	// NameFor is a path or name to call the session after; "": the mountpoint.
+	Name string // "": made from NameFor's base name
+	// NameFor is a path or name from which the session's name is made; "": the mountpoint.
 	NameFor string
-	// NameUngiven is set if the session is called after a program, which may be a project's:
-	// what the configuration has for a name is not for this session, nor is anything saved
-	// for its name.
+	// NameUngiven is set if the session has the name of a program, which a project may have
+	// chosen. Then blocks of the configuration for a name do not apply to the session, and
+	// nothing is saved for its name.
 	NameUngiven bool
-	// NumberName adds a number to Name if a live session has it, as to a name made of NameFor.
+	// NumberName adds a number to Name if a live session has that name, as to a name made from
+	// NameFor.
 	NumberName bool
 	Version    string
-	Flags      []string      // for people who look at session.json
-	Mount      mount.Options // Point as it was written; Log is filled in
-	// Unmounted makes a session without a mount: its roots are reached through
-	// its other fronts only. Mount is not looked at then.
+	Flags      []string      // for people who read session.json
+	Mount      mount.Options // Point as written; Log is filled in
+	// Unmounted makes a session without a mount: its roots are reached only through its other
+	// front ends. Mount is then ignored.
 	Unmounted bool
 	Roots     []guard.Grant // with an Origin each
 	PosixFull bool          // of every root, those added later included
-	// Abuse is when servers are told of, or suspended; with AbuseFixed, whatever
-	// the configuration comes to say.
+	// Abuse has the bounds at which servers are reported or suspended. With AbuseFixed, a
+	// reload of the configuration does not change them.
 	Abuse      guard.Abuse
 	AbuseFixed bool
-	Bound      Bound // of configured roots that are granted later; those among Roots are within it
-	// Config is the configuration whose roots are among Roots. Its file is
-	// watched; nil: there is none.
+	Bound      Bound // of configured roots that are granted later; those in Roots are within it
+	// Config is the configuration whose roots are in Roots. Its file is watched; nil: there is
+	// none.
 	Config     *config.Config
-	Profile    string // whose roots of it they are
-	Rules      guard.Rules
-	Keep       []guard.Keep // further places that no root may touch
+	Profile    string // the profile of these roots
+	Rules      rules.RootRules
+	Keep       []rules.Keep // further places that no root may touch
 	AuditPaths audit.PathMode
 	// AuditMaxAge and AuditMaxTotal bound the audit files of all sessions; 0 is no bound.
 	AuditMaxAge   time.Duration
 	AuditMaxTotal int64
 	// FlatAt: see broker.Config.
 	FlatAt string
-	// Observe is told of everything that happens in the registry. It is called
-	// in the middle of operations and must not wait; nil: nobody asks.
+	// Observe, unless nil, gets every event of the registry. It is called in the middle of
+	// operations and must not wait.
 	Observe func(guard.Event)
-	// Looked is told of each live root whose place was looked at again, because it
-	// may have changed. It may be called concurrently; nil: nobody asks.
+	// Looked, unless nil, is called with each live root whose place was checked again, because
+	// it may have changed. It may be called concurrently.
 	Looked func(guard.RootName)
-	// Leave lets nobody look who still holds the mount when it is out of the tree: the
-	// caller knows that all who could have ended.
+	// Leave turns off the search for programs that still hold the detached mount: the caller
+	// knows that all programs that could hold it have ended.
 	Leave bool
-	// Stopped is what goes on record as the reason when Run's stop is closed; "": a
-	// signal.
+	// Stopped is the reason in the record when Run's stop is closed; "": a signal.
 	Stopped string
-	// AnchorLater makes Start return while the audit log, which has the records, is
-	// still being anchored for the first time. If it cannot be, the session ends,
-	// and Run says why.
+	// AnchorLater lets Start return before the audit log is anchored for the first time. The
+	// log already has the records. If anchoring fails, the session ends, and Run returns the
+	// error.
 	AnchorLater bool
-	// Sockets are those of the host's that the session's command may connect to; nil:
-	// none.
+	// Sockets are the host's sockets that the session's command may connect to; nil: none.
 	Sockets *sandbox.Sockets
-	// Network is the network of approved hosts that the session's command has; nil: it has
-	// none.
+	// Network is the command's network of approved hosts; nil: it has none.
 	Network Network
 	// Logger makes the session's log, once its name is known.
 	Logger func(session string) (*slog.Logger, error)
@@ -122,23 +122,21 @@ type Session struct {
 	log      *slog.Logger
 	audit    *records
 	reg      *guard.Registry
-	mnt      *mount.Mount // nil: there is none
+	mnt      *mount.Mount // nil: the session has no mount
 	tree     *vfs.Tree
 	srv      *control.Server
 	hub      events.Hub
 	broker   *broker.Broker
-	frame    int
 	consent  *consent.Questions
-	spaces   asides[uint64]                   // questions for free space, by epoch
 	shared   atomic.Int64                     // MCP clients served over the control socket
-	sharings atomic.Uint64                    // all there ever were
+	sharings atomic.Uint64                    // number of such clients so far
 	watching *watch.Hub                       // of all servers and MCP clients
 	server   atomic.Pointer[control.Confined] // nil: the session runs none
 	paths    *hostwatch.Watcher               // of the roots and the configuration
-	avail    *availability
-	reload   <-chan struct{} // closed when the configuration is not watched any more; nil: it never is
+	avail    *availability.Monitor            // nil until the session is open
+	watches  sync.WaitGroup                   // of the roots and the configuration
 	started  time.Time
-	left     <-chan struct{} // closed when the mount has left the tree of mounts; nil: it is not in it
+	left     <-chan struct{} // closed when the mount is not in the table of mounts any more; nil: it never was
 	ctx      context.Context // ends with the session
 	cancel   context.CancelFunc
 
@@ -146,41 +144,43 @@ type Session struct {
 	beginEnding context.CancelFunc
 	endOnce     sync.Once
 	endDone     chan struct{} // closed when everything is revoked and unmounted
-	ended       []control.Ended
-	endErr      error    // with that of the unmount
-	revokeErr   error    // what could not be taken back
-	held        bool     // somebody held the mount when it was detached
-	holders     []string // by whom
-	stuck       bool     // the unmount failed
+	outcome     outcome
 	journal     *journal
 
-	mu          sync.Mutex                 // guards the fields below
-	lastGrants  map[guard.RootName]granted // of each name, whether it has ended or not
-	lastRefusal *control.Refusal
-	refused     guard.Request // that of lastRefusal
-	conf        confState
-	places      map[uint64]*rootPlace // by epoch
+	refusals refusals
+	conf     confState
 }
 
-// Start begins a session. When it returns, the mount answers, if it has one, and
+// outcome describes the end of a session. It does not change after endDone is closed, but for
+// isStuck, which Run has.
+type outcome struct {
+	ended     []control.Ended
+	err       error    // revokeErr, and that of the unmount
+	revokeErr error    // describes what could not be taken back
+	isHeld    bool     // a program held the mount when it was detached
+	holders   []string // these programs
+	isStuck   bool     // the unmount failed
+}
+
+// Start begins a session. When it returns, the session's mount, if it has one, answers, and
 // commands find the session.
 func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := enoughFiles(); err != nil {
 		return nil, err
 	}
-	// What this process holds (descriptors of the roots, the control socket)
-	// is not for other processes of the user to take.
+	// Other processes of the user must not get the descriptors of this process (those of the
+	// roots, the control socket).
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("harden the process: %w", err)
 	}
 	if !opt.Unmounted {
 		collectLate()
-		// What is more than a short run is worth threads.
+		// Only a session that is no short run is worth further threads.
 		time.AfterFunc(lasting, manyPs)
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), endDone: make(chan struct{}),
-		lastGrants: map[guard.RootName]granted{}, places: map[uint64]*rootPlace{},
+		conf: confState{changing: make(chan struct{}, 1), current: opt.Config, profile: opt.Profile},
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.ctx = ctx
@@ -218,11 +218,11 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	return s, nil
 }
 
-// prepare checks what can be checked before anything is made, then makes the
+// prepare makes all checks that are possible before anything is created, and then creates the
 // session's directory and log. The audit log follows when the session serves.
 func (s *Session) prepare() (err error) {
 	if !s.opt.Unmounted {
-		if err := s.checkMount(); err != nil {
+		if err := s.opt.checkMount(); err != nil {
 			return err
 		}
 	}
@@ -251,7 +251,7 @@ func (s *Session) prepare() (err error) {
 }
 
 func (s *Session) grantFirst(ctx context.Context) error {
-	keeps, err := RootKeeps(s.point(), s.opt.Keep)
+	keeps, err := RootKeeps(s.opt.point(), s.opt.Keep)
 	if err != nil {
 		return err
 	}
@@ -283,19 +283,37 @@ func (s *Session) grantFirst(ctx context.Context) error {
 	return absent(s.opt.Roots, sameDir(s.opt.Roots, err))
 }
 
-// open makes a session known and lets it be commanded.
+// open publishes a session, so that commands find it, and begins to answer them.
 func (s *Session) open(ctx context.Context) (err error) {
 	s.paths = hostwatch.New(ctx)
 	if err := s.watchMount(ctx); err != nil {
 		return err
 	}
-	s.avail = watchRoots(ctx, s)
-	s.reload = s.watchConfig(ctx)
+	s.avail = availability.New(availability.Config{Registry: s.reg, Paths: s.paths, Log: s.log, Events: &s.hub, Looked: s.opt.Looked})
+	s.watches.Go(func() { s.watch(ctx) })
 	if s.srv, err = s.dir.Serve(s.log, s, s.handlers()...); err != nil {
 		return err
 	}
 	go s.pruneTrashes(ctx)
 	return s.publish(false)
+}
+
+// lasting is the age at which a session no longer counts as a short run. Work that only longer
+// sessions need begins then.
+const lasting = 250 * time.Millisecond
+
+// watch watches the places of the roots and the configuration until ctx ends. Short runs end
+// before it begins.
+func (s *Session) watch(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(lasting):
+	}
+	if s.opt.Config != nil {
+		s.watches.Go(func() { s.followConfig(ctx) })
+	}
+	s.avail.Run(ctx)
 }
 
 // publish writes session.json.
@@ -306,13 +324,13 @@ func (s *Session) publish(detached bool) error {
 	})
 }
 
-// Name is the session's name; Point where it is mounted.
+// Name returns the session's name.
 func (s *Session) Name() string { return s.dir.Name() }
 
-// Dir is the session's directory, which its control socket is in.
+// Dir returns the session's directory, with its control socket.
 func (s *Session) Dir() string { return s.dir.Path() }
 
-// Point is where the session is mounted, resolved; "": nowhere.
+// Point returns the resolved mountpoint; "": the session has none.
 func (s *Session) Point() string {
 	if s.mnt == nil {
 		return ""
@@ -320,22 +338,22 @@ func (s *Session) Point() string {
 	return s.mnt.Point()
 }
 
-// Ended is closed when everything is revoked and unmounted; somebody may still
-// hold the mount then, see Run.
+// Ended returns a channel that is closed when everything is revoked and unmounted. Programs may
+// still hold the mount then, see Run.
 func (s *Session) Ended() <-chan struct{} { return s.endDone }
 
-// Log is the session's log.
+// Log returns the session's log.
 func (s *Session) Log() *slog.Logger { return s.log }
 
 // Consent has the questions of the session's servers and command.
 func (s *Session) Consent() *consent.Questions { return s.consent }
 
-// Registry is the session's registry.
+// Registry returns the session's registry.
 func (s *Session) Registry() *guard.Registry { return s.reg }
 
 var _ control.Service = (*Session)(nil)
 
-// handlers serve the owner's commands.
+// handlers returns the handlers of the owner's commands.
 func (s *Session) handlers() []control.Handler {
 	return []control.Handler{
 		control.GetStatus.Handle(s.status),
@@ -369,21 +387,18 @@ func (s *Session) handlers() []control.Handler {
 	}
 }
 
-// SetServer tells `rootsfs status` what the session confines.
+// SetServer sets the confined program that `rootsfs status` shows.
 func (s *Session) SetServer(c control.Confined) { s.server.Store(&c) }
 
-// Show has a spare directory of the session's mount show a root: see mount.Mount.
-func (s *Session) Show(spare int, root guard.RootName) error { return s.mnt.Show(spare, root) }
+// Mount is the session's mount; nil: it has none.
+func (s *Session) Mount() *mount.Mount { return s.mnt }
 
-// Refresh has the kernel ask again for what is at a root's place: see mount.Mount.
-func (s *Session) Refresh(root guard.RootName) { s.mnt.Refresh(root) }
-
-// leastFiles is how many descriptors a session and its mount need with a few to spare:
-// one that runs out of them during its start cannot even end it.
+// leastFiles is how many descriptors a session and its mount need, with a few to spare. A
+// session that runs out of them during its start cannot even clean up.
 const leastFiles = 64
 
-// enoughFiles refuses a limit of descriptors with which nothing can be served. The Go
-// runtime has raised it to the hard one.
+// enoughFiles refuses a limit of descriptors that is too low for serving. The Go runtime has
+// raised the limit to the hard one.
 func enoughFiles() error {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur >= leastFiles {
@@ -392,15 +407,15 @@ func enoughFiles() error {
 	return &control.Error{Text: fmt.Sprintf("only %d files may be open at a time (ulimit -n), and rootsfs needs %d: raise that limit", limit.Cur, leastFiles), Class: control.System}
 }
 
-// LogFile is where a session that runs as a daemon writes its log.
+// LogFile returns the log file of a session that runs as a daemon.
 func LogFile(session string) (string, error) { return config.StateDir(session + ".log") }
 
-// RootKeeps is Keeps and the place of the HOMEs that are kept for agents and servers: a root
-// there would give one repository's agent the logins, and the past, of another's. A kept HOME
-// itself, and a socket, may lie there.
-func RootKeeps(point string, more []guard.Keep) ([]guard.Keep, error) {
-	if homes, err := xdg.Data(); err == nil { // otherwise none is kept
-		more = append(slices.Clone(more), guard.Keep{
+// RootKeeps returns Keeps and the directory of the HOMEs that are kept for agents and servers.
+// A root there would give one repository's agent the logins and the history of another's. A
+// kept HOME itself, and a socket, may lie there.
+func RootKeeps(point string, more []rules.Keep) ([]rules.Keep, error) {
+	if homes, err := xdg.Data(); err == nil { // otherwise there are no kept HOMEs
+		more = append(slices.Clone(more), rules.Keep{
 			Path: homes, What: "the HOMEs that are kept for agents",
 			Remedy: "choose another directory, or give a run that HOME with --home DIRECTORY",
 		})
@@ -408,23 +423,23 @@ func RootKeeps(point string, more []guard.Keep) ([]guard.Keep, error) {
 	return Keeps(point, more)
 }
 
-// Keeps lists the places of the owner's plane that no root may touch. Those that
-// do not exist yet count too: a root must not come to hold them later.
-func Keeps(point string, more []guard.Keep) ([]guard.Keep, error) {
+// Keeps lists the places of rootsfs itself that no root may contain or lie in. Places that do
+// not exist yet count, too: no root may contain them later.
+func Keeps(point string, more []rules.Keep) ([]rules.Keep, error) {
 	state, err := config.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	var all []guard.Keep
+	var all []rules.Keep
 	if point != "" {
-		all = append(all, guard.Keep{Path: point, What: "the mountpoint"})
+		all = append(all, rules.Keep{Path: point, What: "the mountpoint"})
 	}
 	all = append(all,
-		guard.Keep{Path: control.RuntimeDir(), What: "the session directory"},
-		guard.Keep{Path: state, What: "the directory of audit files and logs"},
+		rules.Keep{Path: control.RuntimeDir(), What: "the session directory"},
+		rules.Keep{Path: state, What: "the directory of audit files and logs"},
 	)
 	if conf, err := config.DefaultPath(); err == nil {
-		all = append(all, guard.Keep{Path: filepath.Dir(conf), What: "the configuration"})
+		all = append(all, rules.Keep{Path: filepath.Dir(conf), What: "the configuration"})
 	}
 	all = append(all, more...)
 	for i := range all {
@@ -433,8 +448,8 @@ func Keeps(point string, more []guard.Keep) ([]guard.Keep, error) {
 	return all, nil
 }
 
-// resolveNamed returns where a path leads on the host by which somebody who is not the owner
-// names a directory. It follows no link that programs or other users can change.
+// resolveNamed returns where a path leads on the host that a client, and not the owner, has
+// named. It follows no link that programs or other users can change.
 func (s *Session) resolveNamed(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", errors.New("it is not an absolute path")

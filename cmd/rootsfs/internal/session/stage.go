@@ -16,17 +16,17 @@ import (
 // which no root may touch (Keeps).
 func Stages() (string, error) { return config.StateDir("stage") }
 
-// stageOf is what the owner sees of a root's stage, nil if the root is not staged.
+// stageOf describes a root's stage for the owner, or returns nil if the root is not staged.
 func stageOf(r *guard.Status) *control.Stage {
 	st := r.Stage
 	if st == nil {
 		return nil
 	}
-	return &control.Stage{Store: st.Store, Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: st.Damaged}
+	return &control.Stage{Store: names.Foreign(st.Store), Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: names.Foreign(st.Damaged)}
 }
 
-// closeStages waits until the changes of staged roots are on the disk, and their stores can be
-// opened by the owner's commands.
+// closeStages waits until the changes of staged roots are on the disk, and the owner's commands
+// can open the stores.
 func (s *Session) closeStages() {
 	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
 	defer cancel()

@@ -13,8 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// pruneEvery is how often trashes that nothing is added to are searched for what
-// is too old, and for what has grown in them.
+// pruneEvery is how often idle trashes are searched for files that are too old or have grown.
 const pruneEvery = time.Minute
 
 // pruneTrashes keeps the trashes within their bounds until ctx ends.
@@ -33,8 +32,8 @@ func (s *Session) pruneTrashes(ctx context.Context) {
 	}
 }
 
-// trashRoots are the live roots of a registry that keep what is removed. A staged root is
-// none: its programs remove nothing of its directory.
+// trashRoots returns the live roots of a registry that keep removed files. A staged root does
+// not: its programs remove nothing from its directory.
 func trashRoots(reg *guard.Registry) (out []guard.RootName) {
 	for _, st := range reg.Roots() {
 		if st.State == guard.Live && st.Grant.Policy.Trash.On && !st.FileRoot && st.Stage == nil {
@@ -44,7 +43,7 @@ func trashRoots(reg *guard.Registry) (out []guard.RootName) {
 	return out
 }
 
-// trashes are the named root, or all that have a trash.
+// trashes returns the named root, or all roots with a trash.
 func trashes(reg *guard.Registry, name string) ([]guard.RootName, error) {
 	if name == "" {
 		return trashRoots(reg), nil
@@ -60,12 +59,12 @@ func trashes(reg *guard.Registry, name string) ([]guard.RootName, error) {
 	return []guard.RootName{guard.RootName(name)}, nil
 }
 
-// onTree serves a verb by a function of the session's registry and tree.
+// onTree serves a verb by a function that takes the session's registry and tree.
 func onTree[In, Out any](s *Session, f func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error)) func(context.Context, In) (Out, error) {
 	return func(ctx context.Context, in In) (Out, error) { return f(ctx, s.reg, s.tree, in) }
 }
 
-// ListTrash lists what the trashes of a registry's roots hold.
+// ListTrash lists the files in the trashes of a registry's roots.
 func ListTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.TrashRequest) (control.TrashAnswer, error) {
 	a := control.TrashAnswer{Files: []vfs.Trashed{}}
 	which, err := trashes(reg, req.Root)
@@ -76,7 +75,7 @@ func ListTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req con
 	return a, err
 }
 
-// RestoreTrash puts a kept file back.
+// RestoreTrash restores a kept file.
 func RestoreTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.RestoreRequest) (control.RestoreAnswer, error) {
 	which, err := trashes(reg, req.Root)
 	if err != nil {
@@ -88,7 +87,7 @@ func RestoreTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req 
 			continue
 		}
 		p, rerr := tree.TrashRestore(ctx, root, req.ID, req.To)
-		return control.RestoreAnswer{Root: string(p.Root), Path: names.Escape(p.Rel())}, rerr
+		return control.RestoreAnswer{Root: names.Foreign(p.Root), Path: names.Text(names.Escape(p.Rel()))}, rerr
 	}
 	return control.RestoreAnswer{}, err
 }

@@ -1,13 +1,12 @@
-// Package tomltree reads a TOML document into a tree whose nodes know where they stand, for
-// the configuration of rootsfs and for those of MCP hosts. A decoder gives values without
-// places, stops at the first value of a wrong type, and takes keys in any case.
+// Package tomltree reads a TOML document into a tree whose nodes have their places, for the
+// configuration of rootsfs and for those of MCP hosts. A decoder would return values without
+// places, stop at the first value of a wrong type, and accept keys in any case.
 //
 // # Promises
 //
-// The document is read once. Parse accepts what go-toml decodes, within the limits that its
-// caller sets: FuzzParse compares. Numbers and times are decoded when they are asked for
-// (Node.Value), which is where those that do not fit are refused. No input makes the package
-// panic.
+// The document is read once. Parse accepts the documents that go-toml decodes, within the
+// limits of its caller; FuzzParse compares. Node.Value decodes numbers and times, and refuses
+// those that are out of range. No input makes the package panic.
 //
 // # Not promised
 //
@@ -34,7 +33,7 @@ type Limits struct {
 	Keys  int // of one table; 0: any number
 }
 
-// Error says what is wrong with a document, and where.
+// Error describes a mistake in a document, and its place.
 type Error struct {
 	Line int    // counted from 1; 0: the document as a whole
 	Key  string // as in root.mode; "": the syntax is wrong
@@ -62,16 +61,16 @@ const (
 
 // Node is a table, a list or a value of a document.
 type Node struct {
-	Name     string // its key; "[0]" and so on in a list; "" of the document
-	Parent   *Node  // nil of the document
+	Name     string // its key; "[0]" and so on in a list; "" for the document
+	Parent   *Node  // nil for the document
 	Kind     Kind
 	Children []*Node
-	Line     int // of its key, or of the item; of a list in a list, of the list around it
-	// KeyFrom is the offset of its key, with what is before the last dot, and KeyLast of the
-	// part behind.
+	Line     int // of its key, or of the item; for a list in a list, of the list around it
+	// KeyFrom is the offset of its whole key, and KeyLast that of the key's part after the last
+	// dot.
 	KeyFrom, KeyLast int
-	// From and To are the offsets of what is behind "=". Of an item they are those of
-	// scalars only.
+	// From and To are the offsets of the value behind "=". For an item they are set only if it
+	// is a scalar.
 	From, To int
 	IsInline bool // whether its key is in an inline table
 
@@ -82,7 +81,7 @@ type Node struct {
 	text   string // of a scalar
 }
 
-// origin tells which expressions may add keys to a table.
+// origin decides which expressions may add keys to a table.
 type origin byte
 
 const (
@@ -95,7 +94,7 @@ const (
 // Get returns the value of a key of a table, nil if there is none.
 func (n *Node) Get(name string) *Node { return n.byName[name] }
 
-// Path is the path of the node as a person writes it: without the numbers of items.
+// Path returns the path of the node as a person writes it, without the numbers of items.
 func (n *Node) Path() string {
 	var path []string
 	for ; n.Parent != nil; n = n.Parent {
@@ -131,11 +130,11 @@ type builder struct {
 	p      unstable.Parser
 	doc    []byte
 	top    *Node
-	// seen is how far lines have been counted; last is the line there.
+	// seen is the offset up to which lines have been counted. last is the line there.
 	seen, last int
 }
 
-// Parse returns the table that a document is. The error is an *Error.
+// Parse returns a document as a table. The error is an *Error.
 func Parse(doc []byte, limits Limits) (*Node, error) {
 	b := &builder{limits: limits, doc: doc, last: 1, top: &Node{Kind: Table, byName: map[string]*Node{}}}
 	b.p.Reset(doc)
@@ -157,7 +156,7 @@ func Parse(doc []byte, limits Limits) (*Node, error) {
 	return b.top, nil
 }
 
-// syntax is the parser's error with its line.
+// syntax returns the parser's error with its line.
 func (b *builder) syntax(err error) error {
 	e := &Error{Err: errors.New(names.Escape(err.Error()))}
 	var at *unstable.ParserError
@@ -167,7 +166,8 @@ func (b *builder) syntax(err error) error {
 	return e
 }
 
-// line is the line of an offset. Offsets that go back have the last line that was asked for.
+// line returns the line of an offset. For an offset before the last one it returns the line of
+// the last one.
 func (b *builder) line(offset uint32) int {
 	if at := int(offset); at > b.seen {
 		b.last += bytes.Count(b.doc[b.seen:at], []byte{'\n'})
@@ -176,7 +176,7 @@ func (b *builder) line(offset uint32) int {
 	return b.last
 }
 
-// header makes the table, or the next of [[NAME]] blocks, whose keys follow a header.
+// header makes the table, or the next [[NAME]] block, whose keys follow the header e.
 func (b *builder) header(e *unstable.Node) (*Node, error) {
 	at, isList := b.top, e.Kind == unstable.ArrayTable
 	for keys := e.Key(); keys.Next(); {
@@ -236,7 +236,7 @@ func (b *builder) keyValue(at *Node, e *unstable.Node, isInline bool) error {
 	return b.value(at, e.Value())
 }
 
-// value fills a node with what the document has for it.
+// value fills a node with its value in the document.
 func (b *builder) value(n *Node, v *unstable.Node) error {
 	n.syntax = v.Kind
 	switch v.Kind {
@@ -295,12 +295,12 @@ func (b *builder) item(list *Node, raw unstable.Range, kind Kind) *Node {
 	return n
 }
 
-// twice is the error of a key that is in use.
+// twice returns the error for a key that is in use.
 func (b *builder) twice(n *Node, key *unstable.Node) error {
 	return b.errorf(n, key, "the key %s is given twice, first in line %d; remove one of them", names.Quote(n.Name), n.Line)
 }
 
-// errorf is an error about a node, in the line of a key.
+// errorf returns an error about a node, in the line of a key.
 func (b *builder) errorf(n *Node, key *unstable.Node, format string, args ...any) error {
 	return &Error{Line: b.line(key.Raw.Offset), Key: n.Path(), Err: fmt.Errorf(format, args...)}
 }

@@ -67,7 +67,7 @@ func run(ctx context.Context, dir, tool string, arguments json.RawMessage, serve
 	}
 	for _, content := range result.Content {
 		if text, ok := content.(*mcp.TextContent); ok {
-			fmt.Println(names.Escape(text.Text)) // a server's words stay words on a terminal
+			fmt.Println(names.Escape(text.Text)) // a server's text must not control the terminal
 		}
 	}
 	// Everything that the server was given is dead when this returns.

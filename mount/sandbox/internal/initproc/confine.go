@@ -16,7 +16,7 @@ import (
 // The names of layers that the caller looks for.
 const (
 	LandlockLayer = "landlock"
-	CoreLayer     = "core dumps" // said only where core dumps are not forbidden
+	CoreLayer     = "core dumps" // reported only if core dumps are not forbidden
 )
 
 // SparePids is how many threads the init may have beyond the command's limit: the Go
@@ -48,8 +48,8 @@ func (p *initProc) confine() error {
 	}
 	p.on("no_new_privs", "set-uid programs gain nothing")
 	// After the capabilities: dropping them clears both. Without a pid
-	// namespace the init must live to end the command; it hears of its
-	// caller's end by the socket.
+	// namespace the init must live to end the command; it learns of its caller's end by the
+	// socket.
 	if os.Getpid() == 1 {
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return step(err, "tie this process to its parent")
@@ -91,9 +91,8 @@ func (p *initProc) confine() error {
 	return nil
 }
 
-// userLimits are limits of resources that the kernel counts by user, of which a command
-// could take all from the user's other programs, and of open files, which take the
-// machine's memory.
+// userLimits are limits of resources that the kernel counts by user, since a command could
+// leave none to the user's other programs, and of open files, which take the machine's memory.
 var userLimits = []struct {
 	resource int
 	what     string
@@ -143,9 +142,9 @@ func (p *initProc) filter() error {
 }
 
 // limits bounds the resources that the command can use up. The init needs threads of its
-// own when the command has used everything, so the hard limit, which only it raises its
-// soft one to, is a little higher. The hard limits that rootsfs was started with cannot
-// be raised here.
+// own when the command has used everything, so the hard limit is a little higher, and only the
+// init raises its soft limit to it. The hard limits that rootsfs was started with cannot be
+// raised here.
 func (p *initProc) limits() error {
 	var had unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &had); err != nil {
@@ -175,8 +174,8 @@ func (p *initProc) limits() error {
 	return nil
 }
 
-// secureBits take all meaning from uid 0, for good. There is no uid 0 inside; these bits
-// are a second line.
+// secureBits take all privileges from uid 0, for good. There is no uid 0 inside, so these bits
+// are a second line of defence.
 const secureBits = 1<<0 | 1<<1 | // SECBIT_NOROOT, _LOCKED
 	1<<2 | 1<<3 | // SECBIT_NO_SETUID_FIXUP, _LOCKED
 	1<<5 | // SECBIT_KEEP_CAPS_LOCKED

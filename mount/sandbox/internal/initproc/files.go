@@ -30,7 +30,7 @@ func (b *builder) skeleton() error {
 	for _, f := range b.layout.Copies {
 		data, err := readSmall(f.From)
 		if err != nil {
-			continue // the host has it no more
+			continue // it no longer exists on the host
 		}
 		if err := b.write(f.To, data); err != nil {
 			return err

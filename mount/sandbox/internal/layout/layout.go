@@ -18,10 +18,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
 )
 
-// SystemDirs are the host's directories that the minimal root shows, read-only,
-// where they exist. On most machines all but the first are links into /usr, and
-// then the minimal root has the same links. The stores of Nix and Guix take the place of
-// /usr: they are public by design.
+// SystemDirs are the host's directories that the minimal root shows, read-only, if they exist.
+// On most machines all but the first are links into /usr, and then the minimal root has the
+// same links. The stores of Nix and Guix take the place of /usr: they are public by design.
 var SystemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"}
 
 // PrivateDir holds the private places inside: HOME, TMPDIR and so on. It is a
@@ -68,7 +67,7 @@ var Devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 type Spec struct {
 	Tree   string   // where the tree is mounted
 	FlatAt string   // where all of the tree appears; "": each root at its own path
-	Roots  []string // as in the tree, for what appears at its own path
+	Roots  []string // as in the tree, if FlatAt is ""
 	Links  []string // links that the tree shows
 	Spare  []string // directories of the tree where something can be shown later
 	// Interpreters are shown read-only at their own paths.
@@ -77,7 +76,7 @@ type Spec struct {
 	HomeAt       string // HOME inside
 	UID, GID     uint32
 	Net          bool   // the host's network
-	ResolvConf   []byte // of a network of the command's own; nil: there is none
+	ResolvConf   []byte // for a network of the command's own; nil: there is no such network
 	TmpSize      int64  // bytes of the private file system
 	// Group is the directory of a control group that only the command is in, "" if there is
 	// none; GroupOne tells that it is of version 1.
@@ -105,7 +104,7 @@ func (m Bind) File() string { return "bind:" + m.To }
 // Link is a symbolic link.
 type Link struct{ At, Target string }
 
-// File is one that is written into the minimal root.
+// File is a file that is written into the minimal root.
 type File struct {
 	At   string
 	Data []byte
@@ -120,7 +119,7 @@ const CopyMax = 1 << 20
 
 // Layout is the minimal root, before it is built.
 type Layout struct {
-	Dirs  []string // empty; those on the way to something else are made with it
+	Dirs  []string // empty directories; the parents of other entries are made with these
 	Links []Link
 	Files []File
 	// Copies are copied if they exist and can be read: small, and replaced by
@@ -181,7 +180,7 @@ func (l *Layout) system(dir string) {
 	l.Binds = append(l.Binds, Bind{From: dir, To: dir, System: true})
 }
 
-// addSys shows what there is of /sys.
+// addSys shows the parts of /sys that exist.
 func (l *Layout) addSys(o *Spec) {
 	for _, dir := range SysDirs {
 		l.Binds = append(l.Binds, Bind{From: dir, To: dir, Kernel: true, Optional: true})

@@ -22,7 +22,7 @@ type Wants struct {
 	Unix bool `json:"unix,omitempty"`
 	// Interfaces permits listing the network interfaces, of a network of the command's own.
 	Interfaces bool `json:"interfaces,omitempty"`
-	NoIPC      bool `json:"noIPC,omitempty"` // what is shared by uid
+	NoIPC      bool `json:"noIPC,omitempty"` // refuses objects that processes of a uid share
 	// NoSetID refuses to make files that other users could run with this uid's rights, if
 	// the command's files stay on the host.
 	NoSetID bool `json:"noSetID,omitempty"`

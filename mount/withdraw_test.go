@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A directory that the host (or another front) has moved, and that the kernel first
@@ -47,20 +48,20 @@ func renameMoved(t *testing.T, m *testMount, id, from, to string) (refused bool)
 	host := func(name string) string { return filepath.Join(m.src, name) }
 	seen := func(name string) string { return filepath.Join(m.root, name) }
 	for _, dir := range []string{from + "/deep", "a", "b", "c"} {
-		must(t, childfs.MkdirAll(host(dir), 0o755))
+		testkit.Must(t, childfs.MkdirAll(host(dir), 0o755))
 	}
-	must(t, childfs.WriteFile(host(from+"/deep/f"), []byte(id), 0o644))
+	testkit.Must(t, childfs.WriteFile(host(from+"/deep/f"), []byte(id), 0o644))
 	for _, name := range []string{"a", "b", "c", from + "/deep/f"} {
 		_, err := childfs.Stat(seen(name))
-		must(t, err)
+		testkit.Must(t, err)
 	}
-	must(t, childfs.Rename(host(from), host("b/y"+id)))
+	testkit.Must(t, childfs.Rename(host(from), host("b/y"+id)))
 	err := childfs.Rename(seen("b/y"+id), seen(to))
 	for try := 0; errors.Is(err, unix.ESTALE) && try < 20; try++ {
 		refused = true
 		err = childfs.Rename(seen("b/y"+id), seen(to))
 	}
-	must(t, err)
+	testkit.Must(t, err)
 	if got, err := childfs.ReadFile(seen(to + "/deep/f")); err != nil || string(got) != id {
 		t.Errorf("%s to %s: read %q, %v", from, to, got, err)
 	}

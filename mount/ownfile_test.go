@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -28,7 +29,7 @@ func TestTopRefusalsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		must(t, m.Close())
+		testkit.Must(t, m.Close())
 		<-m.Served()
 	})
 	a := &asker{T: t, m: &testMount{Mount: m, reg: reg}, cancel: make(chan struct{})}

@@ -35,7 +35,7 @@ func (n *node) expectEvent(name string, created bool) { n.expectName(name, creat
 func (n *node) cancelEvent(name string, created bool) { n.expectName(name, created, -1) }
 
 func (n *node) expectName(name string, created bool, by int) {
-	w := n.watch()
+	w := n.dirWatch()
 	if w == nil || w.state.Load() != watchActive {
 		return
 	}

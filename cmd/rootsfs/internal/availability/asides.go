@@ -1,0 +1,46 @@
+package availability
+
+import (
+	"context"
+	"sync"
+)
+
+// mostHung bounds the calls that hang at a time. Each holds a thread.
+const mostHung = 256
+
+// asides make calls that may hang, each in a goroutine of its own and one at a time for
+// each key.
+type asides[K comparable] struct {
+	mu   sync.Mutex // guards the field below
+	busy map[K]bool
+}
+
+// run calls f and waits until f or ctx ends. If a call with the key is in progress, or too many
+// calls are, it does not call f, and reports false.
+func (a *asides[K]) run(ctx context.Context, key K, f func()) bool {
+	a.mu.Lock()
+	begin := !a.busy[key] && len(a.busy) < mostHung
+	if a.busy == nil {
+		a.busy = map[K]bool{}
+	}
+	if begin {
+		a.busy[key] = true
+	}
+	a.mu.Unlock()
+	if !begin {
+		return false
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.busy, key)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	return true
+}

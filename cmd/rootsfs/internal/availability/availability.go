@@ -1,0 +1,276 @@
+// Package availability watches the places of a session's roots: whether the approved
+// directories are still at their paths, their permissions, and the free space.
+//
+// # Promises
+//
+//   - A root whose path may lead to another file by now is checked again; see package
+//     hostwatch. If its directory was deleted or replaced, the registry makes it unavailable.
+//   - A file system that does not answer delays neither the looks at other roots nor the end of
+//     the session, and holds at most mostHung threads.
+//
+// # Not promised
+//
+// The package approves nothing: a directory that is made again stays out of reach until the
+// owner approves it.
+//
+// The exported functions may be called concurrently.
+package availability
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// Config configures a Monitor.
+type Config struct {
+	Registry *guard.Registry
+	Paths    *hostwatch.Watcher
+	Log      *slog.Logger
+	Events   *events.Hub // gets the changes
+	// Looked, unless nil, is called with each live root whose place was checked again. It may
+	// be called concurrently.
+	Looked func(guard.RootName)
+}
+
+// Monitor watches the places of the roots of one session. Make it with New.
+type Monitor struct {
+	cfg     Config
+	changed chan struct{}          // holds a token when the set of roots has changed
+	looks   asides[guard.RootName] // at places
+	spaces  asides[uint64]         // questions for free space, by epoch
+
+	mu     sync.Mutex               // guards the field below
+	places map[uint64]*watchedPlace // by epoch
+}
+
+// Place holds the last known state of the place of a root.
+type Place struct {
+	Permissions string // "": not known
+	Reappeared  bool   // a file or directory is there, and the root is unavailable
+	Free        *int64 // free bytes in the last answer; nil: there was none
+}
+
+type watchedPlace struct {
+	Place
+	stop func() // ends the watching of the path; nil: it is not watched yet
+}
+
+// New returns a monitor that has read the permissions of the present roots.
+func New(cfg Config) *Monitor {
+	m := &Monitor{cfg: cfg, changed: make(chan struct{}, 1), places: map[uint64]*watchedPlace{}}
+	for _, st := range cfg.Registry.Roots() {
+		m.notePermissions(st)
+	}
+	return m
+}
+
+// placeLocked returns the facts about the place of a root, by epoch.
+func (m *Monitor) placeLocked(epoch uint64) *watchedPlace {
+	if m.places[epoch] == nil {
+		m.places[epoch] = &watchedPlace{}
+	}
+	return m.places[epoch]
+}
+
+// Place returns the facts about the place of a root, by epoch.
+func (m *Monitor) Place(epoch uint64) Place {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.places[epoch]; p != nil {
+		return p.Place
+	}
+	return Place{}
+}
+
+// Update must be called when the set of roots has changed.
+func (m *Monitor) Update() {
+	select {
+	case m.changed <- struct{}{}:
+	default: // there is a token already
+	}
+}
+
+// Run watches until ctx and the watcher of the paths have ended.
+func (m *Monitor) Run(ctx context.Context) {
+	for {
+		m.sync(ctx)
+		select {
+		case <-ctx.Done():
+			<-m.cfg.Paths.Done()
+			return
+		case <-m.changed:
+		}
+	}
+}
+
+// sync forgets the facts about ended roots, and watches the paths of new ones.
+func (m *Monitor) sync(ctx context.Context) {
+	live := map[uint64]bool{}
+	for _, st := range m.cfg.Registry.Roots() {
+		live[st.Epoch] = true
+		if !m.isWatched(st.Epoch) {
+			stop := m.cfg.Paths.Watch(st.Grant.Resolved, hostwatch.Path, func() bool { return m.recheck(ctx, st.Grant.Root) })
+			m.mu.Lock()
+			m.placeLocked(st.Epoch).stop = stop
+			m.mu.Unlock()
+		}
+	}
+	var ended []*watchedPlace
+	m.mu.Lock()
+	for epoch, p := range m.places {
+		if !live[epoch] {
+			ended = append(ended, p)
+			delete(m.places, epoch)
+		}
+	}
+	m.mu.Unlock()
+	for _, p := range ended {
+		if p.stop != nil {
+			p.stop()
+		}
+	}
+}
+
+func (m *Monitor) isWatched(epoch uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.places[epoch] != nil && m.places[epoch].stop != nil
+}
+
+// lookPatience is how long a look may take before the next one begins. Looks run one after the
+// other, except for those that hang.
+const lookPatience = 100 * time.Millisecond
+
+// recheck checks one root. The look may hang, on a remote file system or if one is mounted over
+// the root's path. The end of the session does not wait for it. recheck reports false if an
+// earlier look at the root hangs.
+func (m *Monitor) recheck(ctx context.Context, name guard.RootName) (looked bool) {
+	st, ok := m.cfg.Registry.Lookup(name)
+	if !ok || st.State != guard.Live && (st.State != guard.UnavailableState || st.Remote) {
+		return true
+	}
+	patience, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	return m.looks.run(patience, name, func() { m.look(ctx, st) })
+}
+
+// look is recheck without protection against hanging.
+func (m *Monitor) look(ctx context.Context, st guard.Status) {
+	if st.State == guard.UnavailableState {
+		m.noteAgain(st)
+		return
+	}
+	name := st.Grant.Root
+	if err := m.cfg.Registry.Recheck(ctx, name); err != nil && ctx.Err() == nil {
+		m.cfg.Log.Error("a root has become unavailable, and not everything could be taken back", "root", name, "error", err)
+	}
+	if now, ok := m.cfg.Registry.Lookup(name); ok && now.State == guard.Live {
+		m.notePermissions(now)
+	} else if ok && !now.Remote {
+		m.noteAgain(now)
+	}
+	if f := m.cfg.Looked; f != nil {
+		f(name)
+	}
+}
+
+// noteAgain reports that the place of an unavailable root has a file or directory again. It is
+// not the approved one, and the owner may approve it.
+func (m *Monitor) noteAgain(st guard.Status) {
+	if !vfs.LeadsToLocal(st.Grant.Resolved) {
+		return // the file system there may hang
+	}
+	_, err := os.Lstat(st.Grant.Resolved)
+	again := err == nil
+	m.mu.Lock()
+	p := m.placeLocked(st.Epoch)
+	was := p.Reappeared
+	p.Reappeared = again
+	m.mu.Unlock()
+	if !again || was {
+		return
+	}
+	why := Why(string(st.Grant.Root), true)
+	m.cfg.Log.Warn("a root is unavailable", "root", st.Grant.Root, "why", why)
+	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "made again", Root: names.Foreign(string(st.Grant.Root)), Detail: names.Foreign(why)})
+}
+
+// notePermissions reports that the mode or the owner of a root has changed. The file system's
+// own permissions still apply, so the possible operations in the root have changed, too.
+func (m *Monitor) notePermissions(st guard.Status) {
+	fi, err := os.Lstat(st.Grant.Resolved)
+	if err != nil {
+		return
+	}
+	now := permissions(fi)
+	name := st.Grant.Root
+	m.mu.Lock()
+	p := m.placeLocked(st.Epoch)
+	was := p.Permissions
+	p.Permissions = now
+	m.mu.Unlock()
+	if was == "" || was == now {
+		return
+	}
+	detail := fmt.Sprintf("%s -> %s", was, now)
+	m.cfg.Log.Warn("the permissions of a root's directory have changed", "root", name, "detail", detail)
+	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "permissions", Root: names.Foreign(string(name)), Detail: names.Foreign(detail)})
+}
+
+// spacePatience is how long AskFree waits for the answers of all file systems together.
+const spacePatience = 100 * time.Millisecond
+
+// AskFree asks for the free space of some roots, those on this machine first. A file system of
+// another machine may not answer. Until it does, its last answer counts.
+func (m *Monitor) AskFree(ctx context.Context, roots []guard.Status) {
+	ctx, cancel := context.WithTimeout(ctx, spacePatience)
+	defer cancel()
+	for _, remote := range []bool{false, true} {
+		for _, r := range roots {
+			// Each call asks only one of the file systems that do not answer.
+			if r.State == guard.Live && r.Remote == remote && (!remote || ctx.Err() == nil) {
+				m.spaces.run(ctx, r.Epoch, func() { m.askSpace(r) })
+			}
+		}
+	}
+}
+
+func (m *Monitor) askSpace(r guard.Status) {
+	n, ok := m.cfg.Registry.Free(r.Grant.Root)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.placeLocked(r.Epoch); ok {
+		p.Free = &n
+	} else {
+		p.Free = nil
+	}
+}
+
+// Why returns why a root is unavailable, with a remedy. again reports whether there is a file
+// or directory at its place.
+func Why(name string, again bool) string {
+	if again {
+		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.ShellWord(name)
+	}
+	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.ShellWord(name)
+}
+
+// permissions shows mode and owner as ls -ln does.
+func permissions(fi os.FileInfo) string {
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return fmt.Sprintf("%s %d:%d", fi.Mode(), st.Uid, st.Gid)
+	}
+	return fi.Mode().String()
+}

@@ -1,0 +1,107 @@
+package availability
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// A root whose directory gets other permissions says so. One whose directory is replaced becomes
+// unavailable, and stays so when something is there again.
+func TestPlaceChanges(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	testkit.Must(t, os.Mkdir(dir, 0o755))
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	_, err := reg.GrantAll(t.Context(), []guard.Grant{{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}})
+	testkit.Must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	hub := &events.Hub{}
+	told := hub.Subscribe(events.News{})
+	m := New(Config{Registry: reg, Paths: hostwatch.New(ctx), Log: slog.New(slog.DiscardHandler), Events: hub})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	st, _ := reg.Lookup("r")
+	if p := m.Place(st.Epoch); p.Permissions == "" || p.Reappeared || p.Free != nil {
+		t.Errorf("at the beginning: %+v", p)
+	}
+	m.AskFree(ctx, reg.Roots())
+	if p := m.Place(st.Epoch); p.Free == nil || *p.Free <= 0 {
+		t.Errorf("free space: %+v", p)
+	}
+	testkit.Must(t, os.Chmod(dir, 0o700))
+	awaitEvent(t, told, "permissions")
+	testkit.Must(t, os.Rename(dir, dir+".old"))
+	testkit.Must(t, os.Mkdir(dir, 0o755))
+	awaitEvent(t, told, "made again")
+	if st, ok := reg.Lookup("r"); !ok || st.State != guard.UnavailableState || !m.Place(st.Epoch).Reappeared {
+		t.Errorf("%+v", st)
+	}
+	_, err = reg.RevokeAll(t.Context())
+	testkit.Must(t, err)
+	m.Update()
+	testkit.Until(t, "the root is not watched", func() bool { return !m.isWatched(st.Epoch) })
+	if p := m.Place(st.Epoch); p != (Place{}) {
+		t.Errorf("known of a root that has ended: %+v", p)
+	}
+}
+
+// awaitEvent waits until a subscriber is told of an event of a kind.
+func awaitEvent(t *testing.T, told *events.Subscriber, kind string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		news, ok := told.Next(ctx, 0)
+		if !ok {
+			t.Fatalf("no event %q", kind)
+		}
+		for _, e := range news.Events {
+			if e.Kind == kind && e.Root == "r" {
+				return
+			}
+		}
+	}
+}
+
+// Calls that hang are waited for as long as the caller says, one for each key is under way, and
+// no more than mostHung.
+func TestAsidesHang(t *testing.T) {
+	var a asides[string]
+	hang := make(chan struct{})
+	ended := make(chan struct{}, mostHung)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i := range mostHung {
+		if !a.run(over, fmt.Sprint(i), func() { <-hang; ended <- struct{}{} }) {
+			t.Fatalf("call %d was not made", i)
+		}
+		if a.run(over, fmt.Sprint(i), func() {}) {
+			t.Fatalf("call %d was made twice", i)
+		}
+	}
+	if a.run(t.Context(), "another", func() {}) {
+		t.Error("one call too many was made")
+	}
+	close(hang)
+	for range mostHung {
+		<-ended
+	}
+	testkit.Until(t, "a call can be made again", func() bool { return a.run(t.Context(), "0", func() {}) })
+}

@@ -1,0 +1,60 @@
+// Package testkit holds what the tests of every package need: an error that ends a test and
+// a wait for a state. It imports nothing of this module, so that every test can import it.
+//
+// A test that waits for something that another goroutine or process does calls Until. It
+// neither sleeps for a fixed time nor judges how long the state takes to come.
+package testkit
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// Patience is how long Until and Eventually wait. It only ends a test that has failed: no
+// test passes because of it.
+const Patience = 2 * time.Minute
+
+// The pause between two looks at a state grows from minPause to maxPause: most states come
+// soon, and a look may start a program.
+const (
+	minPause = time.Millisecond
+	maxPause = 32 * time.Millisecond
+)
+
+// Must ends the test if one of errs is not nil.
+func Must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Until returns when reached returns true, and ends the test if it does not within Patience.
+// state names what the test waits for.
+func Until(t testing.TB, state string, reached func() bool) {
+	t.Helper()
+	if !Eventually(reached) {
+		t.Fatalf("never reached within %v: %s", Patience, state)
+	}
+}
+
+// Eventually reports whether reached returns true within Patience. It is for a test that
+// says more about a failure than Until can.
+func Eventually(reached func() bool) bool { return within(Patience, reached) }
+
+// within reports whether reached returns true before the limit has passed. It asks at least
+// once after that, so that a process which was stopped meanwhile does not fail the test.
+func within(limit time.Duration, reached func() bool) bool {
+	end := time.Now().Add(limit)
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		late := time.Now().After(end)
+		if reached() {
+			return true
+		}
+		if late {
+			return false
+		}
+		time.Sleep(pause)
+	}
+}
