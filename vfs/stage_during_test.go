@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// duringApply are what a program does with the file "a" just after the owner's apply has put it
+// duringApply lists what a program does with the file "a" just after the owner's apply has put it
 // into the source, while the stage still has it.
 var duringApply = []struct {
 	name string
@@ -108,7 +108,7 @@ func TestProgramsDuringApply(t *testing.T) {
 	}
 }
 
-// textOf is what a file holds, "" if there is none.
+// textOf returns the contents of a file, "" if there is none.
 func (s *stageScene) textOf(rel string) string {
 	f, _, err := s.tree.Open(s.Context(), s.who, s.at(rel), unix.O_RDONLY)
 	if err != nil {

@@ -485,21 +485,3 @@ func keepGitWhole(list []Change) {
 		}
 	}
 }
-
-// gitUnit is the path of the .git that a path is or lies in.
-func gitUnit(path string) (unit string, ok bool) {
-	for at := 0; ; {
-		end := strings.IndexByte(path[at:], '/')
-		name := path[at:]
-		if end >= 0 {
-			name = path[at : at+end]
-		}
-		if name == ".git" {
-			return path[:at+len(name)], true
-		}
-		if end < 0 {
-			return "", false
-		}
-		at += end + 1
-	}
-}

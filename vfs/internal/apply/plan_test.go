@@ -130,8 +130,8 @@ func TestApplyPaths(t *testing.T) {
 	s.wantChanges("C e/a")
 }
 
-// The owner may say whose version counts. What the stage replaces goes to the trash, and without
-// a trash nothing of the owner's is replaced.
+// The owner may say whose version counts. What the stage replaces goes to the trash of the
+// directory, which is made if the root keeps none.
 func TestTake(t *testing.T) {
 	change := func(s *scene) {
 		s.put("f", "staged")
@@ -143,13 +143,6 @@ func TestTake(t *testing.T) {
 	}
 	s := newScene(t, "f", "gone")
 	change(s)
-	if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Take: "stage"}); err == nil {
-		t.Error("taken without a trash")
-	}
-	s.wantSource("f=mine", "gone=mine", "new=mine")
-	s.end()
-	s.policy.Trash.On = true
-	s.start()
 	s.apply(vfs.StageApply{Take: "stage"}, "M f, D gone, M new", "")
 	s.wantSource("f=staged", "new=staged")
 	kept := 0

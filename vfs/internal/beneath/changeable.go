@@ -29,7 +29,7 @@ func (w Changeable) change(l *guard.Lease, call func() error) error {
 	return w.stay(func() error { return change(l, call) })
 }
 
-// stay calls f while the file is what programs see, see change.
+// stay calls f while programs see the file, see change.
 func (w Changeable) stay(f func() error) error {
 	st := w.named
 	if w.tracked != nil {

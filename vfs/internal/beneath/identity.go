@@ -32,12 +32,12 @@ type identities struct {
 	copies map[uint64]uint64
 }
 
-// inode is where a file lies.
+// inode names the place of a file on the disk.
 type inode struct{ dev, ino uint64 }
 
 func inodeOf(id rules.Identity) inode { return inode{id.Dev, id.Ino} }
 
-// shown is what a file shows. birth tells it from a later file with the same inode number.
+// shown describes what a file shows. birth tells it from a later file with the same inode number.
 type shown struct {
 	birth   int64
 	id      rules.Identity

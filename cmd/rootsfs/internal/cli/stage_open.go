@@ -221,7 +221,7 @@ func (o *openStage) changes(ctx context.Context, paths []string) ([]vfs.StageCha
 	return a.Result().Done, err
 }
 
-// contents is what a file has in the stage, or in the root.
+// contents returns the contents of a file in the stage, or in the root.
 func (o *openStage) contents(ctx context.Context, path string, staged bool, most int64) ([]byte, error) {
 	a, err := askStage(ctx, o, control.StageContents, session.StageContents,
 		control.StageContentsRequest{Store: o.Dir, Path: []byte(path), Staged: staged, Most: most})
