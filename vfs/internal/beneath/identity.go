@@ -32,12 +32,12 @@ type identities struct {
 	copies map[uint64]uint64
 }
 
-// inode names the place of a file on the disk.
+// inode is where a file lies.
 type inode struct{ dev, ino uint64 }
 
 func inodeOf(id rules.Identity) inode { return inode{id.Dev, id.Ino} }
 
-// shown describes what a file shows. birth tells it from a later file with the same inode number.
+// shown is what a file shows. birth tells it from a later file with the same inode number.
 type shown struct {
 	birth   int64
 	id      rules.Identity
