@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// duringApply lists what a program does with the file "a" just after the owner's apply has put it
+// duringApply lists changes by a program with the file "a" just after the owner's apply has put it
 // into the source, while the stage still has it.
 var duringApply = []struct {
 	name string

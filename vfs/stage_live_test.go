@@ -82,7 +82,7 @@ func (s *stageScene) applyLive() (applied, open int) {
 	return len(r.Done), open
 }
 
-// discardLive drops everything, and makes the model equal to the source.
+// discardLive drops everything; then the model is the source.
 func (s *stageScene) discardLive() {
 	s.Helper()
 	s.log = append(s.log, "discard")

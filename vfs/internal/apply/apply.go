@@ -67,7 +67,7 @@ type Change struct {
 	placed     rules.Identity // what the source has there since it was applied, or has already
 }
 
-// applied describes the change to the stage, once the source has it.
+// applied describes the change for the stage, once the source has it.
 func (c *Change) applied() beneath.Applied {
 	return beneath.Applied{Path: c.Path, Upper: c.want.info, Source: c.placed}
 }

@@ -37,7 +37,7 @@ type inode struct{ dev, ino uint64 }
 
 func inodeOf(id rules.Identity) inode { return inode{id.Dev, id.Ino} }
 
-// shown is what a file shows. birth tells it from a later file with the same inode number.
+// shown is the identity that a file shows. birth tells it from a later file with the same inode number.
 type shown struct {
 	birth   int64
 	id      rules.Identity
