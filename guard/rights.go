@@ -137,6 +137,15 @@ func (r Rights) valid() bool { return r&ReadWrite != 0 && r&^(ReadWrite|Stage) =
 // Staged reports whether what the rights allow to change is kept apart.
 func (r Rights) Staged() bool { return r&Stage != 0 }
 
+// KeptApart returns the rights with all changes kept apart: rights that can change anything are
+// staged.
+func (r Rights) KeptApart() Rights {
+	if r.Mutating() {
+		return r | Stage
+	}
+	return r
+}
+
 // Told returns the rights as programs are told of them. Nothing tells a program that a root
 // is staged.
 func (r Rights) Told() Rights { return r &^ Stage }

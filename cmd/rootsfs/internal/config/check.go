@@ -119,6 +119,11 @@ func (b *rootBlock) root(f *File) Root {
 	root.Limits = guard.Limits(b.Limits.overriding(f.Limits))
 	root.Patterns = guard.Patterns(b.Policy.overriding(f.Policy))
 	root.Trash = guard.Trash(b.Trash.overriding(f.Trash))
+	if b.Stage && !root.Rights.Mutating() {
+		b.fail("stage", "needs a mode that writes; write mode = \"rw\"")
+	} else if b.Stage {
+		root.Rights = root.Rights.KeptApart()
+	}
 	if root.For > 0 && !root.Expires.IsZero() {
 		b.fail("for", "a root has an end (expires) or a life (for), not both")
 	}

@@ -90,7 +90,8 @@ type Run struct {
 // Agent overrides the preset of an agent (`run --for NAME`). A field or list that is nil keeps
 // the preset's value.
 type Agent struct {
-	Mode      string   `toml:"mode" kind:"mode" jsonschema:"mode of the project's root"`                                                                   // "": the preset's
+	Mode      string   `toml:"mode" kind:"mode" jsonschema:"mode of the project's root"` // "": the preset's
+	Stage     bool     `toml:"stage" jsonschema:"stage its writable roots, as --stage"`
 	HomeDir   string   `toml:"home" kind:"path" jsonschema:"directory that its HOME is kept in, one for all repositories; absolute, or beginning with ~/"` // "": one for each
 	HomeFiles []string `toml:"home_files" kind:"below home" jsonschema:"files of your HOME that are copied into its HOME where they are missing, as paths below HOME"`
 	Env       []string `toml:"env" kind:"item" jsonschema:"variables that it gets, as --env takes them"`
@@ -242,6 +243,7 @@ type Root struct {
 type rootBlock struct {
 	place
 	Root
+	Stage  bool          `toml:"stage" jsonschema:"keep what programs change apart until you apply it; mode rw is then mode stage"`
 	URI    string        `toml:"uri" jsonschema:"file:// URI, instead of a path"`
 	Limits own[limits]   `toml:"limits" jsonschema:"as [limits], for this root"`
 	Policy own[patterns] `toml:"policy" jsonschema:"as [policy], for this root; its rules come after those of [policy]"`

@@ -159,7 +159,10 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	for _, r := range ch.Removed {
 		leaving[r.Path] = true
 	}
-	for _, c := range ch.Changed {
+	isStaged := func(r config.Root) bool { return s.askWithin(r, now).Policy.Rights.Staged() }
+	for i := range ch.Changed {
+		c := &ch.Changed[i]
+		c.ModeOnly = c.ModeOnly && isStaged(c.Old) == isStaged(c.New) // a live root cannot become staged
 		leaving[c.Old.Path] = leaving[c.Old.Path] || !c.ModeOnly && !c.PatternsOnly
 	}
 	for _, r := range ch.Added {
