@@ -1,6 +1,6 @@
-// Package broker answers files/* over JSON-RPC: MCP servers ask, and the host
-// executes on the same guarded tree that the mount serves (package vfs), so that
-// both ways in give the same verdicts.
+// Package broker answers files/* over JSON-RPC: MCP servers send requests, and the host
+// executes them on the same guarded tree that the mount serves (package vfs). So both ways in
+// give the same verdicts.
 //
 // A Broker belongs to one registry. Each MCP connection gets a Session, which knows the
 // connection's subject and limits. The Session takes files/* requests out of the
@@ -14,11 +14,10 @@
 //
 // Every request either passes the gate exactly once per file it touches or is
 // refused before, with an error of one of the protocol's seven codes. No host path
-// outside the roots appears in an answer. A bad frame, an unknown method, a flood or
-// a hang-up costs the connection nothing but an error. Memory held for requests is bounded.
-// When Revoke returns, the watches, uploads and requests of the root have ended. An answer
-// that waits for its peer is checked again before each piece of it is written (Recheck),
-// and replaced by a refusal.
+// outside the roots appears in an answer. A bad frame, an unknown method, a flood or a hang-up
+// costs the connection only an error. Memory held for requests is bounded. When Revoke returns,
+// the watches, uploads and requests of the root have ended. An answer that waits for its peer
+// is checked again before each piece of it is written (Recheck), and replaced by a refusal.
 //
 // No update of a file is lost silently among the users of one tree: other sessions
 // and brokers on it, its mount (mount.Mount.Tree), the tools. A `rootsfs` session
@@ -36,6 +35,6 @@
 // arrive, and so may bytes that the system holds for the peer. Over an SDK's transport
 // (Transport) one whole answer may.
 //
-// roots/list restrains no server: roots over MCP are advice. What restrains it is
-// having no other way to the files.
+// roots/list restricts no server: roots over MCP are advice. A server is restricted only if it
+// has no other way to the files.
 package broker

@@ -3,10 +3,10 @@ package guard_test
 import (
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // as is a request of a subject.
@@ -74,12 +74,7 @@ func TestAbuseSuspends(t *testing.T) {
 	if len(list) != 1 || list[0].Subject != "a" || list[0].Why != "more than 3 attempts to leave a root in a minute" || list[0].Since.IsZero() {
 		t.Errorf("%+v", list)
 	}
-	for range 20000 {
-		if calls := v.all(); len(calls) > 0 && calls[len(calls)-1] == "narrowed" {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(func() bool { calls := v.all(); return len(calls) > 0 && calls[len(calls)-1] == "narrowed" })
 	if calls := v.all(); calls[len(calls)-1] != "narrowed" {
 		t.Errorf("nothing was taken back: %q", calls)
 	}

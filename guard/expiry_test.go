@@ -6,18 +6,13 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // gone waits until a root has ended; the bound only ends a test that has failed.
 func gone(t *testing.T, s *setup, root guard.RootName) {
 	t.Helper()
-	for range 20000 {
-		if _, ok := s.Lookup(root); !ok {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatalf("root %s never ended", root)
+	testkit.Until(t, "the end of root "+string(root), func() bool { _, ok := s.Lookup(root); return !ok })
 }
 
 // R070, R139: a root that nothing uses ends by itself, as by a revocation; one
@@ -59,9 +54,7 @@ func TestIdle(t *testing.T) {
 	gone(t, s, "r")
 	close(stop)
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
-	for i := 0; i < 20000 && s.seen(guard.EventExpired) < ended; i++ { // the event comes after the end
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(func() bool { return s.seen(guard.EventExpired) >= ended }) // the event comes after the end
 	if calls := v.all(); len(calls) == 0 || calls[len(calls)-1] != "ended" || s.seen(guard.EventExpired) != ended {
 		t.Errorf("%q, %d expired, want %d", calls, s.seen(guard.EventExpired), ended)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // R164: an operation that stands in no table is denied, whatever the rights.
@@ -71,18 +72,15 @@ func TestRate(t *testing.T) {
 		}
 		got <- err
 	}
+	isWaiting := func() bool { st, _ := s.Lookup("r"); return st.Waiting > 0 }
 	go wait(ctx)
-	for st, _ := s.Lookup("r"); st.Waiting == 0; st, _ = s.Lookup("r") {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the operation waits", isWaiting)
 	cancel()
 	if err := <-got; names.Errno(err) != syscall.EINTR {
 		t.Errorf("cancelled: %v", err)
 	}
 	go wait(bg)
-	for st, _ := s.Lookup("r"); st.Waiting == 0; st, _ = s.Lookup("r") {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the operation waits", isWaiting)
 	if _, err := s.Revoke(bg, "r"); err != nil {
 		t.Error(err)
 	}

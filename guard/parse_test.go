@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -23,18 +24,11 @@ func realSetup(t *testing.T) (*setup, string) {
 	return newSetup(t, func(c *guard.Config) { c.Opener = vfs.Opener() }), base
 }
 
-func mustAll(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Parse chooses the root and keeps the rest as a path below it. R066, R109.
 func TestParse(t *testing.T) {
 	s, base := realSetup(t)
 	at := func(rel string) string { return filepath.Join(base, rel) }
-	mustAll(t, os.MkdirAll(at("code/in"), 0o755), os.Symlink(at("code"), at("alias")), os.Symlink(at("code"), at("other")),
+	testkit.Must(t, os.MkdirAll(at("code/in"), 0o755), os.Symlink(at("code"), at("alias")), os.Symlink(at("code"), at("other")),
 		os.WriteFile(at("f"), nil, 0o644))
 	s.grant(t, "code", at("alias"), guard.Policy{})
 	s.grant(t, "in", at("code/in"), guard.Policy{})
@@ -71,9 +65,9 @@ func TestParse(t *testing.T) {
 func TestParse_approved(t *testing.T) {
 	s, base := realSetup(t)
 	at := func(rel string) string { return filepath.Join(base, rel) }
-	mustAll(t, os.Mkdir(at("a"), 0o755), os.Mkdir(at("b"), 0o755), os.Symlink("a", at("link")))
+	testkit.Must(t, os.Mkdir(at("a"), 0o755), os.Mkdir(at("b"), 0o755), os.Symlink("a", at("link")))
 	s.grant(t, "a", at("link"), guard.Policy{})
-	mustAll(t, os.Remove(at("link")), os.Symlink("b", at("link")))
+	testkit.Must(t, os.Remove(at("link")), os.Symlink("b", at("link")))
 	s.grant(t, "b", at("link"), guard.Policy{})
 	parsed := func(want string) {
 		t.Helper()
@@ -82,7 +76,7 @@ func TestParse_approved(t *testing.T) {
 		}
 	}
 	parsed("b/x") // approved last
-	mustAll(t, os.Remove(at("link")), os.Mkdir(at("link"), 0o755))
+	testkit.Must(t, os.Remove(at("link")), os.Mkdir(at("link"), 0o755))
 	s.grant(t, "itself", at("link"), guard.Policy{})
 	parsed("itself/x")
 	if _, err := s.Revoke(bg, "itself"); err != nil {
@@ -136,7 +130,7 @@ func BenchmarkParse(b *testing.B) {
 func TestParse_notedLinks(t *testing.T) {
 	s, base := realSetup(t)
 	at := func(rel string) string { return filepath.Join(base, rel) }
-	mustAll(t, os.MkdirAll(at("var/home/u"), 0o755), os.MkdirAll(at("own"), 0o755))
+	testkit.Must(t, os.MkdirAll(at("var/home/u"), 0o755), os.MkdirAll(at("own"), 0o755))
 	s.grant(t, "u", at("var/home/u"), guard.Policy{})
 	s.grant(t, "own", at("own"), guard.Policy{})
 	s.NoteLink(at("home"), "var/home")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // R111: a root that could not be looked at for want of descriptors or memory is
@@ -31,9 +32,7 @@ func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 			t.Errorf("%v ended the root", errno)
 		}
 		set(nil, true) // now it can be seen that the directory is gone
-		for st, _ := s.Lookup("r"); st.State == guard.Live; st, _ = s.Lookup("r") {
-			time.Sleep(time.Millisecond)
-		}
+		testkit.Until(t, "the end of the root", func() bool { st, _ := s.Lookup("r"); return st.State != guard.Live })
 	}
 }
 

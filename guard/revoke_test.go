@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // steps is an auditor that notes its records among a view's calls.
@@ -155,9 +156,7 @@ func TestRevokeWithStuckOperation(t *testing.T) {
 		t.Errorf("records %+v", recs)
 	}
 	_ = l.Done(0, nil)
-	for s.open.isClosed() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the source is closed", func() bool { return s.open.isClosed() > 0 })
 }
 
 func (o *fakeOpener) isClosed() int {
@@ -213,9 +212,7 @@ func TestExpiry(t *testing.T) {
 			break
 		}
 	}
-	for s.seen(guard.EventExpired) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the event of the expiry", func() bool { return s.seen(guard.EventExpired) > 0 })
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 	if got := v.all(); !slices.Equal(got, []string{"added", "flush", "ended"}) && !slices.Equal(got, []string{"flush", "ended", "added"}) {
 		t.Errorf("views were told %q", got)
@@ -342,9 +339,7 @@ func TestConcurrentChanges(t *testing.T) {
 	if grants, ends := len(s.rec.Of(names.OpGrant)), len(s.rec.Of(names.OpRevoke)); grants != 200 || ends != 200 {
 		t.Errorf("%d grants, %d endings on record", grants, ends)
 	}
-	for s.open.isClosed() != 200 {
-		time.Sleep(time.Millisecond) // sources are closed when the last operation has let go
-	}
+	testkit.Until(t, "the sources are closed when the last operation has ended", func() bool { return s.open.isClosed() == 200 })
 }
 
 // Expiry clocks are set while other roots, and the same ones, are revoked.

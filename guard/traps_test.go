@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // panicking is an auditor that panics where it is told to.
@@ -71,9 +72,7 @@ func TestNarrowedWhileWaitingForSpeed(t *testing.T) {
 		wantKind(t, s.once(req(t, names.OpWrite), 1), 0)
 		got := make(chan error, 1)
 		go func() { got <- s.once(req(t, names.OpWrite), 1) }()
-		for st, _ := s.Lookup("r"); st.Waiting == 0 && st.Ops < 2; st, _ = s.Lookup("r") {
-			time.Sleep(time.Millisecond)
-		}
+		testkit.Until(t, "the operation waits or has run", func() bool { st, _ := s.Lookup("r"); return st.Waiting > 0 || st.Ops >= 2 })
 		if err := s.Set(bg, "r", guard.ReadOnly); err != nil {
 			t.Errorf("the change waited for the operation: %v", err)
 		}

@@ -232,8 +232,8 @@ func TestNamesLeadToTheFileThatHasThem(t *testing.T) {
 	}
 }
 
-// What is written to a file by name is in the file that has the name, although the host has
-// replaced, moved or removed the one that the kernel knows, and a program has that one open.
+// A write to a file by name reaches the file that has the name. This holds even if the host has
+// replaced, moved or removed the file that the kernel knows, and a program has that one open.
 func TestNoWriteByNameIsLost(t *testing.T) {
 	for name, flags := range map[string]int{
 		"append": os.O_WRONLY | os.O_APPEND, "append or create": os.O_WRONLY | os.O_APPEND | os.O_CREATE,

@@ -57,9 +57,9 @@ func newTold(stuck func(*node)) (*told, *delivery) {
 	return s, d
 }
 
-// R050: directories that the kernel cannot be told about hold up no others,
-// however many events come for them; when they are free, they are told what
-// waits, too much of it as one, and they are as before.
+// R050: directories whose notifications wait do not delay others, for any number of events.
+// When they are free, the waiting events are sent, too many of them as one, and the directories
+// are as before.
 func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	var warned atomic.Int64
 	s, d := newTold(func(*node) { warned.Add(1) })

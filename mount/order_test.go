@@ -371,9 +371,9 @@ func (k *kernelTable) take(n notice) fuse.Status {
 	return fuse.OK
 }
 
-// R070: of an answer that was on its way to the kernel when the invalidation began,
-// neither the list of a directory stays nor the pages and attributes of a file, whether
-// or not a name in the directory was known.
+// R070: an answer may be on its way to the kernel when the invalidation begins. Afterwards the
+// kernel has neither its list of a directory nor its pages and attributes of a file, whether a
+// name in the directory was known or not.
 func TestAnswersOnTheirWayAreTakenBack(t *testing.T) {
 	for _, kind := range []guard.ChangeKind{guard.ChangeEnded, guard.ChangeNarrowed} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {

@@ -67,9 +67,9 @@ func argument(of reflect.Type, node uint64) reflect.Value {
 	return in
 }
 
-// A node that the kernel has been given is known until the kernel forgets it, though the
-// last FORGET of an earlier answer comes while a later look-up is answered; and no node
-// stays that the kernel has forgotten.
+// A node that was given to the kernel is known until the kernel forgets it, even if the last
+// FORGET for an earlier answer comes while a later look-up is answered. No node stays that the
+// kernel has forgotten.
 func TestForgetAgainstLookups(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	root, dir := u.walk("code"), u.walk("code/d")

@@ -12,10 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A single file that is a root inside a root: its stricter policy holds through
-// the outer name too, for what was open already as well, and however the file is
-// replaced; and when it is revoked it is denied through the outer name, until it
-// is granted again.
+// A single file is a root inside another root. Its stricter policy holds through the outer
+// name, too, for open files as well, and after every way of replacing the file. When it is
+// revoked, it is denied through the outer name until it is granted again.
 func TestFileRootInsideRoot(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/one", "mine")

@@ -3,20 +3,16 @@ package vfs_test
 import (
 	"os"
 	"testing"
-	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // noLeak checks that no more than extra descriptors stayed open. Those of an
-// ended root are closed a little later, so it waits; the bound only ends a test
-// that has failed.
+// ended root are closed a little later, so it waits.
 func noLeak(t testing.TB, before, extra int) {
 	t.Helper()
-	now := openFDs(t)
-	for i := 0; now > before+extra && i < 3000; i++ {
-		time.Sleep(10 * time.Millisecond)
-		now = openFDs(t)
-	}
-	if now > before+extra {
+	now := 0
+	if !testkit.Eventually(func() bool { now = openFDs(t); return now <= before+extra }) {
 		var open []string
 		entries, _ := os.ReadDir("/proc/self/fd")
 		for _, e := range entries {

@@ -9,9 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Where the source knows neither files without a name nor flags of renameat2(2), as
-// many network and FUSE file systems, a new file can be written all the same, a name
-// can be moved, and what is removed is kept; and nothing takes a name that is taken.
+// Many network and FUSE file systems have neither files without a name nor the flags of
+// renameat2(2). On such a source a new file can still be written, a name can be moved, and a
+// removed file is kept. No operation takes a name that is in use.
 func TestSourceWithoutRenameFlags(t *testing.T) {
 	h := newHangBed(t, guard.Policy{Trash: guard.Trash{On: true}})
 	h.fs.WithoutRenameFlags()

@@ -13,9 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A root takes at most 4 KB of memory where there are 10,000 of them, with the built-in
-// rules and patterns of the owner's for all of them, and after names in it have been
-// judged.
+// With 10,000 roots, each takes at most 4 KB of memory. All have the built-in rules and
+// patterns of the owner, and names in them have been judged.
 func TestMemoryOfRoots(t *testing.T) {
 	const roots, most = 10_000, 4096
 	var l unix.Rlimit

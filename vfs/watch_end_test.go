@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
@@ -194,9 +195,7 @@ func TestWatchLeavesNothing(t *testing.T) {
 	}
 	h.Close()
 	<-all[9].w.Done()
-	for i := 0; runtime.NumGoroutine() > routines && i < 3000; i++ {
-		time.Sleep(10 * time.Millisecond)
-	}
+	testkit.Eventually(func() bool { return runtime.NumGoroutine() <= routines })
 	if n := runtime.NumGoroutine(); n > routines {
 		t.Errorf("%d goroutines before, %d now", routines, n)
 	}

@@ -54,10 +54,10 @@ func (x *watcher) forget() {
 	x.list = nil
 }
 
-// R043: when the kernel drops what one server's storm of changes does, every other
-// is told to look again, also where nothing of the storm happened; what came into
-// being unseen is watched from then on, a watched path that went unseen has ended, and
-// it is the same when it happens again.
+// R043: a storm of changes by one server makes the kernel drop events. Then every other watcher
+// is told to look again, even in directories without changes. Files and directories that
+// appeared meanwhile are watched from then on, and the watch of a path that was removed
+// meanwhile has ended. The same holds when it happens again.
 func TestWatchesAfterLostEvents(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	for _, d := range []string{"noise", "flat", "deep/a", "goes"} {

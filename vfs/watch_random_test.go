@@ -18,9 +18,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// Whatever is done to a tree, by the host and through the guarded tree, the
-// events folded into the state at the beginning give the state at the end; after
-// an overflow, the state then listed. A file's last change is not missing either.
+// After any changes of a tree, by the host and through the guarded tree, the events folded into
+// the first state give the last state. After an overflow, the state that is listed then is the
+// first one. A file's last change is not missing either.
 func TestWatchFoldsToTheTree(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 // calls holds a host's unanswered calls, since revision 2026-07-28. They are needed because
 // an answer may ask for roots, a request that the host must not get (see inputs.go). The
-// session also puts its own questions to the host's user in the place of an answer (see
+// session also uses the place of an answer for its own questions to the host's user (see
 // question.go).
 type calls struct {
 	mu         sync.Mutex // guards the fields below, and the calls
@@ -26,7 +26,7 @@ type call struct {
 	request  []byte // as the server got it
 	hostID   []byte // raw: the id that the host waits for
 	serverID []byte // raw: the id that the server answers
-	asks     bool   // the host may be asked something in the place of an answer
+	asks     bool   // the answer may be replaced by a question to the host
 	seq      int    // its place among all calls
 	repeats  int    // so far
 	state    callState
@@ -42,8 +42,8 @@ const (
 	called callState = iota
 	// answered: the server's answer is being examined.
 	answered
-	// asked: the host was asked something in the place of an answer and has not come
-	// back. The server works on.
+	// asked: the host got a question instead of an answer and has not come back. The server
+	// works on.
 	asked
 	// ended: the call is not kept any more.
 	ended
@@ -84,8 +84,8 @@ func (c *calls) keep(id, request []byte, asks bool) {
 	c.held += len(own.request)
 }
 
-// taken reports whether the server still works on a call of this id although the host no
-// longer waits by it. The host may then take the id for free.
+// taken reports whether the server still works on a call with this id although the host no
+// longer waits for an answer with it. The host may think that the id is free.
 func (c *calls) taken(id []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,8 +135,8 @@ func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 	return true, false
 }
 
-// ask chooses the latest call whose host can be asked something, and puts a question in the
-// place of its answer. It returns the id that the host waits for; nil: there is no such call.
+// ask chooses the latest call whose answer can be replaced by a question, and replaces it. It
+// returns the id that the host waits for; nil: there is no such call.
 func (c *calls) ask(question string) (hostID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

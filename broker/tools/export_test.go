@@ -6,9 +6,9 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
 )
 
-// Hold lowers the bounds of calls without an answer to n bytes, for lines and for bodies, and
-// lets those that find no room wait for as long as a test takes on a busy machine. It returns
-// the function that restores them.
+// Hold lowers the bounds of unanswered calls to n bytes, for lines and for bodies. Calls that
+// find no room then wait for as long as a test takes on a busy machine. It returns the function
+// that restores them.
 func Hold(n int64) (restore func()) {
 	lines, bodies, wait := maxHeld, subjectBodies, flow.MaxWait.Load()
 	maxHeld, subjectBodies = n, n

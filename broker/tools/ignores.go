@@ -18,9 +18,8 @@ const maxIgnoreFile = 1 << 20
 // ignores applies the .gitignore files of a tree on the way down through it.
 // They are read as every other file is, through the gate and for the same subject: a file
 // that the subject may not read leaves nothing out. As in git, the rules of a directory
-// override those from above it, and those of .git/info/exclude are the weakest; in a
-// repository inside another one only its own rules count; and a .gitignore that is a link
-// has none.
+// override those from above it, and those of .git/info/exclude are the weakest. In a repository
+// inside another one, only its own rules count. A .gitignore that is a link has no rules.
 //
 // Unlike git it needs no repository: a root may be a part of one.
 type ignores struct {

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // hooked is a sink that calls a function before each write.
@@ -78,12 +78,11 @@ func TestBurstOfClosesIsRecorded(t *testing.T) {
 	fill()
 	done := make(chan error)
 	go func() { done <- l.Record(closing(-1)) }()
-	for waits := false; !waits; {
-		time.Sleep(time.Millisecond)
+	testkit.Until(t, "the record waits", func() bool {
 		l.mu.Lock()
-		waits = l.want > 0
-		l.mu.Unlock()
-	}
+		defer l.mu.Unlock()
+		return l.want > 0
+	})
 	close(write)
 	if err := <-done; err != nil {
 		t.Errorf("the record of a close, with room on the disk: %v", err)

@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func options(t testing.TB) Options {
@@ -100,9 +100,7 @@ func TestAllowedAreWrittenWithoutClose(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
 	mustRecord(t, l, allowed(t, "a"))
-	for l.Status().Written < 2 { // ends: the flusher runs; else the test times out
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the flusher has written the records", func() bool { return l.Status().Written >= 2 })
 	if got := entries(t, o); len(got) != 2 || got[1].Path != "a" {
 		t.Errorf("got %+v", got)
 	}

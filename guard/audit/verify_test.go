@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // tamperable is a closed session of several files, for tests to damage.
@@ -36,9 +38,7 @@ func newTamperable(t *testing.T, fill string) *tamperable {
 
 func (x *tamperable) must(err error) {
 	x.t.Helper()
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	testkit.Must(x.t, err)
 }
 
 func (x *tamperable) lines(file int) [][]byte {

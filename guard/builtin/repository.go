@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// This file recognises repositories by the names of their files, and in them the directories
-// that a tool creates and removes as a whole. It never opens a file: package guard does.
+// This file recognises repositories by the names of their files, and the directories in them
+// that a tool creates and removes as a whole. It opens no files: package guard does.
 
 const gitDir = ".git"
 
@@ -18,7 +18,7 @@ const gitDir = ".git"
 //   - in a directory of git's, the directory of a worktree, a submodule, or a rebase or merge
 //     that has begun
 //
-// isBare reports whether a directory that is not called .git is one of git's.
+// isBare reports whether a directory with another name than .git is a directory of git.
 func IsPart(rel string, dir bool, isBare func(rel string) bool) bool {
 	elems := strings.Split(rel, "/")
 	last := elems[len(elems)-1]
@@ -67,8 +67,8 @@ func MayMakeBare(name string) bool {
 	return slices.ContainsFunc(bareNames, func(part string) bool { return strings.EqualFold(part, name) })
 }
 
-// IsBare reports whether a tool would take a directory itself for a repository; has reports
-// whether the directory has a name. A directory of git's that refers to another one has a
+// IsBare reports whether a tool would take a directory itself for a repository. has reports
+// whether the directory has a name. A directory of git that refers to another one has a
 // commondir instead of the other names.
 func IsBare(has func(name string) bool) bool {
 	all := func(parts []string) bool {

@@ -27,14 +27,14 @@ type LinkStep struct {
 	FromLink  bool   // a link has put the name there
 }
 
-// Path is the path of the name.
+// Path returns the path of the name.
 func (s *LinkStep) Path() string { return filepath.Join(s.Dir, s.Name) }
 
-// WalkLinks walks an absolute path of this machine one name at a time, as the kernel would, and
-// returns the path of its end, on which there are no links. look is called with each name but
-// "." and "..", and returns the text of the link, or "" if the name is no link; it is the
-// only one that looks at files. up, unless nil, is called for each "..". An error of
-// either ends the walk; too many links are ELOOP. end is then as far as the walk came.
+// WalkLinks walks an absolute path of this machine one name at a time, as the kernel would. It
+// returns the path of the end, without links. It calls look with each name except "." and "..".
+// look returns the text of the link, or "" if the name is no link; only look accesses files.
+// up, unless nil, is called for each "..". An error of look or up ends the walk, and too many
+// links are ELOOP. After an error, end is the place that the walk has reached.
 func WalkLinks(name string, look func(LinkStep) (target string, err error), up func() error) (end string, err error) {
 	type element struct {
 		name     string

@@ -2,8 +2,8 @@ package names
 
 import "strconv"
 
-// Op is one operation of the guarded tree. It is named after a system call where one does
-// the same. Audit records and errors have its text form.
+// Op is one operation of the guarded tree. It has the name of the system call that does the
+// same, if there is one. Audit records and errors have its text form.
 type Op uint8
 
 // The operations. A new one goes before opCount, and its name to the same place in opNames.
@@ -61,11 +61,11 @@ const (
 	OpTrash
 	OpRestore
 	OpEmpty
-	// The owner's operations on what a root's programs changed and is kept apart.
+	// The owner's operations on the changes of a staged root.
 	OpStage
 	OpApply
 	OpDiscard
-	// What happens to a subject that is refused too often: in audit records only.
+	// Events of a subject that is refused too often: in audit records only.
 	OpAbuse
 	OpSuspend
 	OpResume

@@ -180,9 +180,8 @@ func TestParseURIErrorIsOneLine_R109(t *testing.T) {
 	}
 }
 
-// Length is the file system's to judge (a root may lie deeper than PATH_MAX,
-// which is walked in pieces), so a long URI is read whole or refused for what
-// is wrong at its far end (R128).
+// The file system judges the length (a root may lie deeper than PATH_MAX, which is walked in
+// pieces). So a long URI is read whole, or refused for a mistake at its far end (R128).
 func TestParseURILong_R128(t *testing.T) {
 	long := strings.Repeat("/"+strings.Repeat("x", 200), 5000)
 	if got, err := ParseURI("file://" + long); err != nil || got != long {

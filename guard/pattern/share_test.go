@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // builtinRules are rules like those of package builtin.
@@ -78,10 +79,10 @@ func TestOwnRulesAreShared(t *testing.T) {
 		}
 		return n
 	}
-	for i := 0; kept() > 1 && i < 1000; i++ { // the collector reports an unused program later
+	testkit.Eventually(func() bool { // the collector reports an unused program later
 		runtime.GC()
-		time.Sleep(time.Millisecond)
-	}
+		return kept() <= 1
+	})
 	if n := kept(); n != 1 {
 		t.Errorf("%d programs are kept, of which one is in use", n)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What -only matches.
+// The names for -only.
 const (
 	rootMemoryName = "memory per root"
 	runMemoryName  = "memory per run"
@@ -151,7 +151,7 @@ func (l *lab) runMemory(ctx context.Context) (rows []*footprint, err error) {
 		for _, p := range runs {
 			_ = p.stdin.Close()
 			_ = p.cmd.Process.Signal(unix.SIGTERM)
-			<-p.done // it ends as its command does, by the signal
+			<-p.done // the run ends like its command, by the signal
 		}
 	}()
 	for i := range footprintRuns {
@@ -188,7 +188,7 @@ func memoryOfProgram(program string) (pss, anon int64, err error) {
 	}
 	for _, link := range links {
 		if exe, err := os.Readlink(link); err != nil || exe != program {
-			continue // another's, or one that has ended
+			continue // the process belongs to another user, or has ended
 		}
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(link), "smaps_rollup"))
 		if err != nil {

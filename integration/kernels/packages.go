@@ -30,7 +30,7 @@ func (l *lab) findMirrors(ctx context.Context) error {
 	return nil
 }
 
-// mirror returns where a distribution's suite is served.
+// mirror returns the URL of a mirror that serves a distribution's suite.
 func (l *lab) mirror(d *distribution, suite string) (string, error) {
 	label := d.label
 	if d == debian && strings.HasSuffix(suite, "-security") {
@@ -90,7 +90,7 @@ func (l *lab) open(ctx context.Context, d *distribution, suites []string) (*arch
 	return a, err
 }
 
-// keyring returns the file that a distribution's archive is verified with. Debian serves
+// keyring returns the file with the keys that verify a distribution's archive. Debian serves
 // Ubuntu's keys, too.
 func (l *lab) keyring(ctx context.Context, d *distribution) (string, error) {
 	const dir = "usr/share/keyrings"
@@ -142,8 +142,8 @@ func unpack(ctx context.Context, debs []string, dir string) error {
 	return nil
 }
 
-// newest returns the packages of the newest image that can be had whole: the image's name first.
-// Archives keep images of which they have dropped the modules.
+// newest returns the packages of the newest complete image, the image's own first. Archives
+// keep images whose modules they have dropped.
 func (a *archive) newest(ctx context.Context, image *regexp.Regexp) ([]string, error) {
 	out, err := call{limit: aptLimit, env: a.env}.run(ctx, "apt-cache", "pkgnames", "linux-image-")
 	if err != nil {
@@ -166,7 +166,7 @@ func (a *archive) whole(ctx context.Context, image string) ([]string, error) {
 	packages := []string{image}
 	for i := 0; i < len(packages); i++ {
 		out, err := call{limit: aptLimit, env: a.env}.run(ctx, "apt-cache", "show", "--no-all-versions", packages[i])
-		if err != nil || out == "" { // nothing is printed of a name that other packages mention
+		if err != nil || out == "" { // apt prints nothing for a name that only other packages mention
 			return nil, fmt.Errorf("the archive has no %s, which %s needs", packages[i], image)
 		}
 		for _, name := range kernelParts(out) {

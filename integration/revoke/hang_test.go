@@ -180,9 +180,8 @@ func (s *hangScene) crowd() (alive int) {
 	return alive
 }
 
-// If the daemon could not know that the source may hang (a mount below a local root), the
-// ending still returns in time, names the parts that it could not end, and has ended
-// everything else.
+// The daemon may not know that a source can hang (a mount below a local root). Revoking still
+// returns in time, lists the parts that it could not end, and has ended everything else.
 func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	for _, s := range settings[:2] {
 		for _, n := range []int{1, 6} {

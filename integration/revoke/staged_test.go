@@ -91,8 +91,8 @@ func upperFile(stages, rel string) string {
 	return strings.Join(found, "\n")
 }
 
-// A mapping of a file of the source shows what is written to the file once a program has written
-// to it, in pages that were there before and in those that come later; and after the end nothing.
+// A mapping of a file of the source shows a program's writes to the file, in pages that were
+// mapped before and in later ones. After the end of the root it shows nothing.
 func TestMappedOverCopyUp(t *testing.T) {
 	for _, level := range []mount.Level{mount.Strict, mount.Audit} {
 		t.Run(level.String(), func(t *testing.T) {

@@ -87,9 +87,9 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// A run that is killed at any moment of its start ends at once, and leaves no mount and
-// no process; at most, before it has a watcher, a directory, which the next run takes
-// away. It once opened a file of its own mount: killed with that, it could not end.
+// A run that is killed at any moment of its start ends at once, and leaves no mount and no
+// process. Before it has a watcher, it may leave a directory, which the next run removes. (A
+// run that was killed with a file of its own mount open could not end.)
 func TestKillAtStart(t *testing.T) {
 	kills := 30
 	if lab.Soak() {

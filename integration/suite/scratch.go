@@ -16,6 +16,9 @@ import (
 // without a journal, as virtual machines have it, the kernel looks for an inode that was
 // not removed within the last minute (recently_deleted in fs/ext4/ialloc.c). Tests remove
 // many: the search took a third of the processor time of a run.
+//
+// It is mounted with nobarrier: nobody reads these files after a power failure, and a sync that
+// does not wait for the disk takes a tenth of the time (measured: 0.5 ms instead of 6 ms).
 type scratch struct{ dir string }
 
 // scratchSize is the file's size, in bytes. The file is sparse: it takes only the written space
@@ -65,7 +68,7 @@ func (s *scratch) mount() error {
 	}
 	for _, args := range [][]string{
 		{"mkfs.ext4", "-q", "-m", "0", file.Name()},
-		{"mount", "-o", "loop,discard", file.Name(), s.dir},
+		{"mount", "-o", "loop,discard,nobarrier", file.Name(), s.dir},
 	} {
 		if said, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", args[0], err, strings.TrimSpace(string(said)))

@@ -13,9 +13,9 @@ type machine struct {
 	root bool
 }
 
-// allowedSkip is a skip that is no failure.
+// allowedSkip is a skip that does not count as a failure.
 type allowedSkip struct {
-	pkg    string // the package's path in the module; a pattern of path.Match
+	pkg    string // the package's path in the module; a pattern for path.Match
 	test   string // the test's name, of a sub-test the whole of it; a pattern likewise
 	says   string // a part of the test's text when it skips
 	where  func(machine) bool
@@ -27,8 +27,8 @@ func everywhere(machine) bool   { return true }
 func notInCI(m machine) bool    { return !m.ci }
 func notForRoot(m machine) bool { return !m.root }
 
-// allowedSkips are all skips that are allowed. CI can mount, and has every program
-// that setup.sh installs: there such a skip is a failure, whatever it says.
+// allowedSkips are all allowed skips. CI can mount, and has every program that setup.sh
+// installs. There a skip for want of these is a failure, whatever its text.
 var allowedSkips = []allowedSkip{
 	{"*", "*", "/dev/fuse", notInCI, "a laptop or a container without FUSE still runs the other tests"},
 	{"*", "*", "npm registry cannot be reached", notInCI, "a laptop without a network still runs the other tests"},
@@ -84,7 +84,7 @@ func allowed(s skip, m machine) bool {
 	})
 }
 
-// matches is path.Match, but that "*" alone matches anything.
+// matches is path.Match, except that "*" alone matches anything.
 func matches(pattern, name string) bool {
 	ok, err := path.Match(pattern, name)
 	return pattern == "*" || ok && err == nil

@@ -22,11 +22,10 @@ import (
 // SourceEvent is a change of a source directory that inotify reported. Changes made through
 // the tree are reported, too; a receiver that makes such changes has to recognise its own.
 type SourceEvent struct {
-	Dir  any    // what Watch was given
+	Dir  any    // the argument dir of Watch
 	Name string // "" for the directory itself
-	// What happened: the name appeared, disappeared, or the file's contents
-	// or attributes changed. Moved is set for an appearance or disappearance
-	// by renaming.
+	// The kind of the change: the name appeared (Created) or disappeared (Deleted), by a rename
+	// if Moved is set, or the file's contents or attributes changed.
 	Created, Deleted, Moved, Changed bool
 	// IsDir is set when the name is, or was, a directory's.
 	IsDir bool
@@ -62,7 +61,7 @@ type SourceWatcher struct {
 	refused atomic.Int64 // how often there was none left
 }
 
-// What Watch fails with when the user's inotify watches or instances are used up.
+// The errors of Watch when the user's inotify watches or instances are used up.
 var (
 	ErrNoWatches   = errors.New("no inotify watches are left; raise fs.inotify.max_user_watches")
 	ErrNoInstances = errors.New("no inotify instance is left; raise fs.inotify.max_user_instances")
@@ -97,7 +96,7 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 	switch {
 	case errors.Is(err, ErrNoWatches):
 		w.refused.Add(1)
-		return 0, ErrNoWatches // alone: it says what to do
+		return 0, ErrNoWatches // not wrapped: its text has the remedy
 	case errors.Is(err, ErrNoInstances):
 		w.refused.Add(1)
 	}
@@ -178,7 +177,7 @@ func (w *SourceWatcher) Close() {
 // last watcher is. mu is held during inotify_add_watch(2), which a remote file
 // system can delay without limit: remote roots use an instance of their own.
 type Inotify struct {
-	delivering sync.Mutex // held while events are handed over; taken before mu
+	delivering sync.Mutex // held while events are delivered; locked before mu
 
 	mu       sync.Mutex // guards the fields below
 	watchers []*SourceWatcher
@@ -187,7 +186,7 @@ type Inotify struct {
 	closed   chan struct{}          // closed when kernel is not read any more
 }
 
-// subscriber is a watcher of a directory, and what it calls the directory.
+// subscriber is a watcher of a directory, with its own value for the directory.
 type subscriber struct {
 	w   *SourceWatcher
 	dir any
@@ -224,7 +223,7 @@ func (in *Inotify) openLocked(w *SourceWatcher) (*beneath.Inotify, error) {
 	return kernel, nil
 }
 
-// setLocked sets who watches a directory. If nobody does, the kernel's watch ends.
+// setLocked sets the subscribers of a directory. Without subscribers, the kernel's watch ends.
 func (in *Inotify) setLocked(wd int32, all []subscriber) {
 	if len(all) > 0 {
 		in.dirs[wd] = all
@@ -240,7 +239,7 @@ func (in *Inotify) setLocked(wd int32, all []subscriber) {
 // kernel's queue has room for the events of a hundred pauses.
 const readPause = 5 * time.Millisecond
 
-// readSize is how many bytes of events are read at a time: 2,000 of them and more.
+// readSize is how many bytes are read at a time: 2,000 events or more.
 const readSize = 64 << 10
 
 func (in *Inotify) run(kernel *beneath.Inotify, closed chan struct{}) {
@@ -262,7 +261,7 @@ func (in *Inotify) run(kernel *beneath.Inotify, closed chan struct{}) {
 	}
 }
 
-// deliver hands one event to each watcher that it concerns.
+// deliver passes one event to each watcher that it concerns.
 func (in *Inotify) deliver(e beneath.NotifyEvent) {
 	var lossy []*SourceWatcher
 	var all []subscriber

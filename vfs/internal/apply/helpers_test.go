@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/internal/apply"
 )
@@ -73,9 +74,7 @@ func (s *scene) restart() {
 
 func (s *scene) must(errs ...error) {
 	s.Helper()
-	if err := errors.Join(errs...); err != nil {
-		s.Fatal(err)
-	}
+	testkit.Must(s, errs...)
 }
 
 // The owner.

@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Owner is the user for whom a new file or directory is made. A daemon running as root
-// makes it with the file-system uid and gid of the caller, so that it never belongs to
-// anybody else, not even for a moment; any other daemon makes it as itself.
+// Owner is the user for whom a new file or directory is made. A daemon of root makes it with
+// the file-system uid and gid of the caller, so that it never belongs to another user, not even
+// for a moment. Any other daemon makes it with its own ids.
 type Owner struct {
 	UID, GID uint32
 }
@@ -238,11 +238,11 @@ func Symlink(l *guard.Lease, target string, d Dir, base string, o Owner) (Info, 
 	})
 }
 
-// TempPrefix begins the names of files that are not finished. Where the file system has
-// files without a name (O_TMPFILE), a new file never has such a name, and a file that
-// replaces another has it only for a moment, because only a rename can replace. A name
-// that is found when nothing is being written was left by a daemon that died, or when its
-// root ended: see vfs.Tree.CleanTemp.
+// TempPrefix begins the names of files that are not finished. If the file system has files
+// without a name (O_TMPFILE), a new file never has such a name. A file that replaces another
+// one has it only for a moment, because only a rename can replace. A name that is found while
+// no operation writes was left by a dead daemon, or at the end of its root: see
+// vfs.Tree.CleanTemp.
 const TempPrefix = ".rootsfs-tmp-"
 
 // Nameless makes a file without a name in d, to be given one by Link when it is

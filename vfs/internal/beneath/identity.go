@@ -36,10 +36,10 @@ type copied struct {
 	shows guard.Identity
 }
 
-// In the inode numbers that are shown, the bits from twinShift on count the copies of a file of
-// the source that is met elsewhere. apartBit marks files that were made in a store on another
-// file system than the source. So no two files of a root show one number, where file systems
-// give numbers below 1<<47, as all do but the largest.
+// In the inode numbers that programs see, the bits from twinShift on count the copies of a file
+// of the source that also lies at another place. apartBit marks files that were made in a store
+// on another file system than the source. So no two files of a root have the same number, if
+// the file systems use numbers below 1<<47, as all but the largest do.
 const (
 	apartBit  = 1 << 47
 	twinShift = 48

@@ -11,10 +11,10 @@ import (
 func Close(fd int) { _ = unix.Close(fd) }
 
 // OpenFile opens the regular file called base. Flags are those of open(2);
-// O_TRUNC and O_CREAT are for the caller to do. It never opens anything but a
-// regular file: the type is looked at first and, in case the name was exchanged
-// in between, again on the descriptor; then the file is opened by a reference to it, which
-// nobody can exchange. O_NONBLOCK keeps the opening from hanging on a FIFO.
+// O_TRUNC and O_CREAT are for the caller to do. It opens only regular files. It checks the type
+// first, and again on the descriptor. If the name was exchanged in between, it opens the file
+// by a reference (O_PATH), which cannot be exchanged. O_NONBLOCK keeps the opening from hanging
+// on a FIFO.
 func OpenFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, error) {
 	if d.union != nil {
 		return d.union.openFile(l, d, base, flags, nil)
@@ -39,7 +39,8 @@ func OpenToEmpty(l *guard.Lease, d Dir, base string, flags int, expected guard.I
 	return d.union.openFile(l, d, base, flags, &expected)
 }
 
-// openByReference is openFileOnce with one system call more, and cannot be outrun.
+// openByReference is openFileOnce with one more system call, and no exchange of the name can
+// make it fail.
 func openByReference(l *guard.Lease, d Dir, base string, flags int) (fd int, info Info, err error) {
 	ref, err := openChild(d, base)
 	if err != nil {
@@ -143,8 +144,8 @@ func Pwritev(l *guard.Lease, w Changeable, bufs [][]byte, off int64, appending b
 	}
 }
 
-// charge counts bytes that are written to the store of a staged root. What apply writes goes
-// to the source.
+// charge counts bytes that are written to the store of a staged root. The bytes that apply
+// writes go to the source, and do not count.
 func charge(l *guard.Lease, bufs [][]byte) error {
 	st := stageOf(l)
 	if st == nil || l.Op() == names.OpApply {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // followsOthers reports whether the kernel follows another user's link in a sticky directory
@@ -35,12 +36,6 @@ func TestLinksOfAPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(rel string) string { return filepath.Join(base, rel) }
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, d := range []struct {
 		name     string
 		mode     uint32
@@ -49,18 +44,18 @@ func TestLinksOfAPath(t *testing.T) {
 		{"mine", 0o755, 0, 0}, {"secret", 0o755, 0, 0}, {"secret/deep", 0o755, 0, 0}, {"theirs", 0o755, 4711, 4711},
 		{"all", 0o777, 0, 0}, {"sticky", 0o1777, 0, 0}, {"group", 0o775, 0, 4711}, {"roots", 0o775, 0, 0},
 	} {
-		must(os.Mkdir(at(d.name), 0o755))
-		must(os.Chown(at(d.name), d.uid, d.gid))
-		must(unix.Chmod(at(d.name), d.mode))
+		testkit.Must(t, os.Mkdir(at(d.name), 0o755))
+		testkit.Must(t, os.Chown(at(d.name), d.uid, d.gid))
+		testkit.Must(t, unix.Chmod(at(d.name), d.mode))
 	}
 	for _, dir := range []string{"mine", "theirs", "all", "sticky", "group", "roots"} {
-		must(os.Symlink(at("secret"), at(dir+"/l")))
+		testkit.Must(t, os.Symlink(at("secret"), at(dir+"/l")))
 	}
-	must(os.Symlink("../secret", at("mine/up")))
-	must(os.Symlink("../all/l/deep", at("mine/chain")))
-	must(os.Symlink(at("secret"), at("sticky/their")))
-	must(os.Lchown(at("sticky/their"), 4711, 4711))
-	must(os.Symlink("loop", at("mine/loop")))
+	testkit.Must(t, os.Symlink("../secret", at("mine/up")))
+	testkit.Must(t, os.Symlink("../all/l/deep", at("mine/chain")))
+	testkit.Must(t, os.Symlink(at("secret"), at("sticky/their")))
+	testkit.Must(t, os.Lchown(at("sticky/their"), 4711, 4711))
+	testkit.Must(t, os.Symlink("loop", at("mine/loop")))
 	for _, c := range []struct {
 		path, leads string
 		links       []string // Path: Others
@@ -78,19 +73,19 @@ func TestLinksOfAPath(t *testing.T) {
 		{"mine/chain", "secret/deep", []string{"mine/chain: ", "all/l: every user"}},
 	} {
 		resolved, links, err := Opener{}.Trace(at(c.path))
-		must(err)
+		testkit.Must(t, err)
 		s, err := Opener{}.OpenRoot(at(c.path))
 		if c.path == "sticky/their" && !followsOthers(t) {
 			if !errors.Is(err, names.Permission) {
 				t.Errorf("%s, which the kernel does not follow: %v", c.path, err)
 			}
 		} else {
-			must(err)
+			testkit.Must(t, err)
 			opened := s.(*source).Links()
 			if resolved != s.Resolved() || !slices.Equal(links, opened) {
 				t.Errorf("%s is traced to %s by %v, and opened at %s by %v", c.path, resolved, links, s.Resolved(), opened)
 			}
-			must(s.Close())
+			testkit.Must(t, s.Close())
 		}
 		if resolved != at(c.leads) {
 			t.Errorf("%s leads to %s", c.path, resolved)
@@ -98,7 +93,7 @@ func TestLinksOfAPath(t *testing.T) {
 		var got []string
 		for _, l := range links {
 			rel, err := filepath.Rel(base, l.Path)
-			must(err)
+			testkit.Must(t, err)
 			got = append(got, rel+": "+l.Others)
 		}
 		if !slices.Equal(got, c.links) {

@@ -106,13 +106,13 @@ type xfsGeometry [112]byte
 const (
 	// xfsIocGeometry is XFS_IOC_FSGEOMETRY_V1, which every XFS answers.
 	xfsIocGeometry = 0x80705864
-	// xfsFlags is where its flags are, xfsFolds the one for names that are folded.
+	// xfsFlags is the offset of the flags. xfsFolds is the flag for folded names.
 	xfsFlags = 92
 	xfsFolds = 1 << 12 // XFS_FSOP_GEOM_FLAGS_DIRV2CI
 )
 
-// xfsNaming is the naming of the XFS that an open directory lies on. If the file system does
-// not answer, it is FoldedNames.
+// xfsNaming returns the naming of the XFS with an open directory. If the file system does not
+// answer, it returns FoldedNames.
 func xfsNaming(dir Dir) guard.Naming {
 	fd, err := openToRead(dir.fd)
 	if err != nil {

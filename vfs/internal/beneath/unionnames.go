@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names of a directory of a staged root are read into memory, those of both sides sorted
-// by a hash of the name. The hash is the offset, so reading can go on at one whatever was
-// added or removed meanwhile.
+// The names of a directory of a staged root are read into memory. Those of both sides are
+// sorted by a hash of the name. The hash is the offset, so reading can go on at an offset even
+// if names were added or removed meanwhile.
 
 const (
 	// firstOffset is the offset of the first name behind "." and "..".
@@ -18,15 +18,15 @@ const (
 	maxNamesRead = 512
 )
 
-// offsetOf is where reading continues after a name.
+// offsetOf returns the offset at which reading continues after a name.
 func offsetOf(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
 	return h.Sum64()>>1 | firstOffset
 }
 
-// names returns what is seen in the directory, without "." and "..". quiet leaves the access
-// times alone: no program has asked.
+// names returns the visible names in the directory, without "." and "..". If quiet is set, no
+// program has asked, and the access times stay unchanged.
 func (u *union) names(quiet bool) ([]Entry, error) {
 	var list []Entry
 	have := map[string]bool{}
@@ -87,9 +87,9 @@ func namesIn(dirfd int, quiet bool, f func(e *Entry)) error {
 type merged struct {
 	list []Entry // sorted by offset; nil: not read yet
 	pos  uint64  // the offset of the last name that was read
-	// byKernel allows the names of a directory that lies on one side only to be read from
-	// there, with the kernel's offsets. one is then the directory, open for reading; the zero
-	// Names if both sides have names, or nothing was read yet.
+	// byKernel: if the directory lies on one side only, its names may be read from there with
+	// the kernel's offsets. Then one is the directory, open for reading. It is zero if both
+	// sides have names, or no name was read yet.
 	byKernel bool
 	one      Names
 	quiet    bool // see names
@@ -117,7 +117,7 @@ func (m *merged) openOne(u *union) (err error) {
 	return err
 }
 
-// readOne is read from the one side that the directory lies on.
+// readOne is read for a directory that lies on one side only.
 func (m *merged) readOne(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
 	isUpper := u.upDir() >= 0
 	return m.one.Read(buf, false, func(e *Entry) bool {
@@ -167,7 +167,7 @@ func (m *merged) fill(u *union) error {
 	return nil
 }
 
-// own is the attributes of the directory itself, as shown.
+// own returns the attributes of the directory itself, as programs see them.
 func (u *union) own() (Info, error) {
 	fd := u.upDir()
 	if fd < 0 {
@@ -180,7 +180,7 @@ func (u *union) own() (Info, error) {
 	return info, err
 }
 
-// read is Names.Read.
+// read implements Names.Read.
 func (m *merged) read(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
 	if m.list == nil && !m.one.IsOpen() {
 		if err := m.openOne(u); err != nil {
@@ -217,7 +217,7 @@ func (m *merged) seek(off int64) error {
 	m.pos = uint64(off)
 	if off == 0 {
 		m.list = nil
-		m.close() // what is seen by now is read, on both sides
+		m.close() // read again, from both sides
 	} else if m.one.IsOpen() {
 		return m.one.SeekTo(off)
 	}

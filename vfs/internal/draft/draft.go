@@ -287,16 +287,16 @@ func (s *Store) setFlag(path string, f flag, isSet bool) {
 	}
 }
 
-// Sync has the log on the disk when it returns, if anything was appended since the last Sync.
+// Sync writes the log to the disk, if a line was appended since the last Sync.
 func (s *Store) Sync() error { return s.log.sync() }
 
 // commitMargin is how far the times of files can lag behind the clock: the kernel stamps files
 // with the time of its last tick.
 const commitMargin = 20 * time.Millisecond
 
-// Commit has the upper and the log on the disk when it returns. What was written before it is
-// sure, whatever happens to the machine. quiet, unless nil, is a lock under which each change
-// of names is made together with its Note, so that no record is sure whose change is not.
+// Commit writes the upper directory and the log to the disk. Everything written before it then
+// survives a crash of the machine. quiet, unless nil, is a lock under which each change of
+// names is made together with its Note. So no record survives whose change is lost.
 func (s *Store) Commit(quiet sync.Locker) error {
 	if !s.log.stale.Swap(false) {
 		return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 var testMeta = Meta{Root: "p", Path: "/home/u/p", Session: "one"}
@@ -45,16 +46,9 @@ func (s *Store) kill() {
 	s.lock, s.upper, s.tmp, s.log.file = -1, -1, -1, nil
 }
 
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (s *Store) writeUpper(t *testing.T, rel, text string) {
 	t.Helper()
-	must(t, os.WriteFile(filepath.Join(s.dir, upperName, rel), []byte(text), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(s.dir, upperName, rel), []byte(text), 0o600))
 }
 
 func base(ino uint64) Base {
@@ -74,7 +68,7 @@ func paths(s *Store) []string {
 func TestFirstBaseCounts(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
-	must(t, s.Note(Record{Path: "a\xff", Base: base(1)}, Record{Path: "d/b", Base: base(2), Whiteout: true}),
+	testkit.Must(t, s.Note(Record{Path: "a\xff", Base: base(1)}, Record{Path: "d/b", Base: base(2), Whiteout: true}),
 		s.Note(Record{Path: "a\xff", Base: base(3), Whiteout: true}, Record{Path: "d/b", Base: base(4)}, Record{Path: ""}),
 		s.Note(Record{Path: "gone"}), s.Clear("gone", "never"))
 	want := map[string]Record{"a\xff": {"a\xff", true, base(1)}, "d/b": {"d/b", true, base(2)}, "": {}}
@@ -104,7 +98,7 @@ func TestLocate(t *testing.T) {
 	check("a/b", "", false)
 	s.SetUpperDir("a", true)
 	s.SetUpperDir("a/b", true)
-	must(t, s.Note(Record{Path: "a/b/c", Whiteout: true}, Record{Path: "x", Whiteout: true}, Record{Path: "a/base"}))
+	testkit.Must(t, s.Note(Record{Path: "a/b/c", Whiteout: true}, Record{Path: "x", Whiteout: true}, Record{Path: "a/base"}))
 	check("", "", false)
 	check("a", "a", false)
 	check("ab", "", false)
@@ -117,7 +111,7 @@ func TestLocate(t *testing.T) {
 	check("x/b/c", "x/b", true)
 	check("a/b/c", "", true)
 	check("a/b", "", false)
-	must(t, s.Clear("x"))
+	testkit.Must(t, s.Clear("x"))
 	check("x/b/c", "x/b", false)
 }
 
@@ -130,17 +124,17 @@ func TestContinueOrNext(t *testing.T) {
 	if first.Continued() || second.Continued() || second.Dir() != first.Dir()+"-2" {
 		t.Fatalf("stages are %s and %s", first.Dir(), second.Dir())
 	}
-	must(t, second.Note(Record{Path: "a", Whiteout: true}), second.Close())
+	testkit.Must(t, second.Note(Record{Path: "a", Whiteout: true}), second.Close())
 	if third := openFor(t, stages); third.Dir() != second.Dir() || !third.Continued() || len(paths(third)) != 1 {
 		t.Errorf("the next session has %s with %v, want the second stage", third.Dir(), paths(third))
 	}
 	for _, m := range []Meta{{Root: "q", Path: testMeta.Path}, {Root: "p", Path: "/other"}, {Root: "p", Path: testMeta.Path, Subject: "s"}} {
 		other, err := OpenFor(stages, m)
-		must(t, err)
+		testkit.Must(t, err)
 		if other.Continued() || other.Dir() == second.Dir() {
 			t.Errorf("%+v has the stage %s", m, other.Dir())
 		}
-		must(t, other.Close())
+		testkit.Must(t, other.Close())
 	}
 	_, err := Open(first.Dir())
 	var e *guard.Error
@@ -153,35 +147,35 @@ func TestContinueOrNext(t *testing.T) {
 func TestEmptyIsRemoved(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
-	must(t, os.Mkdir(filepath.Join(s.dir, upperName, "d"), 0o755))
+	testkit.Must(t, os.Mkdir(filepath.Join(s.dir, upperName, "d"), 0o755))
 	var st unix.Stat_t
-	must(t, unix.Lstat(filepath.Join(s.dir, upperName, "d"), &st))
-	must(t, s.Note(Record{Path: "d", Base: Base{Kind: Dir, Mode: st.Mode}}))
+	testkit.Must(t, unix.Lstat(filepath.Join(s.dir, upperName, "d"), &st))
+	testkit.Must(t, s.Note(Record{Path: "d", Base: Base{Kind: Dir, Mode: st.Mode}}))
 	list, err := List(stages)
 	if err != nil || len(list) != 1 || !list[0].Held || list[0].Changed != 0 || list[0].Meta.Session != "one" {
 		t.Errorf("List: %+v, %v", list, err)
 	}
-	must(t, s.Close())
+	testkit.Must(t, s.Close())
 	if left, err := os.ReadDir(stages); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 
 	for what, change := range map[string]func(*Store){
 		"a file":                       func(s *Store) { s.writeUpper(t, "f", "x") },
-		"a whiteout":                   func(s *Store) { must(t, s.Note(Record{Path: "f", Whiteout: true})) },
-		"a new directory":              func(s *Store) { must(t, os.Mkdir(filepath.Join(s.dir, upperName, "n"), 0o700)) },
+		"a whiteout":                   func(s *Store) { testkit.Must(t, s.Note(Record{Path: "f", Whiteout: true})) },
+		"a new directory":              func(s *Store) { testkit.Must(t, os.Mkdir(filepath.Join(s.dir, upperName, "n"), 0o700)) },
 		"a directory of another mode":  func(s *Store) { s.raise(t, "d", 0o711) },
-		"a file that is being applied": func(s *Store) { must(t, s.Place(Placing{Path: "f", Temp: "t"})) },
+		"a file that is being applied": func(s *Store) { testkit.Must(t, s.Place(Placing{Path: "f", Temp: "t"})) },
 	} {
 		s := openFor(t, stages)
 		change(s)
-		must(t, s.Close())
+		testkit.Must(t, s.Close())
 		list, err := List(stages)
 		if err != nil || len(list) != 1 || list[0].Held {
 			t.Fatalf("with %s: %+v, %v; want one stage that nobody holds", what, list, err)
 		}
 		s, err = Open(list[0].Dir)
-		must(t, err, s.Remove())
+		testkit.Must(t, err, s.Remove())
 		if left, err := os.ReadDir(stages); err != nil || len(left) != 0 {
 			t.Errorf("with %s, Remove left %v, %v", what, left, err)
 		}
@@ -191,7 +185,7 @@ func TestEmptyIsRemoved(t *testing.T) {
 func (s *Store) raise(t *testing.T, dir string, mode os.FileMode) {
 	t.Helper()
 	path := filepath.Join(s.dir, upperName, dir)
-	must(t, os.Mkdir(path, 0o700), s.Note(Record{Path: dir, Base: Base{Kind: Dir, Mode: unix.S_IFDIR | 0o755}}), os.Chmod(path, mode))
+	testkit.Must(t, os.Mkdir(path, 0o700), s.Note(Record{Path: dir, Base: Base{Kind: Dir, Mode: unix.S_IFDIR | 0o755}}), os.Chmod(path, mode))
 	s.SetUpperDir(dir, true)
 }
 
@@ -202,7 +196,7 @@ func TestOpeningIndexes(t *testing.T) {
 	s := openFor(t, stages)
 	s.raise(t, "d", 0o755)
 	s.raise(t, "d/e", 0o755)
-	must(t, os.Symlink("d", filepath.Join(s.dir, upperName, "l")), os.WriteFile(filepath.Join(s.dir, tmpName, "1"), nil, 0o600),
+	testkit.Must(t, os.Symlink("d", filepath.Join(s.dir, upperName, "l")), os.WriteFile(filepath.Join(s.dir, tmpName, "1"), nil, 0o600),
 		os.Chmod(filepath.Join(s.dir, upperName, "d"), 0))
 	s.kill()
 	s = openFor(t, stages)
@@ -213,7 +207,7 @@ func TestOpeningIndexes(t *testing.T) {
 		t.Errorf("the link l counts as a directory: %q", u)
 	}
 	info, err := os.Lstat(filepath.Join(s.dir, upperName, "d"))
-	must(t, os.Chmod(filepath.Join(s.dir, upperName, "d"), 0o700)) // for the end of the test
+	testkit.Must(t, os.Chmod(filepath.Join(s.dir, upperName, "d"), 0o700)) // for the end of the test
 	if err != nil || info.Mode().Perm() != 0 {
 		t.Errorf("d is now %v, %v; want mode 0", info.Mode(), err)
 	}
@@ -226,7 +220,7 @@ func TestOpeningIndexes(t *testing.T) {
 func TestLimit(t *testing.T) {
 	s := openFor(t, t.TempDir())
 	s.Limit(1 << 20)
-	must(t, s.Wrote(1<<20))
+	testkit.Must(t, s.Wrote(1<<20))
 	if err := s.Wrote(1); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("one byte more: %v; want ENOSPC", err)
 	}
@@ -234,18 +228,18 @@ func TestLimit(t *testing.T) {
 		t.Errorf("room for %d bytes", room)
 	}
 	s.size.measured = s.size.measured.Add(-2 * measureAfter) // nothing was written after all
-	must(t, s.Wrote(4096))
+	testkit.Must(t, s.Wrote(4096))
 }
 
 // A log is rewritten when most of its lines no longer count, and then says the same.
 func TestCompaction(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
-	must(t, s.Note(Record{Path: "keep", Base: base(1)}, Record{Path: "white", Base: base(2), Whiteout: true}))
+	testkit.Must(t, s.Note(Record{Path: "keep", Base: base(1)}, Record{Path: "white", Base: base(2), Whiteout: true}))
 	for range compactFrom {
-		must(t, s.Note(Record{Path: "x"}), s.Clear("x"))
+		testkit.Must(t, s.Note(Record{Path: "x"}), s.Clear("x"))
 	}
-	must(t, s.Place(Placing{Path: "p", Temp: "t", Old: base(3), New: base(4)}))
+	testkit.Must(t, s.Place(Placing{Path: "p", Temp: "t", Old: base(3), New: base(4)}))
 	want, placings := maps.Clone(s.records), s.Placings()
 	s.kill()
 	s = openFor(t, stages)

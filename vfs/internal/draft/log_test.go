@@ -11,20 +11,22 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // A log that was cut anywhere, as a kill leaves it, has what its whole lines say.
 func TestLogCutAnywhere(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
-	must(t, s.Note(Record{Path: "a", Base: base(1)}), s.Note(Record{Path: "b", Base: base(2), Whiteout: true}),
+	testkit.Must(t, s.Note(Record{Path: "a", Base: base(1)}), s.Note(Record{Path: "b", Base: base(2), Whiteout: true}),
 		s.Note(Record{Path: "a", Whiteout: true}), s.Place(Placing{Path: "p", Temp: "t"}), s.Placed("p"), s.Clear("b"), s.Commit(nil))
 	path := filepath.Join(s.dir, logName)
 	s.kill()
 	all, err := os.ReadFile(path)
-	must(t, err)
+	testkit.Must(t, err)
 	for cut := range len(all) + 1 {
-		must(t, os.WriteFile(path, all[:cut], 0o600))
+		testkit.Must(t, os.WriteFile(path, all[:cut], 0o600))
 		s, err := Open(filepath.Dir(path))
 		if err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
@@ -32,13 +34,13 @@ func TestLogCutAnywhere(t *testing.T) {
 		want := newStore("")
 		for l := range bytes.Lines(all[:cut]) {
 			if d, err := decode(bytes.TrimSuffix(l, []byte("\n"))); err == nil && bytes.HasSuffix(l, []byte("\n")) {
-				must(t, want.take(&d))
+				testkit.Must(t, want.take(&d))
 			}
 		}
 		if !maps.Equal(s.records, want.records) || !maps.Equal(s.placings, want.placings) || s.Damaged() != "" || len(s.unsure) > 0 {
 			t.Errorf("cut at %d: %+v, %+v, damaged %q, unsure %v; want %+v", cut, s.records, s.placings, s.Damaged(), s.unsure, want.records)
 		}
-		must(t, s.Note(Record{Path: "next"}))
+		testkit.Must(t, s.Note(Record{Path: "next"}))
 		s.kill()
 		if s, err = Open(filepath.Dir(path)); err != nil {
 			t.Fatalf("cut at %d, again: %v", cut, err)
@@ -54,17 +56,17 @@ func TestLogCutAnywhere(t *testing.T) {
 func TestDamagedLineEndsTheLog(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
-	must(t, s.Note(Record{Path: "a", Base: base(1)}), s.Note(Record{Path: "damaged", Base: base(2)}), s.Note(Record{Path: "c", Whiteout: true}))
+	testkit.Must(t, s.Note(Record{Path: "a", Base: base(1)}), s.Note(Record{Path: "damaged", Base: base(2)}), s.Note(Record{Path: "c", Whiteout: true}))
 	path := filepath.Join(s.dir, logName)
 	s.kill()
 	all, err := os.ReadFile(path)
-	must(t, err)
+	testkit.Must(t, err)
 	lines := bytes.SplitAfter(all, []byte("\n"))
 	start := len(lines[0]) + len(lines[1])
 	for at := range len(lines[2]) {
 		bad := bytes.Clone(all)
 		bad[start+at] ^= 0x10
-		must(t, os.WriteFile(path, bad, 0o600))
+		testkit.Must(t, os.WriteFile(path, bad, 0o600))
 		list, err := List(stages)
 		if err != nil || len(list) != 1 || !strings.Contains(list[0].Damaged, "damaged after record 1,") {
 			t.Fatalf("byte %d: List says %+v, %v", at, list, err)
@@ -93,7 +95,7 @@ func TestNewerLogIsRefused(t *testing.T) {
 		path := filepath.Join(s.dir, logName)
 		s.kill()
 		all := fmt.Appendf(nil, "%s%s%08x\"}\n", text, checkKey, checksum([]byte(text)))
-		must(t, os.WriteFile(path, all, 0o600))
+		testkit.Must(t, os.WriteFile(path, all, 0o600))
 		if s, err := Open(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), "newer rootsfs") {
 			t.Errorf("%s: %v, %v; want a refusal", text, s, err)
 		}
@@ -110,17 +112,17 @@ func TestUncleanBoot(t *testing.T) {
 	stages := t.TempDir()
 	boot(t, "1")
 	s := openFor(t, stages)
-	must(t, s.Note(Record{Path: "old", Base: base(1)}))
+	testkit.Must(t, s.Note(Record{Path: "old", Base: base(1)}))
 	s.writeUpper(t, "old", "x")
 	time.Sleep(2 * commitMargin)
-	must(t, s.Commit(nil), s.Note(Record{Path: "young", Whiteout: true}))
+	testkit.Must(t, s.Commit(nil), s.Note(Record{Path: "young", Whiteout: true}))
 	s.writeUpper(t, "new", "x")
 	s.kill()
 
 	check := func(when string, want bool) {
 		t.Helper()
 		inos := map[string]uint64{}
-		must(t, s.walkUpper(func(rel string, st *unix.Stat_t) { inos[rel] = st.Ino }))
+		testkit.Must(t, s.walkUpper(func(rel string, st *unix.Stat_t) { inos[rel] = st.Ino }))
 		for path, isUnsure := range map[string]bool{"old": false, "young": want, "new": want} {
 			if s.Unsure(path, inos[path]) != isUnsure {
 				t.Errorf("%s: %s unsure: %v, want %v", when, path, !isUnsure, isUnsure)
@@ -133,11 +135,11 @@ func TestUncleanBoot(t *testing.T) {
 	boot(t, "2")
 	s = openFor(t, stages)
 	check("after a power loss", true)
-	must(t, s.Close())
+	testkit.Must(t, s.Close())
 	boot(t, "3")
 	s = openFor(t, stages)
 	check("after a clean end and another boot", true)
-	must(t, s.Clear("young"))
+	testkit.Must(t, s.Clear("young"))
 	if s.Unsure("young", 0) {
 		t.Error("a cleared record is unsure")
 	}
@@ -150,9 +152,9 @@ func TestCommitWaitsForTheChange(t *testing.T) {
 	boot(t, "1")
 	s := openFor(t, stages)
 	var quiet recorder
-	quiet.onLock = func() { must(t, s.Note(Record{Path: "before", Whiteout: true})) }
-	quiet.onUnlock = func() { must(t, s.Note(Record{Path: "after", Whiteout: true})) }
-	must(t, s.Note(Record{Path: "first"}), s.Commit(&quiet))
+	quiet.onLock = func() { testkit.Must(t, s.Note(Record{Path: "before", Whiteout: true})) }
+	quiet.onUnlock = func() { testkit.Must(t, s.Note(Record{Path: "after", Whiteout: true})) }
+	testkit.Must(t, s.Note(Record{Path: "first"}), s.Commit(&quiet))
 	s.kill()
 	boot(t, "2")
 	s = openFor(t, stages)
@@ -182,7 +184,7 @@ func FuzzLog(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, form uint8) {
 		if form%2 == 1 { // a line whose check is right
 			header, err := (&line{Stage: version, Boot: "b"}).encode()
-			must(t, err)
+			testkit.Must(t, err)
 			data = append(header, fmt.Appendf(bytes.Clone(data), "%s%08x\"}\n", checkKey, checksum(data))...)
 		}
 		s := newStore("")
@@ -203,9 +205,9 @@ func FuzzLog(f *testing.F) {
 		for _, r := range s.records {
 			l := recordLine(r)
 			b, err := l.encode()
-			must(t, err)
+			testkit.Must(t, err)
 			d, err := decode(bytes.TrimSuffix(b, []byte("\n")))
-			must(t, err)
+			testkit.Must(t, err)
 			if base, err := d.Base.base(); err != nil || base != r.Base || string(*d.Path) != r.Path {
 				t.Fatalf("%+v is read as %+v, %v", r, base, err)
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// The link count of a directory tells how many directories are in it. On some file systems its
-// size and blocks tell how many names. Where names may be hidden, a directory is shown with
+// The link count of a directory reveals how many directories are in it. On some file systems
+// its size and blocks reveal how many names. If names may be hidden, a directory is shown with
 // the link count of file systems that do not count links, and with the size of one block.
 const (
 	uncountedLinks  = 1
@@ -20,11 +20,11 @@ const (
 	uncountedBlocks = uncountedSize / 512
 )
 
-// SocketMark is the mode bit that a socket has on the source if it was made in a root: the
-// sticky bit, which means nothing there. A socket of the host's is hidden; a program that
-// connected to it would reach nobody, because the kernel finds who listens by the inode of
-// the mount. So those that were made in a root are told apart without any state, and one that
-// an earlier session has left can be removed.
+// SocketMark is the mode bit on the source that marks a socket made in a root: the sticky bit,
+// which has no meaning for sockets. Sockets of the host are hidden: a program could not connect
+// to them, because the kernel finds the listener by the inode of the mount. The mark
+// distinguishes the two without any state, so a socket that an earlier session has left can be
+// removed.
 const SocketMark = unix.S_ISVTX
 
 // madeInside reports whether a file is a socket that was made in a root.
@@ -42,8 +42,8 @@ func Visible(l *guard.Lease, info *beneath.Info) error {
 	return nil
 }
 
-// Present removes from the attributes of a file what is not to be seen: of a directory what
-// tells how many names it has, where names may be hidden, and of a socket SocketMark.
+// Present changes the attributes of a file for programs. If names may be hidden, it hides the
+// number of names in a directory. For a socket it removes SocketMark.
 func Present(l *guard.Lease, info *beneath.Info) {
 	switch {
 	case l.PosixFull():
@@ -55,7 +55,7 @@ func Present(l *guard.Lease, info *beneath.Info) {
 }
 
 // Shown reports whether a name in the directory rel, which is open as d, may be seen,
-// judged by the name and the type in its directory entry. Of a socket it reads the mode.
+// judged by the name and the type in its directory entry. For a socket it also reads the mode.
 func Shown(l *guard.Lease, rel string, d beneath.Dir, e *beneath.Entry) bool {
 	switch e.Type {
 	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK, 0:
@@ -74,7 +74,7 @@ func Shown(l *guard.Lease, rel string, d beneath.Dir, e *beneath.Entry) bool {
 	return !l.Patterned() || !errors.Is(l.JudgeAs(guard.ToLook, rel, e.Name, TypeOf(e.Type)), names.Hidden)
 }
 
-// TypeOf is a file type as patterns know it.
+// TypeOf returns the pattern.Type of a file's mode.
 func TypeOf(mode uint32) pattern.Type {
 	switch mode {
 	case 0:

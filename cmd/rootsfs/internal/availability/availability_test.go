@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -19,10 +20,10 @@ import (
 // unavailable, and stays so when something is there again.
 func TestPlaceChanges(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "r")
-	must(t, os.Mkdir(dir, 0o755))
+	testkit.Must(t, os.Mkdir(dir, 0o755))
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	_, err := reg.GrantAll(t.Context(), []guard.Grant{{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}})
-	must(t, err)
+	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	hub := &events.Hub{}
 	told := hub.Subscribe(events.News{})
@@ -44,16 +45,16 @@ func TestPlaceChanges(t *testing.T) {
 	if p := m.Place(st.Epoch); p.Free == nil || *p.Free <= 0 {
 		t.Errorf("free space: %+v", p)
 	}
-	must(t, os.Chmod(dir, 0o700))
+	testkit.Must(t, os.Chmod(dir, 0o700))
 	awaitEvent(t, told, "permissions")
-	must(t, os.Rename(dir, dir+".old"))
-	must(t, os.Mkdir(dir, 0o755))
+	testkit.Must(t, os.Rename(dir, dir+".old"))
+	testkit.Must(t, os.Mkdir(dir, 0o755))
 	awaitEvent(t, told, "made again")
 	if st, ok := reg.Lookup("r"); !ok || st.State != guard.UnavailableState || !m.Place(st.Epoch).Reappeared {
 		t.Errorf("%+v", st)
 	}
 	_, err = reg.RevokeAll(t.Context())
-	must(t, err)
+	testkit.Must(t, err)
 	m.Update()
 	for m.isWatched(st.Epoch) {
 		time.Sleep(time.Millisecond)
@@ -106,12 +107,5 @@ func TestAsidesHang(t *testing.T) {
 	}
 	for !a.run(t.Context(), "0", func() {}) { // the last ones are just being forgotten
 		time.Sleep(time.Millisecond)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

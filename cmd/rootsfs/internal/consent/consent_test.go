@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -64,13 +65,6 @@ func newQuestions(t *testing.T) *Questions {
 	})
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // asked is a question about one directory that waits; answered gets what the
 // server would be told.
 func asked(t *testing.T, qs *Questions, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {
@@ -99,14 +93,14 @@ func TestNarrowerPathIsResolved(t *testing.T) {
 	work := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", filepath.Join(work, "state"))
 	for _, d := range []string{"proj/docs", "else", "served", "links"} {
-		must(t, os.MkdirAll(filepath.Join(work, d), 0o700))
+		testkit.Must(t, os.MkdirAll(filepath.Join(work, d), 0o700))
 	}
 	for link, to := range map[string]string{"links/docs": "proj/docs", "links/else": "else", "served/docs": "proj/docs"} {
-		must(t, os.Symlink(filepath.Join(work, to), filepath.Join(work, link)))
+		testkit.Must(t, os.Symlink(filepath.Join(work, to), filepath.Join(work, link)))
 	}
 	dirs, err := written.Open()
-	must(t, err)
-	must(t, dirs.Writable(filepath.Join(work, "served")))
+	testkit.Must(t, err)
+	testkit.Must(t, dirs.Writable(filepath.Join(work, "served")))
 	qs := newQuestions(t)
 	id, answered := asked(t, qs, "v", filepath.Join(work, "proj"))
 	for path, want := range map[string]string{
@@ -122,7 +116,7 @@ func TestNarrowerPathIsResolved(t *testing.T) {
 		}
 	}
 	_, err = qs.Answer(t.Context(), control.AnswerRequest{ID: id, Approve: true, Path: filepath.Join(work, "links/docs")})
-	must(t, err)
+	testkit.Must(t, err)
 	if d := (<-answered).Decisions; len(d) != 1 || d[0].Path != filepath.Join(work, "proj/docs") {
 		t.Errorf("%+v", d)
 	}
@@ -152,7 +146,7 @@ func TestDenialIsRememberedFirst(t *testing.T) {
 func TestDenialsAreOneUsers(t *testing.T) {
 	var d denials
 	item := broker.Item{Requested: "/home/me/private", Resolved: "/home/me/private"}
-	must(t, d.add(&broker.Question{Subject: "oauth:bob#1", Items: []broker.Item{item}}))
+	testkit.Must(t, d.add(&broker.Question{Subject: "oauth:bob#1", Items: []broker.Item{item}}))
 	for who, want := range map[guard.Subject]bool{"oauth:bob#1": true, "oauth:bob#2": true, "oauth:bob": true, "oauth:alice#1": false, "oauth:bobby": false, "serve#1": false} {
 		if got := d.covers(who, &item); got != want {
 			t.Errorf("denied to %s: %v", who, got)

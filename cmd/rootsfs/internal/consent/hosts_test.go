@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -219,7 +220,7 @@ func TestHostQuestionEnds(t *testing.T) {
 	// The answer was yes, and the question was over at that moment.
 	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return network.ErrRevoked })
 	_, err := a.Answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
-	must(t, err)
+	testkit.Must(t, err)
 	if err := <-result; !errors.Is(err, network.ErrRevoked) {
 		t.Error(err)
 	}
@@ -257,11 +258,11 @@ func TestHostIsElicited(t *testing.T) {
 	}))
 	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return nil })
 	_, err := a.Answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
-	must(t, err)
-	must(t, <-result)
+	testkit.Must(t, err)
+	testkit.Must(t, <-result)
 	reply = &mcp.ElicitResult{Action: "accept", Content: map[string]any{"host": "allow", "minutes": 1.0}}
 	var length time.Duration
-	must(t, <-a.asked(in(t, time.Minute), "a.test", func(d time.Duration) error { length = d; return nil }))
+	testkit.Must(t, <-a.asked(in(t, time.Minute), "a.test", func(d time.Duration) error { length = d; return nil }))
 	if length != time.Minute {
 		t.Errorf("for %v", length)
 	}

@@ -53,9 +53,9 @@ func TestUnwrapEdited(t *testing.T) {
 	}
 }
 
-// FuzzWrap: whatever can be read can be wrapped into something that can be read,
-// in which nothing but the servers' commands and arguments differs; unwrapped it
-// is the document again, byte for byte. hujson gives each document back whole.
+// FuzzWrap: every document that Parse accepts can be wrapped. Parse accepts the result, which
+// differs only in the servers' commands and arguments. Unwrapped, it is the first document
+// again, byte for byte. hujson returns each document unchanged.
 func FuzzWrap(f *testing.F) {
 	err := filepath.WalkDir("testdata", func(path string, d os.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".json" {

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sockets were opened by the init of a confined program in its network namespace, without being
-// bound or connected. A socket stays in the namespace that it was opened in. The kernel checks
-// the rights of the process that uses it. The gate has all rights, because it made the user
-// namespace that owns the network namespace. Route, Netfilter, Stream6 and Diag are nil where the
-// kernel lacks the family.
+// Sockets are sockets that the init of a confined program has opened in its network namespace,
+// and neither bound nor connected. A socket stays in the namespace that it was opened in. The
+// kernel checks the rights of the process that uses it. The gate has all rights, because it
+// made the user namespace that owns the network namespace. Route, Netfilter, Stream6 and Diag
+// are nil if the kernel lacks the family.
 type Sockets struct {
 	Route     *os.File // AF_NETLINK, SOCK_RAW, NETLINK_ROUTE
 	Netfilter *os.File // AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER
 	Datagram  *os.File // AF_INET, SOCK_DGRAM
 	Stream4   *os.File // AF_INET, SOCK_STREAM
 	Stream6   *os.File // AF_INET6, SOCK_STREAM
-	Diag      *os.File // AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG; nil: no program is named in questions
+	Diag      *os.File // AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG; nil: questions do not name the program
 	// Listeners are AF_INET, SOCK_STREAM, for single ports; see Listeners. The gate keeps
 	// those that it does not need yet for rules that come later.
 	Listeners []*os.File
@@ -40,17 +40,19 @@ type Reach string
 // The reaches. They depend on the features that the kernel lacks.
 const (
 	EveryPort Reach = "every address and port"
-	// SomePorts is without nf_tables. A rule without a port then stands for defaultPorts.
+	// SomePorts is the reach without nf_tables. A rule without a port then stands for
+	// defaultPorts.
 	SomePorts Reach = "the ports of the rules"
-	// NamedHosts is where no routes can be made either.
+	// NamedHosts is the reach if no routes can be made either.
 	NamedHosts Reach = "approved names, at the ports of the rules"
 )
 
-// defaultPorts are listened on for rules without a port, where only single ports can be.
+// defaultPorts are the ports for rules without a port, if the gate can only listen on single
+// ports.
 var defaultPorts = []uint16{443, 80, 22}
 
-// gatePort is the port to which the kernel hands connections, on 127.0.0.1 and ::. A
-// connection that a program makes to it needs a rule as any other.
+// gatePort is the port to which the kernel hands connections, on 127.0.0.1 and ::. A program's
+// own connection to it needs a rule like any other.
 const gatePort = 1
 
 // inside holds the sockets that the gate serves in a namespace.
@@ -59,7 +61,7 @@ type inside struct {
 	datagrams *net.UDPConn
 	listeners []net.Listener
 	spare     []*os.File
-	bound     map[netip.AddrPort]bool // what spare sockets were bound to
+	bound     map[netip.AddrPort]bool // the addresses of bound spare sockets
 	owners    *diag                   // nil: processes cannot be found
 }
 
@@ -77,8 +79,8 @@ func (in *inside) Close() {
 	in.owners.close()
 }
 
-// prepare makes every address local to the namespace, and listens, as far as the kernel lets
-// it. It owns the sockets, also after an error.
+// prepare makes every address local to the namespace, and listens, as far as the kernel allows
+// that. It owns the sockets, even after an error.
 func (s *Sockets) prepare() (in *inside, err error) {
 	made := &inside{reach: EveryPort, spare: s.Listeners, bound: map[netip.AddrPort]bool{}, owners: newDiag(s.Diag)}
 	in = made
@@ -227,8 +229,8 @@ func (s *Sockets) listenDatagrams() (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// ResolvConf returns the content of /etc/resolv.conf inside. The second server is asked where
-// the first cannot be reached, for want of routes.
+// ResolvConf returns the content of /etc/resolv.conf inside. Programs use the second server if
+// they cannot reach the first one, for want of routes.
 func ResolvConf() []byte {
 	return []byte("nameserver " + resolverAddr.String() + "\nnameserver 127.0.0.1\noptions timeout:2 attempts:2\n")
 }

@@ -17,11 +17,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// requestPath is the path of a request, as it is compared with rules and as it is sent.
+// requestPath is the path of a request, in a form for comparing with rules and in a form for
+// sending.
 type requestPath struct {
 	sent string // encoded
-	// kept is decoded, except that encoded slashes are %2F. split has slashes instead, as
-	// servers read the path that decode before they split.
+	// kept is decoded, except that encoded slashes are %2F. split has slashes instead: servers
+	// that decode a path before they split it read it like this.
 	kept, split string
 }
 
@@ -107,8 +108,8 @@ func parseElem(elem string) ([]string, error) {
 	return parts, nil
 }
 
-// lookalikes are characters that code pages of Windows without them convert to slashes and
-// backslashes (its tables of best fits).
+// lookalikes are characters that Windows converts to slashes and backslashes if a code page
+// lacks them (its tables of best fits).
 const lookalikes = "\u2044\u2215\u2216\u00a5\u20a9\uffe5\uffe6"
 
 // isSpecial reports whether a character of a decoded element ends a path, a parameter or a line
@@ -137,7 +138,7 @@ type Rule struct {
 
 var methodText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\*|[A-Z]+)$`) })
 
-// maxGlob is how long a rule's pattern may be.
+// maxGlob is the length of the longest pattern of a rule.
 const maxGlob = 1024
 
 // UnmarshalText is ParseRule.
@@ -176,11 +177,11 @@ func (r Rule) String() string { return r.method + " " + string(r.paths) }
 // MarshalText is String.
 func (r Rule) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// allows reports whether the rule allows a request. Unless the rule has an encoded slash itself,
-// a path with one is also compared as servers read it that decode it first. Unless the rule has a
-// space itself, a path with one is also read up to it. A proxy may decode the path and put it
-// into a request like that (nginx, proxy_pass with $uri), and servers such as uWSGI then take the
-// rest for the protocol.
+// allows reports whether the rule allows a request. Unless the rule itself has an encoded
+// slash, a path with one is also compared as decoded, because some servers decode it first.
+// Unless the rule itself has a space, a path with one is also compared up to the space. A proxy
+// may decode the path and put it into a request like that (nginx, proxy_pass with $uri), and
+// servers such as uWSGI then take the rest for the protocol.
 func (r Rule) allows(method string, p requestPath) bool {
 	if r.method != "*" && r.method != method && !(r.method == "GET" && method == "HEAD") || len(p.kept) > r.paths.MaxPath() {
 		return false

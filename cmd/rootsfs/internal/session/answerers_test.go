@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/oauthissuer"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // attempt asks by a way in for what was not granted; greedy is on the asker's own side.
@@ -90,7 +91,7 @@ func byConsent(t *testing.T, c *broker.Session, file string, forms bool) attempt
 	t.Cleanup(c.Close)
 	return attempt{g, func() bool {
 		res, err := c.Consent(t.Context(), nil, wire.ConsentParams{RequestedPaths: []string{file}})
-		must(t, err)
+		testkit.Must(t, err)
 		return res.Granted
 	}}
 }
@@ -154,7 +155,7 @@ func TestAnswerers(t *testing.T) {
 					}
 					if q != nil {
 						_, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true})
-						must(t, err)
+						testkit.Must(t, err)
 					}
 					<-over
 					if granted != (want != "") {
@@ -172,8 +173,8 @@ func TestAnswerers(t *testing.T) {
 	}
 }
 
-// What is allowed to the client on the standard streams of a session, or to a server whose
-// run has the name that shared clients have, clients that come by another way in do not have.
+// A grant to the client on the standard streams of a session, or to a server whose run has the
+// name of the shared clients, is not one to clients that come by another way in.
 func TestConsentIsOneClients(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, *Session, string) attempt{
 		"client": func(t *testing.T, s *Session, file string) attempt {

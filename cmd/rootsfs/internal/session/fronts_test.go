@@ -15,14 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // serve begins an MCP server that the session's broker serves.
 func serve(t *testing.T, s *Session, name string) *client.Files {
@@ -30,13 +24,13 @@ func serve(t *testing.T, s *Session, name string) *client.Files {
 	b := client.New(nil)
 	st, ct := mcp.NewInMemoryTransports()
 	ss, err := mcp.NewServer(&mcp.Implementation{Name: name}, nil).Connect(t.Context(), b.Transport(st), nil)
-	must(t, err)
+	testkit.Must(t, err)
 	host, err := mcp.NewClient(&mcp.Implementation{Name: "host"}, nil).Connect(t.Context(),
 		s.Broker().Session(guard.Subject(name)).Transport(ct), &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = host.Close() })
 	files, err := b.Files(ss)
-	must(t, err)
+	testkit.Must(t, err)
 	return files
 }
 
@@ -48,13 +42,13 @@ func agent(t *testing.T, s *Session) func(tool string, args map[string]any) stri
 	t.Cleanup(srv.Close)
 	st, ct := mcp.NewInMemoryTransports()
 	_, err := srv.MCP().Connect(t.Context(), st, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	c, err := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil).Connect(t.Context(), ct, nil)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return func(tool string, args map[string]any) string {
 		res, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
-		must(t, err)
+		testkit.Must(t, err)
 		if !res.IsError {
 			return ""
 		}
@@ -72,13 +66,13 @@ func TestFrontsShareOneTree(t *testing.T) {
 	if s.tree != s.mnt.Tree() {
 		t.Error("the mount has a tree of its own")
 	}
-	must(t, s.Registry().Set(context.Background(), "r", guard.ReadWrite))
-	must(t, os.WriteFile(filepath.Join(work, "r/f"), []byte("text"), 0o644))
+	testkit.Must(t, s.Registry().Set(context.Background(), "r", guard.ReadWrite))
+	testkit.Must(t, os.WriteFile(filepath.Join(work, "r/f"), []byte("text"), 0o644))
 	inMount := filepath.Join(work, "mnt/r/f")
 	one, two, call := serve(t, s, "one"), serve(t, s, "two"), agent(t, s)
 
 	f, err := childfs.OpenFile(inMount, os.O_RDWR, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	for _, files := range []*client.Files{one, two} {
 		if _, err := files.WriteFile(t.Context(), "r/f", []byte("server"), client.WriteOptions{}); !errors.Is(err, names.Locked) {
 			t.Errorf("a server's write with the file open in the mount: %v", err)
@@ -93,7 +87,7 @@ func TestFrontsShareOneTree(t *testing.T) {
 		}
 	}
 	_, err = f.WriteString("program")
-	must(t, errors.Join(err, f.Close()))
+	testkit.Must(t, errors.Join(err, f.Close()))
 	if b, err := os.ReadFile(filepath.Join(work, "r/f")); string(b) != "program" {
 		t.Errorf("the program's update is %q, %v", b, err)
 	}
@@ -112,8 +106,8 @@ func TestFrontsShareOneTree(t *testing.T) {
 		},
 	} {
 		had, err := one.Stat(t.Context(), "r/f")
-		must(t, err)
-		must(t, write())
+		testkit.Must(t, err)
+		testkit.Must(t, write())
 		if _, err := one.WriteFile(t.Context(), "r/f", []byte("lost"), client.WriteOptions{IfMatch: had.ETag}); !errors.Is(err, names.Conflict) {
 			t.Errorf("a write with the etag from before that of %s: %v", name, err)
 		}
@@ -124,11 +118,11 @@ func TestFrontsShareOneTree(t *testing.T) {
 func TestNamedThroughAProgramsLink(t *testing.T) {
 	s, _ := start(t)
 	base, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
-	must(t, os.MkdirAll(base+"/early", 0o755))
-	must(t, os.Symlink(base, base+"/early/link"))
-	must(t, os.Symlink(base, base+"/own"))
-	must(t, s.reg.NoteWritable(base+"/early"))
+	testkit.Must(t, err)
+	testkit.Must(t, os.MkdirAll(base+"/early", 0o755))
+	testkit.Must(t, os.Symlink(base, base+"/early/link"))
+	testkit.Must(t, os.Symlink(base, base+"/own"))
+	testkit.Must(t, s.reg.NoteWritable(base+"/early"))
 	if got, err := s.resolveNamed(base + "/own/x"); err != nil || got != base+"/x" {
 		t.Errorf("%q, %v", got, err)
 	}

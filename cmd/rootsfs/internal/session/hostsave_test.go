@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func in(t *testing.T, d time.Duration) context.Context {
@@ -25,8 +26,8 @@ func TestHostIsSaved(t *testing.T) {
 	opt.Unmounted, opt.Name = true, "me"
 	s := running(t, opt)
 	file := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "rootsfs/config.toml")
-	must(t, os.MkdirAll(filepath.Dir(file), 0o700))
-	must(t, os.WriteFile(file, []byte("oops = 1\n"), 0o600))
+	testkit.Must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	testkit.Must(t, os.WriteFile(file, []byte("oops = 1\n"), 0o600))
 	result, ctx := make(chan error, 1), in(t, time.Minute)
 	go func() {
 		result <- s.consent.AskHost(ctx, broker.Host{Name: "a.test", Port: 443}, func(time.Duration) error { return nil })
@@ -35,12 +36,12 @@ func TestHostIsSaved(t *testing.T) {
 	if _, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true, Save: true}); err == nil || !strings.Contains(err.Error(), "unknown key") {
 		t.Errorf("saved in a bad file: %v", err)
 	}
-	must(t, os.Remove(file))
+	testkit.Must(t, os.Remove(file))
 	ans, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: waitsOrDone(t, s, nil).ID, Approve: true, Save: true})
 	if err != nil || ans.Saved != file {
 		t.Errorf("%+v, %v", ans, err)
 	}
-	must(t, <-result)
+	testkit.Must(t, <-result)
 	if text, err := os.ReadFile(file); err != nil || string(text) != "[[net]]\nhosts = [\"a.test:443\"]\nsubject = \"me\"\n" {
 		t.Errorf("%s, %v", text, err)
 	}

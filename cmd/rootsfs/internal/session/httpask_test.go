@@ -21,6 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/oauthissuer"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // greedy is an MCP client that allows whatever it is asked itself.
@@ -46,7 +47,7 @@ func newGreedy(t *testing.T, transport mcp.Transport, revision string, forms boo
 	}
 	var err error
 	g.session, err = c.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: revision})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = g.session.Close() })
 	return g
 }
@@ -90,17 +91,17 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 func overHTTP(t *testing.T, s *Session, req control.HTTPRequest) func(token string) mcp.Transport {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	_, req.Port, _ = net.SplitHostPort(l.Addr().String())
 	req.Path, req.Sessions, req.Ask = "/mcp", 10, true
 	f, err := s.NewFront(t.Context(), "serve", req)
-	must(t, err)
+	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- f.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
-		must(t, <-over)
+		testkit.Must(t, <-over)
 		f.Close()
 	})
 	return func(token string) mcp.Transport {
@@ -115,12 +116,12 @@ func askable(t *testing.T, conf string, mounted bool) (s *Session, file string) 
 	opt, work := places(t)
 	opt.Unmounted, opt.Name = !mounted, "me"
 	file = filepath.Join(work, "private")
-	must(t, os.WriteFile(file, []byte("private"), 0o600))
+	testkit.Must(t, os.WriteFile(file, []byte("private"), 0o600))
 	path := filepath.Join(work, "config.toml")
-	must(t, os.WriteFile(path, []byte(strings.ReplaceAll(conf, "FILE", file)), 0o600))
+	testkit.Must(t, os.WriteFile(path, []byte(strings.ReplaceAll(conf, "FILE", file)), 0o600))
 	var err error
 	opt.Config, err = config.Load(path)
-	must(t, err)
+	testkit.Must(t, err)
 	return running(t, opt), file
 }
 
@@ -128,12 +129,12 @@ func askable(t *testing.T, conf string, mounted bool) (s *Session, file string) 
 func running(t *testing.T, opt Options) *Session {
 	t.Helper()
 	s, err := Start(context.Background(), opt)
-	must(t, err)
+	testkit.Must(t, err)
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- s.Run(stop) }()
 	t.Cleanup(func() {
 		close(stop)
-		must(t, <-ended)
+		testkit.Must(t, <-ended)
 	})
 	return s
 }
@@ -196,7 +197,7 @@ func TestHTTPCallersAnswerNothing(t *testing.T) {
 						continue
 					}
 					_, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: q.ID})
-					must(t, err)
+					testkit.Must(t, err)
 					<-over
 					if ok || strings.Contains(text, filepath.Dir(file)) || !strings.Contains(text, "owner") {
 						t.Errorf("%s after the owner's no: %v: %q", tool.name, ok, text)
@@ -249,6 +250,6 @@ func TestHTTPCallersDoNotAnswerEachOther(t *testing.T) {
 		t.Errorf("granted: %+v", list)
 	}
 	_, err := s.consent.Answer(t.Context(), control.AnswerRequest{All: true})
-	must(t, err)
+	testkit.Must(t, err)
 	calls.Wait()
 }

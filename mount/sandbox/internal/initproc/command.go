@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// streams opens those standard streams of the command that are no pipes, inside: there its
+// streams opens the standard streams of the command that are not pipes again inside: there its
 // terminal has the right name, which the host's terminals and /dev/null would not have. It
 // passes the master side of the terminal to the caller.
 func (p *initProc) streams() error {
@@ -26,7 +26,8 @@ func (p *initProc) streams() error {
 	var slave *os.File
 	for i, kind := range p.conf.Streams {
 		if kind != Passed {
-			// It replaces the host's: no file of the host's mounts may be held.
+			// It replaces the host's /dev/null: the command must not hold a file of the host's
+			// mounts.
 			if err := unix.Dup3(int(null.Fd()), i, unix.O_CLOEXEC); err != nil {
 				return step(err, "take over stream %d", i)
 			}
@@ -55,17 +56,17 @@ func (p *initProc) openTerminal() (*os.File, error) {
 	if err := pty.Setsize(master, &pty.Winsize{Rows: p.conf.Rows, Cols: p.conf.Cols}); err != nil {
 		return nil, step(err, "set the size of the terminal")
 	}
-	// The terminal's session is the init's, as a shell's is. A command that leads a session
-	// cannot be stopped by Ctrl-Z: the kernel stops a process group only if another process
-	// of its session can continue it.
+	// The init leads the terminal's session, as a shell does. If the command led it, Ctrl-Z
+	// could not stop the command: the kernel stops a process group only if another process of
+	// its session can continue it.
 	if err := unix.IoctlSetInt(int(slave.Fd()), unix.TIOCSCTTY, 0); err != nil {
 		return nil, step(err, "make the terminal the session's")
 	}
 	return slave, step(passOut(TerminalFile, int(master.Fd())), "hand the terminal out")
 }
 
-// command starts the command from this very thread, in a process group of its own. step
-// names the step that failed.
+// command starts the command from this thread, in a process group of its own. step is the step
+// that failed.
 func (p *initProc) command() (pid int, step string, err error) {
 	attr := &syscall.ProcAttr{
 		Dir: p.conf.Dir, Env: p.conf.Env,
@@ -93,7 +94,7 @@ func (p *initProc) command() (pid int, step string, err error) {
 	for i, f := range p.files {
 		f.Close()
 		if p.conf.Streams[i] == Terminal {
-			unix.Close(i) // what is in its place
+			unix.Close(i) // a file that has taken its place
 		}
 	}
 	var lim unix.Rlimit
@@ -115,14 +116,14 @@ func (p *initProc) blame(path string, err error) (step string) {
 	if unix.Faccessat(fd, ".", unix.X_OK, 0) != nil {
 		return StepDir
 	}
-	// A relative path is one from there.
+	// A relative path begins at the working directory.
 	if errors.Is(err, unix.ENOENT) && unix.Faccessat(fd, path, unix.F_OK, 0) == nil {
 		return StepInterpreter
 	}
 	return StepCommand
 }
 
-// look finds a command as the command itself would: inside, on its own PATH.
+// look finds a program inside, on the command's own PATH.
 func look(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -159,7 +160,7 @@ func (p *initProc) listen(pid int) {
 			sig := unix.Signal(m.Signal)
 			_ = unix.Kill(to, sig) // it may have ended
 			if sig == unix.SIGHUP || sig == unix.SIGTERM {
-				_ = unix.Kill(to, unix.SIGCONT) // or one that is stopped would not hear of it
+				_ = unix.Kill(to, unix.SIGCONT) // a stopped process would not get the signal
 			}
 		}
 	}
@@ -174,7 +175,7 @@ func (p *initProc) reap(pid int) {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			p.end(exitFailed) // no child is left, and the command was not seen to end: it cannot be
+			p.end(exitFailed) // impossible: no child is left, and the command's end was not seen
 		case st.Stopped():
 			if sig := st.StopSignal(); !detach(got, sig) && got == pid {
 				_ = Send(controlFD, Message{Kind: KindStopped, Signal: int(sig)})
@@ -212,8 +213,8 @@ func (p *initProc) end(code int) {
 // less than that.
 const smallestRoom = 100
 
-// isPrivateFull reports whether a private file system is full. One that is not mounted,
-// or cannot be asked, is not.
+// isPrivateFull reports whether a private file system is full. It reports false if the file
+// system is not mounted, or does not answer.
 func isPrivateFull() bool {
 	return slices.ContainsFunc([]string{layout.PrivateDir, "/tmp", "/var/tmp", "/run", "/dev/shm"}, func(dir string) bool {
 		var st unix.Statfs_t
