@@ -58,6 +58,9 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list []Change
 	keepWithContents(list)
 	keepBelow(list)
 	keepGitWhole(list)
+	if err := a.markOutput(list); err != nil {
+		return nil, nil, err
+	}
 	return slices.DeleteFunc(list, func(c Change) bool { return !Selects(ask.Paths, c.Path) }), same, walkErr
 }
 

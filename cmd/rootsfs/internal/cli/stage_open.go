@@ -212,7 +212,7 @@ func (c *chosenStage) open(ctx context.Context, keepsReplaced bool) (*openStage,
 	if err != nil {
 		return nil, err
 	}
-	conf, err := configuredRoot(&c.StageSummary)
+	conf, output, err := configuredRoot(&c.StageSummary)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,9 @@ func (c *chosenStage) open(ctx context.Context, keepsReplaced bool) (*openStage,
 	if err != nil {
 		return nil, err
 	}
-	return &openStage{c, reg, vfs.New(reg), got.Root}, nil
+	tree := vfs.New(reg)
+	tree.SetStageOutput(output)
+	return &openStage{c, reg, tree, got.Root}, nil
 }
 
 // close closes the stage. Afterwards the changes are on the disk.
@@ -250,20 +252,24 @@ func (c *chosenStage) heldError() error {
 }
 
 // configuredRoot returns the configured root of a stage, or the zero Root if the configuration
-// does not have it.
-func configuredRoot(s *vfs.StageSummary) (config.Root, error) {
+// does not have it. It also returns what the configuration calls build output.
+func configuredRoot(s *vfs.StageSummary) (config.Root, vfs.StageOutput, error) {
 	conf, path, err := config.LoadFlag("")
 	if err != nil {
-		return config.Root{}, badConfig(path, err)
+		return config.Root{}, vfs.StageOutput{}, badConfig(path, err)
+	}
+	output, err := session.StageOutput(conf)
+	if err != nil {
+		return config.Root{}, output, err
 	}
 	for _, set := range append(slices.Collect(maps.Values(conf.Profiles)), conf.Roots) {
 		for _, r := range set {
 			if r.Name == s.Meta.Root && session.Resolve(r.Path) == s.Meta.Path {
-				return r, nil
+				return r, output, nil
 			}
 		}
 	}
-	return config.Root{}, nil
+	return config.Root{}, output, nil
 }
 
 // completeChanges offers the changed paths in the stage of the working directory or of --root.
@@ -280,6 +286,10 @@ func completeChanges(root *string) cobra.CompletionFunc {
 			}
 			defer func() { err = errors.Join(err, o.close(ctx)) }()
 			list, err := o.tree.StageChanges(ctx, o.root, nil)
+			list, units := vfs.ReviewStage(list, nil)
+			for i := range units {
+				out = append(out, cobra.CompletionWithDesc(c.shown(units[i].Path), outputText(&units[i])))
+			}
 			for i := range list {
 				out = append(out, cobra.CompletionWithDesc(c.shown(list[i].Path), classWords[list[i].Class]))
 			}

@@ -36,6 +36,7 @@ type File struct {
 	Limits   limits             `toml:"limits" jsonschema:"for every root that has no limits of its own"`
 	Policy   patterns           `toml:"policy" jsonschema:"rules for names in every root, in force at once; patterns as in .gitignore"`
 	Trash    trash              `toml:"trash" jsonschema:"keep what is removed from roots, in .rootsfs-trash of each"`
+	Stage    stage              `toml:"stage" jsonschema:"what is kept apart in staged roots; in force at once"`
 	Reload   reload             `toml:"reload" jsonschema:"how changes of this file are taken up"`
 	Roots    []rootBlock        `toml:"root" jsonschema:"a directory or file that you approve"`
 	Profiles map[string]profile `toml:"profile" jsonschema:"sets of roots, by name" each:"one set, for --profile NAME"`
@@ -217,6 +218,10 @@ type trash struct {
 	On   bool          `toml:"on" jsonschema:"keep files that are unlinked, replaced or truncated to nothing"`
 	Size int64         `toml:"size" kind:"size" zero:"0 would keep nothing; write on = false" jsonschema:"most that is kept in each root (default \"1G\"); the oldest goes first"`
 	Age  time.Duration `toml:"age" min:"1s" max:"8760h" jsonschema:"how long it is kept (default \"720h\")"`
+}
+
+type stage struct {
+	Output []guard.Pattern `toml:"output" jsonschema:"build output that you do not review: counted in one line, and applied only when it is named (default node_modules/, target/, .venv/, dist/, __pycache__/); \".gitignore\" stands for what the .gitignore files of the root name"`
 }
 
 type reload struct {

@@ -124,6 +124,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	}
 	if next != old {
 		s.setFiles(&next.Files)
+		s.setStageOutput(next)
 		s.reg.SetQuotas(next.Subjects)
 		if !s.opt.AbuseFixed {
 			s.reg.SetAbuse(next.Abuse)

@@ -6,6 +6,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // Stages is the directory with the stores of all staged roots. It lies in the state directory,
@@ -19,6 +20,24 @@ func stageOf(r *guard.Status) *control.Stage {
 		return nil
 	}
 	return &control.Stage{Store: st.Store, Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: st.Damaged}
+}
+
+// StageOutput returns what the owner's configuration calls build output in stages. Without a
+// configuration, c is nil.
+func StageOutput(c *config.Config) (vfs.StageOutput, error) {
+	if c == nil || c.StageOutput == nil {
+		return vfs.NewStageOutput(vfs.DefaultStageOutput())
+	}
+	return vfs.NewStageOutput(c.StageOutput)
+}
+
+// setStageOutput sets what the configuration calls build output.
+func (s *Session) setStageOutput(c *config.Config) {
+	o, err := StageOutput(c)
+	if err != nil {
+		s.log.Warn("no file is taken for build output", "error", err)
+	}
+	s.tree.SetStageOutput(o)
 }
 
 // closeStages waits until the changes of staged roots are on the disk, and the owner's commands
