@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Kind is the subject of a question.
@@ -27,8 +28,8 @@ type Question struct {
 	Asked   time.Time     `json:"asked"`            // when the server asked
 	Until   time.Time     `json:"until"`            // when it is denied if nobody answers
 	Subject guard.Subject `json:"subject"`          // server that asks
-	Server  string        `json:"server,omitempty"` // what the server calls itself
-	Message string        `json:"message"`          // purpose, in the server's words
+	Server  names.Foreign `json:"server,omitempty"` // what the server calls itself
+	Message names.Foreign `json:"message"`          // purpose, in the server's words
 	Items   []Item        `json:"items"`            // paths that it asks for; none if it asks for a host
 	Host    *Host         `json:"host,omitempty"`   // host that it asks for
 
@@ -45,12 +46,12 @@ func (q *Question) Decisions() []Decision {
 
 // Item is one path of a question.
 type Item struct {
-	Requested string       `json:"requested"` // path as the server named it
-	Resolved  string       `json:"resolved"`  // path that was opened: this very directory would be granted
-	File      bool         `json:"file"`      // it is a single file
-	Mode      string       `json:"mode"`      // mode that was asked for
-	Rights    guard.Rights `json:"-"`
-	Problem   string       `json:"problem,omitempty"` // why it cannot be granted, whatever the answer
+	Requested names.Foreign `json:"requested"` // path as the server named it
+	Resolved  names.Foreign `json:"resolved"`  // path that was opened: this very directory would be granted
+	File      bool          `json:"file"`      // it is a single file
+	Mode      string        `json:"mode"`      // mode that was asked for
+	Rights    guard.Rights  `json:"-"`
+	Problem   names.Foreign `json:"problem,omitempty"` // why it cannot be granted, whatever the answer
 }
 
 // Answer holds the person's decisions: one Decision for each Item, or one for the Host.

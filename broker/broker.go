@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
@@ -88,7 +89,7 @@ func (l Limits) withDefaults() Limits {
 	l.Uploads = cmp.Or(l.Uploads, 16)
 	l.MaxChunk = cmp.Or(l.MaxChunk, DefaultChunkMax)
 	l.Consents = cmp.Or(l.Consents, 6)
-	l.Timeout = cmp.Or(l.Timeout, guard.DefaultTimeout)
+	l.Timeout = cmp.Or(l.Timeout, rules.DefaultTimeout)
 	return l
 }
 

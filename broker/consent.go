@@ -13,9 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Limits of one question: more is not for a person to judge.
+// Limits of one question: a person cannot judge more.
 const (
 	maxRequested = 32
 	maxMessage   = 4096 // bytes
@@ -72,7 +73,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 			c.note(guard.Allowed, q.String()+": approved already")
 			continue
 		}
-		c.candidates = append(c.candidates, &candidate{Item: Item{Requested: path, Mode: rights.String(), Rights: rights}})
+		c.candidates = append(c.candidates, &candidate{Item: Item{Requested: names.Foreign(path), Mode: rights.String(), Rights: rights}})
 	}
 	if len(c.candidates) > 0 {
 		// Before anything is opened: one question too many costs nothing.
@@ -109,7 +110,7 @@ func checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 	if p.Mode == "" {
 		return guard.ReadOnly, nil
 	}
-	rights, err := guard.ParseMode(p.Mode)
+	rights, err := rules.ParseMode(p.Mode)
 	if err != nil {
 		return 0, badParams{text: "params: mode: " + guardError(err).Text()}
 	}
@@ -141,7 +142,7 @@ func (c *consentCall) approve(path, root string, g guard.Grant) {
 	c.res.Approved = append(c.res.Approved, a)
 }
 
-// note puts a decision on record.
+// note records a decision.
 func (c *consentCall) note(v guard.Verdict, detail string) {
 	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, guard.Facts{}, detail) // the answer is as decided
 }
@@ -156,7 +157,7 @@ func (c *consentCall) open() error {
 		defer cancel()
 	}
 	for _, cand := range c.candidates {
-		host, err := hostPath(cand.Requested)
+		host, err := hostPath(cand.Requested.Raw())
 		if err == nil {
 			c.hostSeen = true
 			cand.proposal, err = c.propose(ctx, host, nil)
@@ -167,15 +168,15 @@ func (c *consentCall) open() error {
 		if err != nil {
 			// The reason is for the person. The server learns nothing about the host's
 			// files.
-			cand.Problem = err.Error()
+			cand.Problem = names.Foreign(err.Error())
 			continue
 		}
 		resolved := cand.proposal.Ask().Resolved
 		if utf8.RuneCountInString(names.Quote(resolved)) > maxShown {
-			cand.Problem = fmt.Sprintf("its path has more than the %d characters that are shown", maxShown)
+			cand.Problem = names.Foreign(fmt.Sprintf("its path has more than the %d characters that are shown", maxShown))
 			continue
 		}
-		cand.Resolved, cand.File = resolved, cand.proposal.File()
+		cand.Resolved, cand.File = names.Foreign(resolved), cand.proposal.File()
 		if cand.File && c.rights.Staged() {
 			cand.Problem = "it is a single file, which cannot be staged; its directory can"
 		}
@@ -183,8 +184,8 @@ func (c *consentCall) open() error {
 	return nil
 }
 
-// hostPath reads a path of files/consent: absolute, or a file URI. Relative ones
-// have no meaning the two sides agree on before there is a root.
+// hostPath reads a path of files/consent: absolute, or a file URI. Before there is a root, a
+// relative path has no meaning on which the two sides agree.
 func hostPath(p string) (string, error) {
 	if len(p) >= 5 && strings.EqualFold(p[:5], "file:") {
 		return names.ParseURI(p)
@@ -198,7 +199,7 @@ func hostPath(p string) (string, error) {
 	return p, nil
 }
 
-// longestBase leaves room for the number that tells roots of one name apart.
+// longestBase leaves room for a number, which distinguishes roots with the same base.
 const longestBase = names.MaxRootName - 8
 
 // rootName makes a name for a root that consent gives, from the last element of its path.
@@ -216,8 +217,8 @@ const maxOpening = 4
 // propose opens a path, which has to lie in the directory in unless that is nil. It opens
 // it in a goroutine, because the file system may hang: the request is answered when its
 // time is up, and a path that is opened too late is closed.
-func (c *consentCall) propose(ctx context.Context, host string, in *guard.Identity) (*guard.Proposal, error) {
-	ctx, cancel := context.WithTimeout(ctx, guard.DefaultTimeout) // Limits.Timeout may be none
+func (c *consentCall) propose(ctx context.Context, host string, in *rules.Identity) (*guard.Proposal, error) {
+	ctx, cancel := context.WithTimeout(ctx, rules.DefaultTimeout) // Limits.Timeout may be none
 	defer cancel()
 	opening := c.s.opening
 	select {
@@ -260,7 +261,7 @@ func (c *consentCall) propose(ctx context.Context, host string, in *guard.Identi
 func (c *consentCall) ask(message string) {
 	s := c.s
 	if !c.hostSeen {
-		c.denied("denied", "nothing of it can be granted: "+c.candidates[0].Problem)
+		c.denied("denied", "nothing of it can be granted: "+c.candidates[0].Problem.Raw())
 		return
 	}
 	if s.asker == nil {
@@ -269,13 +270,13 @@ func (c *consentCall) ask(message string) {
 	}
 	now := time.Now()
 	q := &Question{
-		Kind: FileKind, ID: NewID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Message: message,
+		Kind: FileKind, ID: NewID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Message: names.Foreign(message),
 	}
 	for _, cand := range c.candidates {
 		q.Items = append(q.Items, cand.Item)
 	}
 	s.mu.Lock()
-	q.Server, q.host = s.server, s.host
+	q.Server, q.host = names.Foreign(s.server), s.host
 	s.mu.Unlock()
 	if c.r.host != nil {
 		q.host = c.r.host
@@ -283,7 +284,7 @@ func (c *consentCall) ask(message string) {
 	ctx, cancel := context.WithTimeout(c.r.ctx, s.b.cfg.AskFor)
 	defer cancel()
 	ans, err := s.asker.Ask(ctx, q)
-	switch { // an answer that comes too late is none
+	switch { // an answer that comes too late does not count
 	case c.r.ctx.Err() != nil:
 		c.denied("timeout", "withdrawn: whoever asked waits no more")
 	case ctx.Err() != nil || errors.Is(err, ErrUnanswered):
@@ -310,12 +311,12 @@ func (c *consentCall) denied(reason, detail string) {
 func (c *consentCall) decide(ans Answer) {
 	for i, cand := range c.candidates {
 		if i >= len(ans.Decisions) || !ans.Decisions[i].Allow || cand.Problem != "" {
-			c.note(guard.Refused, cand.Requested+": denied by "+ans.By)
+			c.note(guard.Refused, cand.Requested.Raw()+": denied by "+ans.By)
 			continue
 		}
 		if err := c.grant(cand, ans.Decisions[i], ans.By); err != nil {
 			c.s.b.cfg.Log.Warn("allowed, but not granted", "path", cand.Requested, "error", err)
-			c.note(guard.Failed, cand.Requested+": allowed by "+ans.By+", but: "+err.Error())
+			c.note(guard.Failed, cand.Requested.Raw()+": allowed by "+ans.By+", but: "+err.Error())
 		}
 	}
 	if len(c.res.ApprovedPaths) == 0 {
@@ -326,18 +327,18 @@ func (c *consentCall) decide(ans Answer) {
 // grant makes one decision a root.
 func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	p, shown := cand.proposal, cand.Requested
-	if d.Path != "" && d.Path != cand.Resolved {
+	if d.Path != "" && d.Path != cand.Resolved.Raw() {
 		narrower, err := c.narrow(cand, d.Path)
 		if err != nil {
 			return err
 		}
 		defer narrower.Close()
-		p, shown = narrower, narrower.Ask().Resolved
+		p, shown = narrower, names.Foreign(narrower.Ask().Resolved)
 	}
 	got := p.Ask()
 	got.Origin = "consent: " + by
 	if d.Mode != "" {
-		rights, err := guard.ParseMode(d.Mode)
+		rights, err := rules.ParseMode(d.Mode)
 		if err != nil {
 			return err
 		}
@@ -355,7 +356,7 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	defer b.nameMu.Unlock()
 	q, err := b.cfg.Registry.Parse(c.s.subject, got.Resolved)
 	if g, ok := c.approved(q, got.Policy.Rights); ok && err == nil {
-		c.approve(shown, q.String(), g) // by another path, or named twice
+		c.approve(shown.Raw(), q.String(), g) // approved by another path, or named twice
 		return nil
 	}
 	if b.cfg.Terms != nil {
@@ -366,14 +367,14 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	if err != nil {
 		return err
 	}
-	c.approve(shown, string(grants[0].Root), grants[0])
+	c.approve(shown.Raw(), string(grants[0].Root), grants[0])
 	return nil
 }
 
 var errNotBelow = &guard.Error{Kind: names.NoConsent, Err: errors.New("the narrower path is not below what was asked for")}
 
-// narrow opens a path below the one that was shown: below that very directory,
-// which may have another path by the time the person answers.
+// narrow opens a path below the shown directory itself, even if that has another path by the
+// time the person answers.
 func (c *consentCall) narrow(cand *candidate, path string) (*guard.Proposal, error) {
 	if cand.File {
 		return nil, errNotBelow
@@ -383,7 +384,7 @@ func (c *consentCall) narrow(cand *candidate, path string) (*guard.Proposal, err
 	if err != nil {
 		return nil, err
 	}
-	rel, err := filepath.Rel(cand.Resolved, p.Ask().Resolved)
+	rel, err := filepath.Rel(cand.Resolved.Raw(), p.Ask().Resolved)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		p.Close()
 		return nil, errNotBelow

@@ -79,7 +79,7 @@ func TestConsent(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	q := a.asked[0]
-	if q.Message != "to look" || q.Subject != "alice" || len(q.Items) != 2 || q.Items[1].Requested != base+"/alias" || q.Items[1].Resolved != base+"/other" || q.Items[0].Mode != "ro" {
+	if q.Message != "to look" || q.Subject != "alice" || len(q.Items) != 2 || q.Items[1].Requested.Raw() != base+"/alias" || q.Items[1].Resolved.Raw() != base+"/other" || q.Items[0].Mode != "ro" {
 		t.Errorf("the person saw %+v", q)
 	}
 	var read wire.ReadResult

@@ -91,7 +91,7 @@ func choicesOf(q *Question) []choice {
 	}
 	var all []choice
 	for i := range q.Items {
-		c := choice{key: fmt.Sprintf("path%d", i+1), title: fmt.Sprintf("%d. %s", i+1, formText(clip(q.Items[i].Resolved)))}
+		c := choice{key: fmt.Sprintf("path%d", i+1), title: fmt.Sprintf("%d. %s", i+1, formText(clip(q.Items[i].Resolved.Raw())))}
 		if q.Items[i].Problem == "" {
 			c.options = []string{"deny", "allow", "read only"}
 		}

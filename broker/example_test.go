@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -104,7 +105,7 @@ func Example_rootsManager() {
 	roots := registry.Roots()
 	roots[0].Grant.Root = "mine to change"
 	fmt.Println(registry.Roots()[0].Grant.Root, registry.Roots()[0].Grant.Policy.Rights)
-	rights, _ := guard.ParseMode("read,list,create")
+	rights, _ := rules.ParseMode("read,list,create")
 	fmt.Println(registry.Set(ctx, "frontend", rights), registry.Roots()[0].Grant.Policy.Rights)
 	_, err := registry.Revoke(ctx, "frontend")
 	fmt.Println(err, len(registry.Roots()))

@@ -12,24 +12,24 @@ import (
 // Host is the subject of a question of HostKind: a connection, which waits for the
 // answer.
 type Host struct {
-	Name    string    `json:"name"`              // host that the program asked for, or address
-	Port    uint16    `json:"port"`              // port at that host
-	Program string    `json:"program,omitempty"` // executable file of the process that connects, as it sees it; "" if unknown
-	PID     int32     `json:"pid,omitempty"`     // number of that process
-	Reached []Reached `json:"reached"`           // hosts that the command has reached so far, most bytes first
-	Others  int       `json:"others,omitempty"`  // how many more it has reached
+	Name    names.Foreign `json:"name"`              // host that the program asked for, or address
+	Port    uint16        `json:"port"`              // port at that host
+	Program names.Foreign `json:"program,omitempty"` // executable file of the process that connects, as it sees it; "" if unknown
+	PID     int32         `json:"pid,omitempty"`     // number of that process
+	Reached []Reached     `json:"reached"`           // hosts that the command has reached so far, most bytes first
+	Others  int           `json:"others,omitempty"`  // how many more it has reached
 }
 
 // Reached counts the bytes exchanged with a host.
 type Reached struct {
-	Host     string `json:"host"`     // name or address
-	Port     uint16 `json:"port"`     // port at that host
-	Sent     int64  `json:"sent"`     // bytes from the command
-	Received int64  `json:"received"` // bytes to the command
+	Host     names.Foreign `json:"host"`     // name or address
+	Port     uint16        `json:"port"`     // port at that host
+	Sent     int64         `json:"sent"`     // bytes from the command
+	Received int64         `json:"received"` // bytes to the command
 }
 
 // String returns HOST:PORT, as rules of the network are written.
-func (h *Host) String() string { return net.JoinHostPort(h.Name, strconv.Itoa(int(h.Port))) }
+func (h *Host) String() string { return net.JoinHostPort(h.Name.Raw(), strconv.Itoa(int(h.Port))) }
 
 // maxNamedHosts is how many hosts the text of a question names as reached.
 const maxNamedHosts = 5

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // hostQuestion has something hostile in every place.
 func hostQuestion() *Question {
 	const hostile = "\x1b[2Jyes\n1. \"good.test\" port 443\u202e`x` [a](http://b) <i>"
 	q := &Question{Kind: HostKind, ID: "abcdefgh", Subject: hostile, Host: &Host{
-		Name: hostile, Port: 443, Program: "/" + strings.Repeat(hostile, 100), PID: 7, Others: 2,
+		Name: hostile, Port: 443, Program: names.Foreign("/" + strings.Repeat(hostile, 100)), PID: 7, Others: 2,
 	}}
 	for range maxNamedHosts + 1 {
 		q.Host.Reached = append(q.Host.Reached, Reached{Host: hostile, Port: 1, Sent: 12, Received: 34})

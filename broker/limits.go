@@ -22,15 +22,15 @@ import (
 type limiter struct {
 	Limits
 	requests flow.Budget   // that are not answered yet
-	ops      *rate.Limiter // nil: no limit, as of the next two
+	ops      *rate.Limiter // nil: no limit; the same for the next two
 	bytes    *rate.Limiter
-	asks     *rate.Limiter // of all the subject's sessions, see Broker.asksLocked
+	asks     *rate.Limiter // shared by all sessions of the subject, see Broker.asksLocked
 
 	mu      sync.Mutex // guards the field below
 	written int64
 }
 
-// perSecond returns a limit of so much a second; nil: there is none.
+// perSecond returns a limiter for an amount per second; nil: no limit.
 func perSecond(limit float64, burst int) *rate.Limiter {
 	if limit <= 0 {
 		return nil
@@ -90,8 +90,7 @@ func (m *limiter) transfer(n int64) error {
 	return take(m.bytes, int(n), "too many bytes per second", m.BytesPerSecond)
 }
 
-// pace waits until n bytes may pass, and calls alive while it does. A negative n gives
-// nothing back.
+// pace waits until n bytes may pass, and calls alive while it waits. A negative n is ignored.
 func (m *limiter) pace(ctx context.Context, n int64, alive func()) error {
 	if m.bytes == nil {
 		return nil
@@ -112,9 +111,9 @@ func (m *limiter) ask() error {
 	return take(m.asks, 1, "too many requests for consent; the person is not to be worn down", float64(m.Consents))
 }
 
-// take passes n through a speed limit. An n that is larger than a second's amount passes
-// when that much is free, and the requests that follow wait for the rest: a request whose
-// length is allowed is never refused for good.
+// take passes an amount n through a speed limit. An n that is larger than the amount of a
+// second passes when that amount is free, and later requests wait for the rest. So a request of
+// an allowed length is never refused for good.
 func take(l *rate.Limiter, n int, what string, limit float64) error {
 	if l == nil || n <= 0 {
 		return nil

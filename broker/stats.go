@@ -40,9 +40,9 @@ func (c *counters) count(method string, err error) {
 
 // Stats are a session's figures, for status and metrics.
 type Stats struct {
-	Subject   string           `json:"subject"`                      // name of the server
+	Subject   names.Foreign    `json:"subject"`                      // name of the server
 	SharedBy  string           `json:"consents_shared_by,omitempty"` // who else has what is allowed, because requests have no session
-	Server    string           `json:"server,omitempty"`             // what the server calls itself
+	Server    names.Text       `json:"server,omitempty"`             // what the server calls itself
 	Revision  string           `json:"protocol,omitempty"`           // revision of MCP
 	Started   time.Time        `json:"started"`                      // when it connected
 	InFlight  int              `json:"in_flight"`                    // requests in progress
@@ -73,7 +73,7 @@ func (s *Session) ShareConsents(by string) {
 func (s *Session) Stats() Stats {
 	s.mu.Lock()
 	st := Stats{
-		Subject: string(s.subject), SharedBy: s.sharedBy, Server: names.Escape(s.server), Revision: s.revision, Started: s.started,
+		Subject: names.Foreign(s.subject), SharedBy: s.sharedBy, Server: names.Text(names.Escape(s.server)), Revision: s.revision, Started: s.started,
 		InFlight: len(s.inflight), Watches: len(s.watches), Uploads: len(s.uploads),
 	}
 	s.mu.Unlock()

@@ -254,7 +254,7 @@ func (p *prompt) decide(it *Item) Decision {
 			p.say("  It does not ask to read.\n")
 		case answer == "s", answer == "sub":
 			if sub := strings.Trim(p.line("%s/", p.fold("Which one? "+names.Escape(it.Resolved), "  ")), "/"); sub != "" {
-				d.Path = it.Resolved + "/" + sub
+				d.Path = it.Resolved.Raw() + "/" + sub
 				p.say("%s\n", p.fold("Then "+names.Quote(d.Path)+".", "  "))
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // screen is a terminal as a person sees and uses it.
@@ -154,9 +155,9 @@ func TestTerminalRows(t *testing.T) {
 	for _, columns := range []int{80, 40} {
 		s := newScreen(t, columns)
 		text := forged(columns)
-		q := &Question{ID: "3f2a4kq2", Server: text, Subject: guard.Subject(text), Message: text, Items: []Item{
-			{Requested: "/" + text, Resolved: "/" + text[:400] + " forged", Mode: "ro", Rights: guard.ReadOnly},
-			{Requested: "/" + text, Problem: text},
+		q := &Question{ID: "3f2a4kq2", Server: names.Foreign(text), Subject: guard.Subject(text), Message: names.Foreign(text), Items: []Item{
+			{Requested: names.Foreign("/" + text), Resolved: names.Foreign("/" + text[:400] + " forged"), Mode: "ro", Rights: guard.ReadOnly},
+			{Requested: names.Foreign("/" + text), Problem: names.Foreign(text)},
 		}}
 		done := make(chan struct{})
 		go func() { defer close(done); _, _ = s.term.Ask(t.Context(), q) }()
@@ -222,8 +223,8 @@ func TestQuestionIsShort(t *testing.T) {
 // as HTML or plain.
 func TestElicitForm(t *testing.T) {
 	const evil = "<img src=x onerror=a>&lt;b&gt; ![i](http://e.example/i) [l](https://e.example) **b** _e_ `c` ~~s~~ www.e.example <https://e.example> a_b \\*c\\* \\[d"
-	q := &Question{Server: evil, Message: evil + strings.Repeat(" long", 200), Items: []Item{
-		{Requested: "/a", Resolved: "/" + evil[:60], Mode: "ro", Rights: guard.ReadOnly}, {Requested: "/" + evil, Problem: evil},
+	q := &Question{Server: evil, Message: names.Foreign(evil + strings.Repeat(" long", 200)), Items: []Item{
+		{Requested: "/a", Resolved: names.Foreign("/" + evil[:60]), Mode: "ro", Rights: guard.ReadOnly}, {Requested: "/" + evil, Problem: evil},
 	}}
 	_, err := Elicit{elicitor(func(p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 		title := p.RequestedSchema.(map[string]any)["properties"].(map[string]any)["path1"].(map[string]any)["title"].(string)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -18,7 +19,7 @@ func TestTrash(t *testing.T) {
 	if _, err := l.reg.Revoke(t.Context(), "plain"); err != nil {
 		t.Fatal(err)
 	}
-	l.grant(guard.Grant{Root: "r", Dir: dir, Policy: guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}}})
+	l.grant(guard.Grant{Root: "r", Dir: dir, Policy: guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}}})
 	p := l.connect("editor")
 	type obj = map[string]any
 	p.must("files/delete", obj{"path": "r/a"}, nil)
@@ -44,10 +45,10 @@ func TestTrash(t *testing.T) {
 	if len(page.Entries) != 1 || page.Entries[0].Name != "c" {
 		t.Errorf("seen: %+v", page.Entries)
 	}
-	if _, d := p.fails("files/read", obj{"path": "r/" + guard.TrashName + "/" + list[0].ID}); d.Code != "FILE_NOT_FOUND" {
+	if _, d := p.fails("files/read", obj{"path": "r/" + rules.TrashName + "/" + list[0].ID}); d.Code != "FILE_NOT_FOUND" {
 		t.Errorf("read from the trash: %+v", d)
 	}
-	if _, d := p.fails("files/create", obj{"path": "r/" + guard.TrashName, "type": "directory"}); d.Code != "PERMISSION_DENIED" {
+	if _, d := p.fails("files/create", obj{"path": "r/" + rules.TrashName, "type": "directory"}); d.Code != "PERMISSION_DENIED" {
 		t.Errorf("made the trash: %+v", d)
 	}
 }

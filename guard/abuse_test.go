@@ -105,7 +105,7 @@ func TestHiddenIsNoAbuse(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return l.Done(0, l.Judge("", ".env"))
+		return l.Done(0, l.Judge().Name("", ".env"))
 	}
 	for range 50 {
 		wantKind(t, judged(names.OpLookup), names.Hidden)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // What the gate costs per operation when nothing but rights is asked for. Run it
@@ -39,7 +40,7 @@ func BenchmarkAdmit(b *testing.B) {
 // What the gate has to do with a file that is made: without patterns, with the
 // built-in ones, and with fifty besides them.
 func BenchmarkMaking(b *testing.B) {
-	var fifty []guard.Pattern
+	var fifty []rules.Pattern
 	for i := range 10 {
 		for _, shape := range []string{"*.secret%d", "/vault%d/", "docs/**/private%d.*", "release-%d-[0-9]*.lock", "**/generated%d/*.pb.go"} {
 			fifty = append(fifty, guard.Texts(fmt.Sprintf(shape, i))...)
@@ -76,10 +77,10 @@ func makeFile(s *setup, r guard.Request) error {
 	}
 	defer unlock()
 	dir, base := r.Path.Split()
-	if err = l.JudgeDir(dir.Rel()); err == nil {
-		err = l.Judge(dir.Rel(), base)
+	if err = l.Judge().Dir(dir.Rel()); err == nil {
+		err = l.Judge().Name(dir.Rel(), base)
 	}
-	l.NoteName(dir.Rel(), base, guard.Identity{Ino: 1}, false)
+	l.Notes().Name(dir.Rel(), base, rules.Identity{Ino: 1}, false)
 	l.Hold()
 	return l.Done(0, err)
 }

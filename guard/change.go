@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // policyChange is a new policy for a live root.
@@ -125,7 +126,7 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 	if r == nil {
 		return NoRoot(name)
 	}
-	if !rights.valid() {
+	if !rights.Valid() {
 		return &Error{Op: names.OpSet, Kind: names.Invalid, Err: errors.New("no rights are left; use revoke to end a root")}
 	}
 	rights, err := rightsOnSet(name, r.grant.Policy.Rights, rights)
@@ -133,9 +134,9 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 		return err
 	}
 	g.mu.Lock()
-	rules := g.rules
+	allowed := g.rules
 	g.mu.Unlock()
-	if err := rules.with(&r.grant).Check(r.grant.Resolved, rights); err != nil {
+	if err := allowed.With(&r.grant).Check(r.grant.Resolved, rights); err != nil {
 		return err
 	}
 	return g.change(ctx, r, func(next Policy) (policyChange, error) {
@@ -145,10 +146,10 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 		if err := g.noteWritable(r.grant.Resolved, rights); err != nil {
 			return policyChange{}, err
 		}
-		if err := next.Trash.check(r.src, r.grant.Resolved, rights); err != nil {
+		if err := checkTrash(next.Trash, r.src, r.grant.Resolved, rights); err != nil {
 			return policyChange{}, err
 		}
-		return policyChange{policy: &next, detail: detail, narrows: lost != 0, widens: lost == 0, hides: lost&^mutating != 0}, nil
+		return policyChange{policy: &next, detail: detail, narrows: lost != 0, widens: lost == 0, hides: lost&^rules.MutatingRights != 0}, nil
 	})
 }
 
@@ -164,12 +165,11 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	}
 	compiled := r.grant.Policy
 	compiled.Patterns = p
-	rules, err := compiled.compile(r.src)
-	if err != nil {
+	if err := compiled.Compile(r.src); err != nil {
 		return err
 	}
 	return g.change(ctx, r, func(next Policy) (policyChange, error) {
-		next.Patterns, next.rules = p, rules
+		next.TakePatterns(&compiled)
 		detail := "patterns: " + p.Summary() + lifted(&p)
 		return policyChange{policy: &next, detail: detail, narrows: true, widens: true, hides: true, apply: func(outers []*root) {
 			g.judgeHoldsAgain(append(slices.Clone(outers), r))

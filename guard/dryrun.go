@@ -3,11 +3,11 @@ package guard
 import (
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A DryRun asks what the gate would answer to an operation (Request.Dry). The operation passes
@@ -38,7 +38,7 @@ const (
 )
 
 func (k StepKind) String() string {
-	return wordOf(k, "none", "root", "right", "rule", "link", "limit")
+	return rules.WordOf(k, "none", "root", "right", "rule", "link", "limit")
 }
 
 // Step is one step of a dry run.
@@ -97,23 +97,6 @@ func (l *Lease) IsDry() bool { return l.req.Dry != nil }
 
 var errDryChange = errors.New("a dry run changes nothing")
 
-// decide notes the verdict of the rules of r about a name for a dry run, and returns err, which
-// is the refusal or nil.
-func (l *Lease) decide(r *root, dir, base string, v pattern.Verdict, err error) error {
-	if l.req.Dry != nil && (v.Rule != nil || v.Lifted != nil) {
-		l.req.Dry.note(Step{Kind: StepRule, Root: r.name, At: strings.TrimSuffix(under(dir, base), "/"), Verdict: v, Refused: err != nil})
-	}
-	return err
-}
-
-// NoteLink notes a link that the resolution has met, for a dry run. isRefused says that it leaves
-// the root.
-func (l *Lease) NoteLink(link MetLink, isRefused bool) {
-	if l.req.Dry != nil {
-		l.req.Dry.note(Step{Kind: StepLink, Root: l.root.name, Link: link, Refused: isRefused})
-	}
-}
-
 // AskedAgain is the request of an operation by path that would be the one on record.
 func AskedAgain(rec *Record) Request {
 	return Request{Caller: Caller{Subject: rec.Subject, Via: rec.Via}, Op: rec.Op, Path: rec.Path, Path2: rec.Path2, Need: rec.Rights}
@@ -153,7 +136,7 @@ func (d *DryRun) Explanation(p Path, err error) Explanation {
 	}
 	// The error decides, and not the last step: an operation may go on after a refusal, as the
 	// listing of a directory does.
-	var rule *Refusal
+	var rule *rules.Refusal
 	isByRule := errors.As(err, &rule)
 	for _, s := range out.Steps {
 		switch {

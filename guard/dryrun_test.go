@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A dry run is answered as the operation that follows it, of every kind, with every right and
@@ -50,7 +51,7 @@ func TestDryRunAgrees(t *testing.T) {
 // agree compares the answer of a dry run with the error of the operation.
 func agree(t *testing.T, req *guard.Request, e *guard.Explanation, err error) {
 	t.Helper()
-	var refused *guard.Refusal
+	var refused *rules.Refusal
 	switch byRule := errors.As(err, &refused); {
 	case e.Allowed != (err == nil), err != nil && e.Kind != names.Reason(err):
 	case byRule && refused.Rule != e.Verdict.Rule:
@@ -68,8 +69,8 @@ func (s *setup) judged(req guard.Request) error {
 		return err
 	}
 	dir, base := req.Path.Split()
-	if err = l.JudgeDir(dir.Rel()); err == nil && base != "" {
-		err = l.Judge(dir.Rel(), base)
+	if err = l.Judge().Dir(dir.Rel()); err == nil && base != "" {
+		err = l.Judge().Name(dir.Rel(), base)
 	}
 	return l.Done(0, err)
 }
@@ -98,7 +99,7 @@ func randomPolicy(rnd *rand.Rand) guard.Policy {
 	if rnd.IntN(2) == 0 {
 		p.Rights = guard.ReadWrite
 	}
-	some := func() []guard.Pattern {
+	some := func() []rules.Pattern {
 		if rnd.IntN(2) == 0 {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Request describes one operation to the gate.
@@ -116,7 +117,7 @@ type crossing struct {
 //  1. checks that the request names a caller
 //  2. checks that the root is live, and counts the operation in its generation
 //  3. checks the rights that the operation takes
-//  4. judges an open file by the patterns (a path is judged as it is resolved, see Judge)
+//  4. judges an open file by the patterns (a path is judged as it is resolved, see Lease.Judge)
 //  5. waits for the speed limit, until ctx or the root ends
 //  6. reserves room for the record
 //  7. waits for the limit of bytes in flight
@@ -152,8 +153,8 @@ func (l *Lease) admit(ctx context.Context) error {
 	if err := l.checkRequest(); err != nil {
 		return err
 	}
-	auditor, rec := l.expectedRecord()
-	if waited, err := l.waitForSpeed(ctx, auditor, rec); err != nil {
+	auditor, rec := l.recorder().expected()
+	if waited, err := waitForSpeed(ctx, l, auditor, rec); err != nil {
 		return err
 	} else if waited {
 		// The policy may have changed meanwhile.
@@ -161,7 +162,7 @@ func (l *Lease) admit(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.reserveRecord(ctx, auditor, rec); err != nil {
+	if err := l.recorder().reserve(ctx, auditor, rec); err != nil {
 		return err
 	}
 	// Allocating moves no data.
@@ -175,7 +176,7 @@ func (l *Lease) admit(ctx context.Context) error {
 		l.root.ops.Add(1)
 		l.root.lastUse.Store(l.start.UnixNano())
 	}
-	return l.reserveQuota()
+	return l.Charges().reserve()
 }
 
 // checkRequest is the part of admission that does not wait: root, rights, patterns.
@@ -184,13 +185,13 @@ func (l *Lease) checkRequest() error {
 	if err := l.findRoot(); err != nil {
 		return err
 	}
-	if lacks := lackedRights(req.Op, req.Need, l.policy.Rights); lacks != 0 {
+	if lacks := rules.Lacked(req.Op, req.Need, l.policy.Rights); lacks != 0 {
 		return l.denied(l.root, lacks, l.policy.Rights)
 	}
 	if req.Path2.Root != "" && req.Path2.Root != req.Path.Root {
 		return &Error{Kind: names.Invalid, Err: syscall.EXDEV}
 	}
-	return l.judgeHeld()
+	return l.Judge().held()
 }
 
 // findRoot finds the root, checks whom it is for and takes the in-flight reference.
@@ -229,14 +230,14 @@ func (l *Lease) findRoot() error {
 	if l.reg.suspended.Load() && l.reg.isSuspended(&req.Caller) {
 		return &Error{Kind: names.Suspended} // after acquire: TakeBack waits for operations that are counted
 	}
-	l.patterned = l.anyRules(func(*ruleset) bool { return true })
+	l.patterned = l.Judge().anyRules(func(*rules.RuleSet) bool { return true })
 	for _, h := range []*Hold{req.Held, req.HeldTarget} {
 		if err := l.enterHeld(h); err != nil {
 			return err
 		}
 	}
 	if r.once != nil {
-		if err := l.useOnce(r); err != nil {
+		if err := l.Charges().useOnce(r); err != nil {
 			return err
 		}
 	}
@@ -266,25 +267,16 @@ func (l *Lease) enterHeld(h *Hold) error {
 	return nil
 }
 
-// Dir is the root's descriptor, for package beneath to resolve from. It is
-// valid until Done, and never to be closed.
-func (l *Lease) Dir() int { return l.root.src.FD() }
-
-// Source is the opened root, for package beneath to tell a staged one from others.
+// Source is the opened root. Its descriptor (FD) is what package beneath resolves from: valid
+// until Done, and never to be closed.
 func (l *Lease) Source() Source { return l.root.src }
-
-// File is the one name a single-file root consists of, "" for a directory.
-func (l *Lease) File() string { return l.root.src.File() }
 
 // PosixFull and OtherFileSystems are the policy's switches.
 func (l *Lease) PosixFull() bool        { return l.policy.PosixFull }
 func (l *Lease) OtherFileSystems() bool { return l.policy.OtherFileSystems }
 
-// Remote reports whether system calls on the root may hang.
-func (l *Lease) Remote() bool { return l.root.src.Remote() }
-
 // Timeout is how long the operation may take.
-func (l *Lease) Timeout() time.Duration { return l.policy.timeout() }
+func (l *Lease) Timeout() time.Duration { return l.policy.Timeout() }
 
 // Began is the time at which Admit was called.
 func (l *Lease) Began() time.Time { return l.start }
@@ -306,7 +298,7 @@ func (l *Lease) Hold() *Hold { return l.HoldAt(l.req.Path) }
 func (l *Lease) HoldAt(p Path) *Hold {
 	h := l.HoldNameless()
 	var byContents bool
-	if h.verdict, byContents = l.effect(p.Rel()); byContents {
+	if h.verdict, byContents = l.Judge().effect(p.Rel()); byContents {
 		h.contentPath = p.Rel()
 	}
 	return h
@@ -330,28 +322,28 @@ func (l *Lease) HoldNameless() *Hold {
 func (l *Lease) Done(n int64, err error) error {
 	defer l.release() // also when an auditor panics
 	if l.req.Dry != nil {
-		if wrapped := l.wrap(err); wrapped != nil {
+		if wrapped := l.req.wrap(err); wrapped != nil {
 			return wrapped
 		}
 		return nil
 	}
 	if l.notes != nil { // the detached part may have become an open
 		if need := Rights(l.notes.openNeed.Load()); need != 0 {
-			l.becomeOpen(need)
+			l.req.becomeOpen(need)
 		}
 	}
 	if l.root != nil && !l.abandoned {
-		l.settle(n, err)
+		l.Charges().Settle(n, err)
 	}
-	l.endUses(err == nil || n > 0 || l.abandoned)
-	wrapped := l.wrap(err)
+	l.Charges().endUses(err == nil || n > 0 || l.abandoned)
+	wrapped := l.req.wrap(err)
 	if l.policy != nil && l.policy.Limits.Idle > 0 && l.root != nil && (wrapped == nil || !wrapped.Kind.Refusal()) {
 		l.root.lastUse.Store(time.Now().UnixNano()) // the end of an operation is use, too
 	}
 	if wrapped == nil {
-		l.noteRepo()
+		l.Notes().notifyRepository()
 	}
-	if auditErr := l.audit(n, wrapped); auditErr != nil && wrapped == nil {
+	if auditErr := l.recorder().write(n, wrapped); auditErr != nil && wrapped == nil {
 		wrapped = &Error{Op: l.req.Op, Path: l.req.Path, Kind: names.IO,
 			Err: errors.New("the audit log cannot take the record")}
 	}
@@ -363,7 +355,7 @@ func (l *Lease) Done(n int64, err error) error {
 }
 
 func (l *Lease) release() {
-	l.releaseRecord()
+	l.recorder().release()
 	if l.root == nil {
 		return
 	}
@@ -381,20 +373,20 @@ func (l *Lease) release() {
 }
 
 // wrap makes the one *Error an operation returns.
-func (l *Lease) wrap(err error) *Error {
+func (r *Request) wrap(err error) *Error {
 	if err == nil {
 		return nil
 	}
 	var e *Error
 	if errors.As(err, &e) {
 		w := *e
-		w.Op = l.req.Op
-		if e.Path != l.req.Path2 || l.req.Path2.Root == "" {
-			w.Path = l.req.Path // an error about the second path says so itself
+		w.Op = r.Op
+		if e.Path != r.Path2 || r.Path2.Root == "" {
+			w.Path = r.Path // an error about the second path says so itself
 		}
 		return &w
 	}
-	w := &Error{Op: l.req.Op, Path: l.req.Path, Err: err}
+	w := &Error{Op: r.Op, Path: r.Path, Err: err}
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

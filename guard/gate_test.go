@@ -169,7 +169,7 @@ func TestQuotas(t *testing.T) {
 	if l, err = s.Admit(bg, mk); err != nil { // finds the name, and so costs nothing
 		t.Fatal(err)
 	}
-	l.NoteExisting()
+	l.Notes().Existing()
 	wantKind(t, l.Done(0, nil), 0)
 	wantKind(t, s.once(mk, 0), 0)
 	err = s.once(mk, 0)

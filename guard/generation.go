@@ -150,8 +150,8 @@ func (l *Lease) Change(call func() error) error {
 	if l.req.Dry != nil {
 		return &Error{Kind: names.Internal, Err: errDryChange}
 	}
-	l.countChange(1)
-	defer l.countChange(-1)
+	countChange(l, 1)
+	defer countChange(l, -1)
 	// Whoever changes the root does so before looking at the counter, so the call is counted
 	// before the root is tested.
 	step("change")
@@ -167,7 +167,7 @@ func (l *Lease) Change(call func() error) error {
 	return call()
 }
 
-func (l *Lease) countChange(n int64) {
+func countChange(l *Lease, n int64) {
 	l.gen.changes.Add(n)
 	for _, c := range l.crossed {
 		c.gen.changes.Add(n)
@@ -189,7 +189,7 @@ func (r *root) mayChange(g *generation, answered bool) error {
 // The returned function must be called when the part has ended; Done must not be called
 // on the lease.
 func (l *Lease) Detach() (*Lease, func()) {
-	l.ensureNotes() // both leases share the notes, for example on where links lead
+	l.Notes().ensure() // both leases share the notes, for example on where links lead
 	both := struct {
 		lease  Lease
 		shared detached
@@ -214,16 +214,13 @@ func (l *Lease) Detach() (*Lease, func()) {
 }
 
 // Abandon says that the operation is answered while its detached part goes on. What that
-// part writes still counts for the quota; Settle reports how much it was. Change says what
+// part writes still counts for the quota; Charges.Settle reports how much it was. Change says what
 // the part may still do.
 func (l *Lease) Abandon() {
 	l.abandoned = true
 	l.detached.answered.Store(true)
 	l.detached.uncross()
 }
-
-// Settle ends the quota's part of a detached lease whose operation was abandoned.
-func (l *Lease) Settle(n int64, err error) { l.settle(n, err) }
 
 // detached is what an operation and its detached part both know.
 type detached struct {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Grant adds one root; see GrantAll.
@@ -61,16 +62,16 @@ func (p *Proposal) File() bool { return p.src != nil && p.src.File() != "" }
 
 // ID is the identity of the directory that was opened, and zero once the proposal was granted
 // or closed.
-func (p *Proposal) ID() Identity {
+func (p *Proposal) ID() rules.Identity {
 	if p.src == nil {
-		return Identity{}
+		return rules.Identity{}
 	}
 	return p.src.ID()
 }
 
 // LiesIn reports whether what was opened is the directory top, or lies in it
 // (Source.LiesIn).
-func (p *Proposal) LiesIn(top Identity) bool { return p.src != nil && p.src.LiesIn(top) }
+func (p *Proposal) LiesIn(top rules.Identity) bool { return p.src != nil && p.src.LiesIn(top) }
 
 // WithName gives the root another name, and returns p.
 func (p *Proposal) WithName(root RootName) *Proposal {
@@ -101,7 +102,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	if _, err := names.ParseRootName(string(ask.Root)); err != nil {
 		return nil, err
 	}
-	if !ask.Policy.Rights.valid() {
+	if !ask.Policy.Rights.Valid() {
 		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant names no rights; write ro, rw, stage or a list of rights")}
 	}
 	if !ask.Expires.IsZero() && ask.Expires.UnixNano() <= g.clock.now().wall {
@@ -124,15 +125,15 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 }
 
 // checkRules checks a grant against the rules, less those that the grant lifts for itself
-// (Rules.with).
+// (rules.RootRules.With).
 func (g *Registry) checkRules(ask *Grant, location string) error {
 	g.mu.Lock()
-	rules := g.rules
+	allowed := g.rules
 	g.mu.Unlock()
-	if err := rules.with(ask).Check(ask.Resolved, ask.Policy.Rights); err != nil {
+	if err := allowed.With(ask).Check(ask.Resolved, ask.Policy.Rights); err != nil {
 		return err
 	}
-	return g.checkLocation(rules, ask.Resolved, location)
+	return allowed.CheckLocation(ask.Resolved, location, g.cfg.Opener.LocationOf)
 }
 
 // GrantProposed grants proposals in one transaction, as GrantAll does. got has one grant for
@@ -166,7 +167,7 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	switch {
 	case p.src == nil:
 		return nil, &Error{Kind: names.Internal, Err: errors.New("the proposal was granted or given up")}
-	case isWider(&p.ask, &got):
+	case got.WiderThan(&p.ask):
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approval is wider than what was asked")}
 	}
 	// Checked again, because got may allow less than p.ask.
@@ -177,10 +178,10 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 		return nil, &Error{Kind: names.Invalid, Err: fmt.Errorf(
 			"%s is a directory, and one use is granted of a single file: name the file", names.Quote(got.Resolved))}
 	}
-	if err := got.Policy.Trash.check(p.src, got.Resolved, got.Policy.Rights); err != nil {
+	if err := checkTrash(got.Policy.Trash, p.src, got.Resolved, got.Policy.Rights); err != nil {
 		return nil, err
 	}
-	if err := got.Policy.checkStage(p.src, got.Resolved); err != nil {
+	if err := checkStage(&got.Policy, p.src, got.Resolved); err != nil {
 		return nil, err
 	}
 	if err := g.objection(nil, got.Policy); err != nil {
@@ -189,11 +190,9 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	if err := g.stage(p, &got); err != nil {
 		return nil, err
 	}
-	rules, err := got.Policy.compile(p.src)
-	if err != nil {
+	if err := got.Policy.Compile(p.src); err != nil {
 		return nil, err
 	}
-	got.Policy.rules = rules
 	if err := g.noteWritable(got.Resolved, got.Policy.Rights); err != nil {
 		return nil, err
 	}

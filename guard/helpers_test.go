@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 var (
@@ -47,7 +48,7 @@ type fakeSource struct {
 	path string
 }
 
-func (o *fakeOpener) Trace(path string) (string, []guard.Link, error) { return path, nil, nil }
+func (o *fakeOpener) Trace(path string) (string, []rules.Link, error) { return path, nil, nil }
 func (o *fakeOpener) LocationOf(string) string                        { return "" }
 func (o *fakeOpener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 	if o.cannotStage != nil {
@@ -72,23 +73,23 @@ var errCannotLook = errors.New("the source cannot be asked")
 func (s *fakeSource) Free() (int64, error)       { return 0, errCannotLook }
 func (s *fakeSource) CheckTrash() error          { return nil }
 func (s *fakeSource) Location() string           { return s.o.at[s.path] }
-func (s *fakeSource) Links() []guard.Link        { return nil }
-func (s *fakeSource) LiesIn(guard.Identity) bool { return false }
-func (s *fakeSource) Naming() guard.Naming       { return guard.ExactNames }
+func (s *fakeSource) Links() []rules.Link        { return nil }
+func (s *fakeSource) LiesIn(rules.Identity) bool { return false }
+func (s *fakeSource) Naming() rules.Naming       { return rules.ExactNames }
 func (s *fakeSource) FoldsAt(string, bool) bool  { return true }
-func (s *fakeSource) Look(string, bool) (guard.Looked, error) {
-	return guard.Looked{}, errCannotLook
+func (s *fakeSource) Look(string, bool) (rules.Looked, error) {
+	return rules.Looked{}, errCannotLook
 }
 func (s *fakeSource) Head(string, int, bool) ([]byte, error) { return nil, errCannotLook }
-func (s *fakeSource) Ignores(func(guard.Ignore), func(string) bool) error {
+func (s *fakeSource) Ignores(func(rules.Ignore), func(string) bool) error {
 	return errCannotLook
 }
 
 func (s *fakeSource) FD() int { return -1 }
-func (s *fakeSource) ID() guard.Identity {
+func (s *fakeSource) ID() rules.Identity {
 	h := fnv.New64()
 	_, _ = h.Write([]byte(s.path))
-	return guard.Identity{Dev: 1, Ino: h.Sum64()}
+	return rules.Identity{Dev: 1, Ino: h.Sum64()}
 }
 func (s *fakeSource) Resolved() string { return s.path }
 func (s *fakeSource) File() string     { return "" }

@@ -7,22 +7,23 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Every mode's text is read back as the same rights.
 func TestModesRoundTrip(t *testing.T) {
 	for r := guard.Rights(1); r <= guard.ReadWrite; r++ {
 		for _, r := range []guard.Rights{r, r | guard.Stage} {
-			if got, err := guard.ParseMode(r.String()); err != nil || got != r {
+			if got, err := rules.ParseMode(r.String()); err != nil || got != r {
 				t.Fatalf("%s: %v, %v", r, got, err)
 			}
 		}
 	}
-	if got, _ := guard.ParseMode("stage"); got != guard.ReadWrite|guard.Stage {
+	if got, _ := rules.ParseMode("stage"); got != guard.ReadWrite|guard.Stage {
 		t.Errorf("stage is %d", got)
 	}
 	for _, bad := range []string{"", "RO", "ro,rw", "rw,stage", "read ", "none"} {
-		if r, err := guard.ParseMode(bad); err == nil {
+		if r, err := rules.ParseMode(bad); err == nil {
 			t.Errorf("mode %q accepted as %v", bad, r)
 		}
 	}
@@ -48,9 +49,9 @@ func TestNameCollision(t *testing.T) {
 // R129: kernel interfaces never, system directories not for writing, nothing of
 // the owner's plane.
 func TestRules(t *testing.T) {
-	keep := guard.Rules{Keep: []guard.Keep{{Path: "/home/u/mnt", What: "the mountpoint"}, {Path: "/home/u/.config/rootsfs", What: "the configuration"}}}
+	keep := rules.RootRules{Keep: []rules.Keep{{Path: "/home/u/mnt", What: "the mountpoint"}, {Path: "/home/u/.config/rootsfs", What: "the configuration"}}}
 	for _, c := range []struct {
-		rules  guard.Rules
+		rules  rules.RootRules
 		path   string
 		rights guard.Rights
 		ok     bool
@@ -61,26 +62,26 @@ func TestRules(t *testing.T) {
 		{keep, "/home/u/mnt", guard.ReadOnly, false},
 		{keep, "/home/u/mnt/code", guard.ReadOnly, false},
 		{keep, "/home/u/.config", guard.ReadOnly, false},
-		{guard.Rules{}, "/proc", guard.ReadOnly, false},
-		{guard.Rules{}, "/proc/1/root", guard.ReadOnly, false},
-		{guard.Rules{}, "/sys/fs", guard.ReadOnly, false},
-		{guard.Rules{}, "/dev/shm", guard.ReadOnly, false},
-		{guard.Rules{AllowSystem: true, AllowRootDir: true}, "/proc", guard.ReadOnly, false},
-		{guard.Rules{}, "/proc2", guard.ReadWrite, true},
-		{guard.Rules{}, "/etc", guard.ReadWrite, false},
-		{guard.Rules{}, "/etc/ssh", guard.Append, false},
-		{guard.Rules{}, "/etc", guard.ReadOnly, true},
-		{guard.Rules{AllowSystem: true}, "/etc", guard.ReadWrite, true},
-		{guard.Rules{}, "/etcetera", guard.ReadWrite, true},
-		{guard.Rules{}, "/usr/bin", guard.Delete, false},
-		{guard.Rules{}, "/usr/src/x", guard.ReadWrite, true},
-		{guard.Rules{}, "/root", guard.ReadWrite, false},
-		{guard.Rules{}, "/root/code", guard.ReadWrite, true},
-		{guard.Rules{}, "/var/lib", guard.Create, false},
-		{guard.Rules{}, "/", guard.ReadOnly, false},
-		{guard.Rules{AllowRootDir: true}, "/", guard.ReadOnly, true},
-		{guard.Rules{AllowRootDir: true}, "/", guard.ReadWrite, false},
-		{guard.Rules{}, "/etc/%s%d", guard.ReadWrite, false},
+		{rules.RootRules{}, "/proc", guard.ReadOnly, false},
+		{rules.RootRules{}, "/proc/1/root", guard.ReadOnly, false},
+		{rules.RootRules{}, "/sys/fs", guard.ReadOnly, false},
+		{rules.RootRules{}, "/dev/shm", guard.ReadOnly, false},
+		{rules.RootRules{AllowSystem: true, AllowRootDir: true}, "/proc", guard.ReadOnly, false},
+		{rules.RootRules{}, "/proc2", guard.ReadWrite, true},
+		{rules.RootRules{}, "/etc", guard.ReadWrite, false},
+		{rules.RootRules{}, "/etc/ssh", guard.Append, false},
+		{rules.RootRules{}, "/etc", guard.ReadOnly, true},
+		{rules.RootRules{AllowSystem: true}, "/etc", guard.ReadWrite, true},
+		{rules.RootRules{}, "/etcetera", guard.ReadWrite, true},
+		{rules.RootRules{}, "/usr/bin", guard.Delete, false},
+		{rules.RootRules{}, "/usr/src/x", guard.ReadWrite, true},
+		{rules.RootRules{}, "/root", guard.ReadWrite, false},
+		{rules.RootRules{}, "/root/code", guard.ReadWrite, true},
+		{rules.RootRules{}, "/var/lib", guard.Create, false},
+		{rules.RootRules{}, "/", guard.ReadOnly, false},
+		{rules.RootRules{AllowRootDir: true}, "/", guard.ReadOnly, true},
+		{rules.RootRules{AllowRootDir: true}, "/", guard.ReadWrite, false},
+		{rules.RootRules{}, "/etc/%s%d", guard.ReadWrite, false},
 	} {
 		err := c.rules.Check(c.path, c.rights)
 		if (err == nil) != c.ok {

@@ -8,15 +8,13 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"weak"
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/rootsfs/rootsfs/guard/builtin"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A directory is moved only after everything in it has been judged, at the old place and at
@@ -46,17 +44,17 @@ type moveLock struct {
 type moveLocks struct {
 	mu    sync.Mutex // guards the fields below
 	count uint64
-	m     map[Identity]weak.Pointer[moveLock]
+	m     map[rules.Identity]weak.Pointer[moveLock]
 }
 
-func (m *moveLocks) of(id Identity) *moveLock {
+func (m *moveLocks) of(id rules.Identity) *moveLock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if l := m.m[id].Value(); l != nil {
 		return l
 	}
 	if m.m == nil {
-		m.m = map[Identity]weak.Pointer[moveLock]{}
+		m.m = map[rules.Identity]weak.Pointer[moveLock]{}
 	}
 	m.count++
 	l := &moveLock{order: m.count, sem: semaphore.NewWeighted(exclusive)}
@@ -66,7 +64,7 @@ func (m *moveLocks) of(id Identity) *moveLock {
 	return l
 }
 
-func (m *moveLocks) forget(id Identity) {
+func (m *moveLocks) forget(id rules.Identity) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.m[id].Value() == nil { // else the directory has another lock by now
@@ -99,7 +97,7 @@ func (l *Lease) Making(ctx context.Context) (unlock func(), err error) {
 	}
 	m := l.root.moves
 	if !m.sem.TryAcquire(1) {
-		if err := l.wait(ctx, m, 1); err != nil {
+		if err := m.wait(ctx, l, 1); err != nil {
 			return nil, err
 		}
 	}
@@ -114,7 +112,7 @@ func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 	}
 	for {
 		locks := l.reg.snap.Load().overlapping(l.root)
-		unlock, err := l.lockAll(ctx, locks)
+		unlock, err := lockAll(ctx, l, locks)
 		if err != nil {
 			return nil, err
 		}
@@ -128,12 +126,12 @@ func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 }
 
 // lockAll takes all of some locks.
-func (l *Lease) lockAll(ctx context.Context, locks []*moveLock) (unlock func(), err error) {
+func lockAll(ctx context.Context, l *Lease, locks []*moveLock) (unlock func(), err error) {
 	for i, m := range locks {
 		if m.sem.TryAcquire(exclusive) {
 			continue
 		}
-		if err := l.wait(ctx, m, exclusive); err != nil {
+		if err := m.wait(ctx, l, exclusive); err != nil {
 			releaseAll(locks[:i], exclusive)
 			return nil, err
 		}
@@ -148,13 +146,13 @@ func releaseAll(locks []*moveLock, weight int64) {
 }
 
 // wait acquires a lock. It gives up when the operation's root ends, and after
-// DefaultTimeout. It ignores the end of ctx: any signal to the caller's thread ends the
+// rules.DefaultTimeout. It ignores the end of ctx: any signal to the caller's thread ends the
 // context of a request from the kernel, and rename(2) and mkdir(2) do not return EINTR.
 // Others hold the lock only while they make or move one name.
-func (l *Lease) wait(ctx context.Context, m *moveLock, weight int64) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultTimeout)
+func (m *moveLock) wait(ctx context.Context, l *Lease, weight int64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rules.DefaultTimeout)
 	defer cancel()
-	alive, stop := l.UntilEnd(ctx)
+	alive, stop := l.Life().UntilEnd(ctx)
 	defer stop()
 	err := m.sem.Acquire(alive, weight)
 	select {
@@ -186,87 +184,3 @@ func (g *Registry) pauseMoves(ctx context.Context, made []*root) (release func()
 	}
 	return func() { releaseAll(locks, 1) }, nil
 }
-
-// JudgeMoved judges the new path of the file id, of type t, that is to be moved there from
-// another path. What belongs to a repository that the root's users made may come, or come
-// back, to a name that is protected where it exists and may be made where it does not.
-func (l *Lease) JudgeMoved(from, to string, id Identity, t pattern.Type) error {
-	if !l.patterned {
-		return nil
-	}
-	return l.eachRules(to, func(r *root, set *ruleset, rel string) error {
-		dir, base := splitRel(rel)
-		err := l.judgeIn(r, set, ToMake, dir, base, t)
-		var refused *Refusal
-		if errors.As(err, &refused) && refused.Rule.Builtin() && refused.Rule.Begins && l.movesMade(r, from, id, t) {
-			return nil
-		}
-		return err
-	})
-}
-
-// movesMade reports whether a file is remembered as a part of a repository that the users of
-// r made themselves, or is the directory of a submodule or worktree in one, which git moves out
-// to be the .git of a working copy. path is the file's, below the lease's root.
-func (l *Lease) movesMade(r *root, path string, id Identity, t pattern.Type) bool {
-	made := false
-	_ = l.eachRoot(path, func(o *root, rel string) error {
-		f := (*rootFacts)(o)
-		made = made || o == r && (o.repos.has(rel, id) ||
-			t == pattern.Dir && builtin.IsPart(rel, true, f.bare) && o.repos.around(rel, false, f.identity))
-		return nil
-	})
-	return made
-}
-
-// JudgeMove returns a function that judges the names in a directory that is to be moved
-// from one path to another: no pattern may be about a name at either. rel is the path of
-// the directory that holds the name, below the directory that is moved.
-func (l *Lease) JudgeMove(from, to string) func(rel, name string, t pattern.Type) error {
-	return func(rel, name string, t pattern.Type) error {
-		for _, top := range [...]string{from, to} {
-			path := under(top, name)
-			if rel != "" {
-				path = under(under(top, rel), name)
-			}
-			err := l.eachRules(path, func(r *root, set *ruleset, path string) error {
-				dir, base := splitRel(path)
-				facts := pattern.Facts((*rootFacts)(r))
-				if top == to && r == l.root {
-					facts = movedFacts{facts, to, from}
-				}
-				if v := set.judge(r, facts, dir, base, t); v.Effect != pattern.None {
-					return l.decide(r, dir, base, v, &Error{Kind: names.Permission, Err: &Refusal{Effect: v.Effect, Rule: v.Rule, inMovedDir: true}})
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-// movedFacts answers questions about files by their paths after the move, while they still
-// lie where they are moved from.
-type movedFacts struct {
-	pattern.Facts
-	to, from string
-}
-
-// present is the path that a file has before the move.
-func (m movedFacts) present(path string) string {
-	if path == m.to || strings.HasPrefix(path, m.to+"/") {
-		return m.from + path[len(m.to):]
-	}
-	return path
-}
-
-func (m movedFacts) IsDir(path string) bool { return m.Facts.IsDir(m.present(path)) }
-func (m movedFacts) Top(dir string) bool    { return m.Facts.Top(m.present(dir)) }
-func (m movedFacts) Made(path string) bool  { return m.Facts.Made(m.present(path)) }
-func (m movedFacts) Bare(dir string, kind pattern.Condition) bool {
-	return m.Facts.Bare(m.present(dir), kind)
-}
-func (m movedFacts) Tokens(path string) bool { return m.Facts.Tokens(m.present(path)) }

@@ -2,12 +2,12 @@ package guard
 
 import (
 	"cmp"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A root can lie inside another one. Then a file in the inner root is judged by both
@@ -33,12 +33,12 @@ type nesting struct {
 }
 
 type nestedRoot struct {
-	id    Identity // of the directory
-	name  string   // of a single-file root, in the directory; else ""
-	rel   string   // its path below the outer root
-	root  *root    // nil: a tombstone, which refuses every operation
-	whose Subject  // of the grant
-	epoch uint64   // of a tombstone: every root granted since has a greater one
+	id    rules.Identity // of the directory
+	name  string         // of a single-file root, in the directory; else ""
+	rel   string         // its path below the outer root
+	root  *root          // nil: a tombstone, which refuses every operation
+	whose Subject        // of the grant
+	epoch uint64         // of a tombstone: every root granted since has a greater one
 }
 
 // scope is the part of the outer root in which the policy of a nested root holds, too: what
@@ -120,7 +120,7 @@ func (g *Registry) rebuildNesting(s *snapshot, sorted [][]string, o *root) bool 
 		}
 	}
 	s.eachAt(o.grant.Resolved, o.location, func(r *root) {
-		if r.grant.Subject.isNarrowerThan(own) {
+		if r.grant.Subject.IsNarrowerThan(own) {
 			next.sameDirectory = append(next.sameDirectory, nestedRootOf(r, ""))
 		}
 	})
@@ -128,7 +128,7 @@ func (g *Registry) rebuildNesting(s *snapshot, sorted [][]string, o *root) bool 
 		if rel, ok := o.relativePath(t.dir, t.location); ok && concernsOwn(t.whose) {
 			next.nested = append(next.nested, t.nestedRoot(rel))
 		}
-		if t.whose.isNarrowerThan(own) && t.id == o.src.ID() && t.file == o.src.File() {
+		if t.whose.IsNarrowerThan(own) && t.id == o.src.ID() && t.file == o.src.File() {
 			next.sameDirectory = append(next.sameDirectory, t.nestedRoot(""))
 		}
 	}
@@ -163,16 +163,13 @@ func (n *nesting) arrange() {
 // has to call EnterIfNested for every directory on a path.
 func (l *Lease) HasNested() bool { return len(l.nesting.nested) > 0 }
 
-// RootID is the identity of the directory whose descriptor Dir returns.
-func (l *Lease) RootID() Identity { return l.root.src.ID() }
-
 // EnterIfNested is called for each directory that a resolution passes, with the directory's
 // identity and name "". It is also called with each name in the directory that the resolution
 // passes, because a single-file root is recognised by its directory and name. If a nested
 // root is there, it has to permit the operation, too. A tombstone refuses the operation.
 // EnterIfNested returns a number for the domain that was entered, 0 for none. No rename or
 // link is possible between two names in different domains (EXDEV).
-func (l *Lease) EnterIfNested(id Identity, name string) (domain uint64, err error) {
+func (l *Lease) EnterIfNested(id rules.Identity, name string) (domain uint64, err error) {
 	who := l.req.Caller.Subject
 	for i := range l.nesting.nested {
 		f := &l.nesting.nested[i]
@@ -180,7 +177,7 @@ func (l *Lease) EnterIfNested(id Identity, name string) (domain uint64, err erro
 			continue
 		}
 		if f.root == nil {
-			if f.whose != who && l.grantedSince(f, who) {
+			if f.whose != who && l.nesting.grantedSince(f, who) {
 				continue
 			}
 			return domain, &Error{Kind: names.Revoked}
@@ -197,9 +194,9 @@ func (l *Lease) EnterIfNested(id Identity, name string) (domain uint64, err erro
 
 // grantedSince reports whether a subject was granted the directory of a tombstone for itself
 // after a root for a wider subject there was revoked.
-func (l *Lease) grantedSince(t *nestedRoot, who Subject) bool {
-	return slices.ContainsFunc(l.nesting.nested, func(f nestedRoot) bool {
-		return f.id == t.id && f.name == t.name && f.root != nil && f.whose.Covers(who) && f.whose.isNarrowerThan(t.whose) && f.root.epoch > t.epoch
+func (n *nesting) grantedSince(t *nestedRoot, who Subject) bool {
+	return slices.ContainsFunc(n.nested, func(f nestedRoot) bool {
+		return f.id == t.id && f.name == t.name && f.root != nil && f.whose.Covers(who) && f.whose.IsNarrowerThan(t.whose) && f.root.epoch > t.epoch
 	})
 }
 
@@ -236,16 +233,16 @@ func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 		}
 		l.crossed = append(l.crossed, crossing{c, gen, sameDirectory})
 		if c.once != nil {
-			if err := l.useOnce(c); err != nil {
+			if err := l.Charges().useOnce(c); err != nil {
 				return err
 			}
 		}
-		if err := l.chargeNested(c); err != nil {
+		if err := l.Charges().nested(c); err != nil {
 			return err
 		}
 	}
 	have := c.policy.Load().Rights
-	if lacks := lackedRights(l.req.Op, l.req.Need, have); lacks != 0 {
+	if lacks := rules.Lacked(l.req.Op, l.req.Need, have); lacks != 0 {
 		return l.denied(c, lacks, have)
 	}
 	if l.req.Dry == nil {
@@ -260,29 +257,12 @@ func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 // the same through every mount.
 //
 // What this does not notice:
-//   - a system directory (Rules) under another path;
+//   - a system directory (rules.RootRules) under another path;
 //   - a root on a network or FUSE file system, whose locations are not reliable: paths
 //     alone are judged;
 //   - one file system that the kernel knows as two, such as an overlay and its layers;
 //   - a bind mount that is made after the grant. Outside a root it only gives a second path
 //     to what was granted. Inside a root it is another mount, and those are not entered.
-
-// checkLocation is the part of Rules.Check about Rules.Keep, by location instead of path.
-func (g *Registry) checkLocation(r Rules, resolved, location string) error {
-	if location == "" {
-		return nil
-	}
-	for _, k := range r.Keep {
-		kept := g.cfg.Opener.LocationOf(k.Path)
-		if kept == "" || !names.Under(kept, location) && !names.Under(location, kept) {
-			continue
-		}
-		return &Error{Kind: names.Permission, Err: fmt.Errorf(
-			"%s overlaps, through a mount, with %s (%s); %s",
-			names.Quote(resolved), k.What, names.Quote(k.Path), k.remedy())}
-	}
-	return nil
-}
 
 // eachOuter calls f for every root of the snapshot above a directory with that path or
 // location. It calls f twice for a root that is above by both.
@@ -412,7 +392,7 @@ func (m index) of(at indexKey, who Subject) *root {
 func (m index) live(at indexKey, who Subject) *root {
 	var found *root
 	for _, r := range m[at] {
-		if State(r.state.Load()) == Live && r.grant.Subject.Covers(who) && (found == nil || r.grant.Subject.isNarrowerThan(found.grant.Subject)) {
+		if State(r.state.Load()) == Live && r.grant.Subject.Covers(who) && (found == nil || r.grant.Subject.IsNarrowerThan(found.grant.Subject)) {
 			found = r
 		}
 	}

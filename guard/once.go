@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A grant for one use (Policy.Once) is of a single file. Looking at the file (its name, its
@@ -40,7 +41,7 @@ var (
 
 // take admits or refuses an operation. began reports that the use begins with it.
 func (o *once) take(req *Request) (began bool, err error) {
-	if a := accesses[req.Op]; a == ToLook || req.Op == names.OpGetxattr || req.Op == names.OpListxattr {
+	if rules.OnlyLooks(req.Op) {
 		return false, nil
 	}
 	if req.Op == names.OpWatch {
@@ -110,41 +111,28 @@ func (o *once) state() string {
 
 // useOnce admits the operation on a root for one use, or refuses it. If the use begins with
 // the operation, the lease notes the root for endUses.
-func (l *Lease) useOnce(r *root) error {
-	if l.notes != nil && slices.Contains(l.notes.uses, r) {
+func (c Charges) useOnce(r *root) error {
+	if c.l.notes != nil && slices.Contains(c.l.notes.uses, r) {
 		return nil // admitted already, before it waited
 	}
-	began, err := r.once.take(&l.req)
+	began, err := r.once.take(&c.l.req)
 	if began {
-		l.ensureNotes().uses = append(l.notes.uses, r)
+		c.l.Notes().ensure().uses = append(c.l.notes.uses, r)
 	}
 	return err
 }
 
-// NoteOpened says that the operation has opened a file. In a root for one use, the use
-// lasts until Registry.Closed is called for the file.
-func (l *Lease) NoteOpened() {
-	if l.root.once != nil {
-		l.root.once.opened()
-	}
-	for _, c := range l.crossed {
-		if c.root.once != nil {
-			c.root.once.opened()
-		}
-	}
-}
-
 // endUses calls once.end for the uses that began with the operation.
-func (l *Lease) endUses(used bool) {
-	if l.notes == nil || len(l.notes.uses) == 0 {
+func (c Charges) endUses(used bool) {
+	if c.l.notes == nil || len(c.l.notes.uses) == 0 {
 		return
 	}
-	for _, r := range l.notes.uses {
+	for _, r := range c.l.notes.uses {
 		if r.once.end(used) {
-			l.reg.spend(r)
+			c.l.reg.spend(r)
 		}
 	}
-	l.notes.uses = nil
+	c.l.notes.uses = nil
 }
 
 // closed counts a file as closed in the roots for one use that it was opened through.

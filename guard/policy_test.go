@@ -6,6 +6,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // What the rules refuse a root, a grant may allow for itself alone: when it is
@@ -13,20 +14,20 @@ import (
 func TestGrantAllowsForItself(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		rules guard.Rules
+		rules rules.RootRules
 		ask   guard.Grant
 		ok    bool
 	}{
-		{"system, not allowed", guard.Rules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}}, false},
-		{"system, read-only", guard.Rules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadOnly}}, true},
-		{"system, of all", guard.Rules{AllowSystem: true}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}}, true},
-		{"system, of this one", guard.Rules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowSystem: true}, true},
-		{"system, the other switch", guard.Rules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowRootDir: true}, false},
-		{"/, not allowed", guard.Rules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}}, false},
-		{"/, of this one", guard.Rules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowRootDir: true}, true},
-		{"/, writable, of this one", guard.Rules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowRootDir: true}, false},
-		{"/, the other switch", guard.Rules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowSystem: true}, false},
-		{"/proc, whatever is allowed", guard.Rules{AllowSystem: true, AllowRootDir: true},
+		{"system, not allowed", rules.RootRules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}}, false},
+		{"system, read-only", rules.RootRules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadOnly}}, true},
+		{"system, of all", rules.RootRules{AllowSystem: true}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}}, true},
+		{"system, of this one", rules.RootRules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowSystem: true}, true},
+		{"system, the other switch", rules.RootRules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowRootDir: true}, false},
+		{"/, not allowed", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}}, false},
+		{"/, of this one", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowRootDir: true}, true},
+		{"/, writable, of this one", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowRootDir: true}, false},
+		{"/, the other switch", rules.RootRules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowSystem: true}, false},
+		{"/proc, whatever is allowed", rules.RootRules{AllowSystem: true, AllowRootDir: true},
 			guard.Grant{Dir: "/proc", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowSystem: true, AllowRootDir: true}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -25,7 +25,7 @@ type Quota struct {
 	MaxCreated int64 // names, likewise
 }
 
-func (l *Limits) quota() Quota {
+func quotaOf(l *Limits) Quota {
 	return Quota{MaxFile: l.MaxFile, MaxWritten: l.MaxWritten, MaxCreated: l.MaxCreated}
 }
 
@@ -88,10 +88,16 @@ func addUpTo(counter *atomic.Int64, n, limit int64, dry bool) bool {
 	return true
 }
 
-// reserveQuota charges the quotas with the most that the operation may use. settle refunds
+// Charges are what an operation counts for: the quotas, and the uses of roots for one use.
+type Charges struct{ l *Lease }
+
+// Charges returns the charges of the operation.
+func (l *Lease) Charges() Charges { return Charges{l} }
+
+// reserve charges the quotas with the most that the operation may use. Settle refunds
 // what it did not use.
-func (l *Lease) reserveQuota() error {
-	req := &l.req
+func (c Charges) reserve() error {
+	req := &c.l.req
 	var bytes int64
 	if isWrite(req.Op) {
 		bytes = req.Bytes
@@ -99,73 +105,78 @@ func (l *Lease) reserveQuota() error {
 	if bytes == 0 && req.Names == 0 && req.Size == 0 {
 		return nil
 	}
-	if req.Names > 0 || len(l.nesting.nested) > 0 || len(l.crossed) > 0 {
-		l.ensureNotes()
+	if req.Names > 0 || len(c.l.nesting.nested) > 0 || len(c.l.crossed) > 0 {
+		c.l.Notes().ensure()
 	}
-	subject := l.reg.accountOf(req.Caller.Subject)
-	if err := l.charge(&l.root.account, l.root.name, bytes, req.Size, req.Names); err != nil {
+	subject := c.l.reg.accountOf(req.Caller.Subject)
+	if err := c.charge(&c.l.root.account, c.l.root.name, bytes, req.Size, req.Names); err != nil {
 		return err
 	}
-	l.reserved, l.written, l.created = true, bytes, req.Names
+	c.l.reserved, c.l.written, c.l.created = true, bytes, req.Names
 	if subject != nil {
-		if err := l.charge(subject, "", bytes, req.Size, req.Names); err != nil {
+		if err := c.charge(subject, "", bytes, req.Size, req.Names); err != nil {
 			return err
 		}
-		l.subject = subject
+		c.l.subject = subject
 	}
-	for _, c := range l.crossed {
-		if err := l.chargeNested(c.root); err != nil {
+	for _, x := range c.l.crossed {
+		if err := c.nested(x.root); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// chargeNested charges a nested root that the operation has entered with what the lease has
+// nested charges a nested root that the operation has entered with what the lease has
 // reserved.
-func (l *Lease) chargeNested(c *root) error {
-	if !l.reserved || l.notes == nil {
-		return nil // no quota bounds the operation, or reserveQuota has yet to run
+func (c Charges) nested(r *root) error {
+	if !c.l.reserved || c.l.notes == nil {
+		return nil // no quota bounds the operation, or reserve has yet to run
 	}
-	if err := l.charge(&c.account, c.name, l.written, l.req.Size, l.reservedNames()); err != nil || l.req.Dry != nil {
+	if err := c.charge(&r.account, r.name, c.l.written, c.l.req.Size, c.reservedNames()); err != nil || c.l.req.Dry != nil {
 		return err
 	}
-	l.notes.mu.Lock()
-	defer l.notes.mu.Unlock()
-	l.notes.chargedNested = append(l.notes.chargedNested, &c.account)
+	c.l.notes.mu.Lock()
+	defer c.l.notes.mu.Unlock()
+	c.l.notes.chargedNested = append(c.l.notes.chargedNested, &r.account)
 	return nil
 }
 
 // charge is account.charge. name is that of the account's root, "" for the subject's account.
-func (l *Lease) charge(a *account, name RootName, bytes, size, created int64) error {
-	err := a.charge(bytes, size, created, l.req.Dry != nil)
+func (c Charges) charge(a *account, name RootName, bytes, size, created int64) error {
+	err := a.charge(bytes, size, created, c.l.req.Dry != nil)
 	if err != nil {
-		l.req.Dry.note(Step{Kind: StepLimit, Root: name, Refused: true})
+		c.l.req.Dry.note(Step{Kind: StepLimit, Root: name, Refused: true})
 	}
 	return err
 }
 
 // reservedNames is how many names the lease has reserved so far.
-func (l *Lease) reservedNames() int64 {
-	if l.notes == nil {
-		return l.created
+func (c Charges) reservedNames() int64 {
+	if c.l.notes == nil {
+		return c.l.created
 	}
-	return l.created + l.notes.chargedNames.Load()
+	return c.l.created + c.l.notes.chargedNames.Load()
 }
 
 // accounts yields every account that the lease has charged.
-func (l *Lease) accounts(yield func(*account) bool) {
-	if !l.reserved || !yield(&l.root.account) || l.subject != nil && !yield(l.subject) || l.notes == nil {
+func (c Charges) accounts(yield func(*account) bool) {
+	if !c.l.reserved || !yield(&c.l.root.account) || c.l.subject != nil && !yield(c.l.subject) || c.l.notes == nil {
 		return
 	}
-	l.notes.mu.Lock()
-	nested := l.notes.chargedNested
-	l.notes.mu.Unlock()
+	c.l.notes.mu.Lock()
+	nested := c.l.notes.chargedNested
+	c.l.notes.mu.Unlock()
 	for _, a := range nested {
 		if !yield(a) {
 			return
 		}
 	}
+}
+
+// becomeOpen turns the request of a create into that of an opening.
+func (r *Request) becomeOpen(need Rights) {
+	r.Op, r.Need, r.Names = names.OpOpen, need, 0
 }
 
 // isWrite reports whether the bytes of an operation are charged to the quota of bytes
@@ -174,59 +185,38 @@ func isWrite(op Op) bool {
 	return op == names.OpWrite || op == names.OpCopyFileRange || op == names.OpReplace || op == names.OpAllocate
 }
 
-// settle refunds what was reserved and not used. The operation used n bytes.
-func (l *Lease) settle(n int64, err error) {
-	if err != nil && l.req.Op == names.OpAllocate {
+// Settle refunds what was reserved and not used. The operation used n bytes.
+func (c Charges) Settle(n int64, err error) {
+	if err != nil && c.l.req.Op == names.OpAllocate {
 		n = 0 // it does all or nothing
 	}
-	reserved, existed := l.written, false
-	if l.notes != nil {
-		reserved += l.notes.chargedBytes.Load()
-		existed = l.notes.existed.Load()
+	reserved, existed := c.l.written, false
+	if c.l.notes != nil {
+		reserved += c.l.notes.chargedBytes.Load()
+		existed = c.l.notes.existed.Load()
 	}
-	if !isWrite(l.req.Op) && n > 0 {
-		l.root.read.Add(n)
+	if !isWrite(c.l.req.Op) && n > 0 {
+		c.l.root.read.Add(n)
 		n = 0
 	}
 	unusedNames := int64(0)
 	if err != nil || existed {
-		unusedNames = l.reservedNames()
+		unusedNames = c.reservedNames()
 	}
-	for a := range l.accounts {
+	for a := range c.accounts {
 		a.refund(reserved-n, unusedNames)
 	}
-	l.req.Quiet = l.req.Quiet || existed && l.req.Op != names.OpOpen
+	c.l.req.Quiet = c.l.req.Quiet || existed && c.l.req.Op != names.OpOpen
 }
 
-// NoteExisting says that the object to be created exists already: the name that was reserved
-// for it is refunded, and success leaves no record.
-func (l *Lease) NoteExisting() { l.ensureNotes().existed.Store(true) }
-
-// ContinueAsOpen turns a create operation whose file exists already into an open operation.
-// It calls NoteExisting, checks the rights that the opening takes, and makes the record one
-// of an opening.
-func (l *Lease) ContinueAsOpen(need Rights) error {
-	l.NoteExisting()
-	l.notes.openNeed.Store(uint32(need))
-	l.becomeOpen(need)
-	if lacks := lackedRights(l.req.Op, need, l.Narrowest()); lacks != 0 {
-		return l.Denied(lacks)
-	}
-	return nil
-}
-
-func (l *Lease) becomeOpen(need Rights) {
-	l.req.Op, l.req.Need, l.req.Names = names.OpOpen, need, 0
-}
-
-// Charge reserves more while the operation runs. It is for operations that learn only then
+// Add reserves more while the operation runs. It is for operations that learn only then
 // how many bytes they write, how many names they create, or how long the file becomes (size).
 // It charges every account of the lease, or none. Negative amounts give back.
-func (l *Lease) Charge(bytes, size, created int64) error {
+func (c Charges) Add(bytes, size, created int64) error {
 	charged := 0
-	for a := range l.accounts {
-		if err := l.charge(a, "", bytes, size, created); err != nil {
-			for b := range l.accounts {
+	for a := range c.accounts {
+		if err := c.charge(a, "", bytes, size, created); err != nil {
+			for b := range c.accounts {
 				if charged == 0 {
 					return err
 				}
@@ -237,17 +227,17 @@ func (l *Lease) Charge(bytes, size, created int64) error {
 		}
 		charged++
 	}
-	if l.notes != nil {
-		l.notes.chargedBytes.Add(bytes)
-		l.notes.chargedNames.Add(created)
+	if c.l.notes != nil {
+		c.l.notes.chargedBytes.Add(bytes)
+		c.l.notes.chargedNames.Add(created)
 	}
 	return nil
 }
 
-// BoundsFiles reports whether a limit bounds the size of files. If so, operations that make a
+// BoundFiles reports whether a limit bounds the size of files. If so, operations that make a
 // file longer have to find out its size.
-func (l *Lease) BoundsFiles() bool {
-	for a := range l.accounts {
+func (c Charges) BoundFiles() bool {
+	for a := range c.accounts {
 		if q := a.quota.Load(); q != nil && q.MaxFile > 0 {
 			return true
 		}

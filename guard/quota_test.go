@@ -98,11 +98,11 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 				case 0:
 					n, fails = 3, syscall.ENOSPC // short, and no name
 				case 1:
-					if l.Charge(5, 12, 0) == nil {
+					if l.Charges().Add(5, 12, 0) == nil {
 						n = 12
 					}
 				case 2:
-					l.NoteExisting()
+					l.Notes().Existing()
 				}
 				if err := l.Done(n, fails); (err != nil) != (fails != nil) {
 					t.Errorf("%v", err)

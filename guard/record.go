@@ -3,13 +3,11 @@ package guard
 import (
 	"context"
 	"errors"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Verdict is how an operation ended.
@@ -23,15 +21,7 @@ const (
 	Failed
 )
 
-func (v Verdict) String() string { return wordOf(v, "none", "allowed", "refused", "failed") }
-
-// wordOf is the word for a number, the first of words if there is none.
-func wordOf[T ~uint8](n T, words ...string) string {
-	if int(n) < len(words) {
-		return words[n]
-	}
-	return words[0]
-}
+func (v Verdict) String() string { return rules.WordOf(v, "none", "allowed", "refused", "failed") }
 
 // Facts are the parts of a record that programs read and that few records have. Detail says
 // the same, and more, for people; no program reads Detail.
@@ -138,52 +128,6 @@ func isOrdinary(op Op, e *Error) bool {
 	return false
 }
 
-// notes are what an operation finds out while it runs. A detached part shares them with
-// the lease it was taken from.
-type notes struct {
-	repo    atomic.Pointer[string] // where a repository was made, below the root
-	existed atomic.Bool            // the object existed already
-	// openNeed are the rights that the opening takes, if the object existed and is opened
-	// instead of created (ContinueAsOpen); else 0.
-	openNeed atomic.Uint32
-	// What Charge has reserved since admission.
-	chargedBytes, chargedNames atomic.Int64
-
-	uses []*root // whose one use began with the operation
-
-	mu sync.Mutex // guards the fields below
-	// chargedNested are the accounts of nested roots that are charged like the root's.
-	chargedNested []*account
-	// resolved is where the links of the request's paths led, zero without any.
-	resolved, resolved2 Path
-	remark              string
-	target              string // see NoteRefusedLink
-}
-
-// ensureNotes returns the notes of the operation. Most operations need none.
-func (l *Lease) ensureNotes() *notes {
-	if l.notes == nil {
-		l.notes = &notes{}
-	}
-	return l.notes
-}
-
-// NoteResolved tells the lease that the links of asked, which is the request's Path or
-// Path2, led to q: the record is about that file. The latest call counts.
-func (l *Lease) NoteResolved(asked, q Path) {
-	if asked == l.req.Path {
-		l.req.Dry.noteResolved(q)
-	}
-	l.ensureNotes().mu.Lock()
-	defer l.notes.mu.Unlock()
-	if asked == l.req.Path {
-		l.notes.resolved = q
-	}
-	if asked == l.req.Path2 {
-		l.notes.resolved2 = q
-	}
-}
-
 // RequestedPath is the detail of a record that is about the path q, because the links of
 // the requested path asked led there. It is "" if the two are the same.
 func RequestedPath(asked, q Path) string {
@@ -193,112 +137,76 @@ func RequestedPath(asked, q Path) string {
 	return "asked for " + names.Escape(asked.String())
 }
 
-// addResolved makes a record say which paths the links led to. The requested paths go into
-// the detail.
-func (l *Lease) addResolved(rec *Record) {
-	if l.notes == nil {
-		return
-	}
-	l.notes.mu.Lock()
-	q, q2, remark := l.notes.resolved, l.notes.resolved2, l.notes.remark
-	rec.Target = names.Brief(l.notes.target)
-	l.notes.mu.Unlock()
-	var details []string
-	if q.Root != "" && q != rec.Path {
-		details = append(details, RequestedPath(rec.Path, q))
-		rec.Path = q
-	}
-	if q2.Root != "" && q2 != rec.Path2 {
-		details = append(details, RequestedPath(rec.Path2, q2))
-		rec.Path2 = q2
-	}
-	for _, text := range []string{rec.Detail, remark} {
-		if text != "" {
-			details = append(details, text)
-		}
-	}
-	rec.Detail = strings.Join(details, "; ")
-}
+// recorder writes the record of an operation, for which room was promised.
+type recorder struct{ l *Lease }
 
-// Remark adds to the detail of the operation's record. It holds no host path.
-func (l *Lease) Remark(text string) {
-	l.ensureNotes().mu.Lock()
-	defer l.notes.mu.Unlock()
-	l.notes.remark = text
-}
-
-// NoteRefusedLink sets Record.Target, the text of the link that was refused.
-func (l *Lease) NoteRefusedLink(target string) {
-	l.ensureNotes().mu.Lock()
-	defer l.notes.mu.Unlock()
-	l.notes.target = target
-}
+func (l *Lease) recorder() recorder { return recorder{l} }
 
 // record is the operation's record as far as it is known before it has ended.
-func (l *Lease) record() Record {
-	req := &l.req
-	rec := req.Caller.record(l.start)
+func (w recorder) record() Record {
+	req := &w.l.req
+	rec := recordOf(&req.Caller, w.l.start)
 	rec.Op, rec.Path, rec.Path2 = req.Op, req.Path, req.Path2
 	return rec
 }
 
-// record returns a record that says who the caller is, and not yet what it does.
-func (c *Caller) record(at time.Time) Record {
+// recordOf returns a record that says who the caller is, and not yet what it does.
+func recordOf(c *Caller, at time.Time) Record {
 	return Record{Time: at, Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID, Verdict: Allowed}
 }
 
-// expectedRecord returns the auditor and the operation's record as far as it is known, if
+// expected returns the auditor and the operation's record as far as it is known, if
 // the operation leaves a record when it succeeds and the auditor can promise room for it;
 // else nil.
-func (l *Lease) expectedRecord() (Reserver, *Record) {
+func (w recorder) expected() (Reserver, *Record) {
 	// An append to a path, not to an open file, has a record of its own: vfs.Tree.WriteRange
 	// writes it by Closed.
-	appendsToPath := l.req.Op == names.OpWrite && l.req.Held == nil
-	if l.req.Quiet || l.req.Dry != nil || !isRecorded[l.req.Op] && !appendsToPath {
+	appendsToPath := w.l.req.Op == names.OpWrite && w.l.req.Held == nil
+	if w.l.req.Quiet || w.l.req.Dry != nil || !isRecorded[w.l.req.Op] && !appendsToPath {
 		return nil, nil
 	}
-	r, _ := l.reg.cfg.Auditor.(Reserver)
+	r, _ := w.l.reg.cfg.Auditor.(Reserver)
 	if r == nil {
 		return nil, nil
 	}
-	rec := l.record()
+	rec := w.record()
 	return r, &rec
 }
 
 var errNoRoom = errors.New("the audit log cannot take the record, so the operation was not begun; make room on the disk of the audit files")
 
-// reserveRecord makes r promise room for the record of the operation: an operation that
+// reserve makes r promise room for the record of the operation: an operation that
 // cannot be recorded does not begin. r is nil if no promise is needed.
-func (l *Lease) reserveRecord(ctx context.Context, r Reserver, rec *Record) error {
+func (w recorder) reserve(ctx context.Context, r Reserver, rec *Record) error {
 	if r == nil {
 		return nil
 	}
-	room, err := r.Reserve(ctx, l.root.dead, rec)
+	room, err := r.Reserve(ctx, w.l.root.dead, rec)
 	if err == nil {
-		l.req.room = uint32(room)
-		if !l.req.OpensForWriting {
+		w.l.req.room = uint32(room)
+		if !w.l.req.OpensForWriting {
 			return nil
 		}
 		rec.Op = names.OpClose
-		room, err = r.Reserve(ctx, l.root.dead, rec)
+		room, err = r.Reserve(ctx, w.l.root.dead, rec)
 	}
 	switch {
 	case err == nil:
-		l.req.closing = uint32(room)
+		w.l.req.closing = uint32(room)
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	if State(l.root.state.Load()) != Live {
-		return l.root.endedError()
+	if State(w.l.root.state.Load()) != Live {
+		return w.l.root.endedError()
 	}
 	return &Error{Kind: names.IO, Err: errNoRoom}
 }
 
-// releaseRecord gives back room that no record took.
-func (l *Lease) releaseRecord() {
-	l.reg.GiveBack(int64(l.req.room) + l.TakeClosing())
-	l.req.room = 0
+// release gives back room that no record took.
+func (w recorder) release() {
+	w.l.reg.GiveBack(int64(w.l.req.room) + w.l.TakeClosing())
+	w.l.req.room = 0
 }
 
 // TakeClosing hands over the room that was promised for the record of the opened file's
@@ -316,19 +224,19 @@ func (g *Registry) GiveBack(room int64) {
 	}
 }
 
-// audit writes the record the operation owes, if it owes one.
-func (l *Lease) audit(n int64, e *Error) error {
-	req := &l.req
+// write writes the record the operation owes, if it owes one.
+func (w recorder) write(n int64, e *Error) error {
+	req := &w.l.req
 	if e == nil && (req.Quiet || !isRecorded[req.Op]) || e != nil && isOrdinary(req.Op, e) {
 		return nil
 	}
-	rec := l.record()
-	rec.Duration = time.Since(l.start)
-	if l.madeRepo() {
+	rec := w.record()
+	rec.Duration = time.Since(w.l.start)
+	if w.l.Notes().madeRepo() {
 		rec.Detail = untrusted
 	}
-	if int(req.Op) < len(requiredRights) {
-		rec.Rights = requiredRights[req.Op].all | req.Need
+	if all, ok := rules.RequiredRights(req.Op); ok {
+		rec.Rights = all | req.Need
 	}
 	if isWrite(req.Op) {
 		rec.Written = n
@@ -339,8 +247,8 @@ func (l *Lease) audit(n int64, e *Error) error {
 		rec.Verdict, rec.Kind, rec.Errno = Failed, e.Kind, e.Errno()
 		if e.Kind.Refusal() {
 			rec.Verdict = Refused
-			if l.root != nil {
-				l.root.refused.Add(1)
+			if w.l.root != nil {
+				w.l.root.refused.Add(1)
 			}
 		}
 		rec.Detail = e.Text()
@@ -348,14 +256,19 @@ func (l *Lease) audit(n int64, e *Error) error {
 		if errors.As(e, &by) {
 			rec.Detail = by.Why()
 		}
-		var rule *Refusal
+		var rule *rules.Refusal
 		if errors.As(e, &rule) {
-			rec.Facts = rule.facts()
+			rec.Facts = factsOf(rule)
 		}
 	}
-	l.addResolved(&rec)
+	w.l.notes.addResolved(&rec)
 	rec.Room, req.room = int64(req.room), 0
-	return l.reg.record(rec)
+	return w.l.reg.record(rec)
+}
+
+// factsOf returns what a record tells of a rule that refused.
+func factsOf(r *rules.Refusal) Facts {
+	return Facts{Effect: r.Effect.String(), Rule: r.Rule.Text, RuleFrom: r.Rule.Source(), RuleLine: r.Rule.Line}
 }
 
 // Closed records that an open file was closed, with the bytes that were read and written.
@@ -363,7 +276,7 @@ func (l *Lease) audit(n int64, e *Error) error {
 // wait for it. So room for the record was promised when the file was opened for writing
 // (Lease.TakeClosing). The owner is told of a close that could not be recorded.
 func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail string, room int64) {
-	rec := c.record(time.Now())
+	rec := recordOf(&c, time.Now())
 	rec.Op, rec.Path, rec.Read, rec.Written = names.OpClose, p, read, written
 	rec.Detail, rec.Room = detail, room
 	switch err := g.record(rec); {
@@ -452,7 +365,7 @@ func (g *Registry) NoteConnection(r Record) error {
 // gate (malformed, or one too many), or that failed without it. detail is the
 // front end's own words.
 func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
-	rec := c.record(time.Now())
+	rec := recordOf(&c, time.Now())
 	rec.Verdict, rec.Kind, rec.Errno, rec.Detail = Failed, kind, (&Error{Kind: kind}).Errno(), detail
 	if kind.Refusal() || kind.About() == names.AboutRequest {
 		rec.Verdict = Refused // what is malformed is not even tried
@@ -462,7 +375,7 @@ func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
 
 // NoteConsent records what a person decided about a request for consent.
 func (g *Registry) NoteConsent(c Caller, verdict Verdict, f Facts, detail string) error {
-	rec := c.record(time.Now())
+	rec := recordOf(&c, time.Now())
 	rec.Op, rec.Verdict, rec.Facts, rec.Detail = names.OpGrant, verdict, f, detail
 	return g.record(rec)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // ChangeKind is what happened to a root, for a View.
@@ -92,13 +93,13 @@ type Event struct {
 type Config struct {
 	Opener  Opener
 	Auditor Auditor // nil: nothing is recorded
-	Rules   Rules
+	Rules   rules.RootRules
 	// Observe is called for every event, after the change, without a lock
 	// held; it must not block.
 	Observe func(Event)
 	// History remembers what programs could write; nil: only this registry's live
 	// roots count.
-	History History
+	History rules.History
 	// Deadline bounds the waiting of one ending (default EndDeadline).
 	Deadline time.Duration
 }
@@ -128,7 +129,7 @@ type Registry struct {
 	views []View
 	past  map[RootName]Subject // roots that have ended in this session, and whose they were
 	tombs []tombstone
-	rules Rules
+	rules rules.RootRules
 	// closing has a channel for each staged root that has ended and whose store is not closed
 	// yet; closed with the store.
 	closing map[*root]chan struct{}
@@ -154,7 +155,7 @@ func (s *snapshot) next() *snapshot {
 type tombstone struct {
 	dir      string // where the root was; of a single-file root, the file's path
 	location string
-	id       Identity
+	id       rules.Identity
 	file     string // of a single-file root, its name
 	whose    Subject
 	epoch    uint64 // the registry's latest, when the root was revoked
@@ -185,7 +186,7 @@ func (g *Registry) RemoveView(v View) {
 }
 
 // Keep adds files and directories of rootsfs itself, which no root may contain or lie in.
-func (g *Registry) Keep(k ...Keep) {
+func (g *Registry) Keep(k ...rules.Keep) {
 	g.mu.Lock()
 	g.rules.Keep = append(slices.Clone(g.rules.Keep), k...)
 	g.mu.Unlock()

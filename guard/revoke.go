@@ -354,7 +354,7 @@ func (g *Registry) pruneTombs(s *snapshot) {
 	g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
 		needed := false
 		s.eachOuter(t.dir, t.location, func(*root) { needed = true })
-		s.eachAt(t.dir, t.location, func(o *root) { needed = needed || t.whose.isNarrowerThan(o.grant.Subject) })
+		s.eachAt(t.dir, t.location, func(o *root) { needed = needed || t.whose.IsNarrowerThan(o.grant.Subject) })
 		return !needed
 	})
 }

@@ -1,248 +1,6 @@
 package guard
 
-import (
-	"fmt"
-	"strings"
-
-	"github.com/rootsfs/rootsfs/guard/names"
-)
-
-// NewPath makes a path from a root and clean elements, see names.NewPath.
-func NewPath(root RootName, rel string) (Path, error) { return names.NewPath(root, rel) }
-
-// The vocabulary of package names, under the names the monitor uses.
-type (
-	// RootName is a root's unique name within a session.
-	RootName = names.RootName
-	// Path is a place inside a root.
-	Path = names.Path
-	// Op is an operation.
-	Op = names.Op
-	// Kind is what went wrong.
-	Kind = names.Kind
-	// Error is the error of every guarded operation.
-	Error = names.Error
-)
-
-// Rights are what a grant allows, one bit each.
-type Rights uint16
-
-// The rights.
-const (
-	Read   Rights = 1 << iota // contents and attributes of files, link targets
-	List                      // names in directories
-	Write                     // contents and attributes of existing files, anywhere in them
-	Append                    // contents, at the end of existing files only
-	Create                    // new names: files, directories, links
-	Delete                    // removing names
-	Rename                    // moving names
-	Watch                     // being told of changes
-	rightsEnd
-)
-
-// Stage says that what programs change stays apart until the owner applies it: the root looks
-// writable to them, and its directory keeps what it had. It is no right: it allows nothing by
-// itself, and no operation takes it.
-const Stage Rights = 1 << 15
-
-// Modes: short names for common rights.
-const (
-	ReadOnly  = Read | List | Watch
-	ReadWrite = rightsEnd - 1
-	// mutating are the rights that change something; a root without any of
-	// them is read-only, and refuses with EROFS rather than EACCES.
-	mutating = Write | Append | Create | Delete | Rename
-)
-
-// stageName is the word for Stage. Alone it is the mode that allows everything and keeps it
-// apart.
-const stageName = "stage"
-
-// stagedReadOnly is the mode of a staged root that programs can only read for now.
-const stagedReadOnly = "ro," + stageName
-
-var rightNames = []string{"read", "list", "write", "append", "create", "delete", "rename", "watch"}
-
-// String is the mode's name if there is one, else the comma list of rights.
-func (r Rights) String() string {
-	switch r {
-	case ReadOnly:
-		return "ro"
-	case ReadWrite:
-		return "rw"
-	case ReadWrite | Stage:
-		return stageName
-	case ReadOnly | Stage:
-		return stagedReadOnly
-	case 0:
-		return "none"
-	}
-	var list []string
-	for i, n := range rightNames {
-		if r&(1<<i) != 0 {
-			list = append(list, n)
-		}
-	}
-	if r&Stage != 0 {
-		list = append(list, stageName)
-	}
-	return strings.Join(list, ",")
-}
-
-// ParseMode reads "ro", "rw", "stage" or a comma list of rights. In a list, "stage" keeps
-// apart what the rights of the list allow to change.
-func ParseMode(s string) (Rights, error) {
-	switch s {
-	case "ro":
-		return ReadOnly, nil
-	case "rw":
-		return ReadWrite, nil
-	case stageName:
-		return ReadWrite | Stage, nil
-	case stagedReadOnly:
-		return ReadOnly | Stage, nil
-	}
-	var r Rights
-	for word := range strings.SplitSeq(s, ",") {
-		bit := Rights(0)
-		if word == stageName {
-			bit = Stage
-		}
-		for i, n := range rightNames {
-			if n == word {
-				bit = 1 << i
-			}
-		}
-		if bit == 0 {
-			return 0, &Error{Kind: names.Invalid, Err: fmt.Errorf(
-				"unknown mode %s: write ro, rw, stage, or a comma list of %s", names.QuoteShort(s), strings.Join(rightNames, ", "))}
-		}
-		r |= bit
-	}
-	return r, nil
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (r Rights) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (r *Rights) UnmarshalText(text []byte) (err error) {
-	*r, err = ParseMode(string(text))
-	return err
-}
-
-// valid reports whether the rights are those of a root: at least one, and no other bits.
-func (r Rights) valid() bool { return r&ReadWrite != 0 && r&^(ReadWrite|Stage) == 0 }
-
-// Staged reports whether what the rights allow to change is kept apart.
-func (r Rights) Staged() bool { return r&Stage != 0 }
-
-// KeptApart returns the rights with all changes kept apart: rights that can change anything are
-// staged.
-func (r Rights) KeptApart() Rights {
-	if r.Mutating() {
-		return r | Stage
-	}
-	return r
-}
-
-// Told returns the rights as programs are told of them. Nothing tells a program that a root
-// is staged.
-func (r Rights) Told() Rights { return r &^ Stage }
-
-// WiderThan reports whether the rights allow something that other does not: a right, or
-// changes that are not kept apart.
-func (r Rights) WiderThan(other Rights) bool {
-	return r&^other&^Stage != 0 || other.Staged() && !r.Staged() && r.Mutating()
-}
-
-// Mutating reports whether the rights can change anything.
-func (r Rights) Mutating() bool { return r&mutating != 0 }
-
-// required says which rights an operation takes: each right in the field all, and at least
-// one of those in any. Operations that take more rights for some arguments (open for writing,
-// rename over an existing name) add those in Request.Need.
-type required struct{ all, any Rights }
-
-// anything, as required.any, is met by every right: a caller that has any right in a root has
-// to be able to walk it.
-const anything = rightsEnd - 1
-
-// requiredRights is the one table from operations to rights. An operation that is not in it
-// has any == 0, which Admit refuses. So a new operation is denied until it has a row here.
-var requiredRights = [names.Ops]required{
-	names.OpLookup:        {any: anything},
-	names.OpGetattr:       {any: anything},
-	names.OpStatfs:        {any: anything},
-	names.OpOpendir:       {all: List, any: anything},
-	names.OpReaddir:       {all: List, any: anything},
-	names.OpReadlink:      {all: Read, any: anything},
-	names.OpOpen:          {any: anything}, // plus Request.Need from the open flags
-	names.OpRead:          {all: Read, any: anything},
-	names.OpWrite:         {any: Write | Append | Create}, // plus Request.Need; Create alone is for files just created
-	names.OpCreate:        {all: Create, any: anything},
-	names.OpTmpfile:       {all: Create, any: anything},
-	names.OpMkdir:         {all: Create, any: anything},
-	names.OpMknod:         {all: Create, any: anything},
-	names.OpSymlink:       {all: Create, any: anything},
-	names.OpLink:          {all: Create, any: anything},
-	names.OpUnlink:        {all: Delete, any: anything},
-	names.OpRmdir:         {all: Delete, any: anything},
-	names.OpRename:        {all: Rename, any: anything},
-	names.OpSetattr:       {any: Write | Create}, // with Create alone: see Lease.MayChange
-	names.OpTruncate:      {any: Write | Create}, // as OpWrite: see vfs.Tree.Setattr
-	names.OpAllocate:      {all: Write, any: anything},
-	names.OpFsync:         {any: anything},
-	names.OpFlush:         {any: anything},
-	names.OpLseek:         {any: Read | Write},
-	names.OpCopyFileRange: {all: Read, any: anything},
-	names.OpGetxattr:      {any: Read | List},
-	names.OpListxattr:     {any: Read | List},
-	names.OpSetxattr:      {all: Write, any: anything},
-	names.OpRemovexattr:   {all: Write, any: anything},
-	names.OpGetlk:         {any: anything},
-	names.OpSetlk:         {any: anything},
-	names.OpWatch:         {all: Watch, any: anything},
-	names.OpReplace:       {any: Write | Create},
-	// Only the owner does these, who needs no right: vfs.Tree.TrashList and so on.
-	names.OpTrash:   {any: anything},
-	names.OpRestore: {any: anything},
-	names.OpEmpty:   {any: anything},
-	// Likewise: vfs.Tree.StageChanges and so on.
-	names.OpStage:   {any: anything},
-	names.OpApply:   {any: anything},
-	names.OpDiscard: {any: anything},
-}
-
-// lackedRights returns the rights that op lacks in a root with the rights have, none if it
-// is allowed. extra are those that its arguments take.
-func lackedRights(op Op, extra, have Rights) Rights {
-	if have&Write != 0 {
-		have |= Append // who may write anywhere may write at the end
-	}
-	var r required
-	if int(op) < len(requiredRights) {
-		r = requiredRights[op]
-	}
-	switch lacks := (r.all | extra) &^ have; {
-	case r.any == 0:
-		return anything
-	case lacks != 0:
-		return lacks
-	case r.any&have == 0:
-		return r.any
-	}
-	return 0
-}
-
-// plainest returns, of the rights that an operation lacks, those that are enough: where any
-// of several rights would do, it is Write.
-func plainest(op Op, lacks Rights) Rights {
-	if int(op) < len(requiredRights) && lacks == requiredRights[op].any && lacks&Write != 0 {
-		return Write
-	}
-	return lacks
-}
+import "github.com/rootsfs/rootsfs/guard/rules"
 
 // Narrowest are the rights that the root, and every nested root that the operation has
 // entered, all allow.
@@ -258,12 +16,12 @@ func (l *Lease) Narrowest() Rights {
 // record names them.
 func (l *Lease) Denied(lacks Rights) error {
 	l.req.Need |= lacks
-	return l.denied(l.narrowedBy(lacks), lacks, l.Narrowest())
+	return l.denied(narrowedBy(l, lacks), lacks, l.Narrowest())
 }
 
 // narrowedBy returns the root that lacks one of the rights: the operation's own, or the first
 // nested one that it has entered.
-func (l *Lease) narrowedBy(lacks Rights) *root {
+func narrowedBy(l *Lease, lacks Rights) *root {
 	if lacks&^l.policy.Rights == 0 {
 		for _, c := range l.crossed {
 			if lacks&^c.root.policy.Load().Rights != 0 {
@@ -278,10 +36,17 @@ func (l *Lease) narrowedBy(lacks Rights) *root {
 // root is read-only and the operation would change it, else names.Permission (EACCES).
 func (l *Lease) denied(r *root, lacks, have Rights) error {
 	if l.req.Dry != nil {
-		l.req.Dry.note(Step{Kind: StepRight, Root: r.name, Lacks: plainest(l.req.Op, lacks), Refused: true})
+		l.req.Dry.note(Step{Kind: StepRight, Root: r.name, Lacks: rules.Plainest(l.req.Op, lacks), Refused: true})
 	}
-	if lacks.Mutating() && !have.Mutating() {
-		return &Error{Kind: names.ReadOnly}
+	return lacks.Refusal(have)
+}
+
+// MayChange reports whether the attributes of a file may be changed: with the
+// right to write those of any, with the right to create alone only those of a
+// file that was made in this lifetime of the root (see NoteCreated).
+func (l *Lease) MayChange(id rules.Identity) error {
+	if l.Narrowest()&Write != 0 || l.root.created.Has(id) {
+		return nil
 	}
-	return &Error{Kind: names.Permission}
+	return l.Denied(Write)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // R163: a grant that names no rights is none: it is refused, and so is every
@@ -36,7 +37,7 @@ func TestSetRightsByOperation(t *testing.T) {
 		names.OpCreate: guard.Create, names.OpUnlink: guard.Delete, names.OpRename: guard.Rename, names.OpWatch: guard.Watch,
 	}
 	for _, mode := range []string{"read,list", "read,list,create", "create,append", "delete", "watch", "rename", "rw", "ro", "list"} {
-		rights, err := guard.ParseMode(mode)
+		rights, err := rules.ParseMode(mode)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,27 +9,19 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Identity tells whether two openings of a path reached the same directory.
-// Birth is zero where the file system does not record it.
-type Identity struct {
-	Dev, Ino uint64
-	Birth    int64 // nanoseconds since 1970
-}
-
 // Source is an opened root: its directory's descriptor and identity, and what the gate asks
-// about files in it. An Opener makes it. Paths are below the root and without links. Unless
-// across is true, a path into another file system is refused (Escaped), without a look at it.
+// about files in it (rules.Tree). An Opener makes it.
 type Source interface {
+	rules.Tree
 	// FD is the directory's descriptor. Only a Lease hands it out.
 	FD() int
-	ID() Identity
+	ID() rules.Identity
 	// Resolved is the absolute path without links that the descriptor was
 	// opened at.
 	Resolved() string
-	// File is the one name the root consists of, "" for a directory.
-	File() string
 	// FSType names the file system. Remote reports whether it can hang, or change without
 	// inotify reporting that.
 	FSType() string
@@ -46,23 +38,10 @@ type Source interface {
 	// Location is that of the directory or file (nesting.go), "" if it is not known.
 	Location() string
 	// Links are the links on the path that the root was opened by, as they were passed.
-	Links() []Link
+	Links() []rules.Link
 	// LiesIn reports whether the directory is the one with this identity or
 	// lies in it, now and by its descriptor, whatever its path says.
-	LiesIn(top Identity) bool
-
-	// Look says what lies at a path.
-	Look(rel string, across bool) (Looked, error)
-	// Head returns the first n bytes of a regular file, fewer if it has fewer.
-	Head(rel string, n int, across bool) ([]byte, error)
-	// Ignores reads the .gitignore files of the root, that of a directory before those below
-	// it. It calls found with each file, and enters a directory only if enter returns true.
-	// Too many files or directories are an error.
-	Ignores(found func(Ignore), enter func(dir string) bool) error
-	// Naming says which spellings the source takes for one name. If directories differ
-	// (MixedNames), FoldsAt reports whether a directory, or one above it, folds names.
-	Naming() Naming
-	FoldsAt(dir string, across bool) bool
+	LiesIn(top rules.Identity) bool
 }
 
 // Opener turns an approved path into a Source.
@@ -70,7 +49,7 @@ type Opener interface {
 	OpenRoot(path string) (Source, error)
 	// Trace resolves path as far as it exists. It returns the resolved path and
 	// the links that were passed.
-	Trace(path string) (resolved string, links []Link, err error)
+	Trace(path string) (resolved string, links []rules.Link, err error)
 	// LocationOf is the location of a path, which need not exist; "" if it
 	// is not known.
 	LocationOf(path string) string
@@ -152,8 +131,8 @@ type root struct {
 	expiresOwn     atomic.Int64  // the same end by the process's clock, see instant
 	since          atomic.Int64  // when it was granted or renewed, nanoseconds since 1970
 	endingOverdue  atomic.Bool   // it is overdue, and somebody ends it
-	created        createdFiles
-	repos          repos
+	created        rules.CreatedFiles
+	facts          *rules.RootFacts
 	moves          *moveLock
 	recheckPending atomic.Bool // a recheck waits, see recheckLater
 	once           *once       // nil: as many uses as anybody likes
@@ -163,7 +142,7 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *r
 	r := &root{
 		name: g.Root, epoch: epoch, grant: g, src: src, location: src.Location(), requestedDir: requestedDir(&g),
 		dead: make(chan struct{}), takenBack: make(chan struct{}), changing: make(chan struct{}, 1),
-		moves: moves,
+		moves: moves, facts: rules.NewRootFacts(src, g.Policy.OtherFileSystems),
 	}
 	r.places = make(chan struct{}, MaxRunning)
 	r.leavePlace = func() { r.places <- struct{}{} }
@@ -173,7 +152,7 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *r
 	r.gen.Store(&generation{})
 	p := g.Policy
 	r.policy.Store(&p)
-	r.setQuota(p.Limits.quota())
+	r.setQuota(quotaOf(&p.Limits))
 	r.setEnd(g.Expires, now)
 	r.nesting.Store(&nesting{})
 	if p.Once {

@@ -8,15 +8,13 @@ import (
 	"slices"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A staged root keeps apart what its programs change: they see their changes, and the
 // directory of the root, the source, keeps what it had until the owner applies them. The
 // changes lie in a store outside of every root, which outlives the root. This file says which
 // roots can be staged; the Opener keeps the changes.
-
-// DefaultMaxStage is Limits.MaxStage if that is 0.
-const DefaultMaxStage = 10 << 30
 
 // Staged is a Source of a staged root, which tells what its store holds. It answers from
 // memory.
@@ -35,7 +33,7 @@ type StageStatus struct {
 }
 
 // checkStage refuses a staged root whose changes could not be kept apart.
-func (p *Policy) checkStage(src Source, resolved string) error {
+func checkStage(p *Policy, src Source, resolved string) error {
 	if !p.Rights.Staged() {
 		return nil
 	}
@@ -45,7 +43,7 @@ func (p *Policy) checkStage(src Source, resolved string) error {
 		why = "is a single file: name its directory, or use :rw without --stage"
 	case src.Remote():
 		why = "lies on a network or FUSE file system, which can change without a notice: use :rw without --stage, or copy it to a local disk"
-	case src.Naming() >= FoldedNames:
+	case src.Naming() >= rules.FoldedNames:
 		why = "lies on a file system that takes several spellings for one name: use :rw without --stage, or copy it to one that does not"
 	case p.OtherFileSystems:
 		why = "cannot be staged across file systems: leave out --cross-file-systems, or use :rw without --stage"

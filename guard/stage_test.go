@@ -8,6 +8,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 const staged = guard.ReadWrite | guard.Stage
@@ -62,12 +63,12 @@ type oddSource struct {
 	guard.Source
 	file   string
 	remote bool
-	naming guard.Naming
+	naming rules.Naming
 }
 
 func (s *oddSource) File() string         { return s.file }
 func (s *oddSource) Remote() bool         { return s.remote }
-func (s *oddSource) Naming() guard.Naming { return s.naming }
+func (s *oddSource) Naming() rules.Naming { return s.naming }
 
 // What cannot be kept apart is not granted as staged, and the error says what to write.
 func TestCannotBeStaged(t *testing.T) {
@@ -78,11 +79,11 @@ func TestCannotBeStaged(t *testing.T) {
 		want   string // "": granted
 	}{
 		{"a directory", oddSource{}, nil, ""},
-		{"some directories fold names", oddSource{naming: guard.MixedNames}, nil, ""},
+		{"some directories fold names", oddSource{naming: rules.MixedNames}, nil, ""},
 		{"a file", oddSource{file: "f"}, nil, "name its directory"},
 		{"remote", oddSource{remote: true}, nil, "copy it to a local disk"},
-		{"folded names", oddSource{naming: guard.FoldedNames}, nil, "several spellings"},
-		{"short names", oddSource{naming: guard.ShortNames}, nil, "several spellings"},
+		{"folded names", oddSource{naming: rules.FoldedNames}, nil, "several spellings"},
+		{"short names", oddSource{naming: rules.ShortNames}, nil, "several spellings"},
 		{"across file systems", oddSource{}, func(p *guard.Policy) { p.OtherFileSystems = true }, "leave out --cross-file-systems"},
 		{"one use", oddSource{file: "f"}, func(p *guard.Policy) { p.Once = true }, "name its directory"},
 	} {
@@ -202,7 +203,7 @@ func TestSetStaged(t *testing.T) {
 		{"rw", "ro", "ro"},
 	} {
 		s := newSetup(t, nil)
-		rights, err := guard.ParseMode(tt.have)
+		rights, err := rules.ParseMode(tt.have)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +212,7 @@ func TestSetStaged(t *testing.T) {
 		if _, err := s.Grant(bg, g); err != nil {
 			t.Fatal(err)
 		}
-		to, err := guard.ParseMode(tt.set)
+		to, err := rules.ParseMode(tt.set)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Status is what an owner sees of a root.
@@ -22,7 +25,7 @@ type Status struct {
 	Written   int64
 	Created   int64
 	LastUse   time.Time // zero: never
-	ID        Identity
+	ID        rules.Identity
 	Nested    []string // relative paths of nested roots and tombstones
 	// Repos are the directories, below the root, of repositories that the root's
 	// users made, as remembered; "" is the root itself. Their hooks and configuration
@@ -150,7 +153,7 @@ func (r *root) status() Status {
 	for _, f := range r.nesting.Load().nested {
 		s.Nested = append(s.Nested, f.rel)
 	}
-	s.Repos = r.repos.tops()
+	s.Repos = r.facts.Repos()
 	if r.once != nil {
 		s.Once = r.once.state()
 	}
@@ -159,4 +162,14 @@ func (r *root) status() Status {
 		s.Stage = &stage
 	}
 	return s
+}
+
+// RulesOf are the rules in force in a root, in the order they are judged in; nil
+// if there is no such root.
+func (g *Registry) RulesOf(name RootName) []*pattern.Rule {
+	r := g.snap.Load().byName[name]
+	if r == nil || r.policy.Load().Rules() == nil {
+		return nil
+	}
+	return r.policy.Load().Rules().Rules()
 }

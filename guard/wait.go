@@ -42,24 +42,30 @@ func (l *Lease) Run(ctx context.Context) (stop func(), err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout())
 	defer cancel()
-	if err := l.Wait(ctx, l.root.places); err != nil {
+	if err := l.Life().Wait(ctx, l.root.places); err != nil {
 		return func() {}, err
 	}
 	return l.root.leavePlace, nil
 }
 
+// Life tells an operation when it has to stop.
+type Life struct{ l *Lease }
+
+// Life returns the life of the operation.
+func (l *Lease) Life() Life { return Life{l} }
+
 // Wait waits until something can be received from ready, and receives it. It returns
 // an error as soon as the root ends, or ctx.
-func (l *Lease) Wait(ctx context.Context, ready <-chan struct{}) error {
-	return waitFor(ctx, l.root, ready)
+func (f Life) Wait(ctx context.Context, ready <-chan struct{}) error {
+	return waitFor(ctx, f.l.root, ready)
 }
 
 // Ended returns the error of an operation that should stop, because its root or ctx has
 // ended; else nil.
-func (l *Lease) Ended(ctx context.Context) error {
+func (f Life) Ended(ctx context.Context) error {
 	select {
-	case <-l.root.dead:
-		return l.root.endedError()
+	case <-f.l.root.dead:
+		return f.l.root.endedError()
 	default:
 		return ctx.Err()
 	}
@@ -67,9 +73,9 @@ func (l *Lease) Ended(ctx context.Context) error {
 
 // UntilEnd returns a context that ends with ctx, and as soon as the root ends. The caller
 // must call stop.
-func (l *Lease) UntilEnd(ctx context.Context) (alive context.Context, stop context.CancelFunc) {
+func (f Life) UntilEnd(ctx context.Context) (alive context.Context, stop context.CancelFunc) {
 	alive, stop = context.WithCancel(ctx)
-	dead := l.root.dead
+	dead := f.l.root.dead
 	go func() {
 		select {
 		case <-dead:
@@ -97,12 +103,12 @@ func waitFor[T any](ctx context.Context, r *root, ready <-chan T) error {
 // waitForSpeed waits for the root's speed limit and for that of the audit log. While it
 // waits it holds no reference, so that a change of the root need not wait for it;
 // waited says that the root has to be entered again.
-func (l *Lease) waitForSpeed(ctx context.Context, auditor Reserver, rec *Record) (waited bool, err error) {
+func waitForSpeed(ctx context.Context, l *Lease, auditor Reserver, rec *Record) (waited bool, err error) {
 	r := l.root
 	if r.flushing.Load() != 0 {
 		return false, nil
 	}
-	limit, wait := l.policy.timeout(), time.Duration(0)
+	limit, wait := l.policy.Timeout(), time.Duration(0)
 	var res *rate.Reservation
 	switch {
 	case r.limiter == nil:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Layout says where the roots appear in the mount.
@@ -64,7 +65,7 @@ type layoutEntry struct {
 	target string
 	live   bool
 	file   bool
-	id     guard.Identity
+	id     rules.Identity
 }
 
 // entries returns the entries of a directory of the mount's own, by name.

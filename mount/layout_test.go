@@ -16,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -235,7 +236,7 @@ func TestOwner(t *testing.T) {
 	guardtest.ShareTemp(t)
 	const server = 61999
 	m, code := byPath(t, func(o *Options, g *guard.Grant) {
-		o.Owner, o.AllowOther = &guard.User{UID: server, GID: server}, true
+		o.Owner, o.AllowOther = &rules.User{UID: server, GID: server}, true
 		g.Policy.Rights = guard.ReadWrite
 	})
 	testkit.Must(t, childfs.Chmod(filepath.Dir(m.Point()), 0o755)) // of the test's directory

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/watch"
@@ -45,7 +46,7 @@ type Mount struct {
 	// spares are the roots that the spare directories show.
 	spares     []atomic.Pointer[guard.RootName]
 	start      time.Time
-	user       guard.User // the daemon's
+	user       rules.User // the daemon's
 	fileCache  fileCache
 	retries    retries
 	watcher    *watch.SourceWatcher // nil at level Strict: the kernel caches nothing
@@ -85,7 +86,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	}
 	m := &Mount{
 		opt: opt, reg: reg, tree: opt.Tree, log: opt.Log, start: time.Now(),
-		user:   guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
+		user:   rules.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
 		served: make(chan struct{}), views: map[guard.RootName][]*view{},
 	}
 	if m.tree == nil {
@@ -291,7 +292,7 @@ func (m *Mount) device(i uint32) uint64 {
 }
 
 // ino returns the inode number shown for a file.
-func (m *Mount) ino(id guard.Identity) uint64 { return inoOf(id.Ino, m.devIndex(id.Dev)) }
+func (m *Mount) ino(id rules.Identity) uint64 { return inoOf(id.Ino, m.devIndex(id.Dev)) }
 
 // inoOf returns the inode number shown for a file on a device (see devIndex). Files of the
 // first device keep their numbers. Numbers of further devices are moved apart, because

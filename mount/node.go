@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -89,8 +90,8 @@ func (n *node) isDir() bool     { return n.kind == unix.S_IFDIR }
 func (n *node) isRegular() bool { return n.kind == unix.S_IFREG }
 
 // identity returns the file's identity on the source.
-func (n *node) identity() guard.Identity {
-	return guard.Identity{Dev: n.view.m.device(n.dev), Ino: n.ino, Birth: n.birth}
+func (n *node) identity() rules.Identity {
+	return rules.Identity{Dev: n.view.m.device(n.dev), Ino: n.ino, Birth: n.birth}
 }
 
 // shownIno returns the inode number that programs see.

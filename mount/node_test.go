@@ -11,7 +11,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -251,7 +251,7 @@ func TestNodesAgainstModel(t *testing.T) {
 			for n, times := range m.lookups {
 				v.m.nodes.forget(n.id, uint64(times))
 			}
-			var ids []guard.Identity
+			var ids []rules.Identity
 			for _, n := range v.all() { // directories whose old names make a circle
 				ids = append(ids, n.identity())
 				if len(n.childNodes()) == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -93,7 +94,7 @@ type Options struct {
 	// file system of a single sandboxed process, where the registry alone decides what
 	// the process may do. Files that the process creates belong to the daemon's user on
 	// the source. nil: files show their owners on the source.
-	Owner *guard.User
+	Owner *rules.User
 	// Visible reports whether a link that leaves its root to dest is shown: whether the
 	// processes that use the mount see dest anyway. dest is absolute and clean; in a
 	// ByPath layout "" stands for any path in a live root of the Subject. relative reports

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -264,9 +265,9 @@ func (m *Mount) ownIno() uint64 { return 1<<61 | m.inos.Add(1) }
 // ownEntries lists a directory of the mount's own. Offsets count the entries.
 func (m *Mount) ownEntries(dir *node) []vfs.Entry {
 	var list []vfs.Entry
-	add := func(name string, kind uint32, id guard.Identity) {
+	add := func(name string, kind uint32, id rules.Identity) {
 		e := vfs.Entry{Name: name, Type: kind}
-		if id != (guard.Identity{}) {
+		if id != (rules.Identity{}) {
 			e.Ino = m.ino(id)
 		}
 		list = append(list, e)
@@ -281,7 +282,7 @@ func (m *Mount) ownEntries(dir *node) []vfs.Entry {
 		}
 	case path == spareDir:
 		for i := range m.spares {
-			add(strconv.Itoa(i), unix.S_IFDIR, guard.Identity{})
+			add(strconv.Itoa(i), unix.S_IFDIR, rules.Identity{})
 		}
 	default:
 		for name, what := range m.layout.entries(path) {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -30,7 +31,7 @@ func TestTrash(t *testing.T) {
 			}
 		}
 		ctx := context.Background()
-		_, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}}})
+		_, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +53,7 @@ func TestTrash(t *testing.T) {
 		testkit.Must(t, err)
 		var kept []string
 		for _, e := range list {
-			kept = append(kept, e.Path+"="+contents(filepath.Join(src, guard.TrashName, e.ID)))
+			kept = append(kept, e.Path+"="+contents(filepath.Join(src, rules.TrashName, e.ID)))
 		}
 		if want := []string{"removed=removed", "replaced=replaced", "emptied=emptied"}; !slices.Equal(kept, want) {
 			t.Errorf("kept %q, want %q", kept, want)
@@ -61,15 +62,15 @@ func TestTrash(t *testing.T) {
 			t.Errorf("seen: %q, %v", got, err)
 		}
 		for what, err := range map[string]error{
-			"stat":  second(childfs.Stat(host("r/" + guard.TrashName))),
-			"open":  second(childfs.Open(host("r/" + guard.TrashName + "/" + list[0].ID))),
-			"chdir": childfs.Chdir(host("r/" + guard.TrashName)),
+			"stat":  second(childfs.Stat(host("r/" + rules.TrashName))),
+			"open":  second(childfs.Open(host("r/" + rules.TrashName + "/" + list[0].ID))),
+			"chdir": childfs.Chdir(host("r/" + rules.TrashName)),
 		} {
 			if !errors.Is(err, unix.ENOENT) {
 				t.Errorf("%s: %v, want ENOENT", what, err)
 			}
 		}
-		if err := childfs.Mkdir(host("r/"+guard.TrashName), 0o700); !errors.Is(err, unix.EACCES) {
+		if err := childfs.Mkdir(host("r/"+rules.TrashName), 0o700); !errors.Is(err, unix.EACCES) {
 			t.Errorf("mkdir: %v, want EACCES", err)
 		}
 		if _, err := tree.TrashRestore(ctx, "r", list[0].ID, ""); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -72,8 +73,8 @@ func TestSameDirectoryThroughBindMountIsRefused(t *testing.T) {
 func TestKeptPlaceThroughBindMountIsRefused(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadOnly})
 	b.must(os.MkdirAll(b.host("state/audit/deep"), 0o755))
-	b.reg.Keep(guard.Keep{Path: b.host("state/audit"), What: "the audit log"},
-		guard.Keep{Path: b.host("state/none/yet"), What: "the session directory"})
+	b.reg.Keep(rules.Keep{Path: b.host("state/audit"), What: "the audit log"},
+		rules.Keep{Path: b.host("state/none/yet"), What: "the session directory"})
 	for rel, says := range map[string]string{
 		"state": "the audit log", "state/audit": "the audit log", "state/audit/deep": "the audit log",
 	} {

@@ -134,9 +134,9 @@ func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At,
 	}
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (none T, n int64, err error) {
 		if err := refuse(l); err != nil && at.ID != anyFile && !l.HasNested() {
-			return none, 0, cmp.Or(beneath.JudgePath(l, at.Path, l.Access()), err)
+			return none, 0, cmp.Or(beneath.JudgePath(l, at.Path, l.Judge().Access()), err)
 		}
-		d, info, err := nodeAt(l, at, l.Access())
+		d, info, err := nodeAt(l, at, l.Judge().Access())
 		if err != nil {
 			return none, 0, err
 		}

@@ -157,7 +157,7 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 	made, err := t.replaceFrom(ctx, c, At{Path: to}, cond, how.Charge, func(p *replacement) error {
 		// The end of the written root waits for the writing, so the writing must not wait for
 		// the gate of the other root.
-		alive, stop := p.l.UntilEnd(ctx)
+		alive, stop := p.l.Life().UntilEnd(ctx)
 		defer stop()
 		defer context.AfterFunc(alive, cancel)()
 		if err := p.Charge(0, info.Size); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
@@ -85,7 +86,7 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guar
 // makeIn resolves a directory and makes a name in it. The caller has called Lease.Making, so
 // the directory is not moved meanwhile.
 func makeIn(l *guard.Lease, dir At, name string, f making) (Info, error) {
-	d, err := parentAt(l, dir, name, l.Access())
+	d, err := parentAt(l, dir, name, l.Judge().Access())
 	if err != nil {
 		return Info{}, err
 	}
@@ -99,8 +100,8 @@ func makeName(l *guard.Lease, dir, name string, f func() (Info, error)) (Info, e
 	start := time.Now()
 	info, err := f()
 	if err == nil && bornSince(l, &info, start) {
-		l.NoteCreated(info.ID())
-		l.NoteName(dir, name, info.ID(), info.IsDir())
+		l.Notes().Created(info.ID())
+		l.Notes().Name(dir, name, info.ID(), info.IsDir())
 	}
 	return info, err
 }
@@ -111,7 +112,7 @@ func makeName(l *guard.Lease, dir, name string, f func() (Info, error)) (Info, e
 // without birth times, bornSince reports true.
 func bornSince(l *guard.Lease, info *Info, start time.Time) bool {
 	birth := info.ID().Birth
-	return birth == 0 || l.Remote() || birth > start.Add(-time.Second).UnixNano()
+	return birth == 0 || l.Source().Remote() || birth > start.Add(-time.Second).UnixNano()
 }
 
 // Mkdir makes a directory.
@@ -178,7 +179,7 @@ func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode 
 	d, err := whileMaking(ctx, t, req, func(l *guard.Lease) (madeDir, error) {
 		d, err := mkdirAll(ctx, l, c, p, mode&07777)
 		if err == nil && !d.made {
-			l.NoteExisting()
+			l.Notes().Existing()
 		}
 		return d, err
 	})
@@ -190,24 +191,24 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	defer func() { w.d.Close() }()
 	err := w.walk(p, true)
 	if !w.linked {
-		err = guard.AsCreateRefusal(err) // nothing is made behind a link, under any name
+		err = rules.AsCreateRefusal(err) // nothing is made behind a link, under any name
 	}
 	switch {
-	case err == nil && l.File() != "":
+	case err == nil && l.Source().File() != "":
 		return madeDir{}, unix.EEXIST
 	case err == nil && len(w.todo) == 0:
-		if err := l.JudgeDir(w.rel()); err != nil {
+		if err := l.Judge().Dir(w.rel()); err != nil {
 			if !w.linked {
-				err = guard.AsCreateRefusal(err)
+				err = rules.AsCreateRefusal(err)
 			}
 			return madeDir{}, err
 		}
 		info, err := w.d.Stat(l)
 		return madeDir{info: info}, err
 	case err == nil:
-		access := guard.ToMake
+		access := rules.ToMake
 		if w.linked {
-			access = guard.ToLook
+			access = rules.ToLook
 		}
 		if err := beneath.Judge(l, w.d, w.rel(), w.todo[0].name, access); err != nil {
 			return madeDir{}, err
@@ -228,7 +229,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 		}
 	}
 	if more := len(w.todo) - 1; more > 0 {
-		if err := l.Charge(0, 0, int64(more)); err != nil {
+		if err := l.Charges().Add(0, 0, int64(more)); err != nil {
 			return madeDir{}, err
 		}
 	}
@@ -250,11 +251,11 @@ func (w *follower) mkdirs(c guard.Caller, mode uint32) (res madeDir, err error) 
 
 // mkdir makes the next directory and enters it.
 func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err error) {
-	if err := w.l.Ended(w.ctx); err != nil {
+	if err := w.l.Life().Ended(w.ctx); err != nil {
 		return false, Info{}, err
 	}
 	name := w.todo[len(w.todo)-1].name
-	if err := w.l.Judge(w.rel(), name); err != nil { // nothing is there by another spelling
+	if err := w.l.Judge().Name(w.rel(), name); err != nil { // nothing is there by another spelling
 		return false, Info{}, err
 	}
 	if len(w.todo) > 1 {
@@ -295,7 +296,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 				return o, err
 			}
 			// Not a failure: the name is opened instead, and the opening is recorded.
-			if err = l.ContinueAsOpen(openNeed(flags)); err == nil {
+			if err = l.Notes().ContinueAsOpen(openNeed(flags)); err == nil {
 				o, err = t.open(ctx, l, c, At{Path: p}, flags)
 			}
 			if names.Reason(err) == names.NotExist {
@@ -331,7 +332,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 	}
 	defer unlock()
 	_, name := p.Split()
-	d, err := parentAt(l, dir, name, l.Access())
+	d, err := parentAt(l, dir, name, l.Judge().Access())
 	if err != nil {
 		return opened{}, err
 	}
@@ -353,7 +354,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 	}
 	// Before madeFile makes the hold: its verdict depends on who made the repository that
 	// the file belongs to.
-	l.NoteName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
+	l.Notes().Name(d.Rel(dir.Path.Rel()), name, info.ID(), false)
 	o := madeFile(t, l, w, At{Path: p, ID: info.ID()}, c, flags, info, room)
 	o.f.isWriter = writes
 	return o, nil
@@ -368,7 +369,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 			return opened{}, err
 		}
 		defer d.Close()
-		if err := l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
+		if err := l.Judge().As(rules.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
 			return opened{}, err // nothing may be made there
 		}
 		w, info, err := beneath.Tmpfile(l, d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
@@ -392,7 +393,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 
 // madeFile returns the File for a file that the operation has created.
 func madeFile(t *Tree, l *guard.Lease, w beneath.Changeable, at At, c guard.Caller, flags int, info Info, room *slot) opened {
-	l.NoteCreated(info.ID())
+	l.Notes().Created(info.ID())
 	f := newFile(t, l, w.Handle(), at, c, flags, room)
 	f.made = true
 	return opened{f, info}

@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
@@ -120,12 +121,12 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 	out, err := onFile(ctx, d.f, req, func(l *guard.Lease, _ int) (out Read, n int64, err error) {
 		out.Next = r.Off
 		if r.Names {
-			if l.Remote() {
+			if l.Source().Remote() {
 				d.reading.Lock()
 				defer d.reading.Unlock()
 			}
 			r.At.ID, r.At.Held = d.f.at.ID, d.f
-			if out, err = readEntries(ctx, l, d.f, &r, seek || l.Remote()); err != nil {
+			if out, err = readEntries(ctx, l, d.f, &r, seek || l.Source().Remote()); err != nil {
 				return Read{}, 0, err
 			}
 		}
@@ -161,7 +162,7 @@ func readEntries(ctx context.Context, l *guard.Lease, f *File, r *Reading, seek 
 	}
 	rel, buf := r.At.Path.Rel(), make([]byte, direntBuf)
 	for {
-		if err := l.Ended(ctx); err != nil {
+		if err := l.Life().Ended(ctx); err != nil {
 			return Read{}, err
 		}
 		list, more, err := dir.Read(buf, false, func(e *Entry) bool {
@@ -196,10 +197,10 @@ func lookUp(l *guard.Lease, d beneath.Dir, r *Reading, fresh []Entry) map[string
 }
 
 func lookedUp(l *guard.Lease, d beneath.Dir, rel, name string) (Info, error) {
-	if err := l.JudgeDir(rel); err != nil {
+	if err := l.Judge().Dir(rel); err != nil {
 		return Info{}, err
 	}
-	if err := l.JudgeAs(guard.ToLook, rel, name, pattern.Unknown); err != nil {
+	if err := l.Judge().As(rules.ToLook, rel, name, pattern.Unknown); err != nil {
 		return Info{}, err
 	}
 	return walk.LookUp(l, d, name)

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
@@ -55,7 +56,7 @@ func (t *Tree) Explain(ctx context.Context, req guard.Request) guard.Explanation
 
 // isMissing reports whether a resolution failed because there is no such file.
 func isMissing(err error) bool {
-	var refused *guard.Refusal
+	var refused *rules.Refusal
 	errno := names.Errno(err)
 	return err != nil && !errors.As(err, &refused) && !names.Reason(err).Refusal() && (errno == unix.ENOENT || errno == unix.ENOTDIR)
 }
@@ -94,7 +95,7 @@ func (t *Tree) tryDry(ctx context.Context, l *guard.Lease, req *guard.Request) e
 	}
 	last := req.Op != names.OpLookup && req.Op != names.OpStatfs
 	return followTo(ctx, l, p, last, func(q guard.Path) error {
-		d, info, err := nodeAt(l, At{Path: q}, l.Access())
+		d, info, err := nodeAt(l, At{Path: q}, l.Judge().Access())
 		if err != nil {
 			return err
 		}
@@ -115,7 +116,7 @@ func tryMaking(l *guard.Lease, q guard.Path) error {
 		return nil // it exists
 	}
 	dir, name := q.Split()
-	d, err := parentAt(l, At{Path: dir}, name, l.Access())
+	d, err := parentAt(l, At{Path: dir}, name, l.Judge().Access())
 	if err == nil {
 		d.Close()
 	}
@@ -129,7 +130,7 @@ func (t *Tree) tryLink(ctx context.Context, l *guard.Lease, req *guard.Request) 
 			return err
 		}
 		return about(req.Path2, followTo(ctx, l, req.Path2, false, func(old guard.Path) error {
-			src, info, err := nodeAt(l, At{Path: old}, guard.ToChange)
+			src, info, err := nodeAt(l, At{Path: old}, rules.ToChange)
 			if err != nil {
 				return err
 			}
@@ -138,7 +139,7 @@ func (t *Tree) tryLink(ctx context.Context, l *guard.Lease, req *guard.Request) 
 				return nil
 			}
 			dir, name := q.Split()
-			return l.JudgeAs(guard.ToMake, dir.Rel(), name, pattern.Link)
+			return l.Judge().As(rules.ToMake, dir.Rel(), name, pattern.Link)
 		}))
 	})
 }
@@ -163,12 +164,12 @@ func tryWriting(l *guard.Lease, q guard.Path, req *guard.Request) error {
 	if old != nil {
 		size += old.Size
 	}
-	return l.Charge(0, size, 0)
+	return l.Charges().Add(0, size, 0)
 }
 
 // tryOpening judges a file that is to be opened for writing, as Open does.
 func tryOpening(l *guard.Lease, q guard.Path) error {
-	d, base, err := beneath.Parent(l, q, l.Access())
+	d, base, err := beneath.Parent(l, q, l.Judge().Access())
 	if err != nil {
 		return err
 	}
@@ -193,12 +194,12 @@ func tryDir(l *guard.Lease, q guard.Path) error {
 	if l.Op() != names.OpTmpfile {
 		return nil
 	}
-	return l.JudgeAs(guard.ToMake, d.Rel(q.Rel()), "", pattern.Other)
+	return l.Judge().As(rules.ToMake, d.Rel(q.Rel()), "", pattern.Other)
 }
 
 // tryReadlink judges a link's target.
 func tryReadlink(ctx context.Context, l *guard.Lease, q guard.Path) error {
-	d, info, err := nodeAt(l, At{Path: q}, l.Access())
+	d, info, err := nodeAt(l, At{Path: q}, l.Judge().Access())
 	if err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func tryReadlink(ctx context.Context, l *guard.Lease, q guard.Path) error {
 	}
 	dir, _ := q.Split()
 	err = staysInside(ctx, l, dir, text)
-	l.NoteLink(guard.MetLink{At: q.Rel(), Target: text}, names.Reason(err) == names.Escaped)
+	l.Notes().Link(guard.MetLink{At: q.Rel(), Target: text}, names.Reason(err) == names.Escaped)
 	return err
 }
 
@@ -229,8 +230,8 @@ func judgeMissing(ctx context.Context, l *guard.Lease, req *guard.Request) error
 		return nil //nolint:nilerr // a link's text that climbs behind a missing name leads nowhere
 	}
 	dir, base := q.Split()
-	if err := l.JudgeDir(dir.Rel()); err != nil {
+	if err := l.Judge().Dir(dir.Rel()); err != nil {
 		return err
 	}
-	return l.JudgeAs(l.Access(), dir.Rel(), base, pattern.Unknown)
+	return l.Judge().As(l.Judge().Access(), dir.Rel(), base, pattern.Unknown)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -64,7 +65,7 @@ func randomBed(t *testing.T, rnd *rand.Rand) *bed {
 	b.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: b.rec})
 	b.t = vfs.New(b.reg)
 	policy := func() guard.Policy {
-		some := func() []guard.Pattern {
+		some := func() []rules.Pattern {
 			if rnd.IntN(2) == 0 {
 				return nil
 			}

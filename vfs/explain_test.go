@@ -8,6 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -52,7 +53,7 @@ func (f *dryFront) both(req guard.Request, path, path2 string, call func() error
 // disagreement says how a dry run and the operation differ, "" if they do not.
 func disagreement(dry guard.Explanation, err error) string {
 	kind := names.Reason(err)
-	var refused *guard.Refusal
+	var refused *rules.Refusal
 	byRule := errors.As(err, &refused)
 	switch {
 	case err != nil && kind.Refusal() && (dry.Allowed || dry.Kind != kind):

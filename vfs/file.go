@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
@@ -63,7 +64,7 @@ func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, f
 func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
 	f, _, err := t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
-		d, info, err := nodeAt(l, at, l.Access())
+		d, info, err := nodeAt(l, at, l.Judge().Access())
 		if err != nil {
 			return opened{}, err
 		}
@@ -133,7 +134,7 @@ func (f *File) countWhileUsed(ctx context.Context, l *guard.Lease) (done func(),
 
 // Path returns the path at which the file was opened, ID its identity.
 func (f *File) Path() guard.Path   { return f.at.Path }
-func (f *File) ID() guard.Identity { return f.at.ID }
+func (f *File) ID() rules.Identity { return f.at.ID }
 
 // Readable and Writable report how the file was opened, Appending whether O_APPEND was among
 // the flags.
@@ -227,14 +228,14 @@ func onFileOnce[T any](ctx context.Context, f *File, req guard.Request, prepare 
 	}
 	defer f.leave()
 	return gate.DoPrepared(ctx, f.t.reg, req, prepare, drop, func(l *guard.Lease) (T, int64, error) {
-		if l.Remote() {
+		if l.Source().Remote() {
 			// The goroutine may outlive this call: it keeps the descriptor.
 			if _, err := f.enter(); err != nil {
 				return zero, 0, err
 			}
 			defer f.leave()
 		}
-		if err := f.judgeNow(l, f.h.FD(), l.Access()); err != nil {
+		if err := f.judgeNow(l, f.h.FD(), l.Judge().Access()); err != nil {
 			return zero, 0, err
 		}
 		return g(l, f.h.FD())
@@ -274,7 +275,7 @@ func (f *File) judgePlaceAgain(ctx context.Context, req guard.Request) error {
 		if l.Epoch() != f.epoch() {
 			return nil, 0, &guard.Error{Kind: names.Revoked}
 		}
-		d, err := beneath.Node(l, req.Path, l.Access())
+		d, err := beneath.Node(l, req.Path, l.Judge().Access())
 		if errors.Is(err, names.Hidden) {
 			return nil, 0, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
@@ -58,8 +59,8 @@ const (
 func (t *Tree) since(l *guard.Lease) int64 { return int64(l.Began().Sub(t.began)) }
 
 // judgeNow judges the file by the name it has now, for an access. fd is its descriptor.
-func (f *File) judgeNow(l *guard.Lease, fd int, a guard.Access) error {
-	if !l.Patterned() || a == guard.ToLook || f.at.Path.IsRoot() {
+func (f *File) judgeNow(l *guard.Lease, fd int, a rules.Access) error {
+	if !l.Judge().Patterned() || a == rules.ToLook || f.at.Path.IsRoot() {
 		return nil
 	}
 	now := f.t.since(l)
@@ -75,7 +76,7 @@ func (f *File) judgeNow(l *guard.Lease, fd int, a guard.Access) error {
 
 // judgeName looks up the file's name and judges it. all means that the name allows every
 // access, so that the check also counts for the next operation, of any kind.
-func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err error) {
+func (f *File) judgeName(l *guard.Lease, fd int, a rules.Access) (all bool, err error) {
 	path, err := beneath.PathOf(fd)
 	if err != nil {
 		// The path is longer than /proc shows, or the file cannot be reached from this
@@ -100,27 +101,27 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 	case err != nil:
 		return false, err
 	case strings.HasSuffix(path, beneath.Deleted) && !f.isAt(l, rel):
-		if a == guard.ToRead || f.isAt(l, f.at.Path.Rel()) || f.t.trash.MayBeWritten(info.ID()) {
-			return a != guard.ToRead, nil
+		if a == rules.ToRead || f.isAt(l, f.at.Path.Rel()) || f.t.trash.MayBeWritten(info.ID()) {
+			return a != rules.ToRead, nil
 		}
 		other, ok := f.otherName(l, strings.TrimSuffix(rel, beneath.Deleted))
 		if !ok {
 			return false, &guard.Error{Kind: names.Permission, Err: notFound}
 		}
-		if err := l.JudgeNow(a, other); err != nil {
+		if err := l.Judge().Now(a, other); err != nil {
 			return false, err
 		}
-		return l.JudgeNow(guard.ToChange, other) == nil, nil
+		return l.Judge().Now(rules.ToChange, other) == nil, nil
 	case !below && info.IsDir(): // the host has moved it out of the root
 		return false, unix.ESTALE // as walk.StillThere says
 	case !below:
 		return false, &guard.Error{Kind: names.Permission, Err: outside}
 	}
 	if rel != f.at.Path.Rel() && !inTrash(l, rel) { // the path that it was opened by is judged with the hold
-		if err := l.JudgeNow(a, rel); err != nil {
+		if err := l.Judge().Now(a, rel); err != nil {
 			return false, err
 		}
-		if l.JudgeNow(guard.ToChange, rel) != nil {
+		if l.Judge().Now(rules.ToChange, rel) != nil {
 			return false, nil // it may only be read
 		}
 	}
@@ -148,7 +149,7 @@ func (f *File) otherName(l *guard.Lease, last string) (rel string, ok bool) {
 		return *known, true
 	}
 	now := f.t.since(l)
-	if missed := f.missed.Load(); l.Remote() || missed != 0 && now-missed < int64(searchAgainAfter) {
+	if missed := f.missed.Load(); l.Source().Remote() || missed != 0 && now-missed < int64(searchAgainAfter) {
 		return "", false
 	}
 	rel, ok = f.search(l, last[:max(strings.LastIndexByte(last, '/'), 0)], false)
@@ -196,7 +197,7 @@ func (f *File) isAt(l *guard.Lease, rel string) bool {
 	if err != nil {
 		return false
 	}
-	d, err := beneath.Node(l, p, guard.ToLook)
+	d, err := beneath.Node(l, p, rules.ToLook)
 	if err != nil {
 		return false
 	}
@@ -208,5 +209,5 @@ func (f *File) isAt(l *guard.Lease, rel string) bool {
 // inTrash reports whether a path lies in the trash of the operation's root (Lease.Trash).
 func inTrash(l *guard.Lease, rel string) bool {
 	_, below, _, ok := l.Trash()
-	return ok && strings.HasPrefix(guard.PathBelow(below, rel), guard.TrashName+"/")
+	return ok && strings.HasPrefix(guard.PathBelow(below, rel), rules.TrashName+"/")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -70,7 +71,7 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 	} {
 		for _, trash := range []bool{false, true} {
 			t.Run(tt.name, func(t *testing.T) {
-				b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: trash}, Patterns: guard.Patterns{Deny: guard.Texts("denied")}})
+				b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: trash}, Patterns: guard.Patterns{Deny: guard.Texts("denied")}})
 				b.must(os.Mkdir(b.host(".vscode"), 0o755))
 				b.must(os.MkdirAll(b.host("dir/deeper"), 0o755))
 				b.put("tmp", "text")

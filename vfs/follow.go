@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
@@ -58,7 +59,7 @@ func followed[T any](ctx context.Context, l *guard.Lease, p guard.Path, last boo
 		if ferr != nil {
 			return v, ferr
 		}
-		l.NoteResolved(p, q)
+		l.Notes().Resolved(p, q)
 		v, err = f(q)
 	}
 	return v, err
@@ -105,7 +106,7 @@ func follow(ctx context.Context, l *guard.Lease, p guard.Path, last bool) (guard
 // directory stays in todo, unless it is a link and last says to follow it. On ENOENT, todo
 // begins with the first missing element.
 func (w *follower) walk(p guard.Path, last bool) error {
-	if w.l.File() != "" {
+	if w.l.Source().File() != "" {
 		return w.fileRoot(p)
 	}
 	w.d = beneath.Root(w.l)
@@ -116,7 +117,7 @@ func (w *follower) walk(p guard.Path, last bool) error {
 // run is walk for the elements in todo, from the directory that has been reached.
 func (w *follower) run(last bool) error {
 	for len(w.todo) > 0 {
-		if err := w.l.Ended(w.ctx); err != nil {
+		if err := w.l.Life().Ended(w.ctx); err != nil {
 			return err
 		}
 		next := w.todo[len(w.todo)-1]
@@ -148,7 +149,7 @@ func (w *follower) fileRoot(p guard.Path) error {
 	if !p.IsRoot() {
 		return unix.ENOTDIR
 	}
-	d, err := beneath.Node(w.l, p, w.l.Access())
+	d, err := beneath.Node(w.l, p, w.l.Judge().Access())
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (w *follower) rel() string { return strings.Join(w.at, "/") }
 func (w *follower) up() error {
 	if len(w.at) == 0 {
 		if w.link != nil {
-			w.l.NoteLink(*w.link, true)
+			w.l.Notes().Link(*w.link, true)
 		}
 		return &guard.Error{Kind: names.Escaped}
 	}
@@ -212,7 +213,7 @@ func (w *follower) enter(next step, final bool) (done bool, err error) {
 	rel := w.rel()
 	// A name on the way has to be readable. The last name is judged by the operation
 	// itself, for its own access, unless it is a link.
-	pass := func() error { return beneath.Judge(w.l, w.d, rel, next.name, guard.ToRead) }
+	pass := func() error { return beneath.Judge(w.l, w.d, rel, next.name, rules.ToRead) }
 	if !final {
 		if err := pass(); err != nil {
 			return false, err
@@ -266,7 +267,7 @@ func (w *follower) expand(fd int, name string) error {
 	isAbsolute := strings.HasPrefix(target, "/")
 	if w.l.IsDry() {
 		w.link = &guard.MetLink{At: strings.Join(append(slices.Clone(w.at), name), "/"), Target: target, Rest: w.rest()}
-		w.l.NoteLink(*w.link, isAbsolute)
+		w.l.Notes().Link(*w.link, isAbsolute)
 	}
 	if isAbsolute {
 		return &guard.Error{Kind: names.Escaped}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/hangfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -138,7 +139,7 @@ func (h *hangBed) replace() error {
 func TestOperationEndsAtTheCallThatHangs(t *testing.T) {
 	for name, c := range slowly {
 		t.Run(name, func(t *testing.T) {
-			h := newHangBed(t, guard.Policy{Trash: guard.Trash{On: name == "unlink to the trash"}})
+			h := newHangBed(t, guard.Policy{Trash: rules.Trash{On: name == "unlink to the trash"}})
 			h.put("f", "old")
 			h.put("d/a", "")
 			h.put("d/b", "")

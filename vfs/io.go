@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
@@ -19,11 +20,11 @@ func (f *File) ReadAt(ctx context.Context, c guard.Caller, buf []byte, off int64
 	own := buf
 	n, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (int, int64, error) {
 		dst := buf
-		if l.Remote() {
+		if l.Source().Remote() {
 			dst = make([]byte, len(buf)) // a call answered early must not write into the front end's buffer
 		}
 		n, err := beneath.Pread(fd, dst, off)
-		if l.Remote() {
+		if l.Source().Remote() {
 			own = dst
 		}
 		return n, int64(n), err
@@ -158,7 +159,7 @@ func write(l *guard.Lease, to beneath.Changeable, src [][]byte, off int64, appen
 		}
 	}
 	n, err := beneath.Pwritev(l, to, src, off, appending)
-	if w.Touch != nil && !l.Remote() { // after an early answer nobody may write to Touch any more
+	if w.Touch != nil && !l.Source().Remote() { // after an early answer nobody may write to Touch any more
 		after, _ := beneath.Stat(l, to.FD())
 		w.Touch.Before, w.Touch.After = before.ChangeNanos(), after.ChangeNanos()
 	}
@@ -286,13 +287,13 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 	}
 	defer out.leave()
 	copyRange := func(l *guard.Lease, fd int) (int64, int64, error) {
-		if l.Remote() {
+		if l.Source().Remote() {
 			if _, err := out.enter(); err != nil {
 				return 0, 0, err
 			}
 			defer out.leave()
 		}
-		if err := out.judgeNow(l, outFD, guard.ToChange); err != nil {
+		if err := out.judgeNow(l, outFD, rules.ToChange); err != nil {
 			return 0, 0, err
 		}
 		done, err := out.countWhileUsed(ctx, l)
@@ -336,7 +337,7 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 // with it. Only the source knows where the end is, and only until another operation moves
 // it, so until unlock no other such operation on the file begins.
 func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, room func(size int64) error) (unlock func(), err error) {
-	if !l.BoundsFiles() && room == nil {
+	if !l.Charges().BoundFiles() && room == nil {
 		return func() {}, nil
 	}
 	now, err := beneath.Stat(l, fd)
@@ -347,7 +348,7 @@ func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, roo
 		return nil, err
 	}
 	if now, err = beneath.Stat(l, fd); err == nil {
-		err = l.Charge(0, now.Size+n, 0)
+		err = l.Charges().Add(0, now.Size+n, 0)
 	}
 	if err == nil && room != nil {
 		err = room(now.Size + n)

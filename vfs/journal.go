@@ -34,7 +34,7 @@ func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {
 			return false, 0, &guard.Error{Kind: names.Invalid}
 		}
 		d, err := beneath.OpenDir(l, dir.Rel())
-		if l.File() != "" && dir.IsRoot() {
+		if l.Source().File() != "" && dir.IsRoot() {
 			// The temporary sibling of a single-file root.
 			d, err = beneath.Root(l), nil
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -34,7 +35,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		req.HeldTarget = f.hold.Load()
 	}
 	return whileMaking(ctx, t, req, func(l *guard.Lease) (Info, error) {
-		d, err := parentAt(l, dir, name, l.Access())
+		d, err := parentAt(l, dir, name, l.Judge().Access())
 		if err != nil {
 			return Info{}, err
 		}
@@ -62,13 +63,13 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 			}
 			return linked(l, w, d, dir, name)
 		}
-		src, info, err := nodeAt(l, old, guard.ToChange)
+		src, info, err := nodeAt(l, old, rules.ToChange)
 		if err != nil {
 			return Info{}, err
 		}
 		defer src.Close()
 		if info.Type() == unix.S_IFLNK {
-			err = l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), name, pattern.Link)
+			err = l.Judge().As(rules.ToMake, d.Rel(dir.Path.Rel()), name, pattern.Link)
 		}
 		if err != nil {
 			return Info{}, err
@@ -89,7 +90,7 @@ func linked(l *guard.Lease, w beneath.Changeable, d beneath.Dir, dir At, name st
 	if err := beneath.Link(l, w, d, name); err != nil {
 		return Info{}, err
 	}
-	l.NoteNewName(d.Rel(dir.Path.Rel()), name)
+	l.Notes().NewName(d.Rel(dir.Path.Rel()), name)
 	return beneath.StatIn(d, name)
 }
 
@@ -134,7 +135,7 @@ func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File
 				continue
 			}
 			if names.Reason(err) == names.Escaped {
-				l.NoteRefusedLink(text)
+				l.Notes().RefusedLink(text)
 			}
 			return "", err
 		}

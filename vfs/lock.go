@@ -8,6 +8,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -76,7 +77,7 @@ func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, erro
 	if !f.Readable() {
 		modes = []int{unix.O_WRONLY}
 	}
-	if l.Narrowest()&guard.Write != 0 && f.judgeNow(l, fd, guard.ToChange) == nil {
+	if l.Narrowest()&guard.Write != 0 && f.judgeNow(l, fd, rules.ToChange) == nil {
 		modes = append([]int{unix.O_RDWR}, modes...)
 	}
 	for _, mode := range modes {

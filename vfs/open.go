@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
@@ -80,12 +81,12 @@ func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at 
 	dir, base := at.Path.Split()
 	var d beneath.Dir
 	if at.Path.IsRoot() {
-		if l.File() == "" {
+		if l.Source().File() == "" {
 			return opened{}, unix.EISDIR
 		}
-		d, base, err = beneath.Parent(l, at.Path, l.Access())
+		d, base, err = beneath.Parent(l, at.Path, l.Judge().Access())
 	} else {
-		d, err = parentAt(l, At{Path: dir}, base, l.Access())
+		d, err = parentAt(l, At{Path: dir}, base, l.Judge().Access())
 	}
 	if err != nil {
 		return opened{}, at.stale(err)
@@ -123,14 +124,14 @@ func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at 
 	}
 	f := newFile(t, l, h, At{Path: at.Path, ID: id}, c, flags, room)
 	f.isWriter = writes
-	l.NoteOpened()
+	l.Notes().Opened()
 	return opened{f, info}, nil
 }
 
 // beginWriting counts a descriptor that was opened for writing by a name. If another file
 // has the name by then, the error is ESTALE. locked says that the caller has locked the
 // name.
-func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id guard.Identity, locked bool) error {
+func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id rules.Identity, locked bool) error {
 	if !locked {
 		// A replacement may be under way that has resolved the name before this file got
 		// it, and so does not know this opener. It holds the name's lock. So take that lock
@@ -245,7 +246,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 		o := opened{newFile(f.t, l, again, f.at, c, flags, room), Info{}}
 		o.f.quiet, o.f.isWriter = quiet, writes
 		if !quiet {
-			l.NoteOpened()
+			l.Notes().Opened()
 		}
 		return o, 0, nil
 	})

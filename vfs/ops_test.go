@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -264,7 +265,7 @@ func TestXattrsOfKnownFiles(t *testing.T) {
 		var st unix.Statx_t
 		b.must(unix.Statx(unix.AT_FDCWD, b.host(name), 0, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st))
 		at := b.at(name)
-		at.ID = guard.Identity{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino, Birth: st.Btime.Sec*1e9 + int64(st.Btime.Nsec)}
+		at.ID = rules.Identity{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino, Birth: st.Btime.Sec*1e9 + int64(st.Btime.Nsec)}
 		want := map[string]unix.Errno{"security.capability": unix.ENODATA, "trusted.x": unix.ENODATA, "user.x": unix.ESTALE}
 		if name == "a.secret" {
 			want = map[string]unix.Errno{"security.capability": unix.ENOENT, "user.x": unix.ENOENT}

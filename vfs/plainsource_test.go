@@ -6,6 +6,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -13,7 +14,7 @@ import (
 // renameat2(2). On such a source a new file can still be written, a name can be moved, and a
 // removed file is kept. No operation takes a name that is in use.
 func TestSourceWithoutRenameFlags(t *testing.T) {
-	h := newHangBed(t, guard.Policy{Trash: guard.Trash{On: true}})
+	h := newHangBed(t, guard.Policy{Trash: rules.Trash{On: true}})
 	h.fs.WithoutRenameFlags()
 	replace := func(name, text string, cond vfs.IfMatch) error {
 		return second(h.t.Replace(bg, who, h.at(name), strings.NewReader(text), cond))

@@ -38,7 +38,7 @@ func (t *Tree) Stat(ctx context.Context, c guard.Caller, p guard.Path) (Info, gu
 
 // target resolves the file at a path. For a link the error is ELOOP.
 func target(l *guard.Lease, q guard.Path) (beneath.Dir, Info, error) {
-	d, info, err := nodeAt(l, At{Path: q}, l.Access())
+	d, info, err := nodeAt(l, At{Path: q}, l.Judge().Access())
 	if err == nil && info.Type() == unix.S_IFLNK {
 		d.Close()
 		err = unix.ELOOP

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/trash"
@@ -44,7 +45,7 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 	}
 	req := dir.request(c, op, p)
 	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
-		d, err := parentAt(l, dir, name, l.Access())
+		d, err := parentAt(l, dir, name, l.Judge().Access())
 		if err != nil {
 			return err
 		}
@@ -56,7 +57,7 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 		if err := f(l, d, name); err != nil {
 			return err
 		}
-		l.NoteRemoved(relIn(d, dir.Path, name))
+		l.Notes().Removed(relIn(d, dir.Path, name))
 		return nil
 	})
 }
@@ -133,7 +134,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 	if q.IsRoot() {
 		return isRoot()
 	}
-	d, base, err := beneath.Parent(l, q, l.Access())
+	d, base, err := beneath.Parent(l, q, l.Judge().Access())
 	if err != nil {
 		return err
 	}
@@ -168,7 +169,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 		return t.removeAll(ctx, l, q, d, base, b, how.Progress)
 	}
 	if err == nil {
-		l.NoteRemoved(q.Rel())
+		l.Notes().Removed(q.Rel())
 	}
 	return err
 }
@@ -351,7 +352,7 @@ func (r *remover) finish(top beneath.Dir, base, rel string) error {
 
 // gone counts a name that was removed.
 func (r *remover) gone(rel string) {
-	r.l.NoteRemoved(rel)
+	r.l.Notes().Removed(rel)
 	r.removed++
 	r.tell(r.removed)
 }
@@ -387,10 +388,10 @@ func (r *remover) unlink(d beneath.Dir, rel, name string, typ uint32) error {
 // removeEntry removes one name of the directory d, which lies at rel, unless it is that of
 // a directory.
 func (r *remover) removeEntry(d beneath.Dir, rel, name string, typ uint32) (isDir bool, err error) {
-	if err := r.l.Ended(r.ctx); err != nil {
+	if err := r.l.Life().Ended(r.ctx); err != nil {
 		return false, err
 	}
-	if err := r.l.JudgeAs(guard.ToChange, rel, name, walk.TypeOf(typ)); err != nil {
+	if err := r.l.Judge().As(rules.ToChange, rel, name, walk.TypeOf(typ)); err != nil {
 		if errors.Is(err, names.Hidden) {
 			return false, nil
 		}

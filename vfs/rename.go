@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/claims"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
@@ -71,7 +72,7 @@ func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, c guard.Caller, o
 			return isRoot()
 		}
 		// Only to find links on the way. rename resolves the path again, under the locks.
-		src, _, err := beneath.Parent(l, q, guard.ToChange)
+		src, _, err := beneath.Parent(l, q, rules.ToChange)
 		if err != nil {
 			return err
 		}
@@ -149,13 +150,13 @@ func (t *Tree) rename(m *move) error {
 	if err != nil {
 		return err
 	}
-	m.l.NoteMoved(from, to, m.exchanges())
+	m.l.Notes().Moved(from, to, m.exchanges())
 	dir := m.dst.Rel(m.newDir.Path.Rel())
-	if m.l.Patterned() && !m.exchanges() {
-		m.l.NotePart(dir, m.newName, m.moved.ID(), m.moved.IsDir()) // the judged file: another one there is not remembered
+	if m.l.Judge().Patterned() && !m.exchanges() {
+		m.l.Notes().Part(dir, m.newName, m.moved.ID(), m.moved.IsDir()) // the judged file: another one there is not remembered
 	}
 	if !m.replaces {
-		m.l.NoteNewName(dir, m.newName)
+		m.l.Notes().NewName(dir, m.newName)
 	}
 	return nil
 }
@@ -171,7 +172,7 @@ func (m *move) to() string   { return relIn(m.dst, m.newDir.Path, m.newName) }
 // lockMoves acquires the lock of Lease.Moving if a directory is moved. Otherwise it acquires
 // that of Lease.Making, which several operations can hold at the same time.
 func (m *move) lockMoves() (unlock func(), err error) {
-	if !m.l.Patterned() {
+	if !m.l.Judge().Patterned() {
 		return func() {}, nil
 	}
 	m.ofDir, err = isDirAt(m.l, m.oldDir.Path, m.oldName)
@@ -194,7 +195,7 @@ func isDirAt(l *guard.Lease, dir guard.Path, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	d, info, err := nodeAt(l, At{Path: p}, guard.ToLook)
+	d, info, err := nodeAt(l, At{Path: p}, rules.ToLook)
 	if err != nil {
 		return false, nil
 	}
@@ -205,7 +206,7 @@ func isDirAt(l *guard.Lease, dir guard.Path, name string) (bool, error) {
 // resolveParents opens the directories of the two names. The new name is judged later, together
 // with the file that gets it.
 func (m *move) resolveParents() (err error) {
-	if m.src, err = parentAt(m.l, m.oldDir, m.oldName, guard.ToChange); err != nil {
+	if m.src, err = parentAt(m.l, m.oldDir, m.oldName, rules.ToChange); err != nil {
 		return about(m.asked, err)
 	}
 	if m.dst, err = dirAt(m.l, m.newDir); err != nil {
@@ -262,7 +263,7 @@ func (m *move) checkMovable() error {
 // judge judges the move: each new path, for the type of file that it gets, and for a directory
 // everything in it. The old path was judged when it was resolved.
 func (m *move) judge() error {
-	if !m.l.Patterned() {
+	if !m.l.Judge().Patterned() {
 		return nil
 	}
 	// A file that has the new name already is judged, too.
@@ -282,9 +283,9 @@ func (m *move) judge() error {
 
 // judgeReplaced judges the effect of the move on the new name.
 func (m *move) judgeReplaced() error {
-	access := guard.ToMake
+	access := rules.ToMake
 	if m.exchanges() {
-		access = guard.ToChange
+		access = rules.ToChange
 	}
 	return beneath.Judge(m.l, m.dst, m.newDir.Path.Rel(), m.newName, access)
 }
@@ -296,7 +297,7 @@ func (m *move) judgePlace(d beneath.Dir, name, at, to string) (Info, error) {
 		return Info{}, err
 	}
 	typ := walk.TypeOf(info.Type())
-	if err := m.l.JudgeMoved(at, to, info.ID(), typ); err != nil || typ != pattern.Dir {
+	if err := m.l.Judge().Moved(at, to, info.ID(), typ); err != nil || typ != pattern.Dir {
 		return info, err
 	}
 	if !m.ofDir {
@@ -313,7 +314,7 @@ func (m *move) judgeBelow(at, to string) error {
 	if err := w.Start(at); err != nil {
 		return err
 	}
-	judge := m.l.JudgeMove(at, to)
+	judge := m.l.Judge().Move(at, to)
 	for {
 		e, err := w.Next()
 		if e == nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
@@ -71,11 +72,11 @@ type IfMatch struct {
 // access returns the kind of access that a write on the condition has to the name. A write that
 // makes no file must not reveal whether the name is hidden, so it is refused as for a missing
 // name.
-func (m IfMatch) access() guard.Access {
+func (m IfMatch) access() rules.Access {
 	if m.MustExist || m.ETag != "" {
-		return guard.ToChange
+		return rules.ToChange
 	}
-	return guard.ToMake
+	return rules.ToMake
 }
 
 // need are the rights that the condition takes beside those of the operation.
@@ -178,9 +179,9 @@ func (p *replacement) run(check func(old *Info) error, write func() error) (plac
 	}
 	defer p.d.Close()
 	defer p.s.Drop(p.l, p.d)
-	p.Copier = wholefile.Copier{Ctx: p.ctx, Lease: p.l, To: p.s.Changeable, Charge: func(n, size int64) error { return p.l.Charge(n, size, 0) }}
+	p.Copier = wholefile.Copier{Ctx: p.ctx, Lease: p.l, To: p.s.Changeable, Charge: func(n, size int64) error { return p.l.Charges().Add(n, size, 0) }}
 	if p.price != nil {
-		alive, stop := p.l.UntilEnd(p.ctx)
+		alive, stop := p.l.Life().UntilEnd(p.ctx)
 		defer stop()
 		p.Charge = func(n, size int64) error { return p.chargeAll(alive, n, size) }
 	}
@@ -193,11 +194,11 @@ func (p *replacement) run(check func(old *Info) error, write func() error) (plac
 // chargeAll charges n bytes that are about to be written. At its end the lease gives back
 // bytes that were charged and not written.
 func (p *replacement) chargeAll(alive context.Context, n, size int64) error {
-	err := p.l.Charge(n, size, 0)
+	err := p.l.Charges().Add(n, size, 0)
 	if err == nil {
 		err = p.price(alive, n, size)
 	}
-	if end := p.l.Ended(p.ctx); err != nil && end != nil {
+	if end := p.l.Life().Ended(p.ctx); err != nil && end != nil {
 		return end
 	}
 	return err
@@ -320,13 +321,13 @@ func (p *replacement) commit() (placed, error) {
 		return res, err
 	}
 	if res.existed = old != nil; res.existed {
-		p.l.NoteExisting()
+		p.l.Notes().Existing()
 	}
 	res.info, err = beneath.Stat(p.l, p.s.FD())
 	if err == nil && old == nil {
 		dir, _ := p.path.Split()
-		p.l.NoteCreated(res.info.ID())
-		p.l.NoteName(p.d.Rel(dir.Rel()), p.base, res.info.ID(), false)
+		p.l.Notes().Created(res.info.ID())
+		p.l.Notes().Name(p.d.Rel(dir.Rel()), p.base, res.info.ID(), false)
 	}
 	return res, err
 }
@@ -336,7 +337,7 @@ func (p *replacement) commit() (placed, error) {
 // release nobody moves the directory.
 func (p *replacement) judgeAgain() (release func(), err error) {
 	release, err = p.l.Making(p.ctx)
-	if err != nil || !p.l.Patterned() {
+	if err != nil || !p.l.Judge().Patterned() {
 		return release, err
 	}
 	d, _, err := beneath.Parent(p.l, p.path, p.cond.access())
@@ -351,7 +352,7 @@ func (p *replacement) judgeAgain() (release func(), err error) {
 		d.Close()
 	}
 	if err == nil {
-		err = p.l.Current()
+		err = p.l.Judge().Current()
 	}
 	if err != nil {
 		release()

@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A socket holds nothing, so the trash does not keep it: servers remove theirs at each start.
 func TestTrashLeavesSockets(t *testing.T) {
-	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}})
+	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}})
 	for _, dir := range []string{"", "d"} {
 		if dir != "" {
 			b.must(second(b.t.Mkdir(bg, who, b.at(""), dir, 0o755)))

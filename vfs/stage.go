@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/apply"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
@@ -70,10 +71,10 @@ type StageResult struct {
 
 // NewStageOutput returns the build output that patterns describe, written as in .gitignore. The
 // pattern ".gitignore" stands for what the .gitignore files of the source name.
-func NewStageOutput(patterns []guard.Pattern) (StageOutput, error) { return apply.NewOutput(patterns) }
+func NewStageOutput(patterns []rules.Pattern) (StageOutput, error) { return apply.NewOutput(patterns) }
 
 // DefaultStageOutput returns the patterns of build output where the owner has written none.
-func DefaultStageOutput() []guard.Pattern { return guard.Texts(apply.DefaultOutput...) }
+func DefaultStageOutput() []rules.Pattern { return guard.Texts(apply.DefaultOutput...) }
 
 // SetStageOutput sets what is build output in all staged roots. Initially nothing is.
 func (t *Tree) SetStageOutput(o StageOutput) { t.output.Store(&o) }
@@ -286,7 +287,7 @@ func (t *Tree) StageDiscard(ctx context.Context, root guard.RootName, paths []st
 func (t *Tree) discard(ctx context.Context, root guard.RootName, paths []string) (StageResult, error) {
 	return asStager(ctx, t, names.OpDiscard, root, "", func(l *guard.Lease, e apply.Env) (r StageResult, n int64, err error) {
 		r.Done, r.Left, err = e.Discard(ctx, l, paths)
-		l.Remark(fmt.Sprintf("%d changes dropped from the stage", len(r.Done)))
+		l.Notes().Remark(fmt.Sprintf("%d changes dropped from the stage", len(r.Done)))
 		return r, 0, err
 	})
 }

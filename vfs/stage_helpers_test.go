@@ -15,6 +15,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -174,7 +175,7 @@ func errnoOf(err error) error {
 // seen is everything that is seen in a tree: type, mode, and contents or target by path.
 func (s *stageScene) seen() map[string]string {
 	s.Helper()
-	out, ids := map[string]string{}, map[guard.Identity]string{}
+	out, ids := map[string]string{}, map[rules.Identity]string{}
 	for cursor := ""; ; {
 		page, err := s.tree.List(s.Context(), s.who, s.at("").Path, vfs.ListOptions{Recursive: true, Hidden: true, Cursor: cursor})
 		if err != nil {

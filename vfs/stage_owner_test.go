@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -86,7 +86,7 @@ func TestUnionLookup(t *testing.T) {
 			if !maps.Equal(have, want) {
 				s.fail("seen:\n%s", difference(have, want))
 			}
-			numbers := map[uint64]guard.Identity{}
+			numbers := map[uint64]rules.Identity{}
 			for rel := range want {
 				if _, err := s.tree.Lstat(s.Context(), s.who, s.at(rel)); err != nil {
 					s.fail("%s is listed, and a look-up says %v", rel, err)

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
@@ -144,7 +144,7 @@ func TestWhiteoutHidesBelow(t *testing.T) {
 func TestCopyUpKeepsIdentity(t *testing.T) {
 	s := newStaged(t, "d/e/f=text", "d/e/other=x", "d/g=y")
 	all := []string{"", "d", "d/e", "d/e/f", "d/e/other", "d/g"}
-	before, times := map[string]guard.Identity{}, map[string]time.Time{}
+	before, times := map[string]rules.Identity{}, map[string]time.Time{}
 	for _, rel := range all {
 		info := s.lstat(rel)
 		before[rel], times[rel] = info.ID(), info.ModTime()
@@ -210,12 +210,12 @@ func TestTwinAfterOwnersRename(t *testing.T) {
 	}
 	at := func(rel string) string { return filepath.Join(s.source, rel) }
 	s.must(errors.Join(os.Rename(at("foo"), at("foo~")), os.Link(at("linked"), at("other")), os.Rename(at("dir"), at("dir~"))))
-	for rel, want := range map[string]guard.Identity{"foo": foo.ID(), "linked": linked.ID(), "dir": dir.ID()} {
+	for rel, want := range map[string]rules.Identity{"foo": foo.ID(), "linked": linked.ID(), "dir": dir.ID()} {
 		if info := s.lstat(rel); info.ID() != want {
 			t.Errorf("%s shows %v, want %v", rel, info.ID(), want)
 		}
 	}
-	for rel, other := range map[string]guard.Identity{"foo~": foo.ID(), "other": linked.ID(), "dir~": dir.ID()} {
+	for rel, other := range map[string]rules.Identity{"foo~": foo.ID(), "other": linked.ID(), "dir~": dir.ID()} {
 		if info := s.lstat(rel); info.ID() == other {
 			t.Errorf("%s shows the identity of the file that programs changed", rel)
 		}

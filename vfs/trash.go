@@ -71,7 +71,7 @@ func (t *Tree) TrashEmpty(ctx context.Context, root guard.RootName, ids []string
 	return asOwner(ctx, t, names.OpEmpty, root, func(l *guard.Lease, b *trash.Bin) (Emptied, error) {
 		e, err := b.Empty(root, ids, before)
 		if err == nil {
-			l.Remark(fmt.Sprintf("%d files, %d bytes, removed from the trash for good", e.Files, e.Bytes))
+			l.Notes().Remark(fmt.Sprintf("%d files, %d bytes, removed from the trash for good", e.Files, e.Bytes))
 		}
 		return e, err
 	})

@@ -15,10 +15,11 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-func trashBed(t *testing.T, remote bool, trash guard.Trash) *bed {
+func trashBed(t *testing.T, remote bool, trash rules.Trash) *bed {
 	t.Helper()
 	trash.On = true
 	return newBed(t, remote, guard.Policy{Rights: guard.ReadWrite, Trash: trash})
@@ -30,10 +31,10 @@ func (b *bed) kept() (out []string) {
 	list, err := b.t.TrashList(bg, "code")
 	b.must(err)
 	for _, e := range list {
-		data, err := os.ReadFile(b.host(guard.TrashName + "/" + e.ID))
+		data, err := os.ReadFile(b.host(rules.TrashName + "/" + e.ID))
 		if e.Type == "link" {
 			var target string
-			target, err = os.Readlink(b.host(guard.TrashName + "/" + e.ID))
+			target, err = os.Readlink(b.host(rules.TrashName + "/" + e.ID))
 			data = []byte("-> " + target)
 		}
 		b.must(err)
@@ -57,7 +58,7 @@ func setSize(n int64) vfs.Attrs { return vfs.Attrs{Size: &n} }
 func TestTrashKeeps(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		t.Run(fmt.Sprint("remote ", remote), func(t *testing.T) {
-			b := trashBed(t, remote, guard.Trash{})
+			b := trashBed(t, remote, rules.Trash{})
 			dir := b.at("")
 			for _, f := range []string{"a", "b", "c", "d", "e", "f", "g", "new", "h", "tree/x", "tree/in/y"} {
 				b.put(f, f+"!")
@@ -128,25 +129,25 @@ func TestTrashKeeps(t *testing.T) {
 // path.
 func TestTrashIsHidden(t *testing.T) {
 	for name, p := range map[string]guard.Patterns{
-		"default": {}, "allowed": {Allow: guard.Texts(guard.TrashName, "/"+guard.TrashName+"/**", "*")}, "no defaults": {NoDefaults: true},
-		"taken back": {Hide: guard.Texts("!" + guard.TrashName)},
+		"default": {}, "allowed": {Allow: guard.Texts(rules.TrashName, "/"+rules.TrashName+"/**", "*")}, "no defaults": {NoDefaults: true},
+		"taken back": {Hide: guard.Texts("!" + rules.TrashName)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Patterns: p, Trash: guard.Trash{On: true}})
+			b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Patterns: p, Trash: rules.Trash{On: true}})
 			b.put("a", "text")
 			b.put("in/b", "text")
 			b.must(b.t.Unlink(bg, who, b.at(""), "a"))
 			list, err := b.t.TrashList(bg, "code")
 			b.must(err)
-			b.wantKind(second(b.t.Lookup(bg, who, b.at(""), guard.TrashName)), names.Hidden)
-			b.wantKind(second(b.t.Lstat(bg, who, b.at(guard.TrashName+"/"+list[0].ID))), names.Hidden)
-			_, _, err = b.t.Open(bg, who, b.at(guard.TrashName+"/"+list[0].ID), unix.O_RDONLY)
+			b.wantKind(second(b.t.Lookup(bg, who, b.at(""), rules.TrashName)), names.Hidden)
+			b.wantKind(second(b.t.Lstat(bg, who, b.at(rules.TrashName+"/"+list[0].ID))), names.Hidden)
+			_, _, err = b.t.Open(bg, who, b.at(rules.TrashName+"/"+list[0].ID), unix.O_RDONLY)
 			b.wantKind(err, names.Hidden)
-			b.wantKind(b.t.Rename(bg, who, b.at(""), guard.TrashName, b.at(""), "mine", 0), names.Hidden)
+			b.wantKind(b.t.Rename(bg, who, b.at(""), rules.TrashName, b.at(""), "mine", 0), names.Hidden)
 			for _, dir := range []string{"", "in"} {
-				b.wantKind(second(b.t.Mkdir(bg, who, b.at(dir), guard.TrashName, 0o700)), names.Permission)
-				b.wantKind(second(b.t.Symlink(bg, who, "x", b.at(dir), guard.TrashName)), names.Permission)
-				b.wantKind(b.t.Rename(bg, who, b.at("in"), "b", b.at(dir), guard.TrashName, 0), names.Permission)
+				b.wantKind(second(b.t.Mkdir(bg, who, b.at(dir), rules.TrashName, 0o700)), names.Permission)
+				b.wantKind(second(b.t.Symlink(bg, who, "x", b.at(dir), rules.TrashName)), names.Permission)
+				b.wantKind(b.t.Rename(bg, who, b.at("in"), "b", b.at(dir), rules.TrashName, 0), names.Permission)
 			}
 			if err := b.t.RemovePath(bg, who, b.path("in"), vfs.RemoveOptions{Recursive: true}); err != nil {
 				t.Error(err)
@@ -161,7 +162,7 @@ func TestTrashIsHidden(t *testing.T) {
 // A trash that somebody else has made, or others may look into, is not used: then
 // nothing is removed.
 func TestTrashOfSomebodyElse(t *testing.T) {
-	b := trashBed(t, false, guard.Trash{})
+	b := trashBed(t, false, rules.Trash{})
 	b.put("a", "text")
 	b.must(os.Mkdir(b.host("other"), 0o700))
 	for what, make := range map[string]func(string) error{
@@ -173,13 +174,13 @@ func TestTrashOfSomebodyElse(t *testing.T) {
 		if what == "foreign" && os.Geteuid() != 0 {
 			continue
 		}
-		b.must(os.RemoveAll(b.host(guard.TrashName)))
-		b.must(make(b.host(guard.TrashName)))
+		b.must(os.RemoveAll(b.host(rules.TrashName)))
+		b.must(make(b.host(rules.TrashName)))
 		b.wantKind(b.t.Unlink(bg, who, b.at(""), "a"), names.Permission)
 		b.contents("a", "text")
 		// Who would grant it with a trash is told at once; without, or where nothing may
 		// be removed, it is no matter.
-		for _, p := range []guard.Policy{{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}}, {Rights: guard.ReadOnly, Trash: guard.Trash{On: true}}, {Rights: guard.ReadWrite}} {
+		for _, p := range []guard.Policy{{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}}, {Rights: guard.ReadOnly, Trash: rules.Trash{On: true}}, {Rights: guard.ReadWrite}} {
 			_, err := guard.NewRegistry(guard.Config{Opener: vfs.Opener()}).Grant(bg, guard.Grant{Root: "again", Dir: b.src, Policy: p, Origin: "test"})
 			if bad := p.Trash.On && p.Rights.Mutating(); bad != (names.Reason(err) == names.Permission) || !bad && err != nil {
 				t.Errorf("%s: %+v: %v", what, p, err)
@@ -194,7 +195,7 @@ func TestTrashOfSomebodyElse(t *testing.T) {
 // The trash is bounded in size, in entries and in age, the oldest going first; a
 // file larger than all of it is not kept.
 func TestTrashIsBounded(t *testing.T) {
-	b := trashBed(t, false, guard.Trash{Size: 100 << 10})
+	b := trashBed(t, false, rules.Trash{Size: 100 << 10})
 	text := strings.Repeat("x", 10<<10)
 	for i := range 30 {
 		b.put(fmt.Sprint("f", i), text)
@@ -218,12 +219,12 @@ func TestTrashIsBounded(t *testing.T) {
 		t.Error("the record does not say that it was not kept")
 	}
 
-	old := trashBed(t, false, guard.Trash{Age: time.Hour})
+	old := trashBed(t, false, rules.Trash{Age: time.Hour})
 	old.put("a", "text")
 	old.must(old.t.Unlink(bg, who, old.at(""), "a"))
 	e := second2(old.t.TrashList(bg, "code"))[0]
 	aged := time.Now().Add(-2*time.Hour).UTC().Format("20060102T150405.000000000") + "-" + e.Short()
-	dir := old.host(guard.TrashName)
+	dir := old.host(rules.TrashName)
 	old.must(os.Rename(filepath.Join(dir, e.ID), filepath.Join(dir, aged)))
 	old.must(os.Rename(filepath.Join(dir, e.ID+".json"), filepath.Join(dir, aged+".json")))
 	old.put("b", "text")
@@ -238,7 +239,7 @@ func (b *bed) total(of ...string) (bytes int64, there []string) {
 	b.Helper()
 	for _, e := range second2(b.t.TrashList(bg, "code")) {
 		var st unix.Stat_t
-		b.must(unix.Stat(b.host(guard.TrashName+"/"+e.ID), &st))
+		b.must(unix.Stat(b.host(rules.TrashName+"/"+e.ID), &st))
 		bytes += st.Blocks * 512
 		if slices.Contains(of, e.Path) {
 			there = append(there, e.Path)
@@ -284,7 +285,7 @@ func TestTrashCountsWhatGrows(t *testing.T) {
 	}
 	for name, begin := range grow {
 		t.Run(name, func(t *testing.T) {
-			b := trashBed(t, false, guard.Trash{Size: bound})
+			b := trashBed(t, false, rules.Trash{Size: bound})
 			b.put("old", strings.Repeat("o", bound/2))
 			b.must(b.t.Unlink(bg, who, b.at(""), "old"))
 			b.put("young", strings.Repeat("y", bound/4))
@@ -317,7 +318,7 @@ func TestTrashCountsWhatGrows(t *testing.T) {
 // A file that is long and takes nothing of the disk drives nothing out of the trash.
 func TestTrashCountsNoHoles(t *testing.T) {
 	const bound = 1 << 20
-	b := trashBed(t, false, guard.Trash{Size: bound})
+	b := trashBed(t, false, rules.Trash{Size: bound})
 	b.put("precious", strings.Repeat("p", bound/2))
 	b.must(b.t.Unlink(bg, who, b.at(""), "precious"))
 	for i := range 5 {
@@ -341,7 +342,7 @@ func TestTrashCountsNoHoles(t *testing.T) {
 // What is truncated costs the trash no more of the disk than it did: a server that
 // cuts long files without contents would fill it with zeros, beside its quota.
 func TestTrashKeepsHoles(t *testing.T) {
-	b := trashBed(t, false, guard.Trash{})
+	b := trashBed(t, false, rules.Trash{})
 	const long = 64 << 20
 	b.put("sparse", "head")
 	b.must(os.Truncate(b.host("sparse"), long))
@@ -361,7 +362,7 @@ func TestTrashKeepsHoles(t *testing.T) {
 	if len(list) != 1 || list[0].Size != long {
 		t.Fatalf("the trash holds %+v", list)
 	}
-	kept := b.host(guard.TrashName + "/" + list[0].ID)
+	kept := b.host(rules.TrashName + "/" + list[0].ID)
 	b.must(unix.Stat(kept, &st))
 	if st.Blocks*512 > long/4 {
 		t.Errorf("the copy takes %d bytes of the disk", st.Blocks*512)
@@ -385,7 +386,7 @@ func second2[T any](v T, err error) T {
 // A kept file is put back where it was, with its mode and its contents, or
 // elsewhere; nothing is replaced. What is emptied is gone.
 func TestTrashRestore(t *testing.T) {
-	b := trashBed(t, false, guard.Trash{})
+	b := trashBed(t, false, rules.Trash{})
 	b.put("d/a", "one")
 	b.must(os.Chmod(b.host("d/a"), 0o640))
 	raw := "r\xff"
@@ -403,7 +404,7 @@ func TestTrashRestore(t *testing.T) {
 	b.must(os.Symlink(t.TempDir(), b.host("planted")))
 	b.wantKind(restore(0, "planted/a"), names.Conflict)
 	b.wantKind(restore(0, "../a"), names.Invalid)
-	b.wantKind(restore(0, guard.TrashName+"/x"), names.Invalid)
+	b.wantKind(restore(0, rules.TrashName+"/x"), names.Invalid)
 	b.must(restore(0, "d/old"))
 	b.contents("d/old", "one")
 	if info, err := os.Stat(b.host("d/old")); err != nil || info.Mode().Perm() != 0o640 {
@@ -419,7 +420,7 @@ func TestTrashRestore(t *testing.T) {
 	if err != nil || e.Files != 1 || e.Bytes != 3 {
 		t.Errorf("%+v, %v", e, err)
 	}
-	left, err := os.ReadDir(b.host(guard.TrashName))
+	left, err := os.ReadDir(b.host(rules.TrashName))
 	left = slices.DeleteFunc(left, func(e os.DirEntry) bool { return e.Name() == ".gitignore" || e.Name() == ".hg" })
 	if err != nil || len(left) > 0 {
 		t.Errorf("%v left, %v", left, err)
@@ -432,7 +433,7 @@ func TestTrashRestore(t *testing.T) {
 // Many remove and replace at one moment, with a trash that is full: nothing is
 // lost that the trash has room for, and no half of an entry is left over.
 func TestTrashAmongMany(t *testing.T) {
-	b := trashBed(t, false, guard.Trash{})
+	b := trashBed(t, false, rules.Trash{})
 	const writers, each = 8, 40
 	var wg sync.WaitGroup
 	for w := range writers {
@@ -461,7 +462,7 @@ func TestTrashAmongMany(t *testing.T) {
 		t.Errorf("%d kept, want %d", len(list), writers*each)
 	}
 	for _, e := range list {
-		if data, err := os.ReadFile(b.host(guard.TrashName + "/" + e.ID)); err != nil || !bytes.Equal(data, []byte(e.Path)) {
+		if data, err := os.ReadFile(b.host(rules.TrashName + "/" + e.ID)); err != nil || !bytes.Equal(data, []byte(e.Path)) {
 			t.Errorf("%s: %q, %v", e.Path, data, err)
 		}
 	}
@@ -474,7 +475,7 @@ func TestTrashOfNestedRoot(t *testing.T) {
 	b.put("in/d/a", "one")
 	b.put("in/d/b", "two")
 	b.put("beside", "three")
-	b.grant("inner", "in", guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}})
+	b.grant("inner", "in", guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}})
 	b.must(b.t.Unlink(bg, who, b.at("in/d"), "a"))
 	b.must(b.t.Unlink(bg, who, b.at(""), "beside"))
 	b.must(b.t.RemovePath(bg, who, b.path("in/d"), vfs.RemoveOptions{Recursive: true}))
@@ -483,10 +484,10 @@ func TestTrashOfNestedRoot(t *testing.T) {
 	if len(list) != 2 || list[0].Path != "d/a" || list[1].Path != "d/b" {
 		t.Errorf("kept: %+v", list)
 	}
-	if _, err := os.Lstat(b.host(guard.TrashName)); err == nil {
+	if _, err := os.Lstat(b.host(rules.TrashName)); err == nil {
 		t.Error("the outer root has a trash")
 	}
-	b.wantKind(second(b.t.Lookup(bg, who, b.at("in"), guard.TrashName)), names.Hidden)
+	b.wantKind(second(b.t.Lookup(bg, who, b.at("in"), rules.TrashName)), names.Hidden)
 	b.must(os.Mkdir(b.host("in/d"), 0o755))
 	b.must(second(b.t.TrashRestore(bg, "inner", list[0].ID, "")))
 	b.contents("in/d/a", "one")

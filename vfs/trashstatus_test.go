@@ -1,7 +1,7 @@
 package vfs_test
 
 import (
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"os"
 	"os/exec"
 	"testing"
@@ -10,7 +10,7 @@ import (
 // The trash is no part of the project for the version control systems that are used in
 // it: neither names it as something to be added.
 func TestTrashIsNotInTheStatus(t *testing.T) {
-	b := trashBed(t, false, guard.Trash{})
+	b := trashBed(t, false, rules.Trash{})
 	run := func(name string, args ...string) string {
 		t.Helper()
 		if _, err := exec.LookPath(name); err != nil {

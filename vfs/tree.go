@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/claims"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
@@ -87,7 +88,7 @@ type At struct {
 	// ID is the identity of the file that is expected at the path: a front end that has
 	// shown the file to somebody (the kernel holds inodes) gets ESTALE when another file
 	// lies there by now. The zero ID takes any file.
-	ID guard.Identity
+	ID rules.Identity
 	// Epoch, unless 0, is the lifetime of the root in which the front end learned of the
 	// path; in another lifetime the operation is refused.
 	Epoch uint64
@@ -109,7 +110,7 @@ type At struct {
 // the file has the identity ID, the operation passes a reference (see Ref) to Keep before
 // it removes the name. It may do so after it was answered early, and may fail afterwards.
 type Removed struct {
-	ID   guard.Identity
+	ID   rules.Identity
 	Keep func(ref *File)
 }
 
@@ -118,7 +119,7 @@ func (a At) request(c guard.Caller, op guard.Op, p guard.Path) guard.Request {
 	return guard.Request{Caller: c, Op: op, Path: p, Epoch: a.Epoch}
 }
 
-var anyFile guard.Identity
+var anyFile rules.Identity
 
 // stale is walk.Stale where the identity of the file is known.
 func (a At) stale(err error) error {
@@ -196,7 +197,7 @@ func dirAtOnce(l *guard.Lease, at At) (beneath.Dir, error) {
 
 // nodeAt resolves whatever lies at a place, judges it for an access, checks that it is the
 // expected file, and that it may be seen.
-func nodeAt(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
+func nodeAt(l *guard.Lease, at At, a rules.Access) (beneath.Dir, Info, error) {
 	d, info, err := nodeAtOnce(l, at, a)
 	for try := 0; err == unix.ESTALE && try < maxExchanges && at.follow(l); try++ { //nolint:errorlint // bare errno
 		d, info, err = nodeAtOnce(l, at, a)
@@ -204,7 +205,7 @@ func nodeAt(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
 	return d, info, err
 }
 
-func nodeAtOnce(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
+func nodeAtOnce(l *guard.Lease, at At, a rules.Access) (beneath.Dir, Info, error) {
 	d, err := beneath.Node(l, at.Path, a)
 	if err != nil {
 		return d, Info{}, at.stale(err)
@@ -225,7 +226,7 @@ func nodeAtOnce(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error
 
 // parentAt resolves the directory of a name, checks its identity, and judges the name for an
 // access; name must be one clean element.
-func parentAt(l *guard.Lease, dir At, name string, a guard.Access) (beneath.Dir, error) {
+func parentAt(l *guard.Lease, dir At, name string, a rules.Access) (beneath.Dir, error) {
 	d, err := dirAt(l, dir)
 	if err != nil {
 		return d, err
@@ -258,7 +259,7 @@ func (t *Tree) LookupRef(ctx context.Context, c guard.Caller, dir At, name strin
 	}
 	req := dir.request(c, names.OpLookup, p)
 	return t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
-		d, err := parentAt(l, dir, name, l.Access())
+		d, err := parentAt(l, dir, name, l.Judge().Access())
 		if err != nil {
 			return opened{}, err
 		}
@@ -289,7 +290,7 @@ func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) 
 	}
 	req := dir.request(c, names.OpLookup, p)
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
-		d, err := parentAt(l, dir, name, l.Access())
+		d, err := parentAt(l, dir, name, l.Judge().Access())
 		if err != nil {
 			return Info{}, 0, err
 		}
@@ -303,7 +304,7 @@ func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) 
 func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
-		d, info, err := nodeAt(l, at, l.Access())
+		d, info, err := nodeAt(l, at, l.Judge().Access())
 		if err != nil {
 			return Info{}, 0, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
@@ -32,11 +33,11 @@ type WriteOptions struct {
 }
 
 // access returns what the write does to the name, as IfMatch.access does.
-func (h *WriteOptions) access() guard.Access {
+func (h *WriteOptions) access() rules.Access {
 	if h.Create && h.ETag == "" {
-		return guard.ToMake
+		return rules.ToMake
 	}
-	return guard.ToChange
+	return rules.ToChange
 }
 
 func (h *WriteOptions) request(c guard.Caller, p guard.Path, n int) guard.Request {
@@ -151,21 +152,21 @@ func (o *rangeWrite) run(data []byte) (written, error) {
 	}
 	unrecorded := !created && o.how.Create // the gate reserved a name that is not used
 	if unrecorded {
-		o.l.NoteExisting()
+		o.l.Notes().Existing()
 	}
 	info, err := beneath.Stat(o.l, h.FD())
 	info.Writing = !o.t.claims.IsAlone(id, since) // others may have written before the times were read
 	if err == nil && created {
 		dir, _ := o.path.Split()
-		o.l.NoteCreated(info.ID())
-		o.l.NoteName(d.Rel(dir.Rel()), base, info.ID(), false)
+		o.l.Notes().Created(info.ID())
+		o.l.Notes().Name(d.Rel(dir.Rel()), base, info.ID(), false)
 	}
 	return written{info: info, unrecorded: unrecorded}, err
 }
 
 // removeEmpty removes the file that was created for a write that failed, unless the name
 // is another file's by now, or the file has contents.
-func removeEmpty(l *guard.Lease, d beneath.Dir, base string, created guard.Identity) {
+func removeEmpty(l *guard.Lease, d beneath.Dir, base string, created rules.Identity) {
 	if now, err := beneath.StatIn(d, base); err == nil && now.ID() == created && now.Size == 0 {
 		_ = beneath.Unlink(l, d, base)
 	}

@@ -47,7 +47,7 @@ func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 			return v, err
 		}
 		v.buf = buf
-		if l.Remote() {
+		if l.Source().Remote() {
 			v.buf = make([]byte, len(buf)) // the kernel may still write to it after we have answered
 		}
 		v.n, err = beneath.Getxattr(n.fd, name, v.buf)

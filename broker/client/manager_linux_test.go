@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -30,7 +31,7 @@ func (m manager) AddRoot(uri, name, mode string) bool {
 			return false
 		}
 	}
-	rights, err := guard.ParseMode(mode)
+	rights, err := rules.ParseMode(mode)
 	if err != nil {
 		return false
 	}
@@ -120,9 +121,9 @@ func Example_rootsManager() {
 	fmt.Println("R162 read, write here:", m.Allowed(names.OpRead, "Frontend/x"), m.Allowed(names.OpWrite, "Frontend/x"))
 	fmt.Println("R162 read, write there:", m.Allowed(names.OpRead, "backend/x"), m.Allowed(names.OpWrite, "backend/x"))
 	fmt.Println("R163 no permissions set:", m.AddRoot(uri("frontend-evil"), "", ""), m.Allowed(names.OpRead, "frontend-evil/x"))
-	_, err = guard.ParseMode("read,fly")
+	_, err = rules.ParseMode("read,fly")
 	fmt.Println("R164 unknown operation:", errors.Is(err, names.Invalid), m.Allowed(names.OpNone, "backend/x"))
-	rights, _ := guard.ParseMode("read,list")
+	rights, _ := rules.ParseMode("read,list")
 	fmt.Println("set_permissions:", m.reg.Set(context.Background(), "backend", rights), m.Allowed(names.OpWrite, "backend/x"))
 
 	fmt.Println("R154 remove:", m.RemoveRoot(uri("frontend")), m.RemoveRoot(uri("frontend")), m.RemoveRoot(uri("none")))

@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -167,7 +168,7 @@ func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 	tree := t.TempDir()
 	guardtest.Tree(t, tree, "", ".gitignore=a\n", "a=x", "b=x")
 	_, err := hidden.reg.Grant(t.Context(), guard.Grant{Root: "code", Dir: tree, Origin: "test", Policy: guard.Policy{
-		Rights: guard.ReadOnly, Patterns: guard.Patterns{Hide: []guard.Pattern{{Text: ".gitignore"}}}}})
+		Rights: guard.ReadOnly, Patterns: guard.Patterns{Hide: []rules.Pattern{{Text: ".gitignore"}}}}})
 	testkit.Must(t, err)
 	hidden.connect("")
 	if got := hidden.finds("code", nil); !slices.Equal(got, []string{"a", "b"}) {

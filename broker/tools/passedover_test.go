@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestNameWhatCouldNotBeRead(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadOnly, "open/f=text", "locked/f=text", "shut.txt=text", "links/out => /etc/passwd", "links/dangling => none")
-	testkit.Must(t, b.reg.SetPatterns(context.Background(), "r", guard.Patterns{Deny: []guard.Pattern{{Text: "locked/"}, {Text: "shut.txt"}}}))
+	testkit.Must(t, b.reg.SetPatterns(context.Background(), "r", guard.Patterns{Deny: []rules.Pattern{{Text: "locked/"}, {Text: "shut.txt"}}}))
 	b.connect("2025-11-25")
 	for _, c := range []struct {
 		tool string
@@ -49,7 +50,7 @@ func TestNoteOfManyUnreadIsBounded(t *testing.T) {
 		tree = append(tree, fmt.Sprintf("locked%02d/f=text", i))
 	}
 	dir := b.root("r", guard.ReadOnly, tree...)
-	testkit.Must(t, b.reg.SetPatterns(context.Background(), "r", guard.Patterns{Deny: []guard.Pattern{{Text: "locked*/"}}}))
+	testkit.Must(t, b.reg.SetPatterns(context.Background(), "r", guard.Patterns{Deny: []rules.Pattern{{Text: "locked*/"}}}))
 	b.connect("2025-11-25")
 	_, note, _ := b.call("directory_tree", m{"path": dir})
 	if !strings.Contains(note, `"locked09" and 15 more.`) {

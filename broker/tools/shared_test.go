@@ -29,7 +29,7 @@ func TestSessionlessConsents(t *testing.T) {
 		if text, ok := reads("alice", "one"); !ok || text != "outside" {
 			t.Fatalf("%q", text)
 		}
-		if said := o.asked[0].Message; !strings.Contains(said, "this user through this OAuth client") {
+		if said := o.asked[0].Message; !strings.Contains(said.Raw(), "this user through this OAuth client") {
 			t.Errorf("the question: %s", said)
 		}
 		o.allow = false
@@ -50,7 +50,7 @@ func TestSessionlessConsents(t *testing.T) {
 		if text, ok := connect(t, site.URL, sends(token), "2026-07-28").reads(t, path); !ok || text != "outside" {
 			t.Fatalf("%q", text)
 		}
-		if said := o.asked[0].Message; !strings.Contains(said, "every such client with the server's bearer token has") {
+		if said := o.asked[0].Message; !strings.Contains(said.Raw(), "every such client with the server's bearer token has") {
 			t.Errorf("the question: %s", said)
 		}
 		// The owner's status tells it of the session, by whose subject the root is found.
@@ -58,7 +58,7 @@ func TestSessionlessConsents(t *testing.T) {
 		for _, s := range b.ask.Sessions() {
 			st := s.Stats()
 			for _, r := range b.reg.Roots() {
-				if st.SharedBy == "every such client with the server's bearer token" && string(r.Grant.Subject) == st.Subject {
+				if st.SharedBy == "every such client with the server's bearer token" && string(r.Grant.Subject) == st.Subject.Raw() {
 					shared++
 				}
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
@@ -262,7 +263,7 @@ func TestConsentNeverWidens(t *testing.T) {
 	for _, path := range []string{"/etc", a.work, a.work + "/state"} {
 		a.ask("", "rw", path)
 		q := a.waiting(1)[0]
-		a.contains("what cannot be", strings.Join(q.Lines, "\n"), path, "cannot be granted")
+		a.contains("what cannot be", names.Join(q.Lines, "\n"), path, "cannot be granted")
 		a.cli(cli.ExitOK, "consent", "approve", q.ID)
 		if res := a.told(); res.Granted || res.Reason != "denied" {
 			t.Errorf("%s: %+v", path, res)

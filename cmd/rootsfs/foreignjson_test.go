@@ -73,6 +73,9 @@ func TestJSONShowsEverything(t *testing.T) {
 		}
 		if strings.Contains(out, `\u202e`) {
 			escaped++
+			if slices.Contains(onlyShow, command) {
+				checkForPeople(t, append(strings.Fields(command), args...))
+			}
 		}
 		return out
 	}
@@ -134,6 +137,26 @@ func TestJSONShowsEverything(t *testing.T) {
 		}
 	}
 	walk(tree())
+}
+
+// onlyShow are the commands that change nothing, so that they run once more without --json. To a
+// pipe, stage diff writes the bytes of the files.
+var onlyShow = []string{"status", "roots list", "policy show", "policy check", "why", "audit show", "consent list", "consent denials", "trash list", "stage list"}
+
+// checkForPeople runs a command, and fails if a terminal would obey or hide a character of its
+// output.
+func checkForPeople(t *testing.T, args []string) {
+	t.Helper()
+	out, _ := exec.Command("rootsfs", args...).CombinedOutput() // some exit with what they found
+	if !strings.Contains(string(out), `\u{202e}`) {
+		t.Errorf("%v does not show the hostile name: %s", args, out)
+	}
+	spaces := regexp.MustCompile(" +") // of tables
+	for line := range strings.Lines(string(out)) {
+		if line = spaces.ReplaceAllString(strings.Trim(line, " \n"), " "); !names.Shows(line) {
+			t.Errorf("%v prints %s", args, names.Escape(line))
+		}
+	}
 }
 
 // appendHostile appends a line for each string with an escape in a JSON text: its place and its

@@ -382,7 +382,7 @@ func jsonType(e ast.Expr) string {
 		switch e.Sel.Name {
 		case "Time":
 			return "time"
-		case "Subject", "Foreign":
+		case "Subject", "Foreign", "Text":
 			return "text"
 		}
 		return "object"

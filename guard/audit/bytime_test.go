@@ -48,7 +48,7 @@ func TestReadByTime(t *testing.T) {
 		if !strings.Contains(string(e.Line), e.Hash) {
 			t.Errorf("line of another record: %s", e.Line)
 		}
-		got = append(got, e.Path)
+		got = append(got, e.Path.Raw())
 		return nil
 	})
 	if !errors.As(err, &damage) || len(damage.List) != 1 || damage.List[0].File != torn {

@@ -15,50 +15,50 @@ import (
 
 // Entry is one decoded line. Fields the line does not have are zero.
 type Entry struct {
-	Seq     uint64    `json:"seq"`               // number of the record
-	Time    time.Time `json:"time"`              // time of the operation
-	Session string    `json:"session"`           // name of the session
-	Subject string    `json:"subject,omitempty"` // server, if it has a name
-	Via     string    `json:"via,omitempty"`     // front: fuse, files, tools, control or net
-	UID     *uint32   `json:"uid,omitempty"`     // user id; left out: unknown
-	PID     int32     `json:"pid,omitempty"`     // process id
-	Op      string    `json:"op"`                // operation; also `session` (first line), `lost` and `summed`
+	Seq     uint64        `json:"seq"`               // number of the record
+	Time    time.Time     `json:"time"`              // time of the operation
+	Session names.Foreign `json:"session"`           // name of the session
+	Subject names.Foreign `json:"subject,omitempty"` // server, if it has a name
+	Via     names.Foreign `json:"via,omitempty"`     // front: fuse, files, tools, control or net
+	UID     *uint32       `json:"uid,omitempty"`     // user id; left out: unknown
+	PID     int32         `json:"pid,omitempty"`     // process id
+	Op      names.Foreign `json:"op"`                // operation; also `session` (first line), `lost` and `summed`
 
-	Root        string `json:"root,omitempty"`         // name of the root
-	Path        string `json:"path,omitempty"`         // path in the root; empty: the root itself
-	RawPath     []byte `json:"raw_path,omitempty"`     // the path in base64, if it is not UTF-8
-	PathHash    string `json:"path_hash,omitempty"`    // hash of the path, with `audit_paths = "hash"`
-	PathSHA256  string `json:"path_sha256,omitempty"`  // SHA-256 of the whole path, where `path` was cut
-	Root2       string `json:"root2,omitempty"`        // root of the second path; left out: the same
-	Path2       string `json:"path2,omitempty"`        // second path, of renames and links
-	RawPath2    []byte `json:"raw_path2,omitempty"`    // the second path in base64
-	Path2Hash   string `json:"path2_hash,omitempty"`   // hash of the second path
-	Path2SHA256 string `json:"path2_sha256,omitempty"` // SHA-256 of the whole second path
+	Root        names.Foreign `json:"root,omitempty"`         // name of the root
+	Path        names.Foreign `json:"path,omitempty"`         // path in the root; empty: the root itself
+	RawPath     []byte        `json:"raw_path,omitempty"`     // the path in base64, if it is not UTF-8
+	PathHash    names.Foreign `json:"path_hash,omitempty"`    // hash of the path, with `audit_paths = "hash"`
+	PathSHA256  string        `json:"path_sha256,omitempty"`  // SHA-256 of the whole path, where `path` was cut
+	Root2       names.Foreign `json:"root2,omitempty"`        // root of the second path; left out: the same
+	Path2       names.Foreign `json:"path2,omitempty"`        // second path, of renames and links
+	RawPath2    []byte        `json:"raw_path2,omitempty"`    // the second path in base64
+	Path2Hash   names.Foreign `json:"path2_hash,omitempty"`   // hash of the second path
+	Path2SHA256 string        `json:"path2_sha256,omitempty"` // SHA-256 of the whole second path
 
-	Rights      string `json:"rights,omitempty"`       // rights that the operation needs
-	Verdict     string `json:"verdict,omitempty"`      // `allowed`, `refused` or `failed`
-	Kind        string `json:"kind,omitempty"`         // kind of refusal
-	Errno       string `json:"errno,omitempty"`        // error by name, as `EROFS`
-	ErrnoNumber int    `json:"errno_number,omitempty"` // error by number, on the platform that wrote it
-	Read        int64  `json:"read,omitempty"`         // bytes read
-	Written     int64  `json:"written,omitempty"`      // bytes written
-	DurationUS  int64  `json:"duration_us,omitempty"`  // duration in microseconds
-	Detail      string `json:"detail,omitempty"`       // for people: the rule that refused, where a link leads, and the like
-	DetailHash  string `json:"detail_hash,omitempty"`  // hash of the detail
+	Rights      names.Foreign `json:"rights,omitempty"`       // rights that the operation needs
+	Verdict     names.Foreign `json:"verdict,omitempty"`      // `allowed`, `refused` or `failed`
+	Kind        names.Foreign `json:"kind,omitempty"`         // kind of refusal
+	Errno       names.Foreign `json:"errno,omitempty"`        // error by name, as `EROFS`
+	ErrnoNumber int           `json:"errno_number,omitempty"` // error by number, on the platform that wrote it
+	Read        int64         `json:"read,omitempty"`         // bytes read
+	Written     int64         `json:"written,omitempty"`      // bytes written
+	DurationUS  int64         `json:"duration_us,omitempty"`  // duration in microseconds
+	Detail      names.Foreign `json:"detail,omitempty"`       // for people: the rule that refused, where a link leads, and the like
+	DetailHash  string        `json:"detail_hash,omitempty"`  // hash of the detail
 
-	Dir        string `json:"dir,omitempty"`         // of grants, changes and ends of a root: its directory or file on the host
-	Origin     string `json:"origin,omitempty"`      // who granted the root: `command line`, `configuration`, `consent` and the like
-	Effect     string `json:"effect,omitempty"`      // of a refusal by a rule: `hide`, `deny` or `protect`
-	Rule       string `json:"rule,omitempty"`        // the pattern of that rule
-	RuleFrom   string `json:"rule_from,omitempty"`   // where that rule comes from: `built in`, `command line` or a file
-	RuleLine   int    `json:"rule_line,omitempty"`   // its line in that file
-	Point      string `json:"point,omitempty"`       // of `mount` and `unmount`: the mountpoint; left out: none
-	Level      string `json:"level,omitempty"`       // of `run`: how the command is confined
-	Host       string `json:"host,omitempty"`        // of a connection or a request: the name or address; of a grant or its end: the rules of `--net` and the secrets
-	Port       int    `json:"port,omitempty"`        // the port; left out: a name was looked up, or `host` holds rules
-	ServerName string `json:"server_name,omitempty"` // what TLS asked for, if that was not the host
-	NoRule     bool   `json:"no_rule,omitempty"`     // refused because no rule of `--net` permits the host
-	Program    string `json:"program,omitempty"`     // path of the program that connected
+	Dir        names.Foreign `json:"dir,omitempty"`         // of grants, changes and ends of a root: its directory or file on the host
+	Origin     names.Foreign `json:"origin,omitempty"`      // who granted the root: `command line`, `configuration`, `consent` and the like
+	Effect     names.Foreign `json:"effect,omitempty"`      // of a refusal by a rule: `hide`, `deny` or `protect`
+	Rule       names.Foreign `json:"rule,omitempty"`        // the pattern of that rule
+	RuleFrom   names.Foreign `json:"rule_from,omitempty"`   // where that rule comes from: `built in`, `command line` or a file
+	RuleLine   int           `json:"rule_line,omitempty"`   // its line in that file
+	Point      names.Foreign `json:"point,omitempty"`       // of `mount` and `unmount`: the mountpoint; left out: none
+	Level      names.Foreign `json:"level,omitempty"`       // of `run`: how the command is confined
+	Host       names.Foreign `json:"host,omitempty"`        // of a connection or a request: the name or address; of a grant or its end: the rules of `--net` and the secrets
+	Port       int           `json:"port,omitempty"`        // the port; left out: a name was looked up, or `host` holds rules
+	ServerName names.Foreign `json:"server_name,omitempty"` // what TLS asked for, if that was not the host
+	NoRule     bool          `json:"no_rule,omitempty"`     // refused because no rule of `--net` permits the host
+	Program    names.Foreign `json:"program,omitempty"`     // path of the program that connected
 
 	Count  int64            `json:"count,omitempty"`  // how many equal records this one stands for; left out: one
 	Last   time.Time        `json:"last,omitzero"`    // time of the last of them
@@ -93,22 +93,22 @@ type Entry struct {
 func (e *Entry) IsBeforeFacts() bool { return e.FileFormat > 0 && e.FileFormat < factsFormat }
 
 // Name returns the first path byte for byte; it may not be UTF-8.
-func (e *Entry) Name() string { return exact(e.Path, e.RawPath) }
+func (e *Entry) Name() names.Foreign { return exact(e.Path, e.RawPath) }
 
 // Name2 is Name for the second path.
-func (e *Entry) Name2() string { return exact(e.Path2, e.RawPath2) }
+func (e *Entry) Name2() names.Foreign { return exact(e.Path2, e.RawPath2) }
 
 // root2 returns the root of the second path.
-func (e *Entry) root2() string {
+func (e *Entry) root2() names.Foreign {
 	if e.Root2 == "" && (e.Path2 != "" || e.RawPath2 != nil) {
 		return e.Root
 	}
 	return e.Root2
 }
 
-func exact(lossy string, raw []byte) string {
+func exact(lossy names.Foreign, raw []byte) names.Foreign {
 	if raw != nil {
-		return string(raw)
+		return names.Foreign(raw)
 	}
 	return lossy
 }
@@ -160,12 +160,12 @@ func (f *Filter) match(e *Entry) bool {
 	switch {
 	case !f.Since.IsZero() && e.Time.Before(f.Since):
 	case !f.Until.IsZero() && !e.Time.Before(f.Until):
-	case f.Root != "" && e.Root != f.Root && e.Root2 != f.Root:
-	case f.Session != "" && e.Session != f.Session:
+	case f.Root != "" && e.Root.Raw() != f.Root && e.Root2.Raw() != f.Root:
+	case f.Session != "" && e.Session.Raw() != f.Session:
 	case !guard.Subject(f.Subject).Covers(guard.Subject(e.Subject)):
 	case f.Op != "" && !e.has(f.Op):
 	case f.Denied && e.Verdict != "refused":
-	case f.Path != "" && !globs(pattern.Glob(f.Path), e.Root, e.Name()) && !globs(pattern.Glob(f.Path), e.root2(), e.Name2()):
+	case f.Path != "" && !globs(pattern.Glob(f.Path), e.Root.Raw(), e.Name().Raw()) && !globs(pattern.Glob(f.Path), e.root2().Raw(), e.Name2().Raw()):
 	default:
 		return true
 	}
@@ -174,7 +174,7 @@ func (f *Filter) match(e *Entry) bool {
 
 // has reports whether the entry stands for an operation of this name.
 func (e *Entry) has(op string) bool {
-	return e.Op == op || op == closeOp && e.Closed > 0 || e.Ops[op] > 0
+	return e.Op.Raw() == op || op == closeOp && e.Closed > 0 || e.Ops[op] > 0
 }
 
 var closeOp = names.OpClose.String()

@@ -13,7 +13,7 @@ import (
 // ofOp are the entries of an operation.
 func ofOp(list []Entry, op string) (out []Entry) {
 	for _, e := range list {
-		if e.Op == op {
+		if e.Op.Raw() == op {
 			out = append(out, e)
 		}
 	}
@@ -187,7 +187,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 		case e.Subject == "other" && e.Op == "open":
 			others++
 		case e.Subject == "hostile":
-			account[e.Verdict] += e.Times()
+			account[e.Verdict.Raw()] += e.Times()
 		}
 		if e.Op == opSummed {
 			kinds, ops := int64(0), int64(0)

@@ -49,7 +49,7 @@ func TestFollowAcrossRotation(t *testing.T) {
 		}
 		seq = e.Seq
 		if e.Op == "open" {
-			if e.Path != fmt.Sprint(seen) {
+			if e.Path.Raw() != fmt.Sprint(seen) {
 				t.Errorf("%s instead of %d", e.Path, seen)
 			}
 			seen++
@@ -80,7 +80,7 @@ func TestFollowSinceAndFilter(t *testing.T) {
 	var got []string
 	f := Filter{Since: time.Unix(1003, 0), Denied: true}
 	err := Follow(t.Context(), o.Dir, "", f, nil, func(e Entry) error {
-		got = append(got, e.Path)
+		got = append(got, e.Path.Raw())
 		if e.Path == "8" {
 			return errStop
 		}

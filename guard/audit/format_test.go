@@ -58,7 +58,7 @@ func TestOlderRecordsVerify(t *testing.T) {
 		if err := os.WriteFile(files[0], bytes.Replace(text, []byte("grant"), []byte("grand"), 1), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r := o.verify(t, session); r.OK || !strings.Contains(r.Problem, "was changed") {
+		if r := o.verify(t, session); r.OK || !strings.Contains(r.Problem.Raw(), "was changed") {
 			t.Errorf("%s, changed: %+v", session, r)
 		}
 	}
@@ -75,7 +75,7 @@ func TestOlderRecordsAreRead(t *testing.T) {
 	for _, f := range []Filter{{}, {Denied: true}} {
 		read, followed := map[string]uint64{}, map[string]uint64{}
 		err = Read(files, f, func(e Entry) error {
-			read[e.Session]++
+			read[e.Session.Raw()]++
 			if !e.IsBeforeFacts() {
 				t.Errorf("%s", e.Line)
 			}
@@ -94,7 +94,7 @@ func TestOlderRecordsAreRead(t *testing.T) {
 			left += n
 		}
 		err = Follow(ctx, o.dir, "", f, nil, func(e Entry) error {
-			if followed[e.Session]++; left == 1 {
+			if followed[e.Session.Raw()]++; left == 1 {
 				cancel()
 			}
 			left--
@@ -146,7 +146,7 @@ func TestLaterFormatIsUnknown(t *testing.T) {
 	if err := os.WriteFile(files[0], append(e.b, "}\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Verify(o.Dir, o.Session, ""); err != nil || !strings.Contains(r.Problem, "format 3 is not known") {
+	if r, err := Verify(o.Dir, o.Session, ""); err != nil || !strings.Contains(r.Problem.Raw(), "format 3 is not known") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -167,8 +167,8 @@ func TestFactsAreWritten(t *testing.T) {
 	}
 	e := line(PathsFull)
 	got := guard.Facts{
-		Dir: e.Dir, Origin: e.Origin, Effect: e.Effect, Rule: e.Rule, RuleFrom: e.RuleFrom, RuleLine: e.RuleLine,
-		Point: e.Point, Level: e.Level, Host: e.Host, Port: uint16(e.Port), ServerName: e.ServerName, NoRule: e.NoRule, Program: e.Program,
+		Dir: e.Dir.Raw(), Origin: e.Origin.Raw(), Effect: e.Effect.Raw(), Rule: e.Rule.Raw(), RuleFrom: e.RuleFrom.Raw(), RuleLine: e.RuleLine,
+		Point: e.Point.Raw(), Level: e.Level.Raw(), Host: e.Host.Raw(), Port: uint16(e.Port), ServerName: e.ServerName.Raw(), NoRule: e.NoRule, Program: e.Program.Raw(),
 	}
 	if got != facts || e.Truncated {
 		t.Errorf("%+v", got)
@@ -180,7 +180,7 @@ func TestFactsAreWritten(t *testing.T) {
 				t.Errorf("%s: %q in %s", mode, secret, e.Line)
 			}
 		}
-		if e.Level != facts.Level || e.Effect != facts.Effect || !e.NoRule {
+		if e.Level.Raw() != facts.Level || e.Effect.Raw() != facts.Effect || !e.NoRule {
 			t.Errorf("%s: %s", mode, e.Line)
 		}
 	}
@@ -212,7 +212,7 @@ func TestFactsAreNotFolded(t *testing.T) {
 	mustClose(t, l)
 	seen := map[string]int64{}
 	for _, e := range ofOp(entries(t, o), "connect") {
-		seen[e.Program] += e.Times()
+		seen[e.Program.Raw()] += e.Times()
 	}
 	if list := slices.Sorted(maps.Keys(seen)); !slices.Equal(list, programs) || seen[programs[0]] != 2 || seen[programs[1]] != 2 {
 		t.Error(seen)

@@ -90,7 +90,7 @@ func TestR084RefusalsAtOnce(t *testing.T) {
 		r.Verdict = verdict
 		mustRecord(t, l, r)
 		got := entries(t, o)
-		if len(got) != 1+2*(i+1) || got[len(got)-2].Path != before || got[len(got)-1].Path != secret {
+		if len(got) != 1+2*(i+1) || got[len(got)-2].Path.Raw() != before || got[len(got)-1].Path.Raw() != secret {
 			t.Fatalf("%v: %d lines in the file", verdict, len(got))
 		}
 	}
@@ -230,7 +230,7 @@ func TestConcurrentRecord(t *testing.T) {
 		}
 		n++
 		var i int
-		g, num, _ := strings.Cut(e.Path, "/")
+		g, num, _ := strings.Cut(e.Path.Raw(), "/")
 		fmt.Sscan(num, &i)
 		if i != 0 && i != last[g]+1 {
 			t.Errorf("%s: %d after %d", g, i, last[g])
@@ -321,7 +321,7 @@ func TestR084FullSink(t *testing.T) {
 		case e.Op == opLost:
 			ops = append(ops, fmt.Sprint("lost ", e.Lost))
 		case e.Op == "open" && len(e.Path) < 10:
-			ops = append(ops, e.Path)
+			ops = append(ops, e.Path.Raw())
 		case e.Op == "open":
 			taken--
 		}

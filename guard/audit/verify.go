@@ -16,14 +16,14 @@ import (
 
 // Report is the outcome of Verify.
 type Report struct {
-	Session string `json:"session"`
-	Files   int    `json:"files"`
-	Records uint64 `json:"records"` // lines that were checked, headers included
-	From    uint64 `json:"from"`    // the first line's number; over 1 after pruning
-	To      uint64 `json:"to"`      // the last line's number
-	OK      bool   `json:"ok"`
-	Problem string `json:"problem,omitempty"` // the first one found
-	At      uint64 `json:"at,omitempty"`      // the line with the problem, or the one after it
+	Session string        `json:"session"`
+	Files   int           `json:"files"`
+	Records uint64        `json:"records"` // lines that were checked, headers included
+	From    uint64        `json:"from"`    // the first line's number; over 1 after pruning
+	To      uint64        `json:"to"`      // the last line's number
+	OK      bool          `json:"ok"`
+	Problem names.Foreign `json:"problem,omitempty"` // the first one found
+	At      uint64        `json:"at,omitempty"`      // the line with the problem, or the one after it
 	// Anchored says that the anchor was found and names a line of this chain.
 	// Without it, lines may be missing at the end, or all may be forged.
 	Anchored   bool   `json:"anchored"`
@@ -108,7 +108,7 @@ type verifier struct {
 // first.
 func (v *verifier) fail(at uint64, format string, args ...any) {
 	if v.report.Problem == "" {
-		v.report.Problem = fmt.Sprintf(format, args...)
+		v.report.Problem = names.Foreign(fmt.Sprintf(format, args...))
 		v.report.At = at
 	}
 }
@@ -222,7 +222,7 @@ func (v *verifier) special(base string, line []byte, seq uint64, first bool) {
 		v.fail(seq, "%s: the header is missing", base)
 	case e.Format < 1 || e.Format > formatVersion:
 		v.fail(seq, "%s: format %d is not known", base, e.Format)
-	case e.Session != v.report.Session || e.File != base:
+	case e.Session.Raw() != v.report.Session || e.File != base:
 		v.fail(seq, "%s: this file was %s of session %s", base, names.Quote(e.File), names.Quote(e.Session))
 	}
 }

@@ -158,7 +158,7 @@ func TestVerifyDetects(t *testing.T) {
 			mustVerify(t, x.o)
 			c.tamper(x)
 			r, err := Verify(x.o.Dir, x.o.Session, x.o.Anchor)
-			if err != nil || r.OK || r.Anchored || !strings.Contains(r.Problem, c.problem) {
+			if err != nil || r.OK || r.Anchored || !strings.Contains(r.Problem.Raw(), c.problem) {
 				t.Errorf("%+v, %v; want a problem with %q", r, err, c.problem)
 			}
 			r, err = Verify(x.o.Dir, x.o.Session, "")

@@ -8,9 +8,9 @@
 // Error always has an errno for the kernel and a files/* code for a peer. The package
 // uses the standard library only and compiles on every platform.
 //
-// Foreign text, which a server, a file or the host chose (Foreign), is printed in one way for
-// each medium: Escape for a terminal, ShellWord for a command, JSON for JSON, SafeName for a
-// name in rootsfs. Two texts that differ only in invisible characters look different after
+// Text that a server, a file or the host chose is a Foreign. Packages fmt and log/slog print it
+// escaped. It is printed in one way for each medium: Escape for a terminal, ShellWord for a
+// command, JSON for JSON, SafeName for a name in rootsfs. Two texts that differ only in invisible characters look different after
 // Escape and ShellWord.
 //
 // # Not promised

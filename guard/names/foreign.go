@@ -19,7 +19,7 @@ import (
 // argument of a wrong type for its verb (which go vet reports): print what such a value has.
 type Foreign string
 
-// Raw is the text as it came.
+// Raw returns the text as it came.
 func (f Foreign) Raw() string { return string(f) }
 
 // String is the text for a terminal: see Escape.
@@ -37,15 +37,15 @@ func (f Foreign) Format(s fmt.State, verb rune) {
 // LogValue implements slog.LogValuer: a log holds String.
 func (f Foreign) LogValue() slog.Value { return slog.StringValue(f.String()) }
 
-// Text is a sentence of this program, with foreign names in it that are escaped already, by Escape, Quote or by
-// printing a Foreign. It is printed as it is, but for what a terminal would obey or not show: see
-// EscapeQuoted. In JSON it is the text itself.
+// Text is a sentence of this program in which foreign names are escaped already, by Escape, by
+// Quote or because a Foreign was printed. It is printed as it is, except for characters that a
+// terminal would obey or not show: see EscapeQuoted. In JSON it is the text itself.
 type Text string
 
-// Textf is fmt.Sprintf.
+// Textf is fmt.Sprintf. Foreign names among args are a Foreign, or escaped already.
 func Textf(format string, args ...any) Text { return Text(fmt.Sprintf(format, args...)) }
 
-// Raw is the text as it is in JSON.
+// Raw returns the text as it is in JSON.
 func (t Text) Raw() string { return string(t) }
 
 // String is the text for a terminal: see EscapeQuoted.
@@ -64,7 +64,28 @@ func (t Text) Format(s fmt.State, verb rune) {
 // LogValue implements slog.LogValuer: a log holds String.
 func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// formatShown prints what a terminal shows as it is, with the width and the precision of s.
+// List returns a list of texts as another type of text.
+func List[To, From ~string](list []From) []To {
+	if list == nil {
+		return nil // which JSON writes as null
+	}
+	out := make([]To, len(list))
+	for i, one := range list {
+		out[i] = To(one)
+	}
+	return out
+}
+
+// Join joins texts, each as fmt prints it.
+func Join[S interface{ Foreign | Text }](list []S, sep string) string {
+	out := make([]string, len(list))
+	for i, one := range list {
+		out[i] = fmt.Sprint(one)
+	}
+	return EscapeQuoted(strings.Join(out, sep))
+}
+
+// formatShown prints an escaped text, with the width and the precision of s.
 func formatShown(s fmt.State, shown string) {
 	_, _ = fmt.Fprintf(s, fmt.FormatString(s, 's'), shown)
 }

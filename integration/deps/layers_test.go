@@ -70,37 +70,38 @@ type layer struct {
 
 var layers = []layer{
 	{"guard/names", nil, []string{}, "the vocabulary is what every program may import: standard library only"},
-	{"guard/audit", []string{"guard", "guard/names", "guard/pattern"}, []string{"golang.org/x/sys/", "github.com/klauspost/compress/zstd", "golang.org/x/time/rate"}, "records are written from what the gate says; the gate never knows its log"},
-	{"guard/guardtest", []string{"guard", "guard/names"}, []string{"golang.org/x/sys/"}, "the suite must not know the front ends it judges"},
+	{"guard/audit", []string{"guard", "guard/rules", "guard/names", "guard/pattern"}, []string{"golang.org/x/sys/", "github.com/klauspost/compress/zstd", "golang.org/x/time/rate"}, "records are written from what the gate says; the gate never knows its log"},
+	{"guard/guardtest", []string{"guard", "guard/rules", "guard/names"}, []string{"golang.org/x/sys/"}, "the suite must not know the front ends it judges"},
 	{"guard/pattern", []string{}, []string{"github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "names are judged by text alone"},
 	{"guard/builtin", []string{"guard/pattern"}, []string{"github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "tables, and what names alone tell"},
-	{"guard", []string{"guard/names", "guard/pattern", "guard/builtin"}, []string{"golang.org/x/time/rate", "golang.org/x/sync/semaphore", "github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "the gate decides and opens nothing, on every platform"},
-	{"vfs/internal/beneath", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/draft"}, []string{"golang.org/x/sys/unix", "github.com/moby/sys/mountinfo"}, "mechanism only: system calls under a lease"},
-	{"vfs/internal/gate", []string{"guard", "guard/names"}, []string{}, "it admits and settles what it is given to run, and opens nothing"},
-	{"vfs/internal/claims", []string{"guard", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it keeps operations apart and changes no file"},
-	{"vfs/internal/wholefile", []string{"guard", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it writes contents for operations that have been admitted"},
-	{"vfs/internal/trash", []string{"guard", "guard/names", "vfs/internal/beneath", "vfs/internal/wholefile"}, []string{"golang.org/x/sys/unix"}, "it keeps what operations that have been admitted remove"},
-	{"vfs/internal/draft", []string{"guard", "guard/names"}, []string{"golang.org/x/sys/unix"}, "it keeps what a stage consists of, and knows neither source nor union"},
-	{"vfs/internal/apply", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/beneath", "vfs/internal/draft", "vfs/internal/trash", "vfs/internal/wholefile"}, []string{"golang.org/x/sys/unix"}, "it is part of the owner's operations, which have been admitted"},
-	{"vfs/internal/walk", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "a walk is part of an operation that has been admitted"},
-	{"vfs/watch", []string{"guard", "guard/names", "vfs/internal/"}, []string{"golang.org/x/sys/unix"}, "it watches what operations resolve, and the tree holds its inotify instances"},
-	{"vfs", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/", "vfs/watch"}, []string{"golang.org/x/sys/unix", "github.com/bmatcuk/doublestar/"}, "the tree knows the gate below it and no front end above"},
+	{"guard/rules", []string{"guard/names", "guard/pattern", "guard/builtin"}, []string{}, "what is allowed is said of one root, and of no lifetime: it knows no registry and counts nothing"},
+	{"guard", []string{"guard/rules", "guard/names", "guard/pattern", "guard/builtin"}, []string{"golang.org/x/time/rate", "golang.org/x/sync/semaphore", "github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "the gate decides and opens nothing, on every platform"},
+	{"vfs/internal/beneath", []string{"guard", "guard/rules", "guard/names", "guard/pattern", "vfs/internal/draft"}, []string{"golang.org/x/sys/unix", "github.com/moby/sys/mountinfo"}, "mechanism only: system calls under a lease"},
+	{"vfs/internal/gate", []string{"guard", "guard/rules", "guard/names"}, []string{}, "it admits and settles what it is given to run, and opens nothing"},
+	{"vfs/internal/claims", []string{"guard", "guard/rules", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it keeps operations apart and changes no file"},
+	{"vfs/internal/wholefile", []string{"guard", "guard/rules", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it writes contents for operations that have been admitted"},
+	{"vfs/internal/trash", []string{"guard", "guard/rules", "guard/names", "vfs/internal/beneath", "vfs/internal/wholefile"}, []string{"golang.org/x/sys/unix"}, "it keeps what operations that have been admitted remove"},
+	{"vfs/internal/draft", []string{"guard", "guard/rules", "guard/names"}, []string{"golang.org/x/sys/unix"}, "it keeps what a stage consists of, and knows neither source nor union"},
+	{"vfs/internal/apply", []string{"guard", "guard/rules", "guard/names", "guard/pattern", "vfs/internal/beneath", "vfs/internal/draft", "vfs/internal/trash", "vfs/internal/wholefile"}, []string{"golang.org/x/sys/unix"}, "it is part of the owner's operations, which have been admitted"},
+	{"vfs/internal/walk", []string{"guard", "guard/rules", "guard/names", "guard/pattern", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "a walk is part of an operation that has been admitted"},
+	{"vfs/watch", []string{"guard", "guard/rules", "guard/names", "vfs/internal/"}, []string{"golang.org/x/sys/unix"}, "it watches what operations resolve, and the tree holds its inotify instances"},
+	{"vfs", []string{"guard", "guard/rules", "guard/names", "guard/pattern", "vfs/internal/", "vfs/watch"}, []string{"golang.org/x/sys/unix", "github.com/bmatcuk/doublestar/"}, "the tree knows the gate below it and no front end above"},
 	{"mount/sandbox/internal/landlock", []string{"guard/names"}, []string{"github.com/landlock-lsm/", "golang.org/x/sys/unix"}, "rules for one thread know nothing of what starts there"},
 	{"mount/sandbox/internal/seccomp", []string{}, []string{"golang.org/x/net/bpf", "golang.org/x/sys/unix"}, "a filter knows nothing of what it is for"},
 	{"mount/sandbox/internal/layout", []string{"guard/names", "mount/sandbox/internal/landlock"}, []string{}, "it says what appears where, and changes nothing"},
 	{"mount/sandbox/internal/initproc", []string{"mount/sandbox/internal/"}, []string{"golang.org/x/sys/unix", "github.com/creack/pty"}, "the init does what it is told, by a caller whose package it does not know"},
-	{"mount/sandbox", []string{"guard", "guard/names", "mount/sandbox/internal/"}, nil, "confining a child is apart from serving the tree"},
+	{"mount/sandbox", []string{"guard", "guard/rules", "guard/names", "mount/sandbox/internal/"}, nil, "confining a child is apart from serving the tree"},
 	{"mount/incoming", []string{}, []string{"github.com/hanwen/go-fuse/"}, "a hook for tests knows neither side"},
 	{"mount/distro", []string{}, []string{}, "words for a person: it reads one file"},
 	{"mount/transport", []string{}, []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/sys/unix"}, "requests come and answers go, whatever they say"},
-	{"mount/mountpoint", []string{"mount/distro", "guard", "guard/names"}, []string{"github.com/hanwen/go-fuse/", "github.com/moby/sys/mountinfo", "golang.org/x/sys/unix"}, "making and finding mounts is apart from serving the tree"},
-	{"mount", []string{"mount/incoming", "mount/mountpoint", "mount/transport", "guard", "guard/names", "vfs", "vfs/watch"}, []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/sys/unix"}, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
+	{"mount/mountpoint", []string{"mount/distro", "guard", "guard/rules", "guard/names"}, []string{"github.com/hanwen/go-fuse/", "github.com/moby/sys/mountinfo", "golang.org/x/sys/unix"}, "making and finding mounts is apart from serving the tree"},
+	{"mount", []string{"mount/incoming", "mount/mountpoint", "mount/transport", "guard", "guard/rules", "guard/names", "vfs", "vfs/watch"}, []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/sys/unix"}, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
 	{"broker/internal/flow", []string{}, []string{"github.com/modelcontextprotocol/go-sdk/jsonrpc", "golang.org/x/time/rate"}, "bounds know nothing of what they bound, on every platform"},
 	{"broker/internal/jsonline", []string{}, []string{"github.com/go-json-experiment/json/jsontext"}, "lines and messages, whatever they are about; also on platforms without a monitor"},
 	{"broker/wire", []string{"guard/names", "broker/internal/flow", "broker/internal/jsonline"}, nil, "both ends speak it, also on platforms without a monitor"},
 	{"broker/client", []string{"guard/names", "broker/wire", "broker/internal/flow", "broker/internal/jsonline"}, nil, "what a server imports must not bring the monitor along"},
-	{"broker", []string{"guard", "guard/names", "guard/audit", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a front end; siblings never import each other"},
-	{"broker/tools", []string{"guard", "guard/names", "guard/pattern", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a front end, which reads .gitignore files by the one engine for patterns"},
+	{"broker", []string{"guard", "guard/rules", "guard/names", "guard/audit", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a front end; siblings never import each other"},
+	{"broker/tools", []string{"guard", "guard/rules", "guard/names", "guard/pattern", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a front end, which reads .gitignore files by the one engine for patterns"},
 	{"cmd", []string{""}, nil, "commands put everything together"},
 	{"integration/childfs", []string{"guard/guardtest", "mount/incoming"}, []string{"github.com/hanwen/go-fuse/", "golang.org/x/sys/unix"}, "tests of the mount import it"},
 	{"integration/testkit", []string{}, []string{}, "tests of every package import it, those of guard/names too"},
@@ -170,7 +171,7 @@ func TestBreaches(t *testing.T) {
 		bad      bool
 	}{
 		{"guard", module + "/vfs", true}, {"guard", module + "/guard/audit", true}, {"guard", "golang.org/x/sys/unix", true},
-		{"guard", "os", false}, {"guard/names", module + "/guard", true}, {"vfs", module + "/mount", true},
+		{"guard", "os", false}, {"guard/rules", module + "/guard", true}, {"guard", module + "/guard/rules", false}, {"guard/names", module + "/guard", true}, {"vfs", module + "/mount", true},
 		{"mount", module + "/broker", true}, {"broker", module + "/mount", true}, {"mount", module + "/vfs/internal/beneath", true},
 		{"mount", module + "/guard/audit", true}, {"broker/client", module + "/guard", true}, {"broker/tools", module + "/broker", false},
 		{"cmd/rootsfs", module + "/mount", false}, {"vfs", "github.com/hanwen/go-fuse/v2/fs", true},
@@ -187,7 +188,7 @@ func TestBreaches(t *testing.T) {
 // end or speaks to the kernel.
 func TestGuardDependencies(t *testing.T) {
 	for _, p := range list(t, "-deps", "./guard") {
-		if p.Standard || p.name() == "guard" || p.name() == "guard/names" || p.name() == "guard/pattern" || p.name() == "guard/builtin" || permits(layerOf("guard").others, p.ImportPath) {
+		if p.Standard || p.name() == "guard" || p.name() == "guard/names" || p.name() == "guard/pattern" || p.name() == "guard/rules" || p.name() == "guard/builtin" || permits(layerOf("guard").others, p.ImportPath) {
 			continue
 		}
 		t.Errorf("guard depends on %s: the gate must compile everywhere and open nothing", p.ImportPath)

@@ -162,7 +162,7 @@ func (c *checked) rawPrints(mustShow func(field string) bool) (found []string) {
 				}
 			case ast.Expr:
 				field := c.fieldOf(n, variables)
-				if t := c.info.Types[n].Type; field == "" || !mustShow(field) || t != nil && strings.HasSuffix(t.String(), "guard/names.Foreign") {
+				if t := c.info.Types[n].Type; field == "" || !mustShow(field) || printsItself(t) {
 					break
 				}
 				if printed := c.printedBy(stack); printed != nil {
@@ -264,22 +264,29 @@ func load(t *testing.T) []checked {
 	return all
 }
 
-// raws finds calls of Raw and conversions of a names.Foreign to another type.
+// printsItself reports whether a type of text is names.Foreign or names.Text.
+func printsItself(t types.Type) bool {
+	return t != nil && (t.String() == module+"/guard/names.Foreign" || t.String() == module+"/guard/names.Text")
+}
+
+// raws finds calls of Raw, and conversions to another type, of texts that print themselves, where
+// the result is printed.
 func (c *checked) raws(f *ast.File) (found []ast.Node) {
-	foreign := func(e ast.Expr) bool {
-		t := c.info.Types[e].Type
-		return t != nil && t.String() == module+"/guard/names.Foreign"
-	}
+	var stack []ast.Node
 	ast.Inspect(f, func(n ast.Node) bool {
+		if n == nil {
+			stack = stack[:len(stack)-1]
+			return true
+		}
+		stack = append(stack, n)
 		call, ok := n.(*ast.CallExpr)
 		if !ok {
 			return true
 		}
 		sel, method := call.Fun.(*ast.SelectorExpr)
-		switch {
-		case method && sel.Sel.Name == "Raw" && foreign(sel.X):
-			found = append(found, call)
-		case len(call.Args) == 1 && c.info.Types[call.Fun].IsType() && foreign(call.Args[0]) && !foreign(call):
+		isRaw := method && sel.Sel.Name == "Raw" && printsItself(c.info.Types[sel.X].Type)
+		converts := len(call.Args) == 1 && c.info.Types[call.Fun].IsType() && printsItself(c.info.Types[call.Args[0]].Type) && !printsItself(c.info.Types[call].Type)
+		if (isRaw || converts) && c.printedBy(stack) != nil {
 			found = append(found, call)
 		}
 		return true

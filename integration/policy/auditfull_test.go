@@ -187,8 +187,8 @@ func TestFullAuditDiskChangesNothing(t *testing.T) {
 	}
 	done := map[string]int{}
 	f.records(func(e audit.Entry) {
-		if e.Verdict == "allowed" && strings.HasPrefix(e.Path, "fill/") {
-			done[e.Op]++
+		if e.Verdict == "allowed" && strings.HasPrefix(e.Path.Raw(), "fill/") {
+			done[e.Op.Raw()]++
 		}
 	})
 	if done["create"] != made {

@@ -75,7 +75,7 @@ func TestFullAuditDiskChangesNothingOverTheBroker(t *testing.T) {
 	}
 	creates := 0
 	f.records(func(e audit.Entry) {
-		if e.Op == "create" && e.Verdict == "allowed" && strings.HasPrefix(e.Path, "fill/") {
+		if e.Op == "create" && e.Verdict == "allowed" && strings.HasPrefix(e.Path.Raw(), "fill/") {
 			creates++
 		}
 	})
@@ -137,8 +137,8 @@ func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
 	f.released()
 	written := map[string]int64{}
 	f.records(func(e audit.Entry) {
-		if strings.HasPrefix(e.Path, "h") {
-			written[e.Path] += e.Written
+		if strings.HasPrefix(e.Path.Raw(), "h") {
+			written[e.Path.Raw()] += e.Written
 		}
 	})
 	for i := 1; i <= shells; i++ {

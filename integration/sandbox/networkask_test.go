@@ -69,7 +69,7 @@ func (a *askingRun) question(host string) (q broker.Question) {
 		if err != nil || json.Unmarshal([]byte(out), &list) != nil {
 			return false
 		}
-		i := slices.IndexFunc(list, func(q broker.Question) bool { return q.Host != nil && q.Host.Name == host })
+		i := slices.IndexFunc(list, func(q broker.Question) bool { return q.Host != nil && q.Host.Name.Raw() == host })
 		if i >= 0 {
 			q = list[i]
 		}
@@ -121,7 +121,7 @@ print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60)
 `
 			a := o.asking(script, "--net=127.0.0.5:"+port)
 			q := a.question("api.test")
-			if q.Kind != broker.HostKind || fmt.Sprint(q.Host.Port) != port || filepath.Base(q.Host.Program) != "curl" || len(q.Host.Reached) != 0 {
+			if q.Kind != broker.HostKind || fmt.Sprint(q.Host.Port) != port || filepath.Base(q.Host.Program.Raw()) != "curl" || len(q.Host.Reached) != 0 {
 				t.Errorf("%+v %+v", q, q.Host)
 			}
 			list, err := a.owner("consent", "list")
@@ -326,7 +326,7 @@ END
 		t.Errorf("%d questions wait, %v", len(list), err)
 	}
 	for _, q := range list {
-		if !strings.HasSuffix(q.Host.Name, strings.Repeat("x", 60)+".example.com") {
+		if !strings.HasSuffix(q.Host.Name.Raw(), strings.Repeat("x", 60)+".example.com") {
 			t.Errorf("%+v", q.Host)
 		}
 	}

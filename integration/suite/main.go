@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+
+	"golang.org/x/sys/unix"
 )
 
 // options are the suite's flags.
@@ -67,6 +69,7 @@ func run(o options) (problems []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	unix.Umask(0o022) // the modes of the tests' files are those that they write down
 	temp, why, err := newScratch()
 	if err != nil {
 		return nil, err
@@ -120,7 +123,7 @@ func run(o options) (problems []string, err error) {
 
 // declaredPath makes the directory of linkPrograms, and returns "" on a machine without dpkg.
 func declaredPath(goCommand string) (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "rst-path-"); err != nil {
+	if dir, err = os.MkdirTemp(plainTemp(os.TempDir()), "rst-path-"); err != nil {
 		return "", err
 	}
 	if err = errors.Join(os.Chmod(dir, 0o755), linkPrograms(dir, goCommand)); err == nil {

@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +29,7 @@ const scratchSize = 8 << 30
 // newScratch makes the directory. why is the reason if root has no file system of its
 // own.
 func newScratch() (s *scratch, why, err error) {
-	dir, err := os.MkdirTemp("", "rst-") // short: paths of sockets are
+	dir, err := os.MkdirTemp(plainTemp(os.TempDir()), "rst-") // short: paths of sockets are
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,6 +49,18 @@ func newScratch() (s *scratch, why, err error) {
 		os.Exit(128 + int(sig.(unix.Signal)))
 	}()
 	return s, why, nil
+}
+
+// plainTemp returns the directory for temporary directories of tests: dir, or /tmp if dir has
+// characters that a shell, a pattern or an error message would quote. The tests that are about
+// such characters make paths of their own.
+func plainTemp(dir string) string {
+	if strings.ContainsFunc(dir, func(r rune) bool {
+		return r != '/' && r != '.' && r != '_' && r != '-' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r))
+	}) {
+		return "/tmp"
+	}
+	return dir
 }
 
 // end may be called again.

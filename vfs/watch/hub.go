@@ -174,7 +174,7 @@ func (h *Hub) Counts() (watches int, dirs int64) {
 
 // source returns the watcher for the root of an operation.
 func (h *Hub) source(l *guard.Lease) *SourceWatcher {
-	if l.Remote() {
+	if l.Source().Remote() {
 		return h.remote
 	}
 	return h.local

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
@@ -26,10 +27,10 @@ type inspection struct {
 // observation is the result of inspecting a place. The zero observation means that the name
 // does not exist or could not be inspected.
 type observation struct {
-	watched guard.Identity // of the directory that is watched there already, if it has not been removed
+	watched rules.Identity // of the directory that is watched there already, if it has not been removed
 
 	exists, hidden bool
-	id             guard.Identity
+	id             rules.Identity
 
 	kid        *watchedDir // a directory that is watched now
 	below      []string    // the paths in it
@@ -59,7 +60,7 @@ func (x *inspection) drop() {
 }
 
 func (x *inspection) run(ctx context.Context, l *guard.Lease) error {
-	sc := &scan{w: x.w, l: l, refused: map[guard.Identity]error{}}
+	sc := &scan{w: x.w, l: l, refused: map[rules.Identity]error{}}
 	if err := x.findBase(sc); err != nil || x.gone {
 		return err
 	}
@@ -116,7 +117,7 @@ func (x *inspection) findBase(sc *scan) error {
 // open opens a watched directory by its path; ok is false without an error if another
 // directory is there now.
 func (s *scan) open(d *watchedDir) (dir beneath.Dir, ok bool, err error) {
-	if s.l.File() != "" {
+	if s.l.Source().File() != "" {
 		dir = beneath.Root(s.l)
 	} else if dir, err = beneath.OpenDir(s.l, d.rel()); err != nil {
 		return dir, false, err
@@ -162,7 +163,7 @@ func (s *scan) look(d beneath.Dir, rel, name string, o *observation) (isDir bool
 		return false
 	}
 	o.exists, o.id = true, info.ID()
-	o.hidden = walk.Visible(s.l, &info) != nil || s.l.File() == "" && s.l.Judge(rel, name) != nil || s.isClosed(d, name, &info)
+	o.hidden = walk.Visible(s.l, &info) != nil || s.l.Source().File() == "" && s.l.Judge().Name(rel, name) != nil || s.isClosed(d, name, &info)
 	return info.IsDir() && !o.hidden
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
@@ -70,7 +71,7 @@ var (
 // Watch begins to watch the directory at a path. The root must still have the given epoch,
 // and the directory the identity id, unless that is zero. Events of the directory carry dir
 // (SourceEvent.Dir). The returned number is for Unwatch.
-func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path, epoch uint64, id guard.Identity, dir any) (int32, error) {
+func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path, epoch uint64, id rules.Identity, dir any) (int32, error) {
 	if w.watches.Load() >= w.limit {
 		w.refused.Add(1)
 		return 0, ErrNoWatches
@@ -84,7 +85,7 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 		}
 		defer d.Close()
 		info, err := d.Stat(l)
-		if err == nil && id != (guard.Identity{}) && info.ID() != id {
+		if err == nil && id != (rules.Identity{}) && info.ID() != id {
 			err = unix.ESTALE
 		}
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
@@ -24,7 +25,7 @@ type watchedDir struct {
 	parent *watchedDir // nil: the watch begins here
 	name   string      // in parent, or the root-relative path if there is no parent
 	only   string      // the one name of interest, "" for all
-	id     guard.Identity
+	id     rules.Identity
 	wd     int32
 
 	unwatched bool
@@ -148,7 +149,7 @@ func (w *Watch) drop(s *setup) {
 // recursive. old is the directory that was watched before, or nil. If old is not nil, setUp
 // accepts that there is room for a part only, and that a file does not exist.
 func (w *Watch) setUp(ctx context.Context, l *guard.Lease, old *watchedDir) (*setup, error) {
-	sc := &scan{w: w, l: l, refused: map[guard.Identity]error{}}
+	sc := &scan{w: w, l: l, refused: map[rules.Identity]error{}}
 	base, err := sc.path(ctx, old != nil && old.only != "")
 	if err == nil && sc.full != nil && (base == nil || old == nil) {
 		err = &guard.Error{Kind: names.Quota, Err: sc.full}
@@ -168,7 +169,7 @@ func (w *Watch) setUp(ctx context.Context, l *guard.Lease, old *watchedDir) (*se
 type scan struct {
 	w       *Watch
 	l       *guard.Lease
-	refused map[guard.Identity]error
+	refused map[rules.Identity]error
 	full    *LimitError // why no more can be watched; nil: more can
 	found   *[]string   // gathers the paths that a walk finds, unless nil
 }
@@ -182,7 +183,7 @@ func (s *scan) walker(ctx context.Context) *walk.Walker {
 func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 	isFile := wasFile
 	if !wasFile {
-		n, err := beneath.Node(s.l, s.w.path, s.l.Access())
+		n, err := beneath.Node(s.l, s.w.path, s.l.Judge().Access())
 		if err != nil {
 			return nil, err
 		}
@@ -213,7 +214,7 @@ func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 
 // file watches the path, which is that of a file, in the directory above it.
 func (s *scan) file() (*watchedDir, error) {
-	d, base, err := beneath.Parent(s.l, s.w.path, s.l.Access())
+	d, base, err := beneath.Parent(s.l, s.w.path, s.l.Judge().Access())
 	if err != nil {
 		return nil, err
 	}
@@ -343,5 +344,5 @@ func (s *scan) shows(wk *walk.Walker, e *beneath.Entry) (shown, isDir bool) {
 	}
 	// The walker leaves special files out.
 	isDir = e.Type == unix.S_IFDIR
-	return s.l.Judge(wk.Rel(), e.Name) == nil && !s.isClosed(wk.Dir(), e.Name, &beneath.Info{Mode: e.Type}), isDir
+	return s.l.Judge().Name(wk.Rel(), e.Name) == nil && !s.isClosed(wk.Dir(), e.Name, &beneath.Info{Mode: e.Type}), isDir
 }

@@ -3,18 +3,18 @@ package jsonline
 import "bytes"
 
 // Head keeps the id and the method of an object that is too long to be held, or
-// malformed, so that it can still be answered. It is fed in parts as they come, and is as
+// malformed, so that it can still be answered. Feed passes the parts as they come. Head is as
 // lenient as Walker.
 type Head struct {
 	Size int // bytes so far
 
 	at          Brackets
-	key         []byte // the last at depth 1, with its quotes
-	valued      bool   // past the colon behind it
+	key         []byte // the last key at depth 1, with its quotes
+	valued      bool   // the colon behind it was read
 	id, method  []byte // raw, as far as they were kept
 	ids, called int    // how many of each there are
 	into        *[]byte
-	foreign     bool // no object: a batch, or no JSON
+	foreign     bool // it is no object: a batch, or no JSON
 }
 
 // HeadOf returns the Head of a whole line.

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 	"github.com/rootsfs/rootsfs/vfs/internal/trash"
@@ -81,7 +82,7 @@ type Env struct {
 	// Output says what is build output.
 	Output Output
 	// IsWritten reports whether a program has a file open for writing.
-	IsWritten func(guard.Identity) bool
+	IsWritten func(rules.Identity) bool
 	// StaysInside refuses a link's target that leads out of the root.
 	StaysInside func(l *guard.Lease, dir guard.Path, target string) error
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/internal/apply"
@@ -101,7 +102,7 @@ func (s *scene) wantSource(want ...string) {
 		switch {
 		case err != nil || path == s.source:
 			return err
-		case d.Name() == guard.TrashName:
+		case d.Name() == rules.TrashName:
 			return filepath.SkipDir
 		}
 		rel := path[len(s.source)+1:]

@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -38,7 +39,7 @@ type Output struct {
 }
 
 // NewOutput returns the build output that patterns describe, written as in .gitignore.
-func NewOutput(patterns []guard.Pattern) (Output, error) {
+func NewOutput(patterns []rules.Pattern) (Output, error) {
 	var o Output
 	for _, p := range patterns {
 		if p.Text == GitignoreWord {

@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
@@ -42,7 +43,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list []Change
 	}
 	delete(paths, "") // the attributes of the root itself stay the owner's
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		if err := l.Ended(ctx); err != nil {
+		if err := l.Life().Ended(ctx); err != nil {
 			return nil, nil, err
 		}
 		c := a.classify(path)
@@ -343,7 +344,7 @@ func (a *applier) equalFiles(x, y int) (bool, error) {
 	for off := int64(0); ; {
 		n, err1 := beneath.Pread(x, p, off)
 		m, err2 := beneath.Pread(y, q, off)
-		if err := cmp.Or(err1, err2, a.l.Ended(a.ctx)); err != nil {
+		if err := cmp.Or(err1, err2, a.l.Life().Ended(a.ctx)); err != nil {
 			return false, err
 		}
 		if !bytes.Equal(p[:n], q[:m]) || n == 0 {
@@ -365,22 +366,19 @@ func (a *applier) judge(c *Change) {
 // judgePolicy is judge but for what is unsure.
 func (a *applier) judgePolicy(c *Change) {
 	dir, base := splitRel(c.Path)
-	access, kind := guard.ToChange, pattern.Other
+	access, kind := rules.ToChange, pattern.Other
 	if c.Class == New || c.Class == Replaced {
-		access = guard.ToMake
+		access = rules.ToMake
 	}
 	if c.want.isDir() || !c.want.is && c.have.isDir() {
 		kind = pattern.Dir
 	} else if c.want.is && c.want.info.Type() == unix.S_IFLNK {
 		kind = pattern.Link
 	}
-	err := a.l.JudgeDir(dir)
-	if err == nil {
-		err = a.l.JudgeAs(access, dir, base, kind)
-	}
-	if err != nil {
+	judge := a.l.Judge()
+	if err := cmp.Or(judge.Dir(dir), judge.As(access, dir, base, kind)); err != nil {
 		c.Class, c.Why = Protected, "refused by the policy of now"
-		if r := (*guard.Refusal)(nil); errors.As(err, &r) {
+		if r := (*rules.Refusal)(nil); errors.As(err, &r) {
 			c.Why += ": " + r.Why()
 		}
 		return

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -152,10 +153,10 @@ func TestTake(t *testing.T) {
 	s.apply(vfs.StageApply{Take: "stage"}, "M f, D gone, M new", "")
 	s.wantSource("f=staged", "new=staged")
 	kept := 0
-	list, err := os.ReadDir(s.at(guard.TrashName))
+	list, err := os.ReadDir(s.at(rules.TrashName))
 	s.must(err)
 	for _, e := range list {
-		if b, err := os.ReadFile(filepath.Join(s.at(guard.TrashName), e.Name())); err == nil && string(b) == "mine" {
+		if b, err := os.ReadFile(filepath.Join(s.at(rules.TrashName), e.Name())); err == nil && string(b) == "mine" {
 			kept++
 		}
 	}

@@ -50,7 +50,7 @@ func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
 	var places []draft.Placing
 	var files []beneath.Changeable
 	for _, c := range list {
-		if err := l.Ended(ctx); err != nil {
+		if err := l.Life().Ended(ctx); err != nil {
 			return err
 		}
 		p := placement{applier: e.begin(ctx, l), c: c}
@@ -77,7 +77,7 @@ func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
 			places = append(places, pl)
 		}
 	}
-	l.Remark(fmt.Sprintf("%d files made ready", len(files)))
+	l.Notes().Remark(fmt.Sprintf("%d files made ready", len(files)))
 	st, _ := beneath.StageOf(l)
 	if err := syncFiles(l, st, files); err != nil {
 		return err

@@ -78,7 +78,7 @@ func (p *placement) dropNew(pl draft.Placing) error {
 // tell records where a file of the owner's is left.
 func (p *placement) tell(pl draft.Placing) error {
 	parent, _ := splitRel(pl.Path)
-	p.l.Remark("what was at " + names.Quote(pl.Path) + " lies in " + names.Quote(strings.TrimPrefix(parent+"/"+pl.Temp, "/")))
+	p.l.Notes().Remark("what was at " + names.Quote(pl.Path) + " lies in " + names.Quote(strings.TrimPrefix(parent+"/"+pl.Temp, "/")))
 	return nil
 }
 

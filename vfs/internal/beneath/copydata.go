@@ -59,7 +59,7 @@ func copyData(l *guard.Lease, in, to int, size int64) error {
 	}
 	buf := []byte(nil)
 	for off := int64(0); off < size; {
-		if err := l.Ended(context.Background()); err != nil {
+		if err := l.Life().Ended(context.Background()); err != nil {
 			return err
 		}
 		from, end := dataAt(in, off, size)

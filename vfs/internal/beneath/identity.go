@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A file of a staged root keeps the identity that it showed first. When a file of the source
@@ -33,7 +33,7 @@ type identities struct {
 // inode number.
 type copied struct {
 	birth int64
-	shows guard.Identity
+	shows rules.Identity
 }
 
 // In the inode numbers that programs see, the bits from twinShift on count the copies of a file
@@ -46,13 +46,13 @@ const (
 )
 
 // id is the identity that a file shows.
-func (t *identities) id(own guard.Identity) guard.Identity {
+func (t *identities) id(own rules.Identity) rules.Identity {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.idLocked(own)
 }
 
-func (t *identities) idLocked(own guard.Identity) guard.Identity {
+func (t *identities) idLocked(own rules.Identity) rules.Identity {
 	if c, ok := t.upper[own.Ino]; ok && own.Dev == t.upperDev && c.birth == own.Birth {
 		return c.shows
 	}
@@ -94,7 +94,7 @@ func (t *identities) inode(own uint64, isUpper bool) uint64 {
 
 // copy notes that the file up of the upper directory was copied from the file low of the
 // source.
-func (t *identities) copy(up, low guard.Identity) {
+func (t *identities) copy(up, low rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.upper[up.Ino] = copied{up.Birth, t.idLocked(low)}
@@ -103,7 +103,7 @@ func (t *identities) copy(up, low guard.Identity) {
 
 // forget drops what is known of a file of the upper directory that had the inode number of
 // one that was made just now.
-func (t *identities) forget(up guard.Identity) {
+func (t *identities) forget(up rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.upper, up.Ino)

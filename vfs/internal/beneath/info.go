@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Info has the attributes of a file from statx(2).
@@ -32,8 +33,8 @@ type Info struct {
 }
 
 // ID is the file's identity.
-func (i *Info) ID() guard.Identity {
-	return guard.Identity{Dev: i.Dev, Ino: i.Ino, Birth: nanos(i.Btime)}
+func (i *Info) ID() rules.Identity {
+	return rules.Identity{Dev: i.Dev, Ino: i.Ino, Birth: nanos(i.Btime)}
 }
 
 // Type is the file type, S_IFREG and so on.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Close closes a descriptor that this package opened.
@@ -29,7 +30,7 @@ func OpenFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, erro
 // OpenToEmpty is OpenFile for a file that is about to be truncated to nothing: from a staged
 // root's source it is copied without its contents. If another file than the expected one has
 // the name, the error is ESTALE; the zero identity stands for any file.
-func OpenToEmpty(l *guard.Lease, d Dir, base string, flags int, expected guard.Identity) (Handle, Info, error) {
+func OpenToEmpty(l *guard.Lease, d Dir, base string, flags int, expected rules.Identity) (Handle, Info, error) {
 	if d.union == nil {
 		return OpenFile(l, d, base, flags)
 	}

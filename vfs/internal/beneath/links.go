@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // maxPathLinks is the number of links on a path at which the kernel gives up (MAXSYMLINKS).
@@ -16,7 +16,7 @@ const maxPathLinks = 40
 
 // openPath opens an absolute path as a reference (O_PATH), and returns the links that it has
 // passed. Without links, one system call does it.
-func openPath(path string) (fd int, links []guard.Link, err error) {
+func openPath(path string) (fd int, links []rules.Link, err error) {
 	fd, err = unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != unix.ELOOP { //nolint:errorlint // bare errno
 		return fd, nil, err
@@ -34,7 +34,7 @@ func openPath(path string) (fd int, links []guard.Link, err error) {
 type linkWalk struct {
 	fd    int // the file or directory that the walk has reached
 	todo  []string
-	links []guard.Link
+	links []rules.Link
 }
 
 func (w *linkWalk) close() {
@@ -115,7 +115,7 @@ func (w *linkWalk) follow(name string, fd int, info *Info) error {
 	if err != nil {
 		return err
 	}
-	link := guard.Link{Path: filepath.Join(at, name), Others: others(&dir, info)}
+	link := rules.Link{Path: filepath.Join(at, name), Others: others(&dir, info)}
 	if p := locationOf(w.fd, at); p != "" {
 		link.Location = p + "/" + name
 	}
@@ -154,7 +154,7 @@ func ownGroup(gid uint32) bool {
 }
 
 // Trace implements guard.Opener.
-func (Opener) Trace(path string) (resolved string, links []guard.Link, err error) {
+func (Opener) Trace(path string) (resolved string, links []rules.Link, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", nil, err

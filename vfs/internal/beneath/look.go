@@ -8,23 +8,24 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // The answers to what the gate's rules ask of a root (guard.Source). No link is followed. A
 // path is one that a lease has judged or is judging.
 
 // Look says what lies at a path.
-func (s *source) Look(rel string, across bool) (guard.Looked, error) {
+func (s *source) Look(rel string, across bool) (rules.Looked, error) {
 	d, err := s.at(rel, across)
 	if err != nil {
-		return guard.Looked{}, err
+		return rules.Looked{}, err
 	}
 	defer d.Close()
 	info, err := stat(d.fd)
 	if s.stage != nil {
 		s.stage.ids.show(&info)
 	}
-	return guard.Looked{ID: info.ID(), Dir: info.IsDir()}, err
+	return rules.Looked{ID: info.ID(), Dir: info.IsDir()}, err
 }
 
 // top is the directory of the root.
@@ -80,7 +81,7 @@ const (
 // Ignores reads the .gitignore files of the root, that of a directory before
 // those below it. Links and other file systems are not entered, directories that
 // cannot be read are passed over.
-func (s *source) Ignores(found func(guard.Ignore), enter func(dir string) bool) error {
+func (s *source) Ignores(found func(rules.Ignore), enter func(dir string) bool) error {
 	tooMany := func(what string, limit int) error {
 		return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(
 			"the root has more than %d %s", limit, what)}
@@ -95,7 +96,7 @@ func (s *source) Ignores(found func(guard.Ignore), enter func(dir string) bool) 
 			return err
 		}
 		if text != "" {
-			found(guard.Ignore{Dir: dir, Text: text})
+			found(rules.Ignore{Dir: dir, Text: text})
 			files, size = files+1, size+len(text)
 		}
 		switch {

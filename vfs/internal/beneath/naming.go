@@ -7,23 +7,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // namings says which spellings file systems take for one name. A file system that is not in
 // the table may take several. The keys are magic numbers of statfs(2) and linux/magic.h.
-var namings = map[int64]guard.Naming{
-	unix.XFS_SUPER_MAGIC: guard.ExactNames /* see xfsNaming */, unix.BTRFS_SUPER_MAGIC: guard.ExactNames,
-	unix.RAMFS_MAGIC: guard.ExactNames, unix.SQUASHFS_MAGIC: guard.ExactNames, 0xE0F5E1E2: guard.ExactNames, // erofs
+var namings = map[int64]rules.Naming{
+	unix.XFS_SUPER_MAGIC: rules.ExactNames /* see xfsNaming */, unix.BTRFS_SUPER_MAGIC: rules.ExactNames,
+	unix.RAMFS_MAGIC: rules.ExactNames, unix.SQUASHFS_MAGIC: rules.ExactNames, 0xE0F5E1E2: rules.ExactNames, // erofs
 	// Those with casefold have it per directory.
-	unix.EXT4_SUPER_MAGIC: guard.MixedNames, unix.F2FS_SUPER_MAGIC: guard.MixedNames, unix.TMPFS_MAGIC: guard.MixedNames,
-	unix.OVERLAYFS_SUPER_MAGIC: guard.MixedNames, 0xca451a4e: guard.MixedNames, // bcachefs
-	unix.MSDOS_SUPER_MAGIC: guard.ShortNames,
+	unix.EXT4_SUPER_MAGIC: rules.MixedNames, unix.F2FS_SUPER_MAGIC: rules.MixedNames, unix.TMPFS_MAGIC: rules.MixedNames,
+	unix.OVERLAYFS_SUPER_MAGIC: rules.MixedNames, 0xca451a4e: rules.MixedNames, // bcachefs
+	unix.MSDOS_SUPER_MAGIC: rules.ShortNames,
 }
 
 // Naming implements guard.Source.
-func (s *source) Naming() guard.Naming { return s.naming }
+func (s *source) Naming() rules.Naming { return s.naming }
 
 // FoldsAt reports whether the directory, or one above it, takes several spellings for one
 // name (chattr +F). If that cannot be found out, FoldsAt reports true.
@@ -113,24 +113,24 @@ const (
 
 // xfsNaming returns the naming of the XFS with an open directory. If the file system does not
 // answer, it returns FoldedNames.
-func xfsNaming(dir Dir) guard.Naming {
+func xfsNaming(dir Dir) rules.Naming {
 	fd, err := openToRead(dir.fd)
 	if err != nil {
-		return guard.FoldedNames
+		return rules.FoldedNames
 	}
 	defer Close(fd)
 	var g xfsGeometry
 	if err := xfsAsk(fd, &g); err != nil {
-		return guard.FoldedNames
+		return rules.FoldedNames
 	}
 	return g.naming()
 }
 
-func (g *xfsGeometry) naming() guard.Naming {
+func (g *xfsGeometry) naming() rules.Naming {
 	if binary.NativeEndian.Uint32(g[xfsFlags:])&xfsFolds != 0 {
-		return guard.FoldedNames
+		return rules.FoldedNames
 	}
-	return guard.ExactNames
+	return rules.ExactNames
 }
 
 func xfsAsk(fd int, g *xfsGeometry) error {

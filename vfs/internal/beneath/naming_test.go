@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // An XFS says itself whether it ignores case; one that says nothing may. The call's
@@ -18,7 +18,7 @@ func TestXFSNaming(t *testing.T) {
 		t.Errorf("the call asks for %d bytes, there is room for %d", size, unsafe.Sizeof(xfsGeometry{}))
 	}
 	const ordinary = 0x77ccca // of a file system that mkfs.xfs makes
-	for flags, want := range map[uint32]guard.Naming{ordinary: guard.ExactNames, ordinary | 1<<12: guard.FoldedNames, 0: guard.ExactNames} {
+	for flags, want := range map[uint32]rules.Naming{ordinary: rules.ExactNames, ordinary | 1<<12: rules.FoldedNames, 0: rules.ExactNames} {
 		var g xfsGeometry
 		binary.NativeEndian.PutUint32(g[92:], flags)
 		if got := g.naming(); got != want {
@@ -26,12 +26,12 @@ func TestXFSNaming(t *testing.T) {
 		}
 	}
 	// What is no XFS does not answer. ROOTSFS_XFS names a directory on one.
-	dir, want := t.TempDir(), guard.FoldedNames
+	dir, want := t.TempDir(), rules.FoldedNames
 	var st unix.Statfs_t
 	if at := os.Getenv("ROOTSFS_XFS"); at != "" {
-		dir, want = at, guard.ExactNames
+		dir, want = at, rules.ExactNames
 	} else if err := unix.Statfs(dir, &st); err != nil || st.Type == unix.XFS_SUPER_MAGIC {
-		want = guard.ExactNames
+		want = rules.ExactNames
 	}
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

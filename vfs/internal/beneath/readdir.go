@@ -53,8 +53,8 @@ func openToRead(dirfd int) (int, error) {
 // OpenDirNames resolves and judges a directory of the lease's root, and opens it for
 // reading its names: as OpenDir and OpenNames, but in one system call where possible.
 func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
-	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.HasNested() && !spells(l, rel) && stageOf(l) == nil {
-		if err := l.JudgeDir(rel); err != nil {
+	if rel != "" && len(rel) <= chunk && l.Source().File() == "" && !l.HasNested() && !spells(l, rel) && stageOf(l) == nil {
+		if err := l.Judge().Dir(rel); err != nil {
 			return Names{}, err
 		}
 		top := Root(l)

@@ -8,6 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 const (
@@ -30,7 +31,7 @@ type Dir struct {
 	local  bool // the source cannot hang; what is mounted in it can
 	// id is the directory's identity, by which nested roots in it that are single files
 	// are recognised. Zero: not looked up yet.
-	id guard.Identity
+	id rules.Identity
 	// union has the two sides of a directory of a staged root; nil in other roots.
 	union *union
 	// source is set if the directory is the source's of a staged root, and the owner's
@@ -69,14 +70,14 @@ func (d *Dir) Spell(rel string) {
 
 // Root is the directory of the lease's root. Other file systems are entered from it if the
 // grant allows that, and never from a Dir that was made without a lease.
-func Root(l *guard.Lease) Dir { return in(l, l.Dir()) }
+func Root(l *guard.Lease) Dir { return in(l, l.Source().FD()) }
 
 // in returns a directory of the lease's root that the caller keeps open.
 func in(l *guard.Lease, fd int) Dir {
 	if st := stageOf(l); st != nil {
 		return Dir{fd: st.up, local: true, union: topOf(st)}
 	}
-	return Dir{fd: fd, across: l.OtherFileSystems(), local: !l.Remote()}
+	return Dir{fd: fd, across: l.OtherFileSystems(), local: !l.Source().Remote()}
 }
 
 // resolve are the flags to open one name of the directory with.
@@ -134,12 +135,12 @@ func Reference(l *guard.Lease, d Dir, name string) (Handle, Info, error) {
 // OpenDir resolves a directory of the lease's root, and judges it and those above.
 func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 	switch {
-	case l.File() != "":
+	case l.Source().File() != "":
 		return Dir{}, unix.ENOTDIR
 	case rel == "":
 		return Root(l), nil
 	}
-	if err := l.JudgeDir(rel); err != nil {
+	if err := l.Judge().Dir(rel); err != nil {
 		return Dir{}, err
 	}
 	return walk(l, rel, unix.O_DIRECTORY)
@@ -148,9 +149,9 @@ func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 // Parent resolves the directory that holds p's last element, and judges that name for an
 // access. A root's own path has no parent, except that of a single-file root, whose parent
 // is the root's descriptor.
-func Parent(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error) {
+func Parent(l *guard.Lease, p guard.Path, a rules.Access) (Dir, string, error) {
 	if p.IsRoot() {
-		if f := l.File(); f != "" {
+		if f := l.Source().File(); f != "" {
 			return Root(l), f, nil
 		}
 		return Dir{}, "", &guard.Error{Kind: names.Invalid, Err: unix.EBUSY}
@@ -172,17 +173,17 @@ func Parent(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error) {
 
 // Judge judges a name, for an access, in an open directory that was resolved by rel. If the
 // source may take the name for another spelling of one on disk, that one is judged, too.
-func Judge(l *guard.Lease, d Dir, rel, name string, a guard.Access) error {
-	if !l.Patterned() {
+func Judge(l *guard.Lease, d Dir, rel, name string, a rules.Access) error {
+	if !l.Judge().Patterned() {
 		return nil
 	}
-	if err := l.JudgeAs(a, d.Rel(rel), name, pattern.Unknown); err != nil || !l.Spells(name) {
+	if err := l.Judge().As(a, d.Rel(rel), name, pattern.Unknown); err != nil || !l.Judge().Spells(name) {
 		return err
 	}
 	real, err := spelledIn(d, name)
 	for _, r := range real {
 		if err == nil {
-			err = l.JudgeAs(a, d.Rel(rel), r, pattern.Unknown)
+			err = l.Judge().As(a, d.Rel(rel), r, pattern.Unknown)
 		}
 	}
 	return err
@@ -191,7 +192,7 @@ func Judge(l *guard.Lease, d Dir, rel, name string, a guard.Access) error {
 // Enter tells the lease that an operation is about one name of d. If the name is a nested
 // single-file root, Enter sets d.Domain to that root's domain.
 func Enter(l *guard.Lease, d *Dir, name string) error {
-	if !l.HasNested() || name == "" || l.File() != "" {
+	if !l.HasNested() || name == "" || l.Source().File() != "" {
 		return nil
 	}
 	entered, err := crossName(l, d, name)
@@ -202,7 +203,7 @@ func Enter(l *guard.Lease, d *Dir, name string) error {
 }
 
 func crossName(l *guard.Lease, d *Dir, name string) (uint64, error) {
-	if d.id == (guard.Identity{}) {
+	if d.id == (rules.Identity{}) {
 		info, err := d.Stat(l)
 		if err != nil {
 			return 0, err
@@ -214,8 +215,8 @@ func crossName(l *guard.Lease, d *Dir, name string) (uint64, error) {
 
 // Node resolves p itself, whatever it is, without following it (O_PATH), and
 // judges it for an access.
-func Node(l *guard.Lease, p guard.Path, a guard.Access) (Dir, error) {
-	switch f := l.File(); {
+func Node(l *guard.Lease, p guard.Path, a rules.Access) (Dir, error) {
+	switch f := l.Source().File(); {
 	case !p.IsRoot() && f != "":
 		return Dir{}, unix.ENOTDIR
 	case !p.IsRoot():
@@ -230,16 +231,16 @@ func Node(l *guard.Lease, p guard.Path, a guard.Access) (Dir, error) {
 }
 
 // JudgePath judges the last element of a path, and the directories above it.
-func JudgePath(l *guard.Lease, p guard.Path, a guard.Access) error {
-	if !l.Patterned() || p.IsRoot() {
+func JudgePath(l *guard.Lease, p guard.Path, a rules.Access) error {
+	if !l.Judge().Patterned() || p.IsRoot() {
 		return nil
 	}
 	dir, base := p.Split()
 	if !spells(l, p.Rel()) {
-		if err := l.JudgeDir(dir.Rel()); err != nil {
+		if err := l.Judge().Dir(dir.Rel()); err != nil {
 			return err
 		}
-		return l.JudgeAs(a, dir.Rel(), base, pattern.Unknown)
+		return l.Judge().As(a, dir.Rel(), base, pattern.Unknown)
 	}
 	d, err := OpenDir(l, dir.Rel())
 	if err != nil {
@@ -251,11 +252,11 @@ func JudgePath(l *guard.Lease, p guard.Path, a guard.Access) error {
 
 // spells reports whether a name of the path may be another spelling.
 func spells(l *guard.Lease, rel string) bool {
-	if !l.Patterned() {
+	if !l.Judge().Patterned() {
 		return false
 	}
 	for elem := range strings.SplitSeq(rel, "/") {
-		if l.Spells(elem) {
+		if l.Judge().Spells(elem) {
 			return true
 		}
 	}
@@ -271,7 +272,7 @@ func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
 	if !l.HasNested() && !spells(l, rel) {
 		return walkFrom(nil, d, rel, last)
 	}
-	d.id = l.RootID()
+	d.id = l.Source().ID()
 	return walkFrom(l, d, rel, last)
 }
 
@@ -362,14 +363,14 @@ func cut(rel string) (part, rest string) {
 // entered, that path is judged.
 func spelling(l *guard.Lease, d Dir, name string, enter bool) (string, error) {
 	path := join(d.spelled, name)
-	if !l.Spells(name) {
+	if !l.Judge().Spells(name) {
 		return path, nil
 	}
 	real, err := spelledIn(d, name)
 	for _, r := range real {
 		path = join(d.spelled, r)
 		if err == nil && enter {
-			err = l.JudgeDir(path)
+			err = l.Judge().Dir(path)
 		}
 	}
 	return path, err
@@ -401,7 +402,7 @@ func cross(l *guard.Lease, d *Dir) (Info, error) {
 // operations on a name that do not open it. It returns the domain of the nested root that the
 // name is, or 0 if it is none.
 func CrossEntry(l *guard.Lease, d Dir, name string, info *Info) (uint64, error) {
-	if !l.HasNested() || l.File() != "" {
+	if !l.HasNested() || l.Source().File() != "" {
 		return 0, nil
 	}
 	if domain, err := crossName(l, &d, name); domain != 0 || err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Opener opens approved paths as roots; it implements guard.Opener.
@@ -69,22 +70,22 @@ func (Opener) OpenRoot(path string) (guard.Source, error) {
 type source struct {
 	asked, resolved, file string
 	fd                    int
-	id                    guard.Identity
+	id                    rules.Identity
 	fsType                string
 	remote                bool
-	naming                guard.Naming
-	links                 []guard.Link // passed on the way
+	naming                rules.Naming
+	links                 []rules.Link // passed on the way
 	once                  sync.Once
 	stage                 *staged // that keeps the changes of the root apart, unless nil
 }
 
 func (s *source) FD() int             { return s.fd }
-func (s *source) ID() guard.Identity  { return s.id }
+func (s *source) ID() rules.Identity  { return s.id }
 func (s *source) Resolved() string    { return s.resolved }
 func (s *source) File() string        { return s.file }
 func (s *source) FSType() string      { return s.fsType }
 func (s *source) Remote() bool        { return s.remote }
-func (s *source) Links() []guard.Link { return s.links }
+func (s *source) Links() []rules.Link { return s.links }
 
 // Close closes the descriptor, once.
 func (s *source) Close() error {
@@ -122,10 +123,10 @@ const maxUp = 4096
 
 // LiesIn implements guard.Source. It climbs from the directory's descriptor, so that no
 // name on the way can mean something else.
-func (s *source) LiesIn(top guard.Identity) bool {
+func (s *source) LiesIn(top rules.Identity) bool {
 	fd, at := -1, s.fd
 	defer func() { _ = unix.Close(fd) }()
-	last := guard.Identity{}
+	last := rules.Identity{}
 	for range maxUp {
 		info, err := stat(at)
 		switch {
@@ -210,7 +211,7 @@ func PathOf(fd int) (string, error) {
 // PathsOfRoot returns the present host paths of the lease's root: of its directory, and of the
 // directory in which a staged root keeps its changes.
 func PathsOfRoot(l *guard.Lease) ([]string, error) {
-	top, err := PathOf(l.Dir())
+	top, err := PathOf(l.Source().FD())
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +250,7 @@ func (s *source) readFSType() error {
 	magic := int64(st.Type) & 0xffffffff
 	var known bool
 	if s.naming, known = namings[magic]; !known {
-		s.naming = guard.FoldedNames
+		s.naming = rules.FoldedNames
 	}
 	if magic == unix.XFS_SUPER_MAGIC {
 		s.naming = xfsNaming(Dir{fd: s.fd})

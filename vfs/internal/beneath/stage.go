@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
@@ -29,7 +30,7 @@ type staged struct {
 	// swaps guards tracked, and is held from a copy's rename to the move of the descriptors.
 	// It is taken with mu held, or alone.
 	swaps   sync.Mutex
-	tracked map[guard.Identity][]*lowerFile
+	tracked map[rules.Identity][]*lowerFile
 }
 
 // Stage implements guard.Opener.
@@ -63,7 +64,7 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 
 // stage makes src the source of a staged root. On success the result owns src and the store.
 func stage(src *source, store *draft.Store) (*staged, error) {
-	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[guard.Identity][]*lowerFile{}}
+	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[rules.Identity][]*lowerFile{}}
 	up, err := stat(st.up)
 	if err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ type lowerFile struct {
 	st    *staged
 	fd    int
 	rel   string // where the file was seen
-	id    guard.Identity
+	id    rules.Identity
 	moved atomic.Bool // to the copy
 	gone  atomic.Bool // the file has lost the name in the stage
 }
@@ -169,7 +170,7 @@ func (st *staged) track(fd int, rel string) (Handle, error) {
 // swap moves the descriptors of a file of the source to its copy, of which fd is a reference.
 // One for which the copy cannot be opened becomes a reference: a program then gets an error, and
 // not contents that nobody else sees. The caller holds st.swaps.
-func (st *staged) swap(id guard.Identity, fd int) {
+func (st *staged) swap(id rules.Identity, fd int) {
 	for _, f := range st.tracked[id] {
 		if f.moveTo(fd) != nil {
 			_ = unix.Dup3(fd, f.fd, unix.O_CLOEXEC)
@@ -190,7 +191,7 @@ func (st *staged) openUpper(rel string) (int, error) {
 }
 
 // loseName notes that the source's file is not seen at a path any more.
-func (st *staged) loseName(id guard.Identity, rel string) {
+func (st *staged) loseName(id rules.Identity, rel string) {
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	for _, f := range st.tracked[id] {

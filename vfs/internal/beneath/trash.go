@@ -8,16 +8,17 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // errTrash refuses a trash that somebody else has made, or may look into.
-var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what is called " + guard.TrashName + " there, or do without a trash")
+var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what is called " + rules.TrashName + " there, or do without a trash")
 
 // Trash opens the directory in which a root keeps what was removed; root is the descriptor
 // of the root's directory (Lease.Trash). The error is ENOENT if there is none. One that is a
 // link, lies on another file system, belongs to another user or is open to others is refused.
 func Trash(root int) (Dir, Info, error) {
-	fd, err := open(root, guard.TrashName, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
+	fd, err := open(root, rules.TrashName, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
 	switch {
 	case err == unix.ENOENT || err == unix.EROFS || err == unix.EACCES || err == unix.ENOSPC || err == unix.EDQUOT:
 		return Dir{}, Info{}, err
@@ -41,7 +42,7 @@ func Trash(root int) (Dir, Info, error) {
 func MakeTrash(l *guard.Lease, root int) (Dir, Info, error) {
 	d, info, err := Trash(root)
 	if err == unix.ENOENT {
-		err = change(l, func() error { return unix.Mkdirat(root, guard.TrashName, 0o700) })
+		err = change(l, func() error { return unix.Mkdirat(root, rules.TrashName, 0o700) })
 		if err == nil || err == unix.EEXIST {
 			d, info, err = Trash(root)
 		}
@@ -53,13 +54,13 @@ func MakeTrash(l *guard.Lease, root int) (Dir, Info, error) {
 }
 
 // untracked are the trashes for which untrack has run.
-var untracked sync.Map // of guard.Identity
+var untracked sync.Map // of rules.Identity
 
 // untrack keeps a trash out of what version control says of the project that it lies
 // in: git and jj read .gitignore in each directory, and hg passes over a directory with
 // a .hg, which it takes for another repository. Where neither can be made, the trash is
 // shown and works all the same.
-func untrack(l *guard.Lease, d Dir, id guard.Identity) {
+func untrack(l *guard.Lease, d Dir, id rules.Identity) {
 	if _, done := untracked.Load(id); done {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Programs see a directory of a staged root as the union of two directories: the one at the
@@ -261,7 +262,7 @@ func stageOf(l *guard.Lease) *staged {
 
 // openFile is OpenFile in a staged root. For writing, a file of the source is copied up first;
 // without its contents if emptied is not nil, see OpenToEmpty.
-func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int, emptied *guard.Identity) (Handle, Info, error) {
+func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int, emptied *rules.Identity) (Handle, Info, error) {
 	for range copyTries {
 		h, info, err := u.openFileOnce(l, d, base, flags, emptied)
 		if err != unix.ESTALE || emptied != nil { //nolint:errorlint // bare errno
@@ -271,12 +272,12 @@ func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int, emptied 
 	return Handle{}, Info{}, unix.ESTALE
 }
 
-func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, emptied *guard.Identity) (Handle, Info, error) {
+func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, emptied *rules.Identity) (Handle, Info, error) {
 	before, err := StatIn(d, base)
 	if err == nil {
 		err = openable(&before)
 	}
-	if err == nil && emptied != nil && *emptied != (guard.Identity{}) && before.ID() != *emptied {
+	if err == nil && emptied != nil && *emptied != (rules.Identity{}) && before.ID() != *emptied {
 		err = unix.ESTALE
 	}
 	rel, writes := join(u.rel, base), flags&unix.O_ACCMODE != unix.O_RDONLY || emptied != nil

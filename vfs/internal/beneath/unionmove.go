@@ -165,7 +165,7 @@ func (t *lowerTree) add(u *union, name string) error {
 
 // copyAll is copyUp for a path and everything that is seen below it.
 func (st *staged) copyAll(l *guard.Lease, rel string) error {
-	if err := l.Ended(context.Background()); err != nil {
+	if err := l.Life().Ended(context.Background()); err != nil {
 		return err
 	}
 	if err := st.copyUp(l, rel, false); err != nil {

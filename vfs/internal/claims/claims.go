@@ -35,6 +35,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -42,7 +43,7 @@ import (
 // one Name through whatever root, link or nesting it is reached. Two hard links of a
 // file are two names.
 type Name struct {
-	dir  guard.Identity
+	dir  rules.Identity
 	base string
 }
 
@@ -68,7 +69,7 @@ type key struct {
 	kind kind
 }
 
-func fileKey(id guard.Identity) key { return key{Name{dir: id}, ofFile} }
+func fileKey(id rules.Identity) key { return key{Name{dir: id}, ofFile} }
 
 // claim has the holders and the waiters of one key.
 type claim struct {
@@ -144,7 +145,7 @@ func (t *Table) acquire(ctx context.Context, l *guard.Lease, k key, try func(*cl
 	w := &waiter{try, make(chan struct{})}
 	c.waiting = append(c.waiting, w)
 	t.mu.Unlock()
-	err := l.Wait(ctx, w.granted)
+	err := l.Life().Wait(ctx, w.granted)
 	if err == nil {
 		return nil
 	}
@@ -223,7 +224,7 @@ func (t *Table) LockIfContended(ctx context.Context, l *guard.Lease, d beneath.D
 }
 
 // LockGrowth waits to be the only one who makes a file longer from its end.
-func (t *Table) LockGrowth(ctx context.Context, l *guard.Lease, id guard.Identity) (unlock func(), err error) {
+func (t *Table) LockGrowth(ctx context.Context, l *guard.Lease, id rules.Identity) (unlock func(), err error) {
 	k := key{Name{dir: id}, ofGrowth}
 	if err := t.acquire(ctx, l, k, takeAlone); err != nil {
 		return nil, err
@@ -243,7 +244,7 @@ func (t *Table) EndUpload(n Name) { t.change(key{n, ofUpload}, release) }
 
 // BeginWriting counts a descriptor of a file that is open for writing, until
 // EndWriting. While the file is being replaced it waits.
-func (t *Table) BeginWriting(ctx context.Context, l *guard.Lease, id guard.Identity) error {
+func (t *Table) BeginWriting(ctx context.Context, l *guard.Lease, id rules.Identity) error {
 	return t.acquire(ctx, l, fileKey(id), func(c *claim) bool {
 		if c.exclusive {
 			return false
@@ -256,7 +257,7 @@ func (t *Table) BeginWriting(ctx context.Context, l *guard.Lease, id guard.Ident
 
 // ResumeWriting is BeginWriting for a descriptor that has not been counted for a while. If its
 // file was replaced meanwhile, the error is ESTALE.
-func (t *Table) ResumeWriting(ctx context.Context, l *guard.Lease, id guard.Identity) error {
+func (t *Table) ResumeWriting(ctx context.Context, l *guard.Lease, id rules.Identity) error {
 	err := t.BeginWriting(ctx, l, id)
 	if err == nil && t.wasReplaced(id) {
 		t.EndWriting(id)
@@ -266,10 +267,10 @@ func (t *Table) ResumeWriting(ctx context.Context, l *guard.Lease, id guard.Iden
 }
 
 // EndWriting ends a BeginWriting.
-func (t *Table) EndWriting(id guard.Identity) { t.change(fileKey(id), func(c *claim) { c.open-- }) }
+func (t *Table) EndWriting(id rules.Identity) { t.change(fileKey(id), func(c *claim) { c.open-- }) }
 
 // BeginInPlace counts a run of WriteRange, until EndInPlace; since is for IsAlone.
-func (t *Table) BeginInPlace(ctx context.Context, l *guard.Lease, id guard.Identity) (since uint64, err error) {
+func (t *Table) BeginInPlace(ctx context.Context, l *guard.Lease, id rules.Identity) (since uint64, err error) {
 	err = t.acquire(ctx, l, fileKey(id), func(c *claim) bool {
 		if c.exclusive {
 			return false
@@ -285,10 +286,10 @@ func (t *Table) BeginInPlace(ctx context.Context, l *guard.Lease, id guard.Ident
 }
 
 // EndInPlace ends a BeginInPlace.
-func (t *Table) EndInPlace(id guard.Identity) { t.change(fileKey(id), func(c *claim) { c.inPlace-- }) }
+func (t *Table) EndInPlace(id rules.Identity) { t.change(fileKey(id), func(c *claim) { c.inPlace-- }) }
 
 // IsAlone reports whether the run of WriteRange that began then has been the only writer.
-func (t *Table) IsAlone(id guard.Identity, since uint64) bool {
+func (t *Table) IsAlone(id rules.Identity, since uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.held[fileKey(id)]
@@ -296,7 +297,7 @@ func (t *Table) IsAlone(id guard.Identity, since uint64) bool {
 }
 
 // IsWritten reports whether anybody may be in the middle of a write to the file.
-func (t *Table) IsWritten(id guard.Identity) bool {
+func (t *Table) IsWritten(id rules.Identity) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.held[fileKey(id)]
@@ -309,7 +310,7 @@ func (t *Table) SetPatience(d time.Duration) { t.patience.Store(int64(d)) }
 
 // AwaitWriters waits while a file is open for writing, as long as SetPatience says. If the
 // file is open for writing even then, the error is Locked.
-func (t *Table) AwaitWriters(ctx context.Context, l *guard.Lease, id guard.Identity) error {
+func (t *Table) AwaitWriters(ctx context.Context, l *guard.Lease, id rules.Identity) error {
 	t.mu.Lock()
 	c := t.held[fileKey(id)]
 	free := c == nil || c.open == 0
@@ -328,7 +329,7 @@ func (t *Table) AwaitWriters(ctx context.Context, l *guard.Lease, id guard.Ident
 
 // BeginReplacing claims a file that is about to be replaced, until end is called. It
 // refuses one that is open for writing, and waits for another replacement.
-func (t *Table) BeginReplacing(ctx context.Context, l *guard.Lease, id guard.Identity) (end func(replaced bool), err error) {
+func (t *Table) BeginReplacing(ctx context.Context, l *guard.Lease, id rules.Identity) (end func(replaced bool), err error) {
 	if err := t.AwaitWriters(ctx, l, id); err != nil {
 		return nil, err
 	}
@@ -358,7 +359,7 @@ var errInUse = errors.New("the file is open for writing in this session; write i
 func inUse() error { return &guard.Error{Kind: names.Locked, Err: errInUse} }
 
 // wasReplaced reports whether a file was replaced lately.
-func (t *Table) wasReplaced(id guard.Identity) bool {
+func (t *Table) wasReplaced(id rules.Identity) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.replaced.young[id] || t.replaced.old[id]
@@ -370,11 +371,11 @@ const maxRecent = 1 << 13
 
 // recentFiles are the files that were added last: at least maxRecent, at most twice as
 // many. When young is full it becomes old, and what was old is forgotten.
-type recentFiles struct{ young, old map[guard.Identity]bool }
+type recentFiles struct{ young, old map[rules.Identity]bool }
 
-func (r *recentFiles) add(id guard.Identity) {
+func (r *recentFiles) add(id rules.Identity) {
 	if r.young == nil || len(r.young) >= maxRecent {
-		r.young, r.old = map[guard.Identity]bool{}, r.young
+		r.young, r.old = map[rules.Identity]bool{}, r.young
 	}
 	r.young[id] = true
 }

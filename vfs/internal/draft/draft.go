@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Meta says whose changes a store keeps.
@@ -33,7 +34,7 @@ type Meta struct {
 	Version int            `json:"version"`
 	Root    guard.RootName `json:"root"`
 	Path    string         `json:"path"` // of the source, absolute and without links
-	ID      guard.Identity `json:"id"`   // of the source, as the last session found it
+	ID      rules.Identity `json:"id"`   // of the source, as the last session found it
 	Subject guard.Subject  `json:"subject"`
 	Session string         `json:"session"` // that has the store open, or was the last to have it
 	Created time.Time      `json:"created"`

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // sizes is how much the store may take on the disk, and takes.
@@ -60,7 +60,7 @@ func (s *Store) Wrote(n int64) error {
 
 func (z *sizes) limit() int64 {
 	if z.most == 0 {
-		return guard.DefaultMaxStage
+		return rules.DefaultMaxStage
 	}
 	return z.most
 }

@@ -64,7 +64,7 @@ func DoPrepared[T any](ctx context.Context, r *guard.Registry, req guard.Request
 	stop, err := l.Run(ctx)
 	switch {
 	case err != nil:
-	case l.Remote():
+	case l.Source().Remote():
 		if prepare != nil {
 			release, giveBack := prepare(), stop
 			stop = func() { release(); giveBack() }
@@ -131,14 +131,14 @@ func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func
 			close(done)
 			return
 		}
-		dl.Settle(o.n, o.err)
+		dl.Charges().Settle(o.n, o.err)
 		if drop != nil && o.err == nil {
 			drop(o.v)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout())
 	defer cancel()
-	err := l.Wait(ctx, done)
+	err := l.Life().Wait(ctx, done)
 	if err != nil && state.CompareAndSwap(running, abandoned) {
 		l.Abandon()
 		var zero T

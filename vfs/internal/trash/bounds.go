@@ -7,24 +7,24 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
 // Store has the state of the trashes that one tree uses.
 type Store struct {
-	isWritten func(file guard.Identity) bool
+	isWritten func(file rules.Identity) bool
 
 	mu    sync.Mutex                   // guards the fields below and what they hold
-	usage map[guard.Identity]*binUsage // by the identity of the trash's directory
+	usage map[rules.Identity]*binUsage // by the identity of the trash's directory
 	// written are files that were open for writing, or had another name, when they were kept. A
 	// program that has one open can still write to it; see MayBeWritten.
-	written map[guard.Identity]binEntry
+	written map[rules.Identity]binEntry
 }
 
 // NewStore returns a Store. isWritten reports whether a file is open for writing.
-func NewStore(isWritten func(file guard.Identity) bool) *Store {
-	return &Store{isWritten: isWritten, usage: map[guard.Identity]*binUsage{}, written: map[guard.Identity]binEntry{}}
+func NewStore(isWritten func(file rules.Identity) bool) *Store {
+	return &Store{isWritten: isWritten, usage: map[rules.Identity]*binUsage{}, written: map[rules.Identity]binEntry{}}
 }
 
 // binUsage is the space that a trash takes.
@@ -36,7 +36,7 @@ type binUsage struct {
 
 // binEntry is an entry of the trash with the identity bin.
 type binEntry struct {
-	bin  guard.Identity
+	bin  rules.Identity
 	name string
 }
 
@@ -44,7 +44,7 @@ type binEntry struct {
 const maxWritten = 4096
 
 // noteWritten remembers a file that may still be written.
-func (s *Store) noteWritten(id guard.Identity, e binEntry) {
+func (s *Store) noteWritten(id rules.Identity, e binEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.written) < maxWritten {
@@ -54,7 +54,7 @@ func (s *Store) noteWritten(id guard.Identity, e binEntry) {
 
 // MayBeWritten reports whether a file is in a trash, and was open for writing or had another
 // name when it was moved there.
-func (s *Store) MayBeWritten(id guard.Identity) bool {
+func (s *Store) MayBeWritten(id rules.Identity) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.written[id]
@@ -65,13 +65,13 @@ func (s *Store) MayBeWritten(id guard.Identity) bool {
 func (s *Store) forget(e binEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.written, func(_ guard.Identity, have binEntry) bool { return have == e })
+	maps.DeleteFunc(s.written, func(_ rules.Identity, have binEntry) bool { return have == e })
 }
 
 // diskUsage is how many bytes of the disk a file takes; holes in it take none. Remote sources
 // may not know, so there the length counts.
 func (b *Bin) diskUsage(info *beneath.Info) int64 {
-	if b.l.Remote() {
+	if b.l.Source().Remote() {
 		return info.Size
 	}
 	return min(info.Size, int64(info.Blocks)*512)

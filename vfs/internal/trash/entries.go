@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -133,10 +134,10 @@ func (b *Bin) Restore(root guard.RootName, id, to string) (guard.Path, error) {
 		return q, refused(names.Invalid, "it is not known where the file was: say where to put it with --to")
 	case err != nil:
 		return q, err
-	case slices.Contains(strings.Split(to, "/"), guard.TrashName):
+	case slices.Contains(strings.Split(to, "/"), rules.TrashName):
 		return q, refused(names.Invalid, "what is restored leaves the trash: name another path")
 	}
-	d, base, err := beneath.Parent(b.l, q, guard.ToMake)
+	d, base, err := beneath.Parent(b.l, q, rules.ToMake)
 	switch err { //nolint:errorlint // bare errno
 	case nil:
 	case unix.ENOENT, unix.ENOTDIR:
@@ -156,7 +157,7 @@ func (b *Bin) Restore(root guard.RootName, id, to string) (guard.Path, error) {
 	default:
 		return q, err
 	}
-	b.l.Remark(names.Quote(to) + " from the trash, where it was " + e.ID)
+	b.l.Notes().Remark(names.Quote(to) + " from the trash, where it was " + e.ID)
 	b.drop(e.ID)
 	return q, nil
 }

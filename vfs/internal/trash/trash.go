@@ -1,5 +1,5 @@
 // Package trash keeps what the operations of a root with a trash (guard.Trash) remove, in
-// the directory guard.TrashName of the root:
+// the directory rules.TrashName of the root:
 //
 //   - A name that is unlinked is moved there by one rename, so the file that is kept is
 //     the one that had the name at that moment.
@@ -36,6 +36,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
@@ -68,7 +69,7 @@ type Bin struct {
 	ctx   context.Context
 	l     *guard.Lease
 	d     beneath.Dir
-	id    guard.Identity
+	id    rules.Identity
 	below string // path of the trash's root, below the lease's
 	size  int64
 	age   time.Duration
@@ -146,7 +147,7 @@ func (b *Bin) drop(id string) {
 // kept notes that an entry was kept. isOriginal means that the entry is the removed file itself
 // and no copy, so that programs that have it open can still write to it.
 func (b *Bin) kept(id string, info *beneath.Info, isOriginal bool) {
-	b.l.Remark("kept in the trash as " + id)
+	b.l.Notes().Remark("kept in the trash as " + id)
 	if isOriginal && info.IsRegular() && (info.Nlink > 1 || b.store.isWritten(info.ID())) {
 		b.store.noteWritten(info.ID(), binEntry{b.id, id})
 	}
@@ -164,7 +165,7 @@ func (b *Bin) tooLarge(info *beneath.Info) bool {
 	if b.diskUsage(info) <= b.largest() {
 		return false
 	}
-	b.l.Remark("not kept: it is larger than the trash may be")
+	b.l.Notes().Remark("not kept: it is larger than the trash may be")
 	return true
 }
 

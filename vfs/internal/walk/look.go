@@ -8,6 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -47,7 +48,7 @@ func Visible(l *guard.Lease, info *beneath.Info) error {
 func Present(l *guard.Lease, info *beneath.Info) {
 	switch {
 	case l.PosixFull():
-	case info.IsDir() && info.Nlink > 0 && l.Hides():
+	case info.IsDir() && info.Nlink > 0 && l.Judge().Hides():
 		info.Nlink, info.Size, info.Blocks = uncountedLinks, uncountedSize, uncountedBlocks
 	case madeInside(info):
 		info.Mode &^= SocketMark
@@ -71,7 +72,7 @@ func Shown(l *guard.Lease, rel string, d beneath.Dir, e *beneath.Entry) bool {
 	if e.Name == "." || e.Name == ".." {
 		return true
 	}
-	return !l.Patterned() || !errors.Is(l.JudgeAs(guard.ToLook, rel, e.Name, TypeOf(e.Type)), names.Hidden)
+	return !l.Judge().Patterned() || !errors.Is(l.Judge().As(rules.ToLook, rel, e.Name, TypeOf(e.Type)), names.Hidden)
 }
 
 // TypeOf returns the pattern.Type of a file's mode.

@@ -24,6 +24,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -65,7 +66,7 @@ type Options struct {
 	VerifyBelow int
 	// Refused are the nested roots that the operation may not enter, as far as is known.
 	// They are remembered because the lease might permit a second attempt to enter one.
-	Refused map[guard.Identity]error
+	Refused map[rules.Identity]error
 }
 
 // Walker goes through a directory tree depth first. It steps from directory to
@@ -183,7 +184,7 @@ func (w *Walker) Next() (*beneath.Entry, error) {
 // part of a larger string: who keeps it for long clones it.
 func (w *Walker) Peek() (e *beneath.Entry, ok bool, err error) {
 	if w.steps++; w.steps%64 == 0 {
-		if err := w.l.Ended(w.ctx); err != nil {
+		if err := w.l.Life().Ended(w.ctx); err != nil {
 			return nil, false, err
 		}
 	}
@@ -296,7 +297,7 @@ func (w *Walker) open(rel string, v *level, name string) (beneath.Names, error) 
 		return w.o.Open(v.dir.Dir, name)
 	}
 	if w.o.Keep == nil {
-		if err := w.l.JudgeAs(guard.ToRead, rel, name, pattern.Dir); err != nil {
+		if err := w.l.Judge().As(rules.ToRead, rel, name, pattern.Dir); err != nil {
 			return beneath.Names{}, err
 		}
 	}
@@ -323,7 +324,7 @@ func (w *Walker) Cross(info *beneath.Info) error {
 	_, err := beneath.CrossChild(w.l, info)
 	if err != nil {
 		if w.o.Refused == nil {
-			w.o.Refused = map[guard.Identity]error{}
+			w.o.Refused = map[rules.Identity]error{}
 		}
 		w.o.Refused[info.ID()] = err
 	}

@@ -76,7 +76,7 @@ func (w *Copier) Fill(r io.Reader) error {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if end := w.Lease.Ended(w.Ctx); end != nil {
+		if end := w.Lease.Life().Ended(w.Ctx); end != nil {
 			return end
 		}
 		if err != nil {
@@ -96,7 +96,7 @@ func (w *Copier) skip(r *SparseReader) error {
 		err = w.charge(0, off)
 		w.size = off
 	}
-	if end := w.Lease.Ended(w.Ctx); err != nil && end != nil {
+	if end := w.Lease.Life().Ended(w.Ctx); err != nil && end != nil {
 		return end
 	}
 	return err
@@ -111,7 +111,7 @@ func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 	}
 	r := in.reader(w.Lease, most, tell)
 	for {
-		if err := w.Lease.Ended(w.Ctx); err != nil {
+		if err := w.Lease.Life().Ended(w.Ctx); err != nil {
 			return err
 		}
 		from, to := in.data(r.off)

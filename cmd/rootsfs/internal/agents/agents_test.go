@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Every data file is read, and its values are valid.
@@ -29,7 +30,7 @@ func TestAll(t *testing.T) {
 		if a.Title == "" || a.Command == "" || !strings.HasPrefix(a.Docs, "https://") || len(a.Hosts) == 0 || len(a.Home) == 0 {
 			t.Errorf("%s: something is missing: %+v", name, a)
 		}
-		if _, err := guard.ParseMode(a.Mode); err != nil {
+		if _, err := rules.ParseMode(a.Mode); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, v := range slices.Concat(a.Env, a.Set) {

@@ -204,7 +204,7 @@ func (m *Monitor) noteAgain(st guard.Status) {
 	}
 	why := Why(string(st.Grant.Root), true)
 	m.cfg.Log.Warn("a root is unavailable", "root", st.Grant.Root, "why", why)
-	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "made again", Root: string(st.Grant.Root), Detail: why})
+	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "made again", Root: names.Foreign(string(st.Grant.Root)), Detail: names.Foreign(why)})
 }
 
 // notePermissions reports that the mode or the owner of a root has changed. The file system's
@@ -226,7 +226,7 @@ func (m *Monitor) notePermissions(st guard.Status) {
 	}
 	detail := fmt.Sprintf("%s -> %s", was, now)
 	m.cfg.Log.Warn("the permissions of a root's directory have changed", "root", name, "detail", detail)
-	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "permissions", Root: string(name), Detail: detail})
+	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "permissions", Root: names.Foreign(string(name)), Detail: names.Foreign(detail)})
 }
 
 // spacePatience is how long AskFree waits for the answers of all file systems together.

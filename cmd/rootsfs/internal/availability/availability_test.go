@@ -56,9 +56,7 @@ func TestPlaceChanges(t *testing.T) {
 	_, err = reg.RevokeAll(t.Context())
 	testkit.Must(t, err)
 	m.Update()
-	for m.isWatched(st.Epoch) {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the root is not watched", func() bool { return !m.isWatched(st.Epoch) })
 	if p := m.Place(st.Epoch); p != (Place{}) {
 		t.Errorf("known of a root that has ended: %+v", p)
 	}
@@ -105,7 +103,5 @@ func TestAsidesHang(t *testing.T) {
 	for range mostHung {
 		<-ended
 	}
-	for !a.run(t.Context(), "0", func() {}) { // the last ones are just being forgotten
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "a call can be made again", func() bool { return a.run(t.Context(), "0", func() {}) })
 }

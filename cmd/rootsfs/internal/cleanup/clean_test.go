@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // The place of a run that was killed with its janitor goes; that of one that lives,
@@ -33,7 +33,7 @@ func TestClearLeft(t *testing.T) {
 		{"alive", false, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := MakePlace(guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())})
+			p, err := MakePlace(rules.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())})
 			if err != nil {
 				t.Fatal(err)
 			}

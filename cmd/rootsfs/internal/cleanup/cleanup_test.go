@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 }
 
 // someUser is whom a command runs as: of root's, another.
-func someUser() guard.User {
+func someUser() rules.User {
 	if os.Geteuid() != 0 {
-		return guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+		return rules.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
 	}
-	return guard.User{UID: 65600, GID: 65600}
+	return rules.User{UID: 65600, GID: 65600}
 }
 
 // awaitWait waits until a watcher waits. Only root can see the state of a process that is

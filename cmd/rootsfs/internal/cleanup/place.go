@@ -32,7 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Place is the directory of a run's mount. Only this user, and as root the command's
@@ -65,7 +65,7 @@ func HoldsPlace(path string) bool {
 }
 
 // MakePlace makes the place of a run, with a name that no other has.
-func MakePlace(owner guard.User) (*Place, error) {
+func MakePlace(owner rules.User) (*Place, error) {
 	if os.Geteuid() != 0 {
 		if _, err := control.EnsureRuntimeDir(); err != nil {
 			return nil, err
@@ -92,7 +92,7 @@ func MakePlace(owner guard.User) (*Place, error) {
 	return p, nil
 }
 
-func noPlace(err error, owner guard.User) error {
+func noPlace(err error, owner rules.User) error {
 	text := fmt.Sprintf("no place for the private mount: %v", err)
 	if errors.Is(err, unix.EINVAL) { // of chown
 		text = fmt.Sprintf("this user namespace does not map the user %d, as whom root's command would run: run rootsfs outside of the namespace, or as another user than root", owner.UID)

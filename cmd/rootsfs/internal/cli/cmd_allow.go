@@ -78,7 +78,7 @@ func (a *app) allow(ctx context.Context, yes bool) error {
 	}
 	var ans control.SetAnswer
 	if r.Grant == nil {
-		ans, err = askOf(ctx, a, c, control.SetMode, control.SetRequest{Name: r.Root, Mode: r.Mode})
+		ans, err = askOf(ctx, a, c, control.SetMode, control.SetRequest{Name: r.Root.Raw(), Mode: r.Mode})
 	} else {
 		if life > 0 {
 			r.Grant.Expires = time.Now().Add(life)

@@ -428,10 +428,10 @@ func tallied(n map[string]int64) string {
 
 // auditPath returns the path of a record.
 func auditPath(e *audit.Entry) string {
-	where := func(root, path, hash string) string {
+	where := func(root, path, hash names.Foreign) string {
 		switch {
 		case hash != "":
-			return quoteIfNeeded(root) + "/#" + names.Escape(hash)
+			return quoteIfNeeded(root) + "/#" + hash.String()
 		case path == "":
 			return quoteIfNeeded(root)
 		}
@@ -458,19 +458,19 @@ func auditDetails(e *audit.Entry) []string {
 			d = append(d, fmt.Sprintf(format, args...))
 		}
 	}
-	add(e.Kind != "", "%s", names.Escape(e.Kind))
-	add(e.Errno != "", "%s", names.Escape(e.Errno))
+	add(e.Kind != "", "%s", e.Kind)
+	add(e.Errno != "", "%s", e.Errno)
 	add(e.Count > 1, "%d times until %s", e.Count, e.Last.Local().Format("15:04:05"))
 	add(len(e.Kinds) > 0, "kinds: %s", tallied(e.Kinds))
 	add(len(e.Ops) > 0, "operations: %s", tallied(e.Ops))
-	add(e.Verdict == "refused" && e.Rights != "", "needs %s", names.Escape(e.Rights))
+	add(e.Verdict == "refused" && e.Rights != "", "needs %s", e.Rights)
 	add(e.Read > 0, "read %s", sizeText(e.Read))
 	add(e.Written > 0, "wrote %s", sizeText(e.Written))
 	add(e.Closed > 0, "closed")
 	add(e.DurationUS >= 1000, "%v", (time.Duration(e.DurationUS) * time.Microsecond).Round(time.Millisecond))
 	add(e.Lost > 0, "%d records lost", e.Lost)
 	add(e.Subject != "", "subject %s", quoteIfNeeded(e.Subject))
-	add(e.Via != "" && e.Via != "none", "%s", names.Escape(e.Via))
+	add(e.Via != "" && e.Via != "none", "%s", e.Via)
 	add(e.UID != nil && e.PID != 0, "pid %d", e.PID)
 	add(e.Detail != "", "%s", names.EscapeQuoted(e.Detail))
 	return d

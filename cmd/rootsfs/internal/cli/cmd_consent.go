@@ -13,7 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 const consentLong = `Answer the MCP servers that ask, through files/consent, for paths that nobody
@@ -84,7 +85,7 @@ func (a *app) printQuestions(list []control.Question) {
 // already.
 func (a *app) printQuestion(q *control.Question) {
 	a.say("question %s, %s", quoteIfNeeded(q.ID), timeLeft(q.Until))
-	for line := range strings.Lines(q.Heading) {
+	for line := range strings.Lines(q.Heading.Raw()) {
 		a.fold(strings.TrimSuffix(line, "\n"))
 	}
 	for i, line := range q.Lines {
@@ -212,7 +213,7 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 		return req, usage(errors.New("--only is empty: write the number of a path, as rootsfs consent list shows it"))
 	}
 	if f.Mode != "" {
-		if _, err := guard.ParseMode(f.Mode); err != nil {
+		if _, err := rules.ParseMode(f.Mode); err != nil {
 			return req, usage(fmt.Errorf("--mode: %w", err))
 		}
 	}
@@ -293,8 +294,7 @@ func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]st
 	}
 	return offer(a, control.ListQuestions, func(ans control.QuestionsAnswer) (out []string, err error) {
 		for _, q := range ans.Questions {
-			what, _, _ := strings.Cut(strings.Join(q.Lines, "; "), "\n")
-			out = append(out, cobra.CompletionWithDesc(q.ID, what))
+			out = append(out, cobra.CompletionWithDesc(q.ID, names.Join(q.Lines, "; ")))
 		}
 		return out, nil
 	})

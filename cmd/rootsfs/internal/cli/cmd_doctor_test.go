@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
@@ -34,7 +34,7 @@ func TestCheckPath(t *testing.T) {
 	if err := unix.Mkfifo(base+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	rules := guard.Rules{Keep: []guard.Keep{{Path: base + "/keep/inner", What: "the mountpoint"}}}
+	rules := rules.RootRules{Keep: []rules.Keep{{Path: base + "/keep/inner", What: "the mountpoint"}}}
 	for _, tc := range []struct {
 		path   string
 		status checkVerdict
@@ -66,7 +66,7 @@ func TestCheckPath(t *testing.T) {
 
 // Where nothing of the owner's plane lies in it, / is told its own remedy.
 func TestCheckTop(t *testing.T) {
-	if c := checkPath(guard.Rules{}, "/", openRoot("/")); c.Status != checkFail || !strings.Contains(c.Detail, "--allow-root-dir") {
+	if c := checkPath(rules.RootRules{}, "/", openRoot("/")); c.Status != checkFail || !strings.Contains(c.Detail, "--allow-root-dir") {
 		t.Errorf("%+v", c)
 	}
 }

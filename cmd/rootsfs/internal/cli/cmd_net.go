@@ -64,7 +64,7 @@ func (a *app) printNet(st control.NetState) {
 	rows := [][]string{{"HOST", "PORT", "ADDRESS", "TLS ASKS FOR", "PERMITTED BY", "SENT", "RECEIVED", "OPEN FOR"}}
 	list := func(texts []string) string { return cmp.Or(names.EscapeQuoted(strings.Join(texts, ",")), "-") }
 	for _, c := range st.Connections {
-		rows = append(rows, []string{quoteIfNeeded(c.Host), fmt.Sprint(c.Port), names.EscapeQuoted(c.Address), list(c.ServerNames), list(c.PermittedBy),
+		rows = append(rows, []string{quoteIfNeeded(c.Host), fmt.Sprint(c.Port), names.EscapeQuoted(c.Address), list(names.List[string](c.ServerNames)), list(c.PermittedBy),
 			sizeText(c.Sent), sizeText(c.Received), time.Since(c.Began).Round(time.Second).String()})
 	}
 	a.table(rows)

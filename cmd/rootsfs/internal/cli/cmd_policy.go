@@ -76,7 +76,7 @@ func (a *app) policyShow(ctx context.Context, root string) error {
 		return err
 	}
 	if root != "" {
-		ans.Roots = slices.DeleteFunc(ans.Roots, func(r control.RootPolicy) bool { return r.Root != root })
+		ans.Roots = slices.DeleteFunc(ans.Roots, func(r control.RootPolicy) bool { return r.Root.Raw() != root })
 		if len(ans.Roots) == 0 {
 			return guard.NoRoot(guard.RootName(root))
 		}

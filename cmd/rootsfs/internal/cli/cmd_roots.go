@@ -12,6 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -163,10 +165,10 @@ func (a *app) printUnseen(ctx context.Context, c *control.Client, roots []contro
 	if err != nil || st.Server == nil {
 		return // it ended meanwhile, or there is no command
 	}
-	seen := sandbox.Report{Follows: st.Server.Follows, Closed: st.Server.Closed}
+	seen := sandbox.Report{Follows: names.List[string](st.Server.Follows), Closed: names.List[string](st.Server.Closed)}
 	for _, r := range roots {
 		switch {
-		case !sandbox.Appears(r.Resolved, seen):
+		case !sandbox.Appears(r.Resolved.Raw(), seen):
 			a.warn("the running command does not see %s: it reaches the root by files/* only, or start it anew with the root", quoteIfNeeded(r.Resolved))
 		case slices.Contains(st.Server.Fixed, r.Resolved):
 			a.warn("the running command can only read %s: it writes there by files/* only, or start it anew with the root", quoteIfNeeded(r.Resolved))
@@ -246,7 +248,7 @@ func newRootsSetCmd(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeRoots(1, "ro", "rw", "stage"),
 	}
 	return do(a, cmd, control.SetMode, func(args []string) (control.SetRequest, error) {
-		_, err := guard.ParseMode(args[1])
+		_, err := rules.ParseMode(args[1])
 		if err != nil {
 			err = usage(err)
 		}

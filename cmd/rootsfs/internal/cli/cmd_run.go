@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -302,7 +302,7 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 		p.box.Home = home
 		// If a root reached the kept home, the command could replace it by a link. The next
 		// run's HOME, which is writable, would then be any directory of the owner.
-		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
+		p.session.Keep = append(p.session.Keep, rules.Keep{Path: home, What: "the kept home of the command"})
 	}
 	return nil
 }

@@ -101,25 +101,25 @@ func (a *app) listsStages(cmd *cobra.Command) {
 
 // stageEntry is a stage in the list.
 type stageEntry struct {
-	Stage   string    `json:"stage"`             // its name, as `--root` takes it
-	Root    string    `json:"root"`              // name of the root
-	Path    string    `json:"path"`              // directory of the root
-	Subject string    `json:"subject,omitempty"` // the one server that the root is for
-	HeldBy  string    `json:"held_by,omitempty"` // session that has it open
-	Changed int       `json:"changed"`           // names that were changed, made or removed
-	Bytes   int64     `json:"bytes"`             // that it takes on the disk
-	Last    time.Time `json:"last"`              // time of the last change
-	Store   string    `json:"store"`             // directory that the changes lie in
-	Damaged string    `json:"damaged,omitempty"` // what was lost of it, and why
+	Stage   names.Foreign `json:"stage"`             // its name, as `--root` takes it
+	Root    names.Foreign `json:"root"`              // name of the root
+	Path    names.Foreign `json:"path"`              // directory of the root
+	Subject names.Foreign `json:"subject,omitempty"` // the one server that the root is for
+	HeldBy  names.Foreign `json:"held_by,omitempty"` // session that has it open
+	Changed int           `json:"changed"`           // names that were changed, made or removed
+	Bytes   int64         `json:"bytes"`             // that it takes on the disk
+	Last    time.Time     `json:"last"`              // time of the last change
+	Store   names.Foreign `json:"store"`             // directory that the changes lie in
+	Damaged names.Foreign `json:"damaged,omitempty"` // what was lost of it, and why
 }
 
 func entryOf(s *vfs.StageSummary) stageEntry {
 	e := stageEntry{
-		Stage: filepath.Base(s.Dir), Root: string(s.Meta.Root), Path: s.Meta.Path, Subject: string(s.Meta.Subject),
-		Changed: s.Changed, Bytes: s.Bytes, Last: s.Last, Store: s.Dir, Damaged: s.Damaged,
+		Stage: names.Foreign(filepath.Base(s.Dir)), Root: names.Foreign(s.Meta.Root), Path: names.Foreign(s.Meta.Path), Subject: names.Foreign(s.Meta.Subject),
+		Changed: s.Changed, Bytes: s.Bytes, Last: s.Last, Store: names.Foreign(s.Dir), Damaged: names.Foreign(s.Damaged),
 	}
 	if s.Held {
-		e.HeldBy = s.Meta.Session
+		e.HeldBy = names.Foreign(s.Meta.Session)
 	}
 	return e
 }
@@ -140,7 +140,7 @@ func (a *app) printStageList(list []stageEntry, verbose bool) {
 	a.table(rows)
 	for _, e := range list {
 		if verbose {
-			a.say("  %s lies in %s", quoteIfNeeded(e.Stage), quoteIfNeeded(filepath.Join(e.Store, "upper")))
+			a.say("  %s lies in %s", quoteIfNeeded(e.Stage), quoteIfNeeded(filepath.Join(e.Store.Raw(), "upper")))
 		}
 		if e.Damaged != "" {
 			a.say("  %s: %s", quoteIfNeeded(e.Stage), quoteIfNeeded(e.Damaged))
@@ -174,7 +174,7 @@ func checkStages() []check {
 	var checks []check
 	for i := range all {
 		e := entryOf(&all[i])
-		one := check{Name: "stage", Path: e.Stage}
+		one := check{Name: "stage", Path: e.Stage.Raw()}
 		name := names.ShellWord(e.Stage)
 		switch {
 		case e.Damaged != "":

@@ -87,7 +87,7 @@ func (a *app) status(ctx context.Context) error {
 	if a.Session == "" {
 		left, err := staleMounts(which)
 		for _, point := range left {
-			list = append(list, control.Status{Point: point, Stale: true, Roots: []control.Root{}, Files: []broker.Stats{}, Recent: []control.Operation{}})
+			list = append(list, control.Status{Point: names.Foreign(point), Stale: true, Roots: []control.Root{}, Files: []broker.Stats{}, Recent: []control.Operation{}})
 		}
 		errs = append(errs, err)
 	}
@@ -271,8 +271,8 @@ func (a *app) printRecent(list []control.Operation) {
 		verdict := op.Verdict
 		if op.Reason != "" {
 			verdict += " (" + op.Reason
-			if detail := op.Detail; detail != "" { // escaped already
-				verdict += ": " + detail
+			if op.Detail != "" {
+				verdict += fmt.Sprintf(": %s", op.Detail)
 			}
 			verdict += ")"
 		}
@@ -330,7 +330,7 @@ func (a *app) printServers(list []broker.Stats) {
 			subject = quoteIfNeeded(v.Subject)
 		}
 		if v.Server != "" {
-			name = `"` + v.Server + `"` // escaped already
+			name = fmt.Sprintf("%q", v.Server)
 		}
 		rows = append(rows, []string{
 			"  " + subject, name, v.Started.Local().Format(time.TimeOnly), fmt.Sprint(v.Requests), fmt.Sprint(v.InFlight),
@@ -377,7 +377,7 @@ func (a *app) printEvent(e control.Event) {
 }
 
 // atPoint returns the text for a session's mountpoint. A session of `rootsfs serve` has none.
-func atPoint(point string) string {
+func atPoint(point names.Foreign) string {
 	if point == "" {
 		return ", without a mountpoint"
 	}

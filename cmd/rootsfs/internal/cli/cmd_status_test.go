@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // What keeps changes of the host from being seen is told, and what to do.
@@ -18,7 +19,7 @@ func TestStatusTellsWhatIsNotSeen(t *testing.T) {
 		{control.Status{Stuck: 3}, "  a program has begun to read 3 directories in the mount and does not end: "},
 		{control.Status{WatchesRefused: 2}, "  some directories could not be watched (2 times): "},
 		{control.Status{PathsPolled: "no inotify"}, "  paths of roots and of the configuration are looked at once a second: no inotify\n"},
-		{control.Status{Unwatched: []string{"nas"}}, "  changes on the host are seen after up to a second in: nas\n"},
+		{control.Status{Unwatched: []names.Foreign{"nas"}}, "  changes on the host are seen after up to a second in: nas\n"},
 	} {
 		var out strings.Builder
 		c.st.AuditOK, c.st.Mounted = true, true

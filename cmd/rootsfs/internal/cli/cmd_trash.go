@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -85,7 +86,7 @@ func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (*trash
 		return nil, err
 	}
 	g.Origin, g.AllowSystem, g.AllowRootDir = "command line", true, true
-	g.Policy = guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: noDefaults}, Trash: guard.Trash{On: true}}
+	g.Policy = guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: noDefaults}, Trash: rules.Trash{On: true}}
 	t := &trashPlace{reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()}), root: string(g.Root)}
 	t.tree = vfs.New(t.reg)
 	_, err = t.reg.Grant(ctx, g)
@@ -172,7 +173,7 @@ func newTrashRestoreCmd(a *app) *cobra.Command {
 			} else if err != nil {
 				return err
 			}
-			return a.report(ans, func() { a.say("restored: %s", quoteIfNeeded(ans.Root+"/"+ans.Path)) })
+			return a.report(ans, func() { a.say("restored: %s", quoteIfNeeded(ans.Root.Raw()+"/"+ans.Path.Raw())) })
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,7 +93,7 @@ func (a *app) unmount(ctx context.Context, where string) error {
 		}
 		a.say("unmounted %s; %s revoked", quoteIfNeeded(in.Point), plural(len(answer.Ended), "root"))
 		if answer.Held {
-			by := cmp.Or(strings.Join(answer.HeldBy, ", "), "something that only root can look into, or that is gone")
+			by := cmp.Or(names.Join(answer.HeldBy, ", "), "something that only root can look into, or that is gone")
 			a.say("still held, and dead to who holds it: %s", by)
 		}
 	})

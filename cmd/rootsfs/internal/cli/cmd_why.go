@@ -129,7 +129,7 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, req *control.Check
 			return nil, guard.NoRoot(guard.RootName(first)) // there was never a root with this name
 		}
 	}
-	if e.limits = limitsOf(&audit.Entry{Kind: e.Reason, Op: e.Op}); len(e.limits) > 0 {
+	if e.limits = limitsOf(&audit.Entry{Kind: names.Foreign(e.Reason), Op: names.Foreign(e.Op)}); len(e.limits) > 0 {
 		return e, a.judgeLimit(ctx, c, e, req.Subject)
 	}
 	a.allowing(e, &ans, path)
@@ -141,7 +141,7 @@ func (a *app) allowing(e *explanation, ans *control.WhyAnswer, path string) {
 	last := ans.Last // the refusal that `allow --last` would lift
 	switch {
 	case e.Allowed:
-	case last != nil && last.Root == e.Root && last.Path == names.Escape(e.Path) && last.Op == e.recordedOp:
+	case last != nil && last.Root == e.Root && last.Path.String() == e.Path.String() && last.Op == e.recordedOp:
 		e.Allow = a.command(commandWords{"allow", "--last"})
 	default:
 		if w := e.remedy(ans.Policy, path); w != nil {
@@ -151,7 +151,7 @@ func (a *app) allowing(e *explanation, ans *control.WhyAnswer, path string) {
 }
 
 // command returns a command line of rootsfs for the session that the user named.
-func (a *app) command(w commandWords) string {
+func (a *app) command(w commandWords) names.Text {
 	if a.Session != "" {
 		w = append(w, "--session", names.Foreign(a.Session))
 	}
@@ -195,7 +195,7 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	}
 	e := &explanation{CheckAnswer: ans}
 	if e.Root != "" {
-		e.RootPath, e.Mode = got.Resolved, got.Policy.Rights.String()
+		e.RootPath, e.Mode = names.Foreign(got.Resolved), got.Policy.Rights.String()
 	}
 	if !e.Allowed {
 		e.Allow = e.runLine(path)
@@ -222,8 +222,8 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	}
 	r := t.Refused
 	e := &explanation{
-		CheckAnswer: control.CheckAnswer{Path: recordPath(r), Op: r.Op, Reason: r.Kind, Root: r.Root},
-		recordedOp:  r.Op, Session: t.Session, Detail: names.EscapeQuoted(r.Detail), PID: r.PID, Time: &r.Time,
+		CheckAnswer: control.CheckAnswer{Path: recordPath(r), Op: r.Op.Raw(), Reason: r.Kind.Raw(), Root: r.Root},
+		recordedOp:  r.Op.Raw(), Session: names.Foreign(t.Session), Detail: names.Text(names.EscapeQuoted(r.Detail)), PID: r.PID, Time: &r.Time,
 		Count: max(1, r.Count), Confinement: names.Escape(t.Level), limits: limitsOf(r), host: hostOf(r),
 		Older: t.Older, hasCommand: t.Ran, builtIn: r.RuleFrom == control.BuiltIn,
 	}
@@ -234,10 +234,10 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 		e.Time = &r.Last
 	}
 	if root, ok := t.Roots[r.Root]; ok {
-		e.RootPath, e.Mode = root.Dir, root.Mode
+		e.RootPath, e.Mode = names.Foreign(root.Dir), root.Mode
 	}
 	if !t.Ended {
-		e.Since = t.EndedSince(*e.Time)
+		e.Since = names.List[names.Foreign](t.EndedSince(*e.Time))
 	}
 	in, err := control.Find(t.Session)
 	if t.Ended || err != nil {
@@ -250,14 +250,14 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	if slices.Contains(e.Since, e.Root) {
 		e.lacks(r)
 	}
-	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &control.CheckRequest{Path: r.Root + "/" + r.Name(), Path2: secondPath(r), Op: askedOp(r), Subject: r.Subject})
+	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &control.CheckRequest{Path: (r.Root + "/" + r.Name()).Raw(), Path2: secondPath(r), Op: askedOp(r), Subject: r.Subject.Raw()})
 }
 
 // judgeAgain adds to a refusal on record the present verdict of its session.
 func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation, host string, req *control.CheckRequest) error {
 	if a.Session == "" {
 		if all, err := control.List(); err == nil && len(all) > 1 {
-			a.Session = e.Session // the proposed command has to name it
+			a.Session = e.Session.Raw() // the proposed command has to name it
 		}
 	}
 	if len(e.limits) > 0 || e.host != "" {
@@ -294,7 +294,7 @@ func (a *app) judgeLimit(ctx context.Context, c *control.Client, e *explanation,
 	if err != nil {
 		return err
 	}
-	if r := rootNamed(&st, e.Root); r != nil {
+	if r := rootNamed(&st, e.Root.Raw()); r != nil {
 		e.RootPath, e.Mode = r.Resolved, r.Mode
 	}
 	if st.Server != nil {
@@ -314,12 +314,12 @@ func (a *app) endedRoot(ctx context.Context, e *explanation, path string) {
 	if err != nil {
 		return
 	}
-	t, err := store.Trail(ctx, e.Session, noRefusal)
+	t, err := store.Trail(ctx, e.Session.Raw(), noRefusal)
 	if err != nil {
 		return
 	}
 	if name, root, found := t.EndedRoot(path); found {
-		e.Root, e.RootPath, e.Mode, e.RevokedAt, e.endOp, e.Older = name, root.Dir, root.Mode, &root.End, root.EndOp, t.Older
+		e.Root, e.RootPath, e.Mode, e.RevokedAt, e.endOp, e.Older = names.Foreign(name), names.Foreign(root.Dir), root.Mode, &root.End, root.EndOp, t.Older
 		e.Reason = names.Revoked.String()
 	}
 }

@@ -20,7 +20,7 @@ func TestWhyProposesNoHome(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
 	e, err := whySpec(t.Context(), &whyFlags{root: dir + ":rw", op: "write"}, filepath.Join(home, "missing"))
-	if err != nil || e.Allow != "" || !strings.Contains(e.Advice, "too much") {
+	if err != nil || e.Allow != "" || !strings.Contains(e.Advice.Raw(), "too much") {
 		t.Errorf("%+v, %v", e, err)
 	}
 	inside := filepath.Join(home, "inside")
@@ -33,7 +33,7 @@ func TestWhyProposesNoHome(t *testing.T) {
 		if err := os.Symlink(dest, link); err != nil {
 			t.Fatal(err)
 		}
-		e := &explanation{CheckAnswer: control.CheckAnswer{Op: "read", Reason: names.Escaped.String(), Link: linkAt(link)}, RootPath: dir, Mode: "ro", Confinement: "namespaces"}
+		e := &explanation{CheckAnswer: control.CheckAnswer{Op: "read", Reason: names.Escaped.String(), Link: linkAt(link)}, RootPath: names.Foreign(dir), Mode: "ro", Confinement: "namespaces"}
 		if w := e.remedy(nil, link); (w != nil) != want {
 			t.Errorf("%s: %v", dest, w)
 		}
@@ -67,8 +67,8 @@ func TestWhySpecFollowsLinks(t *testing.T) {
 func TestWhyOfRecordKeepsName(t *testing.T) {
 	const odd = ".env\x1b\"\\x"
 	for _, at := range []struct{ path, want string }{{odd, "code/" + odd}, {"", "code"}} {
-		r := &audit.Entry{Root: "code", Path: at.path, Op: "open"}
-		if got := recordPath(r); got != at.want {
+		r := &audit.Entry{Root: "code", Path: names.Foreign(at.path), Op: "open"}
+		if got := recordPath(r); got.Raw() != at.want {
 			t.Errorf("%q, want %q", got, at.want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestWhyNamesHost(t *testing.T) {
 	} {
 		for _, c.event.State = range []network.State{network.Refused, network.Ended} { // the latter because of a server name
 			rec := connectionRecord(c.event)
-			r := &audit.Entry{Host: rec.Host, Port: int(rec.Port), ServerName: rec.ServerName, NoRule: rec.NoRule, Detail: rec.Detail}
+			r := &audit.Entry{Host: names.Foreign(rec.Host), Port: int(rec.Port), ServerName: names.Foreign(rec.ServerName), NoRule: rec.NoRule, Detail: names.Foreign(rec.Detail)}
 			if got := hostOf(r); got != c.want {
 				t.Errorf("%+v: %q, want %q", c.event, got, c.want)
 			}
@@ -110,7 +110,7 @@ func TestWhyAsksAgainForTheOperation(t *testing.T) {
 	for _, c := range []struct{ op, rights, want string }{
 		{"open", "rw", "write"}, {"open", "read,write", "write"}, {"open", "read,append", "append"}, {"open", "read", "read"}, {"open", "", "read"}, {"unlink", "delete", "unlink"},
 	} {
-		if got := askedOp(&audit.Entry{Op: c.op, Rights: c.rights}); got != c.want {
+		if got := askedOp(&audit.Entry{Op: names.Foreign(c.op), Rights: names.Foreign(c.rights)}); got != c.want {
 			t.Errorf("%s %s: %s, want %s", c.op, c.rights, got, c.want)
 		}
 	}
@@ -122,7 +122,7 @@ func TestWhySaysWhatGitignoreLoses(t *testing.T) {
 	own := control.PolicyRule{Effect: "hide", Pattern: "*.pem", From: "command line"}
 	rules := &control.RootPolicy{Root: "code", Rules: []control.PolicyRule{rule, {Effect: "hide", Pattern: "secrets", From: ".gitignore", Line: 1}, own, {Effect: "hide", Pattern: ".env*", From: control.BuiltIn}}}
 	e := &explanation{CheckAnswer: control.CheckAnswer{Path: "code/sub/out", Op: "read", Root: "code", Rule: &rule}}
-	if e.Allow = e.remedy(rules, "").line(); e.Allow != "rootsfs policy set code --hide '*.pem'" || !strings.Contains(e.Advice, ".gitignore") {
+	if e.Allow = e.remedy(rules, "").line(); e.Allow != "rootsfs policy set code --hide '*.pem'" || !strings.Contains(e.Advice.Raw(), ".gitignore") {
 		t.Errorf("%s, %q", e.Allow, e.Advice)
 	}
 	var out strings.Builder

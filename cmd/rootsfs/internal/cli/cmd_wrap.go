@@ -20,6 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 const wrapLong = `Rewrite the configuration of an MCP host, so that the servers that it starts run
@@ -289,7 +290,7 @@ func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig
 // how chooses the flags for starting a server.
 func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServer) hostconfig.How {
 	p := w.conf.Propose(s, place)
-	r.State, r.Net, r.Notes = "wrap", w.net, p.Notes
+	r.State, r.Net, r.Notes = "wrap", w.net, names.List[names.Text](p.Notes)
 	roots := w.given
 	if len(roots) == 0 {
 		roots = p.Roots
@@ -297,11 +298,11 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 	for _, root := range roots {
 		w.addRoot(r, root)
 	}
-	r.Env = slices.Clone(s.Env)
+	r.Env = names.List[names.Foreign](s.Env)
 	for _, v := range w.env {
 		name, _, _ := strings.Cut(v, "=")
-		r.Env = slices.DeleteFunc(r.Env, func(e string) bool { return e == name })
-		r.Env = append(r.Env, v)
+		r.Env = slices.DeleteFunc(r.Env, func(e names.Foreign) bool { return e.Raw() == name })
+		r.Env = append(r.Env, names.Foreign(v))
 	}
 	r.Fetcher = p.Fetcher
 	base := w.home
@@ -309,12 +310,12 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 		base, r.Net = w.fetchedHome, true
 	}
 	r.Home = w.homeOf(s, base)
-	h := hostconfig.How{Name: runName(s), Env: r.Env, Home: r.Home, Net: r.Net}
+	h := hostconfig.How{Name: runName(s), Env: names.List[string](r.Env), Home: r.Home, Net: r.Net}
 	if !w.file.isOwners() {
 		r.Notes = append(r.Notes, w.gives(h.Name)...)
 	}
 	for _, root := range r.Roots {
-		h.Roots = append(h.Roots, root.Spec)
+		h.Roots = append(h.Roots, root.Spec.Raw())
 	}
 	return h
 }
@@ -324,20 +325,20 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 // `rootsfs run` would refuse it.
 func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	isProposed := len(w.given) == 0
-	one := wrapRoot{Spec: root.Spec, From: root.From, Outside: isProposed && w.file.outside(root.Path)}
+	one := wrapRoot{Spec: names.Foreign(root.Spec), From: names.Text(root.From), Outside: isProposed && w.file.outside(root.Path)}
 	if root.Path != "" {
 		resolved, err := written.Resolve(root.Path)
-		var link *guard.LinkError
+		var link *rules.LinkError
 		switch {
 		case errors.As(err, &link):
-			r.Notes = append(r.Notes, fmt.Sprintf("the root %s is left out: %v", names.Quote(root.Spec), link))
+			r.Notes = append(r.Notes, names.Textf("the root %s is left out: %v", names.Quote(root.Spec), link))
 			return
 		case err == nil && resolved != root.Path:
-			one.Resolved, one.Outside = resolved, isProposed && w.file.outside(resolved)
+			one.Resolved, one.Outside = names.Foreign(resolved), isProposed && w.file.outside(resolved)
 		}
 		one.leads = cmp.Or(resolved, root.Path)
 		if err := checkKept(one.leads); err != nil {
-			r.Notes = append(r.Notes, fmt.Sprintf("the root %s is left out: %v", names.Quote(root.Spec), err))
+			r.Notes = append(r.Notes, names.Textf("the root %s is left out: %v", names.Quote(root.Spec), err))
 			return
 		}
 		if isProposed && slices.ContainsFunc(r.Roots, func(have wrapRoot) bool { return have.leads == one.leads }) {
@@ -353,7 +354,7 @@ func checkKept(place string) error {
 	if err != nil {
 		return err
 	}
-	return guard.Rules{AllowSystem: true, AllowRootDir: true, Keep: keeps}.Check(place, guard.ReadOnly)
+	return rules.RootRules{AllowSystem: true, AllowRootDir: true, Keep: keeps}.Check(place, guard.ReadOnly)
 }
 
 // homeOf returns a directory below base for this server alone: servers that share a HOME can
@@ -393,15 +394,15 @@ func runName(s *hostconfig.Server) string {
 const maxRunName = 56
 
 // gives lists the hosts and secrets that the owner's configuration gives to runs of a name.
-func (w *wrapping) gives(name string) (notes []string) {
+func (w *wrapping) gives(name string) (notes []names.Text) {
 	for _, s := range w.own.Secrets {
 		if s.Subject == name {
-			notes = append(notes, fmt.Sprintf("LOOK: your configuration gives runs named %s the secret %s, and its file has chosen this name", names.Quote(name), s.Name))
+			notes = append(notes, names.Textf("LOOK: your configuration gives runs named %s the secret %s, and its file has chosen this name", names.Quote(name), s.Name))
 		}
 	}
 	for _, n := range w.own.Net {
 		if n.Subject == name {
-			notes = append(notes, fmt.Sprintf("LOOK: your configuration gives runs named %s hosts, and its file has chosen this name", names.Quote(name)))
+			notes = append(notes, names.Textf("LOOK: your configuration gives runs named %s hosts, and its file has chosen this name", names.Quote(name)))
 		}
 	}
 	return notes

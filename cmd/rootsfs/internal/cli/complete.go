@@ -168,7 +168,7 @@ func (a *app) completeRoots(limit int, then ...string) cobra.CompletionFunc {
 		}
 		return offer(a, control.GetStatus, func(st control.Status) (out []string, err error) {
 			for _, r := range st.Roots {
-				out = append(out, cobra.CompletionWithDesc(r.Name, r.Mode+" "+names.Escape(r.Resolved)))
+				out = append(out, cobra.CompletionWithDesc(r.Name.Raw(), r.Mode+" "+names.Escape(r.Resolved)))
 			}
 			return out, nil
 		})

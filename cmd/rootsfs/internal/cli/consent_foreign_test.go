@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -31,7 +32,7 @@ func TestTrashListTellsNamesApart(t *testing.T) {
 func TestQuestionForgesNoLine(t *testing.T) {
 	word := strings.Repeat("x", 198) + " Allow? [y/N] "
 	text := onTerminal(t, 200, func(a *app) {
-		a.printQuestion(&control.Question{Question: broker.Question{ID: "abc"}, Heading: "It says: " + word + word, Lines: []string{strings.Repeat("/y", 300)}})
+		a.printQuestion(&control.Question{Question: broker.Question{ID: "abc"}, Heading: names.Text("It says: " + word + word), Lines: []names.Text{names.Text(strings.Repeat("/y", 300))}})
 	})
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")

@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -27,13 +28,13 @@ func checkPaths(conf *config.Config, paths []string, opened map[string]rootInfo)
 
 // doctorRules returns the rules of a mount with the owner's own places in this environment.
 // Rules about the mountpoint are missing: it is not known yet.
-func doctorRules(conf *config.Config) guard.Rules {
-	var more []guard.Keep
+func doctorRules(conf *config.Config) rules.RootRules {
+	var more []rules.Keep
 	if conf != nil {
 		more = conf.Keep()
 	}
 	keeps, _ := session.RootKeeps("", more) // an error: there is no HOME, so no place to protect
-	return guard.Rules{Keep: keeps}
+	return rules.RootRules{Keep: keeps}
 }
 
 // rootInfo has the facts from opening a path as a root.
@@ -77,7 +78,7 @@ func openRoot(path string) rootInfo {
 	return rootInfo{resolved: src.Resolved(), file: src.File(), fsType: src.FSType(), remote: src.Remote()}
 }
 
-func checkPath(rules guard.Rules, path string, in rootInfo) check {
+func checkPath(rules rules.RootRules, path string, in rootInfo) check {
 	c := check{Name: "path", Path: path}
 	if in.err != nil {
 		return c.fail("choose another path, or make this one readable", "cannot be a root: %s", oneLine(in.err))

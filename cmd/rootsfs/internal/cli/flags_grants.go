@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // grantFlags are the flags about grants, which `mount` and `roots add` share.
@@ -29,7 +30,7 @@ type grantFlags struct {
 	oneFS    bool
 	crossFS  bool
 	Once     []string
-	trash    keyFlags[guard.Trash]
+	trash    keyFlags[rules.Trash]
 	trashOn  bool
 	Patterns patternFlags
 	Fs       *pflag.FlagSet // that they were added to
@@ -46,7 +47,7 @@ func (g *grantFlags) Add(cmd *cobra.Command) {
 	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
 	fs.StringArrayVar(&g.Once, "once", nil, "approve one use of one file: `SPEC` is [NAME=]FILE[:MODE]; repeatable")
 	g.Patterns.Add(fs)
-	fs.BoolVar(&g.trashOn, "trash", false, "keep what is removed, replaced or truncated in "+guard.TrashName+" of the root")
+	fs.BoolVar(&g.trashOn, "trash", false, "keep what is removed, replaced or truncated in "+rules.TrashName+" of the root")
 	g.trash.addEach(cmd, "trash-", config.TrashBounds()) // keys of [trash]
 }
 
@@ -75,7 +76,7 @@ func (g *grantFlags) policy() (guard.Policy, error) {
 		return p, err
 	}
 	if p.Limits = g.Limits.Values; p.Limits.Timeout == 0 {
-		p.Limits.Timeout = guard.DefaultTimeout
+		p.Limits.Timeout = rules.DefaultTimeout
 	}
 	p.Trash = g.trash.Values
 	p.Trash.On = g.trashOn
@@ -292,7 +293,7 @@ func (f *patternFlags) Patterns() (guard.Patterns, error) {
 
 // patternsOf returns nil for an empty list, so that a policy without patterns is the zero
 // policy.
-func patternsOf(list []string) []guard.Pattern {
+func patternsOf(list []string) []rules.Pattern {
 	if len(list) == 0 {
 		return nil
 	}
@@ -308,7 +309,7 @@ func askLinks(grants []guard.Grant) error {
 	}
 	for i := range grants {
 		g := &grants[i]
-		var link *guard.LinkError
+		var link *rules.LinkError
 		if err := written.CheckLinks(g.Dir); !errors.As(err, &link) {
 			continue // the session reports any other error
 		}
@@ -321,7 +322,7 @@ func askLinks(grants []guard.Grant) error {
 }
 
 // askLink asks on the terminal whether a path through a link is the intended one.
-func askLink(link *guard.LinkError, question string) error {
+func askLink(link *rules.LinkError, question string) error {
 	what := fmt.Sprintf("%s passes the link %s, which %s can change, and leads to %s\n",
 		names.Quote(link.Asked), names.Quote(link.Link), link.Others, names.Quote(link.Resolved))
 	return confirm(what, question)

@@ -19,6 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -145,7 +146,7 @@ func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Option
 	default:
 		return o, usage(fmt.Errorf("--posix %s: write safe or full", names.Quote(f.Posix)))
 	}
-	o.Rules = guard.Rules{AllowSystem: f.AllowSystem, AllowRootDir: f.AllowTop}
+	o.Rules = rules.RootRules{AllowSystem: f.AllowSystem, AllowRootDir: f.AllowTop}
 	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.Profile
 	o.Abuse, o.AbuseFixed = conf.Abuse, len(f.abuse.given) > 0
 	f.abuse.Override(&o.Abuse)

@@ -236,19 +236,19 @@ func (a *app) waiting(what string) (done func()) {
 
 // quoteIfNeeded makes a name or path safe to print, and quotes it if it would not read
 // as one word.
-func quoteIfNeeded(s string) string {
-	if e := names.Escape(s); e == s && word(s) {
-		return s
+func quoteIfNeeded[S ~string](s S) string {
+	if e := names.Escape(s); e == string(s) && word(e) {
+		return e
 	}
 	return names.Quote(s)
 }
 
 // quoteEscaped is quoteIfNeeded for a text that is escaped already.
-func quoteEscaped(s string) string {
-	if word(s) {
-		return s
+func quoteEscaped(s names.Text) string {
+	if shown := s.String(); word(shown) {
+		return shown
 	}
-	return `"` + s + `"`
+	return fmt.Sprintf("%q", s)
 }
 
 func word(s string) bool { return s != "" && !strings.ContainsAny(s, " \t'") }
@@ -289,7 +289,7 @@ func localTime(t *time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
-func withPrefix(prefix, s string) string {
+func withPrefix[S ~string](prefix string, s S) string {
 	if s == "" {
 		return ""
 	}

@@ -156,13 +156,13 @@ func (l *laterRoots) follow() {
 			continue
 		}
 		if replaced {
-			l.to.session.Refresh(st.Grant.Root)
+			l.to.session.Mount().Refresh(st.Grant.Root)
 		}
 		l.warn(at, l.to.proc.Unbind(at))
 		delete(l.bound, at)
 		if b.spare >= 0 {
 			l.spare[b.spare] = ""
-			l.warn(at, l.to.session.Show(b.spare, ""))
+			l.warn(at, l.to.session.Mount().Show(b.spare, ""))
 		}
 	}
 	c, unseen := l.to.confined, map[string]error{}
@@ -173,12 +173,12 @@ func (l *laterRoots) follow() {
 			err = l.bind(at, st)
 		}
 		if err != nil {
-			c.Closed, unseen[at] = append(slices.Clip(c.Closed), at), err
+			c.Closed, unseen[at] = append(slices.Clip(c.Closed), names.Foreign(at)), err
 			if l.unseen[at] == nil {
 				l.warn(at, err)
 			}
 		} else if st.FileRoot && st.Grant.Policy.Rights.Mutating() && !l.to.proc.Writes(at) {
-			c.Fixed = append(c.Fixed, at)
+			c.Fixed = append(c.Fixed, names.Foreign(at))
 		}
 	}
 	l.unseen = unseen
@@ -220,14 +220,14 @@ func (l *laterRoots) bind(at string, st guard.Status) error {
 		if b.spare = slices.Index(l.spare[:], ""); b.spare < 0 {
 			return fmt.Errorf("%d such directories are shown already: start the command again", spareDirs)
 		}
-		if err := l.to.session.Show(b.spare, b.name); err != nil {
+		if err := l.to.session.Mount().Show(b.spare, b.name); err != nil {
 			return err
 		}
 		from = l.to.spare[b.spare]
 	}
 	if err := l.to.proc.Bind(from, at); err != nil {
 		if b.spare >= 0 {
-			_ = l.to.session.Show(b.spare, "") // it could show the root
+			_ = l.to.session.Mount().Show(b.spare, "") // it could show the root
 		}
 		return err
 	}

@@ -196,14 +196,14 @@ func (l *learned) proposal(reg *guard.Registry, explain func(guard.Request) guar
 		p.add("--root "+names.ShellWord(path+":ro"), "looked for "+plural(l.sought[path], "time"))
 	}
 	for _, r := range l.refusedLinks(reg) {
-		_, err := os.Lstat(r.dest)
+		_, err := os.Lstat(r.dest.Raw())
 		switch {
-		case reg.Holds("", r.dest), sandbox.Namespaces.Shows(r.dest):
+		case reg.Holds("", r.dest.Raw()), sandbox.Namespaces.Shows(r.dest.Raw()):
 			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused; --links visible shows such a link", r))
-		case err != nil, home(r.dest), slices.ContainsFunc(roots, func(dir string) bool { return names.Under(r.dest, dir) }):
+		case err != nil, home(r.dest.Raw()), slices.ContainsFunc(roots, func(dir string) bool { return names.Under(r.dest.Raw(), dir) }):
 			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused", r))
 		default:
-			roots = append(roots, r.dest)
+			roots = append(roots, r.dest.Raw())
 			p.add("--root "+names.ShellWord(r.dest+":ro"), fmt.Sprintf("the link %s leads to %s", names.ShellWord(r.at), names.ShellWord(r.text)))
 		}
 	}
@@ -277,7 +277,7 @@ func (l *linkRule) observe(e guard.Event) {
 // refusedLink is a link on the host that the command was refused.
 type refusedLink struct {
 	at, text names.Foreign // text is its target as it is written
-	dest     string
+	dest     names.Foreign
 }
 
 func (r refusedLink) String() string {
@@ -295,9 +295,9 @@ func readRefused(reg *guard.Registry, p guard.Path) (refusedLink, bool) {
 	if err != nil {
 		return refusedLink{}, false
 	}
-	r := refusedLink{at: names.Foreign(at), text: names.Foreign(text), dest: filepath.Clean(text)}
+	r := refusedLink{at: names.Foreign(at), text: names.Foreign(text), dest: names.Foreign(filepath.Clean(text))}
 	if !filepath.IsAbs(text) {
-		r.dest = filepath.Join(filepath.Dir(at), text)
+		r.dest = names.Foreign(filepath.Join(filepath.Dir(at), text))
 	}
 	return r, true
 }
@@ -325,7 +325,7 @@ func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 		return err
 	}
 	remedy := "approve that too, with --root " + names.ShellWord(r.dest+":ro")
-	if sandbox.Level(l.level.Load()).Shows(r.dest) {
+	if sandbox.Level(l.level.Load()).Shows(r.dest.Raw()) {
 		remedy = "--links visible shows such a link"
 	}
 	return &exitError{Code: exitNotExecutable, Err: fmt.Errorf("the command %s cannot be executed: %v, which is refused; %s", names.Quote(name), r, remedy)}

@@ -124,10 +124,10 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 // ask asks the owner about a host without a rule.
 func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	h := broker.Host{
-		Name: q.Host, Port: q.Port, Program: q.Program.Path, PID: int32(q.Program.PID), Reached: []broker.Reached{}, Others: q.Others,
+		Name: names.Foreign(q.Host), Port: q.Port, Program: names.Foreign(q.Program.Path), PID: int32(q.Program.PID), Reached: []broker.Reached{}, Others: q.Others,
 	}
 	for _, r := range q.Reached {
-		h.Reached = append(h.Reached, broker.Reached(r))
+		h.Reached = append(h.Reached, broker.Reached{Host: names.Foreign(r.Host), Port: r.Port, Sent: r.Sent, Received: r.Received})
 	}
 	return n.questions.AskHost(ctx, h, func(length time.Duration) error {
 		err := q.Permit()
@@ -146,7 +146,7 @@ func (n *commandNet) denied(host string, port uint16) error {
 	if secret.IsInside(host) {
 		return errNoSecret
 	}
-	return n.questions.HostDenied((&broker.Host{Name: host, Port: port}).String())
+	return n.questions.HostDenied((&broker.Host{Name: names.Foreign(host), Port: port}).String())
 }
 
 // endAfter revokes a rule after some time.
@@ -200,11 +200,11 @@ func (n *commandNet) State() control.NetState {
 	st := control.NetState{Hosts: textsOf(n.gate.Rules()), Secrets: textsOf(n.liveSecrets()), Asks: n.gate.IsAsking(), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
 	for _, c := range n.gate.Conns() {
 		one := control.NetConnection{
-			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
-			ServerNames: []string{}, PermittedBy: textsOf(c.Rules),
+			Host: names.Text(c.Host), Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
+			ServerNames: []names.Text{}, PermittedBy: textsOf(c.Rules),
 		}
 		for _, name := range c.ServerNames {
-			one.ServerNames = append(one.ServerNames, names.Escape(name))
+			one.ServerNames = append(one.ServerNames, names.Text(names.Escape(name)))
 		}
 		for _, s := range n.secrets {
 			if c.Service != nil && s.service == c.Service {

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -28,7 +29,7 @@ func (p *runPlan) places() error {
 	if os.Geteuid() == 0 && p.box.Level != sandbox.None {
 		p.box.UID, p.box.GID = sandbox.DefaultID()
 	}
-	p.session.Mount.Owner = &guard.User{UID: p.box.UID, GID: p.box.GID}
+	p.session.Mount.Owner = &rules.User{UID: p.box.UID, GID: p.box.GID}
 	// The command of root runs as another user. Nobody else can reach its mount.
 	p.session.Mount.AllowOther = p.box.UID != uint32(os.Geteuid())
 	if p.box.Map == sandbox.Same {
@@ -225,7 +226,7 @@ func homeRefused(dir, format string, args ...any) error {
 func (p *runPlan) checkHome() error {
 	home := p.box.Home
 	if err := written.CheckLinks(home); err != nil {
-		var link *guard.LinkError
+		var link *rules.LinkError
 		if errors.As(err, &link) {
 			return homeRefused(home, "passes the link %s, which %s can change, and leads to %s", names.Quote(link.Link), link.Others, names.Quote(link.Resolved))
 		}
@@ -244,11 +245,11 @@ func (p *runPlan) checkHome() error {
 	if holdsHomes(at) {
 		return homeRefused(home, "holds the HOMEs that are kept for agents, one for each repository")
 	}
-	lenient := guard.Rules{AllowSystem: true, AllowRootDir: true, Keep: keeps}
+	lenient := rules.RootRules{AllowSystem: true, AllowRootDir: true, Keep: keeps}
 	if err := lenient.Check(at, guard.ReadWrite); err != nil {
 		return homeRefused(home, "is refused: %v", err)
 	}
-	if (guard.Rules{}).Check(at, guard.ReadWrite) != nil {
+	if (rules.RootRules{}).Check(at, guard.ReadWrite) != nil {
 		return homeRefused(home, "is a system directory")
 	}
 	for _, g := range p.session.Roots {

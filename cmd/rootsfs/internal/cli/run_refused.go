@@ -23,7 +23,7 @@ func (n *commandNet) refusedHosts() (hosts []string, times int) {
 		return nil, 0
 	}
 	for _, r := range n.refused.counts() {
-		hosts, times = append(hosts, r.Host), times+r.Times
+		hosts, times = append(hosts, r.Host.Raw()), times+r.Times
 	}
 	return hosts, times
 }
@@ -122,12 +122,12 @@ const maxTally = 64
 func (t *tally) add(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := slices.IndexFunc(t.list, func(one control.NetUnapproved) bool { return one.Host == text })
+	i := slices.IndexFunc(t.list, func(one control.NetUnapproved) bool { return one.Host.Raw() == text })
 	switch {
 	case i >= 0:
 		t.list[i].Times++
 	case text != "" && len(t.list) < maxTally:
-		t.list = append(t.list, control.NetUnapproved{Host: text, Times: 1})
+		t.list = append(t.list, control.NetUnapproved{Host: names.Text(text), Times: 1})
 	}
 }
 

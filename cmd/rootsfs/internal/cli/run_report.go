@@ -65,15 +65,16 @@ func (r *runner) refusal(err error) error {
 func (r *runner) publish(box *sandbox.Options) {
 	rep := r.report
 	c := control.Confined{
-		Command: box.Args, PID: r.proc.PID(), Started: time.Now(), UID: rep.UID, Confinement: rep.Name,
-		Map: "same", Net: box.Net, Layers: []control.Layer{}, Holes: rep.Holes, Interpreters: r.plan.implicit,
-		Notes: rep.Notes, Follows: rep.Follows, Closed: rep.Closed, PrivateBytes: rep.TmpSize,
+		Command: names.List[names.Foreign](box.Args), PID: r.proc.PID(), Started: time.Now(), UID: rep.UID, Confinement: rep.Name,
+		Map: "same", Net: box.Net, Layers: []control.Layer{}, Holes: names.List[names.Text](rep.Holes),
+		Interpreters: names.List[names.Foreign](r.plan.implicit), Notes: names.List[names.Text](rep.Notes),
+		Follows: names.List[names.Foreign](rep.Follows), Closed: names.List[names.Foreign](rep.Closed), PrivateBytes: rep.TmpSize,
 	}
 	if box.Map == sandbox.Flat {
 		c.Map = "flat"
 	}
 	for _, l := range rep.Layers {
-		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
+		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: names.Text(l.Detail)})
 	}
 	c.Hosts, c.Secrets, c.Asks = textsOf(r.plan.net.Rules), textsOf(r.plan.secrets), r.plan.net.Ask != nil
 	r.confined = c

@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -80,7 +81,7 @@ func (p *runPlan) addSocket(text string) error {
 	if err != nil {
 		return err
 	}
-	var link *guard.LinkError
+	var link *rules.LinkError
 	resolved, err := written.Resolve(one.resolved)
 	if errors.As(err, &link) && isTerminal(os.Stdin) {
 		if err := askLink(link, fmt.Sprintf("Let the command connect to %s?", names.Quote(link.Resolved))); err != nil {

@@ -67,8 +67,8 @@ func newStageApplyCmd(a *app) *cobra.Command {
 
 // stageResult is the JSON output of apply and discard.
 type stageResult struct {
-	Root    string           `json:"root"`              // name of the root
-	Path    string           `json:"path"`              // directory of the root
+	Root    names.Foreign    `json:"root"`              // name of the root
+	Path    names.Foreign    `json:"path"`              // directory of the root
 	DryRun  bool             `json:"dry_run"`           // nothing was done
 	Done    []stageDiffEntry `json:"done"`              // changes that were applied, or discarded; as those of `stage diff --json`
 	Left    []stageDiffEntry `json:"left"`              // changes that were not, and why
@@ -77,7 +77,7 @@ type stageResult struct {
 }
 
 func resultOf(o *openStage, r *vfs.StageResult, dryRun bool) stageResult {
-	out := stageResult{Root: string(o.Meta.Root), Path: o.Meta.Path, DryRun: dryRun, Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
+	out := stageResult{Root: names.Foreign(o.Meta.Root), Path: names.Foreign(o.Meta.Path), DryRun: dryRun, Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
 	for i := range r.Done {
 		out.Done = append(out.Done, entryOfChange(&r.Done[i]))
 	}
@@ -321,7 +321,7 @@ func (a *app) removeStage(c *chosenStage) error {
 	if err := vfs.RemoveStage(c.Dir); err != nil {
 		return err
 	}
-	r := stageResult{Root: string(c.Meta.Root), Path: c.Meta.Path, Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
+	r := stageResult{Root: names.Foreign(c.Meta.Root), Path: names.Foreign(c.Meta.Path), Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
 	return a.report(r, func() {
 		a.say("discarded %s; %s is gone, or another directory now", plural(c.Changed, "change"), quoteIfNeeded(c.Meta.Path))
 	})

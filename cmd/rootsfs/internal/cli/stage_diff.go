@@ -232,23 +232,23 @@ func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vf
 
 // stageDiffEntry is a change for --json.
 type stageDiffEntry struct {
-	Path    string `json:"path"`                   // below the root
-	Change  string `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`; `build output` counts all that is new or changed in a directory that is not listed
-	Mode    string `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
-	OldMode string `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
-	Size    int64  `json:"size"`                   // bytes in the stage
-	OldSize int64  `json:"old_size"`               // bytes in the root now
-	Why     string `json:"why,omitempty"`          // why it is not applied
-	Files   int    `json:"files,omitempty"`        // of `build output`
-	From    string `json:"renamed_from,omitempty"` // a removed file that had the same contents; only of `stage diff`
-	Patch   string `json:"patch,omitempty"`        // as `stage diff` prints it; only there
+	Path    names.Foreign `json:"path"`                   // below the root
+	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`; `build output` counts all that is new or changed in a directory that is not listed
+	Mode    string        `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
+	OldMode string        `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
+	Size    int64         `json:"size"`                   // bytes in the stage
+	OldSize int64         `json:"old_size"`               // bytes in the root now
+	Why     names.Foreign `json:"why,omitempty"`          // why it is not applied
+	Files   int           `json:"files,omitempty"`        // of `build output`
+	From    names.Foreign `json:"renamed_from,omitempty"` // a removed file that had the same contents; only of `stage diff`
+	Patch   string        `json:"patch,omitempty"`        // as `stage diff` prints it; only there
 }
 
 func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange, units []vfs.StageOutputUnit) error {
 	out := make([]stageDiffEntry, 0, len(list))
 	for i := range list {
 		e := entryOfChange(&list[i])
-		e.From = p.renamed[e.Path]
+		e.From = names.Foreign(p.renamed[e.Path.Raw()])
 		patch, err := p.patch(ctx, &list[i])
 		if err != nil {
 			return err
@@ -261,14 +261,14 @@ func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange
 
 func outputEntries(units []vfs.StageOutputUnit) (out []stageDiffEntry) {
 	for _, u := range units {
-		out = append(out, stageDiffEntry{Path: u.Path, Change: "build output", Files: u.Files, Size: u.Bytes})
+		out = append(out, stageDiffEntry{Path: names.Foreign(u.Path), Change: "build output", Files: u.Files, Size: u.Bytes})
 	}
 	return out
 }
 
 func entryOfChange(c *vfs.StageChange) stageDiffEntry {
 	return stageDiffEntry{
-		Path: c.Path, Change: classWords[c.Class], Mode: gitMode(c.Mode), OldMode: gitMode(c.OldMode),
-		Size: c.Size, OldSize: c.OldSize, Why: c.Why,
+		Path: names.Foreign(c.Path), Change: classWords[c.Class], Mode: gitMode(c.Mode), OldMode: gitMode(c.OldMode),
+		Size: c.Size, OldSize: c.OldSize, Why: names.Foreign(c.Why),
 	}
 }

@@ -41,7 +41,7 @@ func (c *chosenStage) shown(rel string) string {
 }
 
 // command returns a command line for the same stage.
-func (c *chosenStage) command(words ...names.Foreign) string {
+func (c *chosenStage) command(words ...names.Foreign) names.Text {
 	line := append(commandWords{"stage"}, words...)
 	if c.flag != "" {
 		line = append(line, "--root", names.Foreign(c.flag))

@@ -32,8 +32,11 @@ func expiryText(r *control.Root) string {
 
 // repositoryText describes a repository, which can be the root itself, or an unfinished
 // operation of git in one.
-func repositoryText(root string, dir names.Foreign) string {
-	at := quoteIfNeeded(strings.TrimSuffix(root+"/"+dir.Raw(), "/"))
+func repositoryText(root, dir names.Foreign) string {
+	at := quoteIfNeeded(root)
+	if dir != "" {
+		at = quoteIfNeeded(root + "/" + dir)
+	}
 	switch path.Base(dir.Raw()) {
 	case "rebase-merge", "rebase-apply", "sequencer":
 		return at + ": git rebase --continue runs what it lists, which is untrusted"

@@ -15,30 +15,30 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // explanation is the output of `rootsfs why --json`. Texts are escaped.
 type explanation struct {
 	control.CheckAnswer
-	Detail      string     `json:"detail,omitempty"`        // of the record
-	Session     string     `json:"session,omitempty"`       // that refused, or was asked
-	Ended       bool       `json:"session_ended,omitempty"` // that session is not live any more
-	RootPath    string     `json:"root_path,omitempty"`     // where the root lies
-	Mode        string     `json:"mode,omitempty"`          // of the root
-	RevokedAt   *time.Time `json:"revoked_at,omitempty"`    // the root that held the path ended then
-	Confinement string     `json:"confinement,omitempty"`   // the level of the session's command
-	Time        *time.Time `json:"time,omitempty"`          // of the refusal on record
-	PID         int32      `json:"pid,omitempty"`           // of the program that was refused
-	Count       int64      `json:"count,omitempty"`         // how often it was refused so
-	Limit       string     `json:"limit,omitempty"`         // the limit that was reached, as `--limit` names it
-	LimitValue  string     `json:"limit_value,omitempty"`   // and what it is
-	Now         bool       `json:"allowed_now,omitempty"`   // refused then, and would not be now
-	Since       []string   `json:"ended_since,omitempty"`   // roots of the session that have ended since
-	Allow       string     `json:"allow,omitempty"`         // the command that would allow it
-	Advice      string     `json:"advice,omitempty"`        // what to do if no command would, or what else the command does
-	Older       bool       `json:"older,omitempty"`         // the records were written by an older version, so `root_path`, `confinement` and `allow` may be missing
+	Detail      names.Text      `json:"detail,omitempty"`        // of the record
+	Session     names.Foreign   `json:"session,omitempty"`       // that refused, or was asked
+	Ended       bool            `json:"session_ended,omitempty"` // that session is not live any more
+	RootPath    names.Foreign   `json:"root_path,omitempty"`     // where the root lies
+	Mode        string          `json:"mode,omitempty"`          // of the root
+	RevokedAt   *time.Time      `json:"revoked_at,omitempty"`    // the root that held the path ended then
+	Confinement string          `json:"confinement,omitempty"`   // the level of the session's command
+	Time        *time.Time      `json:"time,omitempty"`          // of the refusal on record
+	PID         int32           `json:"pid,omitempty"`           // of the program that was refused
+	Count       int64           `json:"count,omitempty"`         // how often it was refused so
+	Limit       string          `json:"limit,omitempty"`         // the limit that was reached, as `--limit` names it
+	LimitValue  string          `json:"limit_value,omitempty"`   // and what it is
+	Now         bool            `json:"allowed_now,omitempty"`   // refused then, and would not be now
+	Since       []names.Foreign `json:"ended_since,omitempty"`   // roots of the session that have ended since
+	Allow       names.Text      `json:"allow,omitempty"`         // the command that would allow it
+	Advice      names.Text      `json:"advice,omitempty"`        // what to do if no command would, or what else the command does
+	Older       bool            `json:"older,omitempty"`         // the records were written by an older version, so `root_path`, `confinement` and `allow` may be missing
 
 	recordedOp string   // as the audit log names the operation
 	endOp      string   // how the root ended
@@ -55,15 +55,15 @@ type explanation struct {
 func (e *explanation) fill(ans *control.WhyAnswer) {
 	e.CheckAnswer = ans.Check
 	if ans.Session != "" {
-		e.Session, e.Confinement = ans.Session, ans.Confinement
+		e.Session, e.Confinement = names.Foreign(ans.Session), ans.Confinement
 	}
 	if ans.RootPath != "" {
-		e.RootPath, e.Mode = ans.RootPath, ans.Mode
+		e.RootPath, e.Mode = names.Foreign(ans.RootPath), ans.Mode
 	}
 }
 
 func rootNamed(st *control.Status, name string) *control.Root {
-	if i := slices.IndexFunc(st.Roots, func(r control.Root) bool { return r.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(st.Roots, func(r control.Root) bool { return r.Name.Raw() == name }); i >= 0 {
 		return &st.Roots[i]
 	}
 	return nil
@@ -116,17 +116,17 @@ func (e *explanation) text() string {
 type commandWords []names.Foreign
 
 // line returns the words as a command line of rootsfs.
-func (w commandWords) line() string {
+func (w commandWords) line() names.Text {
 	text := "rootsfs"
 	for _, word := range w {
 		text += " " + names.ShellWord(word)
 	}
-	return text
+	return names.Text(text)
 }
 
 // spec returns the SPEC of the root with a mode.
 func (e *explanation) spec(mode string) names.Foreign {
-	return names.Foreign(e.Root) + "=" + names.Foreign(e.RootPath) + ":" + names.Foreign(mode)
+	return e.Root + "=" + e.RootPath + ":" + names.Foreign(mode)
 }
 
 // remedy returns the command that would allow an operation that a live session refuses. rules
@@ -145,13 +145,13 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 	case e.Link != nil:
 		return commandWords{"roots", "add", names.Foreign(linkDest(e.Link)) + ":ro"}
 	case e.Lacks != "":
-		return commandWords{"roots", "set", names.Foreign(e.Root), names.Foreign(e.wider())}
+		return commandWords{"roots", "set", e.Root, names.Foreign(e.wider())}
 	case e.Rule != nil && rules != nil:
 		return e.withoutRule(rules)
 	case e.Reason == names.Suspended.String():
 		return commandWords{"resume"}
 	case e.Reason == names.Unavailable.String():
-		return commandWords{"roots", "renew", names.Foreign(e.Root)}
+		return commandWords{"roots", "renew", e.Root}
 	case e.Reason == names.NoConsent.String() && e.Root == "" && filepath.IsAbs(path):
 		if dir := nearestExisting(path); !e.tooMuch(dir) {
 			return commandWords{"roots", "add", names.Foreign(dir) + ":" + modeFor(e.Op)}
@@ -166,14 +166,14 @@ func (e *explanation) tooMuch(dir string) bool {
 	if at := session.Resolve(dir); at != "/" && !slices.ContainsFunc(homeDirs(), func(home string) bool { return names.Under(home, at) }) {
 		return false
 	}
-	e.Advice = "name a file or directory that exists; " + names.Quote(dir) + " is or holds a home directory, which is too much for a root"
+	e.Advice = names.Text("name a file or directory that exists; " + names.Quote(dir) + " is or holds a home directory, which is too much for a root")
 	return true
 }
 
 // withoutRule returns the command that sets the root's patterns without the one that decided.
 // If that one is built in, the command adds a pattern that lifts it for this path.
 func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
-	out := commandWords{"policy", "set", names.Foreign(e.Root)}
+	out := commandWords{"policy", "set", e.Root}
 	isIgnored := func(r *control.PolicyRule) bool { return filepath.Base(r.From.Raw()) == ".gitignore" }
 	gitignore, builtin := false, false
 	if isIgnored(e.Rule) {
@@ -202,8 +202,8 @@ func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 }
 
 // pathOfLink returns the advice for a link that no root of the session follows.
-func (e *explanation) pathOfLink() string {
-	return "open what the link leads to, " + names.Quote(linkDest(e.Link)) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path"
+func (e *explanation) pathOfLink() names.Text {
+	return names.Text("open what the link leads to, " + names.Quote(linkDest(e.Link)) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path")
 }
 
 // grantFlags returns flags with a SPEC of the ended root, and with the rights that the refused
@@ -228,7 +228,7 @@ func (e *explanation) builtinRule() bool {
 
 // runLine returns the command line for a session that allows the refused operation: of `rootsfs
 // run`, or of the command that started the session on record. It returns "" if none is known.
-func (e *explanation) runLine(host string) string {
+func (e *explanation) runLine(host string) names.Text {
 	var flags commandWords
 	switch {
 	case e.RootPath == "" && filepath.IsAbs(host):
@@ -265,14 +265,14 @@ func (e *explanation) runLine(host string) string {
 
 // rel returns the refused path below the root.
 func (e *explanation) rel() string {
-	_, rel, _ := strings.Cut(cmp.Or(e.At.Raw(), e.Path), "/")
+	_, rel, _ := strings.Cut(cmp.Or(e.At, e.Path).Raw(), "/")
 	return rel
 }
 
 // wider returns the root's mode with the missing rights added.
 func (e *explanation) wider() string {
-	have, err := guard.ParseMode(e.Mode)
-	lacks, lerr := guard.ParseMode(e.Lacks)
+	have, err := rules.ParseMode(e.Mode)
+	lacks, lerr := rules.ParseMode(e.Lacks)
 	if err != nil || lerr != nil {
 		return e.Lacks
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // lastTrail finds the session with the newest refusal, among all sessions or only the named
@@ -43,7 +44,7 @@ func (a *app) lastTrail(ctx context.Context, path string) (*records.Trail, error
 			return nil, err
 		}
 		matches = func(t *records.Trail, e *audit.Entry) bool {
-			return t.HostPath(e) == full || e.Root+"/"+e.Name() == path
+			return t.HostPath(e) == full || e.Root.Raw()+"/"+e.Name().Raw() == path
 		}
 	}
 	var last *records.Trail
@@ -97,10 +98,10 @@ func lastWritten(dir, named string) (map[string]time.Time, error) {
 }
 
 // recordPath returns the path of a refusal on record, as a path in the session.
-func recordPath(r *audit.Entry) string {
+func recordPath(r *audit.Entry) names.Foreign {
 	switch {
 	case r.PathHash != "":
-		return records.Shown(r).Path
+		return names.Foreign(records.Shown(r).Path)
 	case r.Name() == "":
 		return r.Root
 	}
@@ -110,31 +111,31 @@ func recordPath(r *audit.Entry) string {
 // secondPath returns the second path of a refusal on record, "" if it has none.
 func secondPath(r *audit.Entry) string {
 	if name := r.Name2(); name != "" {
-		return cmp.Or(r.Root2, r.Root) + "/" + name
+		return (cmp.Or(r.Root2, r.Root) + "/" + name).Raw()
 	}
-	return r.Root2
+	return r.Root2.Raw()
 }
 
 // lacks finds the missing rights of a refusal on record.
 func (e *explanation) lacks(r *audit.Entry) {
-	if r.Kind != names.ReadOnly.String() && r.Kind != names.Permission.String() {
+	if r.Kind.Raw() != names.ReadOnly.String() && r.Kind.Raw() != names.Permission.String() {
 		return
 	}
-	have, err := guard.ParseMode(e.Mode)
-	want, werr := guard.ParseMode(r.Rights)
+	have, err := rules.ParseMode(e.Mode)
+	want, werr := rules.ParseMode(r.Rights.Raw())
 	if err == nil && werr == nil && want&^have != 0 {
 		e.Lacks = (want &^ have).String()
-	} else if err == nil && r.Kind == names.ReadOnly.String() && have&guard.Write == 0 {
+	} else if err == nil && r.Kind.Raw() == names.ReadOnly.String() && have&guard.Write == 0 {
 		e.Lacks = guard.Write.String()
 	}
 }
 
 // askedOp returns the operation of a record as --op takes it.
 func askedOp(r *audit.Entry) string {
-	if r.Op != names.OpOpen.String() {
-		return r.Op
+	if r.Op.Raw() != names.OpOpen.String() {
+		return r.Op.Raw()
 	}
-	switch rights, err := guard.ParseMode(r.Rights); {
+	switch rights, err := rules.ParseMode(r.Rights.Raw()); {
 	case err == nil && rights&guard.Write != 0:
 		return "write"
 	case err == nil && rights&guard.Append != 0:
@@ -150,13 +151,13 @@ func noRefusal(*records.Trail, *audit.Entry) bool { return false }
 // likeliest first. It returns none if the refusal has another reason.
 func limitsOf(r *audit.Entry) []string {
 	switch {
-	case r.Kind == names.Rate.String():
+	case r.Kind.Raw() == names.Rate.String():
 		return []string{"ops_per_second"}
-	case r.Kind != names.Quota.String():
+	case r.Kind.Raw() != names.Quota.String():
 		return nil
 	case r.Errno == "EFBIG":
 		return []string{"max_file"}
-	case r.Op == names.OpWrite.String(), r.Op == names.OpReplace.String(), r.Op == names.OpCopyFileRange.String():
+	case r.Op.Raw() == names.OpWrite.String(), r.Op.Raw() == names.OpReplace.String(), r.Op.Raw() == names.OpCopyFileRange.String():
 		return []string{"max_written", "max_created"}
 	}
 	return []string{"max_created", "max_written"}
@@ -165,15 +166,15 @@ func limitsOf(r *audit.Entry) []string {
 // noteLimit notes which limit of a live session was reached, and how to raise it.
 func (e *explanation) noteLimit(st *control.Status, subject string) {
 	for _, limit := range e.limits {
-		if r := rootNamed(st, e.Root); r != nil && limitText(limit, r.Limits) != "" {
+		if r := rootNamed(st, e.Root.Raw()); r != nil && limitText(limit, r.Limits) != "" {
 			e.Limit, e.LimitValue, e.limited = limit, limitText(limit, r.Limits), "root "+quoteIfNeeded(e.Root)
-			e.Advice = "revoke the root and grant it with a higher limit; programs then have to open what they use of it anew: " +
-				commandWords{"revoke", names.Foreign(e.Root)}.line() + " && " + append(commandWords{"roots", "add"}, e.limitFlags()...).line()
+			e.Advice = names.Text("revoke the root and grant it with a higher limit; programs then have to open what they use of it anew: " +
+				commandWords{"revoke", e.Root}.line() + " && " + append(commandWords{"roots", "add"}, e.limitFlags()...).line())
 			return
 		}
 		for _, q := range st.Subjects {
 			value := limitText(limit, guard.Limits{MaxFile: q.MaxFile, MaxWritten: q.MaxWritten, MaxCreated: q.MaxCreated})
-			if q.Subject == subject && value != "" {
+			if q.Subject.Raw() == subject && value != "" {
 				e.Limit, e.LimitValue, e.limited = limit, value, "server "+quoteIfNeeded(subject)
 				e.Advice = "raise the limit in the [[subject]] block of the configuration"
 				return
@@ -203,8 +204,8 @@ func (e *explanation) limitFlags() commandWords {
 // hostOf returns the host, as --net takes it, of a connection that no rule permitted. It
 // returns "" if the record is about something else.
 func hostOf(r *audit.Entry) string {
-	if !r.NoRule || secret.IsInside(r.Host) {
+	if !r.NoRule || secret.IsInside(r.Host.Raw()) {
 		return ""
 	}
-	return hostRule(cmp.Or(r.ServerName, r.Host), r.Port)
+	return hostRule(cmp.Or(r.ServerName, r.Host).Raw(), r.Port)
 }

@@ -12,7 +12,7 @@ import (
 func TestWrapIsFolded(t *testing.T) {
 	checkFolded(t, map[string]func(a *app, name string){
 		"server": func(a *app, name string) {
-			a.printServer("", &wrapServer{Name: names.Foreign(name), State: "wrap", Roots: []wrapRoot{{Spec: name, From: "its " + names.Quote(name)}}, Notes: []string{"see " + names.Quote(name)}})
+			a.printServer("", &wrapServer{Name: names.Foreign(name), State: "wrap", Roots: []wrapRoot{{Spec: names.Foreign(name), From: names.Text("its " + names.Quote(name))}}, Notes: []names.Text{names.Text("see " + names.Quote(name))}})
 		},
 		"change": func(a *app, name string) {
 			path := filepath.Join(t.TempDir(), "mcp.json")

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // judge checks a server that a program called rootsfs starts: whether that is this program, and
@@ -22,7 +23,7 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	r.State = "wrapped already"
 	if why := w.foreign(s.Command); why != "" {
 		r.State = "another program"
-		r.Notes = append(r.Notes, why)
+		r.Notes = append(r.Notes, names.Text(why))
 		return
 	}
 	home, _ := os.UserHomeDir()
@@ -38,14 +39,14 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 		r.Notes = append(r.Notes, `it is not of the form "run FLAGS -- COMMAND": what it starts is not known`)
 	}
 	for _, name := range w.steers(s) {
-		r.Broad = append(r.Broad, name+` in its configuration: rootsfs itself obeys it, outside of any confinement`)
+		r.Broad = append(r.Broad, names.Foreign(name+` in its configuration: rootsfs itself obeys it, outside of any confinement`))
 	}
 	if w.file.project != "" {
 		words := []string{names.ShellWord(s.Command)}
 		for _, a := range s.Args {
 			words = append(words, names.ShellWord(a))
 		}
-		r.Notes = append(r.Notes, "the project has chosen how it is started: "+strings.Join(words, " "))
+		r.Notes = append(r.Notes, names.Text("the project has chosen how it is started: "+strings.Join(words, " ")))
 	}
 }
 
@@ -91,12 +92,12 @@ var broadFlags = []struct {
 
 // broad returns the flags of a "rootsfs run" or "serve" that give a server more than it should
 // have. confined is false if the command is not confined at all.
-func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string, home string) (list []string, confined bool) {
+func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string, home string) (list []names.Foreign, confined bool) {
 	fs := cmd.Flags()
 	if err := fs.Parse(args); err != nil {
-		return []string{"its flags are not understood: " + oneLine(err)}, true
+		return []names.Foreign{names.Foreign("its flags are not understood: " + oneLine(err))}, true
 	}
-	add := func(flag, what string) { list = append(list, "--"+flag+": "+what) }
+	add := func(flag, what string) { list = append(list, names.Foreign("--"+flag+": "+what)) }
 	confined = true
 	if on, err := fs.GetBool("unconfined"); err == nil && on {
 		confined = false
@@ -128,7 +129,7 @@ func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string
 		}
 	}
 	if f := fs.Lookup("name"); f != nil && f.Changed && !w.file.isOwners() && w.own != nil {
-		list = append(list, w.gives(f.Value.String())...)
+		list = append(list, names.List[names.Foreign](w.gives(f.Value.String()))...)
 	}
 	if w.file.project == "" {
 		return list, confined
@@ -177,7 +178,7 @@ func (w *wrapping) broadRoot(text, home string) string {
 	if dir != "auto" {
 		dir = w.fromProject(dir)
 	}
-	rights, err := guard.ParseMode(spec.Mode)
+	rights, err := rules.ParseMode(spec.Mode)
 	writes := spec.Mode != "" && err == nil && rights&^guard.ReadOnly != 0
 	system := slices.ContainsFunc([]string{"/etc", "/usr", "/boot", "/var", "/root", "/bin", "/sbin", "/lib", "/opt"}, func(top string) bool { return names.Under(dir, top) })
 	switch {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // What is called rootsfs and is another program is not "started by
@@ -52,7 +53,7 @@ func TestWrapJudges(t *testing.T) {
 		}
 		w, r := &wrapping{wrapFlags: &wrapFlags{program: own}, file: &hostFile{}}, wrapServer{}
 		w.judge(c.Servers[0], &r)
-		if r.State != tt.state || (tt.broad == "") != (len(r.Broad) == 0) || !slices.ContainsFunc(append(r.Broad, ""), func(b string) bool { return strings.Contains(b, tt.broad) }) {
+		if r.State != tt.state || (tt.broad == "") != (len(r.Broad) == 0) || !slices.ContainsFunc(append(r.Broad, ""), func(b names.Foreign) bool { return strings.Contains(b.Raw(), tt.broad) }) {
 			t.Errorf("%s %q: %+v, want %s, %q", tt.command, tt.args, r, tt.state, tt.broad)
 		}
 	}
@@ -90,7 +91,7 @@ func TestWrapJudgesProject(t *testing.T) {
 		}
 		w, r := &wrapping{wrapFlags: &wrapFlags{program: own}, file: &hostFile{project: project}}, wrapServer{}
 		w.judge(c.Servers[0], &r)
-		if got := strings.Join(r.Broad, "\n"); (tt.broad == "") != (got == "") || !strings.HasPrefix(got, tt.broad) {
+		if got := strings.Join(names.List[string](r.Broad), "\n"); (tt.broad == "") != (got == "") || !strings.HasPrefix(got, tt.broad) {
 			t.Errorf("%q: %q, want %q", tt.args, got, tt.broad)
 		}
 	}

@@ -29,25 +29,25 @@ type wrapResult struct {
 
 // wrapServer is one server of the file.
 type wrapServer struct {
-	Name    names.Foreign `json:"name"`                 // name of the server
-	Project names.Foreign `json:"project,omitempty"`    // project that it belongs to
-	Line    int           `json:"line"`                 // line of the file
-	State   string        `json:"state"`                // `wrap`, `unwrap`, or why it is left alone
-	Roots   []wrapRoot    `json:"roots,omitempty"`      // roots that it gets: `spec`, `from`, `resolved` where links lead, and `outside` of the project
-	Env     []string      `json:"env,omitempty"`        // variables that pass
-	Home    string        `json:"home,omitempty"`       // directory that keeps its HOME
-	Net     bool          `json:"net,omitempty"`        // it gets the network
-	Fetcher string        `json:"fetched_by,omitempty"` // program that fetches it before it runs: npx, uvx, …
-	Notes   []string      `json:"notes,omitempty"`      // what to know before it is written
-	Broad   []string      `json:"broad,omitempty"`      // wrapped already: flags that give more than a server should have
+	Name    names.Foreign   `json:"name"`                 // name of the server
+	Project names.Foreign   `json:"project,omitempty"`    // project that it belongs to
+	Line    int             `json:"line"`                 // line of the file
+	State   string          `json:"state"`                // `wrap`, `unwrap`, or why it is left alone
+	Roots   []wrapRoot      `json:"roots,omitempty"`      // roots that it gets: `spec`, `from`, `resolved` where links lead, and `outside` of the project
+	Env     []names.Foreign `json:"env,omitempty"`        // variables that pass
+	Home    string          `json:"home,omitempty"`       // directory that keeps its HOME
+	Net     bool            `json:"net,omitempty"`        // it gets the network
+	Fetcher string          `json:"fetched_by,omitempty"` // program that fetches it before it runs: npx, uvx, …
+	Notes   []names.Text    `json:"notes,omitempty"`      // what to know before it is written
+	Broad   []names.Foreign `json:"broad,omitempty"`      // wrapped already: flags that give more than a server should have
 }
 
 // wrapRoot is a root that a server gets, and why.
 type wrapRoot struct {
-	Spec string `json:"spec"`
-	From string `json:"from"`
+	Spec names.Foreign `json:"spec"`
+	From names.Text    `json:"from"`
 	// Resolved is where the path leads, if it passes links.
-	Resolved string `json:"resolved,omitempty"`
+	Resolved names.Foreign `json:"resolved,omitempty"`
 	// Outside: a project's file names the root, and the root is not in the project.
 	Outside bool `json:"outside,omitempty"`
 

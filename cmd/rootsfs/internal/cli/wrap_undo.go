@@ -101,12 +101,12 @@ func wasPlain(before []*hostconfig.Config, s *hostconfig.Server) *hostconfig.Ser
 }
 
 // commandChanges lists changes that a person has made to the command since.
-func commandChanges(was, s *hostconfig.Server) []string {
+func commandChanges(was, s *hostconfig.Server) []names.Text {
 	i, _ := s.Inner()
 	if s.Args[i] == was.Command && slices.Equal(s.Args[i+1:], was.Args) {
 		return nil
 	}
-	return []string{fmt.Sprintf("its command was changed since it was wrapped, from %s; the change stays", names.Quote(was.Command))}
+	return []names.Text{names.Textf("its command was changed since it was wrapped, from %s; the change stays", names.Quote(was.Command))}
 }
 
 // left returns the servers that could not be unwrapped.

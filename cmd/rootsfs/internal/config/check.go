@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // parse reads a document. file is its absolute name. home is the directory that ~ stands for,
@@ -118,7 +119,7 @@ func (b *rootBlock) root(f *File) Root {
 	root.Rights, root.Line = cmp.Or(b.Rights, guard.ReadOnly), b.line()
 	root.Limits = guard.Limits(b.Limits.overriding(f.Limits))
 	root.Patterns = guard.Patterns(b.Policy.overriding(f.Policy))
-	root.Trash = guard.Trash(b.Trash.overriding(f.Trash))
+	root.Trash = rules.Trash(b.Trash.overriding(f.Trash))
 	if b.Stage && !root.Rights.Mutating() {
 		b.fail("stage", "needs a mode that writes; write mode = \"rw\"")
 	} else if b.Stage {
@@ -148,7 +149,7 @@ func (b *rootBlock) root(f *File) Root {
 
 // root returns a root for which the file has only the tables for all roots.
 func (f *File) root() Root {
-	return Root{Rights: guard.ReadOnly, Limits: guard.Limits(f.Limits), Patterns: guard.Patterns(f.Policy), Trash: guard.Trash(f.Trash)}
+	return Root{Rights: guard.ReadOnly, Limits: guard.Limits(f.Limits), Patterns: guard.Patterns(f.Policy), Trash: rules.Trash(f.Trash)}
 }
 
 // profiles fills c.Profiles from the file's profiles.

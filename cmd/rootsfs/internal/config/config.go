@@ -37,6 +37,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // MaxSize is the largest configuration that is read, in bytes. Ten thousand
@@ -62,7 +63,7 @@ type Config struct {
 	Secrets  []Secret      // the [[secret]] blocks
 	Debounce time.Duration // never 0
 	// StageOutput are the patterns of build output in stages; nil: the file has no such key.
-	StageOutput []guard.Pattern
+	StageOutput []rules.Pattern
 	limits      guard.Limits // of [limits]
 }
 
@@ -108,18 +109,18 @@ func (c *Config) Select(profile string) ([]Root, error) {
 // them or not, and the configuration file under its own name and under the name that links lead
 // to. They apply even before the file exists, because a program that creates the file decides
 // about the next session.
-func (c *Config) Keep() []guard.Keep {
+func (c *Config) Keep() []rules.Keep {
 	const what = "the configuration file"
-	list := []guard.Keep{{Path: c.Path, What: what}}
+	list := []rules.Keep{{Path: c.Path, What: what}}
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(c.Path)); err == nil {
-		list = append(list, guard.Keep{Path: filepath.Join(dir, filepath.Base(c.Path)), What: what})
+		list = append(list, rules.Keep{Path: filepath.Join(dir, filepath.Base(c.Path)), What: what})
 	}
 	if c.Resolved != "" {
-		list = append(list, guard.Keep{Path: c.Resolved, What: what})
+		list = append(list, rules.Keep{Path: c.Resolved, What: what})
 	}
 	for _, s := range c.Secrets {
 		if s.File != "" {
-			list = append(list, guard.Keep{Path: s.File, What: "the file of the secret " + s.Name})
+			list = append(list, rules.Keep{Path: s.File, What: "the file of the secret " + s.Name})
 		}
 	}
 	return list

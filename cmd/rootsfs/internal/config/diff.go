@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Changes are the differences between two configurations. A session applies them in one
@@ -86,7 +87,7 @@ func same(a, b Root) bool {
 
 // samePatterns compares the texts of patterns, not their places in the file.
 func samePatterns(a, b guard.Patterns) bool {
-	text := func(x, y guard.Pattern) bool { return x.Text == y.Text }
+	text := func(x, y rules.Pattern) bool { return x.Text == y.Text }
 	return slices.EqualFunc(a.Hide, b.Hide, text) && slices.EqualFunc(a.Deny, b.Deny, text) &&
 		slices.EqualFunc(a.Protect, b.Protect, text) && slices.EqualFunc(a.Allow, b.Allow, text) &&
 		a.Gitignore == b.Gitignore && a.NoDefaults == b.NoDefaults
@@ -206,7 +207,7 @@ func whom(s guard.Subject) string {
 // timeout returns the root's timeout; zero means the default.
 func timeout(r Root) time.Duration {
 	if r.Limits.Timeout == 0 {
-		return guard.DefaultTimeout
+		return rules.DefaultTimeout
 	}
 	return r.Limits.Timeout
 }

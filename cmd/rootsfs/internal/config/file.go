@@ -9,6 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // File is the configuration as it is written: a field for each key. The reader, the schema, the
@@ -206,10 +207,10 @@ type limits struct {
 }
 
 type patterns struct {
-	Deny       []guard.Pattern `toml:"deny" jsonschema:"names that are seen and cannot be opened"`
-	Hide       []guard.Pattern `toml:"hide" jsonschema:"names that are not there"`
-	Protect    []guard.Pattern `toml:"protect" jsonschema:"names that can be read and never changed"`
-	Allow      []guard.Pattern `toml:"allow" jsonschema:"names for which the built-in rules do not hold"`
+	Deny       []rules.Pattern `toml:"deny" jsonschema:"names that are seen and cannot be opened"`
+	Hide       []rules.Pattern `toml:"hide" jsonschema:"names that are not there"`
+	Protect    []rules.Pattern `toml:"protect" jsonschema:"names that can be read and never changed"`
+	Allow      []rules.Pattern `toml:"allow" jsonschema:"names for which the built-in rules do not hold"`
 	Gitignore  bool            `toml:"respect_gitignore" jsonschema:"hide what .gitignore files name when the root is granted"`
 	NoDefaults bool            `toml:"defaults" kind:"opposite" jsonschema:"the built-in rules; true unless set to false"`
 }
@@ -221,7 +222,7 @@ type trash struct {
 }
 
 type stage struct {
-	Output []guard.Pattern `toml:"output" jsonschema:"build output that you do not review: counted in one line, and applied only when it is named (default node_modules/, target/, .venv/, dist/, __pycache__/); \".gitignore\" stands for what the .gitignore files of the root name"`
+	Output []rules.Pattern `toml:"output" jsonschema:"build output that you do not review: counted in one line, and applied only when it is named (default node_modules/, target/, .venv/, dist/, __pycache__/); \".gitignore\" stands for what the .gitignore files of the root name"`
 }
 
 type reload struct {
@@ -240,7 +241,7 @@ type Root struct {
 	AllowSystem      bool           `toml:"allow_system" jsonschema:"let a system directory such as /etc be writable"`
 	Limits           guard.Limits   // those of [limits] included
 	Patterns         guard.Patterns // those of [policy] included
-	Trash            guard.Trash    // that of [trash] included
+	Trash            rules.Trash    // that of [trash] included
 	Line             int            // of the file
 }
 

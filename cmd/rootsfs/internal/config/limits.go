@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Key is a key of the configuration that a command line can set as well, such as a limit of a
@@ -29,7 +30,7 @@ func NetLimits() []Key[network.Limits] { return keysFor[network.Limits, netLimit
 func AbuseBounds() []Key[guard.Abuse] { return keysFor[guard.Abuse, abuse]() }
 
 // TrashBounds returns the keys of [trash] after the key on.
-func TrashBounds() []Key[guard.Trash] { return keysFor[guard.Trash, trash]()[1:] }
+func TrashBounds() []Key[rules.Trash] { return keysFor[rules.Trash, trash]()[1:] }
 
 // keysFor returns the keys of a table that has the fields of T.
 func keysFor[T, table any]() (list []Key[T]) {

@@ -19,6 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Save appends root to the file at path as a [[root]] block. The text of the file stays as it
@@ -223,7 +224,7 @@ func literal(v reflect.Value, k *key) string {
 	switch x := v.Interface().(type) {
 	case time.Duration, guard.Rights, network.Rule:
 		return quote(fmt.Sprint(x))
-	case guard.Pattern:
+	case rules.Pattern:
 		return quote(x.Text)
 	case time.Time:
 		return x.Format(time.RFC3339)

@@ -21,6 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/tomltree"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Values beyond these bounds are typing errors.
@@ -84,7 +85,7 @@ var kinds = map[string]*kind{
 	"port":         {list: "a list of ports", read: readPort, schema: &portSchema},
 	"path":         {want: aText, list: "a list of paths", read: readPath, schema: &textSchema},
 	"below home":   textKind("a list of texts", belowHome),
-	"mode":         textKind("", parsed(guard.ParseMode)),
+	"mode":         textKind("", parsed(rules.ParseMode)),
 	"mode or none": {want: aText, read: readMode, schema: &textSchema},
 	"server":       textKind("", CheckSubject),
 	"server or *":  textKind("", checkSubjects),
@@ -93,7 +94,7 @@ var kinds = map[string]*kind{
 	"secret":       textKind("", secret.CheckName),
 	"header":       textKind("", secret.CheckHeader),
 	"pass":         textKind("a list of names", secret.CheckPass),
-	"pattern": {want: aText + ": a pattern as in .gitignore", list: "a list of patterns, as in .gitignore", most: guard.MaxPatterns,
+	"pattern": {want: aText + ": a pattern as in .gitignore", list: "a list of patterns, as in .gitignore", most: rules.MaxPatterns,
 		read: readPattern, schema: &textSchema},
 	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: textKind("", notEmpty).read, schema: &textSchema},
 }
@@ -111,7 +112,7 @@ var kindNames = map[reflect.Type]string{
 	reflect.TypeFor[guard.Rights]():   "mode or none",
 	reflect.TypeFor[guard.Subject]():  "server",
 	reflect.TypeFor[guard.RootName](): "name",
-	reflect.TypeFor[guard.Pattern]():  "pattern",
+	reflect.TypeFor[rules.Pattern]():  "pattern",
 }
 
 // kindOf returns the kind of a field's values, or nil for tables, lists and pointers.
@@ -331,7 +332,7 @@ func readMode(c *cell) (any, error) {
 // CheckSubject refuses a text that cannot be the name of a server.
 func CheckSubject(s string) error {
 	if !guard.Subject(s).Named() {
-		return fmt.Errorf("%s is no name of a server: write 1 to %d bytes without control or invisible characters, no space at either end, or leave the key out for every server", names.Quote(s), guard.MaxSubject)
+		return fmt.Errorf("%s is no name of a server: write 1 to %d bytes without control or invisible characters, no space at either end, or leave the key out for every server", names.Quote(s), rules.MaxSubject)
 	}
 	return nil
 }
@@ -350,12 +351,12 @@ func readPattern(c *cell) (any, error) {
 	if !ok {
 		return nil, errType
 	}
-	list := []guard.Pattern{{Text: text}} // without its place, which the error says already
+	list := []rules.Pattern{{Text: text}} // without its place, which the error says already
 	p := map[string]guard.Patterns{"deny": {Deny: list}, "protect": {Protect: list}, "allow": {Allow: list}, "hide": {Hide: list}}[c.key.name]
 	if c.to.Kind() == reflect.String {
 		return text, p.Check()
 	}
-	return guard.Pattern{Text: text, File: c.r.file, Line: c.n.Line}, p.Check()
+	return rules.Pattern{Text: text, File: c.r.file, Line: c.n.Line}, p.Check()
 }
 
 // shifts are the units of ParseSize.

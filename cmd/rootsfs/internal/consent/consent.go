@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // List serves control.ListQuestions.
@@ -33,7 +34,7 @@ func (qs *Questions) Waiting() (_ []control.Question, changed <-chan struct{}) {
 	list := qs.waiting.List()
 	out := make([]control.Question, len(list))
 	for i := range list {
-		out[i] = control.Question{Question: list[i], Heading: broker.Heading(&list[i]), Lines: broker.Lines(&list[i])}
+		out[i] = control.Question{Question: list[i], Heading: names.Text(broker.Heading(&list[i])), Lines: names.List[names.Text](broker.Lines(&list[i]))}
 	}
 	return out, changed
 }
@@ -164,7 +165,7 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 			}
 		}
 		if mode != "" {
-			rights, err := guard.ParseMode(mode)
+			rights, err := rules.ParseMode(mode)
 			if err != nil {
 				return nil, err
 			}
@@ -213,19 +214,19 @@ func narrower(it *broker.Item, path string) bool {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return false
 	}
-	rel, err := filepath.Rel(it.Resolved, path)
+	rel, err := filepath.Rel(it.Resolved.Raw(), path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../") && (!it.File || rel == ".")
 }
 
 // answered describes the decisions about a question.
 func answered(q *broker.Question, d []broker.Decision) control.Answered {
-	a := control.Answered{ID: q.ID, Allowed: []string{}, Denied: []string{}}
+	a := control.Answered{ID: q.ID, Allowed: []names.Text{}, Denied: []names.Text{}}
 	if q.Host != nil {
 		to := &a.Denied
 		if d[0].Allow {
 			to = &a.Allowed
 		}
-		*to = append(*to, names.EscapeQuoted(q.Host.String()))
+		*to = append(*to, names.Text(names.EscapeQuoted(q.Host.String())))
 		return a
 	}
 	for i, it := range q.Items {
@@ -235,16 +236,16 @@ func answered(q *broker.Question, d []broker.Decision) control.Answered {
 		}
 		switch {
 		case !d[i].Allow:
-			a.Denied = append(a.Denied, names.Quote(path))
+			a.Denied = append(a.Denied, names.Text(names.Quote(path)))
 			continue
 		case d[i].Path != "":
-			path = d[i].Path
+			path = names.Foreign(d[i].Path)
 		}
 		mode := it.Mode
-		if rights, err := guard.ParseMode(d[i].Mode); err == nil {
+		if rights, err := rules.ParseMode(d[i].Mode); err == nil {
 			mode = rights.String()
 		}
-		a.Allowed = append(a.Allowed, names.Quote(path)+" ("+mode+")")
+		a.Allowed = append(a.Allowed, names.Text(names.Quote(path)+" ("+mode+")"))
 	}
 	return a
 }
@@ -271,7 +272,7 @@ func (d *denials) add(q *broker.Question) error {
 	defer d.mu.Unlock()
 	n := 2*len(q.Items) + 1
 	for i := range d.have {
-		if d.have[i].Subject == string(q.Subject.WithoutSession()) {
+		if d.have[i].Subject.Raw() == string(q.Subject.WithoutSession()) {
 			n++
 		}
 	}
@@ -279,16 +280,16 @@ func (d *denials) add(q *broker.Question) error {
 		return invalid("more than %d denials of one server cannot be remembered; lift some (rootsfs consent forget), deny without remembering, or end the server", maxDenials)
 	}
 	remember := func(one control.Denial) {
-		one.ID, one.Since, one.Subject = strings.ToLower(rand.Text()), time.Now(), string(q.Subject.WithoutSession())
+		one.ID, one.Since, one.Subject = strings.ToLower(rand.Text()), time.Now(), names.Foreign(q.Subject.WithoutSession())
 		d.have = append(d.have, one)
 	}
-	if q.Host != nil && !d.holdsLocked(q.Subject, control.Denial{Host: q.Host.String()}) {
-		remember(control.Denial{Host: q.Host.String()})
+	if q.Host != nil && !d.holdsLocked(q.Subject, control.Denial{Host: names.Foreign(q.Host.String())}) {
+		remember(control.Denial{Host: names.Foreign(q.Host.String())})
 	}
 	for i := range q.Items {
-		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested)} {
-			if !d.holdsLocked(q.Subject, control.Denial{Path: path}) {
-				remember(control.Denial{Path: path})
+		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested.Raw())} {
+			if !d.holdsLocked(q.Subject, control.Denial{Path: names.Foreign(path)}) {
+				remember(control.Denial{Path: names.Foreign(path)})
 			}
 		}
 	}
@@ -340,30 +341,30 @@ func (d *denials) forget(id string) bool {
 // opened.
 func placeOf(it *broker.Item) string {
 	if it.Resolved != "" {
-		return it.Resolved
+		return it.Resolved.Raw()
 	}
-	return filepath.Clean(it.Requested)
+	return filepath.Clean(it.Requested.Raw())
 }
 
 // covers reports whether an item lies in a path that was denied to the subject.
 func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.holdsLocked(s, control.Denial{Path: placeOf(it)})
+	return d.holdsLocked(s, control.Denial{Path: names.Foreign(placeOf(it))})
 }
 
 // coversHost reports whether a host, HOST:PORT, was denied to the subject.
 func (d *denials) coversHost(s guard.Subject, host string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.holdsLocked(s, control.Denial{Host: host})
+	return d.holdsLocked(s, control.Denial{Host: names.Foreign(host)})
 }
 
 // holdsLocked reports whether a host, or a path or a directory above it, was denied to the
 // subject.
 func (d *denials) holdsLocked(s guard.Subject, what control.Denial) bool {
 	return slices.ContainsFunc(d.have, func(one control.Denial) bool {
-		return one.Subject == string(s.WithoutSession()) && one.Host == what.Host && (one.Host != "" || names.Under(what.Path, one.Path))
+		return one.Subject.Raw() == string(s.WithoutSession()) && one.Host == what.Host && (one.Host != "" || names.Under(what.Path.Raw(), one.Path.Raw()))
 	})
 }
 
@@ -421,7 +422,7 @@ func (qs *Questions) Forget(_ context.Context, req control.ForgetRequest) (contr
 	}
 	var bad error
 	for _, one := range which {
-		detail := fmt.Sprintf("subject %s may ask again: %s", one.Subject, one.What())
+		detail := fmt.Sprintf("subject %s may ask again: %s", one.Subject.Raw(), one.What().Raw())
 		if err := qs.cfg.Registry.Note(names.OpSet, "", guard.Allowed, detail); err != nil {
 			bad = errors.Join(bad, fmt.Errorf("not lifted, because it cannot be recorded: %w", err))
 			break

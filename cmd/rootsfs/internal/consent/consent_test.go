@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -70,7 +71,7 @@ func newQuestions(t *testing.T) *Questions {
 func asked(t *testing.T, qs *Questions, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {
 	t.Helper()
 	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
-		Items: []broker.Item{{Requested: dir, Resolved: dir, Mode: "ro", Rights: guard.ReadOnly}}}
+		Items: []broker.Item{{Requested: names.Foreign(dir), Resolved: names.Foreign(dir), Mode: "ro", Rights: guard.ReadOnly}}}
 	answers := make(chan broker.Answer, 1)
 	go func() {
 		if a, err := qs.waiting.Ask(t.Context(), q); err == nil {
@@ -128,7 +129,7 @@ func TestDenialIsRememberedFirst(t *testing.T) {
 	qs := newQuestions(t)
 	id, answered := asked(t, qs, "v", "/denied")
 	for i := range maxDenials {
-		qs.denials.have = append(qs.denials.have, control.Denial{ID: fmt.Sprint(i), Subject: "v", Path: fmt.Sprint("/", i)})
+		qs.denials.have = append(qs.denials.have, control.Denial{ID: fmt.Sprint(i), Subject: "v", Path: names.Foreign(fmt.Sprint("/", i))})
 	}
 	if _, err := qs.Answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err == nil || len(qs.waiting.List()) != 1 {
 		t.Fatalf("told, though it is not remembered: %v", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -59,7 +60,7 @@ func consentIn(t *testing.T, home string, paths []string, after time.Duration) (
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 		qs := newQuestions(t)
 		qs.SetFiles([]Preapproved{{home + "/src", guard.ReadOnly}}, false)
-		if err := qs.denials.add(&broker.Question{Subject: "x", Items: []broker.Item{{Requested: home + "/work/denied", Resolved: home + "/work/denied"}}}); err != nil {
+		if err := qs.denials.add(&broker.Question{Subject: "x", Items: []broker.Item{{Requested: names.Foreign(home + "/work/denied"), Resolved: names.Foreign(home + "/work/denied")}}}); err != nil {
 			t.Fatal(err)
 		}
 		person := broker.AskerFunc(func(ctx context.Context, q *broker.Question) (broker.Answer, error) {

@@ -75,7 +75,7 @@ func (qs *Questions) AskHost(ctx context.Context, h broker.Host, permit func(tim
 
 // hostFacts returns the facts of a record about the host of a question.
 func hostFacts(h *broker.Host) guard.Facts {
-	return guard.Facts{Host: h.Name, Port: h.Port, Program: h.Program}
+	return guard.Facts{Host: h.Name.Raw(), Port: h.Port, Program: h.Program.Raw()}
 }
 
 // noteHost records the end of a question about a host, and returns result. The refusal of the

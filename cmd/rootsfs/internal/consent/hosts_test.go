@@ -71,7 +71,7 @@ func (a *hostAsker) recorded(want string) {
 // for how long it is permitted.
 func (a *hostAsker) asked(ctx context.Context, host string, permit func(time.Duration) error) <-chan error {
 	result := make(chan error, 1)
-	go func() { result <- a.AskHost(ctx, broker.Host{Name: host, Port: 443, PID: 17}, permit) }()
+	go func() { result <- a.AskHost(ctx, broker.Host{Name: names.Foreign(host), Port: 443, PID: 17}, permit) }()
 	return result
 }
 
@@ -145,7 +145,7 @@ func TestHostIsDenied(t *testing.T) {
 			req.ID = q.ID
 		}
 		ans, err := a.Answer(t.Context(), req)
-		if err != nil || ans.Answered[0].Denied[0] != host+":443" {
+		if err != nil || ans.Answered[0].Denied[0].Raw() != host+":443" {
 			t.Errorf("%+v, %v", ans, err)
 		}
 		if err := <-result; !errors.Is(err, network.ErrDenied) {
@@ -163,10 +163,10 @@ func TestHostIsDenied(t *testing.T) {
 	if len(list) != 3 || list[0].Path != "" || list[0].Subject != "me" {
 		t.Errorf("%+v", list)
 	}
-	if _, err := a.Forget(t.Context(), control.ForgetRequest{ID: list[0].ID}); err != nil || a.HostDenied(list[0].Host) != nil {
-		t.Errorf("%v, %v", err, a.HostDenied(list[0].Host))
+	if _, err := a.Forget(t.Context(), control.ForgetRequest{ID: list[0].ID}); err != nil || a.HostDenied(list[0].Host.Raw()) != nil {
+		t.Errorf("%v, %v", err, a.HostDenied(list[0].Host.Raw()))
 	}
-	a.recorded("allowed set subject me may ask again: " + list[0].Host)
+	a.recorded("allowed set subject me may ask again: " + list[0].Host.Raw())
 	// A path of a server with the same name has nothing to do with it.
 	if a.denials.covers("me", &broker.Item{Requested: "/a.test:443"}) {
 		t.Error("a path is denied with a host")
@@ -178,7 +178,7 @@ func TestHostIsDenied(t *testing.T) {
 func TestNoticeNamesTheHostFirst(t *testing.T) {
 	a := newHostAsker(t)
 	for _, program := range []string{strings.Repeat("/long", 800), `/x, in session me: "good.test:443"`, ""} {
-		summary, body := a.notice(&broker.Question{Host: &broker.Host{Name: "evil.test", Port: 443, Program: program}})
+		summary, body := a.notice(&broker.Question{Host: &broker.Host{Name: "evil.test", Port: 443, Program: names.Foreign(program)}})
 		want := `"evil.test:443", in session me`
 		if program != "" {
 			want += ", by " + names.Quote(program)

@@ -20,8 +20,8 @@ func (qs *Questions) askOwner(ctx context.Context, q *broker.Question) (broker.A
 		return broker.Answer{By: "control, remembered"}, nil
 	}
 	what := asksFor(q)
-	qs.cfg.Events.Publish(control.Event{Time: q.Asked, Kind: "consent", Detail: fmt.Sprintf(
-		"asked for %s; answer with: rootsfs consent approve %s", what, q.ID)})
+	qs.cfg.Events.Publish(control.Event{Time: q.Asked, Kind: "consent", Detail: names.Foreign(fmt.Sprintf(
+		"asked for %s; answer with: rootsfs consent approve %s", what, q.ID))})
 	if q.Host != nil {
 		qs.cfg.Log.Info("a command connects to a host that no rule permits", "question", q.ID, "host", what)
 	} else {
@@ -38,14 +38,14 @@ func (qs *Questions) askOwner(ctx context.Context, q *broker.Question) (broker.A
 	case anyAllowed(a):
 		end = "approved"
 	}
-	qs.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "consent", Detail: q.ID + ": " + end})
+	qs.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "consent", Detail: names.Foreign(q.ID + ": " + end)})
 	return a, err
 }
 
 // notice returns the summary and the body of a notification about a question. The requested
 // paths or host come first, since the asker chooses the length and the words of its own name.
 func (qs *Questions) notice(q *broker.Question) (summary, body string) {
-	summary, who := "A server asks for access to files", cmp.Or(q.Server, string(q.Subject))
+	summary, who := "A server asks for access to files", cmp.Or(q.Server, names.Foreign(q.Subject))
 	if q.Host != nil {
 		summary, who = "A command asks for a connection", q.Host.Program
 	}

@@ -62,7 +62,7 @@ func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (c
 	go func() { // it may lie on a file system that hangs
 		defer func() { <-qs.looks }()
 		defer close(done)
-		l.top(it.Resolved)
+		l.top(it.Resolved.Raw())
 	}()
 	select {
 	case <-done:

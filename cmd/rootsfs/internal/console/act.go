@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // pass returns a handler that passes a request to the session that the query names.
@@ -73,7 +74,7 @@ type adding struct {
 }
 
 func add(ctx context.Context, c *control.Client, in adding) (control.AddAnswer, error) {
-	rights, err := guard.ParseMode(in.Mode)
+	rights, err := rules.ParseMode(in.Mode)
 	if err != nil {
 		return control.AddAnswer{}, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -116,7 +117,7 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 	b := l.enter()
 	v.ask("to index\u202e it", "rw", dir)
 	q := l.waiting()
-	if q.Message != "to index\u202e it" || q.Items[0].Resolved != dir {
+	if q.Message != "to index\u202e it" || q.Items[0].Resolved.Raw() != dir {
 		t.Errorf("%+v", q)
 	}
 	var in control.Preview
@@ -151,7 +152,7 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 		}
 	}
 	a, said := answer(`,"approve":true,"mode":"ro","for_ms":60000,"path":"` + dir + `/docs"`)
-	if len(a.Answered) != 1 || len(a.Answered[0].Allowed) != 1 || !strings.Contains(a.Answered[0].Allowed[0], "docs\" (ro)") {
+	if len(a.Answered) != 1 || len(a.Answered[0].Allowed) != 1 || !strings.Contains(a.Answered[0].Allowed[0].Raw(), "docs\" (ro)") {
 		t.Errorf("narrowed: %s", said)
 	}
 	got := <-v.answers
@@ -196,7 +197,7 @@ func TestDenyAndRemember(t *testing.T) {
 	// With something else beside it, the rest is asked for.
 	v.ask("m", "ro", dir+"/secret/deep", dir+"/secrets")
 	q = l.waiting()
-	if !strings.HasPrefix(q.Items[0].Problem, "you denied it to this server for as long as the session lasts") || q.Items[1].Problem != "" {
+	if !strings.HasPrefix(q.Items[0].Problem.Raw(), "you denied it to this server for as long as the session lasts") || q.Items[1].Problem != "" {
 		t.Errorf("%+v", q.Items)
 	}
 	b.must("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q,"approve":true}`, q.ID), &a)
@@ -220,7 +221,7 @@ func TestAskHost(t *testing.T) {
 		t.Cleanup(cancel)
 		result := make(chan error, 1)
 		go func() {
-			result <- s.Consent().AskHost(ctx, broker.Host{Name: name, Port: 443, Reached: []broker.Reached{{Host: "b.test", Port: 22, Sent: 1}}}, permit)
+			result <- s.Consent().AskHost(ctx, broker.Host{Name: names.Foreign(name), Port: 443, Reached: []broker.Reached{{Host: "b.test", Port: 22, Sent: 1}}}, permit)
 		}()
 		return result
 	}

@@ -55,7 +55,7 @@ func TestForget(t *testing.T) {
 		}
 		return len(u.Denials) == 1
 	})
-	if d.Session != "s" || d.Subject != "indexer" || d.Path != dir || d.ID == "" {
+	if d.Session != "s" || d.Subject != "indexer" || d.Path.Raw() != dir || d.ID == "" {
 		t.Errorf("%+v", d)
 	}
 	for body, want := range map[string]int{
@@ -73,7 +73,7 @@ func TestForget(t *testing.T) {
 	}
 	var f control.ForgetAnswer
 	b.must("POST", "/api/forget?session=s", fmt.Sprintf(`{"id":%q}`, d.ID), &f)
-	if len(f.Forgotten) != 1 || f.Forgotten[0].Path != dir {
+	if len(f.Forgotten) != 1 || f.Forgotten[0].Path.Raw() != dir {
 		t.Errorf("%+v", f)
 	}
 	b.updates("it is told to be gone", func(u live.Update) bool { return u.Asked && len(u.Denials) == 0 })

@@ -117,7 +117,7 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.must("GET", "/api/verify", "", &reports)
-	if reports[0].OK || !strings.Contains(reports[0].Problem, "was changed") {
+	if reports[0].OK || !strings.Contains(reports[0].Problem.Raw(), "was changed") {
 		t.Errorf("changed: %+v", reports)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Question is a question of a server or a command for consent, as data and as text in which
@@ -13,8 +14,8 @@ import (
 type Question struct {
 	OfSession
 	broker.Question
-	Heading string   `json:"heading"` // who asks, and why
-	Lines   []string `json:"lines"`   // one for each item
+	Heading names.Text   `json:"heading"` // who asks, and why
+	Lines   []names.Text `json:"lines"`   // one for each item
 }
 
 // QuestionsAnswer lists the waiting questions, the oldest first.
@@ -47,9 +48,9 @@ type AnswerRequest struct {
 
 // Answered is the decision about a question. Paths and hosts are escaped.
 type Answered struct {
-	ID      string   `json:"id"`
-	Allowed []string `json:"allowed"`
-	Denied  []string `json:"denied"`
+	ID      string       `json:"id"`
+	Allowed []names.Text `json:"allowed"`
+	Denied  []names.Text `json:"denied"`
 }
 
 // AnswerAnswer lists the answered questions.
@@ -84,15 +85,15 @@ type Preview struct {
 // about it again.
 type Denial struct {
 	OfSession
-	ID      string    `json:"id"`             // id, for `consent forget`
-	Since   time.Time `json:"since"`          // when it was denied
-	Subject string    `json:"subject"`        // server that is denied
-	Path    string    `json:"path"`           // path that is denied, with everything below; "" for a host
-	Host    string    `json:"host,omitempty"` // HOST:PORT that is denied
+	ID      string        `json:"id"`             // id, for `consent forget`
+	Since   time.Time     `json:"since"`          // when it was denied
+	Subject names.Foreign `json:"subject"`        // server that is denied
+	Path    names.Foreign `json:"path"`           // path that is denied, with everything below; "" for a host
+	Host    names.Foreign `json:"host,omitempty"` // HOST:PORT that is denied
 }
 
 // What returns the path or the host.
-func (d *Denial) What() string { return cmp.Or(d.Host, d.Path) }
+func (d *Denial) What() names.Foreign { return cmp.Or(d.Host, d.Path) }
 
 // DenialsAnswer lists the remembered denials, the oldest first.
 type DenialsAnswer struct {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // owner is a session that remembers what it was asked.
@@ -40,7 +41,7 @@ func (o *owner) handlers() []Handler {
 		}),
 		AddRoots.Handle(func(_ context.Context, req AddRequest) (AddAnswer, error) {
 			o.added = req.Roots
-			return AddAnswer{Roots: []Root{{Name: string(req.Roots[0].Root)}}}, o.err
+			return AddAnswer{Roots: []Root{{Name: names.Foreign(req.Roots[0].Root)}}}, o.err
 		}),
 		Revoke.Handle(func(_ context.Context, req RevokeRequest) (RevokeAnswer, error) {
 			o.revoked = req
@@ -211,7 +212,7 @@ func TestCallsAndErrors(t *testing.T) {
 	}
 	add := AddRequest{Roots: []guard.Grant{{
 		Root: "x", Dir: "/x", Subject: "v", Origin: "test", Expires: time.Unix(1, 0).UTC(), AllowSystem: true,
-		Policy: guard.Policy{Rights: guard.Read, Once: true, Patterns: guard.Patterns{Hide: guard.Texts("y")}, Limits: guard.Limits{MaxFile: 7}, Trash: guard.Trash{On: true}},
+		Policy: guard.Policy{Rights: guard.Read, Once: true, Patterns: guard.Patterns{Hide: guard.Texts("y")}, Limits: guard.Limits{MaxFile: 7}, Trash: rules.Trash{On: true}},
 	}}}
 	if a, err := AddRoots.Call(ctx, c, add); err != nil || a.Roots[0].Name != "x" || !reflect.DeepEqual(o.added, add.Roots) {
 		t.Errorf("add: %+v, %v; asked %+v, sent %+v", a, err, o.added, add.Roots)

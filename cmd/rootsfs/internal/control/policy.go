@@ -25,7 +25,7 @@ type PolicyRule struct {
 }
 
 // Rules converts rules of a registry for an answer.
-func Rules(list []*guard.Rule) []PolicyRule {
+func Rules(list []*pattern.Rule) []PolicyRule {
 	out := make([]PolicyRule, 0, len(list))
 	for _, r := range list {
 		one := PolicyRule{Effect: r.List.String(), Pattern: names.Foreign(r.Text), From: names.Foreign(r.Source()), Line: r.Line, Dir: names.Foreign(r.Base), Reason: r.Reason}
@@ -49,10 +49,10 @@ func Rules(list []*guard.Rule) []PolicyRule {
 
 // RootPolicy has the rules in force in one root.
 type RootPolicy struct {
-	Root   string       `json:"root"`
-	Mode   string       `json:"mode"`
-	Lifted string       `json:"lifted,omitempty"` // of the built-in protections
-	Rules  []PolicyRule `json:"rules"`
+	Root   names.Foreign `json:"root"`
+	Mode   string        `json:"mode"`
+	Lifted names.Text    `json:"lifted,omitempty"` // of the built-in protections
+	Rules  []PolicyRule  `json:"rules"`
 	// Repos are directories of repositories that the root's users made: their
 	// hooks and configuration are untrusted.
 	Repos []names.Foreign `json:"created_repositories,omitempty"`
@@ -77,12 +77,12 @@ type CheckRequest struct {
 
 // CheckAnswer is the verdict of the gate.
 type CheckAnswer struct {
-	Path    string `json:"path"`             // as ROOT/PATH
-	Op      string `json:"op"`               // operation
-	Allowed bool   `json:"allowed"`          // whether it would be allowed
-	Reason  string `json:"reason,omitempty"` // the kind of refusal
-	Lacks   string `json:"lacks,omitempty"`  // rights that the root lacks
-	Root    string `json:"root"`             // whose policy decided; "" if no root holds the path
+	Path    names.Foreign `json:"path"`             // as ROOT/PATH
+	Op      string        `json:"op"`               // operation
+	Allowed bool          `json:"allowed"`          // whether it would be allowed
+	Reason  string        `json:"reason,omitempty"` // the kind of refusal
+	Lacks   string        `json:"lacks,omitempty"`  // rights that the root lacks
+	Root    names.Foreign `json:"root"`             // whose policy decided; "" if no root holds the path
 	// Rule decided; Lifted would have, had Rule not taken it back.
 	Rule   *PolicyRule   `json:"rule,omitempty"`   // the rule that decided
 	Lifted *PolicyRule   `json:"lifted,omitempty"` // the rule that this one lifts

@@ -6,6 +6,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -14,12 +15,12 @@ import (
 
 // Root is a root as the owner sees it.
 type Root struct {
-	Name      string          `json:"name"`                           // the name it appears under
-	Path      string          `json:"path"`                           // as it was asked for
-	Resolved  string          `json:"resolved"`                       // the path that links lead to
+	Name      names.Foreign   `json:"name"`                           // the name it appears under
+	Path      names.Foreign   `json:"path"`                           // as it was asked for
+	Resolved  names.Foreign   `json:"resolved"`                       // the path that links lead to
 	Mode      string          `json:"mode"`                           // `ro`, `rw`, `stage` or a comma list of rights
 	State     string          `json:"state"`                          // `live` or `unavailable`
-	Why       string          `json:"why,omitempty"`                  // why it is unavailable, and what to do
+	Why       names.Text      `json:"why,omitempty"`                  // why it is unavailable, and what to do
 	File      bool            `json:"file,omitempty"`                 // the root is a single file
 	FSType    string          `json:"fs_type"`                        // type of the file system that holds it
 	Remote    bool            `json:"remote,omitempty"`               // changes made elsewhere are not reported: one-second timeouts
@@ -34,85 +35,85 @@ type Root struct {
 	BytesRead int64           `json:"bytes_read"`                     // bytes read
 	Written   int64           `json:"bytes_written"`                  // bytes written
 	Created   int64           `json:"names_created"`                  // names created
-	Subject   string          `json:"subject,omitempty"`              // the one server that the root is for; left out: every server
+	Subject   names.Foreign   `json:"subject,omitempty"`              // the one server that the root is for; left out: every server
 	SharedBy  string          `json:"shared_by,omitempty"`            // who else has it: the consent was given to a request without a session
 	Limits    guard.Limits    `json:"limits"`                         // limits of the grant
-	Nested    []string        `json:"nested,omitempty"`               // directories inside that have rules of their own: other roots, and revoked ones
+	Nested    []names.Foreign `json:"nested,omitempty"`               // directories inside that have rules of their own: other roots, and revoked ones
 	Repos     []names.Foreign `json:"created_repositories,omitempty"` // directories of repositories that the root's users made: their hooks are untrusted
-	Lifted    string          `json:"lifted_protections,omitempty"`   // built-in protections that are not in force
+	Lifted    names.Text      `json:"lifted_protections,omitempty"`   // built-in protections that are not in force
 	Once      string          `json:"once,omitempty"`                 // of a root for one use: `unused` or `in use`
-	Trash     *guard.Trash    `json:"trash,omitempty"`                // how much of what is removed is kept
+	Trash     *rules.Trash    `json:"trash,omitempty"`                // how much of what is removed is kept
 	Stage     *Stage          `json:"stage,omitempty"`                // of a staged root: what its programs changed
 	Free      *int64          `json:"free_bytes,omitempty"`           // free space that the owner may use on its file system
 }
 
 // Stage describes the changes of programs in a staged root that the owner has not applied.
 type Stage struct {
-	Store     string `json:"store"`               // directory that the changes lie in
-	Changed   int    `json:"changed"`             // names that were changed, made or removed
-	Bytes     int64  `json:"bytes"`               // bytes that the store takes on the disk
-	Continued bool   `json:"continued,omitempty"` // some were there when the session began
-	Damaged   string `json:"damaged,omitempty"`   // what was lost of the store, and why
+	Store     names.Foreign `json:"store"`               // directory that the changes lie in
+	Changed   int           `json:"changed"`             // names that were changed, made or removed
+	Bytes     int64         `json:"bytes"`               // bytes that the store takes on the disk
+	Continued bool          `json:"continued,omitempty"` // some were there when the session began
+	Damaged   names.Foreign `json:"damaged,omitempty"`   // what was lost of the store, and why
 }
 
 // Status is the state of a session.
 type Status struct {
-	Session        string         `json:"session"`                     // name of the session
-	PID            int            `json:"pid"`                         // process id of the daemon
-	Version        string         `json:"version"`                     // version of the daemon
-	Started        time.Time      `json:"started"`                     // when the session began
-	Point          string         `json:"mountpoint"`                  // where it is mounted; empty for `rootsfs serve`, and mostly for `rootsfs run` as root
-	Cache          string         `json:"cache"`                       // cache level: `strict`, `audit` or `max`
-	Locks          string         `json:"locks"`                       // where file locks are kept: `local` or `host`
-	Posix          string         `json:"posix"`                       // `safe` or `full`
-	Transport      string         `json:"transport,omitempty"`         // how the kernel's requests come: `plain` or `io_uring`
-	NoRings        string         `json:"no_io_uring,omitempty"`       // why `--transport auto` does not use io_uring
-	ReadOnly       bool           `json:"read_only"`                   // the mount itself is read-only
-	Profile        string         `json:"profile,omitempty"`           // profile of the configuration in force
-	Config         string         `json:"config,omitempty"`            // configuration file that is watched
-	ConfigError    string         `json:"config_error,omitempty"`      // why the present state of that file is not in force
-	Mounted        bool           `json:"mounted"`                     // the mount is there; false while the daemon waits for the last holder, because not everything could be taken back
-	Stale          bool           `json:"stale,omitempty"`             // no session, but a mount that a dead daemon left at `mountpoint`; no other field counts
-	Audit          string         `json:"audit_file,omitempty"`        // audit file that is written
-	AuditOK        bool           `json:"audit_ok"`                    // the last record could be written
-	Roots          []Root         `json:"roots"`                       // the roots, as in `roots list --json`
-	Unwatched      []string       `json:"unwatched,omitempty"`         // directories whose changes nobody reports: one-second timeouts
-	Watches        int64          `json:"watched_directories"`         // directories whose changes are reported
-	WatchesRefused int64          `json:"watches_refused"`             // how often no watch could be had
-	PathsPolled    string         `json:"paths_polled,omitempty"`      // why paths of roots or of the configuration are looked at once a second, not watched
-	Stuck          int            `json:"stuck_directories,omitempty"` // directories in which a program delays the news of changes
-	Files          []broker.Stats `json:"files"`                       // connected servers
-	Questions      int            `json:"questions"`                   // questions that wait for an answer
-	Denials        int            `json:"denials"`                     // denials that are remembered
-	Subjects       []Quota        `json:"subjects,omitempty"`          // servers with a quota, and their use of it
-	Suspended      []Suspended    `json:"suspended,omitempty"`         // servers that are suspended, since when and why
-	Process        Process        `json:"process"`                     // the daemon's own figures
-	Server         *Confined      `json:"server,omitempty"`            // the program that `rootsfs run` started
-	Network        *NetState      `json:"network,omitempty"`           // network of approved hosts that the program has
-	Sockets        []Socket       `json:"sockets,omitempty"`           // sockets of the host that the program may connect to
-	Recent         []Operation    `json:"recent"`                      // the last operations, the newest first
+	Session        string          `json:"session"`                     // name of the session
+	PID            int             `json:"pid"`                         // process id of the daemon
+	Version        string          `json:"version"`                     // version of the daemon
+	Started        time.Time       `json:"started"`                     // when the session began
+	Point          names.Foreign   `json:"mountpoint"`                  // where it is mounted; empty for `rootsfs serve`, and mostly for `rootsfs run` as root
+	Cache          string          `json:"cache"`                       // cache level: `strict`, `audit` or `max`
+	Locks          string          `json:"locks"`                       // where file locks are kept: `local` or `host`
+	Posix          string          `json:"posix"`                       // `safe` or `full`
+	Transport      string          `json:"transport,omitempty"`         // how the kernel's requests come: `plain` or `io_uring`
+	NoRings        names.Text      `json:"no_io_uring,omitempty"`       // why `--transport auto` does not use io_uring
+	ReadOnly       bool            `json:"read_only"`                   // the mount itself is read-only
+	Profile        string          `json:"profile,omitempty"`           // profile of the configuration in force
+	Config         string          `json:"config,omitempty"`            // configuration file that is watched
+	ConfigError    names.Foreign   `json:"config_error,omitempty"`      // why the present state of that file is not in force
+	Mounted        bool            `json:"mounted"`                     // the mount is there; false while the daemon waits for the last holder, because not everything could be taken back
+	Stale          bool            `json:"stale,omitempty"`             // no session, but a mount that a dead daemon left at `mountpoint`; no other field counts
+	Audit          string          `json:"audit_file,omitempty"`        // audit file that is written
+	AuditOK        bool            `json:"audit_ok"`                    // the last record could be written
+	Roots          []Root          `json:"roots"`                       // the roots, as in `roots list --json`
+	Unwatched      []names.Foreign `json:"unwatched,omitempty"`         // directories whose changes nobody reports: one-second timeouts
+	Watches        int64           `json:"watched_directories"`         // directories whose changes are reported
+	WatchesRefused int64           `json:"watches_refused"`             // how often no watch could be had
+	PathsPolled    names.Text      `json:"paths_polled,omitempty"`      // why paths of roots or of the configuration are looked at once a second, not watched
+	Stuck          int             `json:"stuck_directories,omitempty"` // directories in which a program delays the news of changes
+	Files          []broker.Stats  `json:"files"`                       // connected servers
+	Questions      int             `json:"questions"`                   // questions that wait for an answer
+	Denials        int             `json:"denials"`                     // denials that are remembered
+	Subjects       []Quota         `json:"subjects,omitempty"`          // servers with a quota, and their use of it
+	Suspended      []Suspended     `json:"suspended,omitempty"`         // servers that are suspended, since when and why
+	Process        Process         `json:"process"`                     // the daemon's own figures
+	Server         *Confined       `json:"server,omitempty"`            // the program that `rootsfs run` started
+	Network        *NetState       `json:"network,omitempty"`           // network of approved hosts that the program has
+	Sockets        []Socket        `json:"sockets,omitempty"`           // sockets of the host that the program may connect to
+	Recent         []Operation     `json:"recent"`                      // the last operations, the newest first
 }
 
 // Confined is the program that `rootsfs run` started in its session.
 type Confined struct {
-	Command      []string  `json:"command"`                 // command line
-	PID          int       `json:"pid"`                     // process id, as the host sees it
-	Started      time.Time `json:"started"`                 // when it was started
-	UID          uint32    `json:"uid"`                     // user id that it runs as
-	Confinement  string    `json:"confinement"`             // level: `namespaces`, `bubblewrap`, `landlock` or `none`
-	Layers       []Layer   `json:"layers"`                  // what the confinement consists of
-	Holes        []string  `json:"holes"`                   // what it does not stop
-	Map          string    `json:"map"`                     // where roots appear: `same` or `flat`
-	Net          bool      `json:"net"`                     // it has the host's network
-	Hosts        []string  `json:"hosts,omitempty"`         // hosts that it may connect to, as `run --net` takes them
-	Asks         bool      `json:"asks,omitempty"`          // its owner is asked about other hosts
-	Secrets      []string  `json:"secrets,omitempty"`       // credentials that it uses and does not have, as `run --secret` takes them
-	Notes        []string  `json:"notes,omitempty"`         // limits of what it sees
-	Follows      []string  `json:"follows,omitempty"`       // directories in which a root appears that is granted later
-	Closed       []string  `json:"closed,omitempty"`        // directories in which no later root appears
-	Fixed        []string  `json:"fixed,omitempty"`         // later roots that it can only read until it is started again
-	PrivateBytes int64     `json:"private_bytes,omitempty"` // memory that its private HOME and /tmp take; 0: they are on disk
-	Interpreters []string  `json:"interpreters,omitempty"`  // roots that were granted because the command needs them to run
+	Command      []names.Foreign `json:"command"`                 // command line
+	PID          int             `json:"pid"`                     // process id, as the host sees it
+	Started      time.Time       `json:"started"`                 // when it was started
+	UID          uint32          `json:"uid"`                     // user id that it runs as
+	Confinement  string          `json:"confinement"`             // level: `namespaces`, `bubblewrap`, `landlock` or `none`
+	Layers       []Layer         `json:"layers"`                  // what the confinement consists of
+	Holes        []names.Text    `json:"holes"`                   // what it does not stop
+	Map          string          `json:"map"`                     // where roots appear: `same` or `flat`
+	Net          bool            `json:"net"`                     // it has the host's network
+	Hosts        []string        `json:"hosts,omitempty"`         // hosts that it may connect to, as `run --net` takes them
+	Asks         bool            `json:"asks,omitempty"`          // its owner is asked about other hosts
+	Secrets      []string        `json:"secrets,omitempty"`       // credentials that it uses and does not have, as `run --secret` takes them
+	Notes        []names.Text    `json:"notes,omitempty"`         // limits of what it sees
+	Follows      []names.Foreign `json:"follows,omitempty"`       // directories in which a root appears that is granted later
+	Closed       []names.Foreign `json:"closed,omitempty"`        // directories in which no later root appears
+	Fixed        []names.Foreign `json:"fixed,omitempty"`         // later roots that it can only read until it is started again
+	PrivateBytes int64           `json:"private_bytes,omitempty"` // memory that its private HOME and /tmp take; 0: they are on disk
+	Interpreters []names.Foreign `json:"interpreters,omitempty"`  // roots that were granted because the command needs them to run
 }
 
 // Socket is a socket of the host that the command of `rootsfs run` may connect to.
@@ -124,39 +125,39 @@ type Socket struct {
 
 // Layer is one layer of a server's confinement.
 type Layer struct {
-	Name   string `json:"name"`
-	State  string `json:"state"` // on, off or not available
-	Detail string `json:"detail,omitempty"`
+	Name   string     `json:"name"`
+	State  string     `json:"state"` // on, off or not available
+	Detail names.Text `json:"detail,omitempty"`
 }
 
 // Operation is one record of the audit log, in short.
 type Operation struct {
-	Time    time.Time `json:"time"`
-	Op      string    `json:"op"`
-	Path    string    `json:"path"`
-	Via     string    `json:"via"`
-	Verdict string    `json:"verdict"`
-	Reason  string    `json:"reason,omitempty"`
-	Detail  string    `json:"detail,omitempty"` // of a link that was refused: where it leads
-	PID     int32     `json:"pid,omitempty"`
+	Time    time.Time  `json:"time"`
+	Op      string     `json:"op"`
+	Path    names.Text `json:"path"`
+	Via     string     `json:"via"`
+	Verdict string     `json:"verdict"`
+	Reason  string     `json:"reason,omitempty"`
+	Detail  names.Text `json:"detail,omitempty"` // of a link that was refused: where it leads
+	PID     int32      `json:"pid,omitempty"`
 }
 
 // Quota is a server's use of its quota since the session began, in all its roots together. A
 // limit of 0 is no limit.
 type Quota struct {
-	Subject    string `json:"subject"`
-	Written    int64  `json:"bytes_written"`
-	MaxWritten int64  `json:"max_written"`
-	Created    int64  `json:"names_created"`
-	MaxCreated int64  `json:"max_created"`
-	MaxFile    int64  `json:"max_file"`
+	Subject    names.Foreign `json:"subject"`
+	Written    int64         `json:"bytes_written"`
+	MaxWritten int64         `json:"max_written"`
+	Created    int64         `json:"names_created"`
+	MaxCreated int64         `json:"max_created"`
+	MaxFile    int64         `json:"max_file"`
 }
 
 // Suspended is a suspended server; "" stands for servers without a name.
 type Suspended struct {
-	Subject string    `json:"subject"`
-	Since   time.Time `json:"since"`
-	Why     string    `json:"why"`
+	Subject names.Foreign `json:"subject"`
+	Since   time.Time     `json:"since"`
+	Why     names.Foreign `json:"why"`
 }
 
 // ResumeRequest resumes suspended servers: the named one, or all.
@@ -167,7 +168,7 @@ type ResumeRequest struct {
 
 // ResumeAnswer names the resumed servers.
 type ResumeAnswer struct {
-	Resumed []string `json:"resumed"`
+	Resumed []names.Foreign `json:"resumed"`
 }
 
 // Process has the daemon's own figures. A figure that the system does not report is zero.
@@ -204,10 +205,10 @@ type RevokeRequest struct {
 // Ended reports the end of one root. Error is empty if all access to the root has ended;
 // otherwise it says what could not be revoked.
 type Ended struct {
-	Root   string  `json:"root"`
-	State  string  `json:"state"`
-	TookMS float64 `json:"took_ms"`
-	Error  string  `json:"error,omitempty"`
+	Root   names.Foreign `json:"root"`
+	State  string        `json:"state"`
+	TookMS float64       `json:"took_ms"`
+	Error  names.Text    `json:"error,omitempty"`
 }
 
 // RevokeAnswer has the results of a revocation.
@@ -256,22 +257,22 @@ func (n *NetState) IsUnused() bool {
 
 // NetUnapproved is a host without a rule.
 type NetUnapproved struct {
-	Host  string `json:"host"`  // HOST:PORT; HOST alone if only its name was looked up
-	Times int    `json:"times"` // how often it was refused
+	Host  names.Text `json:"host"`  // HOST:PORT; HOST alone if only its name was looked up
+	Times int        `json:"times"` // how often it was refused
 }
 
 // NetConnection is an open connection.
 type NetConnection struct {
-	Host     string    `json:"host"` // name that the program asked for, or address
-	Port     uint16    `json:"port"`
-	Address  string    `json:"address"`  // that it leads to
-	Sent     int64     `json:"sent"`     // bytes from the command
-	Received int64     `json:"received"` // bytes to the command
-	Rate     int64     `json:"rate"`     // bytes a second, both ways, since it was last looked at
-	Began    time.Time `json:"began"`
+	Host     names.Text `json:"host"` // name that the program asked for, or address
+	Port     uint16     `json:"port"`
+	Address  string     `json:"address"`  // that it leads to
+	Sent     int64      `json:"sent"`     // bytes from the command
+	Received int64      `json:"received"` // bytes to the command
+	Rate     int64      `json:"rate"`     // bytes a second, both ways, since it was last looked at
+	Began    time.Time  `json:"began"`
 
-	ServerNames []string `json:"server_names"` // that TLS asks for, other than the host; escaped
-	PermittedBy []string `json:"permitted_by"` // rules and secrets that permit the host, its address or a server name
+	ServerNames []names.Text `json:"server_names"` // that TLS asks for, other than the host; escaped
+	PermittedBy []string     `json:"permitted_by"` // rules and secrets that permit the host, its address or a server name
 }
 
 // SetRequest changes a root's mode.
@@ -312,24 +313,24 @@ type UnmountAnswer struct {
 	Ended []Ended `json:"ended"`
 	// Held: a program still had a file or directory of the mount open, and gets errors from now
 	// on.
-	Held   bool     `json:"held"`
-	HeldBy []string `json:"held_by,omitempty"` // by whom, as far as the daemon may look: "sleep (pid 12, an open file)"
+	Held   bool         `json:"held"`
+	HeldBy []names.Text `json:"held_by,omitempty"` // by whom, as far as the daemon may look: "sleep (pid 12, an open file)"
 }
 
 // Refusal is a refused operation with the grant that would allow it.
 type Refusal struct {
-	Time   time.Time `json:"time"`
-	Op     string    `json:"op"`
-	Path   string    `json:"path"`
-	Reason string    `json:"reason"`
-	UID    uint32    `json:"uid"`
-	PID    int32     `json:"pid"`
+	Time   time.Time  `json:"time"`
+	Op     string     `json:"op"`
+	Path   names.Text `json:"path"`
+	Reason string     `json:"reason"`
+	UID    uint32     `json:"uid"`
+	PID    int32      `json:"pid"`
 	// Remedy is "set" (give root Root the mode Mode), "grant" (approve the
 	// directory Dir again) or "" (no root or right would help).
-	Remedy string `json:"remedy,omitempty"`
-	Root   string `json:"root,omitempty"`
-	Mode   string `json:"mode,omitempty"`
-	Dir    string `json:"dir,omitempty"`
+	Remedy string        `json:"remedy,omitempty"`
+	Root   names.Foreign `json:"root,omitempty"`
+	Mode   string        `json:"mode,omitempty"`
+	Dir    names.Foreign `json:"dir,omitempty"`
 	// Grant is the root to add, if Remedy is "grant".
 	Grant *guard.Grant `json:"grant,omitempty"`
 	// ForMS is the duration of the earlier grant, in milliseconds; 0: as long as the session.
@@ -375,15 +376,15 @@ type OfSession struct {
 // Event is an event in a session.
 type Event struct {
 	OfSession
-	Time   time.Time `json:"time"`
-	Kind   string    `json:"kind"`
-	Root   string    `json:"root,omitempty"`
-	Detail string    `json:"detail,omitempty"`
-	Op     string    `json:"op,omitempty"`
-	Path   string    `json:"path,omitempty"`
-	Reason string    `json:"reason,omitempty"`
-	UID    uint32    `json:"uid,omitempty"`
-	PID    int32     `json:"pid,omitempty"`
+	Time   time.Time     `json:"time"`
+	Kind   string        `json:"kind"`
+	Root   names.Foreign `json:"root,omitempty"`
+	Detail names.Foreign `json:"detail,omitempty"`
+	Op     string        `json:"op,omitempty"`
+	Path   names.Text    `json:"path,omitempty"`
+	Reason string        `json:"reason,omitempty"`
+	UID    uint32        `json:"uid,omitempty"`
+	PID    int32         `json:"pid,omitempty"`
 	// Lost is how many events before this one the reader has missed because it read too slowly.
 	Lost int `json:"lost,omitempty"`
 }
@@ -409,8 +410,8 @@ type RestoreRequest struct {
 
 // RestoreAnswer has the present place of the file.
 type RestoreAnswer struct {
-	Root string `json:"root"`
-	Path string `json:"path"` // below the root, escaped
+	Root names.Foreign `json:"root"`
+	Path names.Text    `json:"path"` // below the root, escaped
 }
 
 // EmptyRequest removes kept files for good, in one root or in all: those with the ids, or all

@@ -5,12 +5,12 @@
 //
 // # Promises
 //
-// Nothing runs while nothing changes. A change is reported within 100 ms, and however many
-// there are, the process wakes up for them at most a dozen times a second.
+// While nothing changes, no code runs. A change is reported within 100 ms. For any number of
+// changes, the process wakes up at most a dozen times a second.
 //
 // Paths without inotify are reported every Recheck instead: paths on file systems that are
 // not known to be local, and paths for which no instance or watch is left. Problem says
-// why. No file system is asked that may not answer.
+// why. The package does not access file systems that may not answer.
 //
 // # Not promised
 //
@@ -70,13 +70,13 @@ const (
 )
 
 const (
-	// Recheck is how often a path is reported that cannot be watched.
+	// Recheck is how often a path that cannot be watched is reported.
 	Recheck = time.Second
-	// recheckMost bounds the paths that are so reported in each Recheck, because
-	// thousands would cost too much. More of them wait longer.
+	// recheckMost bounds how many of these paths are reported in each Recheck, because
+	// thousands would cost too much. If there are more, they wait longer.
 	recheckMost = 100
-	// gather is how long further events are waited for after one: a file that is replaced
-	// gives several. pause bounds how often busy directories wake the process.
+	// gather is how long the watcher waits for further events after one: replacing a file
+	// causes several. pause bounds how often busy directories wake the process.
 	gather = 5 * time.Millisecond
 	pause  = 80 * time.Millisecond
 )
@@ -95,7 +95,7 @@ func start(ctx context.Context, open func() (*fsnotify.Watcher, error)) *Watcher
 	return w
 }
 
-// Done is closed when no path is reported any more.
+// Done returns a channel that is closed when no path is reported any more.
 func (w *Watcher) Done() <-chan struct{} { return w.done }
 
 // Watch calls changed when the path is watched, and whenever it may have changed. If
@@ -228,7 +228,7 @@ func (w *Watcher) receiveErrors(notify *fsnotify.Watcher, broken chan<- struct{}
 	for err := range notify.Errors {
 		// EINVAL: a watch could not be removed, because its file was gone already.
 		if !errors.Is(err, fsnotify.ErrEventOverflow) && !errors.Is(err, unix.EINVAL) {
-			broken <- struct{}{} // such as by the user's epoll watches being used up
+			broken <- struct{}{} // for example, the user's epoll watches are used up
 			return
 		}
 		w.CheckAll()

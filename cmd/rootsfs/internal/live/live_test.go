@@ -8,6 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Ten thousand events in ten seconds, or at once: a subscriber that does not read
@@ -64,7 +65,7 @@ func TestJSON(t *testing.T) {
 	defer sub.Close()
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	w := &control.Waiting{}
-	w.Questions = []control.Question{{Question: broker.Question{Kind: "file", ID: "q", Asked: now, Until: now, Subject: "v", Message: "m"}, Heading: "h", Lines: []string{"l"}}}
+	w.Questions = []control.Question{{Question: broker.Question{Kind: "file", ID: "q", Asked: now, Until: now, Subject: "v", Message: "m"}, Heading: "h", Lines: []names.Text{"l"}}}
 	w.Denials = []control.Denial{{ID: "d", Since: now, Subject: "v", Path: "/p"}}
 	f.apply(control.Update{Waiting: w, Events: []control.Event{{Time: now, Kind: "refusal", Op: "open", Path: "a", Reason: "Hidden", UID: 1, PID: 2, Lost: 3}}})
 	u, _ := all.Next(t.Context(), sub)

@@ -298,7 +298,7 @@ func (f *follower) follow(ctx context.Context) {
 	}
 	f.all.mu.Lock()
 	defer f.all.mu.Unlock()
-	f.state.Session, f.state.Point, f.state.Problem = f.info.Name, f.info.Point, err.Error()
+	f.state.Session, f.state.Point, f.state.Problem = f.info.Name, names.Foreign(f.info.Point), err.Error()
 	f.known = true
 	f.all.events.Mark(events.State)
 }

@@ -6,8 +6,8 @@
 // asked for, or as roff for man. The same page gives the same bytes.
 //
 // Markdown that the pages do not use (nested lists, quotes, HTML, reference links) is
-// taken for text. Comments and images are left out. Pages are the program's own: text
-// of others must not be rendered.
+// taken for text. Comments and images are left out. Pages are the program's own: foreign text
+// must not be rendered.
 package markdown
 
 import (

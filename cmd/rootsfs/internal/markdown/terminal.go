@@ -10,7 +10,7 @@ import (
 // indent is the margin of everything below a heading.
 const indent = "  "
 
-// Text renders a page for a terminal of so many columns. Links to other pages become
+// Text renders a page for a terminal with width columns. Links to other pages become
 // the command that shows them.
 func Text(page string, width int) string {
 	width = max(width, 40)

@@ -33,7 +33,7 @@ var (
 	ErrUnanswered       = fmt.Errorf("nobody answered the question about it in time, and %w", ErrNoRule)
 	ErrTooManyQuestions = fmt.Errorf("the program caused too many questions, and %w", ErrNoRule)
 	ErrTooManyWaiting   = fmt.Errorf("too many of the program's connections wait for the same answer, and %w", ErrNoRule)
-	// ErrPermitted ends a question and refuses nothing.
+	// ErrPermitted ends a question, but refuses no connection.
 	ErrPermitted = errors.New("a rule permits it now")
 )
 
@@ -103,7 +103,7 @@ type asking struct {
 	open    map[target]*openQuestion
 	waiting int // connections, for any answer
 	fresh   *rate.Limiter
-	over    atomic.Bool // all was taken back: no more questions
+	over    atomic.Bool // all rules were revoked: no more questions
 }
 
 func newAsking() *asking {
@@ -182,7 +182,7 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 		about.Program = g.owner(c, false)
 		err := g.opt.Ask.Put(q.ctx, about)
 		if err == nil {
-			err = ErrDenied // unless permit has ended it
+			err = ErrDenied // has no effect if permit has ended the question
 		}
 		g.mu.Lock()
 		defer g.mu.Unlock()

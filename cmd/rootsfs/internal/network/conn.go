@@ -17,8 +17,7 @@ import (
 // dialTimeout bounds the wait for a host. Programs have shorter ones of their own.
 const dialTimeout = 30 * time.Second
 
-// conn is one connection of the program, from when it was accepted, or one that a service has
-// dialled.
+// conn is one connection that the program has made, or that a service has dialled.
 type conn struct {
 	inside  *net.TCPConn // nil: a service has dialled
 	host    string       // as Event.Host
@@ -42,7 +41,7 @@ type conn struct {
 	reason      error          // why the gate ended it
 	look        look
 
-	recorded sync.Once // the end of one that a service has dialled
+	recorded sync.Once // for the end of a connection that a service has dialled
 }
 
 // accept takes the program's connections until l is closed.
@@ -118,7 +117,7 @@ func (g *Gate) refuse(c *conn, reason error, waited time.Duration) {
 	g.note(Event{State: Refused, Host: c.host, Port: c.port, Program: program, Began: c.began, Duration: waited, Reason: reason})
 }
 
-// target finds what the program connects to: the name that has the address, or the address
+// target finds the destination of the program: the name that has the address, or the address
 // itself.
 func (g *Gate) target(c *conn, addr netip.Addr) error {
 	name, isOurs := g.names.name(addr)
@@ -262,7 +261,7 @@ func (g *Gate) dial(ctx context.Context, c *conn) (out *net.TCPConn, needsAddr b
 	return out, closed[out.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()], nil
 }
 
-// establish adds the dialled side, unless the connection was taken back meanwhile.
+// establish adds the dialled side, unless the gate has ended the connection meanwhile.
 func (g *Gate) establish(c *conn, out *net.TCPConn, needsAddr bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -450,8 +449,8 @@ func inlineUrgent(c *net.TCPConn) {
 	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) })
 }
 
-// reset closes a connection and drops what it still holds; the other end is told at once. No
-// read or write of it is under way when reset returns.
+// reset closes a connection, drops its remaining bytes, and notifies the other end at once.
+// When reset returns, no read or write of the connection is in progress.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

@@ -29,7 +29,7 @@ func (g *Gate) serveDatagrams(conn *net.UDPConn) {
 			continue // ICMP errors of earlier answers
 		}
 		if reply := g.answer(query[:n]); reply != nil {
-			_, _, _ = conn.WriteMsgUDPAddrPort(reply, sourceOf(oob[:oobn]), from) // who asks again is answered again
+			_, _, _ = conn.WriteMsgUDPAddrPort(reply, sourceOf(oob[:oobn]), from) // after an error the program asks again
 		}
 	}
 }

@@ -14,21 +14,21 @@
 //
 // # Promises
 //
-// A connection to a host, address or port without a rule is reset, and is on record; with
-// Options.Ask, unless the answer is yes in time. Addresses that are closed by default are not
-// asked about. A program that causes many questions fills neither the queue nor memory. A name
-// that resolves to an address of this machine, of a private network or of a cloud's metadata
-// service is refused, unless that address has a rule of its own. So is TLS that asks for a name
-// without a rule, at a name or an address. Nothing about a name without a rule goes to a
-// resolver. Remove ends each connection that needs a rule which is gone. When Remove or Close
-// returns, no byte of a connection that they ended is delivered any more, in either direction.
-// If the process of the gate dies, the namespace has no way out.
+// A connection to a host, address or port without a rule is reset and recorded, except if a
+// person allows it in time (Options.Ask). Addresses that are closed by default are not asked
+// about. A program that causes many questions fills neither the queue nor memory. A name that
+// resolves to an address of this machine, of a private network or of a cloud's metadata service
+// is refused, unless that address has a rule of its own. So is TLS that asks for a name without
+// a rule, at a name or an address. Nothing about a name without a rule goes to a resolver.
+// Remove ends each connection that needs a removed rule. When Remove or Close returns, no
+// byte of a connection that they ended is delivered any more, in either direction. If the
+// process of the gate dies, the namespace has no way out.
 //
 // # Not promised
 //
 // An approved host can be used to send anything out. The gate reads only hellos of TLS, so that
 // HTTP can ask a host for another one. A host may pass a connection on (a proxy, a hosting
-// service with many customers). UDP other than DNS is refused by the kernel and not on record.
+// service with many customers). The kernel refuses UDP other than DNS, without a record.
 // If a host is down, the program's connection is accepted and then reset, because the kernel
 // accepts before the gate dials.
 package network

@@ -24,8 +24,8 @@ const maxConns = 4096
 // are left for the mount and for revocation.
 func connLimit(descriptors uint64) int { return int(min(maxConns, descriptors/6)) }
 
-// Reasons of refusals. Their text is on record. The program does not get it: it sees that
-// the connection is reset or that the name does not exist.
+// Reasons of refusals. Their texts are in the records. The program only sees that the
+// connection is reset or that the name does not exist.
 var (
 	ErrNoRule    = errors.New("no rule permits it")
 	ErrClosed    = errors.New("the name leads to an address of this machine or of a private network; a rule that names the address would permit it")
@@ -52,7 +52,7 @@ type Options struct {
 	// instead of refusing at once. Their names resolve inside as with ResolveAll. Nil: no
 	// questions.
 	Ask *Ask
-	// Services are names inside that are answered outside. No two have one name.
+	// Services are names inside that are answered outside. Each has another name.
 	Services []*Service
 	// Resolver resolves permitted names; nil is the machine's.
 	Resolver *net.Resolver
@@ -160,7 +160,7 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 	}
 	first := append(g.startServices(), g.rules...)
 	if g.IsAsking() || len(first) == 0 {
-		first = append(first, Rule{}) // the ports of a rule without one: what is tried there is seen
+		first = append(first, Rule{}) // listen on the ports of a rule without a port, so that attempts are seen
 	}
 	return g.listenLocked(first)
 }
@@ -217,9 +217,9 @@ func (g *Gate) addLocked(more []Rule) error {
 	return nil
 }
 
-// Remove takes rules back and ends every connection that no other rule permits. When it
-// returns, none of them carries a byte. It returns how many it ended. Open questions are
-// answered with no: an owner who takes hosts back does not want more of them.
+// Remove removes rules and ends every connection that no other rule permits. When it returns,
+// none of these carries any more data. It returns how many it ended. It denies all open
+// questions: an owner who removes hosts does not want to add others.
 func (g *Gate) Remove(gone ...Rule) int {
 	return g.end(func() []*conn {
 		g.endQuestionsLocked(ErrRevoked, false)
@@ -239,7 +239,7 @@ func (g *Gate) RemoveAll() (gone []Rule, ended int) {
 	return gone, ended
 }
 
-// Expire is Remove for rules whose time is over. Questions stay open.
+// Expire is Remove for rules whose time has passed. Questions stay open.
 func (g *Gate) Expire(gone ...Rule) int { return g.end(func() []*conn { return g.removeLocked(gone) }) }
 
 // end resets the connections that takeOutLocked takes out of the table, and returns how many.
@@ -251,7 +251,7 @@ func (g *Gate) end(takeOutLocked func() []*conn) int {
 	return len(ended)
 }
 
-// removeLocked takes rules back, and the connections that no other rule permits out of the
+// removeLocked removes rules, and takes the connections that no other rule permits out of the
 // table.
 func (g *Gate) removeLocked(gone []Rule) []*conn {
 	g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r Rule) bool { return slices.Contains(gone, r) })

@@ -60,7 +60,7 @@ type handshake struct {
 // part is the next part of the bytes that a program sends.
 type part struct {
 	size   int    // bytes, after which next must look again
-	server string // that a hello in them asks for; "": none
+	server string // the server name in a hello among them; "": none
 	isLast bool   // no hello comes after these bytes
 }
 
@@ -171,7 +171,7 @@ func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
 }
 
 // mayBeTLS reports whether a connection begins like TLS, or with a change of ciphers, which may
-// be empty: no client does that, and not every server minds.
+// be empty. No client begins with the latter, but some servers accept it.
 func mayBeTLS(begin []byte) bool {
 	switch begin[0] {
 	case handshakeRecord, alertRecord:
@@ -195,9 +195,9 @@ func parseHello(records []byte) (hello *tls.ClientHelloInfo) {
 // recordSize returns how long a record is that begins with a whole header.
 func recordSize(begin []byte) int { return recordHeader + int(binary.BigEndian.Uint16(begin[3:])) }
 
-// helloEnd returns where the records end that hold a ClientHello, or 0 if more is needed to
-// know. Servers skip warnings before it; Go's do, too. An encrypted message may begin like a
-// hello, but data records follow it, which never interrupt a hello.
+// helloEnd returns the end of the records with a ClientHello, or 0 if more bytes are needed.
+// Servers skip warnings before it; Go's do, too. An encrypted message may begin like a hello,
+// but data records follow it, which never interrupt a hello.
 func helloEnd(begin []byte) (int, error) {
 	var message []byte
 	for at := 0; at < maxHello; {
@@ -235,7 +235,7 @@ func helloEnd(begin []byte) (int, error) {
 	return 0, ErrHello
 }
 
-// messageSize returns how long a ClientHello is, or 0 if more is needed to know.
+// messageSize returns the length of a ClientHello, or 0 if more bytes are needed.
 func messageSize(begin []byte) (int, error) {
 	if len(begin) > 0 && begin[0] != clientHello {
 		return 0, errNotHello
@@ -262,5 +262,5 @@ func (c *helloConn) Close() error                     { return nil }
 func (c *helloConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
 func (c *helloConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
 
-// canonical returns a name as rules have it.
+// canonical returns a name in the form of rules.
 func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

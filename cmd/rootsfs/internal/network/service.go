@@ -16,13 +16,13 @@ import (
 // that host as ever.
 type Service struct {
 	Name string // inside, at ServicePort: lower case, without a final dot
-	Host string // that Dial connects to: as Name, or an address
+	Host string // the host that Dial connects to: in the form of Name, or an address
 	Port uint16
 	// Serve answers connections until Accept fails. It must close each connection when it is
 	// done. Gate.Close waits for that.
 	Serve func(net.Listener)
 
-	conns     chan net.Conn // that are handed over; without a buffer: what is sent has been accepted
+	conns     chan net.Conn // connections for Accept; without a buffer, so a sent connection has been accepted
 	isRemoved bool          // behind the gate's mutex
 }
 
@@ -38,13 +38,13 @@ func (c *conn) isAnswered() bool { return c.service != nil && c.inside != nil }
 // ServicePort is where services are reached inside.
 const ServicePort = 80
 
-// permits reports whether a connection of the service is its own: to its port inside, or one
-// that Dial has made. One that was removed has none.
+// permits reports whether the service permits a connection: to its port inside, or made by
+// Dial. A removed service permits none.
 func (s *Service) permits(c *conn) bool {
 	return !s.isRemoved && (c.inside == nil || c.port == ServicePort)
 }
 
-// service returns the service of a name, also if it was removed; nil if there is none.
+// service returns the service of a name, even if it was removed; nil if there is none.
 func (g *Gate) service(name string) *Service {
 	for _, s := range g.opt.Services {
 		if s.Name == name {
@@ -63,8 +63,9 @@ func (g *Gate) Services() []*Service {
 	return list
 }
 
-// RemoveService ends services for good, with every connection to them and of theirs. When it
-// returns, none of them carries a byte. It returns how many it ended.
+// RemoveService ends services for good, with every connection to them and every connection that
+// they have dialled. When it returns, none of them carries a byte. It returns how many it
+// ended.
 func (g *Gate) RemoveService(gone ...*Service) int {
 	return g.end(func() []*conn {
 		for _, s := range gone {

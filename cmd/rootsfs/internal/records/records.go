@@ -40,52 +40,52 @@ const (
 
 // Entry is one record for people. Texts have everything invisible escaped.
 type Entry struct {
-	Seq     uint64    `json:"seq"`
-	Time    time.Time `json:"time"`
-	Session string    `json:"session"`
-	Subject string    `json:"subject,omitempty"`
-	Via     string    `json:"via,omitempty"`
-	UID     *uint32   `json:"uid,omitempty"`
-	PID     int32     `json:"pid,omitempty"`
-	Op      string    `json:"op"`
-	Root    string    `json:"root,omitempty"`
-	Path    string    `json:"path,omitempty"`  // with the root before it
-	Path2   string    `json:"path2,omitempty"` // of rename and link
-	Verdict string    `json:"verdict,omitempty"`
-	Kind    string    `json:"kind,omitempty"`
-	Errno   string    `json:"errno,omitempty"`
-	Read    int64     `json:"read,omitempty"`
-	Written int64     `json:"written,omitempty"`
-	Detail  string    `json:"detail,omitempty"`
-	Count   int64     `json:"count,omitempty"` // how many records it stands for, if several
+	Seq     uint64     `json:"seq"`
+	Time    time.Time  `json:"time"`
+	Session names.Text `json:"session"`
+	Subject names.Text `json:"subject,omitempty"`
+	Via     names.Text `json:"via,omitempty"`
+	UID     *uint32    `json:"uid,omitempty"`
+	PID     int32      `json:"pid,omitempty"`
+	Op      names.Text `json:"op"`
+	Root    names.Text `json:"root,omitempty"`
+	Path    names.Text `json:"path,omitempty"`  // with the root before it
+	Path2   names.Text `json:"path2,omitempty"` // of rename and link
+	Verdict names.Text `json:"verdict,omitempty"`
+	Kind    names.Text `json:"kind,omitempty"`
+	Errno   names.Text `json:"errno,omitempty"`
+	Read    int64      `json:"read,omitempty"`
+	Written int64      `json:"written,omitempty"`
+	Detail  names.Text `json:"detail,omitempty"`
+	Count   int64      `json:"count,omitempty"` // how many records it stands for, if several
 }
 
 // Shown returns a record for people.
 func Shown(e *audit.Entry) Entry {
 	return Entry{
-		Seq: e.Seq, Time: e.Time, Session: e.Session, Subject: names.Escape(e.Subject), Via: e.Via, UID: e.UID, PID: e.PID,
-		Op: e.Op, Root: names.Escape(e.Root), Path: place(e.Root, e.Name(), e.PathHash),
-		Path2: second(e), Verdict: e.Verdict, Kind: e.Kind, Errno: e.Errno,
-		Read: e.Read, Written: e.Written, Detail: names.EscapeQuoted(e.Detail), Count: e.Count,
+		Seq: e.Seq, Time: e.Time, Session: names.Text(e.Session), Subject: names.Text(e.Subject.String()), Via: names.Text(e.Via), UID: e.UID, PID: e.PID,
+		Op: names.Text(e.Op), Root: names.Text(e.Root.String()), Path: place(e.Root, e.Name(), e.PathHash),
+		Path2: second(e), Verdict: names.Text(e.Verdict), Kind: names.Text(e.Kind), Errno: names.Text(e.Errno),
+		Read: e.Read, Written: e.Written, Detail: names.Text(names.EscapeQuoted(e.Detail)), Count: e.Count,
 	}
 }
 
 // second returns the second path, "" if there is none.
-func second(e *audit.Entry) string {
+func second(e *audit.Entry) names.Text {
 	if e.Name2() == "" && e.Path2Hash == "" {
 		return ""
 	}
 	return place(cmp.Or(e.Root2, e.Root), e.Name2(), e.Path2Hash)
 }
 
-func place(root, name, hash string) string {
+func place(root, name, hash names.Foreign) names.Text {
 	switch {
 	case hash != "":
-		return names.Escape(root) + "/#" + names.Escape(hash)
+		return names.Textf("%s/#%s", root, hash)
 	case name != "":
-		return names.Escape(root + "/" + name)
+		return names.Textf("%s", root+"/"+name)
 	}
-	return names.Escape(root)
+	return names.Textf("%s", root)
 }
 
 // Timeline counts records in spans of the same length.
@@ -133,7 +133,7 @@ func (q *Query) Check() error {
 
 // wants applies the conditions of a query that the filter of the audit lacks.
 func (q *Query) wants(e *audit.Entry) bool {
-	return e.Op != "session" && (q.Verdict == "" || e.Verdict == q.Verdict)
+	return e.Op != "session" && (q.Verdict == "" || e.Verdict.Raw() == q.Verdict)
 }
 
 // Each calls f for the records that q selects, the oldest first, and returns how many

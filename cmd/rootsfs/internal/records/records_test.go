@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // However long the time and however many the records, a timeline has every one of
@@ -17,7 +18,7 @@ func TestTimeline(t *testing.T) {
 	}{{0, 0}, {1, 0}, {7, 0}, {100, time.Second}, {20_000, time.Second}, {30_000, time.Hour}, {20_000, 365 * 24 * time.Hour / 100}} {
 		c, at := newCounting(), time.Unix(1_700_000_000, 0)
 		for i := range tt.records {
-			c.add(&audit.Entry{Time: at, Verdict: verdicts[i%4]})
+			c.add(&audit.Entry{Time: at, Verdict: names.Foreign(verdicts[i%4])})
 			at = at.Add(tt.every)
 			if len(c.n) > maxSpans+1 {
 				t.Fatalf("%d spans are kept", len(c.n))

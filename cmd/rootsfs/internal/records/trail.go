@@ -15,11 +15,11 @@ import (
 // confined, and the newest refusal.
 type Trail struct {
 	Session string
-	Roots   map[string]TrailRoot // by name, also those that have ended
-	Ran     bool                 // its command was started
-	Level   string               // how that is confined
-	Mounted bool                 // it has served something
-	Point   string               // the mountpoint, if it has one
+	Roots   map[names.Foreign]TrailRoot // by name, also those that have ended
+	Ran     bool                        // its command was started
+	Level   string                      // how that is confined
+	Mounted bool                        // it has served something
+	Point   string                      // the mountpoint, if it has one
 	Ended   bool
 	Refused *audit.Entry // nil: none
 	// Older reports that an earlier version wrote the records: directories, Level and Point
@@ -41,7 +41,7 @@ type TrailRoot struct {
 // caused and that matches accepts, unless matches is nil. If only an earlier session of
 // this name had such a refusal, the trail is of that session.
 func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, *audit.Entry) bool) (Trail, error) {
-	t := Trail{Session: session, Roots: map[string]TrailRoot{}}
+	t := Trail{Session: session, Roots: map[names.Foreign]TrailRoot{}}
 	_, err := s.Each(ctx, Query{Session: session, Limit: 1}, func(e *audit.Entry) error {
 		t.add(e, matches)
 		return nil
@@ -75,26 +75,26 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 		return
 	case e.Verdict != "allowed" || e.Via != "control":
 		return
-	case t.Ended && e.Op == names.OpGrant.String(): // the next session of this name begins
+	case t.Ended && e.Op.Raw() == names.OpGrant.String(): // the next session of this name begins
 		earlier := t.earlier
 		if t.Refused != nil {
 			one := *t
 			earlier, one.earlier = &one, nil
 		}
-		*t = Trail{Session: t.Session, Roots: map[string]TrailRoot{}, earlier: earlier}
+		*t = Trail{Session: t.Session, Roots: map[names.Foreign]TrailRoot{}, earlier: earlier}
 	}
 	t.Older = e.IsBeforeFacts()
 	if e.Root != "" { // else it is about the network, or the session itself
 		t.addRoot(e)
 		return
 	}
-	switch e.Op {
+	switch e.Op.Raw() {
 	case names.OpMount.String():
 		if !t.Mounted {
-			t.Mounted, t.Point = true, e.Point
+			t.Mounted, t.Point = true, e.Point.Raw()
 		}
 	case names.OpRun.String():
-		t.Ran, t.Level = true, e.Level
+		t.Ran, t.Level = true, e.Level.Raw()
 	case names.OpUnmount.String():
 		t.Ended = true
 	}
@@ -114,14 +114,14 @@ func (t *Trail) StartedBy() string {
 
 // addRoot adds a record about a root.
 func (t *Trail) addRoot(e *audit.Entry) {
-	switch root := t.Roots[e.Root]; e.Op {
+	switch root := t.Roots[e.Root]; e.Op.Raw() {
 	case names.OpGrant.String():
-		t.Roots[e.Root] = TrailRoot{Dir: e.Dir, Mode: e.Rights}
+		t.Roots[e.Root] = TrailRoot{Dir: e.Dir.Raw(), Mode: e.Rights.Raw()}
 	case names.OpSet.String():
-		root.Mode = e.Rights
+		root.Mode = e.Rights.Raw()
 		t.Roots[e.Root] = root
 	case names.OpRevoke.String(), names.OpExpire.String(), names.OpUnavailable.String():
-		root.End, root.EndOp = e.Time, e.Op
+		root.End, root.EndOp = e.Time, e.Op.Raw()
 		t.Roots[e.Root] = root
 	}
 }
@@ -131,7 +131,7 @@ func (t *Trail) addRoot(e *audit.Entry) {
 // so is a program whose working directory is in the root. While the session lives, such a
 // refusal shows the root's end. At the end of a session it shows nothing.
 func isUnsure(e *audit.Entry) bool {
-	return e.Kind == names.Revoked.String() && e.Op == names.OpGetattr.String()
+	return e.Kind.Raw() == names.Revoked.String() && e.Op.Raw() == names.OpGetattr.String()
 }
 
 // HostPath returns the path on the host of a record's file, "" if it is not known.
@@ -140,7 +140,7 @@ func (t *Trail) HostPath(e *audit.Entry) string {
 	if !ok || root.Dir == "" || e.PathHash != "" {
 		return ""
 	}
-	return filepath.Join(root.Dir, e.Name())
+	return filepath.Join(root.Dir, e.Name().Raw())
 }
 
 // EndedRoot finds the innermost root that has ended and held a path: a path on the
@@ -151,8 +151,8 @@ func (t *Trail) EndedRoot(path string) (name string, root TrailRoot, found bool)
 			continue
 		}
 		first, _, _ := strings.Cut(path, "/")
-		if first == n || r.Dir != "" && names.Under(path, r.Dir) && len(r.Dir) >= len(root.Dir) {
-			name, root, found = n, r, true
+		if first == n.Raw() || r.Dir != "" && names.Under(path, r.Dir) && len(r.Dir) >= len(root.Dir) {
+			name, root, found = n.Raw(), r, true
 		}
 	}
 	return name, root, found
@@ -162,7 +162,7 @@ func (t *Trail) EndedRoot(path string) (name string, root TrailRoot, found bool)
 func (t *Trail) EndedSince(moment time.Time) (list []string) {
 	for name, r := range t.Roots {
 		if r.End.After(moment) {
-			list = append(list, name)
+			list = append(list, name.Raw())
 		}
 	}
 	slices.Sort(list)

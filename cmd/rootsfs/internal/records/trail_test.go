@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // A trail is of a session's newest run that was refused something, and its refusal is one
@@ -17,13 +18,13 @@ func TestTrail(t *testing.T) {
 		return &e
 	}
 	control := func(op, root, rights, dir string) *audit.Entry {
-		return next(audit.Entry{Via: "control", Op: op, Root: root, Rights: rights, Verdict: "allowed", Dir: dir})
+		return next(audit.Entry{Via: "control", Op: names.Foreign(op), Root: names.Foreign(root), Rights: names.Foreign(rights), Verdict: "allowed", Dir: names.Foreign(dir)})
 	}
 	refused := func(op, path, kind string) *audit.Entry {
-		return next(audit.Entry{Via: "fuse", Op: op, Root: "code", Path: path, Verdict: "refused", Kind: kind})
+		return next(audit.Entry{Via: "fuse", Op: names.Foreign(op), Root: "code", Path: names.Foreign(path), Verdict: "refused", Kind: names.Foreign(kind)})
 	}
 	run := func(list ...*audit.Entry) *Trail {
-		tr := &Trail{Session: "s", Roots: map[string]TrailRoot{}}
+		tr := &Trail{Session: "s", Roots: map[names.Foreign]TrailRoot{}}
 		for _, e := range list {
 			tr.add(e, nil)
 		}
@@ -84,9 +85,9 @@ func TestTrail(t *testing.T) {
 // Records about hosts are about no root: after one is taken back, no path is said to lie in a
 // root that has ended.
 func TestHostsAreNoRoots(t *testing.T) {
-	tr := &Trail{Session: "s", Roots: map[string]TrailRoot{}}
+	tr := &Trail{Session: "s", Roots: map[names.Foreign]TrailRoot{}}
 	for _, op := range []string{"grant", "revoke", "expire"} {
-		tr.add(&audit.Entry{Time: time.Now(), Via: "control", Op: op, Verdict: "allowed", Host: "a.test:443", Detail: "network a.test:443"}, nil)
+		tr.add(&audit.Entry{Time: time.Now(), Via: "control", Op: names.Foreign(op), Verdict: "allowed", Host: "a.test:443", Detail: "network a.test:443"}, nil)
 	}
 	if name, root, found := tr.EndedRoot("/etc/passwd"); found || len(tr.Roots) != 0 {
 		t.Errorf("%q %+v, %v", name, root, tr.Roots)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Spec is a root as a person writes it: [NAME=]PATH[:MODE].
@@ -40,7 +41,7 @@ func Parse(s string) (Spec, error) {
 		spec.Name, spec.Path = n, rest
 	}
 	if i := strings.LastIndexByte(spec.Path, ':'); i >= 0 && looksLikeMode(spec.Path[i+1:]) {
-		rights, err := guard.ParseMode(spec.Path[i+1:])
+		rights, err := rules.ParseMode(spec.Path[i+1:])
 		if err != nil {
 			return bad("%w (a path that ends like this is written with :ro after it)", err)
 		}

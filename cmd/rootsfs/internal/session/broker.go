@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
@@ -29,7 +30,6 @@ func (s *Session) serveFiles() {
 	if s.opt.Config != nil {
 		s.reg.SetQuotas(s.opt.Config.Subjects)
 	}
-	s.frame = f.Frame
 	s.watching = s.tree.NewHub(watch.HubOptions{MaxEach: f.WatchedDirs})
 	s.reg.AddView(s.watching)
 	s.broker = broker.New(broker.Config{
@@ -82,7 +82,12 @@ func (s *Session) Broker() *broker.Broker { return s.broker }
 
 // Frame returns the length of the longest message from a server, in bytes, for the broker's
 // transports; 0 means their default.
-func (s *Session) Frame() int { return s.frame }
+func (s *Session) Frame() int {
+	if s.opt.Config == nil {
+		return 0
+	}
+	return s.opt.Config.Files.Frame
+}
 
 // closeBroker ends the operations of servers. The end of the roots does not wait for an
 // operation that hangs in a source: the gate is shut for it, too.
@@ -110,7 +115,7 @@ func (s *Session) setFiles(f *config.Files) {
 	var allow []consent.Preapproved
 	for _, a := range f.Allow {
 		// A path that does not exist yet, or cannot be read, covers the place that it names.
-		if err := s.reg.CheckLinks(a.Path); errors.As(err, new(*guard.LinkError)) {
+		if err := s.reg.CheckLinks(a.Path); errors.As(err, new(*rules.LinkError)) {
 			s.log.Error("a path of [[files.allow]] allows nothing", "error", err)
 			s.note(guard.Refused, "files.allow: "+err.Error())
 			continue

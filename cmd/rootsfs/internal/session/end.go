@@ -27,13 +27,13 @@ func (s *Session) Run(stop <-chan struct{}) error {
 		s.lost()
 	}
 	<-s.endDone
-	if s.endErr != nil {
+	if s.outcome.err != nil {
 		s.waitServed()
 	}
 	s.cancel()
 	s.close()
 	s.log.Info("ended", "session", s.dir.Name())
-	return errors.Join(s.unanchored(), s.endErr)
+	return errors.Join(s.unanchored(), s.outcome.err)
 }
 
 // anchored ends the session if its audit log cannot be anchored.
@@ -53,15 +53,15 @@ func (s *Session) unanchored() error {
 // mount could not be unmounted, it tries again for a while. The connection ends with the
 // process, and then only a dead entry stays in the table of mounts.
 func (s *Session) waitServed() {
-	for tries := 0; s.stuck && tries < mostUnmounts; tries++ {
+	for tries := 0; s.outcome.isStuck && tries < mostUnmounts; tries++ {
 		select {
 		case <-s.served():
 			return
 		case <-time.After(unmountAgain):
 		}
-		s.stuck = s.unmount() != nil
+		s.outcome.isStuck = s.unmount() != nil
 	}
-	if s.revokeErr == nil {
+	if s.outcome.revokeErr == nil {
 		return
 	}
 	s.log.Warn("not everything could be taken back; refusing everything until the last holder is gone", "mountpoint", s.Point())
@@ -95,9 +95,9 @@ func (s *Session) lookWhoHolds() {
 		return
 	case <-time.After(letGoAfter):
 	}
-	s.held = true
-	s.holders = mountpoint.Holders(s.mnt.Info(), lookFor)
-	s.log.Warn("something still held the mount; it gets errors from now on", "mountpoint", s.Point(), "holders", s.holders)
+	s.outcome.isHeld = true
+	s.outcome.holders = mountpoint.Holders(s.mnt.Info(), lookFor)
+	s.log.Warn("something still held the mount; it gets errors from now on", "mountpoint", s.Point(), "holders", s.outcome.holders)
 }
 
 // end revokes every root and unmounts, once. Every call returns when that is done.
@@ -108,7 +108,7 @@ func (s *Session) end(why string) {
 		ctx := context.Background()
 		s.closeBroker()
 		ended, err := s.revokeAll(ctx)
-		s.ended, s.revokeErr = ended, err
+		s.outcome.ended, s.outcome.revokeErr = ended, err
 		if s.opt.Network != nil {
 			s.opt.Network.Close()
 		}
@@ -116,11 +116,11 @@ func (s *Session) end(why string) {
 			s.log.Error("not everything could be taken back", "error", err)
 		}
 		closeErr := s.unmount()
-		if s.stuck = closeErr != nil; s.stuck {
+		if s.outcome.isStuck = closeErr != nil; s.outcome.isStuck {
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", closeErr)
 		}
-		s.endErr = errors.Join(err, closeErr)
-		if s.endErr == nil {
+		s.outcome.err = errors.Join(err, closeErr)
+		if s.outcome.err == nil {
 			s.lookWhoHolds()
 		} else { // for as long as it is held
 			if err := s.publish(closeErr == nil); err != nil {
@@ -128,7 +128,7 @@ func (s *Session) end(why string) {
 			}
 		}
 		verdict := guard.Allowed
-		if s.endErr != nil {
+		if s.outcome.err != nil {
 			verdict = guard.Failed
 		}
 		detail := why
@@ -138,7 +138,7 @@ func (s *Session) end(why string) {
 		if err := s.reg.NoteFacts(names.OpUnmount, verdict, guard.Facts{Point: s.Point()}, detail); err != nil {
 			s.log.Error("the unmount could not be recorded", "error", err)
 		}
-		s.hub.Publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: why})
+		s.hub.Publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: names.Foreign(why)})
 	})
 	<-s.endDone
 }
@@ -190,7 +190,7 @@ var errEnding = errors.New("the session is ending; start another one: rootsfs mo
 // endByOwner serves control.Unmount.
 func (s *Session) endByOwner(context.Context, control.None) (control.UnmountAnswer, error) {
 	s.end("unmounted by the owner")
-	return control.UnmountAnswer{Ended: s.ended, Held: s.held || s.endErr != nil, HeldBy: s.holders}, s.endErr
+	return control.UnmountAnswer{Ended: s.outcome.ended, Held: s.outcome.isHeld || s.outcome.err != nil, HeldBy: names.List[names.Text](s.outcome.holders)}, s.outcome.err
 }
 
 func (s *Session) isEnding() bool { return s.ending.Err() != nil }

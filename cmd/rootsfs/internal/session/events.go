@@ -77,14 +77,14 @@ const eventFailure = "failure"
 // observe gets every event of the registry. It runs in the middle of operations, so it must not
 // wait.
 func (s *Session) observe(e guard.Event) {
-	out := control.Event{Time: e.Time, Kind: string(e.Kind), Root: string(e.Root), Detail: e.Detail}
+	out := control.Event{Time: e.Time, Kind: string(e.Kind), Root: names.Foreign(e.Root), Detail: names.Foreign(e.Detail)}
 	if rec := e.Record; rec != nil {
-		out.Op, out.Path, out.Reason = rec.Op.String(), names.Escape(rec.Path.String()), rec.Kind.String()
+		out.Op, out.Path, out.Reason = rec.Op.String(), names.Text(names.Escape(rec.Path.String())), rec.Kind.String()
 		out.UID, out.PID = rec.UID, rec.PID
 		if rec.Detail != "" {
-			out.Detail = rec.Detail
+			out.Detail = names.Foreign(rec.Detail)
 		}
-		s.noteRefusal(rec)
+		s.refusals.noteRefusal(s.reg, rec)
 		if rec.Verdict == guard.Failed {
 			out.Kind = eventFailure
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // What is watched: the state and what waits at first, then what happens, none of it
@@ -103,7 +104,7 @@ func TestWatchLosesEvents(t *testing.T) {
 func asked(t *testing.T, s *Session, subject guard.Subject, dir string) (id string) {
 	t.Helper()
 	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
-		Items: []broker.Item{{Requested: dir, Resolved: dir, Mode: "ro", Rights: guard.ReadOnly}}}
+		Items: []broker.Item{{Requested: names.Foreign(dir), Resolved: names.Foreign(dir), Mode: "ro", Rights: guard.ReadOnly}}}
 	go func() { _, _ = s.consent.Asker(consent.WayToken).Ask(t.Context(), q) }()
 	return waitsOrDone(t, s, nil).ID
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -119,7 +120,7 @@ func (x Explainer) liesInRoot(full string) bool {
 // outside returns the answer for a path that no root holds. passed, unless nil, is the link
 // that led there.
 func (x Explainer) outside(at string, passed *control.Link, req *control.CheckRequest, ask *guard.Request) control.CheckAnswer {
-	a := control.CheckAnswer{Path: names.Escape(at), Op: req.Op, Link: passed, Reason: names.NoConsent.String()}
+	a := control.CheckAnswer{Path: names.Foreign(names.Escape(at)), Op: req.Op, Link: passed, Reason: names.NoConsent.String()}
 	at = filepath.Clean(at)
 	shown := x.Shows != nil && x.Shows(at) || passed != nil && x.Mount.Visible(at, false)
 	if shown && ask.OnlyReads() && filepath.IsAbs(at) {
@@ -131,7 +132,7 @@ func (x Explainer) outside(at string, passed *control.Link, req *control.CheckRe
 // answer converts an explanation for the control socket.
 func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
 	p := e.Path
-	a := control.CheckAnswer{Path: p.String(), Op: op, Allowed: e.Allowed, Root: string(e.Root)}
+	a := control.CheckAnswer{Path: names.Foreign(p.String()), Op: op, Allowed: e.Allowed, Root: names.Foreign(e.Root)}
 	if !e.Allowed {
 		a.Reason = e.Kind.String()
 	}
@@ -139,10 +140,10 @@ func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
 		a.Lacks = e.Lacks.String()
 	}
 	if r := e.Verdict.Rule; r != nil {
-		a.Rule = &control.Rules([]*guard.Rule{r})[0]
+		a.Rule = &control.Rules([]*pattern.Rule{r})[0]
 	}
 	if r := e.Verdict.Lifted; r != nil {
-		a.Lifted = &control.Rules([]*guard.Rule{r})[0]
+		a.Lifted = &control.Rules([]*pattern.Rule{r})[0]
 	}
 	if at := path.Join(string(e.Root), e.At); !e.Allowed && e.At != "" && at != p.String() {
 		a.At = names.Foreign(at)

@@ -68,7 +68,7 @@ func TestExplainLinks(t *testing.T) {
 		if a.Link != nil {
 			link = a.Link.At.Raw()
 		}
-		if err != nil || a.Allowed != c.allowed || a.Reason != c.reason || a.Root != c.root || link != c.link || a.Lacks != c.lacks {
+		if err != nil || a.Allowed != c.allowed || a.Reason != c.reason || a.Root.Raw() != c.root || link != c.link || a.Lacks != c.lacks {
 			t.Errorf("%s %s: %+v, link %q, %v", c.op, c.path, a, link, err)
 		}
 	}

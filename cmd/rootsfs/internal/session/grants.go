@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // addRoots serves control.AddRoots.
@@ -70,7 +71,7 @@ func checkAsked(g *guard.Grant) error {
 		return err
 	}
 	if g.Policy.Rights == 0 {
-		_, err := guard.ParseMode("")
+		_, err := rules.ParseMode("")
 		return err
 	}
 	if !filepath.IsAbs(g.Dir) || strings.IndexByte(g.Dir, 0) >= 0 {
@@ -111,9 +112,7 @@ func (s *Session) renew(ctx context.Context, req control.RenewRequest) (control.
 	case req.ForMS > 0:
 		end = time.Now().Add(time.Duration(req.ForMS) * time.Millisecond)
 	default:
-		s.mu.Lock()
-		g := s.lastGrants[name]
-		s.mu.Unlock()
+		g, _ := s.refusals.grant(name)
 		if life := g.life(); life > 0 {
 			end = time.Now().Add(life)
 		}
@@ -172,7 +171,7 @@ func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Ti
 
 // resume serves control.Resume.
 func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.ResumeAnswer, error) {
-	a := control.ResumeAnswer{Resumed: []string{}}
+	a := control.ResumeAnswer{Resumed: []names.Foreign{}}
 	if req.All && req.Subject != "" {
 		return a, invalid("name a server, or say all of them, not both")
 	}
@@ -187,7 +186,7 @@ func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.
 		if err := s.reg.Resume(who); err != nil {
 			return a, err
 		}
-		a.Resumed = append(a.Resumed, string(who))
+		a.Resumed = append(a.Resumed, names.Foreign(who))
 	}
 	return a, nil
 }
@@ -195,7 +194,7 @@ func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.
 // setMode serves control.SetMode.
 func (s *Session) setMode(ctx context.Context, req control.SetRequest) (control.SetAnswer, error) {
 	name := guard.RootName(req.Name)
-	rights, err := guard.ParseMode(req.Mode)
+	rights, err := rules.ParseMode(req.Mode)
 	if err == nil && s.isEnding() {
 		err = errEnding
 	}
@@ -233,14 +232,10 @@ func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Gra
 	}
 	now := time.Now()
 	got, err := s.reg.GrantAll(ctx, asks)
-	s.mu.Lock()
-	for _, g := range got {
-		s.lastGrants[g.Root] = granted{g, now}
-	}
-	s.mu.Unlock()
+	s.refusals.noteGrants(got, now)
 	for i := range asks {
 		if g := &asks[i]; err != nil && g.Origin == config.Origin {
-			err = s.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
+			err = s.opt.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
 		}
 	}
 	return got, err
@@ -248,9 +243,9 @@ func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Gra
 
 // systemDir adds a fitting remedy to the rules' refusal of a writable system directory. It
 // returns any other error unchanged.
-func (s *Session) systemDir(err error, g *guard.Grant, resolved string, rights guard.Rights, remedy string) error {
-	own := guard.Rules{AllowSystem: s.opt.Rules.AllowSystem || g.AllowSystem, AllowRootDir: true}
-	all := guard.Rules{AllowSystem: true, AllowRootDir: true}
+func (o *Options) systemDir(err error, g *guard.Grant, resolved string, rights guard.Rights, remedy string) error {
+	own := rules.RootRules{AllowSystem: o.Rules.AllowSystem || g.AllowSystem, AllowRootDir: true}
+	all := rules.RootRules{AllowSystem: true, AllowRootDir: true}
 	if !errors.Is(err, names.Permission) || resolved == "/" || own.Check(resolved, rights) == nil || all.Check(resolved, rights) != nil {
 		return err
 	}
@@ -263,7 +258,7 @@ func (s *Session) setRights(ctx context.Context, name guard.RootName, rights gua
 	rights = s.opt.Bound.Rights(rights)
 	err := s.reg.Set(ctx, name, rights)
 	if st, ok := s.reg.Lookup(name); ok && err != nil {
-		err = s.systemDir(err, &st.Grant, st.Grant.Resolved, rights, "revoke it and add it again with --allow-system")
+		err = s.opt.systemDir(err, &st.Grant, st.Grant.Resolved, rights, "revoke it and add it again with --allow-system")
 	}
 	return err
 }
@@ -318,7 +313,7 @@ type Bound struct {
 	// Patterns are added to the patterns of each root, but they lift no protection.
 	Patterns guard.Patterns
 	// Trash, if it is on, keeps removed files in every root.
-	Trash guard.Trash
+	Trash rules.Trash
 }
 
 // over reports whether the bound has ended at the time now, so that no root can begin.
@@ -358,10 +353,10 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 		l.Burst, m.Burst = burst(l), burst(m)
 	}
 	if m.Timeout > 0 && l.Timeout == 0 {
-		l.Timeout = guard.DefaultTimeout // what 0 means
+		l.Timeout = rules.DefaultTimeout // what 0 means
 	}
 	if m.MaxStage > 0 && l.MaxStage == 0 {
-		l.MaxStage = guard.DefaultMaxStage
+		l.MaxStage = rules.DefaultMaxStage
 	}
 	g.Policy.Limits = config.Stricter(config.Limits(), l, m)
 	return g

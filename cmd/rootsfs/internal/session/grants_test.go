@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Of a bound and a grant the stricter holds, whichever says it.
@@ -33,9 +34,9 @@ func TestBound(t *testing.T) {
 		{name: "a speed below one", bound: Bound{Limits: guard.Limits{OpsPerSecond: 0.5}},
 			own: guard.Limits{OpsPerSecond: 5, Burst: 3}, want: guard.Limits{OpsPerSecond: 0.5, Burst: 1}},
 		{name: "a long timeout does not widen the default", bound: Bound{Limits: guard.Limits{Timeout: time.Hour}},
-			want: guard.Limits{Timeout: guard.DefaultTimeout}},
+			want: guard.Limits{Timeout: rules.DefaultTimeout}},
 		{name: "a large stage does not widen the default", bound: Bound{Limits: guard.Limits{MaxStage: 1 << 40}},
-			want: guard.Limits{MaxStage: guard.DefaultMaxStage}},
+			want: guard.Limits{MaxStage: rules.DefaultMaxStage}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := tt.bound.Apply(guard.Grant{Expires: tt.expires, Policy: guard.Policy{Limits: tt.own, OtherFileSystems: true}})

@@ -148,7 +148,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	bySubject := map[string]*server{}
-	for _, st := range s.brokered() {
+	for _, st := range brokered(s.broker) {
 		subject := cmp.Or(names.Escape(st.Subject), "none")
 		if bySubject[subject] == nil {
 			bySubject[subject] = &server{}

@@ -17,16 +17,16 @@ import (
 // The functions about the session's mount, if it has one.
 
 // checkMount finds out whether a mount can be made.
-func (s *Session) checkMount() (err error) {
+func (o *Options) checkMount() (err error) {
 	if err := mountpoint.CheckFUSE(); err != nil {
 		return err
 	}
-	if s.opt.Mount.AllowOther {
+	if o.Mount.AllowOther {
 		if err := mountpoint.CheckAllowOther(); err != nil {
 			return &control.Error{Text: err.Error(), Class: control.System}
 		}
 	}
-	s.opt.Mount.Point, err = checkPoint(s.opt.Mount.Point)
+	o.Mount.Point, err = checkPoint(o.Mount.Point)
 	return err
 }
 
@@ -43,11 +43,11 @@ func checkPoint(path string) (string, error) {
 }
 
 // point returns the mountpoint of the session; "": there is none.
-func (s *Session) point() string {
-	if s.opt.Unmounted {
+func (o *Options) point() string {
+	if o.Unmounted {
 		return ""
 	}
-	return s.opt.Mount.Point
+	return o.Mount.Point
 }
 
 // mount makes the mount, and the tree.

@@ -106,7 +106,7 @@ func (s *Session) cutNetwork() []control.Ended {
 	}
 	e := endedNow("network", begun)
 	if err := errors.Join(err, s.noteRemoved(removed)); err != nil {
-		e.Error = err.Error()
+		e.Error = names.Text(err.Error())
 	}
 	return []control.Ended{e}
 }
@@ -120,7 +120,7 @@ func (s *Session) saveHost(h *broker.Host, length time.Duration) (file string, e
 	if err != nil {
 		return "", err
 	}
-	_, file, _ = s.confStatus()
+	_, file, _ = s.conf.status()
 	if file == "" {
 		if file, err = config.DefaultPath(); err != nil {
 			return "", err

@@ -19,8 +19,8 @@ func (s *Session) policy(context.Context, control.None) (control.PolicyAnswer, e
 
 func (s *Session) policyOf(st guard.Status) control.RootPolicy {
 	return control.RootPolicy{
-		Root: string(st.Grant.Root), Mode: st.Grant.Policy.Rights.String(), Lifted: st.Grant.Policy.Lifted(),
-		Rules: control.Rules(s.reg.RulesOf(st.Grant.Root)), Repos: foreign(st.Repos),
+		Root: names.Foreign(st.Grant.Root), Mode: st.Grant.Policy.Rights.String(), Lifted: names.Text(st.Grant.Policy.Lifted()),
+		Rules: control.Rules(s.reg.RulesOf(st.Grant.Root)), Repos: names.List[names.Foreign](st.Repos),
 	}
 }
 
@@ -33,7 +33,7 @@ func (s *Session) checkPolicy(ctx context.Context, req control.CheckRequest) (co
 func (s *Session) why(ctx context.Context, req control.CheckRequest) (control.WhyAnswer, error) {
 	x := s.explainer()
 	s.audit.flush()
-	out := control.WhyAnswer{Asked: x.Locate(&req), Session: s.dir.Name(), Last: s.liftableRefusal(ctx)}
+	out := control.WhyAnswer{Asked: x.Locate(&req), Session: s.dir.Name(), Last: s.refusals.liftable(ctx, s.reg, s.tree)}
 	if server := s.server.Load(); server != nil {
 		out.Confinement = server.Confinement
 	}
@@ -41,7 +41,7 @@ func (s *Session) why(ctx context.Context, req control.CheckRequest) (control.Wh
 	out.Check, err = x.Check(ctx, req)
 	if names.Reason(err) == names.NotExist {
 		out.NoRoot = true
-		out.Check = control.CheckAnswer{Path: names.Escape(out.Asked), Op: req.Op, Reason: names.NoConsent.String()}
+		out.Check = control.CheckAnswer{Path: names.Foreign(names.Escape(out.Asked)), Op: req.Op, Reason: names.NoConsent.String()}
 		return out, nil
 	}
 	if st, ok := s.reg.Lookup(guard.RootName(out.Check.Root)); ok && err == nil {

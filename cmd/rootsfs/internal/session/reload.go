@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
@@ -20,9 +21,11 @@ type confState struct {
 	// changing serialises reloads and switches of profiles. It is a channel, because it is held
 	// across calls of views.
 	changing chan struct{}
-	current  *config.Config
-	profile  string
-	problem  string // why the file's present contents are not in force
+
+	mu      sync.Mutex // guards the fields below
+	current *config.Config
+	profile string
+	problem string // why the file's present contents are not in force
 }
 
 // followConfig applies the configuration's changes, those of before included, until the
@@ -48,13 +51,13 @@ func (s *Session) reloaded(ctx context.Context, next *config.Config, err error) 
 		_, err = s.apply(ctx, next, nil)
 	}
 	if err == nil {
-		s.setProblem("")
+		s.conf.setProblem("")
 		return
 	}
-	s.setProblem(err.Error())
+	s.conf.setProblem(err.Error())
 	s.log.Error("the configuration is not in force; the one before stays", "error", err)
 	s.note(guard.Failed, "configuration kept: "+err.Error())
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: err.Error()})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: names.Foreign(err.Error())})
 }
 
 func (s *Session) note(v guard.Verdict, detail string) {
@@ -99,9 +102,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 		return config.Changes{}, ctx.Err()
 	}
 	defer func() { <-s.conf.changing }()
-	s.mu.Lock()
-	old, oldProfile := s.conf.current, s.conf.profile
-	s.mu.Unlock()
+	old, oldProfile := s.conf.inForce()
 	if next == nil {
 		next = old
 	}
@@ -131,9 +132,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 		}
 		ch.Widened = append(ch.Widened, config.WidenedFile(old, next, !s.opt.AbuseFixed)...)
 	}
-	s.mu.Lock()
-	s.conf.current, s.conf.profile = next, newProfile
-	s.mu.Unlock()
+	s.conf.putInForce(next, newProfile)
 	s.announce(&ch, oldProfile, newProfile)
 	return ch, nil
 }
@@ -160,15 +159,15 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	for _, r := range ch.Removed {
 		leaving[r.Path] = true
 	}
-	isStaged := func(r config.Root) bool { return s.askWithin(r, now).Policy.Rights.Staged() }
+	isStaged := func(r config.Root) bool { return s.opt.askWithin(r, now).Policy.Rights.Staged() }
 	for i := range ch.Changed {
 		c := &ch.Changed[i]
 		c.ModeOnly = c.ModeOnly && isStaged(c.Old) == isStaged(c.New) // a live root cannot become staged
 		leaving[c.Old.Path] = leaving[c.Old.Path] || !c.ModeOnly && !c.PatternsOnly
 	}
 	for _, r := range ch.Added {
-		switch g := s.askWithin(r, now); {
-		case s.expired(r, now) || s.has(g) || !s.isFor(r):
+		switch g := s.opt.askWithin(r, now); {
+		case s.opt.expired(r, now) || s.has(g) || !s.opt.isFor(r):
 		case leaving[r.Path]:
 			then = append(then, g)
 		default:
@@ -191,13 +190,13 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 			continue
 		}
 		if c.PatternsOnly {
-			p := s.askWithin(c.New, now).Policy.Patterns
+			p := s.opt.askWithin(c.New, now).Policy.Patterns
 			errs = append(errs, ignoreGone(s.reg.SetPatterns(ctx, c.New.Name, p)))
 			continue
 		}
 		going = append(going, c.Old.Name)
-		if !s.expired(c.New, now) && s.isFor(c.New) {
-			then = append(then, s.askWithin(c.New, now))
+		if !s.opt.expired(c.New, now) && s.opt.isFor(c.New) {
+			then = append(then, s.opt.askWithin(c.New, now))
 		}
 	}
 	going = slices.DeleteFunc(going, func(n guard.RootName) bool { _, ok := s.reg.Lookup(n); return !ok })
@@ -213,23 +212,23 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	if err := errors.Join(errs...); err != nil {
 		// The result is narrower than the new configuration. It is not undone.
 		s.log.Error("part of the new configuration could not be applied", "error", err)
-		s.hub.Publish(control.Event{Time: now, Kind: "config-error", Detail: err.Error()})
+		s.hub.Publish(control.Event{Time: now, Kind: "config-error", Detail: names.Foreign(err.Error())})
 	}
 	return nil
 }
 
 // isFor reports whether a configured root may be granted here. A root for a server's name
 // requires that the owner has given the session its name.
-func (s *Session) isFor(r config.Root) bool { return r.Subject == "" || !s.opt.NameUngiven }
+func (o *Options) isFor(r config.Root) bool { return r.Subject == "" || !o.NameUngiven }
 
 // askWithin returns the grant of a configured root, within the command line's bound.
-func (s *Session) askWithin(r config.Root, now time.Time) guard.Grant {
-	return s.opt.Bound.Apply(r.Grant(now))
+func (o *Options) askWithin(r config.Root, now time.Time) guard.Grant {
+	return o.Bound.Apply(r.Grant(now))
 }
 
 // expired reports whether the time of a configured root, or of the bound, has ended.
-func (s *Session) expired(r config.Root, now time.Time) bool {
-	return r.Expired(now) || s.opt.Bound.over(now)
+func (o *Options) expired(r config.Root, now time.Time) bool {
+	return r.Expired(now) || o.Bound.over(now)
 }
 
 // has reports whether a root is in force already, as after `roots add --save`.
@@ -258,27 +257,40 @@ func (s *Session) announce(ch *config.Changes, oldProfile, newProfile string) {
 	}
 	s.note(guard.Allowed, "configuration in force: "+detail)
 	s.log.Info("the configuration has changed", "detail", detail)
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config", Detail: detail})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config", Detail: names.Foreign(detail)})
 	if len(ch.Widened) == 0 {
 		return
 	}
 	text := strings.Join(ch.Widened, "; ")
 	s.note(guard.Allowed, "widened: "+text)
 	s.log.Warn("the configuration gives more than before", "detail", text)
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "widened", Detail: text})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "widened", Detail: names.Foreign(text)})
 }
 
-func (s *Session) setProblem(text string) {
-	s.mu.Lock()
-	s.conf.problem = text
-	s.mu.Unlock()
+func (c *confState) setProblem(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problem = text
 }
 
-func (s *Session) confStatus() (profile, path, problem string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conf.current != nil {
-		path = s.conf.current.Path
+func (c *confState) inForce() (conf *config.Config, profile string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current, c.profile
+}
+
+func (c *confState) putInForce(conf *config.Config, profile string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current, c.profile = conf, profile
+}
+
+// status returns the profile and the file in force, and why its present state is not.
+func (c *confState) status() (profile, path string, problem names.Foreign) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil {
+		path = c.current.Path
 	}
-	return s.conf.profile, path, s.conf.problem
+	return c.profile, path, names.Foreign(c.problem)
 }

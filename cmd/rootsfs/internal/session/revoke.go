@@ -101,7 +101,7 @@ func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.En
 // revokeMany revokes the named roots, or none if one of them does not exist. The error is one
 // sentence for any number of roots.
 func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]control.Ended, error) {
-	if err := s.known(which); err != nil {
+	if err := known(s.reg, which); err != nil {
 		return nil, err
 	}
 	out := make([]control.Ended, 0, len(which))
@@ -125,10 +125,10 @@ func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]con
 }
 
 // known returns an error that lists the names in which that are not roots.
-func (s *Session) known(which []guard.RootName) error {
+func known(reg *guard.Registry, which []guard.RootName) error {
 	var unknown []string
 	for _, n := range which {
-		if _, ok := s.reg.Lookup(n); !ok {
+		if _, ok := reg.Lookup(n); !ok {
 			unknown = append(unknown, names.Quote(string(n)))
 		}
 	}
@@ -149,7 +149,7 @@ func incomplete(ended []control.Ended) error {
 	for _, e := range ended {
 		if e.Error != "" {
 			if n == 0 {
-				first = "root " + names.Escape(e.Root) + ": " + e.Error
+				first = "root " + names.Escape(e.Root) + ": " + e.Error.String()
 			}
 			n++
 		}
@@ -165,16 +165,16 @@ func incomplete(ended []control.Ended) error {
 
 // endedNow reports the end of a socket or host, begun at the given time.
 func endedNow(name string, begun time.Time) control.Ended {
-	return control.Ended{Root: name, State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
+	return control.Ended{Root: names.Foreign(name), State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
 }
 
 func endings(reports []guard.Ended) []control.Ended {
 	out := make([]control.Ended, len(reports))
 	for i, r := range reports {
-		out[i] = control.Ended{Root: string(r.Root), State: r.State.String(), TookMS: float64(r.Took.Microseconds()) / 1000}
+		out[i] = control.Ended{Root: names.Foreign(r.Root), State: r.State.String(), TookMS: float64(r.Took.Microseconds()) / 1000}
 		switch {
 		case r.Err != nil:
-			out[i].Error = r.Err.Error()
+			out[i].Error = names.Text(r.Err.Error())
 		case r.State == guard.Live:
 			// The registry could not even begin to end the root within the deadline.
 			out[i].Error = "it is being changed and has not ended; revoke it again"
@@ -184,25 +184,25 @@ func endings(reports []guard.Ended) []control.Ended {
 }
 
 // liveSockets returns the sockets that are granted.
-func (s *Session) liveSockets() (list []control.Socket) {
-	if s.opt.Sockets == nil {
+func liveSockets(granted *sandbox.Sockets) (list []control.Socket) {
+	if granted == nil {
 		return nil
 	}
-	for _, one := range s.opt.Sockets.Live() {
+	for _, one := range granted.Live() {
 		list = append(list, control.Socket{Name: one.Name, Path: one.Path, Inside: sandbox.SocketPath(one.Name)})
 	}
 	return list
 }
 
 // isSocket reports whether a granted socket has the name.
-func (s *Session) isSocket(name string) bool {
-	return slices.ContainsFunc(s.liveSockets(), func(one control.Socket) bool { return one.Name == name })
+func isSocket(granted *sandbox.Sockets, name string) bool {
+	return slices.ContainsFunc(liveSockets(granted), func(one control.Socket) bool { return one.Name == name })
 }
 
 // cutSockets cuts the named sockets and records that. A nil list stands for all of them.
 func (s *Session) cutSockets(which []string) []control.Ended {
 	if which == nil {
-		for _, one := range s.liveSockets() {
+		for _, one := range liveSockets(s.opt.Sockets) {
 			which = append(which, one.Name)
 		}
 	}
@@ -214,7 +214,7 @@ func (s *Session) cutSockets(which []string) []control.Ended {
 		}
 		e := endedNow(name, begun)
 		if err := s.reg.Note(names.OpRevoke, "", guard.Allowed, "socket "+name); err != nil {
-			e.Error = "it is cut, which cannot be recorded: " + err.Error()
+			e.Error = names.Text("it is cut, which cannot be recorded: " + err.Error())
 		}
 		out = append(out, e)
 	}
@@ -232,7 +232,7 @@ func (s *Session) revokeNamed(ctx context.Context, which []string) ([]control.En
 			continue
 		}
 		seen[n] = true
-		socket := s.isSocket(n)
+		socket := isSocket(s.opt.Sockets, n)
 		if socket {
 			sockets = append(sockets, n)
 		}
@@ -241,7 +241,7 @@ func (s *Session) revokeNamed(ctx context.Context, which []string) ([]control.En
 			roots = append(roots, guard.RootName(n))
 		}
 	}
-	if err := s.known(roots); err != nil {
+	if err := known(s.reg, roots); err != nil {
 		return nil, err
 	}
 	var cut []control.Ended

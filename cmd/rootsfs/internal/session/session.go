@@ -48,6 +48,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -83,8 +84,8 @@ type Options struct {
 	// none.
 	Config     *config.Config
 	Profile    string // the profile of these roots
-	Rules      guard.Rules
-	Keep       []guard.Keep // further places that no root may touch
+	Rules      rules.RootRules
+	Keep       []rules.Keep // further places that no root may touch
 	AuditPaths audit.PathMode
 	// AuditMaxAge and AuditMaxTotal bound the audit files of all sessions; 0 is no bound.
 	AuditMaxAge   time.Duration
@@ -126,7 +127,6 @@ type Session struct {
 	srv      *control.Server
 	hub      events.Hub
 	broker   *broker.Broker
-	frame    int
 	consent  *consent.Questions
 	shared   atomic.Int64                     // MCP clients served over the control socket
 	sharings atomic.Uint64                    // number of such clients so far
@@ -144,19 +144,22 @@ type Session struct {
 	beginEnding context.CancelFunc
 	endOnce     sync.Once
 	endDone     chan struct{} // closed when everything is revoked and unmounted
-	ended       []control.Ended
-	endErr      error    // with that of the unmount
-	revokeErr   error    // describes what could not be taken back
-	held        bool     // a program held the mount when it was detached
-	holders     []string // these programs
-	stuck       bool     // the unmount failed
+	outcome     outcome
 	journal     *journal
 
-	mu          sync.Mutex                 // guards the fields below
-	lastGrants  map[guard.RootName]granted // of each name, whether it has ended or not
-	lastRefusal *control.Refusal
-	refused     guard.Request // that of lastRefusal
-	conf        confState
+	refusals refusals
+	conf     confState
+}
+
+// outcome describes the end of a session. It does not change after endDone is closed, but for
+// isStuck, which Run has.
+type outcome struct {
+	ended     []control.Ended
+	err       error    // revokeErr, and that of the unmount
+	revokeErr error    // describes what could not be taken back
+	isHeld    bool     // a program held the mount when it was detached
+	holders   []string // these programs
+	isStuck   bool     // the unmount failed
 }
 
 // Start begins a session. When it returns, the session's mount, if it has one, answers, and
@@ -177,8 +180,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), endDone: make(chan struct{}),
-		lastGrants: map[guard.RootName]granted{},
-		conf:       confState{changing: make(chan struct{}, 1), current: opt.Config, profile: opt.Profile},
+		conf: confState{changing: make(chan struct{}, 1), current: opt.Config, profile: opt.Profile},
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.ctx = ctx
@@ -220,7 +222,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 // session's directory and log. The audit log follows when the session serves.
 func (s *Session) prepare() (err error) {
 	if !s.opt.Unmounted {
-		if err := s.checkMount(); err != nil {
+		if err := s.opt.checkMount(); err != nil {
 			return err
 		}
 	}
@@ -249,7 +251,7 @@ func (s *Session) prepare() (err error) {
 }
 
 func (s *Session) grantFirst(ctx context.Context) error {
-	keeps, err := RootKeeps(s.point(), s.opt.Keep)
+	keeps, err := RootKeeps(s.opt.point(), s.opt.Keep)
 	if err != nil {
 		return err
 	}
@@ -384,11 +386,8 @@ func (s *Session) handlers() []control.Handler {
 // SetServer sets the confined program that `rootsfs status` shows.
 func (s *Session) SetServer(c control.Confined) { s.server.Store(&c) }
 
-// Show makes a spare directory of the session's mount show a root: see mount.Mount.
-func (s *Session) Show(spare int, root guard.RootName) error { return s.mnt.Show(spare, root) }
-
-// Refresh makes the kernel look a root's path up again: see mount.Mount.
-func (s *Session) Refresh(root guard.RootName) { s.mnt.Refresh(root) }
+// Mount is the session's mount; nil: it has none.
+func (s *Session) Mount() *mount.Mount { return s.mnt }
 
 // leastFiles is how many descriptors a session and its mount need, with a few to spare. A
 // session that runs out of them during its start cannot even clean up.
@@ -410,9 +409,9 @@ func LogFile(session string) (string, error) { return config.StateDir(session + 
 // RootKeeps returns Keeps and the directory of the HOMEs that are kept for agents and servers.
 // A root there would give one repository's agent the logins and the history of another's. A
 // kept HOME itself, and a socket, may lie there.
-func RootKeeps(point string, more []guard.Keep) ([]guard.Keep, error) {
+func RootKeeps(point string, more []rules.Keep) ([]rules.Keep, error) {
 	if homes, err := xdg.Data(); err == nil { // otherwise there are no kept HOMEs
-		more = append(slices.Clone(more), guard.Keep{
+		more = append(slices.Clone(more), rules.Keep{
 			Path: homes, What: "the HOMEs that are kept for agents",
 			Remedy: "choose another directory, or give a run that HOME with --home DIRECTORY",
 		})
@@ -422,21 +421,21 @@ func RootKeeps(point string, more []guard.Keep) ([]guard.Keep, error) {
 
 // Keeps lists the places of rootsfs itself that no root may contain or lie in. Places that do
 // not exist yet count, too: no root may contain them later.
-func Keeps(point string, more []guard.Keep) ([]guard.Keep, error) {
+func Keeps(point string, more []rules.Keep) ([]rules.Keep, error) {
 	state, err := config.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	var all []guard.Keep
+	var all []rules.Keep
 	if point != "" {
-		all = append(all, guard.Keep{Path: point, What: "the mountpoint"})
+		all = append(all, rules.Keep{Path: point, What: "the mountpoint"})
 	}
 	all = append(all,
-		guard.Keep{Path: control.RuntimeDir(), What: "the session directory"},
-		guard.Keep{Path: state, What: "the directory of audit files and logs"},
+		rules.Keep{Path: control.RuntimeDir(), What: "the session directory"},
+		rules.Keep{Path: state, What: "the directory of audit files and logs"},
 	)
 	if conf, err := config.DefaultPath(); err == nil {
-		all = append(all, guard.Keep{Path: filepath.Dir(conf), What: "the configuration"})
+		all = append(all, rules.Keep{Path: filepath.Dir(conf), What: "the configuration"})
 	}
 	all = append(all, more...)
 	for i := range all {

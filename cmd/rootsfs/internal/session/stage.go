@@ -6,6 +6,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -19,7 +20,7 @@ func stageOf(r *guard.Status) *control.Stage {
 	if st == nil {
 		return nil
 	}
-	return &control.Stage{Store: st.Store, Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: st.Damaged}
+	return &control.Stage{Store: names.Foreign(st.Store), Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: names.Foreign(st.Damaged)}
 }
 
 // StageOutput returns what the owner's configuration calls build output in stages. Without a

@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // status serves control.GetStatus.
@@ -31,7 +32,7 @@ func (s *Session) state() control.Status {
 	}
 	st := control.Status{
 		Session: s.dir.Name(), PID: os.Getpid(), Version: s.opt.Version, Started: s.started,
-		Point: s.Point(), Cache: o.Level.String(), Locks: o.Locks.String(), Posix: "safe",
+		Point: names.Foreign(s.Point()), Cache: o.Level.String(), Locks: o.Locks.String(), Posix: "safe",
 		ReadOnly: o.ReadOnly, Mounted: s.mnt != nil, Audit: s.audit.path(), AuditOK: s.audit.healthy(),
 		Roots: []control.Root{},
 	}
@@ -42,10 +43,10 @@ func (s *Session) state() control.Status {
 		kind, why := s.mnt.Transport()
 		st.Transport = string(kind)
 		if why != nil {
-			st.NoRings = why.Error()
+			st.NoRings = names.Text(why.Error())
 		}
 	}
-	st.Profile, st.Config, st.ConfigError = s.confStatus()
+	st.Profile, st.Config, st.ConfigError = s.conf.status()
 	select {
 	case <-s.left:
 		st.Mounted = false
@@ -58,26 +59,26 @@ func (s *Session) state() control.Status {
 	}
 	for _, u := range s.reg.Usage() {
 		st.Subjects = append(st.Subjects, control.Quota{
-			Subject: string(u.Subject), Written: u.Written, Created: u.Created,
+			Subject: names.Foreign(u.Subject), Written: u.Written, Created: u.Created,
 			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
 		})
 	}
 	for _, s := range s.reg.Suspended() {
-		st.Suspended = append(st.Suspended, control.Suspended{Subject: string(s.Subject), Since: s.Since, Why: s.Why})
+		st.Suspended = append(st.Suspended, control.Suspended{Subject: names.Foreign(s.Subject), Since: s.Since, Why: names.Foreign(s.Why)})
 	}
 	questions, _ := s.consent.Waiting()
-	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(questions)
+	st.Process, st.Files, st.Questions = process(roots), brokered(s.broker), len(questions)
 	addSharing(&st)
 	st.Denials = len(s.consent.Denials())
-	st.Server, st.Recent = s.server.Load(), s.recent()
+	st.Server, st.Recent = s.server.Load(), recentOf(s.audit)
 	if st.Server != nil && s.opt.Network != nil {
 		now, net := *st.Server, s.opt.Network.State()
 		now.Hosts, now.Secrets = net.Hosts, net.Secrets
 		net.Connections = busiest(net.Connections)
 		st.Server, st.Network = &now, &net
 	}
-	st.Sockets = s.liveSockets()
-	st.PathsPolled = s.paths.Problem()
+	st.Sockets = liveSockets(s.opt.Sockets)
+	st.PathsPolled = names.Text(s.paths.Problem())
 	if s.mnt != nil {
 		addWatching(&st, s.mnt.SourceStatus())
 	}
@@ -97,7 +98,7 @@ func busiest(list []control.NetConnection) []control.NetConnection {
 func addSharing(st *control.Status) {
 	for i := range st.Roots {
 		r := &st.Roots[i]
-		at := slices.IndexFunc(st.Files, func(f broker.Stats) bool { return r.Subject != "" && f.Subject == r.Subject })
+		at := slices.IndexFunc(st.Files, func(f broker.Stats) bool { return r.Subject != "" && f.Subject.Raw() == r.Subject.Raw() })
 		if at >= 0 {
 			r.SharedBy = st.Files[at].SharedBy
 		}
@@ -107,8 +108,8 @@ func addSharing(st *control.Status) {
 // addWatching adds to a status how well the sources of one mount are watched.
 func addWatching(st *control.Status, src mount.SourceStatus) {
 	for _, r := range src.Loose {
-		if !slices.Contains(st.Unwatched, string(r)) {
-			st.Unwatched = append(st.Unwatched, string(r))
+		if !slices.Contains(st.Unwatched, names.Foreign(r)) {
+			st.Unwatched = append(st.Unwatched, names.Foreign(r))
 		}
 	}
 	st.Watches += src.Watched
@@ -116,18 +117,18 @@ func addWatching(st *control.Status, src mount.SourceStatus) {
 	st.Stuck += src.Stuck
 }
 
-// recent returns the last operations.
-func (s *Session) recent() []control.Operation {
+// recentOf returns the last operations.
+func recentOf(log *records) []control.Operation {
 	out := []control.Operation{}
-	for _, rec := range s.audit.newest() {
+	for _, rec := range log.newest() {
 		op := control.Operation{
-			Time: rec.Time, Op: rec.Op.String(), Path: names.Escape(rec.Path.String()),
+			Time: rec.Time, Op: rec.Op.String(), Path: names.Text(names.Escape(rec.Path.String())),
 			Via: rec.Via.String(), Verdict: rec.Verdict.String(), PID: rec.PID,
 		}
 		if rec.Verdict != guard.Allowed {
 			op.Reason = rec.Kind.String()
 			if rec.Target != "" {
-				op.Detail = "the link leads to " + names.Quote(rec.Target)
+				op.Detail = names.Text("the link leads to " + names.Quote(rec.Target))
 			}
 		}
 		out = append(out, op)
@@ -138,19 +139,19 @@ func (s *Session) recent() []control.Operation {
 func (s *Session) describe(r guard.Status) control.Root {
 	place := s.avail.Place(r.Epoch)
 	out := control.Root{
-		Name: string(r.Grant.Root), Path: r.Grant.Dir, Resolved: r.Grant.Resolved,
+		Name: names.Foreign(r.Grant.Root), Path: names.Foreign(r.Grant.Dir), Resolved: names.Foreign(r.Grant.Resolved),
 		Mode: r.Grant.Policy.Rights.String(), State: r.State.String(), File: r.FileRoot,
 		FSType: r.FSType, Remote: r.Remote, Perm: place.Permissions, Origin: r.Grant.Origin, Epoch: r.Epoch,
 		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
-		Written: r.Written, Nested: r.Nested, Repos: foreign(r.Repos), Lifted: r.Grant.Policy.Lifted(),
+		Written: r.Written, Nested: names.List[names.Foreign](r.Nested), Repos: names.List[names.Foreign](r.Repos), Lifted: names.Text(r.Grant.Policy.Lifted()),
 	}
-	out.Subject, out.Created, out.Limits = string(r.Grant.Subject), r.Created, r.Grant.Policy.Limits
+	out.Subject, out.Created, out.Limits = names.Foreign(r.Grant.Subject), r.Created, r.Grant.Policy.Limits
 	if !r.Grant.Expires.IsZero() {
 		out.Expires = &r.Grant.Expires
 	}
 	out.Once, out.Stage = r.Once, stageOf(&r)
 	if r.State == guard.UnavailableState {
-		out.Why = availability.Why(out.Name, place.Reappeared)
+		out.Why = names.Text(availability.Why(out.Name.Raw(), place.Reappeared))
 	} else {
 		out.Free = place.Free
 	}
@@ -160,13 +161,6 @@ func (s *Session) describe(r guard.Status) control.Root {
 	}
 	if !r.LastUse.IsZero() {
 		out.LastUse = &r.LastUse
-	}
-	return out
-}
-
-func foreign(list []string) (out []names.Foreign) {
-	for _, one := range list {
-		out = append(out, names.Foreign(one))
 	}
 	return out
 }
@@ -202,9 +196,9 @@ func process(roots []guard.Status) control.Process {
 }
 
 // brokered returns the figures of the connected servers.
-func (s *Session) brokered() []broker.Stats {
+func brokered(b *broker.Broker) []broker.Stats {
 	list := []broker.Stats{}
-	for _, one := range s.broker.Sessions() {
+	for _, one := range b.Sessions() {
 		list = append(list, one.Stats())
 	}
 	return list
@@ -212,28 +206,26 @@ func (s *Session) brokered() []broker.Stats {
 
 // noteRefusal keeps the last refusal that a grant would have avoided, for `rootsfs allow
 // --last`. A refusal by a file's own permissions does not count.
-func (s *Session) noteRefusal(rec *guard.Record) {
+func (f *refusals) noteRefusal(reg *guard.Registry, rec *guard.Record) {
 	if rec.Verdict != guard.Refused || rec.Via == guard.ViaControl {
 		return
 	}
 	r := control.Refusal{
-		Time: rec.Time, Op: rec.Op.String(), Path: names.Escape(rec.Path.String()), Reason: rec.Kind.String(),
-		UID: rec.UID, PID: rec.PID, Root: string(rec.Path.Root),
+		Time: rec.Time, Op: rec.Op.String(), Path: names.Text(names.Escape(rec.Path.String())), Reason: rec.Kind.String(),
+		UID: rec.UID, PID: rec.PID, Root: names.Foreign(rec.Path.Root),
 	}
 	switch rec.Kind {
 	case names.ReadOnly, names.Permission:
-		// liftableRefusal checks later whether a right is missing: this code runs in the middle
+		// liftable checks later whether a right is missing: this code runs in the middle
 		// of an operation, and must not look at the source.
-		st, ok := s.reg.Lookup(rec.Path.Root)
+		st, ok := reg.Lookup(rec.Path.Root)
 		if !ok || st.State != guard.Live || rec.Rule != "" ||
 			rec.Kind == names.Permission && rec.Rights&^st.Grant.Policy.Rights == 0 && len(st.Nested) == 0 {
 			return
 		}
 		r.Remedy = "set"
 	case names.Revoked, names.NoConsent:
-		s.mu.Lock()
-		g, ok := s.lastGrants[rec.Path.Root]
-		s.mu.Unlock()
+		g, ok := f.grant(rec.Path.Root)
 		if !ok {
 			return
 		}
@@ -243,21 +235,19 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		if !g.Expires.After(time.Now()) {
 			g.Expires = time.Time{}
 		}
-		r.Remedy, r.Mode, r.Dir = "grant", g.Policy.Rights.String(), g.Dir
+		r.Remedy, r.Mode, r.Dir = "grant", g.Policy.Rights.String(), names.Foreign(g.Dir)
 		g.Origin = "allow --last"
 		r.Grant = &g.Grant
 	default:
 		return
 	}
-	s.mu.Lock()
-	s.lastRefusal, s.refused = &r, guard.AskedAgain(rec)
-	s.mu.Unlock()
+	f.setLast(&r, guard.AskedAgain(rec))
 }
 
 // refusal serves control.GetRefusal.
 func (s *Session) refusal(ctx context.Context, _ control.None) (control.RefusalAnswer, error) {
 	s.audit.flush()
-	return control.RefusalAnswer{Last: s.liftableRefusal(ctx)}, nil
+	return control.RefusalAnswer{Last: s.refusals.liftable(ctx, s.reg, s.tree)}, nil
 }
 
 // Explain is vfs.Tree.Explain for the session's roots.
@@ -265,12 +255,10 @@ func (s *Session) Explain(ctx context.Context, req guard.Request) guard.Explanat
 	return s.tree.Explain(ctx, req)
 }
 
-// liftableRefusal returns the last refusal that a grant would have avoided, with the grant that
+// liftable returns the last refusal that a grant would have avoided, with the grant that
 // would lift it now, or nil.
-func (s *Session) liftableRefusal(ctx context.Context) *control.Refusal {
-	s.mu.Lock()
-	noted, refused := s.lastRefusal, s.refused
-	s.mu.Unlock()
+func (f *refusals) liftable(ctx context.Context, reg *guard.Registry, tree *vfs.Tree) *control.Refusal {
+	noted, refused := f.lastNoted()
 	if noted == nil {
 		return nil
 	}
@@ -284,11 +272,11 @@ func (s *Session) liftableRefusal(ctx context.Context) *control.Refusal {
 	}
 	// The mode may have changed since: the proposal is the present mode with exactly the
 	// missing rights added.
-	e := s.Explain(ctx, refused)
-	st, ok := s.reg.Lookup(e.Root)
+	e := tree.Explain(ctx, refused)
+	st, ok := reg.Lookup(e.Root)
 	if !ok || st.State != guard.Live || e.Lacks == 0 {
 		return nil
 	}
-	last.Root, last.Dir, last.Mode = string(e.Root), st.Grant.Resolved, (st.Grant.Policy.Rights | e.Lacks).String()
+	last.Root, last.Dir, last.Mode = names.Foreign(e.Root), names.Foreign(st.Grant.Resolved), (st.Grant.Policy.Rights | e.Lacks).String()
 	return &last
 }

@@ -87,7 +87,7 @@ func RestoreTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req 
 			continue
 		}
 		p, rerr := tree.TrashRestore(ctx, root, req.ID, req.To)
-		return control.RestoreAnswer{Root: string(p.Root), Path: names.Escape(p.Rel())}, rerr
+		return control.RestoreAnswer{Root: names.Foreign(p.Root), Path: names.Text(names.Escape(p.Rel()))}, rerr
 	}
 	return control.RestoreAnswer{}, err
 }

@@ -67,7 +67,7 @@ func (m *model) setMode(r rootRow) tea.Cmd {
 		mode = "ro"
 	}
 	return m.do(r.session, func(ctx context.Context, c *control.Client) (string, error) {
-		a, err := control.SetMode.Call(ctx, c, control.SetRequest{Name: r.root.Name, Mode: mode})
+		a, err := control.SetMode.Call(ctx, c, control.SetRequest{Name: r.root.Name.Raw(), Mode: mode})
 		return names.Escape(a.Root.Name) + " is " + a.Root.Mode + " now", err
 	})
 }
@@ -85,10 +85,10 @@ func (m *model) answer(req control.AnswerRequest) tea.Cmd {
 		var said []string
 		for _, one := range a.Answered {
 			for _, p := range one.Allowed {
-				said = append(said, "allowed "+p)
+				said = append(said, "allowed "+p.String())
 			}
 			for _, p := range one.Denied {
-				said = append(said, "denied "+p)
+				said = append(said, "denied "+p.String())
 			}
 		}
 		if req.Remember {

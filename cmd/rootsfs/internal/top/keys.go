@@ -76,7 +76,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 	}
 	switch key {
 	case "x":
-		return m.revoke(control.RevokeRequest{Names: []string{at.root.Name}}, at.session)
+		return m.revoke(control.RevokeRequest{Names: []string{at.root.Name.Raw()}}, at.session)
 	case "X":
 		return m.revoke(control.RevokeRequest{All: true}, at.session)
 	case "m":
@@ -111,7 +111,7 @@ func (m *model) pressAsk(key string) tea.Cmd {
 		}
 		m.typing, m.text = typingPath, m.path
 		if m.text == "" {
-			m.text = m.questions[m.asked].Items[0].Resolved
+			m.text = m.questions[m.asked].Items[0].Resolved.Raw()
 		}
 		return nil
 	}

@@ -291,7 +291,7 @@ type rootKey struct {
 	epoch         uint64
 }
 
-func (r *rootRow) key() rootKey { return rootKey{r.session, r.root.Name, r.root.Epoch} }
+func (r *rootRow) key() rootKey { return rootKey{r.session, r.root.Name.Raw(), r.root.Epoch} }
 
 // choose moves the mark to a row, at a key of the user.
 func (m *model) choose(rows []rootRow, row int) {

@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // hostile is a text that a server may use as its name, in messages, and as a file's name.
@@ -27,15 +28,15 @@ func full(width, height int) *model {
 	m := &model{live: &live.Sessions{}, width: width, height: height, now: time.Now(), inside: map[string]string{}}
 	end := m.now.Add(time.Hour)
 	st := control.Status{
-		Session: "s", Point: "/mnt/" + hostile, ConfigError: hostile, Server: &control.Confined{Command: []string{hostile}, Confinement: "namespaces"},
+		Session: "s", Point: "/mnt/" + hostile, ConfigError: hostile, Server: &control.Confined{Command: []names.Foreign{hostile}, Confinement: "namespaces"},
 		Files:   []broker.Stats{{Subject: hostile, Server: hostile}},
 		Network: &control.NetState{Connections: []control.NetConnection{{Host: hostile, Rate: 1 << 40}}, Unapproved: []control.NetUnapproved{{Host: hostile, Times: 1}}},
 	}
 	for i := range 30 {
-		st.Roots = append(st.Roots, control.Root{Name: fmt.Sprint("root", i, hostile), Resolved: "/" + strings.Repeat(hostile, 20), Mode: "ro", State: "live", Expires: &end,
+		st.Roots = append(st.Roots, control.Root{Name: names.Foreign(fmt.Sprint("root", i, hostile)), Resolved: names.Foreign("/" + strings.Repeat(hostile, 20)), Mode: "ro", State: "live", Expires: &end,
 			Limits: guard.Limits{MaxWritten: 10, MaxCreated: 3}, Written: 1 << 40})
 	}
-	q := control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: "q", Server: hostile, Message: strings.Repeat(hostile, 50), Subject: hostile,
+	q := control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: "q", Server: hostile, Message: names.Foreign(strings.Repeat(hostile, 50)), Subject: hostile,
 		Asked: m.now, Until: end, Items: []broker.Item{{Requested: hostile, Resolved: "/" + hostile, Mode: "rw"}, {Requested: hostile, Problem: hostile}}}}
 	two := q
 	two.ID = "r"
@@ -131,12 +132,12 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	made := 0
 	question := func(id string) control.Question {
 		made++
-		return control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: id, Subject: "x", Message: strings.Repeat("please ", rnd.IntN(200)), Asked: m.now, Until: m.now.Add(24 * time.Hour),
-			Items: []broker.Item{{Requested: "/p", Resolved: fmt.Sprint("/p", made), Mode: "rw"}}}}
+		return control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: id, Subject: "x", Message: names.Foreign(strings.Repeat("please ", rnd.IntN(200))), Asked: m.now, Until: m.now.Add(24 * time.Hour),
+			Items: []broker.Item{{Requested: "/p", Resolved: names.Foreign(fmt.Sprint("/p", made)), Mode: "rw"}}}}
 	}
 	root := func() control.Root {
 		made++
-		return control.Root{Name: fmt.Sprint("r", made), Epoch: uint64(made), Mode: []string{"ro", "rw"}[rnd.IntN(2)]}
+		return control.Root{Name: names.Foreign(fmt.Sprint("r", made)), Epoch: uint64(made), Mode: []string{"ro", "rw"}[rnd.IntN(2)]}
 	}
 	questions, roots := []control.Question{question("a"), question("b")}, []control.Root{root(), root()}
 	send := func() {
@@ -237,9 +238,9 @@ func TestLongNames(t *testing.T) {
 	long := "begin" + strings.Repeat("x", 246) + "ender"
 	for _, width := range []int{150, 80, 40} {
 		m := &model{live: &live.Sessions{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
-		q := control.Question{OfSession: control.OfSession{Session: long}, Question: broker.Question{ID: "q", Server: long, Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}
-		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: long, Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: long, Requests: 7}}}}},
-			Asked: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: long, Reason: "Permission"}}})
+		q := control.Question{OfSession: control.OfSession{Session: long}, Question: broker.Question{ID: "q", Server: names.Foreign(long), Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}
+		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: names.Foreign(long), Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: names.Foreign(long), Requests: 7}}}}},
+			Asked: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: names.Text(long), Reason: "Permission"}}})
 		text := strings.Join(strings.Fields(ansi.Strip(m.View().Content)), " ")
 		for _, want := range []string{"er rw live", " /p ", "7 requests", " Permission"} {
 			if (width >= 80 || want[0] != ' ' && want[0] != '7') && !strings.Contains(text, want) {
@@ -349,7 +350,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		q := &m.questions[0]
 		q.Items = nil
 		for i := range 32 {
-			q.Items = append(q.Items, broker.Item{Resolved: fmt.Sprintf("/%s/end%d", strings.Repeat("deep/", 20), i), Mode: "rw"})
+			q.Items = append(q.Items, broker.Item{Resolved: names.Foreign(fmt.Sprintf("/%s/end%d", strings.Repeat("deep/", 20), i)), Mode: "rw"})
 		}
 		m.view = viewAsk
 		m.bring()
@@ -412,14 +413,14 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 // ends nothing else in the first moment.
 func TestTheMarkStays(t *testing.T) {
 	m := &model{live: &live.Sessions{}, width: 80, height: 10, now: time.Now(), scroll: scroll{follow: true}}
-	list := func(names ...string) {
+	list := func(all ...string) {
 		st := control.Status{Session: "s"}
-		for i, n := range names {
-			st.Roots = append(st.Roots, control.Root{Name: n, Epoch: uint64(n[0]), Resolved: fmt.Sprint("/", i)})
+		for i, n := range all {
+			st.Roots = append(st.Roots, control.Root{Name: names.Foreign(n), Epoch: uint64(n[0]), Resolved: names.Foreign(fmt.Sprint("/", i))})
 		}
 		m.apply(live.Update{Sessions: []live.Session{{Status: st}}})
 	}
-	at := func() string { return m.rows()[m.row].root.Name }
+	at := func() string { return m.rows()[m.row].root.Name.Raw() }
 	list("b", "c")
 	m.press("down", "")
 	if at() != "c" || m.press("x", "x") == nil {

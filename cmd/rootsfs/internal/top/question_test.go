@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // asksForHost is a model with a question about a host in front.
@@ -18,7 +19,7 @@ func asksForHost(width, height int, host broker.Host) *model {
 	m.path = ""
 	m.apply(live.Update{Asked: true, Questions: []control.Question{{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{
 		Kind: broker.HostKind, ID: "h", Subject: "s", Asked: m.now, Until: m.now.Add(time.Minute), Host: &host,
-	}}}, Denials: []control.Denial{{OfSession: control.OfSession{Session: "s"}, ID: "d", Subject: "s", Host: host.String()}}})
+	}}}, Denials: []control.Denial{{OfSession: control.OfSession{Session: "s"}, ID: "d", Subject: "s", Host: names.Foreign(host.String())}}})
 	m.view, m.said = viewAsk, ""
 	return m
 }
@@ -59,7 +60,7 @@ func TestHostQuestion(t *testing.T) {
 
 func TestHostQuestionIsSafe(t *testing.T) {
 	for _, size := range [][2]int{{150, 40}, {80, 24}, {20, 5}, {1, 1}, {0, 0}} {
-		m := asksForHost(size[0], size[1], broker.Host{Name: strings.Repeat(hostile, 9), Program: "/" + strings.Repeat(hostile, 9), Reached: []broker.Reached{{Host: hostile}}})
+		m := asksForHost(size[0], size[1], broker.Host{Name: names.Foreign(strings.Repeat(hostile, 9)), Program: names.Foreign("/" + strings.Repeat(hostile, 9)), Reached: []broker.Reached{{Host: hostile}}})
 		for _, l := range strings.Split(ansi.Strip(m.View().Content), "\n") {
 			if ansi.StringWidth(l) > max(size[0], 1) || strings.ContainsAny(l, "\x1b\x07\u202e\u200b\r\u2800\u115f") || strings.Contains(l, "   b") {
 				t.Errorf("%v: %q", size, l)

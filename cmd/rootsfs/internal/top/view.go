@@ -40,7 +40,7 @@ func (p *page) add(style lipgloss.Style, format string, args ...any) {
 }
 
 // brief shortens a name for a line with other text: of a long name it keeps both ends.
-func brief(name string, width int) string { return middle(names.Escape(name), width) }
+func brief[S ~string](name S, width int) string { return middle(names.Escape(name), width) }
 
 // middle leaves out the middle of a text that is wider than width.
 func middle(text string, width int) string {
@@ -200,7 +200,7 @@ func (m *model) session(p *page, s *live.Session) {
 		what += " at " + names.Escape(s.Point)
 	}
 	if c := s.Server; c != nil {
-		what += fmt.Sprintf("  confined: %s, runs %s", c.Confinement, names.Escape(strings.Join(c.Command, " ")))
+		what += fmt.Sprintf("  confined: %s, runs %s", c.Confinement, names.Join(c.Command, " "))
 	}
 	p.add(bold, "%s", what)
 	if s.Problem != "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -107,7 +108,7 @@ func (j *Judge) File(path string) error {
 			who = "programs for which " + names.Quote(dir) + " is or was a writable root"
 		}
 		if who != "" {
-			return &guard.Error{Kind: names.Permission, Err: &guard.LinkError{Asked: path, Link: l.Path, Others: who, Resolved: resolved}}
+			return &guard.Error{Kind: names.Permission, Err: &rules.LinkError{Asked: path, Link: l.Path, Others: who, Resolved: resolved}}
 		}
 	}
 	return j.place(resolved)

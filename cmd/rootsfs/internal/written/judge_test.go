@@ -2,13 +2,12 @@ package written
 
 import (
 	"errors"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/rootsfs/rootsfs/guard"
 )
 
 // judged makes three directories: root is about to be writable, early was it once, and own is
@@ -55,7 +54,7 @@ func judged(t *testing.T) (j *Judge, dir string) {
 
 // isRefused reports whether an error says that programs can write something.
 func isRefused(err error) bool {
-	return errors.As(err, new(*Error)) || errors.As(err, new(*guard.LinkError))
+	return errors.As(err, new(*Error)) || errors.As(err, new(*rules.LinkError))
 }
 
 // A file that programs can write is refused by its path, and by each link on the path.

@@ -4,12 +4,13 @@ import (
 	"path/filepath"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // Registry returns a registry for a command that only tries grants. It judges links by
 // the directories that programs could write, and remembers nothing.
-func Registry(rules guard.Rules) (*guard.Registry, error) {
+func Registry(rules rules.RootRules) (*guard.Registry, error) {
 	d, err := Open()
 	if err != nil {
 		return nil, err
@@ -26,7 +27,7 @@ func (trialOpener) Stage(src guard.Source, _ *guard.Grant) (guard.Source, error)
 // CheckLinks returns an error with a *guard.LinkError in its chain if path passes a
 // link that a program or another user can change. The end of path need not exist.
 func CheckLinks(path string) error {
-	reg, err := Registry(guard.Rules{})
+	reg, err := Registry(rules.RootRules{})
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // maxDirs is how many directories are kept when the file is shortened, at twice as many.
@@ -48,7 +48,7 @@ type Dirs struct {
 	size int64    // how much of it
 }
 
-var _ guard.History = (*Dirs)(nil)
+var _ rules.History = (*Dirs)(nil)
 
 // Open returns the owner's Dirs. The file is not read before it is needed.
 func Open() (*Dirs, error) {
@@ -57,7 +57,7 @@ func Open() (*Dirs, error) {
 }
 
 // ReadOnly returns a view that remembers nothing, for commands that only try a grant.
-func (d *Dirs) ReadOnly() guard.History { return readOnly{d} }
+func (d *Dirs) ReadOnly() rules.History { return readOnly{d} }
 
 type readOnly struct{ *Dirs }
 

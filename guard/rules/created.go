@@ -1,4 +1,4 @@
-package guard
+package rules
 
 import (
 	"cmp"
@@ -16,7 +16,8 @@ import (
 // maxCreated bounds the memory for one root to a few megabytes.
 const maxCreated = 1 << 15
 
-type createdFiles struct {
+// CreatedFiles are the files that were created in a root.
+type CreatedFiles struct {
 	mu sync.Mutex // guards the fields below
 	// The latest files are in young, those before them in old. When young is full it
 	// becomes old, and what was old is forgotten.
@@ -24,21 +25,22 @@ type createdFiles struct {
 	max        int // 0: maxCreated
 }
 
-func (m *createdFiles) add(id Identity) {
+// Add notes a file that was created.
+func (m *CreatedFiles) Add(id Identity) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.addLocked(id)
 }
 
-func (m *createdFiles) addLocked(id Identity) {
+func (m *CreatedFiles) addLocked(id Identity) {
 	if m.young == nil || len(m.young) >= cmp.Or(m.max, maxCreated) {
 		m.young, m.old = map[Identity]struct{}{}, m.young
 	}
 	m.young[id] = struct{}{}
 }
 
-// has reports whether id was made. Asking counts as a use, which keeps id remembered.
-func (m *createdFiles) has(id Identity) bool {
+// Has reports whether id was made. Asking counts as a use, which keeps id remembered.
+func (m *CreatedFiles) Has(id Identity) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.young[id]; ok {
@@ -49,21 +51,4 @@ func (m *createdFiles) has(id Identity) bool {
 		m.addLocked(id)
 	}
 	return ok
-}
-
-// NoteCreated tells the lease what file the operation has made.
-func (l *Lease) NoteCreated(id Identity) {
-	if l.Narrowest()&Write == 0 {
-		l.root.created.add(id)
-	}
-}
-
-// MayChange reports whether the attributes of a file may be changed: with the
-// right to write those of any, with the right to create alone only those of a
-// file that was made in this lifetime of the root (see NoteCreated).
-func (l *Lease) MayChange(id Identity) error {
-	if l.Narrowest()&Write != 0 || l.root.created.has(id) {
-		return nil
-	}
-	return l.Denied(Write)
 }

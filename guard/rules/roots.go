@@ -1,4 +1,4 @@
-package guard
+package rules
 
 import (
 	"cmp"
@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Rules are the session-wide rules about which directories may be roots.
-type Rules struct {
+// RootRules are the session-wide rules about which directories may be roots.
+type RootRules struct {
 	AllowSystem  bool // writable roots on system directories
 	AllowRootDir bool // "/" as a root
 	// Keep are rootsfs's own files and directories, which no root may contain or lie in:
@@ -17,7 +17,7 @@ type Rules struct {
 	Keep []Keep
 }
 
-// Keep is one file or directory of Rules.Keep.
+// Keep is one file or directory of RootRules.Keep.
 type Keep struct {
 	Path string // absolute, resolved
 	What string // "the mountpoint", "the configuration file", ...
@@ -40,10 +40,17 @@ var (
 	systemTreesExcept = []string{"/usr/local/src", "/usr/src"}
 )
 
+// With returns the rules for one grant: what the grant allows itself counts as allowed.
+func (r RootRules) With(g *Grant) RootRules {
+	r.AllowSystem = r.AllowSystem || g.AllowSystem
+	r.AllowRootDir = r.AllowRootDir || g.AllowRootDir
+	return r
+}
+
 // Check refuses what the rules do not allow for a root at the resolved path.
-func (r Rules) Check(resolved string, rights Rights) error {
+func (r RootRules) Check(resolved string, rights Rights) error {
 	refuse := func(format string, args ...any) error {
-		return &Error{Kind: names.Permission, Err: errors.New(names.Quote(resolved) + " " + fmt.Sprintf(format, args...))}
+		return &names.Error{Kind: names.Permission, Err: errors.New(names.Quote(resolved) + " " + fmt.Sprintf(format, args...))}
 	}
 	for _, n := range never {
 		if names.Under(resolved, n) {
@@ -96,7 +103,7 @@ func isSystem(p string) bool {
 // Link is a symbolic link that the path of a root passes.
 type Link struct {
 	Path     string // absolute; the directory that holds the link is resolved
-	Location string // of the link, see nesting.go; "" if it is not known
+	Location string // of the link, see guard.Source; "" if it is not known
 	// Others names the users other than the owner who can change the link; ""
 	// if there are none.
 	Others string
@@ -126,56 +133,36 @@ func (e *LinkError) Error() string {
 		names.Quote(e.Asked), names.Quote(e.Link), e.Others, names.Quote(e.Resolved))
 }
 
-// CheckLinks returns a *LinkError, in an *Error, if path passes a link that a
-// program or another user can change. The end of path need not exist.
-func (g *Registry) CheckLinks(path string) error {
-	resolved, links, err := g.cfg.Opener.Trace(path)
-	if err != nil {
-		return err
-	}
-	return g.judgeLinks(path, resolved, links)
-}
-
-func (g *Registry) judgeLinks(asked, resolved string, links []Link) error {
-	for _, l := range links {
-		who := l.Others
+// CheckLinks returns a *LinkError, in an *Error, if one of the links on the path asked, which
+// leads to resolved, can be changed by a program or another user. writers names the programs
+// that can change a link, or could in the past; "" if there are none.
+func CheckLinks(asked, resolved string, links []Link, writers func(*Link) string) error {
+	for i := range links {
+		who := links[i].Others
 		if who == "" {
-			who = g.writer(&l)
+			who = writers(&links[i])
 		}
 		if who != "" {
-			return &Error{Kind: names.Permission, Err: &LinkError{Asked: asked, Link: l.Path, Others: who, Resolved: resolved}}
+			return &names.Error{Kind: names.Permission, Err: &LinkError{Asked: asked, Link: links[i].Path, Others: who, Resolved: resolved}}
 		}
 	}
 	return nil
 }
 
-// writer names the programs that can write in the directory of a link, or could in the past;
-// "" if there are none.
-func (g *Registry) writer(l *Link) string {
-	found := ""
-	g.snap.Load().eachOuter(l.Path, l.Location, func(r *root) {
-		if r.policy.Load().Rights.Mutating() {
-			found = "the programs of the writable root " + names.Quote(string(r.name))
-		}
-	})
-	if found == "" && g.cfg.History != nil {
-		if dir := g.cfg.History.Writer(l.Path); dir != "" {
-			found = "programs for which " + names.Quote(dir) + " was a writable root"
-		}
-	}
-	return found
-}
-
-// NoteWritable tells the history (Config.History) of a directory outside the roots that
-// programs are about to be able to write, such as a HOME that is kept for later sessions.
-// From then on a grant is refused if its path passes a link in that directory. dir is a
-// path without links.
-func (g *Registry) NoteWritable(dir string) error { return g.noteWritable(dir, ReadWrite) }
-
-// noteWritable tells the history of a directory that is about to be writable.
-func (g *Registry) noteWritable(dir string, rights Rights) error {
-	if g.cfg.History == nil || !rights.Mutating() {
+// CheckLocation is the part of Check about Keep, by locations instead of paths. locationOf
+// returns the location of a path, "" if it is not known.
+func (r RootRules) CheckLocation(resolved, location string, locationOf func(path string) string) error {
+	if location == "" {
 		return nil
 	}
-	return g.cfg.History.Writable(dir)
+	for _, k := range r.Keep {
+		kept := locationOf(k.Path)
+		if kept == "" || !names.Under(kept, location) && !names.Under(location, kept) {
+			continue
+		}
+		return &names.Error{Kind: names.Permission, Err: fmt.Errorf(
+			"%s overlaps, through a mount, with %s (%s); %s",
+			names.Quote(resolved), k.What, names.Quote(k.Path), k.remedy())}
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package guard
+package rules
 
 import (
 	"fmt"
@@ -86,7 +86,7 @@ func (p *Patterns) own() ([]pattern.Rule, error) {
 		{"deny", pattern.OwnDeny, p.Deny}, {"protect", pattern.OwnProtect, p.Protect},
 	} {
 		if len(l.from) > MaxPatterns {
-			return nil, &Error{Kind: names.Invalid, Err: fmt.Errorf("%s has %d patterns, more than the limit of %d", l.key, len(l.from), MaxPatterns)}
+			return nil, &names.Error{Kind: names.Invalid, Err: fmt.Errorf("%s has %d patterns, more than the limit of %d", l.key, len(l.from), MaxPatterns)}
 		}
 		for _, f := range l.from {
 			out = append(out, pattern.Rule{List: l.list, Text: f.Text, File: f.File, Line: f.Line})
@@ -120,37 +120,28 @@ func (p *Patterns) Preview() (*pattern.Set, error) {
 func compileRules(rules []pattern.Rule, opt pattern.Options) (*pattern.Set, error) {
 	set, err := pattern.New(rules, opt)
 	if err != nil {
-		return nil, &Error{Kind: names.Invalid, Err: err}
+		return nil, &names.Error{Kind: names.Invalid, Err: err}
 	}
 	return set, nil
 }
 
-// Naming says which spellings a source takes for one name.
-type Naming uint8
-
-// The namings. With all but the first, rules compare names by pattern.Fold.
-const (
-	ExactNames  Naming = iota
-	MixedNames         // some directories take several spellings for one name
-	FoldedNames        // every directory may
-	ShortNames         // as FoldedNames, and some spellings are known from the directory alone
-)
-
-// Looked is what lies at a path.
-type Looked struct {
-	ID  Identity
-	Dir bool
+// Compile puts the patterns of the policy in force for a root's files (Rules). It may block where
+// the source does.
+func (p *Policy) Compile(src Tree) (err error) {
+	p.rules, err = p.compile(src)
+	return err
 }
 
-// Ignore is one .gitignore.
-type Ignore struct {
-	Dir  string // below the root
-	Text string
+// TakePatterns puts the patterns of another policy in force, which were compiled for the same
+// root.
+func (p *Policy) TakePatterns(compiled *Policy) {
+	p.Patterns, p.rules = compiled.Patterns, compiled.rules
 }
 
-// compile makes the rules of a policy for a source. It may block where the
-// source does.
-func (p *Policy) compile(src Source) (*ruleset, error) {
+// Rules are what Compile made of the patterns; nil: no name is judged.
+func (p *Policy) Rules() *RuleSet { return p.rules }
+
+func (p *Policy) compile(src Tree) (*RuleSet, error) {
 	own, err := p.own()
 	if err != nil || src.File() != "" { // a single file has no patterns
 		return nil, err
@@ -178,7 +169,7 @@ func (p *Policy) compile(src Source) (*ruleset, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	r := &ruleset{naming: naming, hides: slices.ContainsFunc(all, func(r pattern.Rule) bool { return r.List.Effect() == pattern.Hide })}
+	r := &RuleSet{naming: naming, hides: slices.ContainsFunc(all, func(r pattern.Rule) bool { return r.List.Effect() == pattern.Hide })}
 	if r.set, err = compileRules(all, opt); err == nil && naming == MixedNames {
 		r.folded, err = compileRules(all, pattern.Options{Fold: true})
 	}
@@ -195,29 +186,25 @@ func adviseIgnores(err error) error {
 	return fmt.Errorf("%w; shorten or remove it, or leave --respect-gitignore out and name what is hidden with --hide", err)
 }
 
-// ruleset is what Patterns were compiled to.
-type ruleset struct {
+// RuleSet is what Patterns were compiled to.
+type RuleSet struct {
 	naming Naming
 	hides  bool // some rule hides names
 	set    *pattern.Set
 	folded *pattern.Set // with MixedNames: for directories that fold
 }
 
-// Rule is one rule in force in a root.
-type Rule = pattern.Rule
+// Rules are the rules, in the order they are judged in.
+func (r *RuleSet) Rules() []*pattern.Rule { return r.set.Rules() }
 
-// RulesOf are the rules in force in a root, in the order they are judged in; nil
-// if there is no such root.
-func (g *Registry) RulesOf(name RootName) []*Rule {
-	r := g.snap.Load().byName[name]
-	if r == nil || r.policy.Load().rules == nil {
-		return nil
-	}
-	return r.policy.Load().rules.set.Rules()
-}
+// Hides reports whether some rule hides names.
+func (r *RuleSet) Hides() bool { return r.hides }
+
+// Naming says which spellings the root takes for one name.
+func (r *RuleSet) Naming() Naming { return r.naming }
 
 // barrier is the verdict that keeps operations out of a directory, if there is one.
-func (r *ruleset) barrier(f *rootFacts, rel string) pattern.Verdict {
+func (r *RuleSet) barrier(f *RootFacts, rel string) pattern.Verdict {
 	v := r.set.At(rel).Barrier()
 	if r.folded != nil && !pattern.Plain(rel) {
 		if w := r.folded.At(rel).Barrier(); w.Effect > v.Effect && f.foldsAt(rel) {
@@ -227,11 +214,11 @@ func (r *ruleset) barrier(f *rootFacts, rel string) pattern.Verdict {
 	return v
 }
 
-// judge is what the rules say of a name.
-func (r *ruleset) judge(of *root, f pattern.Facts, dir, name string, t pattern.Type) pattern.Verdict {
+// judge is what the rules say of a name. of is asked which names are the same.
+func (r *RuleSet) judge(of *RootFacts, f pattern.Facts, dir, name string, t pattern.Type) pattern.Verdict {
 	v := r.set.At(dir).Judge(dir, name, t, f)
 	if r.folded != nil && !(pattern.Plain(name) && pattern.Plain(dir)) {
-		if w := r.folded.At(dir).Judge(dir, name, t, f); w.Effect > v.Effect && (*rootFacts)(of).foldsAt(dir) {
+		if w := r.folded.At(dir).Judge(dir, name, t, f); w.Effect > v.Effect && of.foldsAt(dir) {
 			return w
 		}
 	}
@@ -239,14 +226,14 @@ func (r *ruleset) judge(of *root, f pattern.Facts, dir, name string, t pattern.T
 }
 
 // silent reports whether no rule is about a name.
-func (r *ruleset) silent(dir, name string) bool {
+func (r *RuleSet) silent(dir, name string) bool {
 	return r.set.At(dir).Silent(name) &&
 		(r.folded == nil || pattern.Plain(name) && pattern.Plain(dir) || r.folded.At(dir).Silent(name))
 }
 
 // readIgnores reads the .gitignore files of a source. As git does, it does not
 // look into directories that are ignored.
-func readIgnores(src Source, opt pattern.Options) ([]pattern.Rule, error) {
+func readIgnores(src Tree, opt pattern.Options) ([]pattern.Rule, error) {
 	var rules []pattern.Rule
 	set, err := pattern.New(nil, opt)
 	if err != nil {
@@ -264,7 +251,7 @@ func readIgnores(src Source, opt pattern.Options) ([]pattern.Rule, error) {
 			}
 			added = false
 		}
-		up, name := splitRel(dir)
+		up, name := Split(dir)
 		return name != ".git" && set.At(up).Judge(up, name, pattern.Dir, nil).Effect == pattern.None
 	}
 	if err := src.Ignores(found, enter); err != nil {

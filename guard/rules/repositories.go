@@ -1,4 +1,4 @@
-package guard
+package rules
 
 import (
 	"errors"
@@ -147,138 +147,100 @@ func (r *repos) tops() (out []string) {
 // repoTop is the path by which the owner is told of a remembered part: of a .git it is the
 // directory that holds the .git.
 func repoTop(rel string) string {
-	if dir, base := splitRel(rel); slices.Contains(builtin.Tops, base) {
+	if dir, base := Split(rel); slices.Contains(builtin.Tops, base) {
 		return dir
 	}
 	return rel
 }
 
-// NoteName tells the lease that the operation has created a file or directory, and its name.
-func (l *Lease) NoteName(dirRel, name string, id Identity, dir bool) {
-	l.NotePart(dirRel, name, id, dir)
-	l.NoteNewName(dirRel, name)
+// NotePart notes that a file or directory has got a name. If that begins a repository, the
+// repository is remembered as one of the root's users, and NotePart returns the path by which
+// the owner is told of it.
+func (f *RootFacts) NotePart(rel string, id Identity, dir bool) (top string, remembered bool) {
+	if !builtin.IsPart(rel, dir, f.bare) || f.repos.around(rel, true, f.identity) {
+		return "", false
+	}
+	f.repos.add(rel, repo{id: id})
+	return repoTop(rel), true
 }
 
-// NotePart tells the lease that the operation has given a name to a file or directory, or
-// has replaced one that had the name. If that begins a repository, the repository is
-// remembered as one of the root's users. This is so in roots without protections, too,
-// because the owner is told of it.
-func (l *Lease) NotePart(dirRel, name string, id Identity, dir bool) {
-	if !builtin.MayBePart(dirRel, name) {
-		return
+// NoteNewName notes that a name exists now that did not. With it the directory may have become a
+// bare repository, which is then remembered as in NotePart.
+func (f *RootFacts) NoteNewName(rel string) (top string, remembered bool) {
+	dir, _ := Split(rel)
+	if !f.bare(dir) || f.repos.around(dir, true, f.identity) {
+		return "", false
 	}
-	_ = l.eachRoot(under(dirRel, name), func(r *root, rel string) error {
-		f := (*rootFacts)(r)
-		if builtin.IsPart(rel, dir, f.bare) && !r.repos.around(rel, true, f.identity) {
-			l.rememberRepo(r, rel, repo{id: id})
-		}
-		return nil
-	})
+	id, ok := f.identity(dir)
+	if !ok {
+		return "", false
+	}
+	f.repos.add(dir, repo{id: id, bare: true})
+	return repoTop(dir), true
 }
 
-// NoteNewName tells the lease that a name exists now that did not, by a rename or a link for
-// example. With that name its directory may have become a bare repository. NoteName calls
-// NoteNewName.
-func (l *Lease) NoteNewName(dirRel, name string) {
-	if !builtin.MayMakeBare(name) {
-		return
-	}
-	_ = l.eachRoot(under(dirRel, name), func(r *root, rel string) error {
-		dir, _ := splitRel(rel)
-		f := (*rootFacts)(r)
-		if !f.bare(dir) || r.repos.around(dir, true, f.identity) {
-			return nil
-		}
-		if id, ok := f.identity(dir); ok {
-			l.rememberRepo(r, dir, repo{id: id, bare: true})
-		}
-		return nil
-	})
+// NoteRemoved notes that a name was removed.
+func (f *RootFacts) NoteRemoved(rel string) { f.repos.drop(rel) }
+
+// NoteMoved notes that a name was moved; with exchange, that two names were swapped.
+func (f *RootFacts) NoteMoved(from, to string, exchange bool) { f.repos.move(from, to, exchange) }
+
+// Repos are the directories, below the root, of the repositories that its users made, sorted.
+func (f *RootFacts) Repos() []string { return f.repos.tops() }
+
+// IsMade reports whether a file is remembered as a part of a repository that the users of the
+// root made themselves, or is the directory of a submodule or worktree in one, which git moves
+// out to be the .git of a working copy.
+func (f *RootFacts) IsMade(rel string, id Identity, t pattern.Type) bool {
+	return f.repos.has(rel, id) ||
+		t == pattern.Dir && builtin.IsPart(rel, true, f.bare) && f.repos.around(rel, false, f.identity)
 }
 
 // bare reports whether a tool would take a directory itself for a repository.
-func (f *rootFacts) bare(dir string) bool {
+func (f *RootFacts) bare(dir string) bool {
 	return builtin.IsBare(func(name string) bool {
-		_, err := f.look(under(dir, name))
+		_, err := f.look(Join(dir, name))
 		return err == nil
 	})
 }
 
 // identity is what lies at a path.
-func (f *rootFacts) identity(rel string) (Identity, bool) {
+func (f *RootFacts) identity(rel string) (Identity, bool) {
 	got, err := f.look(rel)
 	return got.ID, err == nil
 }
 
-// rememberRepo remembers a repository that the operation has made in r.
-func (l *Lease) rememberRepo(r *root, rel string, made repo) {
-	r.repos.add(rel, made)
-	if r != l.root {
-		return
-	}
-	l.ensureNotes()
-	top := repoTop(rel)
-	l.notes.repo.Store(&top)
-}
-
-// untrusted is what the record of a repository's making says.
-const untrusted = "a repository created by the server: its hooks and configuration are untrusted"
-
-// NoteRemoved tells the lease that the operation has removed a name.
-func (l *Lease) NoteRemoved(rel string) {
-	_ = l.eachRoot(rel, func(r *root, rel string) error { r.repos.drop(rel); return nil })
-}
-
-// NoteMoved tells the lease that the operation has moved a name, or with exchange
-// two.
-func (l *Lease) NoteMoved(from, to string, exchange bool) {
-	l.root.repos.move(from, to, exchange)
-	for i := range l.nesting.scopes {
-		s := &l.nesting.scopes[i]
-		f, moved := s.below(from)
-		t, inside := s.below(to)
-		if moved && inside {
-			s.root.repos.move(f, t, exchange)
-		}
-	}
-}
-
-func (l *Lease) madeRepo() bool { return l.notes != nil && l.notes.repo.Load() != nil }
-
-// noteRepo reports a new repository to the owner.
-func (l *Lease) noteRepo() {
-	if l.madeRepo() {
-		at, _ := names.NewPath(l.root.name, *l.notes.repo.Load())
-		l.reg.notify(Event{Kind: EventRepository, Root: l.root.name, Detail: names.Escape(at.String()) + ": " + untrusted})
-	}
-}
-
-// rootFacts answers what built-in rules ask about a root's files. If the answer cannot be
+// RootFacts answers what built-in rules ask about a root's files. If the answer cannot be
 // found out, the rule holds. Other file systems are looked at only where the root's users
 // reach them: what is mounted in any other root may hang for ever.
-type rootFacts root
-
-var _ pattern.Facts = (*rootFacts)(nil)
-
-// across reports whether the root's users reach other file systems in it.
-func (f *rootFacts) across() bool { return f.policy.Load().OtherFileSystems }
-
-func (f *rootFacts) look(rel string) (Looked, error) {
-	return f.src.Look(rel, f.across())
+type RootFacts struct {
+	tree   Tree
+	across bool // the root's users reach other file systems in it
+	repos  repos
 }
 
-func (f *rootFacts) foldsAt(dir string) bool { return f.src.FoldsAt(dir, f.across()) }
+// NewRootFacts returns the facts of a root whose users have made no repository yet. across says
+// that they reach other file systems in the root.
+func NewRootFacts(t Tree, across bool) *RootFacts { return &RootFacts{tree: t, across: across} }
+
+var _ pattern.Facts = (*RootFacts)(nil)
+
+func (f *RootFacts) look(rel string) (Looked, error) {
+	return f.tree.Look(rel, f.across)
+}
+
+func (f *RootFacts) foldsAt(dir string) bool { return f.tree.FoldsAt(dir, f.across) }
 
 // IsDir implements pattern.Facts.
-func (f *rootFacts) IsDir(path string) bool {
+func (f *RootFacts) IsDir(path string) bool {
 	got, err := f.look(path)
 	return err == nil && got.Dir || err != nil && !errors.Is(err, names.NotExist)
 }
 
 // Top implements pattern.Facts.
-func (f *rootFacts) Top(dir string) bool {
+func (f *RootFacts) Top(dir string) bool {
 	for _, name := range builtin.Tops {
-		top := under(dir, name)
+		top := Join(dir, name)
 		got, err := f.look(top)
 		if err != nil && !errors.Is(err, names.NotExist) || err == nil && !f.repos.has(top, got.ID) {
 			return true
@@ -288,9 +250,9 @@ func (f *rootFacts) Top(dir string) bool {
 }
 
 // Bare implements pattern.Facts.
-func (f *rootFacts) Bare(dir string, kind pattern.Condition) bool {
+func (f *RootFacts) Bare(dir string, kind pattern.Condition) bool {
 	for _, name := range builtin.Parts(kind) {
-		if _, err := f.look(under(dir, name)); errors.Is(err, names.NotExist) {
+		if _, err := f.look(Join(dir, name)); errors.Is(err, names.NotExist) {
 			return false
 		}
 	}
@@ -298,7 +260,7 @@ func (f *rootFacts) Bare(dir string, kind pattern.Condition) bool {
 }
 
 // Made implements pattern.Facts. A database's journals belong to the database.
-func (f *rootFacts) Made(path string) bool {
+func (f *RootFacts) Made(path string) bool {
 	if f.repos.around(path, false, f.identity) {
 		return true
 	}
@@ -315,8 +277,8 @@ func (f *rootFacts) Made(path string) bool {
 const maxNpmrc = 64 << 10
 
 // Tokens implements pattern.Facts.
-func (f *rootFacts) Tokens(path string) bool {
-	head, err := f.src.Head(path, maxNpmrc, f.across())
+func (f *RootFacts) Tokens(path string) bool {
+	head, err := f.tree.Head(path, maxNpmrc, f.across)
 	if err != nil {
 		return !errors.Is(err, names.NotExist)
 	}
@@ -325,11 +287,11 @@ func (f *rootFacts) Tokens(path string) bool {
 
 // lookedInto notes whether a rule asked about a file's contents.
 type lookedInto struct {
-	*rootFacts
+	*RootFacts
 	readContents bool
 }
 
 func (f *lookedInto) Tokens(path string) bool {
 	f.readContents = true
-	return f.rootFacts.Tokens(path)
+	return f.RootFacts.Tokens(path)
 }

@@ -1,4 +1,4 @@
-package guard
+package rules
 
 import "testing"
 
@@ -6,11 +6,11 @@ import "testing"
 // last are the ones that stay.
 func TestMadeFilesAreBounded(t *testing.T) {
 	const most = 3
-	m := &createdFiles{max: most}
+	m := &CreatedFiles{max: most}
 	for ino := range uint64(100) {
-		m.add(Identity{Ino: ino})
-		m.add(Identity{Ino: ino})
-		if !m.has(Identity{Ino: 0}) { // used each time
+		m.Add(Identity{Ino: ino})
+		m.Add(Identity{Ino: ino})
+		if !m.Has(Identity{Ino: 0}) { // used each time
 			t.Fatalf("forgot the file used last, after %d", ino)
 		}
 		for late := ino; late > 0 && late > ino-most+1 && ino >= most; late-- {
@@ -24,10 +24,10 @@ func TestMadeFilesAreBounded(t *testing.T) {
 			t.Fatalf("%d are kept", n)
 		}
 	}
-	if m.has(Identity{Ino: 1}) || m.has(Identity{Ino: 1000}) {
+	if m.Has(Identity{Ino: 1}) || m.Has(Identity{Ino: 1000}) {
 		t.Error("an old file, or one never made, passes")
 	}
-	if !m.has(Identity{Ino: 99}) || m.has(Identity{Ino: 99, Birth: 1}) {
+	if !m.Has(Identity{Ino: 99}) || m.Has(Identity{Ino: 99, Birth: 1}) {
 		t.Error("another file of the same number passes")
 	}
 }

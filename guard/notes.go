@@ -1,0 +1,226 @@
+package guard
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rootsfs/rootsfs/guard/builtin"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
+)
+
+// Notes take what an operation finds out while it runs: for its record, for the facts that rules
+// ask about, and for the quotas.
+type Notes struct{ l *Lease }
+
+// Notes returns the notes of the operation.
+func (l *Lease) Notes() Notes { return Notes{l} }
+
+// notes are what an operation finds out while it runs. A detached part shares them with
+// the lease it was taken from.
+type notes struct {
+	repo    atomic.Pointer[string] // where a repository was made, below the root
+	existed atomic.Bool            // the object existed already
+	// openNeed are the rights that the opening takes, if the object existed and is opened
+	// instead of created (Notes.ContinueAsOpen); else 0.
+	openNeed atomic.Uint32
+	// What Charges.Add has reserved since admission.
+	chargedBytes, chargedNames atomic.Int64
+
+	uses []*root // whose one use began with the operation
+
+	mu sync.Mutex // guards the fields below
+	// chargedNested are the accounts of nested roots that are charged like the root's.
+	chargedNested []*account
+	// resolved is where the links of the request's paths led, zero without any.
+	resolved, resolved2 Path
+	remark              string
+	target              string // see Notes.RefusedLink
+}
+
+// ensure returns the notes of the operation. Most operations need none.
+func (n Notes) ensure() *notes {
+	if n.l.notes == nil {
+		n.l.notes = &notes{}
+	}
+	return n.l.notes
+}
+
+// Resolved tells the lease that the links of asked, which is the request's Path or
+// Path2, led to q: the record is about that file. The latest call counts.
+func (n Notes) Resolved(asked, q Path) {
+	if asked == n.l.req.Path {
+		n.l.req.Dry.noteResolved(q)
+	}
+	n.ensure().mu.Lock()
+	defer n.l.notes.mu.Unlock()
+	if asked == n.l.req.Path {
+		n.l.notes.resolved = q
+	}
+	if asked == n.l.req.Path2 {
+		n.l.notes.resolved2 = q
+	}
+}
+
+// addResolved makes a record say which paths the links led to. The requested paths go into
+// the detail.
+func (n *notes) addResolved(rec *Record) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	q, q2, remark := n.resolved, n.resolved2, n.remark
+	rec.Target = names.Brief(n.target)
+	n.mu.Unlock()
+	var details []string
+	if q.Root != "" && q != rec.Path {
+		details = append(details, RequestedPath(rec.Path, q))
+		rec.Path = q
+	}
+	if q2.Root != "" && q2 != rec.Path2 {
+		details = append(details, RequestedPath(rec.Path2, q2))
+		rec.Path2 = q2
+	}
+	for _, text := range []string{rec.Detail, remark} {
+		if text != "" {
+			details = append(details, text)
+		}
+	}
+	rec.Detail = strings.Join(details, "; ")
+}
+
+// Remark adds to the detail of the operation's record. It holds no host path.
+func (n Notes) Remark(text string) {
+	n.ensure().mu.Lock()
+	defer n.l.notes.mu.Unlock()
+	n.l.notes.remark = text
+}
+
+// RefusedLink sets Record.Target, the text of the link that was refused.
+func (n Notes) RefusedLink(target string) {
+	n.ensure().mu.Lock()
+	defer n.l.notes.mu.Unlock()
+	n.l.notes.target = target
+}
+
+// Created tells the lease what file the operation has made.
+func (n Notes) Created(id rules.Identity) {
+	if n.l.Narrowest()&Write == 0 {
+		n.l.root.created.Add(id)
+	}
+}
+
+// Link notes a link that the resolution has met, for a dry run. isRefused says that it leaves
+// the root.
+func (n Notes) Link(link MetLink, isRefused bool) {
+	if n.l.req.Dry != nil {
+		n.l.req.Dry.note(Step{Kind: StepLink, Root: n.l.root.name, Link: link, Refused: isRefused})
+	}
+}
+
+// Opened says that the operation has opened a file. In a root for one use, the use
+// lasts until Registry.Closed is called for the file.
+func (n Notes) Opened() {
+	if n.l.root.once != nil {
+		n.l.root.once.opened()
+	}
+	for _, c := range n.l.crossed {
+		if c.root.once != nil {
+			c.root.once.opened()
+		}
+	}
+}
+
+// Existing says that the object to be created exists already: the name that was reserved
+// for it is refunded, and success leaves no record.
+func (n Notes) Existing() { n.ensure().existed.Store(true) }
+
+// ContinueAsOpen turns a create operation whose file exists already into an open operation.
+// It calls Existing, checks the rights that the opening takes, and makes the record one
+// of an opening.
+func (n Notes) ContinueAsOpen(need Rights) error {
+	n.Existing()
+	n.l.notes.openNeed.Store(uint32(need))
+	n.l.req.becomeOpen(need)
+	if lacks := rules.Lacked(n.l.req.Op, need, n.l.Narrowest()); lacks != 0 {
+		return n.l.Denied(lacks)
+	}
+	return nil
+}
+
+// Name tells the lease that the operation has created a file or directory, and its name.
+func (n Notes) Name(dirRel, name string, id rules.Identity, dir bool) {
+	n.Part(dirRel, name, id, dir)
+	n.NewName(dirRel, name)
+}
+
+// Part tells the lease that the operation has given a name to a file or directory, or
+// has replaced one that had the name. If that begins a repository, the repository is
+// remembered as one of the root's users. This is so in roots without protections, too,
+// because the owner is told of it.
+func (n Notes) Part(dirRel, name string, id rules.Identity, dir bool) {
+	if !builtin.MayBePart(dirRel, name) {
+		return
+	}
+	_ = n.l.Judge().eachRoot(rules.Join(dirRel, name), func(r *root, rel string) error {
+		if top, ok := r.facts.NotePart(rel, id, dir); ok {
+			n.repository(r, top)
+		}
+		return nil
+	})
+}
+
+// NewName tells the lease that a name exists now that did not, by a rename or a link for
+// example. With that name its directory may have become a bare repository. Name calls
+// NewName.
+func (n Notes) NewName(dirRel, name string) {
+	if !builtin.MayMakeBare(name) {
+		return
+	}
+	_ = n.l.Judge().eachRoot(rules.Join(dirRel, name), func(r *root, rel string) error {
+		if top, ok := r.facts.NoteNewName(rel); ok {
+			n.repository(r, top)
+		}
+		return nil
+	})
+}
+
+// repository keeps for the record that the operation has made a repository in r.
+func (n Notes) repository(r *root, top string) {
+	if r == n.l.root {
+		n.ensure().repo.Store(&top)
+	}
+}
+
+// untrusted is what the record of a repository's making says.
+const untrusted = "a repository created by the server: its hooks and configuration are untrusted"
+
+// Removed tells the lease that the operation has removed a name.
+func (n Notes) Removed(rel string) {
+	_ = n.l.Judge().eachRoot(rel, func(r *root, rel string) error { r.facts.NoteRemoved(rel); return nil })
+}
+
+// Moved tells the lease that the operation has moved a name, or with exchange
+// two.
+func (n Notes) Moved(from, to string, exchange bool) {
+	n.l.root.facts.NoteMoved(from, to, exchange)
+	for i := range n.l.nesting.scopes {
+		s := &n.l.nesting.scopes[i]
+		f, moved := s.below(from)
+		t, inside := s.below(to)
+		if moved && inside {
+			s.root.facts.NoteMoved(f, t, exchange)
+		}
+	}
+}
+
+func (n Notes) madeRepo() bool { return n.l.notes != nil && n.l.notes.repo.Load() != nil }
+
+// notifyRepository reports a new repository to the owner.
+func (n Notes) notifyRepository() {
+	if n.madeRepo() {
+		at, _ := names.NewPath(n.l.root.name, *n.l.notes.repo.Load())
+		n.l.reg.notify(Event{Kind: EventRepository, Root: n.l.root.name, Detail: names.Escape(at.String()) + ": " + untrusted})
+	}
+}

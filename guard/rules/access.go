@@ -1,0 +1,68 @@
+package rules
+
+import (
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// Access is what an operation does to a name.
+type Access uint8
+
+// The accesses. A denied name permits ToLook only; a protected one ToLook and ToRead.
+const (
+	ToLook   Access = iota + 1 // whether it is there, its attributes
+	ToRead                     // contents, names in it, where a link leads
+	ToChange                   // contents, attributes, the name itself
+	ToMake                     // the name is to be made, or to get new contents
+)
+
+// accesses is the one table from operations to accesses, for the name an
+// operation is about. An operation that is not in it counts as one that changes.
+var accesses = [names.Ops]Access{
+	names.OpLookup: ToLook, names.OpGetattr: ToLook, names.OpStatfs: ToLook, names.OpFlush: ToLook,
+	names.OpFsync: ToLook, names.OpReadlink: ToRead, names.OpOpendir: ToRead, names.OpReaddir: ToRead,
+	names.OpOpen: ToRead, names.OpRead: ToRead, names.OpLseek: ToRead, names.OpCopyFileRange: ToRead,
+	names.OpGetxattr: ToRead, names.OpListxattr: ToRead, names.OpGetlk: ToRead, names.OpSetlk: ToRead,
+	names.OpWatch: ToRead, names.OpCreate: ToMake, names.OpTmpfile: ToMake, names.OpMkdir: ToMake,
+	names.OpMknod: ToMake, names.OpSymlink: ToMake, names.OpLink: ToMake, names.OpReplace: ToMake,
+}
+
+// AccessOf is what an operation does to the name it is about; need are the rights
+// its arguments add.
+func AccessOf(op names.Op, need Rights, makes bool) Access {
+	a := ToChange
+	if int(op) < len(accesses) && accesses[op] != 0 {
+		a = accesses[op]
+	}
+	switch {
+	case op == names.OpOpen && need.Mutating():
+		return ToChange
+	case a == ToChange && makes:
+		return ToMake
+	}
+	return a
+}
+
+// OnlyLooks reports whether an operation needs attributes only.
+func OnlyLooks(op names.Op) bool {
+	return accesses[op] == ToLook || op == names.OpGetxattr || op == names.OpListxattr
+}
+
+// createdType is the type of what an operation makes.
+func createdType(op names.Op) pattern.Type {
+	switch op {
+	case names.OpMkdir:
+		return pattern.Dir
+	case names.OpSymlink:
+		return pattern.Link
+	case names.OpCreate, names.OpMknod, names.OpReplace, names.OpWrite:
+		return pattern.Other
+	}
+	return pattern.Unknown
+}
+
+// removesName reports whether an operation makes a name go away, by removing it or by moving
+// what has it to another name.
+func removesName(op names.Op) bool {
+	return op == names.OpUnlink || op == names.OpRmdir || op == names.OpRename
+}

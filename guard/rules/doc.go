@@ -1,0 +1,24 @@
+// Package rules says what is allowed. It holds the vocabulary of an approval (Grant, Policy,
+// Rights, Patterns, Limits, Subject) and the judgements that follow from it: which rights an
+// operation lacks (Lacked), what patterns say of a name (RuleSet), which directories may be
+// roots (RootRules), and whether a grant is wider than what was asked for (Grant.WiderThan).
+//
+// A judgement is about one root. Package guard knows which roots a path lies in, and asks for
+// each.
+//
+// # Promises
+//
+// An operation without a row in the table of rights is refused. An operation without a row in
+// the table of accesses counts as one that changes its name.
+//
+// What rules ask about a root's files they ask through Tree. If the answer cannot be found out,
+// the rule holds.
+//
+// All exported methods may be called concurrently.
+//
+// # Not promised
+//
+// The package knows of no registry and of no lifetime: whether a root is live, or an operation
+// within its quotas, it cannot say. It judges a file by the name that it is shown, and does not
+// resolve links.
+package rules

@@ -1,0 +1,54 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Subject is the server a grant is for; "" is every caller of the session. A server with
+// several sessions at a time has a subject for each of them (see InSession).
+type Subject string
+
+// MaxSubject bounds a subject's name (Named), in bytes, as that of a root is bounded.
+const MaxSubject = 255
+
+// Named reports whether a person can recognise the subject by this name, and take it for no
+// other: it has 1 to 255 bytes of UTF-8, of which every character is visible (names.Shows),
+// has no space at either end, and is not "*", which stands for all. A registry takes any
+// text; a front end that lets strangers choose a name checks it.
+func (s Subject) Named() bool {
+	text := string(s)
+	return text != "" && len(text) <= MaxSubject && text != "*" && names.Shows(text) && text == strings.TrimSpace(text)
+}
+
+// inSession stands between the name of a subject and the number of its session.
+const inSession = "#"
+
+// InSession is the subject's n-th session, a subject too. A grant to the subject is a grant
+// to all its sessions; a grant to one session is for that session only. Quotas, the
+// counting of refusals and suspension are the subject's, so that a new session does not
+// reset them. A subject without a name has no sessions.
+func (s Subject) InSession(n uint64) Subject {
+	if s == "" {
+		return s
+	}
+	return Subject(fmt.Sprintf("%s%s%d", s.WithoutSession(), inSession, n))
+}
+
+// WithoutSession is the subject whose session this is, or the subject itself.
+func (s Subject) WithoutSession() Subject {
+	if i := strings.LastIndex(string(s), inSession); i > 0 {
+		return s[:i]
+	}
+	return s
+}
+
+// Covers reports whether what is granted to s is granted to who.
+func (s Subject) Covers(who Subject) bool {
+	return s == "" || s == who || len(who) > len(s) && who.WithoutSession() == s
+}
+
+// IsNarrowerThan reports whether s is one of several subjects that other stands for.
+func (s Subject) IsNarrowerThan(other Subject) bool { return s != other && other.Covers(s) }

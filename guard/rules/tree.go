@@ -1,0 +1,67 @@
+package rules
+
+import "strings"
+
+// Identity tells whether two openings of a path reached the same directory.
+// Birth is zero where the file system does not record it.
+type Identity struct {
+	Dev, Ino uint64
+	Birth    int64 // nanoseconds since 1970
+}
+
+// Naming says which spellings a source takes for one name.
+type Naming uint8
+
+// The namings. With all but the first, rules compare names by pattern.Fold.
+const (
+	ExactNames  Naming = iota
+	MixedNames         // some directories take several spellings for one name
+	FoldedNames        // every directory may
+	ShortNames         // as FoldedNames, and some spellings are known from the directory alone
+)
+
+// Looked is what lies at a path.
+type Looked struct {
+	ID  Identity
+	Dir bool
+}
+
+// Ignore is one .gitignore.
+type Ignore struct {
+	Dir  string // below the root
+	Text string
+}
+
+// Tree is what rules ask about the files of a root. Paths are below the root and without links.
+// Unless across is true, a path into another file system is refused (Escaped), without a look
+// at it.
+type Tree interface {
+	// File is the one name the root consists of, "" for a directory.
+	File() string
+	// Look says what lies at a path.
+	Look(rel string, across bool) (Looked, error)
+	// Head returns the first n bytes of a regular file, fewer if it has fewer.
+	Head(rel string, n int, across bool) ([]byte, error)
+	// Ignores reads the .gitignore files of the root, that of a directory before those below
+	// it. It calls found with each file, and enters a directory only if enter returns true.
+	// Too many files or directories are an error.
+	Ignores(found func(Ignore), enter func(dir string) bool) error
+	// Naming says which spellings the source takes for one name. If directories differ
+	// (MixedNames), FoldsAt reports whether a directory, or one above it, folds names.
+	Naming() Naming
+	FoldsAt(dir string, across bool) bool
+}
+
+// Join returns the path of a name in a directory below the root.
+func Join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// Split returns the directory and the last name of a path below the root.
+func Split(rel string) (dir, base string) {
+	i := strings.LastIndexByte(rel, '/')
+	return rel[:max(0, i)], rel[i+1:]
+}

@@ -1,0 +1,122 @@
+package rules
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// JudgeDir judges a directory that an operation enters, and those above it.
+func (r *RuleSet) JudgeDir(f *RootFacts, rel string) (pattern.Verdict, error) {
+	v := r.barrier(f, rel)
+	return v, Refused(ToRead, v)
+}
+
+// Judge judges a name in the directory dir for the access that an operation makes to it. t is the
+// type of the file that has the name, or will have it, if that is known. A verdict can be one that
+// admits the operation all the same.
+func (r *RuleSet) Judge(f *RootFacts, op names.Op, a Access, dir, base string, t pattern.Type) (pattern.Verdict, error) {
+	if t == pattern.Unknown && a == ToMake {
+		t = createdType(op)
+	}
+	v := r.judge(f, f, dir, base, t)
+	if v.Effect == pattern.Protect && isException(op, a, v.Rule, f, Join(dir, base)) {
+		return v, nil
+	}
+	if a == ToMake && v.Effect == pattern.None && t == pattern.Link {
+		if rule := r.set.At(dir).Leads(dir, base, f); rule != nil {
+			v = pattern.Verdict{Effect: pattern.Protect, Rule: rule}
+		}
+	}
+	return v, Refused(a, v)
+}
+
+// JudgeOpen is what the rules say of the path of an open file. byContents says that they had to
+// look into the file.
+func (r *RuleSet) JudgeOpen(f *RootFacts, rel string) (v pattern.Verdict, byContents bool) {
+	dir, base := Split(rel)
+	if r.silent(dir, base) {
+		return v, false // nearly always, and then nothing is allocated
+	}
+	facts := &lookedInto{RootFacts: f}
+	v = r.judge(f, facts, dir, base, pattern.Unknown)
+	if v.Effect == pattern.Protect && v.Rule.Stays {
+		v = pattern.Verdict{} // nothing is removed by an open file
+	}
+	return v, facts.readContents
+}
+
+// JudgeInMoved judges a name in a directory that is to be moved: no rule may be about it. moved,
+// unless nil, says that rel is its path after the move.
+func (r *RuleSet) JudgeInMoved(f *RootFacts, moved *Move, rel string, t pattern.Type) (pattern.Verdict, error) {
+	dir, base := Split(rel)
+	facts := pattern.Facts(f)
+	if moved != nil {
+		facts = movedFacts{f, *moved}
+	}
+	v := r.judge(f, facts, dir, base, t)
+	if v.Effect == pattern.None {
+		return v, nil
+	}
+	return v, &names.Error{Kind: names.Permission, Err: &Refusal{Effect: v.Effect, Rule: v.Rule, inMovedDir: true}}
+}
+
+// IsBeginning reports whether an error is the refusal of a name that may be made where it does not
+// exist, such as .git.
+func IsBeginning(err error) bool {
+	var refused *Refusal
+	return errors.As(err, &refused) && refused.Rule.Builtin() && refused.Rule.Begins
+}
+
+// isException reports whether a rule protects a name and yet admits this operation on it.
+func isException(op names.Op, a Access, r *pattern.Rule, f *RootFacts, rel string) bool {
+	if r.Builtin() && r.Stays {
+		return a == ToMake || !removesName(op)
+	}
+	return a == ToMake && beginsRepository(op, r, f, rel)
+}
+
+// beginsRepository reports whether the operation begins a repository, or a rebase in one.
+// Whoever may make names may do that: the name .git is protected where it exists, and may
+// be made where it does not.
+func beginsRepository(op names.Op, r *pattern.Rule, f *RootFacts, rel string) bool {
+	if !r.Builtin() || !r.Begins {
+		return false
+	}
+	switch op { //nolint:exhaustive // the others make no repository
+	case names.OpMkdir, names.OpCreate:
+		return true // they fail on a name that is taken
+	case names.OpReplace, names.OpWrite:
+		_, err := f.look(rel)
+		return errors.Is(err, names.NotExist)
+	}
+	return false
+}
+
+// Move is a directory that is to be moved: its path before, and after.
+type Move struct{ From, To string }
+
+// movedFacts answers questions about files by their paths after the move, while they still
+// lie where they are moved from.
+type movedFacts struct {
+	pattern.Facts
+	Move
+}
+
+// present is the path that a file has before the move.
+func (m movedFacts) present(path string) string {
+	if path == m.To || strings.HasPrefix(path, m.To+"/") {
+		return m.From + path[len(m.To):]
+	}
+	return path
+}
+
+func (m movedFacts) IsDir(path string) bool { return m.Facts.IsDir(m.present(path)) }
+func (m movedFacts) Top(dir string) bool    { return m.Facts.Top(m.present(dir)) }
+func (m movedFacts) Made(path string) bool  { return m.Facts.Made(m.present(path)) }
+func (m movedFacts) Bare(dir string, kind pattern.Condition) bool {
+	return m.Facts.Bare(m.present(dir), kind)
+}
+func (m movedFacts) Tokens(path string) bool { return m.Facts.Tokens(m.present(path)) }

@@ -1,0 +1,63 @@
+package guard
+
+import (
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
+)
+
+// NewPath makes a path from a root and clean elements, see names.NewPath.
+func NewPath(root RootName, rel string) (Path, error) { return names.NewPath(root, rel) }
+
+// The vocabulary of package names, under the names the monitor uses.
+type (
+	// RootName is a root's unique name within a session.
+	RootName = names.RootName
+	// Path is a place inside a root.
+	Path = names.Path
+	// Op is an operation.
+	Op = names.Op
+	// Kind is what went wrong.
+	Kind = names.Kind
+	// Error is the error of every guarded operation.
+	Error = names.Error
+)
+
+// The words of a grant and a request (package rules), so that whoever only grants and asks
+// imports this package alone.
+type (
+	Rights   = rules.Rights
+	Subject  = rules.Subject
+	Via      = rules.Via
+	Caller   = rules.Caller
+	Policy   = rules.Policy
+	Patterns = rules.Patterns
+	Limits   = rules.Limits
+	Grant    = rules.Grant
+)
+
+// The rights, and the modes.
+const (
+	Read      = rules.Read
+	List      = rules.List
+	Write     = rules.Write
+	Append    = rules.Append
+	Create    = rules.Create
+	Delete    = rules.Delete
+	Rename    = rules.Rename
+	Watch     = rules.Watch
+	Stage     = rules.Stage
+	ReadOnly  = rules.ReadOnly
+	ReadWrite = rules.ReadWrite
+)
+
+// The front ends.
+const (
+	ViaFUSE    = rules.ViaFUSE
+	ViaFiles   = rules.ViaFiles
+	ViaTools   = rules.ViaTools
+	ViaControl = rules.ViaControl
+	ViaNet     = rules.ViaNet
+)
+
+// Texts makes patterns that come from no file.
+func Texts(texts ...string) []rules.Pattern { return rules.Texts(texts...) }
