@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Build output is what programs make and nobody reviews, such as node_modules. It stays in the
+// Programs make build output, such as node_modules, which nobody reviews. It stays in the
 // stage until it is named, and is then applied as a whole. It is counted and not listed, but
 // for what the owner had: removals and replacements are changes like all others in a list.
 
@@ -54,18 +54,16 @@ func NewOutput(patterns []rules.Pattern) (Output, error) {
 	return o, nil
 }
 
-// markOutput sets Change.Output in a sorted list of all changes.
-func (a *applier) markOutput(list []Change) error {
+// markOutput sets Change.Output in a sorted list of all changes. If the rules cannot be used
+// together, no change is build output, so all are listed.
+func (a *applier) markOutput(list []Change) {
 	rules := a.Output.rules
 	if a.Output.gitignore {
 		rules = append(a.ignored(list), rules...) // so that !PATTERN of the owner's takes them back
 	}
-	if len(rules) == 0 {
-		return nil
-	}
 	set, err := pattern.New(rules, pattern.Options{})
-	if err != nil {
-		return &guard.Error{Kind: names.Invalid, Err: err}
+	if len(rules) == 0 || err != nil {
+		return
 	}
 	gone := map[string]bool{} // directories of the source that the stage has not
 	for i := range list {
@@ -75,12 +73,10 @@ func (a *applier) markOutput(list []Change) error {
 		}
 		c.Output = outputOf(set, c, gone)
 	}
-	return nil
 }
 
-// outputOf returns the topmost part of a change's path that is build output, "" if none is. A
-// directory that the stage removes as a whole is no build output any more, nor is what it held,
-// nor is a repository's data.
+// outputOf returns the topmost part of a change's path that is build output, "" if none is. The
+// removal of a whole directory is listed, with all names in it, and so is a repository's data.
 func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 	if _, isGit := gitUnit(c.Path); isGit {
 		return ""

@@ -59,9 +59,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list []Change
 	keepWithContents(list)
 	keepBelow(list)
 	keepGitWhole(list)
-	if err := a.markOutput(list); err != nil {
-		return nil, nil, err
-	}
+	a.markOutput(list)
 	return slices.DeleteFunc(list, func(c Change) bool { return !Selects(ask.Paths, c.Path) }), same, walkErr
 }
 

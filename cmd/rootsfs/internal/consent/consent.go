@@ -169,10 +169,6 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 			if err != nil {
 				return nil, err
 			}
-			if it.Rights.Staged() { // the session stages whatever is written
-				rights = rights.KeptApart()
-				mode = rights.String()
-			}
 			if rights.WiderThan(it.Rights) {
 				return nil, invalid("%s is more than was asked for (%s): a consent may be narrower, not wider", rights, it.Mode)
 			}
