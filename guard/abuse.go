@@ -17,20 +17,20 @@ import (
 
 // A subject that is refused again and again is looking for a way out. The gate
 // counts each subject's escapes (attempts to leave a root) and refusals. More of them in a
-// minute than the bound raise an event, leave a record, and may suspend the subject: then
-// every operation of it is refused until the owner resumes it. What it was shown before is
-// taken back, as when rights are taken away, so that the kernel does not answer from its
-// caches. What it has stored in mappings and not synced is refused, too.
+// minute than the bound raise an event, leave a record, and may suspend the subject. Every
+// operation of a suspended subject is refused until the owner resumes it. Everything that was
+// handed out to it is taken back, as when rights are taken away, so that the kernel does not
+// answer from its caches. Stores in mappings that it has not synced are refused, too.
 //
 // Three refusals are not counted: of requests beyond a speed limit, of a subject that is
 // suspended already, and of the look-up of a hidden name, because git status and every
 // shell look for names that do not exist. The subject "" stands for all callers without a
 // name: the users of a mount that is not for one subject.
 
-// Abuse bounds what a subject may be refused. Zero is no bound.
+// Abuse bounds the refusals of a subject. Zero is no bound.
 type Abuse struct {
-	// Escapes and Refusals (escapes included) are how many there may be in a minute. So
-	// many may come at once; after that, the same number is spread over each minute.
+	// Escapes and Refusals (escapes included) are how many there may be in a minute. That many
+	// may come at once; after that, the same number is spread over each minute.
 	Escapes, Refusals int
 	Suspend           bool // a subject beyond a bound is suspended
 }
@@ -42,7 +42,7 @@ type Suspension struct {
 	Why     string
 }
 
-// abuse is what the registry knows of its subjects' refusals.
+// abuse has the counts of the subjects' refusals.
 type abuse struct {
 	mu        sync.Mutex // guards the fields below
 	bounds    Abuse
@@ -131,8 +131,9 @@ func subjectText(s Subject) string {
 	return names.Quote(string(s))
 }
 
-// suspend shuts the gate to a subject at once. What the subject was shown is taken back by
-// another goroutine: that waits for the subject's operations, and suspend is called by one.
+// suspend shuts the gate to a subject at once. Another goroutine takes back everything that was
+// handed out to the subject: it waits for the subject's operations, and one of these calls
+// suspend.
 func (g *Registry) suspend(s Subject, why string) {
 	g.abuse.mu.Lock()
 	_, already := g.abuse.suspended[s]
@@ -152,8 +153,9 @@ func (g *Registry) suspend(s Subject, why string) {
 	go func() { _ = g.TakeBack(context.Background(), s) }() // its failure is in a record
 }
 
-// TakeBack makes views judge anew what they handed out to a subject, of its own roots and of
-// those for everybody. When it returns, everything that the gate refuses the subject is dead.
+// TakeBack makes views judge again everything that they handed out to a subject, from its own
+// roots and from those for everybody. When it returns, everything that the gate refuses the
+// subject is dead.
 func (g *Registry) TakeBack(ctx context.Context, s Subject) error {
 	var errs []error
 	for _, r := range g.snap.Load().byName {

@@ -15,10 +15,10 @@ import (
 type policyChange struct {
 	policy *Policy // the new policy
 	detail string  // for the record and the event
-	// narrows says that the change may forbid more than before, widens that it may allow
-	// more. A change that widens is recorded before it takes effect.
+	// narrows: the change may forbid more than before. widens: it may allow more. A change that
+	// widens is recorded before it takes effect.
 	narrows, widens bool
-	// hides says that the change may forbid reading what could be read before.
+	// hides: the change may forbid reading files that could be read before.
 	hides bool
 	// apply, unless nil, is called right after the policy is stored. outers are the live
 	// roots around the root.
@@ -89,9 +89,8 @@ func (g *Registry) changeLocked(ctx context.Context, r *root, prepare func(old P
 }
 
 // narrow calls apply, which puts a policy in force that may forbid more than before. When
-// narrow returns, what was handed out through r and is forbidden now is dead. What was
-// handed out through outers, the live roots around r, is left to the caller, who has locked
-// r's changes.
+// narrow returns, everything that was handed out through r and is forbidden now is dead. The
+// caller, who has locked r's changes, does the same for outers, the live roots around r.
 func (g *Registry) narrow(ctx context.Context, r *root, outers []*root, apply func()) error {
 	sideBySide(append(slices.Clone(outers), r), func(_ int, o *root) { g.flush(ctx, o.asChange(ChangeNarrowed), o) })
 	apply()
@@ -103,8 +102,8 @@ func (r *root) asChange(kind ChangeKind) Change {
 	return Change{Root: r.name, Epoch: r.epoch, Kind: kind}
 }
 
-// narrowViews makes views judge anew what they handed out of r, after the roots in r
-// changed. If r ends meanwhile, there is nothing left to judge.
+// narrowViews makes views judge again everything that they handed out of r, after the roots in
+// r changed. If r ends meanwhile, there is nothing left to judge.
 func (g *Registry) narrowViews(ctx context.Context, r *root) error {
 	ctx, unlock, err := g.lockLiveChanges(ctx, r)
 	if State(r.state.Load()) != Live && errors.As(err, new(*Error)) {

@@ -59,8 +59,9 @@ func TestClockSetBack(t *testing.T) {
 	})
 }
 
-// R070: what was to end while the machine slept, or before the time that the clock was
-// set to, is refused to whoever comes first, and ends by itself when nobody comes.
+// R070: a root that should have ended while the machine slept, or before the time that the
+// clock was set to, refuses the first operation after that, and ends by itself if there is
+// none.
 func TestClockSetForward(t *testing.T) {
 	for name, l := range map[string]guard.Limits{"end": {}, "not used": {Idle: 30 * time.Minute}} {
 		in := time.Duration(0)

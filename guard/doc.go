@@ -1,21 +1,19 @@
-// Package guard is the reference monitor of rootsfs. It decides; it opens
-// nothing and serves nobody itself.
+// Package guard is the reference monitor of rootsfs. It decides about every operation, and
+// opens no file and serves no peer itself.
 //
 // # The model
 //
-// A person approves a root: a directory, or a single file. The approval is a
-// Grant: the root's name, where it lies, a Policy (rights, patterns, limits),
-// an expiry and the subject it is for. A Registry holds the grants as immutable
-// snapshots with an epoch each. Every operation, whether it came from the
-// kernel or as JSON-RPC, is described by a Request and put to Registry.Admit,
-// once. Admit answers with a Lease or with an error. Only a Lease yields the
-// descriptor of a root, so there is nothing to open without having asked.
-// Lease.Done settles, wraps the error once, audits and releases.
+// A person approves a root: a directory, or a single file. The approval is a Grant: the root's
+// name, its place, a Policy (rights, patterns, limits), an expiry and the subject. A Registry
+// holds the grants as immutable snapshots with an epoch each. A Request describes an operation,
+// from the kernel or as JSON-RPC. Every operation calls Registry.Admit once, which returns a
+// Lease or an error. Only a Lease yields the descriptor of a root, so nothing can be opened
+// without it. Lease.Done settles, wraps the error once, audits and releases.
 //
 // A root ends by revocation, expiry, or because its directory vanished or was
-// replaced. Ending is total: the registry lets each View flush what is dirty,
-// shuts the gate, cancels and drains the operations in flight, lets each View
-// take back what it had handed out, audits, and only then answers.
+// replaced. The end is total: the registry lets each View flush its dirty data, shuts the gate,
+// cancels and drains the operations in flight, lets each View take back everything that it has
+// handed out, audits, and only then answers.
 //
 // # Promises
 //

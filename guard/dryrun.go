@@ -10,10 +10,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A DryRun asks what the gate would answer to an operation (Request.Dry). The operation passes
+// A DryRun asks for the gate's answer to an operation (Request.Dry). The operation passes
 // Admit and the same judgements as a real one, so there is one verdict. It changes nothing,
-// charges no quota, leaves no record, uses no grant up, and waits for nobody: Lease.Change
-// refuses to run anything, and Lease.Making and Lease.Moving take no lock.
+// charges no quota, leaves no record, uses no grant up, and never waits: Lease.Change does not
+// run its call, and Lease.Making and Lease.Moving acquire no lock.
 //
 // A dry run does not ask for room in the audit log, and not for the speed at which records may
 // be written.
@@ -25,7 +25,7 @@ type DryRun struct {
 	resolved Path // where the links of the request's path led; zero without any
 }
 
-// StepKind is what a step of a dry run came to.
+// StepKind is the kind of a step of a dry run.
 type StepKind uint8
 
 // The kinds.
@@ -110,8 +110,8 @@ type Explanation struct {
 	// Lacks are the rights that are missing, if that is the reason. Where any of several rights
 	// would do, it is the plainest, Write.
 	Lacks Rights
-	// Verdict is what the rules say. If the operation is allowed, it can name a rule that was
-	// lifted.
+	// Verdict is the verdict of the rules. If the operation is allowed, it can name a rule that
+	// was lifted.
 	Verdict pattern.Verdict
 	Path    Path     // where the links of the path led
 	Root    RootName // the root whose policy decided; it may be a nested one

@@ -75,7 +75,7 @@ func (s *setup) judged(req guard.Request) error {
 	return l.Done(0, err)
 }
 
-// seen is what a dry run must not change.
+// seen is the state that a dry run must not change.
 type seen struct {
 	roots   []guard.Status
 	usage   []guard.Usage

@@ -47,9 +47,8 @@ type Request struct {
 	closing uint32 // promised for the record of the close
 }
 
-// Hold is what an open file keeps of the lease it was opened under: the root's
-// lifetime. A file of an ended root stays dead, even if the same directory is
-// granted again.
+// Hold is the part of the opening's lease that an open file keeps: the lifetime of the root. A
+// file of an ended root stays dead, even if the same directory is granted again.
 type Hold struct {
 	root        *root
 	nestingGen  uint64
@@ -74,7 +73,7 @@ func (h *Hold) Domain() uint64 {
 // Root returns the name and epoch the hold belongs to.
 func (h *Hold) Root() (RootName, uint64) { return h.root.name, h.root.epoch }
 
-// Dead is closed when the root's gate shuts.
+// Dead returns a channel that is closed when the root's gate shuts.
 func (h *Hold) Dead() <-chan struct{} { return h.root.dead }
 
 // ErrJudgeAgain is the error of Admit for a held file if, since the file was opened, roots
@@ -267,27 +266,27 @@ func (l *Lease) enterHeld(h *Hold) error {
 	return nil
 }
 
-// Source is the opened root. Its descriptor (FD) is what package beneath resolves from: valid
-// until Done, and never to be closed.
+// Source returns the opened root. Package beneath resolves from its descriptor (FD), which is
+// valid until Done and must not be closed.
 func (l *Lease) Source() Source { return l.root.src }
 
 // PosixFull and OtherFileSystems are the policy's switches.
 func (l *Lease) PosixFull() bool        { return l.policy.PosixFull }
 func (l *Lease) OtherFileSystems() bool { return l.policy.OtherFileSystems }
 
-// Timeout is how long the operation may take.
+// Timeout returns how long the operation may take.
 func (l *Lease) Timeout() time.Duration { return l.policy.Timeout() }
 
-// Began is the time at which Admit was called.
+// Began returns the time at which Admit was called.
 func (l *Lease) Began() time.Time { return l.start }
 
-// Caller is who asked for the operation.
+// Caller returns the caller of the operation.
 func (l *Lease) Caller() Caller { return l.req.Caller }
 
-// Op is the operation.
+// Op returns the operation.
 func (l *Lease) Op() Op { return l.req.Op }
 
-// Epoch is the grant's lifetime number.
+// Epoch returns the number of the grant's lifetime.
 func (l *Lease) Epoch() uint64 { return l.root.epoch }
 
 // Hold returns the hold for a file that was opened at the operation's path: the root's
@@ -315,10 +314,9 @@ func (l *Lease) HoldNameless() *Hold {
 	return h
 }
 
-// Done ends the operation: n is how many bytes were read or written, err what
-// the operation returned. It settles the quota, wraps the error, audits,
-// releases, and returns the error for the caller; a success whose record cannot
-// be taken becomes a failure.
+// Done ends the operation. n is how many bytes were read or written, err the error of the
+// operation. Done settles the quota, wraps the error, audits, releases, and returns the error
+// for the caller. A success that cannot be recorded becomes a failure.
 func (l *Lease) Done(n int64, err error) error {
 	defer l.release() // also when an auditor panics
 	if l.req.Dry != nil {

@@ -204,7 +204,7 @@ func TestRefusalsDoNotRefund(t *testing.T) {
 	wantKind(t, s.once(ok, 1), names.Quota)
 }
 
-// R193: exactly the quota passes, whoever comes at once; short writes give back.
+// R193: concurrent operations use exactly the quota, and short writes give back the rest.
 func TestQuotaIsExact(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{MaxWritten: 700, MaxCreated: 100}})

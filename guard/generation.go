@@ -59,7 +59,7 @@ func (r *root) acquire() (g *generation, ok bool) {
 
 func (g *generation) release() { g.running.Add(-1) }
 
-// counted adds up what is under way: operations, and calls of Lease.Change.
+// counted adds up the operations, and the calls of Lease.Change, that are in progress.
 func (g *generation) counted() (running, changes int64) {
 	for ; g != nil; g = g.older.Load() {
 		running += g.running.Load()
@@ -152,8 +152,8 @@ func (l *Lease) Change(call func() error) error {
 	}
 	countChange(l, 1)
 	defer countChange(l, -1)
-	// Whoever changes the root does so before looking at the counter, so the call is counted
-	// before the root is tested.
+	// A change of the root is stored before the counter is read, so the call is counted before
+	// the root is tested.
 	step("change")
 	answered := l.detached != nil && l.detached.answered.Load()
 	if err := l.root.mayChange(l.gen, answered); err != nil {
@@ -222,7 +222,7 @@ func (l *Lease) Abandon() {
 	l.detached.uncross()
 }
 
-// detached is what an operation and its detached part both know.
+// detached is the state that an operation and its detached part share.
 type detached struct {
 	answered atomic.Bool // the operation was answered while its detached part goes on
 

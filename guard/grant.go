@@ -53,15 +53,15 @@ type Proposal struct {
 	src Source // nil once granted or closed
 }
 
-// Ask returns the grant that was asked for. Its Resolved is the path of what was opened.
+// Ask returns the requested grant. Its Resolved is the path of the opened directory or file.
 func (p *Proposal) Ask() Grant { return p.ask }
 
 // File reports whether a single file was opened. It is false once the proposal was granted or
 // closed.
 func (p *Proposal) File() bool { return p.src != nil && p.src.File() != "" }
 
-// ID is the identity of the directory that was opened, and zero once the proposal was granted
-// or closed.
+// ID returns the identity of the opened directory, or zero after the proposal was granted or
+// closed.
 func (p *Proposal) ID() rules.Identity {
 	if p.src == nil {
 		return rules.Identity{}
@@ -69,8 +69,7 @@ func (p *Proposal) ID() rules.Identity {
 	return p.src.ID()
 }
 
-// LiesIn reports whether what was opened is the directory top, or lies in it
-// (Source.LiesIn).
+// LiesIn reports whether the opened directory or file is top, or lies in it (Source.LiesIn).
 func (p *Proposal) LiesIn(top rules.Identity) bool { return p.src != nil && p.src.LiesIn(top) }
 
 // WithName gives the root another name, and returns p.
@@ -87,8 +86,8 @@ func (p *Proposal) Close() {
 	}
 }
 
-// Propose opens the directory or file of a grant and checks it against the
-// rules. A refusal is audited. The caller closes the proposal, granted or not.
+// Propose opens the directory or file of a grant and checks it against the rules. A refusal is
+// audited. The caller must close the proposal, granted or not.
 func (g *Registry) Propose(ask Grant) (*Proposal, error) {
 	src, err := g.open(&ask)
 	if err != nil {
@@ -222,7 +221,7 @@ func (g *Registry) stage(p *Proposal, got *Grant) error {
 	return err
 }
 
-// announce records new roots that are visible now, and tells views and listeners of them.
+// announce records new roots that are visible now, and notifies views and listeners.
 func (g *Registry) announce(ctx context.Context, made, outers []*root) ([]Grant, error) {
 	got := make([]Grant, len(made))
 	for i, r := range made {
@@ -237,8 +236,8 @@ func (g *Registry) announce(ctx context.Context, made, outers []*root) ([]Grant,
 		}
 		g.startTimer(r)
 	}
-	// Outer roots have a nested root inside now. What they handed out for its files was
-	// judged by their own rights alone, so it is judged anew.
+	// Outer roots have a nested root inside now. They handed out its files by their own rights
+	// alone, so everything handed out is judged again.
 	var narrowErrs []error
 	for _, outer := range outers {
 		narrowErrs = append(narrowErrs, g.narrowViews(ctx, outer))

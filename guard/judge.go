@@ -9,11 +9,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Patterns are judged on each name that a resolution passes, when it passes it, never on
-// the path that was asked for. Package vfs shows the lease each directory (Judge.Dir) and
-// each last name (Judge.Name, Judge.As); in a root without patterns that costs a comparison.
-// Admit judges open files: a file was judged when it was opened, its Hold has the
-// verdict, and when patterns change every Hold is made anew.
+// Patterns are judged on each name at the moment when a resolution passes it, never on the
+// requested path. Package vfs shows the lease each directory (Judge.Dir) and each last name
+// (Judge.Name, Judge.As); in a root without patterns that costs a comparison. Admit judges open
+// files by their Holds: the Hold has the verdict from the opening, and is made again when
+// patterns change.
 
 // Judge judges names for an operation, by the rules of every root that they lie in and that
 // concerns the caller.
@@ -22,7 +22,7 @@ type Judge struct{ l *Lease }
 // Judge returns the judge of the operation.
 func (l *Lease) Judge() Judge { return Judge{l} }
 
-// Access is what the operation does to the name it is about.
+// Access returns the access of the operation to its name.
 func (j Judge) Access() rules.Access { return j.l.req.access(j.l.req.Names > 0) }
 
 // OnlyReads reports whether the operation changes nothing.
@@ -78,9 +78,8 @@ func (j Judge) Dir(rel string) error {
 	})
 }
 
-// Name judges the name that resolution really reached, in the directory dirRel
-// of the root, for what the operation does. Every entry of a composite operation
-// is judged.
+// Name judges the name that the resolution has reached, in the directory dirRel of the root,
+// for the operation's access. Every entry of a composite operation is judged.
 func (j Judge) Name(dirRel, name string) error {
 	return j.As(j.Access(), dirRel, name, pattern.Unknown)
 }
@@ -176,8 +175,8 @@ func (j Judge) heldVerdict(h *Hold) pattern.Verdict {
 	return v
 }
 
-// effect is what the patterns say of a path, for an open file. byContents says
-// that they had to look into it.
+// effect returns the verdict of the patterns on the path of an open file. byContents reports
+// whether the verdict depends on the file's contents.
 func (j Judge) effect(rel string) (v pattern.Verdict, byContents bool) {
 	if !j.l.patterned || rel == "" {
 		return pattern.Verdict{}, false

@@ -34,13 +34,13 @@ import (
 const exclusive = math.MaxInt64 / 2
 
 type moveLock struct {
-	order        uint64 // whoever acquires several locks does it in this order
+	order        uint64 // several locks are acquired in this order
 	sem          *semaphore.Weighted
 	unlockMaking func() // gives back what Making took
 }
 
-// moveLocks finds the lock of a directory, which lives as long as a root or an
-// operation has it.
+// moveLocks finds the lock of a directory. The lock lives as long as a root or an operation
+// refers to it.
 type moveLocks struct {
 	mu    sync.Mutex // guards the fields below
 	count uint64

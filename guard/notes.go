@@ -17,8 +17,8 @@ type Notes struct{ l *Lease }
 // Notes returns the notes of the operation.
 func (l *Lease) Notes() Notes { return Notes{l} }
 
-// notes are what an operation finds out while it runs. A detached part shares them with
-// the lease it was taken from.
+// notes are facts that an operation finds out while it runs. A detached part shares them with
+// its lease.
 type notes struct {
 	repo    atomic.Pointer[string] // where a repository was made, below the root
 	existed atomic.Bool            // the object existed already
@@ -193,7 +193,7 @@ func (n Notes) repository(r *root, top string) {
 	}
 }
 
-// untrusted is what the record of a repository's making says.
+// untrusted is the text in the record of a new repository.
 const untrusted = "a repository created by the server: its hooks and configuration are untrusted"
 
 // Removed tells the lease that the operation has removed a name.

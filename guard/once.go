@@ -39,7 +39,7 @@ var (
 	errNoWatch = errors.New("a file that is granted for one use cannot be watched; read it instead")
 )
 
-// take admits or refuses an operation. began reports that the use begins with it.
+// take admits or refuses an operation. began reports whether the use begins with it.
 func (o *once) take(req *Request) (began bool, err error) {
 	if rules.OnlyLooks(req.Op) {
 		return false, nil

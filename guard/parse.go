@@ -9,13 +9,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Parse turns what a peer sent into a path inside a root: "name/…", an absolute
-// path inside a live root, or a file URI. An absolute path chooses the innermost root that
-// the subject sees, and at the same path the subject's own before everybody's. It is compared
-// as text with the resolved paths of the roots, with the paths by which they were
-// approved, and with other names of theirs (NoteLink). Parse never looks at the file system, so a peer cannot make it wait, or learn
-// what exists outside the roots. Links are resolved when the path is opened, beneath the
-// root.
+// Parse turns the text of a peer into a path inside a root: "name/…", an absolute path inside a
+// live root, or a file URI. An absolute path chooses the innermost root that the subject sees,
+// and at the same path the subject's own before everybody's. It is compared as text with the
+// resolved paths of the roots, with the paths by which they were approved, and with their other
+// names (NoteLink). Parse never looks at the file system, so a peer cannot make it wait, and
+// learns nothing about files outside of the roots. Links are resolved when the path is opened,
+// beneath the root.
 func (g *Registry) Parse(who Subject, s string) (Path, error) {
 	if strings.HasPrefix(s, "file:") || len(s) > 5 && strings.EqualFold(s[:5], "file:") {
 		p, err := names.ParseURI(s)
@@ -54,8 +54,8 @@ func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 // maxNotedLinks bounds the links that Parse knows: clients name some of them.
 const maxNotedLinks = 256
 
-// NoteLink has Parse read paths that begin with an absolute path at as if they began with
-// target, unless a root holds them. The caller has made sure that at leads there on the host,
+// NoteLink makes Parse read paths that begin with the absolute path at as if they began with
+// target, unless a root holds them. The caller has checked that at leads to target on the host,
 // and by no link that programs can change.
 func (g *Registry) NoteLink(at, target string) {
 	g.mu.Lock()

@@ -13,15 +13,15 @@ import (
 )
 
 // Quotas at the gate. At admission an operation reserves the most that it may use, and at its
-// end it gives back what it did not use. It does so on several accounts: the root's, those of
-// the nested roots that it enters, and its subject's, which is one for all roots. What is
-// reserved counts as used, so that operations at the same moment cannot exceed a quota
-// together. An operation that would exceed one is refused and changes nothing.
+// end it gives back the unused part. It does so on several accounts: the root's, those of the
+// nested roots that it enters, and its subject's, which is one for all roots. A reservation
+// counts as use, so that concurrent operations cannot exceed a quota together. An operation
+// that would exceed one is refused and changes nothing.
 
 // Quota bounds amounts. Zero is no limit.
 type Quota struct {
 	MaxFile    int64 // bytes; larger files cannot be made (EFBIG)
-	MaxWritten int64 // bytes over the life of what is bounded (EDQUOT)
+	MaxWritten int64 // bytes over the life of the root or subject (EDQUOT)
 	MaxCreated int64 // names, likewise
 }
 
@@ -29,7 +29,7 @@ func quotaOf(l *Limits) Quota {
 	return Quota{MaxFile: l.MaxFile, MaxWritten: l.MaxWritten, MaxCreated: l.MaxCreated}
 }
 
-// account counts what a quota bounds.
+// account counts the amounts that a quota bounds.
 type account struct {
 	quota            atomic.Pointer[Quota] // nil: no limit
 	written, created atomic.Int64
@@ -66,7 +66,7 @@ func (a *account) charge(bytes, size, created int64, dry bool) error {
 	return nil
 }
 
-// refund gives back what charge reserved and nobody used.
+// refund gives back the unused part of what charge reserved.
 func (a *account) refund(bytes, created int64) {
 	a.written.Add(-bytes)
 	a.created.Add(-created)
@@ -88,7 +88,7 @@ func addUpTo(counter *atomic.Int64, n, limit int64, dry bool) bool {
 	return true
 }
 
-// Charges are what an operation counts for: the quotas, and the uses of roots for one use.
+// Charges count an operation: against quotas, and as the use of a root for one use.
 type Charges struct{ l *Lease }
 
 // Charges returns the charges of the operation.
@@ -151,7 +151,7 @@ func (c Charges) charge(a *account, name RootName, bytes, size, created int64) e
 	return err
 }
 
-// reservedNames is how many names the lease has reserved so far.
+// reservedNames returns how many names the lease has reserved so far.
 func (c Charges) reservedNames() int64 {
 	if c.l.notes == nil {
 		return c.l.created
@@ -245,8 +245,8 @@ func (c Charges) BoundFiles() bool {
 	return false
 }
 
-// quotas are the subjects' accounts. A subject keeps its account, and what it has
-// used, for as long as the registry lives.
+// quotas has the subjects' accounts. A subject keeps its account, and its counts, for as long
+// as the registry lives.
 type quotas struct {
 	mu       sync.Mutex // guards the fields below
 	accounts map[Subject]*account
@@ -257,9 +257,8 @@ type quotas struct {
 // of them gets the whole quota.
 const AnySubject Subject = "*"
 
-// SetQuotas bounds what subjects may use in all their roots together; it replaces
-// the quotas set before. What was used still counts. Callers without a subject are
-// bounded by their roots only.
+// SetQuotas sets the bounds of subjects over all their roots together, in place of the earlier
+// quotas. Earlier use still counts. Callers without a subject are bounded by their roots only.
 func (g *Registry) SetQuotas(bounds map[Subject]Quota) {
 	q := &g.quotas
 	q.mu.Lock()
@@ -279,7 +278,7 @@ func (g *Registry) SetQuotas(bounds map[Subject]Quota) {
 	g.bounded.Store(len(bounds) > 0)
 }
 
-// boundOf is a subject's quota; the caller holds mu.
+// boundOf returns a subject's quota. The caller holds mu.
 func (q *quotas) boundOf(s Subject) Quota {
 	if own, ok := q.bounds[s]; ok {
 		return own
@@ -297,7 +296,7 @@ func (q *quotas) ofLocked(s Subject) *account {
 	return a
 }
 
-// accountOf is a subject's account, nil where no subject has one.
+// accountOf returns a subject's account, or nil if no subject has one.
 func (g *Registry) accountOf(s Subject) *account {
 	if s == "" || !g.bounded.Load() {
 		return nil
@@ -307,7 +306,7 @@ func (g *Registry) accountOf(s Subject) *account {
 	return g.quotas.ofLocked(s.WithoutSession())
 }
 
-// Usage is what a subject has used of its quota.
+// Usage is a subject's use of its quota.
 type Usage struct {
 	Subject          Subject
 	Quota            Quota

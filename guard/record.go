@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Verdict is how an operation ended.
+// Verdict is the outcome of an operation.
 type Verdict uint8
 
 // The verdicts. Refused is a decision (of the gate or of file permissions),
@@ -29,7 +29,7 @@ type Facts struct {
 	Dir    string // directory or file on the host, of a root
 	Origin string // who granted the root
 
-	Effect   string // what the rule that refused does: hide, deny or protect
+	Effect   string // effect of the rule that refused: hide, deny or protect
 	Rule     string // the pattern of that rule
 	RuleFrom string // pattern.Rule.Source of that rule
 	RuleLine int    // its line, if RuleFrom is a file
@@ -39,14 +39,14 @@ type Facts struct {
 
 	Host       string // name or address that was connected to, or rules of --net and secrets
 	Port       uint16
-	ServerName string // what TLS asked for, if that was not Host
+	ServerName string // server name in TLS, if it is not Host
 	NoRule     bool   // refused because no rule of --net permits the host
 	Program    string // path of the program that connected
 }
 
-// Record is one audit record: who did what where, and how it ended. It never
-// holds contents. Host paths are only in the Facts and the Detail of records about the
-// registry itself (OpGrant and so on) and about connections, which only the owner reads.
+// Record is one audit record: the caller, the operation, the path and the outcome. It never
+// holds contents. Host paths are only in the Facts and the Detail of records about the registry
+// itself (OpGrant and so on) and about connections, which only the owner reads.
 type Record struct {
 	Time     time.Time
 	Subject  Subject
@@ -59,16 +59,16 @@ type Record struct {
 	Rights   Rights // what the operation needed
 	Verdict  Verdict
 	Kind     Kind          // why, when not allowed
-	Errno    syscall.Errno // what the kernel was told
+	Errno    syscall.Errno // the answer to the kernel
 	Read     int64         // bytes; of OpClose, the sum since the open
 	Written  int64
 	Duration time.Duration
 	Facts
 	Detail string // for people
-	// Target is the text of a link that was refused. It may be a host path, so it is not
-	// logged; only the owner is told of it, while the session lives.
+	// Target is the text of a refused link. It may be a host path, so it is not logged; only
+	// the owner sees it, while the session lives.
 	Target string
-	// Room is what Reserver.Reserve promised for the record; 0 is nothing.
+	// Room is the room that Reserver.Reserve has promised for the record; 0: none.
 	Room int64
 }
 
@@ -80,7 +80,7 @@ type Auditor interface {
 }
 
 // Reserver is an Auditor that can promise room for the record of an operation before the
-// operation begins, so that no operation has happened whose record is then refused.
+// operation begins. So no operation takes place whose record is then refused.
 type Reserver interface {
 	Auditor
 	// Pace returns how long the operation has to wait before it begins, so that its subject
@@ -108,9 +108,9 @@ var isRecorded = [names.Ops]bool{
 	names.OpCopyFileRange: true, names.OpReplace: true, names.OpWatch: true, names.OpClose: true,
 }
 
-// isOrdinary reports whether an error is the ordinary "no" to a question, and not a
-// failure: a name that is not there, an attribute that is not set, a lock that somebody
-// else holds, the end of a sparse file.
+// isOrdinary reports whether an error is an ordinary answer, and not a failure: a name that
+// does not exist, an attribute that is not set, a lock that another program holds, the end of a
+// sparse file.
 func isOrdinary(op Op, e *Error) bool {
 	switch op {
 	case names.OpLookup, names.OpGetattr:
@@ -142,7 +142,7 @@ type recorder struct{ l *Lease }
 
 func (l *Lease) recorder() recorder { return recorder{l} }
 
-// record is the operation's record as far as it is known before it has ended.
+// record returns the operation's record as far as it is known before the end of the operation.
 func (w recorder) record() Record {
 	req := &w.l.req
 	rec := recordOf(&req.Caller, w.l.start)
@@ -308,7 +308,7 @@ func (g *Registry) record(rec Record) error {
 	return g.cfg.Auditor.Record(rec)
 }
 
-// ownerRecord is a record of something that the owner does to a root, or of its end.
+// ownerRecord returns the record of an action of the owner on a root, or of the root's end.
 func ownerRecord(r *root, op Op) Record {
 	return Record{
 		Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: op, Path: Path{Root: r.name}, Verdict: Allowed,
@@ -316,32 +316,32 @@ func ownerRecord(r *root, op Op) Record {
 	}
 }
 
-// recordOwner records something that the owner did to a root.
+// recordOwner records an action of the owner on a root.
 func (g *Registry) recordOwner(r *root, op Op, rights Rights, detail string) error {
 	rec := ownerRecord(r, op)
 	rec.Rights, rec.Detail = rights, detail
 	return g.record(rec)
 }
 
-// recordSubject records something that happened to a subject.
+// recordSubject records an event of a subject.
 func (g *Registry) recordSubject(s Subject, op Op, detail string) error {
 	return g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: op, Verdict: Allowed, Detail: detail})
 }
 
-// Note records something about the session itself (a reload, a panic).
+// Note records an event of the session itself (a reload, a panic).
 func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) error {
 	return g.record(Record{Time: time.Now(), Via: ViaControl, Op: op, Path: Path{Root: root}, Verdict: verdict, Detail: detail})
 }
 
-// NoteFacts is Note for something of no root that programs read later (a mount, a host that
-// the command may connect to).
+// NoteFacts is Note for an event without a root whose facts programs read later (a mount, a
+// host that the command may connect to).
 func (g *Registry) NoteFacts(op Op, verdict Verdict, f Facts, detail string) error {
 	return g.record(Record{Time: time.Now(), Via: ViaControl, Op: op, Verdict: verdict, Facts: f, Detail: detail})
 }
 
-// ReserveConnection promises room for a record that NoteConnection is to get, r as far as it is
-// known: what cannot be recorded must not begin. It waits no longer than until ctx ends. The
-// caller passes the room to NoteConnection (Record.Room), or to GiveBack.
+// ReserveConnection promises room for a later record of NoteConnection, r as far as it is
+// known: a connection that cannot be recorded must not begin. It waits no longer than until ctx
+// ends. The caller passes the room to NoteConnection (Record.Room), or to GiveBack.
 func (g *Registry) ReserveConnection(ctx context.Context, r Record) (room int64, err error) {
 	auditor, ok := g.cfg.Auditor.(Reserver)
 	if !ok {
@@ -368,12 +368,12 @@ func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
 	rec := recordOf(&c, time.Now())
 	rec.Verdict, rec.Kind, rec.Errno, rec.Detail = Failed, kind, (&Error{Kind: kind}).Errno(), detail
 	if kind.Refusal() || kind.About() == names.AboutRequest {
-		rec.Verdict = Refused // what is malformed is not even tried
+		rec.Verdict = Refused // a malformed request is not even tried
 	}
 	return g.record(rec)
 }
 
-// NoteConsent records what a person decided about a request for consent.
+// NoteConsent records a person's decision about a request for consent.
 func (g *Registry) NoteConsent(c Caller, verdict Verdict, f Facts, detail string) error {
 	rec := recordOf(&c, time.Now())
 	rec.Op, rec.Verdict, rec.Facts, rec.Detail = names.OpGrant, verdict, f, detail

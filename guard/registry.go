@@ -14,15 +14,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// ChangeKind is what happened to a root, for a View.
+// ChangeKind is the kind of a root's change, for a View.
 type ChangeKind uint8
 
 // The kinds of change.
 const (
 	// ChangeEnded: nothing of the root may be reachable any more.
 	ChangeEnded ChangeKind = iota + 1
-	// ChangeNarrowed: rights were taken away, a root was nested in it,
-	// or its patterns changed; what was handed out before has to be judged anew.
+	// ChangeNarrowed: rights were taken away, a root was nested in it, or its patterns changed.
+	// Everything that was handed out before has to be judged again.
 	ChangeNarrowed
 	// ChangeWidened and ChangeAdded take nothing away.
 	ChangeWidened
@@ -36,10 +36,10 @@ type Change struct {
 	Kind  ChangeKind
 }
 
-// View is something through which the kernel or a peer sees a root: a mount, a watch hub, a
-// brokered session. Invalidate returns when nothing that the change forbids, of what was
-// handed out before, can be used any more. If ctx ends earlier, it returns an error that says
-// what could not be taken back.
+// View is a way in which the kernel or a peer sees a root: a mount, a watch hub, a brokered
+// session. Invalidate returns when nothing that the change forbids, of what was handed out
+// before, can be used any more. If ctx ends earlier, it returns an error that says what could
+// not be taken back.
 type View interface {
 	Invalidate(ctx context.Context, c Change) error
 }
@@ -89,7 +89,7 @@ type Event struct {
 	Record *Record
 }
 
-// Config is what a Registry is made of. Opener is required.
+// Config configures a Registry. Opener is required.
 type Config struct {
 	Opener  Opener
 	Auditor Auditor // nil: nothing is recorded
@@ -97,14 +97,13 @@ type Config struct {
 	// Observe is called for every event, after the change, without a lock
 	// held; it must not block.
 	Observe func(Event)
-	// History remembers what programs could write; nil: only this registry's live
-	// roots count.
+	// History remembers where programs could write; nil: only this registry's live roots count.
 	History rules.History
 	// Deadline bounds the waiting of one ending (default EndDeadline).
 	Deadline time.Duration
 }
 
-// EndDeadline is how long an ending waits for operations and views that hang.
+// EndDeadline is how long the end of a root waits for operations and views that hang.
 const EndDeadline = 2 * time.Second
 
 // Registry holds the grants. Readers see immutable snapshots.
@@ -145,7 +144,7 @@ type snapshot struct {
 	staged  []*root // replaced, not changed: snapshots share it
 }
 
-// next is a copy to change.
+// next returns a copy that the caller may change.
 func (s *snapshot) next() *snapshot {
 	return &snapshot{version: s.version + 1, longest: s.longest, staged: s.staged, byName: maps.Clone(s.byName), index: maps.Clone(s.index)}
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Ended reports how a root's ending went.
+// Ended reports the end of a root.
 type Ended struct {
 	Root  RootName
 	State State
 	Took  time.Duration
-	// Err is nil when everything that was handed out is dead, and no call that
-	// changes the source is under way. Otherwise it says what could not be taken
-	// back within the deadline, and how many calls may still take effect.
+	// Err is nil if everything that was handed out is dead, and no call that changes the source
+	// is in progress. Otherwise it says what could not be taken back within the deadline, and
+	// how many calls may still take effect.
 	Err error
 }
 
@@ -271,7 +271,7 @@ func (g *Registry) endAgain(ctx context.Context, r *root, to State) (Ended, erro
 	return r.report, r.report.Err
 }
 
-// outerRoots are the live roots that reach the files of r by names of their own.
+// outerRoots returns the live roots that reach the files of r by their own names.
 func (g *Registry) outerRoots(r *root) (outers []*root) {
 	is := func(f nestedRoot) bool { return f.root == r }
 	g.snap.Load().eachAround(r.grant.Resolved, r.location, func(o *root) {
@@ -334,7 +334,7 @@ func (g *Registry) shut(roots []*root, to State) (outers []*root) {
 	g.pruneTombs(next)
 	outers = g.updateNesting(next, roots)
 	g.snap.Store(next)
-	// What is not live has nothing left to narrow.
+	// A root that is not live has no access left to narrow.
 	return slices.DeleteFunc(outers, func(o *root) bool { return State(o.state.Load()) != Live })
 }
 

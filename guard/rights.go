@@ -41,8 +41,8 @@ func (l *Lease) denied(r *root, lacks, have Rights) error {
 	return lacks.Refusal(have)
 }
 
-// MayChange reports whether the attributes of a file may be changed: with the
-// right to write those of any, with the right to create alone only those of a
+// MayChange returns an error if the attributes of a file may not be changed. With the right to
+// write, the attributes of any file may be changed; with only the right to create, those of a
 // file that was made in this lifetime of the root (see NoteCreated).
 func (l *Lease) MayChange(id rules.Identity) error {
 	if l.Narrowest()&Write != 0 || l.root.created.Has(id) {

@@ -23,7 +23,7 @@ type Staged interface {
 	Staged() StageStatus
 }
 
-// StageStatus is what the owner sees of a root's stage.
+// StageStatus describes a root's stage for the owner.
 type StageStatus struct {
 	Store     string // the directory of the store
 	Continued bool   // changes of an earlier session were there at the grant

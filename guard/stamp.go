@@ -6,9 +6,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// An answer that carries what was read in a root belongs to that root until the peer has it,
-// and may wait long for a peer that does not read. A revocation does not wait for such a
-// peer. So whoever writes the answer asks its Stamps at the moment of the write.
+// An answer with data of a root belongs to that root until the peer has received it. The answer
+// may wait long if the peer does not read, and a revocation does not wait for the peer. So the
+// writer of the answer checks its Stamps at the moment of the write.
 
 // Stamps are the roots that an answer is made from, each as it was when the request first
 // named it. Add must not be called at the same time as another method.

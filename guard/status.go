@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Status is what an owner sees of a root.
+// Status describes a root for the owner.
 type Status struct {
 	Grant     Grant
 	Epoch     uint64
@@ -35,7 +35,7 @@ type Status struct {
 	// Once is the state of a root for one use: "unused", "in use" or "used". It is "" for
 	// any other root.
 	Once string
-	// Stage is what the store of a staged root holds; nil for any other root.
+	// Stage describes the store of a staged root; nil for any other root.
 	Stage *StageStatus
 }
 
@@ -164,7 +164,7 @@ func (r *root) status() Status {
 	return s
 }
 
-// RulesOf are the rules in force in a root, in the order they are judged in; nil
+// RulesOf returns the rules in force in a root, in the order in which they are judged, or nil
 // if there is no such root.
 func (g *Registry) RulesOf(name RootName) []*pattern.Rule {
 	r := g.snap.Load().byName[name]

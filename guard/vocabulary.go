@@ -16,14 +16,14 @@ type (
 	Path = names.Path
 	// Op is an operation.
 	Op = names.Op
-	// Kind is what went wrong.
+	// Kind is the kind of an error.
 	Kind = names.Kind
 	// Error is the error of every guarded operation.
 	Error = names.Error
 )
 
-// The words of a grant and a request (package rules), so that whoever only grants and asks
-// imports this package alone.
+// The types of grants and requests (package rules), so that a caller that only grants and asks
+// needs to import only this package.
 type (
 	Rights   = rules.Rights
 	Subject  = rules.Subject

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -203,7 +204,7 @@ func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply
 
 // applyAll applies changes, each as an operation of its own, and drops them from the stage when
 // they are on the disk.
-func (t *Tree) applyAll(ctx context.Context, root guard.RootName, r *StageResult, todo []*apply.Change, same []string) error {
+func (t *Tree) applyAll(ctx context.Context, root guard.RootName, r *StageResult, todo []*apply.Change, same []StageChange) error {
 	var failed error
 	var done []*apply.Change
 	for rest := todo; len(rest) > 0 && failed == nil; {
@@ -220,10 +221,7 @@ func (t *Tree) applyAll(ctx context.Context, root guard.RootName, r *StageResult
 	}
 	apply.SortPaths(r.Done)
 	apply.SortPaths(r.Left)
-	gone := same
-	for i := range r.Done {
-		gone = append(gone, r.Done[i].Path)
-	}
+	gone := slices.Concat(same, r.Done)
 	_, err := asStager(ctx, t, names.OpApply, root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
 		for i := len(done) - 1; i >= 0; i-- {
 			if done[i].IsNewDir() {
@@ -309,7 +307,7 @@ func (t *Tree) recoverStage(ctx context.Context, root guard.RootName) error {
 // stagePlan is the result of apply.Env.Plan.
 type stagePlan struct {
 	list []StageChange
-	same []string
+	same []StageChange
 }
 
 func (t *Tree) planStage(ctx context.Context, root guard.RootName, ask apply.Asked) (stagePlan, error) {

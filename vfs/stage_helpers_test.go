@@ -34,6 +34,7 @@ type stageScene struct {
 	log           []string
 	open          []*bothOpen
 	crashes       int
+	ops           []stageOp
 }
 
 // bothOpen is a file that is open in the staged root and in the model.
@@ -82,7 +83,7 @@ func newStageScene(t *testing.T, seed uint64) *stageScene {
 	if seed%4 != 0 {
 		s.stages = tempDirIn(t, inMemory)
 	}
-	s.seed, s.rnd = seed, rand.New(rand.NewPCG(seed, 1))
+	s.seed, s.rnd, s.ops = seed, rand.New(rand.NewPCG(seed, 1)), stageOps
 	for range 20 {
 		path, text, isDir := s.path(), s.text(), s.rnd.IntN(2) == 0
 		for _, dir := range []string{s.source, s.model} {

@@ -123,7 +123,7 @@ var errKilled = errors.New("killed by the test")
 
 // step does one operation on both sides. With crash, the process may be killed in the middle.
 func (s *stageScene) step(crash bool) {
-	op := stageOps[s.rnd.IntN(len(stageOps))]
+	op := s.ops[s.rnd.IntN(len(s.ops))]
 	a, b, text := s.path(), s.path(), s.text()
 	s.log = append(s.log, fmt.Sprintf("%s %s %s %q", op.name, a, b, text))
 	if crash && s.rnd.IntN(3) > 0 {

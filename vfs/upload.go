@@ -94,7 +94,8 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 // keep checks that the descriptors may stay open between operations (vfs.MaxKept). After an error
 // the prepared file is dropped.
 func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
-	err := beneath.Hold(u.s.FD())
+	h := u.s.Handle()
+	err := h.Hold()
 	if err != nil {
 		u.s.Changeable = beneath.Changeable{} // Hold has closed it
 	} else if u.s.HasTemp() {

@@ -5,7 +5,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// Access is what an operation does to a name.
+// Access is the kind of access that an operation has to a name.
 type Access uint8
 
 // The accesses. A denied name permits ToLook only; a protected one ToLook and ToRead.
@@ -27,8 +27,8 @@ var accesses = [names.Ops]Access{
 	names.OpMknod: ToMake, names.OpSymlink: ToMake, names.OpLink: ToMake, names.OpReplace: ToMake,
 }
 
-// AccessOf is what an operation does to the name it is about; need are the rights
-// its arguments add.
+// AccessOf returns the access of an operation to its name. need are the rights that its
+// arguments add.
 func AccessOf(op names.Op, need Rights, makes bool) Access {
 	a := ToChange
 	if int(op) < len(accesses) && accesses[op] != 0 {
@@ -48,7 +48,7 @@ func OnlyLooks(op names.Op) bool {
 	return accesses[op] == ToLook || op == names.OpGetxattr || op == names.OpListxattr
 }
 
-// createdType is the type of what an operation makes.
+// createdType returns the type of the file that an operation makes.
 func createdType(op names.Op) pattern.Type {
 	switch op {
 	case names.OpMkdir:
@@ -61,8 +61,8 @@ func createdType(op names.Op) pattern.Type {
 	return pattern.Unknown
 }
 
-// removesName reports whether an operation makes a name go away, by removing it or by moving
-// what has it to another name.
+// removesName reports whether a name no longer exists after an operation, which removes it or
+// moves its file to another name.
 func removesName(op names.Op) bool {
 	return op == names.OpUnlink || op == names.OpRmdir || op == names.OpRename
 }

@@ -20,8 +20,8 @@ const (
 
 func (v Via) String() string { return WordOf(v, "none", "fuse", "files", "tools", "control", "net") }
 
-// Caller is who asks. UID, GID and PID are those of the requesting process
-// where the front end knows them (the kernel tells; a JSON-RPC peer has none).
+// Caller is the caller of an operation. UID, GID and PID are those of the requesting process,
+// if the front end knows them (from the kernel; a JSON-RPC peer has none).
 type Caller struct {
 	Subject Subject
 	Via     Via
@@ -31,8 +31,8 @@ type Caller struct {
 	// Umask is that of the requesting process, if the front end leaves it to package vfs to
 	// apply: a directory with a default ACL ignores it.
 	Umask uint32
-	// Groups tells the caller's supplementary groups, which only some
-	// operations ask for; nil: it has none.
+	// Groups returns the caller's supplementary groups, which only some operations need; nil:
+	// it has none.
 	Groups func() []uint32
 	// FileOwner is the owner of the files that the caller makes; nil: the caller.
 	FileOwner *User

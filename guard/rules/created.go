@@ -19,8 +19,8 @@ const maxCreated = 1 << 15
 // CreatedFiles are the files that were created in a root.
 type CreatedFiles struct {
 	mu sync.Mutex // guards the fields below
-	// The latest files are in young, those before them in old. When young is full it
-	// becomes old, and what was old is forgotten.
+	// The latest files are in young, those before them in old. When young is full it becomes
+	// old, and the earlier old is forgotten.
 	young, old map[Identity]struct{}
 	max        int // 0: maxCreated
 }

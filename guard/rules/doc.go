@@ -11,7 +11,7 @@
 // An operation without a row in the table of rights is refused. An operation without a row in
 // the table of accesses counts as one that changes its name.
 //
-// What rules ask about a root's files they ask through Tree. If the answer cannot be found out,
+// Rules ask about a root's files through Tree. If the answer cannot be found out,
 // the rule holds.
 //
 // All exported methods may be called concurrently.

@@ -7,12 +7,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Grant is an approval: a root, where it lies, what is allowed there, for how
-// long and for whom. In JSON it is what the owner asks a session for.
+// Grant is an approval of a root: its directory, its policy, its end and its subject. In JSON
+// it is the owner's request to a session.
 type Grant struct {
 	Root names.RootName `json:"name"`
-	// Dir is the host path as it was asked for, absolute. After approval
-	// Resolved tells what it led to.
+	// Dir is the requested path on the host, absolute. After approval, Resolved is the path
+	// that it led to.
 	Dir      string    `json:"path"`
 	Resolved string    `json:"-"`
 	Policy   Policy    `json:"policy"`
@@ -23,11 +23,11 @@ type Grant struct {
 	// AllowRootDir permits it to be "/". In Rules, the same fields are for all roots.
 	AllowSystem  bool `json:"allow_system,omitempty"`
 	AllowRootDir bool `json:"allow_root_dir,omitempty"`
-	// Implicit marks a root that a command needs to run at all, such as its
-	// interpreter: servers are not told of it, though they may read it.
+	// Implicit marks a root that a command needs to run at all, such as its interpreter.
+	// Listings for servers leave it out, though they may read it.
 	Implicit bool `json:"-"`
-	// Store is the directory with the changes of a staged root. Where it is "", Opener.Stage
-	// chooses one, and sets it.
+	// Store is the directory with the changes of a staged root. If it is "", Opener.Stage
+	// chooses a directory and sets it.
 	Store string `json:"-"`
 }
 
@@ -65,7 +65,7 @@ func (l *Limits) exceed(asked *Limits) bool {
 	return false
 }
 
-// isMore reports whether a limit is higher than what was asked for. 0 is no limit.
+// isMore reports whether a limit is higher than the requested one. 0 is no limit.
 func isMore[T int64 | float64](asked, given T) bool {
 	return asked > 0 && (given <= 0 || given > asked)
 }

@@ -74,7 +74,7 @@ func (p *Patterns) Summary() string {
 	return text
 }
 
-// own are the rules the owner wrote.
+// own returns the owner's rules.
 func (p *Patterns) own() ([]pattern.Rule, error) {
 	var out []pattern.Rule
 	for _, l := range []struct {
@@ -95,7 +95,7 @@ func (p *Patterns) own() ([]pattern.Rule, error) {
 	return out, nil
 }
 
-// Check reports what is wrong with the patterns, without looking at any file.
+// Check returns an error if the patterns have a mistake. It does not look at any file.
 func (p *Patterns) Check() error {
 	_, err := p.Preview()
 	return err
@@ -116,7 +116,7 @@ func (p *Patterns) Preview() (*pattern.Set, error) {
 	return compileRules(append(all, own...), pattern.Options{})
 }
 
-// compileRules is pattern.New with an error of ours.
+// compileRules is pattern.New with an error of this package.
 func compileRules(rules []pattern.Rule, opt pattern.Options) (*pattern.Set, error) {
 	set, err := pattern.New(rules, opt)
 	if err != nil {
@@ -138,7 +138,7 @@ func (p *Policy) TakePatterns(compiled *Policy) {
 	p.Patterns, p.rules = compiled.Patterns, compiled.rules
 }
 
-// Rules are what Compile made of the patterns; nil: no name is judged.
+// Rules returns the compiled patterns; nil: no name is judged.
 func (p *Policy) Rules() *RuleSet { return p.rules }
 
 func (p *Policy) compile(src Tree) (*RuleSet, error) {
@@ -186,7 +186,7 @@ func adviseIgnores(err error) error {
 	return fmt.Errorf("%w; shorten or remove it, or leave --respect-gitignore out and name what is hidden with --hide", err)
 }
 
-// RuleSet is what Patterns were compiled to.
+// RuleSet is the compiled form of Patterns.
 type RuleSet struct {
 	naming Naming
 	hides  bool // some rule hides names
@@ -214,7 +214,7 @@ func (r *RuleSet) barrier(f *RootFacts, rel string) pattern.Verdict {
 	return v
 }
 
-// judge is what the rules say of a name. of is asked which names are the same.
+// judge returns the verdict of the rules on a name. of is asked which names are the same.
 func (r *RuleSet) judge(of *RootFacts, f pattern.Facts, dir, name string, t pattern.Type) pattern.Verdict {
 	v := r.set.At(dir).Judge(dir, name, t, f)
 	if r.folded != nil && !(pattern.Plain(name) && pattern.Plain(dir)) {

@@ -25,8 +25,7 @@ type Limits struct {
 	Idle          time.Duration `json:"idle,omitempty" toml:"idle"`
 }
 
-// Policy is what a grant allows: rights, minus what the patterns take away,
-// within the limits.
+// Policy bounds the access that a grant allows: rights, reduced by patterns, within limits.
 type Policy struct {
 	Rights Rights `json:"mode"`
 	Patterns
@@ -38,13 +37,13 @@ type Policy struct {
 	PosixFull bool `json:"posix_full,omitempty"`
 	// Once grants one use of a single file; see package ledger.
 	Once bool `json:"once,omitempty"`
-	// Trash keeps what is removed.
+	// Trash keeps removed files.
 	Trash Trash `json:"trash,omitzero"`
 
 	rules *RuleSet // see Compile; nil: no name is judged
 }
 
-// Timeout is how long one operation may take.
+// Timeout returns how long one operation may take.
 func (p *Policy) Timeout() time.Duration {
 	if p.Limits.Timeout > 0 {
 		return p.Limits.Timeout

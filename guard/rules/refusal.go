@@ -38,7 +38,8 @@ func (r *Refusal) Why() string {
 	return r.Effect.String() + " " + names.Quote(r.Rule.Text) + " (" + where + ")"
 }
 
-// Refused is the error of an access to a name with a verdict, nil if it passes.
+// Refused returns the error of an access to a name with a verdict, or nil if the access is
+// permitted.
 func Refused(a Access, v pattern.Verdict) error {
 	kind := names.Permission
 	switch v.Effect {

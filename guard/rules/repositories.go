@@ -11,11 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// The root's users may create repositories and write their hooks and configuration: what git
-// runs there was theirs from the beginning, so protecting it would protect nothing. Such a
-// repository is remembered for the lifetime of the root, by path and identity. It is
-// reported to the owner as untrusted. After that lifetime it is protected like the owner's
-// repositories.
+// The root's users may create repositories and write their hooks and configuration. Everything
+// that git runs there was theirs from the beginning, so a protection would have no use. Such a
+// repository is remembered for the lifetime of the root, by path and identity. It is reported
+// to the owner as untrusted. After that lifetime it is protected like the owner's repositories.
 //
 // Status lists repositories from memory: it is called on the way to a revocation, and a look
 // at the file system may hang, if something that hangs is mounted over a repository. So it
@@ -204,14 +203,14 @@ func (f *RootFacts) bare(dir string) bool {
 	})
 }
 
-// identity is what lies at a path.
+// identity returns the identity of the file at a path.
 func (f *RootFacts) identity(rel string) (Identity, bool) {
 	got, err := f.look(rel)
 	return got.ID, err == nil
 }
 
-// RootFacts answers what built-in rules ask about a root's files. If the answer cannot be
-// found out, the rule holds. Other file systems are looked at only where the root's users
+// RootFacts answers the questions of built-in rules about a root's files. If the answer cannot
+// be found out, the rule holds. Other file systems are looked at only where the root's users
 // reach them: what is mounted in any other root may hang for ever.
 type RootFacts struct {
 	tree   Tree
@@ -272,8 +271,8 @@ func (f *RootFacts) Made(path string) bool {
 	return false
 }
 
-// maxNpmrc is how much of a file is searched for tokens; what is longer is taken
-// to hold one.
+// maxNpmrc is how much of a file is searched for tokens. A longer file counts as one with a
+// token.
 const maxNpmrc = 64 << 10
 
 // Tokens implements pattern.Facts.

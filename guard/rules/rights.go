@@ -7,7 +7,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Rights are what a grant allows, one bit each.
+// Rights are the rights of a grant, one bit each.
 type Rights uint16
 
 // The rights.
@@ -19,12 +19,12 @@ const (
 	Create                    // new names: files, directories, links
 	Delete                    // removing names
 	Rename                    // moving names
-	Watch                     // being told of changes
+	Watch                     // reports of changes
 	rightsEnd
 )
 
-// Stage says that what programs change stays apart until the owner applies it: the root looks
-// writable to them, and its directory keeps what it had. It is no right: it allows nothing by
+// Stage keeps the changes of programs apart until the owner applies them: the root looks
+// writable to programs, and its directory stays unchanged. It is no right: it allows nothing by
 // itself, and no operation takes it.
 const Stage Rights = 1 << 15
 
@@ -32,13 +32,13 @@ const Stage Rights = 1 << 15
 const (
 	ReadOnly  = Read | List | Watch
 	ReadWrite = rightsEnd - 1
-	// MutatingRights are those that change something; a root without any of
-	// them is read-only, and refuses with EROFS rather than EACCES.
+	// MutatingRights are the rights to change a root. A root without any of them is read-only,
+	// and refuses with EROFS rather than EACCES.
 	MutatingRights = Write | Append | Create | Delete | Rename
 )
 
-// stageName is the word for Stage. Alone it is the mode that allows everything and keeps it
-// apart.
+// stageName is the word for Stage. Alone it is the mode that allows everything and keeps the
+// changes apart.
 const stageName = "stage"
 
 // stagedReadOnly is the mode of a staged root that programs can only read for now.
@@ -46,7 +46,7 @@ const stagedReadOnly = "ro," + stageName
 
 var rightNames = []string{"read", "list", "write", "append", "create", "delete", "rename", "watch"}
 
-// String is the mode's name if there is one, else the comma list of rights.
+// String returns the mode's name if there is one, else the comma list of rights.
 func (r Rights) String() string {
 	switch r {
 	case ReadOnly:
@@ -72,8 +72,8 @@ func (r Rights) String() string {
 	return strings.Join(list, ",")
 }
 
-// ParseMode reads "ro", "rw", "stage" or a comma list of rights. In a list, "stage" keeps
-// apart what the rights of the list allow to change.
+// ParseMode reads "ro", "rw", "stage" or a comma list of rights. "stage" in a list keeps apart
+// the changes that the rights of the list allow.
 func ParseMode(s string) (Rights, error) {
 	switch s {
 	case "ro":
@@ -117,7 +117,7 @@ func (r *Rights) UnmarshalText(text []byte) (err error) {
 // Valid reports whether the rights are those of a root: at least one, and no other bits.
 func (r Rights) Valid() bool { return r&ReadWrite != 0 && r&^(ReadWrite|Stage) == 0 }
 
-// Staged reports whether what the rights allow to change is kept apart.
+// Staged reports whether changes are kept apart.
 func (r Rights) Staged() bool { return r&Stage != 0 }
 
 // KeptApart returns the rights with all changes kept apart: rights that can change anything are
@@ -129,8 +129,7 @@ func (r Rights) KeptApart() Rights {
 	return r
 }
 
-// Told returns the rights as programs are told of them. Nothing tells a program that a root
-// is staged.
+// Told returns the rights that programs see. No program learns that a root is staged.
 func (r Rights) Told() Rights { return r &^ Stage }
 
 // WiderThan reports whether the rights allow something that other does not: a right, or
@@ -197,8 +196,8 @@ var requiredRights = [names.Ops]required{
 	names.OpDiscard: {any: anything},
 }
 
-// Lacked returns the rights that op lacks in a root with the rights have, none if it
-// is allowed. extra are those that its arguments take.
+// Lacked returns the rights that op lacks in a root with the rights have, none if op is
+// allowed. extra are the rights that its arguments take.
 func Lacked(op names.Op, extra, have Rights) Rights {
 	if have&Write != 0 {
 		have |= Append // who may write anywhere may write at the end

@@ -21,7 +21,7 @@ type RootRules struct {
 type Keep struct {
 	Path string // absolute, resolved
 	What string // "the mountpoint", "the configuration file", ...
-	// Remedy is what to do instead; "": to choose another directory.
+	// Remedy is advice for the owner; "": choose another directory.
 	Remedy string
 }
 
@@ -40,7 +40,7 @@ var (
 	systemTreesExcept = []string{"/usr/local/src", "/usr/src"}
 )
 
-// With returns the rules for one grant: what the grant allows itself counts as allowed.
+// With returns the rules for one grant, without those that the grant lifts for itself.
 func (r RootRules) With(g *Grant) RootRules {
 	r.AllowSystem = r.AllowSystem || g.AllowSystem
 	r.AllowRootDir = r.AllowRootDir || g.AllowRootDir

@@ -7,8 +7,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Subject is the server a grant is for; "" is every caller of the session. A server with
-// several sessions at a time has a subject for each of them (see InSession).
+// Subject is the server that a grant is for; "" stands for every caller of the session. A
+// server with several sessions at a time has a subject for each of them (see InSession).
 type Subject string
 
 // MaxSubject bounds a subject's name (Named), in bytes, as that of a root is bounded.
@@ -23,13 +23,13 @@ func (s Subject) Named() bool {
 	return text != "" && len(text) <= MaxSubject && text != "*" && names.Shows(text) && text == strings.TrimSpace(text)
 }
 
-// inSession stands between the name of a subject and the number of its session.
+// inSession separates the name of a subject from the number of its session.
 const inSession = "#"
 
-// InSession is the subject's n-th session, a subject too. A grant to the subject is a grant
-// to all its sessions; a grant to one session is for that session only. Quotas, the
-// counting of refusals and suspension are the subject's, so that a new session does not
-// reset them. A subject without a name has no sessions.
+// InSession returns the subject's n-th session, which is a subject, too. A grant to the subject
+// is a grant to all its sessions; a grant to one session is for that session only. Quotas, the
+// counting of refusals and suspension are the subject's, so that a new session does not reset
+// them. A subject without a name has no sessions.
 func (s Subject) InSession(n uint64) Subject {
 	if s == "" {
 		return s
@@ -37,7 +37,7 @@ func (s Subject) InSession(n uint64) Subject {
 	return Subject(fmt.Sprintf("%s%s%d", s.WithoutSession(), inSession, n))
 }
 
-// WithoutSession is the subject whose session this is, or the subject itself.
+// WithoutSession returns the subject whose session this is, or the subject itself.
 func (s Subject) WithoutSession() Subject {
 	if i := strings.LastIndex(string(s), inSession); i > 0 {
 		return s[:i]
@@ -45,7 +45,7 @@ func (s Subject) WithoutSession() Subject {
 	return s
 }
 
-// Covers reports whether what is granted to s is granted to who.
+// Covers reports whether a grant to s is also one to who.
 func (s Subject) Covers(who Subject) bool {
 	return s == "" || s == who || len(who) > len(s) && who.WithoutSession() == s
 }

@@ -20,7 +20,7 @@ const (
 	ShortNames         // as FoldedNames, and some spellings are known from the directory alone
 )
 
-// Looked is what lies at a path.
+// Looked is the file at a path.
 type Looked struct {
 	ID  Identity
 	Dir bool
@@ -32,11 +32,11 @@ type Ignore struct {
 	Text string
 }
 
-// Tree is what rules ask about the files of a root. Paths are below the root and without links.
-// Unless across is true, a path into another file system is refused (Escaped), without a look
-// at it.
+// Tree answers the questions of rules about the files of a root. Paths are below the root and
+// without links. Unless across is true, a path into another file system is refused (Escaped),
+// without a look at it.
 type Tree interface {
-	// File is the one name the root consists of, "" for a directory.
+	// File returns the one name of a single-file root, "" for a directory.
 	File() string
 	// Look says what lies at a path.
 	Look(rel string, across bool) (Looked, error)

@@ -33,8 +33,8 @@ func (r *RuleSet) Judge(f *RootFacts, op names.Op, a Access, dir, base string, t
 	return v, Refused(a, v)
 }
 
-// JudgeOpen is what the rules say of the path of an open file. byContents says that they had to
-// look into the file.
+// JudgeOpen returns the verdict of the rules on the path of an open file. byContents reports
+// whether the verdict depends on the file's contents.
 func (r *RuleSet) JudgeOpen(f *RootFacts, rel string) (v pattern.Verdict, byContents bool) {
 	dir, base := Split(rel)
 	if r.silent(dir, base) {
@@ -79,8 +79,8 @@ func isException(op names.Op, a Access, r *pattern.Rule, f *RootFacts, rel strin
 }
 
 // beginsRepository reports whether the operation begins a repository, or a rebase in one.
-// Whoever may make names may do that: the name .git is protected where it exists, and may
-// be made where it does not.
+// A program that may make names may do that: the name .git is protected if it exists, and may
+// be made if it does not.
 func beginsRepository(op names.Op, r *pattern.Rule, f *RootFacts, rel string) bool {
 	if !r.Builtin() || !r.Begins {
 		return false

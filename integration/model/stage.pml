@@ -25,7 +25,7 @@ inline track(n) {
   if :: up -> file[n] = copy :: else -> tracked[n] = 1 fi;
   UNLOCK; up = 0 }
 
-/* code: vfs/internal/beneath.(*lowerFile).untrack */
+/* code: vfs/internal/beneath.(*tracked).untrack */
 inline untrack(n) { LOCK; tracked[n] = 0; UNLOCK }
 
 /* kernel: the lowest number that is free */
@@ -54,7 +54,7 @@ proctype Other() {
   opened(n, foreign);
   atomic { assert(file[n]==foreign); file[n] = unused } }         /* P9: no swap hits it */
 
-/* code: vfs/internal/beneath.(*upCopy).moveTo, vfs/internal/beneath.(*staged).swap */
+/* code: vfs/internal/beneath.(*upCopy).moveTo, vfs/internal/beneath.(*staged).swapUp */
 proctype Copier() {
   byte n;
   LOCK;

@@ -35,7 +35,7 @@ bit wstop, wdone;            /* Watch.ctx has ended, Watch.done is closed */
 /* code: guard.(*detached).uncross */
 inline uncross(w) { atomic { if :: counted[w] -> running[G(0,counted[w]-1)]--; counted[w] = 0 :: else fi } }
 
-/* code: guard.(*Lease).countChange */
+/* code: guard.countChange */
 inline countChange(w, by) {
 #ifndef M_NOCOUNT
   atomic { changes[G(pr[w],pg[w])] = changes[G(pr[w],pg[w])] + (by); asks[w] = !asks[w] };

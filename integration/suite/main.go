@@ -69,7 +69,7 @@ func run(o options) (problems []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	unix.Umask(0o022) // the modes of the tests' files are those that they write down
+	unix.Umask(0o022) // so that the tests' files get the modes that the tests name
 	temp, why, err := newScratch()
 	if err != nil {
 		return nil, err

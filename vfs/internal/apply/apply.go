@@ -62,9 +62,15 @@ type Change struct {
 	Output        string // the build output that it belongs to, below the root; "": none
 
 	want, have side
-	mode       uint32 // that the file gets
-	ready      *ready // waits for its turn; see Env.Ready
-	isTaken    bool   // the owner's file there is replaced, and must go to the trash
+	mode       uint32         // that the file gets
+	ready      *ready         // waits for its turn; see Env.Ready
+	isTaken    bool           // the owner's file there is replaced, and must go to the trash
+	placed     rules.Identity // what the source has there since it was applied, or has already
+}
+
+// applied describes the change for the stage, once the source has it.
+func (c *Change) applied() beneath.Applied {
+	return beneath.Applied{Path: c.Path, Upper: c.want.info, Source: c.placed}
 }
 
 // side describes the file that the stage or the source has at a path.

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
@@ -116,14 +115,15 @@ func (p *placement) retire(temp string, out *beneath.Info) error {
 	if out.IsDir() {
 		return beneath.Rmdir(p.l, p.d, temp)
 	}
-	bin, err := p.Trash.Open(p.ctx, p.l)
+	open := p.Trash.Open
+	if p.c.isTaken {
+		open = p.Trash.OpenAlways
+	}
+	bin, err := open(p.ctx, p.l)
 	if err != nil {
 		return err
 	}
 	defer bin.Close()
-	if bin == nil && p.c.isTaken {
-		return &guard.Error{Kind: names.Invalid, Err: errors.New("what you have there would be lost: the root needs a trash")}
-	}
 	return bin.Unlink(p.l, p.d, temp, p.c.Path)
 }
 

@@ -202,7 +202,7 @@ func Review(list []Change, paths []string) (shown []Change, units []OutputUnit) 
 		if TakesAway(c) {
 			u.Taken++
 			shown = append(shown, *c)
-		} else if !c.IsDir() {
+		} else if c.Mode&unix.S_IFMT != unix.S_IFDIR {
 			u.Files++
 			u.Bytes += c.Size
 		}

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -15,6 +16,9 @@ import (
 // errLater is the error for a file that is not as it was compared.
 var errLater = errors.New("changed by you at this moment")
 
+// errProgram is the error for a file of the stage that is not as it was compared.
+var errProgram = errors.New("a program has changed it at this moment: try again")
+
 // errOpen is the error for a file of the source that somebody has open for writing.
 var errOpen = errors.New("somebody has it open for writing: try again")
 
@@ -28,7 +32,9 @@ func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 		return err
 	}
 	defer p.d.Close()
-	if p.up, err = p.st.Upper().Below(c.Path, true); err != nil {
+	if p.up, err = p.st.Upper().Below(c.Path, true); beneath.IsAbsent(err) {
+		return nil // a program has removed or moved it meanwhile
+	} else if err != nil {
 		return err
 	}
 	defer p.up.Close()
@@ -49,7 +55,7 @@ func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int6
 		err = p.run()
 	}
 	switch {
-	case errors.Is(err, errOpen):
+	case errors.Is(err, errOpen), errors.Is(err, errProgram):
 		c.Class, c.Why = InUse, err.Error()
 	case errors.Is(err, errLater), errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY):
 		c.Class, c.Why = Conflict, errLater.Error()
@@ -111,10 +117,15 @@ func (p *placement) run() error {
 		return err
 	}
 	if !c.want.is {
+		if now, err := p.lookUpper(c.Path); err != nil || now.is {
+			return cmp.Or(err, errProgram)
+		}
 		return p.remove()
 	}
 	var err error
-	if p.up, err = p.st.Upper().Below(c.Path, false); err != nil {
+	if p.up, err = p.st.Upper().Below(c.Path, false); beneath.IsAbsent(err) {
+		return errProgram
+	} else if err != nil {
 		return err
 	}
 	defer p.up.Close()
@@ -122,7 +133,7 @@ func (p *placement) run() error {
 		return err
 	}
 	if p.info.ID() != c.want.info.ID() || p.info.Ctime != c.want.info.Ctime {
-		return errOpen // a program has changed it since it was compared
+		return errProgram
 	}
 	switch {
 	case c.Class == Mode:
@@ -180,6 +191,7 @@ func (p *placement) chmod() error {
 	if err != nil {
 		return err
 	}
+	p.c.placed = now.ID()
 	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
 }
 
@@ -193,6 +205,11 @@ func (p *placement) create() error {
 		return err
 	}
 	defer r.w.Close()
+	info, err := r.w.Own()
+	if err != nil {
+		return err
+	}
+	p.c.placed = info.ID()
 	if !r.isNamed {
 		return beneath.Link(p.l, r.w, p.d, p.base)
 	}

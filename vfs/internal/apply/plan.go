@@ -32,9 +32,9 @@ type Asked struct {
 	IsFor bool
 }
 
-// Plan returns the changes that are asked for, sorted by path, and the paths at which the stage
-// has what the source has by now.
-func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list []Change, same []string, err error) {
+// Plan returns the changes that are asked for, sorted by path, and those that are none any more,
+// because the source has the same by now.
+func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []Change, err error) {
 	a := e.begin(ctx, l)
 	paths := map[string]bool{}
 	walkErr := a.store.Walk(func(rel string, _ *unix.Stat_t) { paths[rel] = true })
@@ -53,7 +53,8 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list []Change
 		if c.Class != Same {
 			list = append(list, c)
 		} else if !a.isOpen(&c) {
-			same = append(same, path)
+			c.placed = c.have.info.ID()
+			same = append(same, c)
 		}
 	}
 	keepWithContents(list)

@@ -130,8 +130,8 @@ func TestApplyPaths(t *testing.T) {
 	s.wantChanges("C e/a")
 }
 
-// The owner may say whose version counts. What the stage replaces goes to the trash, and without
-// a trash nothing of the owner's is replaced.
+// The owner may say whose version counts. What of the owner's the stage replaces goes to the
+// trash, also if the root keeps none otherwise.
 func TestTake(t *testing.T) {
 	change := func(s *scene) {
 		s.put("f", "staged")
@@ -141,27 +141,25 @@ func TestTake(t *testing.T) {
 			s.write(rel, "mine")
 		}
 	}
-	s := newScene(t, "f", "gone")
-	change(s)
-	if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Take: "stage"}); err == nil {
-		t.Error("taken without a trash")
-	}
-	s.wantSource("f=mine", "gone=mine", "new=mine")
-	s.end()
-	s.policy.Trash.On = true
-	s.start()
-	s.apply(vfs.StageApply{Take: "stage"}, "M f, D gone, M new", "")
-	s.wantSource("f=staged", "new=staged")
-	kept := 0
-	list, err := os.ReadDir(s.at(rules.TrashName))
-	s.must(err)
-	for _, e := range list {
-		if b, err := os.ReadFile(filepath.Join(s.at(rules.TrashName), e.Name())); err == nil && string(b) == "mine" {
-			kept++
+	var s *scene
+	for _, keepsAll := range []bool{false, true} {
+		s = newScene(t, "f", "gone")
+		s.policy.Trash.On = keepsAll
+		s.restart()
+		change(s)
+		s.apply(vfs.StageApply{Take: "stage"}, "M f, D gone, M new", "")
+		s.wantSource("f=staged", "new=staged")
+		kept := 0
+		list, err := os.ReadDir(s.at(rules.TrashName))
+		s.must(err)
+		for _, e := range list {
+			if b, err := os.ReadFile(filepath.Join(s.at(rules.TrashName), e.Name())); err == nil && string(b) == "mine" {
+				kept++
+			}
 		}
-	}
-	if kept != 3 {
-		t.Errorf("the trash has %v, want the owner's three files", list)
+		if kept != 3 {
+			t.Errorf("the trash has %v, want the owner's three files", list)
+		}
 	}
 
 	// A file of the owner's makes room for a directory, too.

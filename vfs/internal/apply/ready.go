@@ -229,7 +229,7 @@ func (p *placement) nameReady() (temp string, err error) {
 	if err != nil {
 		return "", err
 	}
-	p.made = beneath.BaseOf(&info)
+	p.made, p.c.placed = beneath.BaseOf(&info), info.ID()
 	if !r.isNamed {
 		if err := beneath.Link(p.l, r.w, p.d, r.temp); err != nil {
 			return "", errors.Join(err, p.store.Placed(p.c.Path))

@@ -112,14 +112,14 @@ func (p *placement) restore(pl draft.Placing) error {
 
 // Clear drops from the stage what the source has by now: what was applied, and what is the
 // same. First all of it is on the disk.
-func (e Env) Clear(ctx context.Context, l *guard.Lease, paths []string) error {
+func (e Env) Clear(ctx context.Context, l *guard.Lease, list []Change) error {
 	a := e.begin(ctx, l)
-	if err := a.syncPlaces(paths); err != nil {
+	if err := a.syncPlaces(list); err != nil {
 		return err
 	}
-	slices.Sort(paths)
-	for _, path := range slices.Backward(paths) { // from the inside out
-		if err := a.st.Clear(l, path); err != nil {
+	SortPaths(list)
+	for i := range slices.Backward(list) { // from the inside out
+		if err := a.st.Clear(l, list[i].applied()); err != nil {
 			return err
 		}
 	}
@@ -127,12 +127,12 @@ func (e Env) Clear(ctx context.Context, l *guard.Lease, paths []string) error {
 }
 
 // syncPlaces has the names on the disk that were changed in the source.
-func (a *applier) syncPlaces(paths []string) error {
-	if len(paths) > fewFiles {
+func (a *applier) syncPlaces(list []Change) error {
+	if len(list) > fewFiles {
 		return a.st.Source(a.l).SyncAll(a.l)
 	}
-	for _, path := range paths {
-		parent, _ := splitRel(path)
+	for i := range list {
+		parent, _ := splitRel(list[i].Path)
 		d, err := a.st.Source(a.l).Below(parent, true)
 		if err == unix.ELOOP || beneath.IsAbsent(err) { //nolint:errorlint // bare errno
 			continue // the owner has moved it
@@ -157,9 +157,9 @@ func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done,
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, path := range same {
-		if Selects(paths, path) {
-			list = append(list, Change{Path: path})
+	for i := range same {
+		if Selects(paths, same[i].Path) {
+			list = append(list, Change{Path: same[i].Path})
 		}
 	}
 	SortPaths(list)

@@ -2,6 +2,7 @@ package beneath
 
 import (
 	"errors"
+	"github.com/rootsfs/rootsfs/guard/rules"
 
 	"golang.org/x/sys/unix"
 
@@ -32,58 +33,189 @@ func (s Stage) Source(l *guard.Lease) Dir {
 	return Dir{fd: s.st.fd, local: true, source: l.Op() == names.OpApply}
 }
 
+// Applied is a path at which the source has what the stage had.
+type Applied struct {
+	Path string
+	// Upper is the stage's file as it was compared; the zero Info if the stage had removed it.
+	Upper Info
+	// Source is the source's file with the same contents; zero if it is not known.
+	Source rules.Identity
+}
+
 // Clear drops what the stage has at a path, because the source has the same by now. What is seen
 // stays the same at each moment: the record goes first, while the upper directory still has the
-// name. A directory stays as long as something is in it.
-func (s Stage) Clear(l *guard.Lease, rel string) error {
+// name. If a program has changed the file since it was compared, or can write to it, the file
+// stays in the stage, as a change to what the source has now. A directory stays raised as long
+// as the store is open: programs may work in it.
+func (s Stage) Clear(l *guard.Lease, a Applied) error {
 	st := s.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if rec, _ := st.store.Has(rel); !rec.Whiteout && st.isRaised(rel) {
-		if err := st.removeUpper(l, rel); err != nil {
-			if err == unix.ENOTEMPTY { //nolint:errorlint // bare errno
-				err = nil
-			}
-			return err
-		}
+	parent, base := splitRel(a.Path)
+	dir, err := st.openUpperDir(parent)
+	if err == unix.ELOOP || IsAbsent(err) { //nolint:errorlint // bare errno
+		return st.store.Clear(a.Path)
 	}
-	if err := st.store.Clear(rel); err != nil {
+	if err != nil {
 		return err
 	}
-	if AtStep != nil {
-		if err := AtStep("cleared"); err != nil {
-			return err
+	defer unix.Close(dir)
+	up, err := lookAt(dir, base)
+	switch {
+	case err != nil:
+		return err
+	case !up.is && a.Upper.Mode != 0:
+		return st.rebase(a.Path, true) // a program has removed or moved it since
+	case !up.is:
+		return st.store.Clear(a.Path)
+	case up.info.IsDir() || !isAsCompared(&up.info, &a.Upper):
+		return st.rebase(a.Path, false)
+	}
+	st.swaps.Lock()
+	defer st.swaps.Unlock()
+	if st.isWritten(up.info.ID()) {
+		return st.rebase(a.Path, false)
+	}
+	return st.lower(l, &a, dir, base, &up.info)
+}
+
+// isAsCompared reports whether a file was not changed. A name that it lost, such as one that was
+// cleared before, is no change.
+func isAsCompared(now, then *Info) bool {
+	if now.ID() != then.ID() || now.Nlink == then.Nlink {
+		return now.ID() == then.ID() && now.Ctime == then.Ctime
+	}
+	return now.Mode == then.Mode && now.UID == then.UID && now.GID == then.GID && now.Size == then.Size && now.Mtime == then.Mtime
+}
+
+// rebase records what the source has now as what the stage's file, or its removal, is a change
+// of.
+func (st *staged) rebase(rel string, isRemoved bool) error {
+	fd, err := openLong(st.fd, rel, unix.O_PATH|unix.O_NOFOLLOW)
+	if err == unix.ELOOP || IsAbsent(err) { //nolint:errorlint // bare errno
+		return st.store.Clear(rel)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	info, err := stat(fd)
+	if err != nil {
+		return err
+	}
+	rec := draft.Record{Path: rel, Whiteout: isRemoved, Base: baseOf(&info)}
+	if info.IsRegular() && info.Size <= maxHashed {
+		rec.Base.Hash = hashLower(fd, &info)
+	}
+	if err := st.store.Replace(rec); err != nil {
+		return err
+	}
+	return atStep("cleared")
+}
+
+// lower drops a file of the upper directory, and gives its place to that of the source: the
+// identity, and the descriptors that programs have open. A file with several names stays what it
+// is for them, because each name gets a file of its own in the source. The caller holds st.mu
+// and st.swaps.
+func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *Info) error {
+	if err := st.store.Clear(a.Path); err != nil {
+		return err
+	}
+	if err := atStep("cleared"); err != nil {
+		return err
+	}
+	fd, low := -1, Info{}
+	if up.Nlink == 1 && a.Source != (rules.Identity{}) {
+		var err error
+		if fd, err = openLong(st.fd, a.Path, unix.O_PATH|unix.O_NOFOLLOW); err == nil {
+			defer unix.Close(fd)
+			low, err = stat(fd)
+		}
+		if err != nil || low.ID() != a.Source || low.Nlink != 1 {
+			fd = -1
 		}
 	}
-	err := st.removeUpper(l, rel)
-	if err == unix.ENOTEMPTY { //nolint:errorlint // bare errno
-		err = nil
+	if fd >= 0 {
+		st.ids.place(low.ID(), up.ID())
 	}
-	return err
+	unlink := func() error { return change(l, func() error { return unix.Unlinkat(dir, base, 0) }) }
+	if err := withAccess(l, dir, unlink); err != nil || fd < 0 {
+		return err
+	}
+	st.swapDown(up.ID(), low.ID(), fd, a.Path)
+	return nil
+}
+
+// atStep calls AtStep, if a test has set it.
+func atStep(point string) error {
+	if AtStep == nil {
+		return nil
+	}
+	return AtStep(point)
 }
 
 // Discard drops what the stage has at a path, so that what the source has is seen again. A
 // whiteout goes first, while the upper directory still has the name: alone it would be a removal,
-// which the owner's next apply would bring to the source.
+// which the owner's next apply would bring to the source. A program that has the removed file
+// open goes on with it, as after an unlink. A directory that the source has, too, gets the
+// attributes of the source's.
 func (s Stage) Discard(l *guard.Lease, rel string) error {
 	st := s.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if rec, _ := st.store.Has(rel); rec.Whiteout {
-		rec.Whiteout = false
-		if err := st.store.Replace(rec); err != nil {
+	if done, err := st.discardDir(l, rel); done || err != nil {
+		return err
+	}
+	rec, _ := st.store.Has(rel)
+	if rec.Whiteout {
+		shown := rec
+		shown.Whiteout = false
+		if err := st.store.Replace(shown); err != nil {
 			return err
 		}
 	}
 	if err := st.removeUpper(l, rel); err != nil {
 		return err
 	}
-	if AtStep != nil {
-		if err := AtStep("removed"); err != nil {
-			return err
+	if err := atStep("removed"); err != nil {
+		return err
+	}
+	if err := st.store.Clear(rel); err != nil || !rec.Whiteout {
+		return err
+	}
+	if low, err := openLong(st.fd, rel, unix.O_PATH|unix.O_NOFOLLOW); err == nil {
+		defer unix.Close(low)
+		if info, err := stat(low); err == nil {
+			st.setGone(info.ID(), rel, false)
 		}
 	}
-	return st.store.Clear(rel)
+	return nil
+}
+
+// discardDir discards what was changed of a directory that both sides have. done reports
+// whether there is one.
+func (st *staged) discardDir(l *guard.Lease, rel string) (done bool, err error) {
+	if !st.isRaised(rel) {
+		return false, nil
+	}
+	low, err := st.openLowerDir(rel)
+	if err != nil {
+		return false, nil //nolint:nilerr // the source has none
+	}
+	defer unix.Close(low)
+	up, err := st.openUpperDir(rel)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(up)
+	info, err := stat(low)
+	if err == nil {
+		err = copyAttributes(l, low, &info, changeable(up), info.Mode)
+	}
+	if err == nil {
+		err = st.rebase(rel, false)
+	}
+	return true, err
 }
 
 // removeUpper removes a name of the upper directory, if it has it.

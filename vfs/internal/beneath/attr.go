@@ -11,10 +11,10 @@ import (
 // Chmod changes the mode of a file. For Chmod, Chown and Utimes the descriptor may be O_PATH.
 func Chmod(l *guard.Lease, w Changeable, mode uint32) error {
 	fd := w.FD()
-	err := change(l, func() error { return unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH) })
+	err := w.change(l, func() error { return unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH) })
 	if err == unix.ENOSYS || err == unix.EOPNOTSUPP || err == unix.EINVAL {
 		// fchmodat2 is Linux 6.6.
-		return change(l, func() error { return unix.Chmod(procPath(fd), mode) })
+		return w.change(l, func() error { return unix.Chmod(procPath(fd), mode) })
 	}
 	return err
 }
@@ -22,7 +22,7 @@ func Chmod(l *guard.Lease, w Changeable, mode uint32) error {
 // Chown changes owner and group; -1 leaves one as it is.
 func Chown(l *guard.Lease, w Changeable, uid, gid int) error {
 	fd := w.FD()
-	return change(l, func() error {
+	return w.change(l, func() error {
 		return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
 	})
 }
@@ -45,13 +45,13 @@ func At(t time.Time) Stamp {
 func Utimes(l *guard.Lease, w Changeable, atime, mtime Stamp) error {
 	fd := w.FD()
 	ts := []unix.Timespec{atime.ts, mtime.ts}
-	err := change(l, func() error {
+	err := w.change(l, func() error {
 		return unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
 	})
 	if err == unix.EINVAL {
 		// AT_EMPTY_PATH is of Linux 5.8. The name in /proc leads to what fd refers to, and no
 		// further if that is a link.
-		return change(l, func() error { return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), ts, 0) })
+		return w.change(l, func() error { return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), ts, 0) })
 	}
 	return err
 }
@@ -63,12 +63,14 @@ func Truncate(l *guard.Lease, w Changeable, size int64) error {
 
 // TruncatePath sets the length of a regular file whose descriptor is O_PATH.
 func TruncatePath(l *guard.Lease, w Changeable, size int64) error {
-	fd, err := Reopen(w.FD(), unix.O_WRONLY)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return Truncate(l, changeable(fd), size)
+	return w.stay(func() error {
+		fd, err := Reopen(w.FD(), unix.O_WRONLY)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return Truncate(l, changeable(fd), size)
+	})
 }
 
 // Getxattr reads one attribute. For this and the other calls about attributes fd may be
@@ -96,12 +98,12 @@ func Listxattr(fd int) ([]byte, error) {
 
 // Setxattr sets one attribute; flags are those of setxattr(2).
 func Setxattr(l *guard.Lease, w Changeable, name string, value []byte, flags int) error {
-	return change(l, func() error { return unix.Setxattr(procPath(w.FD()), name, value, flags) })
+	return w.change(l, func() error { return unix.Setxattr(procPath(w.FD()), name, value, flags) })
 }
 
 // Removexattr removes one attribute.
 func Removexattr(l *guard.Lease, w Changeable, name string) error {
-	return change(l, func() error { return unix.Removexattr(procPath(w.FD()), name) })
+	return w.change(l, func() error { return unix.Removexattr(procPath(w.FD()), name) })
 }
 
 // Statfs describes the file system fd lies on. That of a staged root is the source's, with as

@@ -66,7 +66,14 @@ func unguarded(f *ast.FuncDecl) (list []string) {
 	inside := map[ast.Node]bool{} // what change is called with
 	ast.Inspect(f, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
-			if id, ok := call.Fun.(*ast.Ident); ok && id.Name == "change" {
+			name := ""
+			switch fun := call.Fun.(type) {
+			case *ast.Ident:
+				name = fun.Name
+			case *ast.SelectorExpr: // Changeable.change
+				name = fun.Sel.Name
+			}
+			if name == "change" && len(call.Args) == 2 {
 				inside[call.Args[1]] = true
 			}
 		}

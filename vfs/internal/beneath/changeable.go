@@ -13,20 +13,65 @@ import (
 type Changeable struct {
 	// next is the descriptor plus one, so that the zero Changeable refers to no file.
 	next int
+	// tracked is set if the descriptor is kept, of a file of a staged root; named is the stage
+	// if it refers to what was found under a name there.
+	tracked *tracked
+	named   *staged
 }
 
-func changeable(fd int) Changeable { return Changeable{fd + 1} }
+func changeable(fd int) Changeable { return Changeable{next: fd + 1} }
+
+// change makes a system call that changes the file's attributes. In a staged root the owner's
+// apply may put another file in the place of this one at any time. The error is then ESTALE,
+// and nothing is changed: neither the file of the source, to which a descriptor was moved, nor
+// one that nobody sees any more.
+func (w Changeable) change(l *guard.Lease, call func() error) error {
+	return w.stay(func() error { return change(l, call) })
+}
+
+// stay calls f while programs see the file, see change.
+func (w Changeable) stay(f func() error) error {
+	st := w.named
+	if w.tracked != nil {
+		st = w.tracked.st
+	}
+	if st == nil {
+		return f()
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err := w.check(); err != nil {
+		return err
+	}
+	return f()
+}
+
+// check returns ESTALE if programs see another file by now. The caller holds the stage's mu.
+func (w Changeable) check() error {
+	if w.tracked != nil && w.tracked.isLower.Load() {
+		return unix.ESTALE
+	}
+	if w.named == nil {
+		return nil
+	}
+	info, err := stat(w.FD())
+	if err == nil && info.Nlink == 0 {
+		err = unix.ESTALE
+	}
+	return err
+}
 
 // FD is the descriptor, for calls that change nothing; -1 for the zero Changeable.
 func (w Changeable) FD() int { return w.next - 1 }
 
 // Handle makes the descriptor one that is kept.
-func (w Changeable) Handle() Handle { return Handle{fd: w.FD()} }
+func (w Changeable) Handle() Handle { return Handle{fd: w.FD(), tracked: w.tracked} }
 
 // Close closes the descriptor. On the zero Changeable it does nothing.
 func (w Changeable) Close() {
 	if w.next > 0 {
-		_ = unix.Close(w.FD())
+		h := w.Handle()
+		h.Close()
 	}
 }
 
@@ -60,15 +105,15 @@ func (d *Dir) Change(l *guard.Lease) (Changeable, error) {
 		*d = Dir{fd: fd, owned: true, Domain: d.Domain, local: d.local, id: d.id, spelled: d.spelled,
 			union: &union{st: st, rel: u.rel, up: fd, low: -1}}
 	}
-	return changeable(d.fd), nil
+	return Changeable{next: d.fd + 1, named: st}, nil
 }
 
 // Handle is the descriptor of a file, open or a reference (O_PATH), that may be kept between
 // operations.
 type Handle struct {
 	fd int
-	// lower is set if the file is the source's of a staged root.
-	lower *lowerFile
+	// tracked is set if the file is one of a staged root.
+	tracked *tracked
 }
 
 // FD is the descriptor, for calls that change nothing.
@@ -78,7 +123,7 @@ func (h *Handle) FD() int { return h.fd }
 // has a link less.
 func (h *Handle) Stat(l *guard.Lease) (Info, error) {
 	info, err := Stat(l, h.fd)
-	if h.lower != nil && h.lower.gone.Load() && !h.lower.moved.Load() {
+	if !h.InPlace() && h.tracked.gone.Load() {
 		info.Nlink -= min(info.Nlink, 1)
 	}
 	return info, err
@@ -87,16 +132,16 @@ func (h *Handle) Stat(l *guard.Lease) (Info, error) {
 // Change allows the file to be changed. A file of the source of a staged root is copied up
 // first, and the descriptor then refers to the copy.
 func (h *Handle) Change(l *guard.Lease) (Changeable, error) {
-	if h.lower != nil {
-		if err := h.lower.toUpper(l); err != nil {
+	if h.tracked != nil {
+		if err := h.tracked.toUpper(l); err != nil {
 			return Changeable{}, err
 		}
 	}
-	return changeable(h.fd), nil
+	return Changeable{next: h.fd + 1, tracked: h.tracked}, nil
 }
 
 // InPlace reports whether the file can be changed where it is, without a copy.
-func (h *Handle) InPlace() bool { return h.lower == nil || h.lower.moved.Load() }
+func (h *Handle) InPlace() bool { return h.tracked == nil || !h.tracked.isLower.Load() }
 
 // Sync writes the file to the disk, and in a staged root the records of the store. A file of
 // the source has nothing to write.
@@ -119,11 +164,12 @@ func (h *Handle) Hold() error {
 
 // Close closes the descriptor.
 func (h *Handle) Close() {
-	if h.lower != nil {
-		h.lower.untrack()
+	isLower := !h.InPlace()
+	if h.tracked != nil {
+		h.tracked.untrack()
 	}
 	_ = unix.Close(h.fd)
-	if h.lower != nil && AtStep != nil {
+	if isLower && AtStep != nil {
 		_ = AtStep("closed")
 	}
 }
@@ -131,37 +177,55 @@ func (h *Handle) Close() {
 // Open opens what d refers to once more, for reading; see Reopen.
 func (d Dir) Open(flags int) (Handle, error) {
 	fd, err := Reopen(d.fd, flags)
-	return d.handle(fd, err)
+	return d.handle(fd, isWritable(flags), err)
 }
 
 // handle makes a descriptor of what d refers to one that is kept.
-func (d Dir) handle(fd int, err error) (Handle, error) {
-	if err == nil && d.union != nil && d.union.up != d.fd {
+func (d Dir) handle(fd int, writes bool, err error) (Handle, error) {
+	switch {
+	case err != nil || d.union == nil:
+		return Handle{fd: fd}, err
+	case d.union.up != d.fd:
 		return d.union.st.track(fd, d.union.rel)
 	}
-	return Handle{fd: fd}, err
+	return d.union.st.trackUpper(fd, writes, false)
 }
 
 // Reopen opens the file once more, see the function Reopen. For writing, a file of the source
 // of a staged root is copied up first.
 func (h *Handle) Reopen(l *guard.Lease, flags int) (Handle, error) {
-	if flags&unix.O_ACCMODE != unix.O_RDONLY {
-		if _, err := h.Change(l); err != nil {
-			return Handle{}, err
-		}
-	}
-	if h.InPlace() {
+	if h.tracked == nil {
 		fd, err := Reopen(h.fd, flags)
 		return Handle{fd: fd}, err
 	}
-	st := h.lower.st
+	for range copyTries {
+		if isWritable(flags) {
+			if _, err := h.Change(l); err != nil {
+				return Handle{}, err
+			}
+		}
+		if again, err := h.tracked.reopen(flags); err != unix.ESTALE { //nolint:errorlint // bare errno
+			return again, err
+		}
+	}
+	return Handle{}, unix.ESTALE
+}
+
+// reopen opens the file once more. The error is ESTALE for writing if the file is the source's.
+func (f *tracked) reopen(flags int) (Handle, error) {
+	st := f.st
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
-	fd, err := Reopen(h.fd, flags)
-	if err != nil || h.lower.moved.Load() {
-		return Handle{fd: fd}, err
+	if isWritable(flags) && f.isLower.Load() {
+		return Handle{}, unix.ESTALE
 	}
-	f := &lowerFile{st: st, fd: fd, rel: h.lower.rel, id: h.lower.id}
-	st.tracked[f.id] = append(st.tracked[f.id], f)
-	return Handle{fd: fd, lower: f}, nil
+	fd, err := Reopen(f.fd, flags)
+	if err != nil {
+		return Handle{}, err
+	}
+	again := &tracked{st: st, fd: fd, writes: isWritable(flags), rel: f.rel}
+	again.isLower.Store(f.isLower.Load())
+	again.gone.Store(f.gone.Load())
+	st.addLocked(again, f.id)
+	return Handle{fd: fd, tracked: again}, nil
 }

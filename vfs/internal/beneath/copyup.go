@@ -43,15 +43,13 @@ func baseOf(low *Info) draft.Base {
 // note writes records to the store, before the change that they are for. A test may have the
 // machine crash between the two.
 func (st *staged) note(list ...draft.Record) error {
-	if AtStep != nil {
-		if err := AtStep("recording"); err != nil {
-			return err
-		}
-	}
-	if err := st.store.Note(list...); err != nil || AtStep == nil {
+	if err := atStep("recording"); err != nil {
 		return err
 	}
-	return AtStep("recorded")
+	if err := st.store.Note(list...); err != nil {
+		return err
+	}
+	return atStep("recorded")
 }
 
 // AtStep, unless nil, is called at points of a change in a staged root. If it returns an error
@@ -345,7 +343,7 @@ func (c *upCopy) moveTo(dir int, base string, low *Info) error {
 		return err
 	}
 	st.ids.copy(up.ID(), low.ID())
-	st.swap(low.ID(), fd)
+	st.swapUp(low.ID(), up.ID(), fd)
 	return nil
 }
 

@@ -76,7 +76,8 @@ func CreateFile(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Ow
 func Tmpfile(l *guard.Lease, d Dir, flags int, mode uint32, o Owner) (Changeable, Info, error) {
 	w, info, err := create(l, d, ".", flags&^unix.O_CREAT|unix.O_TMPFILE, mode, o)
 	if err == nil {
-		err = Hold(w.FD())
+		h := w.Handle()
+		err = h.Hold()
 	}
 	if err != nil {
 		return Changeable{}, Info{}, err
@@ -120,7 +121,11 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 		_ = unix.Close(fd)
 		return Changeable{}, Info{}, err
 	}
-	return changeable(fd), info, nil
+	if u == nil {
+		return changeable(fd), info, nil
+	}
+	h, err := u.st.trackUpper(fd, isWritable(flags), false)
+	return Changeable{next: fd + 1, tracked: h.tracked}, info, err
 }
 
 // keepSetgid sets the set-group-id bit of a new file again. In a set-group-id directory the

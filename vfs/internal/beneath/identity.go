@@ -14,6 +14,9 @@ import (
 // owner has renamed it. Then it is another file than the copy, and shows another identity, its
 // twin's; otherwise the kernel would take the two for one file and mix their pages.
 //
+// When the owner's apply has brought the copy into the source, the file there shows what the
+// copy showed, so that programs that have it open go on with one file.
+//
 // The table is in memory only: nobody who knows an identity outlives the session.
 
 // identities say which identity the files of a staged root show.
@@ -21,19 +24,24 @@ type identities struct {
 	upperDev, lowerDev uint64
 
 	mu sync.RWMutex // guards the fields below
-	// upper are the files of the upper directory that show another identity than their own,
-	// by inode number.
-	upper map[uint64]copied
-	// lower says how often the files of the source with an inode number were copied. It counts
+	// shown are the files that show another identity than their own: copies in the upper
+	// directory, and files of the source that have taken the place of such.
+	shown map[inode]shown
+	// copies says how often the files of the source with an inode number were copied. It counts
 	// for later files with the number, too, because the copies go on to show it.
-	lower map[uint64]uint64
+	copies map[uint64]uint64
 }
 
-// copied is a file of the upper directory. birth tells it from a later file with the same
-// inode number.
-type copied struct {
-	birth int64
-	shows rules.Identity
+// inode is where a file lies.
+type inode struct{ dev, ino uint64 }
+
+func inodeOf(id rules.Identity) inode { return inode{id.Dev, id.Ino} }
+
+// shown is the identity that a file shows. birth tells it from a later file with the same inode number.
+type shown struct {
+	birth   int64
+	id      rules.Identity
+	isLower bool // the file is the source's
 }
 
 // In the inode numbers that programs see, the bits from twinShift on count the copies of a file
@@ -48,19 +56,24 @@ const (
 // id is the identity that a file shows.
 func (t *identities) id(own rules.Identity) rules.Identity {
 	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.idLocked(own)
+	s, ok := t.shown[inodeOf(own)]
+	shown := t.idLocked(own)
+	t.mu.RUnlock()
+	if ok && s.birth != own.Birth {
+		t.forget(own)
+	}
+	return shown
 }
 
 func (t *identities) idLocked(own rules.Identity) rules.Identity {
-	if c, ok := t.upper[own.Ino]; ok && own.Dev == t.upperDev && c.birth == own.Birth {
-		return c.shows
+	if s, ok := t.shown[inodeOf(own)]; ok && s.birth == own.Birth {
+		return s.id
 	}
 	if own.Dev == t.upperDev && t.upperDev != t.lowerDev {
 		own.Dev, own.Ino = t.lowerDev, own.Ino|apartBit
 		return own
 	}
-	own.Ino += t.lower[own.Ino] << twinShift
+	own.Ino += t.copies[own.Ino] << twinShift
 	return own
 }
 
@@ -79,17 +92,19 @@ func (t *identities) show(info *Info) {
 
 // inode is the number that a directory entry shows, of the upper directory or of the source.
 func (t *identities) inode(own uint64, isUpper bool) uint64 {
+	dev := t.lowerDev
+	if isUpper {
+		dev = t.upperDev
+	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if isUpper {
-		if c, ok := t.upper[own]; ok {
-			return c.shows.Ino
-		}
-		if t.upperDev != t.lowerDev {
-			return own | apartBit
-		}
+	if s, ok := t.shown[inode{dev, own}]; ok && s.isLower == !isUpper {
+		return s.id.Ino
 	}
-	return own + t.lower[own]<<twinShift
+	if isUpper && t.upperDev != t.lowerDev {
+		return own | apartBit
+	}
+	return own + t.copies[own]<<twinShift
 }
 
 // copy notes that the file up of the upper directory was copied from the file low of the
@@ -97,14 +112,23 @@ func (t *identities) inode(own uint64, isUpper bool) uint64 {
 func (t *identities) copy(up, low rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.upper[up.Ino] = copied{up.Birth, t.idLocked(low)}
-	t.lower[low.Ino]++
+	t.shown[inodeOf(up)] = shown{up.Birth, t.idLocked(low), false}
+	delete(t.shown, inodeOf(low))
+	t.copies[low.Ino]++
 }
 
-// forget drops what is known of a file of the upper directory that had the inode number of
-// one that was made just now.
-func (t *identities) forget(up rules.Identity) {
+// place notes that the file low of the source takes the place of the file up of the upper
+// directory.
+func (t *identities) place(low, up rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.upper, up.Ino)
+	t.shown[inodeOf(low)] = shown{low.Birth, t.idLocked(up), true}
+}
+
+// forget drops what is known of a file that had the inode number of another, which was made
+// later.
+func (t *identities) forget(made rules.Identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.shown, inodeOf(made))
 }

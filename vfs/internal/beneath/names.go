@@ -23,6 +23,9 @@ func Link(l *guard.Lease, w Changeable, d Dir, base string) error {
 	if err := u.vacant(base); err != nil {
 		return err
 	}
+	if err := w.check(); u != nil && err != nil {
+		return err
+	}
 	return change(l, func() error {
 		return unix.Linkat(proc, strconv.Itoa(w.FD()), dirfd, base, unix.AT_SYMLINK_FOLLOW)
 	})

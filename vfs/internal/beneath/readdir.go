@@ -118,7 +118,7 @@ func (n *Names) Handle() (Handle, error) {
 		return Handle{fd: n.fd}, nil
 	}
 	fd, err := unix.FcntlInt(uintptr(n.fd), unix.F_DUPFD_CLOEXEC, 0)
-	return n.handle(fd, err)
+	return n.handle(fd, false, err)
 }
 
 // ByKernel is for a reader that keeps the Names from the first name to the last. It may then get

@@ -111,7 +111,7 @@ func Keep(d Dir) (Handle, error) {
 	if d.union != nil {
 		d.union.close()
 	}
-	return d.handle(d.fd, nil)
+	return d.handle(d.fd, false, nil)
 }
 
 // Reference takes a reference to one name of a directory, whatever it is and without

@@ -302,9 +302,15 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 		_ = unix.Close(fd)
 		return Handle{}, Info{}, err
 	}
-	if !lower {
-		return Handle{fd: fd}, info, nil
+	if err := atStep("opened"); err != nil {
+		_ = unix.Close(fd)
+		return Handle{}, Info{}, err
 	}
-	h, err := u.st.track(fd, rel)
+	var h Handle
+	if lower {
+		h, err = u.st.track(fd, rel)
+	} else {
+		h, err = u.st.trackUpper(fd, isWritable(flags), true)
+	}
 	return h, info, err
 }

@@ -149,7 +149,7 @@ func (u *union) remove(l *guard.Lease, name string, flags int) error {
 		}
 	}
 	if !up.is {
-		u.st.loseName(low.info.ID(), join(u.rel, name))
+		u.st.setGone(low.info.ID(), join(u.rel, name), true)
 		// As the removal of a name does. Git looks at the time for names that it does not track.
 		return Utimes(l, changeable(u.up), Omit, Now)
 	}

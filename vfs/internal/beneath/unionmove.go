@@ -237,7 +237,7 @@ func (m *unionMove) move() error {
 		return err
 	}
 	if !exchange && m.new[1].is && !m.new[0].is && !m.new[1].info.IsDir() {
-		m.st.loseName(m.new[1].info.ID(), m.newRel())
+		m.st.setGone(m.new[1].info.ID(), m.newRel(), true)
 	}
 	m.moveIndex(exchange)
 	return nil

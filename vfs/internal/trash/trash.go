@@ -80,6 +80,21 @@ func (s *Store) Open(ctx context.Context, l *guard.Lease) (*Bin, error) {
 	return s.open(ctx, l, func(root int) (beneath.Dir, beneath.Info, error) { return beneath.MakeTrash(l, root) })
 }
 
+// OpenAlways is Open, but where the root keeps nothing, its trash is made for what an operation
+// of the owner's must not lose.
+func (s *Store) OpenAlways(ctx context.Context, l *guard.Lease) (*Bin, error) {
+	if b, err := s.Open(ctx, l); b != nil || err != nil {
+		return b, err
+	}
+	d, info, err := beneath.MakeTrash(l, l.Source().FD())
+	if err != nil {
+		return nil, err
+	}
+	b := &Bin{store: s, ctx: ctx, l: l, d: d, id: info.ID()}
+	b.size, b.age = rules.Trash{}.Bounds()
+	return b, nil
+}
+
 // OpenExisting is Open for an operation that removes nothing: nil also if nothing was
 // ever kept.
 func (s *Store) OpenExisting(ctx context.Context, l *guard.Lease) (*Bin, error) {

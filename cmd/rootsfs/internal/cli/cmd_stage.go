@@ -17,7 +17,9 @@ const stageLong = `List, show, apply and discard what programs changed in staged
 
 Programs change a root of mode stage (--root PATH:stage) as they like, and your files stay
 as they are. The changes are its stage, which outlives the session and is continued by the
-next one with the same root. Apply or discard it when the session has ended.`
+next one with the same root. Apply or discard it at any time, also while programs run: a
+file that is open for writing waits, and a program that has a discarded file open keeps
+its copy until it closes it.`
 
 const stageExamples = `  rootsfs run --root .:stage -- my-agent
   rootsfs stage diff

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -99,13 +101,15 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	o, err := c.open(ctx, f.take == "stage")
+	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	defer a.waiting("applying")()
-	r, err := o.tree.StageApply(ctx, o.root, vfs.StageApply{Paths: c.paths, Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
+	ans, err := askStage(ctx, o, control.ApplyStage, session.ApplyStage, control.StageApplyRequest{
+		StageRequest: o.request(c.paths), Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
+	r := ans.Result()
 	if err != nil && len(r.Done) == 0 {
 		return err
 	}
@@ -295,7 +299,7 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 			return err
 		}
 	}
-	o, err := c.open(ctx, false)
+	o, err := c.open(ctx)
 	if len(c.paths) == 0 && (errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict)) {
 		return a.removeStage(c) // the directory of the root is gone
 	}
@@ -303,10 +307,11 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
-	r, err := o.tree.StageDiscard(ctx, o.root, c.paths)
+	ans, err := askStage(ctx, o, control.DiscardStage, session.DiscardStage, o.request(c.paths))
 	if err != nil {
 		return err
 	}
+	r := ans.Result()
 	if err := a.report(resultOf(o, &r, false), func() { a.printDiscarded(o, &r) }); err != nil {
 		return err
 	}

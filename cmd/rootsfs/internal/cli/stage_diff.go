@@ -58,19 +58,19 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	o, err := c.open(ctx, false)
+	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	defer a.waiting("comparing")()
-	list, err := o.tree.StageChanges(ctx, o.root, c.paths)
+	list, err := o.changes(ctx, c.paths)
 	if err != nil {
 		return err
 	}
 	list, units := vfs.ReviewStage(list, c.paths)
 	p := &patcher{renamed: map[string]string{}, read: func(ctx context.Context, path string, staged bool) ([]byte, error) {
-		return o.tree.StageContents(ctx, o.root, path, staged, mostText)
+		return o.contents(ctx, path, staged, mostText)
 	}}
 	switch {
 	case f.nameOnly:

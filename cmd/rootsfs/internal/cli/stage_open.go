@@ -193,20 +193,47 @@ func stageNames(list []vfs.StageSummary) string {
 	return strings.Join(out, ", ")
 }
 
-// openStage is a stage that the command has open, until close.
+// openStage is a stage that the command can use, until close: a session that has it open does
+// what is asked, or, without a client, this process has it open.
 type openStage struct {
 	*chosenStage
+	c    *control.Client
 	reg  *guard.Registry
 	tree *vfs.Tree
-	root guard.RootName
 }
 
-// open opens the stage, which no session may have open. Applied changes are judged by the
-// present rules of the configuration for the root, or by the built-in ones. Replaced files go
-// to the trash if the configuration or keepsReplaced says so.
-func (c *chosenStage) open(ctx context.Context, keepsReplaced bool) (*openStage, error) {
+// askStage asks the session, or, without one, does here what a session would do.
+func askStage[In, Out any](ctx context.Context, o *openStage, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
+	if o.c != nil {
+		return v.Call(ctx, o.c, in)
+	}
+	return here(ctx, o.reg, o.tree, in)
+}
+
+// request is about paths below the root.
+func (o *openStage) request(paths []string) control.StageRequest {
+	return control.StageRequest{Store: o.Dir, Paths: control.StagePaths(paths)}
+}
+
+// changes lists the changes at and below paths.
+func (o *openStage) changes(ctx context.Context, paths []string) ([]vfs.StageChange, error) {
+	a, err := askStage(ctx, o, control.ListStage, session.ListStage, o.request(paths))
+	return a.Result().Done, err
+}
+
+// contents returns the contents of a file in the stage, or in the root.
+func (o *openStage) contents(ctx context.Context, path string, staged bool, most int64) ([]byte, error) {
+	a, err := askStage(ctx, o, control.StageContents, session.StageContents,
+		control.StageContentsRequest{Store: o.Dir, Path: []byte(path), Staged: staged, Most: most})
+	return a.Contents, err
+}
+
+// open opens the stage. If a session has it open, that session's rules judge what is applied.
+// Else those do that the configuration has for the root now, or the built-in ones. What is
+// replaced goes to the trash if the session or the configuration says so.
+func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	if c.Held {
-		return nil, c.heldError()
+		return c.ofSession()
 	}
 	store, err := session.Stages()
 	if err != nil {
@@ -216,39 +243,44 @@ func (c *chosenStage) open(ctx context.Context, keepsReplaced bool) (*openStage,
 	if err != nil {
 		return nil, err
 	}
-	conf.Trash.On = conf.Trash.On || keepsReplaced
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(store, "")})
-	got, err := reg.Grant(ctx, guard.Grant{
+	_, err = reg.Grant(ctx, guard.Grant{
 		Root: c.Meta.Root, Dir: c.Meta.Path, Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
 		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: conf.Patterns, Trash: conf.Trash},
 	})
-	if errors.Is(err, names.Locked) {
-		return nil, c.heldError()
+	if errors.Is(err, names.Locked) { // since it was looked at
+		return c.ofSession()
 	}
 	if err != nil {
 		return nil, err
 	}
 	tree := vfs.New(reg)
 	tree.SetStageOutput(output)
-	return &openStage{c, reg, tree, got.Root}, nil
+	return &openStage{chosenStage: c, reg: reg, tree: tree}, nil
+}
+
+// ofSession finds the session that has the stage open.
+func (c *chosenStage) ofSession() (*openStage, error) {
+	all, err := control.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, in := range all {
+		if in.Name == c.Meta.Session {
+			return &openStage{chosenStage: c, c: control.Dial(in)}, nil
+		}
+	}
+	return nil, fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))
 }
 
 // close closes the stage. Afterwards the changes are on the disk.
 func (o *openStage) close(ctx context.Context) error {
+	if o.c != nil {
+		return nil
+	}
 	ctx = context.WithoutCancel(ctx)
 	_, err := o.reg.RevokeAll(ctx)
 	return errors.Join(err, o.reg.AwaitStages(ctx))
-}
-
-// heldError returns the error that a session has the stage open, with a remedy.
-func (c *chosenStage) heldError() error {
-	by := c.Meta.Session
-	all, err := control.List()
-	if err == nil && !slices.ContainsFunc(all, func(in control.Info) bool { return in.Name == by }) {
-		return fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))
-	}
-	return fmt.Errorf("the stage of %s is in use by session %s, which must end first: end its program, or do: rootsfs unmount %s",
-		names.Quote(c.Meta.Path), names.Quote(by), names.ShellWord(by))
 }
 
 // configuredRoot returns the configured root of a stage, or the zero Root if the configuration
@@ -280,12 +312,12 @@ func completeChanges(root *string) cobra.CompletionFunc {
 			if err != nil {
 				return nil, err
 			}
-			o, err := c.open(ctx, false)
+			o, err := c.open(ctx)
 			if err != nil {
 				return nil, err
 			}
 			defer func() { err = errors.Join(err, o.close(ctx)) }()
-			list, err := o.tree.StageChanges(ctx, o.root, nil)
+			list, err := o.changes(ctx, nil)
 			list, units := vfs.ReviewStage(list, nil)
 			for i := range units {
 				out = append(out, cobra.CompletionWithDesc(c.shown(units[i].Path), outputText(&units[i])))

@@ -112,11 +112,11 @@ func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
 // counts describes how many changes of each class a stage has; "": no changes.
 func (c *chosenStage) counts(ctx context.Context) string {
 	inexact := plural(c.Changed, "change")
-	o, err := c.open(ctx, false)
+	o, err := c.open(ctx)
 	if err != nil {
 		return inexact
 	}
-	list, err := o.tree.StageChanges(ctx, o.root, nil)
+	list, err := o.changes(ctx, nil)
 	if closeErr := o.close(ctx); err != nil || closeErr != nil {
 		return inexact
 	}

@@ -56,6 +56,12 @@ var (
 	RestoreTrash = Verb[RestoreRequest, RestoreAnswer]{"trash.restore"}
 	EmptyTrash   = Verb[EmptyRequest, vfs.Emptied]{"trash.empty"}
 
+	ListStage     = Verb[StageRequest, StageAnswer]{"stage.list"}
+	StageContents = Verb[StageContentsRequest, StageContentsAnswer]{"stage.contents"}
+	// ApplyStage and DiscardStage are answered with what was done also if they fail.
+	ApplyStage   = Verb[StageApplyRequest, StageAnswer]{"stage.apply"}
+	DiscardStage = Verb[StageRequest, StageAnswer]{"stage.discard"}
+
 	ListNet = Verb[None, NetState]{"net.list"}
 	AddNet  = Verb[NetRequest, NetAdded]{"net.add"}
 	// RemoveNet returns when no connection that only these hosts permitted carries any more

@@ -43,7 +43,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
@@ -255,7 +255,7 @@ func (s *Session) grantFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dirs, err := written.Open()
+	dirs, err := writabledirs.Open()
 	if err != nil {
 		return err
 	}
@@ -377,6 +377,10 @@ func (s *Session) handlers() []control.Handler {
 		control.ListTrash.Handle(onTree(s, ListTrash)),
 		control.RestoreTrash.Handle(onTree(s, RestoreTrash)),
 		control.EmptyTrash.Handle(onTree(s, EmptyTrash)),
+		control.ListStage.Handle(onTree(s, ListStage)),
+		control.StageContents.Handle(onTree(s, StageContents)),
+		control.ApplyStage.Handle(onTree(s, ApplyStage)),
+		control.DiscardStage.Handle(onTree(s, DiscardStage)),
 		control.ListNet.Handle(s.listNet),
 		control.AddNet.Handle(s.addNet),
 		control.RemoveNet.Handle(s.removeNet),

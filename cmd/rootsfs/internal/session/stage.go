@@ -2,6 +2,8 @@ package session
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -49,4 +51,54 @@ func (s *Session) closeStages() {
 	if err := s.reg.AwaitStages(ctx); err != nil && s.log != nil {
 		s.log.Warn("the store of a staged root is still in use; its changes are kept", "error", err)
 	}
+}
+
+// stagedRoot is the root of a registry whose changes lie in a store.
+func stagedRoot(reg *guard.Registry, store string) (guard.RootName, error) {
+	for _, st := range reg.Roots() {
+		if st.Stage != nil && st.Stage.Store == store {
+			return st.Grant.Root, nil
+		}
+	}
+	return "", &guard.Error{Kind: names.Locked, Err: fmt.Errorf("the stage %s is just being closed: try again", names.Quote(filepath.Base(store)))}
+}
+
+// ListStage lists the changes of a stage.
+func ListStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageRequest) (control.StageAnswer, error) {
+	root, err := stagedRoot(reg, req.Store)
+	if err != nil {
+		return control.StageAnswer{}, err
+	}
+	list, err := tree.StageChanges(ctx, root, req.PathStrings())
+	return control.AnswerOf(&vfs.StageResult{Done: list}), err
+}
+
+// StageContents reads what a file has in the stage, or in the source.
+func StageContents(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageContentsRequest) (control.StageContentsAnswer, error) {
+	root, err := stagedRoot(reg, req.Store)
+	if err != nil {
+		return control.StageContentsAnswer{}, err
+	}
+	text, err := tree.StageContents(ctx, root, string(req.Path), req.Staged, req.Most)
+	return control.StageContentsAnswer{Contents: text}, err
+}
+
+// ApplyStage brings changes into the source.
+func ApplyStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageApplyRequest) (control.StageAnswer, error) {
+	root, err := stagedRoot(reg, req.Store)
+	if err != nil {
+		return control.StageAnswer{}, err
+	}
+	r, err := tree.StageApply(ctx, root, vfs.StageApply{Paths: req.PathStrings(), Partial: req.Partial, Links: req.Links, DryRun: req.DryRun, Take: req.Take})
+	return control.AnswerOf(&r), err
+}
+
+// DiscardStage drops changes.
+func DiscardStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageRequest) (control.StageAnswer, error) {
+	root, err := stagedRoot(reg, req.Store)
+	if err != nil {
+		return control.StageAnswer{}, err
+	}
+	r, err := tree.StageDiscard(ctx, root, req.PathStrings())
+	return control.AnswerOf(&r), err
 }

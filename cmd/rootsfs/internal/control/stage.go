@@ -1,0 +1,98 @@
+package control
+
+import "github.com/rootsfs/rootsfs/vfs"
+
+// The owner's commands about the stage of a live session's root. Paths are bytes, because names
+// need not be UTF-8.
+
+// StageRequest asks for the changes of a stage.
+type StageRequest struct {
+	Store string   `json:"store"`           // directory of the stage
+	Paths [][]byte `json:"paths,omitempty"` // below the root; none: everything
+}
+
+// StageApplyRequest asks to apply changes; see vfs.StageApply.
+type StageApplyRequest struct {
+	StageRequest
+	Partial bool   `json:"partial,omitempty"`
+	Links   bool   `json:"links,omitempty"`
+	DryRun  bool   `json:"dry_run,omitempty"`
+	Take    string `json:"take,omitempty"`
+}
+
+// StageContentsRequest asks for what a file has in the stage, or in the source.
+type StageContentsRequest struct {
+	Store  string `json:"store"`
+	Path   []byte `json:"path"`
+	Staged bool   `json:"staged"`
+	Most   int64  `json:"most"` // bytes
+}
+
+// StageChange is one change.
+type StageChange struct {
+	Path    []byte `json:"path"`
+	Class   byte   `json:"class"`
+	Mode    uint32 `json:"mode"`
+	OldMode uint32 `json:"old_mode"`
+	Size    int64  `json:"size"`
+	OldSize int64  `json:"old_size"`
+	Why     string `json:"why,omitempty"`
+	Output  []byte `json:"output,omitempty"` // the build output that it belongs to, below the root
+}
+
+// StageAnswer tells what was done of a request: of changes that were only listed, all are done.
+type StageAnswer struct {
+	Done    []StageChange `json:"done"`
+	Left    []StageChange `json:"left,omitempty"`
+	Dropped []StageChange `json:"dropped,omitempty"`
+	Output  []StageChange `json:"output,omitempty"` // build output that no path named
+}
+
+// StageContentsAnswer is the contents of a file.
+type StageContentsAnswer struct {
+	Contents []byte `json:"contents"`
+}
+
+// StagePaths turns paths into those of a request, and back.
+func StagePaths(paths []string) (out [][]byte) {
+	for _, p := range paths {
+		out = append(out, []byte(p))
+	}
+	return out
+}
+
+// PathStrings are the paths of the request.
+func (r *StageRequest) PathStrings() (out []string) {
+	for _, p := range r.Paths {
+		out = append(out, string(p))
+	}
+	return out
+}
+
+// AnswerOf is the answer that tells a result.
+func AnswerOf(r *vfs.StageResult) StageAnswer {
+	return StageAnswer{Done: changesToSend(r.Done), Left: changesToSend(r.Left), Dropped: changesToSend(r.Dropped), Output: changesToSend(r.Output)}
+}
+
+// Result is the result that the answer tells.
+func (a *StageAnswer) Result() vfs.StageResult {
+	return vfs.StageResult{Done: changesReceived(a.Done), Left: changesReceived(a.Left), Dropped: changesReceived(a.Dropped), Output: changesReceived(a.Output)}
+}
+
+func changesToSend(list []vfs.StageChange) []StageChange {
+	out := make([]StageChange, 0, len(list))
+	for i := range list {
+		c := &list[i]
+		out = append(out, StageChange{[]byte(c.Path), byte(c.Class), c.Mode, c.OldMode, c.Size, c.OldSize, c.Why, []byte(c.Output)})
+	}
+	return out
+}
+
+func changesReceived(list []StageChange) []vfs.StageChange {
+	out := make([]vfs.StageChange, 0, len(list))
+	for i := range list {
+		c := &list[i]
+		out = append(out, vfs.StageChange{Path: string(c.Path), Class: vfs.StageClass(c.Class), Mode: c.Mode, OldMode: c.OldMode, Size: c.Size, OldSize: c.OldSize, Why: c.Why, Output: string(c.Output)})
+	}
+	return out
+}

@@ -1,0 +1,264 @@
+package beneath
+
+import (
+	"github.com/rootsfs/rootsfs/guard/rules"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// A program has a file of a staged root open while its name changes sides: when the file is
+// copied up, and when the owner's apply has put its contents into the source. Then the open
+// descriptor is moved (dup3) to the file that has the name, which shows the same identity. A
+// descriptor that can be written through is moved from the source to the upper directory only,
+// never back: what it refers to stays where programs may change it.
+
+// tracked is a descriptor that is kept, of a file of a staged root.
+type tracked struct {
+	st     *staged
+	fd     int
+	writes bool // it can be written through
+	// The fields below are guarded by st.swaps, but isLower, which is read without.
+	rel     string         // where the file of the source was seen
+	id      rules.Identity // its own, not that shown
+	isLower atomic.Bool    // it is the source's
+	gone    atomic.Bool    // the file of the source has lost the name in the stage
+}
+
+// isWritable reports whether open flags allow writing.
+func isWritable(flags int) bool {
+	return flags&unix.O_PATH == 0 && flags&unix.O_ACCMODE != unix.O_RDONLY
+}
+
+// track tracks a descriptor of the source's file that was seen at a path. If the file was
+// copied meanwhile the descriptor is moved at once. The error is ESTALE, and fd is closed, if
+// the path does not show the file any more.
+func (st *staged) track(fd int, rel string) (Handle, error) {
+	info, err := stat(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return Handle{}, err
+	}
+	f := &tracked{st: st, fd: fd, rel: rel}
+	st.swaps.Lock()
+	defer st.swaps.Unlock()
+	now, err := st.openUpper(rel)
+	if err == unix.ENOENT && !st.isHidden(rel) { //nolint:errorlint // bare errno
+		f.isLower.Store(true)
+		st.addLocked(f, info.ID())
+		return Handle{fd: fd, tracked: f}, nil
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return Handle{}, unix.ESTALE
+	}
+	defer unix.Close(now)
+	up, err := stat(now)
+	if err == nil && st.ids.id(up.ID()).Ino != info.Ino {
+		err = unix.ESTALE
+	}
+	if err == nil {
+		err = f.moveTo(now)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return Handle{}, err
+	}
+	st.addLocked(f, up.ID())
+	return Handle{fd: fd, tracked: f}, nil
+}
+
+// trackUpper tracks a descriptor of a file of the upper directory. The error is ESTALE, and fd
+// is closed, if the file has lost its last name meanwhile and hadName is set.
+func (st *staged) trackUpper(fd int, writes, hadName bool) (Handle, error) {
+	st.swaps.Lock()
+	defer st.swaps.Unlock()
+	info, err := stat(fd)
+	if err == nil && hadName && info.Nlink == 0 {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return Handle{}, err
+	}
+	f := &tracked{st: st, fd: fd, writes: writes}
+	st.addLocked(f, info.ID())
+	return Handle{fd: fd, tracked: f}, nil
+}
+
+// addLocked notes which file the descriptor refers to. The caller holds st.swaps.
+func (st *staged) addLocked(f *tracked, id rules.Identity) {
+	f.id = id
+	st.tracked[id] = append(st.tracked[id], f)
+}
+
+// swapUp moves the descriptors of a file of the source to its copy, of which fd is a reference.
+// One for which the copy cannot be opened becomes a reference: a program then gets an error, and
+// not contents that nobody else sees. The caller holds st.swaps.
+func (st *staged) swapUp(low, up rules.Identity, fd int) {
+	list := st.tracked[low]
+	delete(st.tracked, low)
+	for _, f := range list {
+		if f.moveTo(fd) != nil {
+			_ = unix.Dup3(fd, f.fd, unix.O_CLOEXEC)
+		}
+		f.isLower.Store(false)
+		st.addLocked(f, up)
+	}
+}
+
+// swapDown moves the descriptors of a file of the upper directory to the file of the source
+// that takes its place at a path, and of which fd is a reference. None of them can be written
+// through. One for which that file cannot be opened stays where it is: the contents are the
+// same. The caller holds st.mu and st.swaps.
+func (st *staged) swapDown(up, low rules.Identity, fd int, rel string) {
+	list := st.tracked[up]
+	delete(st.tracked, up)
+	for _, f := range list {
+		if f.moveTo(fd) != nil {
+			st.addLocked(f, up)
+			continue
+		}
+		f.rel = rel
+		f.gone.Store(false)
+		f.isLower.Store(true)
+		st.addLocked(f, low)
+	}
+}
+
+// isWritten reports whether a file can be written through a descriptor that is tracked. The
+// caller holds st.swaps.
+func (st *staged) isWritten(id rules.Identity) bool {
+	for _, f := range st.tracked[id] {
+		if f.writes {
+			return true
+		}
+	}
+	return false
+}
+
+// openUpper opens what the upper directory has at a path, without a system call if that cannot
+// be anything.
+func (st *staged) openUpper(rel string) (int, error) {
+	parent, _ := splitRel(rel)
+	if upper, _ := st.store.Locate(rel); upper != parent && upper != rel {
+		return -1, unix.ENOENT
+	}
+	return openLong(st.up, rel, unix.O_PATH|unix.O_NOFOLLOW)
+}
+
+// setGone notes whether the source's file has lost its name in the stage at a path.
+func (st *staged) setGone(id rules.Identity, rel string, isGone bool) {
+	st.swaps.Lock()
+	defer st.swaps.Unlock()
+	for _, f := range st.tracked[id] {
+		if f.rel == rel {
+			f.gone.Store(isGone)
+		}
+	}
+}
+
+// moveTo makes the descriptor refer to another file, of which to is a reference.
+func (f *tracked) moveTo(to int) error {
+	flags, err := unix.FcntlInt(uintptr(f.fd), unix.F_GETFL, 0)
+	if err != nil {
+		return err
+	}
+	if flags&unix.O_PATH != 0 {
+		return unix.Dup3(to, f.fd, unix.O_CLOEXEC)
+	}
+	fd, err := Reopen(to, flags&^unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Dup3(fd, f.fd, unix.O_CLOEXEC)
+}
+
+// untrack ends the tracking. It waits for a swap that is under way, so the number of the
+// descriptor, once closed, is nobody's whom a swap could hit.
+func (f *tracked) untrack() {
+	st := f.st
+	st.swaps.Lock()
+	defer st.swaps.Unlock()
+	list := st.tracked[f.id]
+	for i, other := range list {
+		if other == f {
+			list[i] = list[len(list)-1]
+			list = list[:len(list)-1]
+			break
+		}
+	}
+	if len(list) == 0 {
+		delete(st.tracked, f.id)
+		return
+	}
+	st.tracked[f.id] = list
+}
+
+// toUpper copies a file of the source up, so that the descriptor refers to the copy. A file that
+// has lost its name gets a copy without a name.
+func (f *tracked) toUpper(l *guard.Lease) error {
+	if !f.isLower.Load() {
+		return nil
+	}
+	st := f.st
+	st.swaps.Lock()
+	rel, id := f.rel, f.id
+	st.swaps.Unlock()
+	fd, lower, err := st.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+	if err == nil {
+		info, serr := stat(fd)
+		_ = unix.Close(fd)
+		if serr == nil && lower && info.ID() == id {
+			if err := st.mayChange(rel, false); err != nil {
+				return err
+			}
+			if err := st.copyUp(l, rel, false); err != nil {
+				return err
+			}
+		}
+	}
+	if !f.isLower.Load() {
+		return nil
+	}
+	return f.copyNameless(l)
+}
+
+func (f *tracked) copyNameless(l *guard.Lease) error {
+	st := f.st
+	info, err := stat(f.fd)
+	if err != nil {
+		return err
+	}
+	if !info.IsRegular() {
+		return unix.EROFS
+	}
+	c := &upCopy{st: st, l: l, name: st.tempName()}
+	defer c.drop()
+	if err := c.prepareFile(f.fd, &info, false); err != nil {
+		return err
+	}
+	fd, err := open(st.tmp, c.name, unix.O_PATH|unix.O_NOFOLLOW, stayBeneath)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	up, err := stat(fd)
+	if err != nil {
+		return err
+	}
+	st.swaps.Lock()
+	defer st.swaps.Unlock()
+	if !f.isLower.Load() {
+		return nil
+	}
+	if f.id != info.ID() {
+		return unix.ESTALE
+	}
+	st.ids.copy(up.ID(), f.id)
+	st.swapUp(f.id, up.ID(), fd)
+	return nil
+}
