@@ -59,6 +59,9 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 	if err := s.suspended(names.OpGrant); err != nil {
 		return nil, err // no person is asked
 	}
+	if terms := s.b.cfg.Terms; terms != nil { // so that the person sees whether it would be staged
+		rights = terms(guard.Grant{Policy: guard.Policy{Rights: rights}}).Policy.Rights
+	}
 	c := &consentCall{s: s, r: r, rights: rights, res: &wire.ConsentResult{ApprovedPaths: []string{}}}
 	defer c.close()
 	s.stats.asked.Add(int64(len(p.RequestedPaths)))
@@ -174,6 +177,9 @@ func (c *consentCall) open() error {
 			continue
 		}
 		cand.Resolved, cand.File = names.Foreign(resolved), cand.proposal.File()
+		if cand.File && c.rights.Staged() {
+			cand.Problem = "it is a single file, which cannot be staged; its directory can"
+		}
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -45,5 +47,35 @@ func TestStagedLooksWritable(t *testing.T) {
 		t.Error(err)
 	} else if st, _ := l.reg.Lookup(q.Root); !st.Grant.Policy.Rights.Staged() {
 		t.Errorf("the owner said stage, and it is %s", st.Grant.Policy.Rights)
+	}
+}
+
+// In a session that stages, the owner is asked about a mode that stages, a single file cannot be
+// granted, and an answer without a mode grants a staged root.
+func TestConsentInSessionThatStages(t *testing.T) {
+	a := &answers{give: allow(Decision{Allow: true})}
+	l := newLabOn(t, staging{vfs.Opener()}, func(c *Config) {
+		c.Asker, c.Limits.Consents = a, -1
+		c.Terms = func(g guard.Grant) guard.Grant {
+			g.Policy.Rights = g.Policy.Rights.KeptApart()
+			return g
+		}
+	})
+	p := l.connect("alice")
+	dir := t.TempDir()
+	if r := ask(p, "rw", dir); len(r.Approved) != 1 || r.Approved[0].Mode != "rw" || a.asked[0].Items[0].Mode != "stage" {
+		t.Errorf("asked for rw: %+v, the owner saw %+v", r, a.asked)
+	}
+	if q, err := l.reg.Parse("alice", dir); err != nil {
+		t.Error(err)
+	} else if st, _ := l.reg.Lookup(q.Root); !st.Grant.Policy.Rights.Staged() {
+		t.Errorf("granted %s", st.Grant.Policy.Rights)
+	}
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := ask(p, "rw", file); len(r.Approved) != 0 || a.asked[1].Items[0].Problem == "" {
+		t.Errorf("a single file: %+v, the owner saw %+v", r, a.asked[1])
 	}
 }

@@ -196,6 +196,8 @@ func modeWords(mode string) string {
 		return "read only"
 	case "rw":
 		return "read and WRITE"
+	case "stage":
+		return "read and write; what it writes is staged until you apply it"
 	}
 	return "rights: " + names.Escape(mode)
 }

@@ -40,13 +40,13 @@ func checkStage(p *Policy, src Source, resolved string) error {
 	why := ""
 	switch {
 	case src.File() != "":
-		why = "is a single file: name its directory, or use :rw"
+		why = "is a single file: name its directory, or use :rw without --stage"
 	case src.Remote():
-		why = "lies on a network or FUSE file system, which can change without a notice: use :rw, or copy it to a local disk"
+		why = "lies on a network or FUSE file system, which can change without a notice: use :rw without --stage, or copy it to a local disk"
 	case src.Naming() >= rules.FoldedNames:
-		why = "lies on a file system that takes several spellings for one name: use :rw, or copy it to one that does not"
+		why = "lies on a file system that takes several spellings for one name: use :rw without --stage, or copy it to one that does not"
 	case p.OtherFileSystems:
-		why = "cannot be staged across file systems: leave out --cross-file-systems, or use :rw"
+		why = "cannot be staged across file systems: leave out --cross-file-systems, or use :rw without --stage"
 	default:
 		return nil
 	}
@@ -63,7 +63,7 @@ func (s *snapshot) checkStagedNesting(r *root) error {
 	for other := range others {
 		shared := r.grant.Subject.Covers(other.grant.Subject) || other.grant.Subject.Covers(r.grant.Subject)
 		if shared && r.overlaps(other) {
-			return stageRefusal("%s and the root %s (%s) overlap, and one of them is staged: leave one out, or use :rw for both",
+			return stageRefusal("%s and the root %s (%s) overlap, and one of them is staged: leave one out, or use :rw without --stage for both",
 				names.Quote(r.grant.Resolved), names.Quote(string(other.name)), names.Quote(other.grant.Resolved))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/apply"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
@@ -25,6 +26,10 @@ type (
 	StageSummary = draft.Summary
 	// StageChange is one change.
 	StageChange = apply.Change
+	// StageOutput says what of a stage is build output, which nobody reviews.
+	StageOutput = apply.Output
+	// StageOutputUnit counts the changes of one directory or file of build output.
+	StageOutputUnit = apply.OutputUnit
 	// StageClass says what applying a change would do, or why it is not done.
 	StageClass = apply.Class
 )
@@ -61,7 +66,29 @@ type StageResult struct {
 	Done, Left []StageChange
 	// Dropped are conflicts that were dropped from the stage, because the source's was taken.
 	Dropped []StageChange
+	// Output is build output that StageApply left in the stage, because no path names it.
+	Output []StageChange
 }
+
+// NewStageOutput returns the build output that patterns describe, written as in .gitignore. The
+// pattern ".gitignore" stands for what the .gitignore files of the source name.
+func NewStageOutput(patterns []rules.Pattern) (StageOutput, error) { return apply.NewOutput(patterns) }
+
+// DefaultStageOutput returns the patterns of build output where the owner has written none.
+func DefaultStageOutput() []rules.Pattern { return guard.Texts(apply.DefaultOutput...) }
+
+// SetStageOutput sets what is build output in all staged roots. Initially nothing is.
+func (t *Tree) SetStageOutput(o StageOutput) { t.output.Store(&o) }
+
+// ReviewStage divides changes into those that a list shows, and the units of build output that
+// it counts, unless paths name them. What the stage takes away from the owner is in both.
+func ReviewStage(list []StageChange, paths []string) ([]StageChange, []StageOutputUnit) {
+	return apply.Review(list, paths)
+}
+
+// StageTakesAway reports whether a change removes a file of the owner's, or replaces it by
+// another kind of file.
+func StageTakesAway(c *StageChange) bool { return apply.TakesAway(c) }
 
 // Stages lists the stages in a directory of stores, the oldest first.
 func Stages(dir string) ([]StageSummary, error) { return draft.List(dir) }
@@ -149,6 +176,8 @@ func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply
 	var todo []*apply.Change
 	for i := range plan.list {
 		switch c := &plan.list[i]; {
+		case !c.IsNamed(a.Paths):
+			r.Output = append(r.Output, *c)
 		case c.Class.Applies():
 			todo = append(todo, c)
 		case a.Take == "source" && (c.Class == StageConflict || c.Class == StageUnsure):
@@ -291,6 +320,13 @@ func (t *Tree) planStage(ctx context.Context, root guard.RootName, ask apply.Ask
 	})
 }
 
+func (t *Tree) stageOutput() (o StageOutput) {
+	if set := t.output.Load(); set != nil {
+		o = *set
+	}
+	return o
+}
+
 // asStager runs an operation of the owner's on a root's stage.
 func asStager[T any](ctx context.Context, t *Tree, op guard.Op, root guard.RootName, path string, f func(l *guard.Lease, e apply.Env) (T, int64, error)) (T, error) {
 	var none T
@@ -300,6 +336,7 @@ func asStager[T any](ctx context.Context, t *Tree, op guard.Op, root guard.RootN
 	}
 	e := apply.Env{
 		Root: root, Trash: t.trash, IsWritten: t.claims.IsWritten,
+		Output:      t.stageOutput(),
 		StaysInside: func(l *guard.Lease, dir guard.Path, target string) error { return staysInside(ctx, l, dir, target) },
 	}
 	return gate.Do(ctx, t.reg, guard.Request{Caller: t.ownerOf(root), Op: op, Path: p}, nil, func(l *guard.Lease) (T, int64, error) {

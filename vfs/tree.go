@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +34,7 @@ type Tree struct {
 	shares   userShares
 	// applying is held while changes of a stage are applied or discarded.
 	applying sync.Mutex
+	output   atomic.Pointer[StageOutput] // of stages; nil: nothing is build output
 
 	inotify, remoteInotify watch.Inotify
 }

@@ -120,6 +120,15 @@ func (r Rights) Valid() bool { return r&ReadWrite != 0 && r&^(ReadWrite|Stage) =
 // Staged reports whether changes are kept apart.
 func (r Rights) Staged() bool { return r&Stage != 0 }
 
+// KeptApart returns the rights with all changes kept apart: rights that can change anything are
+// staged.
+func (r Rights) KeptApart() Rights {
+	if r.Mutating() {
+		return r | Stage
+	}
+	return r
+}
+
 // Told returns the rights that programs see. No program learns that a root is staged.
 func (r Rights) Told() Rights { return r &^ Stage }
 

@@ -59,6 +59,7 @@ type Change struct {
 	Mode, OldMode uint32 // with the type, as stat has it; 0: there is nothing
 	Size, OldSize int64
 	Why           string // of a class that is not applied: a clause, with names quoted
+	Output        string // the build output that it belongs to, below the root; "": none
 
 	want, have side
 	mode       uint32         // that the file gets
@@ -84,6 +85,8 @@ func (s *side) isDir() bool { return s.is && s.info.IsDir() }
 type Env struct {
 	Root  guard.RootName
 	Trash *trash.Store
+	// Output says what is build output.
+	Output Output
 	// IsWritten reports whether a program has a file open for writing.
 	IsWritten func(rules.Identity) bool
 	// StaysInside refuses a link's target that leads out of the root.

@@ -59,6 +59,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 	keepWithContents(list)
 	keepBelow(list)
 	keepGitWhole(list)
+	a.markOutput(list)
 	return slices.DeleteFunc(list, func(c Change) bool { return !Selects(ask.Paths, c.Path) }), same, walkErr
 }
 

@@ -41,6 +41,7 @@ type sessionFlags struct {
 	AllowOther  bool
 	AllowSystem bool
 	AllowTop    bool
+	Stage       bool
 	Daemon      bool
 	verbose     verbosity
 	debug       bool
@@ -65,6 +66,7 @@ func (f *sessionFlags) AddStart(cmd *cobra.Command, defaultName string) {
 	fs.StringVar(&f.Name, "name", "", "`name` of the session (default: "+defaultName+")")
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
 	fs.BoolVar(&f.AllowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	fs.BoolVar(&f.Stage, "stage", false, "stage every writable root: your files change only when you apply what was changed (see: rootsfs help stage)")
 	fixedWords(cmd, "audit-paths", "full", "hash", "none")
 	hideFlags(fs, "audit-paths")
 	completeFlag(cmd, "profile", completeProfiles(func([]string) string { return f.Config }))
@@ -160,6 +162,7 @@ func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Option
 	if o.Bound, err = f.bound(time.Now()); err != nil {
 		return o, err
 	}
+	o.Bound.Stage = f.Stage
 	if o.Roots, err = f.allGrants(conf, o.Bound); err != nil {
 		return o, err
 	}
@@ -231,6 +234,7 @@ func (f *sessionFlags) allGrants(conf *config.Config, bound session.Bound) ([]gu
 	all = append(all, mine...)
 	for i := range all {
 		all[i].Policy.PosixFull = f.Posix == "full"
+		all[i].Policy.Rights = bound.Rights(all[i].Policy.Rights)
 	}
 	return all, nil
 }
@@ -243,6 +247,9 @@ func (f *sessionFlags) describe() []string {
 	}
 	if f.AllowOther {
 		out = append(out, "--allow-other")
+	}
+	if f.Stage {
+		out = append(out, "--stage")
 	}
 	return out
 }

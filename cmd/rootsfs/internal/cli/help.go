@@ -192,7 +192,7 @@ var commandGroups = []struct{ title, names string }{
 // flagGroups are the flags of all commands with many flags, grouped by subject. Those in more
 // are shown by --help --all only.
 var flagGroups = []struct{ title, first, more string }{
-	{"Roots", "root once for until subject session", "profile config cross-file-systems allow-system allow-root-dir"},
+	{"Roots", "root stage once for until subject session", "profile config cross-file-systems allow-system allow-root-dir"},
 	{"Confinement", "net net-ask secret env home socket level unconfined learn", "dir net-any-sni net-limit listen memory-max home-max pids-max links map mcp on-revoke"},
 	{"MCP", "ask", ""},
 	{"HTTP", "http token-file tls-cert tls-key oauth-issuer", "no-token host origin oauth-scope oauth-audience max-sessions max-user-sessions"},

@@ -83,6 +83,9 @@ func (f *runFlags) preset(cmd *cobra.Command) error {
 	}
 	own := conf.Agents[f.Agent]
 	overrule(&one, own)
+	if !cmd.Flags().Changed("stage") {
+		f.Stage = own.Stage
+	}
 	if len(f.Roots) == 0 && len(f.Once) == 0 && f.Profile == "" {
 		if err := f.projectRoot(one.Mode); err != nil {
 			return err

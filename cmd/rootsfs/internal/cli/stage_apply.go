@@ -75,6 +75,7 @@ type stageResult struct {
 	Done    []stageDiffEntry `json:"done"`              // changes that were applied, or discarded; as those of `stage diff --json`
 	Left    []stageDiffEntry `json:"left"`              // changes that were not, and why
 	Dropped []stageDiffEntry `json:"dropped,omitempty"` // changes that `--take source` dropped
+	Output  []stageDiffEntry `json:"output,omitempty"`  // `build output` that stays in the stage, because no path names it
 }
 
 func resultOf(o *openStage, r *vfs.StageResult, dryRun bool) stageResult {
@@ -88,6 +89,8 @@ func resultOf(o *openStage, r *vfs.StageResult, dryRun bool) stageResult {
 	for i := range r.Dropped {
 		out.Dropped = append(out.Dropped, entryOfChange(&r.Dropped[i]))
 	}
+	_, units := vfs.ReviewStage(r.Output, nil)
+	out.Output = outputEntries(units)
 	return out
 }
 
@@ -138,7 +141,7 @@ func leftError(f *applyFlags, r *vfs.StageResult) error {
 func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	for i := range r.Done {
 		c := &r.Done[i]
-		if f.verbose || f.dryRun || takesAway(c) {
+		if f.verbose || f.dryRun || vfs.StageTakesAway(c) {
 			a.printChange(o, c)
 		}
 	}
@@ -159,15 +162,14 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	switch {
 	case len(r.Done) > 0:
 		a.say("%s %s: %s", verb, plural(len(r.Done), "change"), countText(r.Done))
-	case len(r.Left) == 0 && len(r.Dropped) == 0:
+	case len(r.Left) == 0 && len(r.Dropped) == 0 && len(r.Output) == 0:
 		a.say("nothing has changed in the stage of %s", quoteIfNeeded(o.Meta.Path))
 	}
-}
-
-// takesAway reports whether a change removes a file, or replaces it by another kind of file.
-// These changes are listed in full, for any number.
-func takesAway(c *vfs.StageChange) bool {
-	return c.Class == vfs.StageRemoved || c.Class == vfs.StageReplaced || c.OldMode != 0 && c.Mode == 0
+	_, units := vfs.ReviewStage(r.Output, nil)
+	for i := range units {
+		path := o.shown(units[i].Path)
+		a.say("left staged: %s: %s; take it: %s", quoteIfNeeded(path), outputText(&units[i]), o.command("apply", names.Foreign(path)))
+	}
 }
 
 // printChange prints a line for a change.

@@ -68,31 +68,37 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	if err != nil {
 		return err
 	}
+	list, units := vfs.ReviewStage(list, c.paths)
 	p := &patcher{renamed: map[string]string{}, read: func(ctx context.Context, path string, staged bool) ([]byte, error) {
 		return o.contents(ctx, path, staged, mostText)
 	}}
 	switch {
 	case f.nameOnly:
-		return a.printChangedNames(o, list)
+		return a.printChangedNames(o, list, units)
 	case f.stat:
-		return a.printStat(ctx, o, p, list)
+		return a.printStat(ctx, o, p, list, units)
 	}
 	if err := p.findRenames(ctx, list); err != nil {
 		return err
 	}
 	if a.JSON {
-		return a.encodeDiff(ctx, p, list)
+		return a.encodeDiff(ctx, p, list, units)
 	}
-	if len(list) == 0 {
+	if len(list)+len(units) == 0 {
 		a.say("nothing has changed in the stage of %s", quoteIfNeeded(c.Meta.Path))
 		return nil
 	}
-	return a.printPatch(ctx, p, list)
+	notes := ""
+	for i := range units {
+		path := gitQuote(o.shown(units[i].Path))
+		notes += fmt.Sprintf("# %s: %s; look: %s\n", path, outputText(&units[i]), o.command("diff", names.Foreign(o.shown(units[i].Path))))
+	}
+	return a.printPatch(ctx, p, list, notes)
 }
 
 // printPatch prints a patch: unchanged in a pipe, and on a terminal with invisible characters
-// escaped.
-func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange) error {
+// escaped. The notes come last.
+func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange, notes string) error {
 	terminal := isTerminal(a.Stdout)
 	var shown strings.Builder // on the terminal
 	write := func(patch string) error {
@@ -120,7 +126,7 @@ func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange
 			return err
 		}
 	}
-	if err := write(gitNotes(ofGit)); err != nil {
+	if err := write(gitNotes(ofGit) + notes); err != nil {
 		return err
 	}
 	return a.page(shown.String())
@@ -154,7 +160,7 @@ func gitNotes(list []vfs.StageChange) string {
 		c := &list[i]
 		if c.Why != "" {
 			fmt.Fprintf(&b, "# %s %s: %s\n", classWords[c.Class], gitQuote(c.Path), strings.ReplaceAll(c.Why, "\n", " "))
-		} else if takesAway(c) {
+		} else if vfs.StageTakesAway(c) {
 			fmt.Fprintf(&b, "# %s %s\n", classWords[c.Class], gitQuote(c.Path))
 		}
 	}
@@ -185,11 +191,18 @@ func visibleText(line string) string {
 
 // printChangedNames prints the paths of changes in the form that the commands take. In a pipe,
 // special paths are quoted as git quotes them.
-func (a *app) printChangedNames(o *openStage, list []vfs.StageChange) error {
+func (a *app) printChangedNames(o *openStage, list []vfs.StageChange, units []vfs.StageOutputUnit) error {
+	var paths []string
 	for i := range list {
-		line := quoteIfNeeded(o.shown(list[i].Path))
+		paths = append(paths, list[i].Path)
+	}
+	for i := range units {
+		paths = append(paths, units[i].Path)
+	}
+	for _, path := range paths {
+		line := quoteIfNeeded(o.shown(path))
 		if !isTerminal(a.Stdout) {
-			line = gitQuote(o.shown(list[i].Path))
+			line = gitQuote(o.shown(path))
 		}
 		if _, err := a.Write([]byte(line + "\n")); err != nil {
 			return err
@@ -198,8 +211,8 @@ func (a *app) printChangedNames(o *openStage, list []vfs.StageChange) error {
 	return nil
 }
 
-// printStat prints a line for each change, and the sum.
-func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vfs.StageChange) error {
+// printStat prints a line for each change and each unit of build output, and the sum.
+func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vfs.StageChange, units []vfs.StageOutputUnit) error {
 	rows := make([][]string, 0, len(list))
 	for i := range list {
 		c := &list[i]
@@ -209,25 +222,29 @@ func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vf
 		}
 		rows = append(rows, []string{" " + string(c.Class), quoteIfNeeded(o.shown(c.Path)), size})
 	}
+	for i := range units {
+		rows = append(rows, []string{" B", quoteIfNeeded(o.shown(units[i].Path)), outputText(&units[i])})
+	}
 	a.table(rows)
-	a.say("%s", countText(list))
+	a.say("%s", reviewText(list, units))
 	return a.outputError()
 }
 
 // stageDiffEntry is a change for --json.
 type stageDiffEntry struct {
 	Path    names.Foreign `json:"path"`                   // below the root
-	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`
+	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`; `build output` counts all that is new or changed in a directory that is not listed
 	Mode    string        `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
 	OldMode string        `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
 	Size    int64         `json:"size"`                   // bytes in the stage
 	OldSize int64         `json:"old_size"`               // bytes in the root now
 	Why     names.Foreign `json:"why,omitempty"`          // why it is not applied
+	Files   int           `json:"files,omitempty"`        // of `build output`
 	From    names.Foreign `json:"renamed_from,omitempty"` // a removed file that had the same contents; only of `stage diff`
 	Patch   string        `json:"patch,omitempty"`        // as `stage diff` prints it; only there
 }
 
-func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange) error {
+func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange, units []vfs.StageOutputUnit) error {
 	out := make([]stageDiffEntry, 0, len(list))
 	for i := range list {
 		e := entryOfChange(&list[i])
@@ -239,7 +256,14 @@ func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange
 		e.Patch = strings.ToValidUTF8(patch, "\uFFFD")
 		out = append(out, e)
 	}
-	return a.encode(out, "  ")
+	return a.encode(append(out, outputEntries(units)...), "  ")
+}
+
+func outputEntries(units []vfs.StageOutputUnit) (out []stageDiffEntry) {
+	for _, u := range units {
+		out = append(out, stageDiffEntry{Path: names.Foreign(u.Path), Change: "build output", Files: u.Files, Size: u.Bytes})
+	}
+	return out
 }
 
 func entryOfChange(c *vfs.StageChange) stageDiffEntry {

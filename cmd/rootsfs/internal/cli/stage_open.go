@@ -239,7 +239,7 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf, err := configuredRoot(&c.StageSummary)
+	conf, output, err := configuredRoot(&c.StageSummary)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,9 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &openStage{chosenStage: c, reg: reg, tree: vfs.New(reg)}, nil
+	tree := vfs.New(reg)
+	tree.SetStageOutput(output)
+	return &openStage{chosenStage: c, reg: reg, tree: tree}, nil
 }
 
 // ofSession finds the session that has the stage open.
@@ -282,20 +284,24 @@ func (o *openStage) close(ctx context.Context) error {
 }
 
 // configuredRoot returns the configured root of a stage, or the zero Root if the configuration
-// does not have it.
-func configuredRoot(s *vfs.StageSummary) (config.Root, error) {
+// does not have it. It also returns what the configuration calls build output.
+func configuredRoot(s *vfs.StageSummary) (config.Root, vfs.StageOutput, error) {
 	conf, path, err := config.LoadFlag("")
 	if err != nil {
-		return config.Root{}, badConfig(path, err)
+		return config.Root{}, vfs.StageOutput{}, badConfig(path, err)
+	}
+	output, err := session.StageOutput(conf)
+	if err != nil {
+		return config.Root{}, output, err
 	}
 	for _, set := range append(slices.Collect(maps.Values(conf.Profiles)), conf.Roots) {
 		for _, r := range set {
 			if r.Name == s.Meta.Root && session.Resolve(r.Path) == s.Meta.Path {
-				return r, nil
+				return r, output, nil
 			}
 		}
 	}
-	return config.Root{}, nil
+	return config.Root{}, output, nil
 }
 
 // completeChanges offers the changed paths in the stage of the working directory or of --root.
@@ -312,6 +318,10 @@ func completeChanges(root *string) cobra.CompletionFunc {
 			}
 			defer func() { err = errors.Join(err, o.close(ctx)) }()
 			list, err := o.changes(ctx, nil)
+			list, units := vfs.ReviewStage(list, nil)
+			for i := range units {
+				out = append(out, cobra.CompletionWithDesc(c.shown(units[i].Path), outputText(&units[i])))
+			}
 			for i := range list {
 				out = append(out, cobra.CompletionWithDesc(c.shown(list[i].Path), classWords[list[i].Class]))
 			}

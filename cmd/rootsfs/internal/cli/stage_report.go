@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -122,5 +123,36 @@ func (c *chosenStage) counts(ctx context.Context) string {
 	if len(list) == 0 {
 		return ""
 	}
-	return countText(list)
+	return reviewText(vfs.ReviewStage(list, nil))
+}
+
+// outputText describes a unit of build output: "4312 files, 61M, build output".
+func outputText(u *vfs.StageOutputUnit) string {
+	text := plural(u.Files, "file") + ", " + sizeText(u.Bytes) + ", build output"
+	if u.Taken > 0 {
+		text += fmt.Sprintf("; %d of yours removed or replaced", u.Taken)
+	}
+	return text
+}
+
+// mostUnits is how many units of build output are named in a line.
+const mostUnits = 3
+
+// reviewText counts changes by their classes, and names build output.
+func reviewText(list []vfs.StageChange, units []vfs.StageOutputUnit) string {
+	if len(units) == 0 {
+		return countText(list)
+	}
+	var parts []string
+	for i := range units[:min(len(units), mostUnits)] {
+		parts = append(parts, fmt.Sprintf("%s (%s)", quoteIfNeeded(units[i].Path), plural(units[i].Files, "file")))
+	}
+	if more := len(units) - mostUnits; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	text := "build output in " + strings.Join(parts, ", ")
+	if len(list) > 0 {
+		text = countText(list) + "; " + text
+	}
+	return text
 }

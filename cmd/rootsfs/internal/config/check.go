@@ -34,7 +34,7 @@ func parse(file, home string, doc []byte) (*Config, error) {
 // config turns a file into a Config. It makes the checks that concern several keys.
 func (f *File) config(r *reader) *Config {
 	c := &Config{Path: r.file, Mount: f.Mount, Run: f.Run, Files: f.Files, Agents: f.Agents, Abuse: guard.Abuse(f.Abuse),
-		Subjects: map[guard.Subject]ledger.Quota{}, Profiles: map[string][]Root{}, Debounce: f.Reload.Debounce, limits: guard.Limits(f.Limits)}
+		Subjects: map[guard.Subject]ledger.Quota{}, Profiles: map[string][]Root{}, Debounce: f.Reload.Debounce, StageOutput: f.Stage.Output, limits: guard.Limits(f.Limits)}
 	if c.Debounce == 0 {
 		c.Debounce = DefaultDebounce
 	}
@@ -121,6 +121,11 @@ func (b *rootBlock) root(f *File) Root {
 	root.Limits = guard.Limits(b.Limits.overriding(f.Limits))
 	root.Patterns = guard.Patterns(b.Policy.overriding(f.Policy))
 	root.Trash = rules.Trash(b.Trash.overriding(f.Trash))
+	if b.Stage && !root.Rights.Mutating() {
+		b.fail("stage", "needs a mode that writes; write mode = \"rw\"")
+	} else if b.Stage {
+		root.Rights = root.Rights.KeptApart()
+	}
 	if root.For > 0 && !root.Expires.IsZero() {
 		b.fail("for", "a root has an end (expires) or a life (for), not both")
 	}

@@ -63,7 +63,9 @@ type Config struct {
 	Net      []Net         // the [[net]] blocks
 	Secrets  []Secret      // the [[secret]] blocks
 	Debounce time.Duration // never 0
-	limits   guard.Limits  // of [limits]
+	// StageOutput are the patterns of build output in stages; nil: the file has no such key.
+	StageOutput []rules.Pattern
+	limits      guard.Limits // of [limits]
 }
 
 // Origin is the Origin of the file's grants.

@@ -37,6 +37,7 @@ type File struct {
 	Limits   limits             `toml:"limits" jsonschema:"for every root that has no limits of its own"`
 	Policy   patterns           `toml:"policy" jsonschema:"rules for names in every root, in force at once; patterns as in .gitignore"`
 	Trash    trash              `toml:"trash" jsonschema:"keep what is removed from roots, in .rootsfs-trash of each"`
+	Stage    stage              `toml:"stage" jsonschema:"what is kept apart in staged roots; in force at once"`
 	Reload   reload             `toml:"reload" jsonschema:"how changes of this file are taken up"`
 	Roots    []rootBlock        `toml:"root" jsonschema:"a directory or file that you approve"`
 	Profiles map[string]profile `toml:"profile" jsonschema:"sets of roots, by name" each:"one set, for --profile NAME"`
@@ -91,7 +92,8 @@ type Run struct {
 // Agent overrides the preset of an agent (`run --for NAME`). A field or list that is nil keeps
 // the preset's value.
 type Agent struct {
-	Mode      string   `toml:"mode" kind:"mode" jsonschema:"mode of the project's root"`                                                                   // "": the preset's
+	Mode      string   `toml:"mode" kind:"mode" jsonschema:"mode of the project's root"` // "": the preset's
+	Stage     bool     `toml:"stage" jsonschema:"stage its writable roots, as --stage"`
 	HomeDir   string   `toml:"home" kind:"path" jsonschema:"directory that its HOME is kept in, one for all repositories; absolute, or beginning with ~/"` // "": one for each
 	HomeFiles []string `toml:"home_files" kind:"below home" jsonschema:"files of your HOME that are copied into its HOME where they are missing, as paths below HOME"`
 	Env       []string `toml:"env" kind:"item" jsonschema:"variables that it gets, as --env takes them"`
@@ -219,6 +221,10 @@ type trash struct {
 	Age  time.Duration `toml:"age" min:"1s" max:"8760h" jsonschema:"how long it is kept (default \"720h\")"`
 }
 
+type stage struct {
+	Output []rules.Pattern `toml:"output" jsonschema:"build output that you do not review: counted in one line, and applied only when it is named (default node_modules/, target/, .venv/, dist/, __pycache__/); \".gitignore\" stands for what the .gitignore files of the root name"`
+}
+
 type reload struct {
 	Debounce time.Duration `toml:"debounce" min:"1ms" max:"1m" jsonschema:"how long changes are gathered (default \"250ms\")"`
 }
@@ -243,6 +249,7 @@ type Root struct {
 type rootBlock struct {
 	place
 	Root
+	Stage  bool          `toml:"stage" jsonschema:"keep what programs change apart until you apply it; mode rw is then mode stage"`
 	URI    string        `toml:"uri" jsonschema:"file:// URI, instead of a path"`
 	Limits own[limits]   `toml:"limits" jsonschema:"as [limits], for this root"`
 	Policy own[patterns] `toml:"policy" jsonschema:"as [policy], for this root; its rules come after those of [policy]"`

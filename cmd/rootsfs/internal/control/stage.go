@@ -37,6 +37,7 @@ type StageChange struct {
 	Size    int64  `json:"size"`
 	OldSize int64  `json:"old_size"`
 	Why     string `json:"why,omitempty"`
+	Output  []byte `json:"output,omitempty"` // the build output that it belongs to, below the root
 }
 
 // StageAnswer tells what was done of a request: of changes that were only listed, all are done.
@@ -44,6 +45,7 @@ type StageAnswer struct {
 	Done    []StageChange `json:"done"`
 	Left    []StageChange `json:"left,omitempty"`
 	Dropped []StageChange `json:"dropped,omitempty"`
+	Output  []StageChange `json:"output,omitempty"` // build output that no path named
 }
 
 // StageContentsAnswer is the contents of a file.
@@ -69,19 +71,19 @@ func (r *StageRequest) PathStrings() (out []string) {
 
 // AnswerOf is the answer that tells a result.
 func AnswerOf(r *vfs.StageResult) StageAnswer {
-	return StageAnswer{Done: changesToSend(r.Done), Left: changesToSend(r.Left), Dropped: changesToSend(r.Dropped)}
+	return StageAnswer{Done: changesToSend(r.Done), Left: changesToSend(r.Left), Dropped: changesToSend(r.Dropped), Output: changesToSend(r.Output)}
 }
 
 // Result is the result that the answer tells.
 func (a *StageAnswer) Result() vfs.StageResult {
-	return vfs.StageResult{Done: changesReceived(a.Done), Left: changesReceived(a.Left), Dropped: changesReceived(a.Dropped)}
+	return vfs.StageResult{Done: changesReceived(a.Done), Left: changesReceived(a.Left), Dropped: changesReceived(a.Dropped), Output: changesReceived(a.Output)}
 }
 
 func changesToSend(list []vfs.StageChange) []StageChange {
 	out := make([]StageChange, 0, len(list))
 	for i := range list {
 		c := &list[i]
-		out = append(out, StageChange{[]byte(c.Path), byte(c.Class), c.Mode, c.OldMode, c.Size, c.OldSize, c.Why})
+		out = append(out, StageChange{[]byte(c.Path), byte(c.Class), c.Mode, c.OldMode, c.Size, c.OldSize, c.Why, []byte(c.Output)})
 	}
 	return out
 }
@@ -90,7 +92,7 @@ func changesReceived(list []StageChange) []vfs.StageChange {
 	out := make([]vfs.StageChange, 0, len(list))
 	for i := range list {
 		c := &list[i]
-		out = append(out, vfs.StageChange{Path: string(c.Path), Class: vfs.StageClass(c.Class), Mode: c.Mode, OldMode: c.OldMode, Size: c.Size, OldSize: c.OldSize, Why: c.Why})
+		out = append(out, vfs.StageChange{Path: string(c.Path), Class: vfs.StageClass(c.Class), Mode: c.Mode, OldMode: c.OldMode, Size: c.Size, OldSize: c.OldSize, Why: c.Why, Output: string(c.Output)})
 	}
 	return out
 }

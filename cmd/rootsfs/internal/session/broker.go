@@ -26,6 +26,7 @@ func (s *Session) serveFiles() {
 		Servers: func() []*broker.Session { return s.broker.Sessions() },
 	})
 	s.setFiles(&f)
+	s.setStageOutput(s.opt.Config)
 	if s.opt.Config != nil {
 		s.reg.SetQuotas(s.opt.Config.Subjects)
 	}

@@ -227,6 +227,9 @@ func (g *granted) life() time.Duration {
 
 // grantAll makes the grants that the owner has approved (each has an Origin), all or none.
 func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Grant, error) {
+	for i := range asks {
+		asks[i].Policy.Rights = s.opt.Bound.Rights(asks[i].Policy.Rights)
+	}
 	now := time.Now()
 	got, err := s.reg.GrantAll(ctx, asks)
 	s.refusals.noteGrants(got, now)
@@ -252,6 +255,7 @@ func (o *Options) systemDir(err error, g *guard.Grant, resolved string, rights g
 
 // setRights changes a root's rights, within the rules.
 func (s *Session) setRights(ctx context.Context, name guard.RootName, rights guard.Rights) error {
+	rights = s.opt.Bound.Rights(rights)
 	err := s.reg.Set(ctx, name, rights)
 	if st, ok := s.reg.Lookup(name); ok && err != nil {
 		err = s.opt.systemDir(err, &st.Grant, st.Grant.Resolved, rights, "revoke it and add it again with --allow-system")
@@ -303,6 +307,9 @@ type Bound struct {
 	Expires       time.Time    // zero: no end
 	Limits        guard.Limits // of each, 0 is no limit
 	OneFileSystem bool         // other file systems inside a root are not entered
+	// Stage stages every root that can be written to, however it is granted: by the command
+	// line, the configuration, a command of the owner's or an answer to a question.
+	Stage bool
 	// Patterns are added to the patterns of each root, but they lift no protection.
 	Patterns guard.Patterns
 	// Trash, if it is on, keeps removed files in every root.
@@ -314,6 +321,14 @@ func (b Bound) over(now time.Time) bool {
 	return !b.Expires.IsZero() && !now.Before(b.Expires)
 }
 
+// Rights returns the rights that a root gets for which the owner has approved rights.
+func (b Bound) Rights(approved guard.Rights) guard.Rights {
+	if b.Stage {
+		return approved.KeptApart()
+	}
+	return approved
+}
+
 // Apply narrows a grant: of each two limits, and of the two ends, the stricter one applies.
 func (b Bound) Apply(g guard.Grant) guard.Grant {
 	if !b.Expires.IsZero() && (g.Expires.IsZero() || b.Expires.Before(g.Expires)) {
@@ -322,6 +337,7 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 	if b.OneFileSystem {
 		g.Policy.OtherFileSystems = false
 	}
+	g.Policy.Rights = b.Rights(g.Policy.Rights)
 	p := &g.Policy.Patterns
 	p.Hide = slices.Concat(p.Hide, b.Patterns.Hide)
 	p.Deny = slices.Concat(p.Deny, b.Patterns.Deny)

@@ -125,6 +125,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	}
 	if next != old {
 		s.setFiles(&next.Files)
+		s.setStageOutput(next)
 		s.reg.SetQuotas(next.Subjects)
 		if !s.opt.AbuseFixed {
 			s.reg.SetAbuse(next.Abuse)
@@ -158,7 +159,10 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	for _, r := range ch.Removed {
 		leaving[r.Path] = true
 	}
-	for _, c := range ch.Changed {
+	isStaged := func(r config.Root) bool { return s.opt.askWithin(r, now).Policy.Rights.Staged() }
+	for i := range ch.Changed {
+		c := &ch.Changed[i]
+		c.ModeOnly = c.ModeOnly && isStaged(c.Old) == isStaged(c.New) // a live root cannot become staged
 		leaving[c.Old.Path] = leaving[c.Old.Path] || !c.ModeOnly && !c.PatternsOnly
 	}
 	for _, r := range ch.Added {

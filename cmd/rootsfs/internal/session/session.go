@@ -79,7 +79,7 @@ type Options struct {
 	// reload of the configuration does not change them.
 	Abuse      guard.Abuse
 	AbuseFixed bool
-	Bound      Bound // of configured roots that are granted later; those in Roots are within it
+	Bound      Bound // of configured roots that are granted later; those in Roots are within it. Bound.Stage holds for every root
 	// Config is the configuration whose roots are in Roots. Its file is watched; nil: there is
 	// none.
 	Config     *config.Config

@@ -25,6 +25,24 @@ func stageOf(r *guard.Status) *control.Stage {
 	return &control.Stage{Store: names.Foreign(st.Store), Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: names.Foreign(st.Damaged)}
 }
 
+// StageOutput returns what the owner's configuration calls build output in stages. Without a
+// configuration, c is nil.
+func StageOutput(c *config.Config) (vfs.StageOutput, error) {
+	if c == nil || c.StageOutput == nil {
+		return vfs.NewStageOutput(vfs.DefaultStageOutput())
+	}
+	return vfs.NewStageOutput(c.StageOutput)
+}
+
+// setStageOutput sets what the configuration calls build output.
+func (s *Session) setStageOutput(c *config.Config) {
+	o, err := StageOutput(c)
+	if err != nil {
+		s.log.Warn("no file is taken for build output", "error", err)
+	}
+	s.tree.SetStageOutput(o)
+}
+
 // closeStages waits until the changes of staged roots are on the disk, and the owner's commands
 // can open the stores.
 func (s *Session) closeStages() {

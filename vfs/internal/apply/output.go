@@ -1,0 +1,211 @@
+package apply
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/guard/rules"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Programs make build output, such as node_modules, which nobody reviews. It stays in the
+// stage until it is named, and is then applied as a whole. It is counted and not listed, but
+// for what the owner had: removals and replacements are changes like all others in a list.
+
+// GitignoreWord in the patterns of build output stands for what the .gitignore files of the
+// source name.
+const GitignoreWord = ".gitignore"
+
+// DefaultOutput are the patterns of build output where the owner has written none.
+var DefaultOutput = []string{"node_modules/", "target/", ".venv/", "dist/", "__pycache__/"}
+
+// Bounds of the .gitignore files that are read for one list of changes. What is beyond them
+// names no build output: its changes are listed.
+const (
+	maxIgnores    = 1000
+	maxIgnoreSize = 256 << 10 // bytes of one
+)
+
+// Output says what is build output.
+type Output struct {
+	rules     []pattern.Rule
+	gitignore bool
+}
+
+// NewOutput returns the build output that patterns describe, written as in .gitignore.
+func NewOutput(patterns []rules.Pattern) (Output, error) {
+	var o Output
+	for _, p := range patterns {
+		if p.Text == GitignoreWord {
+			o.gitignore = true
+			continue
+		}
+		o.rules = append(o.rules, pattern.Rule{List: pattern.OwnHide, Text: p.Text, File: p.File, Line: p.Line})
+	}
+	if _, err := pattern.New(o.rules, pattern.Options{}); err != nil {
+		return o, &guard.Error{Kind: names.Invalid, Err: err}
+	}
+	return o, nil
+}
+
+// markOutput sets Change.Output in a sorted list of all changes. If the rules cannot be used
+// together, no change is build output, so all are listed.
+func (a *applier) markOutput(list []Change) {
+	rules := a.Output.rules
+	if a.Output.gitignore {
+		rules = append(a.ignored(list), rules...) // so that !PATTERN of the owner's takes them back
+	}
+	set, err := pattern.New(rules, pattern.Options{})
+	if len(rules) == 0 || err != nil {
+		return
+	}
+	gone := map[string]bool{} // directories of the source that the stage has not
+	for i := range list {
+		c := &list[i]
+		if c.have.isDir() && !c.want.isDir() {
+			gone[c.Path] = true
+		}
+		c.Output = outputOf(set, c, gone)
+	}
+}
+
+// outputOf returns the topmost part of a change's path that is build output, "" if none is. The
+// removal of a whole directory is listed, with all names in it, and so is a repository's data.
+func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
+	if _, isGit := gitUnit(c.Path); isGit {
+		return ""
+	}
+	for end := 0; end < len(c.Path); end++ {
+		kind := pattern.Dir
+		if n := strings.IndexByte(c.Path[end:], '/'); n >= 0 {
+			end += n
+		} else if end = len(c.Path); !c.want.isDir() {
+			kind = pattern.Other
+		}
+		unit := c.Path[:end]
+		if gone[unit] || unit == c.Path && TakesAway(c) {
+			return ""
+		}
+		dir, base := splitRel(unit)
+		if set.At(dir).Judge(dir, base, kind, nil).Effect != pattern.None {
+			return unit
+		}
+	}
+	return ""
+}
+
+// ignored returns the rules of the .gitignore files around changes. They are the source's: a
+// program can write one into the stage, and would decide what the owner sees.
+func (a *applier) ignored(list []Change) (rules []pattern.Rule) {
+	looked := map[string]bool{}
+	files := 0
+	for i := range list {
+		for rel := list[i].Path; rel != ""; {
+			rel, _ = splitRel(rel)
+			if looked[rel] {
+				break
+			}
+			looked[rel] = true
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(looked)) { // a directory comes before those in it
+		text := a.sourceText(strings.TrimPrefix(dir+"/"+GitignoreWord, "/"))
+		if text == "" {
+			continue
+		}
+		if files++; files > maxIgnores {
+			break
+		}
+		for _, r := range pattern.ParseIgnore(text, GitignoreWord, dir) {
+			r.List = pattern.OwnHide
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+// sourceText returns the contents of a regular file of the source, "" if they cannot be had.
+func (a *applier) sourceText(rel string) string {
+	d, err := a.st.Source(a.l).Below(rel, false)
+	if err != nil {
+		return ""
+	}
+	defer d.Close()
+	info, err := d.Own()
+	if err != nil || !info.IsRegular() || info.Size > maxIgnoreSize {
+		return ""
+	}
+	fd, err := beneath.Reopen(d.FD(), unix.O_RDONLY)
+	if err != nil {
+		return ""
+	}
+	defer beneath.Close(fd)
+	buf := make([]byte, info.Size)
+	n, err := beneath.Pread(fd, buf, 0)
+	if err != nil {
+		return ""
+	}
+	return string(buf[:n])
+}
+
+// TakesAway reports whether a change removes a file of the owner's, or replaces it by another
+// kind of file. These changes are listed in full, for any number.
+func TakesAway(c *Change) bool {
+	return c.Class == Removed || c.Class == Replaced || c.OldMode != 0 && c.Mode == 0
+}
+
+// IsNamed reports whether paths name the change itself, and not merely a directory around the
+// build output that it belongs to.
+func (c *Change) IsNamed(paths []string) bool {
+	if c.Output == "" {
+		return true
+	}
+	for _, p := range paths {
+		if p == c.Output || strings.HasPrefix(p, c.Output+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// OutputUnit counts the changes of one directory or file of build output.
+type OutputUnit struct {
+	Path  string
+	Files int   // that are new or changed
+	Bytes int64 // of these, in the stage
+	Taken int   // files of the owner's that are removed or replaced
+}
+
+// Review divides changes into those that a list shows, and the units of build output that it
+// counts, unless paths name them. What the owner had and the stage takes away is in both.
+func Review(list []Change, paths []string) (shown []Change, units []OutputUnit) {
+	index := map[string]int{}
+	for i := range list {
+		c := &list[i]
+		if c.IsNamed(paths) {
+			shown = append(shown, *c)
+			continue
+		}
+		at, ok := index[c.Output]
+		if !ok {
+			at = len(units)
+			index[c.Output] = at
+			units = append(units, OutputUnit{Path: c.Output})
+		}
+		u := &units[at]
+		if TakesAway(c) {
+			u.Taken++
+			shown = append(shown, *c)
+		} else if c.Mode&unix.S_IFMT != unix.S_IFDIR {
+			u.Files++
+			u.Bytes += c.Size
+		}
+	}
+	return shown, units
+}
