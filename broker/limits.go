@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -21,8 +21,8 @@ import (
 // memory is a server that fills it.
 type limiter struct {
 	Limits
-	requests flow.Budget   // that are not answered yet
-	ops      *rate.Limiter // nil: no limit; the same for the next two
+	requests flowcontrol.Budget // that are not answered yet
+	ops      *rate.Limiter      // nil: no limit; the same for the next two
 	bytes    *rate.Limiter
 	asks     *rate.Limiter // shared by all sessions of the subject, see Broker.asksLocked
 
@@ -41,7 +41,7 @@ func perSecond(limit float64, burst int) *rate.Limiter {
 func newLimiter(l Limits) *limiter {
 	return &limiter{
 		Limits:   l,
-		requests: flow.Budget{Count: l.InFlight, Bytes: l.BytesInFlight},
+		requests: flowcontrol.Budget{Count: l.InFlight, Bytes: l.BytesInFlight},
 		ops:      perSecond(l.OpsPerSecond, cmp.Or(max(0, l.Burst), int(l.OpsPerSecond))),
 		bytes:    perSecond(l.BytesPerSecond, int(l.BytesPerSecond)),
 	}
@@ -69,12 +69,12 @@ func (b *Broker) asksLocked(who guard.Subject) *rate.Limiter {
 	return b.asks[who]
 }
 
-// full turns an error of a flow.Budget into the refusal of a request.
+// full turns an error of a flowcontrol.Budget into the refusal of a request.
 func (m *limiter) full(err error) error {
 	switch {
-	case errors.Is(err, flow.ErrCount):
+	case errors.Is(err, flowcontrol.ErrCount):
 		return &hinted{err: busy(50*time.Millisecond, err.Error()), limit: int64(m.InFlight)}
-	case errors.Is(err, flow.ErrBytes):
+	case errors.Is(err, flowcontrol.ErrBytes):
 		return &hinted{err: busy(50*time.Millisecond, err.Error()), limit: m.BytesInFlight}
 	}
 	return err

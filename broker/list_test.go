@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -144,7 +144,7 @@ func TestListCountsItsPage(t *testing.T) {
 }
 
 // occupy holds n bytes for another request of the session's.
-func (p *peer) occupy(n int64) *flow.Reservation {
+func (p *peer) occupy(n int64) *flowcontrol.Reservation {
 	p.t.Helper()
 	r, err := p.s.limits.requests.TryAcquire(0)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -16,7 +16,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("me")
 	const unknown, malformed = 15_000, 15_000
-	p.s.refusals = flow.NewTally[names.Kind](refusalBurst, 0, time.Second) // as if all came within a moment
+	p.s.refusals = flowcontrol.NewTally[names.Kind](refusalBurst, 0, time.Second) // as if all came within a moment
 	for range unknown {
 		p.s.record(&request{method: "files/evil"}, unknownMethod("files/evil"))
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
@@ -21,9 +21,9 @@ type request struct {
 	method string
 	params []byte
 	send   Sender
-	room   *flow.Reservation // what it holds of the session's limit; nil: nothing
-	stamps guard.Stamps      // of the roots that it names
-	host   Elicitor          // asks the person about this one; nil: that of the session does
+	room   *flowcontrol.Reservation // what it holds of the session's limit; nil: nothing
+	stamps guard.Stamps             // of the roots that it names
+	host   Elicitor                 // asks the person about this one; nil: that of the session does
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc // the cause is errTimedOut or errWithdrawn, or the request has ended

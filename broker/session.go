@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -32,8 +32,8 @@ type Session struct {
 	ended      chan struct{} // closed when Close has done its work
 	stats      counters
 	roots      announcer
-	refusals   *flow.Tally[names.Kind] // see refused
-	rejections flow.Budget             // of reject
+	refusals   *flowcontrol.Tally[names.Kind] // see refused
+	rejections flowcontrol.Budget             // of reject
 
 	mu       sync.Mutex // guards the fields below
 	inflight map[string]*request
@@ -87,8 +87,8 @@ func (b *Broker) SessionFor(subject guard.Subject, asker Asker) *Session {
 	s := &Session{
 		b: b, subject: subject, asker: asker, started: time.Now(),
 		caller: guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
-		limits: newLimiter(b.cfg.Limits), rejections: flow.Budget{Count: maxRejections},
-		refusals: flow.NewTally[names.Kind](refusalBurst, refusalsPerSecond, time.Second),
+		limits: newLimiter(b.cfg.Limits), rejections: flowcontrol.Budget{Count: maxRejections},
+		refusals: flowcontrol.NewTally[names.Kind](refusalBurst, refusalsPerSecond, time.Second),
 		next:     make(chan *request), idle: make(chan struct{}, maxIdle), opening: make(chan struct{}, maxOpening), ended: make(chan struct{}),
 		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{}, revoked: map[string]guard.Path{},
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -49,8 +49,8 @@ type HTTPHandler struct {
 	getServer func(*http.Request) *mcp.Server
 	opts      HTTPOptions
 
-	bodies   flow.Budget // of requests that have no answer yet
-	sessions sync.Map    // of *httpSession, by id
+	bodies   flowcontrol.Budget // of requests that have no answer yet
+	sessions sync.Map           // of *httpSession, by id
 }
 
 type httpSession struct {
@@ -185,7 +185,7 @@ func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSess
 		n = h.opts.MaxBody
 	}
 	if n > smallBody {
-		room, err := h.bodies.Acquire(n, req.Context().Done(), flow.For(waitForRoom))
+		room, err := h.bodies.Acquire(n, req.Context().Done(), flowcontrol.For(waitForRoom))
 		if err != nil {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "too many requests, or too large ones, have no answer yet; repeat this one later", http.StatusServiceUnavailable)

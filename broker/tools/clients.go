@@ -11,7 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -25,8 +25,8 @@ type clients struct {
 	patience  time.Duration               // how long a body waits for room
 	shared    string                      // who shares the consents given to requests without a session
 	requests  openRequests
-	bodies    flow.Budget // of all subjects' requests
-	answers   flow.Budget // of all subjects' requests
+	bodies    flowcontrol.Budget // of all subjects' requests
+	answers   flowcontrol.Budget // of all subjects' requests
 
 	mu       sync.Mutex           // guards the fields below
 	sessions map[*Server]identity // that have begun and not ended
@@ -89,8 +89,8 @@ func (c *clients) openLocked(who guard.Subject) *Server {
 // load has the counts of one subject's requests that are in progress.
 type load struct {
 	requests int
-	bodies   flow.Budget // of its requests
-	answers  flow.Budget // of its requests
+	bodies   flowcontrol.Budget // of its requests
+	answers  flowcontrol.Budget // of its requests
 }
 
 // subjectBodies bounds the bodies of one subject's requests that have no answer yet, in
@@ -113,7 +113,7 @@ func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (
 	c.mu.Lock()
 	l := c.busy[who]
 	if l == nil {
-		l = &load{bodies: flow.Budget{Bytes: subjectBodies}, answers: flow.Budget{Bytes: c.answers.Bytes}}
+		l = &load{bodies: flowcontrol.Budget{Bytes: subjectBodies}, answers: flowcontrol.Budget{Bytes: c.answers.Bytes}}
 		if most > 0 {
 			l.answers.Bytes = min(userAnswers, allAnswers)
 		}
@@ -135,8 +135,8 @@ func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (
 	if n <= smallBody {
 		return leave, 0, ""
 	}
-	for _, room := range []*flow.Budget{&l.bodies, &c.bodies} {
-		held, err := room.Acquire(n, r.Context().Done(), flow.For(c.patience))
+	for _, room := range []*flowcontrol.Budget{&l.bodies, &c.bodies} {
+		held, err := room.Acquire(n, r.Context().Done(), flowcontrol.For(c.patience))
 		if err != nil {
 			leave()
 			return nil, http.StatusServiceUnavailable, fmt.Sprintf("requests of more than %d bytes have no answer yet, the most at a time: repeat this one when there is one less", subjectBodies)
@@ -155,7 +155,7 @@ func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (
 func (c *clients) unread(who guard.Subject, refuse func()) *unreadAnswers {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return &unreadAnswers{budgets: []*flow.Budget{&c.busy[who].answers, &c.answers}, patience: c.patience, refuse: refuse}
+	return &unreadAnswers{budgets: []*flowcontrol.Budget{&c.busy[who].answers, &c.answers}, patience: c.patience, refuse: refuse}
 }
 
 // endWith closes the Server of a session when the session has ended, or did not begin.

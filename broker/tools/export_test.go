@@ -3,19 +3,19 @@ package tools
 import (
 	"time"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 )
 
 // Hold lowers the bounds of unanswered calls to n bytes, for lines and for bodies. Calls that
 // find no room then wait for as long as a test takes on a busy machine. It returns the function
 // that restores them.
 func Hold(n int64) (restore func()) {
-	lines, bodies, wait := maxHeld, subjectBodies, flow.MaxWait.Load()
+	lines, bodies, wait := maxHeld, subjectBodies, flowcontrol.MaxWait.Load()
 	maxHeld, subjectBodies = n, n
-	flow.MaxWait.Store(int64(time.Hour))
+	flowcontrol.MaxWait.Store(int64(time.Hour))
 	return func() {
 		maxHeld, subjectBodies = lines, bodies
-		flow.MaxWait.Store(wait)
+		flowcontrol.MaxWait.Store(wait)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -95,9 +95,9 @@ type HTTP struct {
 	clients          clients
 	leaving          context.Context // Withdraw ends it
 	leave            context.CancelFunc
-	refusals         *flow.Tally[int] // by status
-	connections      sync.Map         // the keys are the *connection; see Watch
-	closing          atomic.Int32     // how many of them the server has closed
+	refusals         *flowcontrol.Tally[int] // by status
+	connections      sync.Map                // the keys are the *connection; see Watch
+	closing          atomic.Int32            // how many of them the server has closed
 }
 
 // NewHTTP serves each subject by the Server that open returns for it. HTTP closes these
@@ -121,11 +121,11 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	single := opts
 	single.Stateless, single.PropagateRequestCancellation = true, true
 	h := &HTTP{
-		o: o, refusals: flow.NewTally[int](refusalBurst, refusalsPerSecond, refusalsCounted),
+		o: o, refusals: flowcontrol.NewTally[int](refusalBurst, refusalsPerSecond, refusalsCounted),
 		clients: clients{
 			open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) },
 			most: o.Sessions, mostOfOne: o.Sessions, patience: o.Within, shared: sharedByAll,
-			bodies: flow.Budget{Bytes: allBodies}, answers: flow.Budget{Bytes: allAnswers}, sessions: map[*Server]identity{}, users: map[identity]*user{}, busy: map[guard.Subject]*load{},
+			bodies: flowcontrol.Budget{Bytes: allBodies}, answers: flowcontrol.Budget{Bytes: allAnswers}, sessions: map[*Server]identity{}, users: map[identity]*user{}, busy: map[guard.Subject]*load{},
 		},
 		sessions: mcp.NewStreamableHTTPHandler(serverOf, &opts), single: mcp.NewStreamableHTTPHandler(serverOf, &single),
 	}

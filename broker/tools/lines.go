@@ -13,7 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
@@ -73,7 +73,7 @@ type lines struct {
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{
-		s: t.s, requests: &flow.Budget{Count: t.s.cfg.InFlight, Bytes: maxHeld}, calls: map[string]context.CancelFunc{},
+		s: t.s, requests: &flowcontrol.Budget{Count: t.s.cfg.InFlight, Bytes: maxHeld}, calls: map[string]context.CancelFunc{},
 	}
 	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Hand: c.hand, Lenient: true, HungUp: c.hungUp})
 	c.Bound(c.requests,
@@ -92,7 +92,7 @@ type lineConn struct {
 	session  atomic.Pointer[mcp.ServerSession] // nil until it is known
 	ctx      context.Context                   // of the calls that are answered here
 	end      context.CancelFunc
-	requests *flow.Budget // that have no answer yet
+	requests *flowcontrol.Budget // that have no answer yet
 
 	long  sync.Mutex // held by who writes a long answer
 	shown sync.Map   // *guard.Stamps of answers of the SDK's that are not written yet, by their requests' marks

@@ -12,7 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -41,9 +41,9 @@ const smallAnswer = 64 << 10
 
 // unreadAnswers accounts for the memory of the answers to one HTTP request.
 type unreadAnswers struct {
-	budgets  []*flow.Budget // the narrowest first
-	patience time.Duration  // how long a call waits for room
-	refuse   func()         // called when the request is refused for want of room
+	budgets  []*flowcontrol.Budget // the narrowest first
+	patience time.Duration         // how long a call waits for room
+	refuse   func()                // called when the request is refused for want of room
 
 	mu    sync.Mutex // guards the fields below
 	isEnd bool
@@ -76,7 +76,7 @@ func (u *unreadAnswers) end() {
 type answerRoom struct {
 	request *unreadAnswers
 	size    int64
-	held    []*flow.Reservation // in each budget of the request; nil: nothing was reserved
+	held    []*flowcontrol.Reservation // in each budget of the request; nil: nothing was reserved
 }
 
 // room returns the room of a call, which holds nothing yet.
@@ -88,7 +88,7 @@ func (o *openRequests) room(extra *mcp.RequestExtra) *answerRoom {
 		return &answerRoom{request: r.answers}
 	}
 	// The call runs on although its client has hung up.
-	return &answerRoom{request: &unreadAnswers{budgets: []*flow.Budget{o.answers}, refuse: func() {}, isEnd: true}}
+	return &answerRoom{request: &unreadAnswers{budgets: []*flowcontrol.Budget{o.answers}, refuse: func() {}, isEnd: true}}
 }
 
 // reserve waits for room for n bytes, once.
@@ -97,7 +97,7 @@ func (r *answerRoom) reserve(ctx context.Context, n int64) error {
 		return nil
 	}
 	for _, b := range r.request.budgets {
-		one, err := b.Acquire(n, ctx.Done(), flow.For(r.request.patience))
+		one, err := b.Acquire(n, ctx.Done(), flowcontrol.For(r.request.patience))
 		if err != nil {
 			r.release()
 			return r.refused(err, b)
@@ -145,8 +145,8 @@ func (r *answerRoom) settle(n int64) error {
 }
 
 // refused turns an error of the budget b into the refusal of a call.
-func (r *answerRoom) refused(err error, b *flow.Budget) error {
-	if !errors.Is(err, flow.ErrBytes) {
+func (r *answerRoom) refused(err error, b *flowcontrol.Budget) error {
+	if !errors.Is(err, flowcontrol.ErrBytes) {
 		return err
 	}
 	return &noRoom{r.request, &guard.Error{Kind: names.Rate, Err: fmt.Errorf(

@@ -8,7 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
@@ -23,7 +23,7 @@ import (
 // openRequests are the requests that have no answer yet, by mark.
 type openRequests struct {
 	byMark  sync.Map
-	answers *flow.Budget // of all answers over HTTP; nil: over streams, where calls are bounded
+	answers *flowcontrol.Budget // of all answers over HTTP; nil: over streams, where calls are bounded
 }
 
 // openRequest is one request that has no answer yet.

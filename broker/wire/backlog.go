@@ -6,22 +6,22 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Bound limits a connection: it holds no more requests of its peer than there is room for, and
-// passes the SDK no more notifications than the SDK can handle (flow.Backlog). The caller calls
-// Bound once, before anything is read. canWait is that of flow.NewBacklog. refused is called at
+// passes the SDK no more notifications than the SDK can handle (flowcontrol.Backlog). The caller calls
+// Bound once, before anything is read. canWait is that of flowcontrol.NewBacklog. refused is called at
 // each refusal.
-func (c *LineConn) Bound(requests *flow.Budget, canWait func() bool, refused func(why string)) {
-	c.backlog, c.refused = flow.NewBacklog(requests, canWait, c.hand, c.done), refused
+func (c *LineConn) Bound(requests *flowcontrol.Budget, canWait func() bool, refused func(why string)) {
+	c.backlog, c.refused = flowcontrol.NewBacklog(requests, canWait, c.hand, c.done), refused
 }
 
 // Enter makes room for a request of n bytes that is answered without the SDK, or refuses
 // it by its id and reports false. The caller releases the reservation when the request has
 // its answer.
-func (c *LineConn) Enter(id []byte, n int) (_ *flow.Reservation, ok bool) {
+func (c *LineConn) Enter(id []byte, n int) (_ *flowcontrol.Reservation, ok bool) {
 	room, err := c.backlog.Enter(n)
 	if err != nil {
 		c.refuse(id, err)
@@ -50,7 +50,7 @@ func (c *LineConn) refuse(id []byte, err error) {
 	switch {
 	case errors.Is(err, context.Canceled): // the connection is closed
 		return
-	case errors.Is(err, flow.ErrTwice):
+	case errors.Is(err, flowcontrol.ErrTwice):
 		code = CodeInvalidRequest
 	default:
 		c.refused(err.Error())

@@ -11,7 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 )
 
 // A request without room waits for a moment while canWait reports false only briefly. A
@@ -24,9 +24,9 @@ func TestEnterWhileThePeerIsAsked(t *testing.T) {
 		after time.Duration
 	}{
 		{"never", func(time.Duration) bool { return false }, true, time.Second},
-		{"at first", func(w time.Duration) bool { return w <= flow.WaitStep }, true, time.Second},
-		{"now and then", func(w time.Duration) bool { return w/flow.WaitStep%2 == 0 }, true, time.Second},
-		{"all the time", func(time.Duration) bool { return true }, false, 2 * flow.WaitStep},
+		{"at first", func(w time.Duration) bool { return w <= flowcontrol.WaitStep }, true, time.Second},
+		{"now and then", func(w time.Duration) bool { return w/flowcontrol.WaitStep%2 == 0 }, true, time.Second},
+		{"all the time", func(time.Duration) bool { return true }, false, 2 * flowcontrol.WaitStep},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestEnterWhileThePeerIsAsked(t *testing.T) {
 				defer conn.Close()
 				begun := time.Now()
 				refused := 0
-				conn.Bound(&flow.Budget{Count: 1}, func() bool { return !c.asked(time.Since(begun)) }, func(string) { refused++ })
+				conn.Bound(&flowcontrol.Budget{Count: 1}, func() bool { return !c.asked(time.Since(begun)) }, func(string) { refused++ })
 				room, ok := conn.Enter([]byte("1"), 10)
 				if !ok {
 					t.Fatal("there is room for one")
@@ -60,7 +60,7 @@ func TestPassIsBounded(t *testing.T) {
 	c := NewLineConn(io.NopCloser(strings.NewReader("")), w, Hooks{})
 	defer c.Close()
 	var why string
-	c.Bound(&flow.Budget{Count: 2, Bytes: 1 << 20}, nil, func(s string) { why = s })
+	c.Bound(&flowcontrol.Budget{Count: 2, Bytes: 1 << 20}, nil, func(s string) { why = s })
 	taken := make(chan jsonrpc.Message, 10)
 	go func() {
 		for {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -36,8 +36,8 @@ type LineConn struct {
 	complain   sync.Once    // starts who sends them
 	unsent     atomic.Int64 // complaints that are not written yet
 
-	backlog *flow.Backlog    // of Bound, as the next
-	refused func(why string) // is told of each message for which there was no room
+	backlog *flowcontrol.Backlog // of Bound, as the next
+	refused func(why string)     // is told of each message for which there was no room
 }
 
 // Hooks handle the messages that one end reads; a nil hook does nothing. The goroutine that

@@ -46,12 +46,12 @@ const (
 // computed are the files that read variables whose names are no constants, or all of
 // them, each with what they are.
 var computed = map[string]string{
-	"google.golang.org/protobuf/reflect/protoregistry/registry.go":        moreChecks,
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_agent.go":    "those of an agent's preset, which run --for passes on",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_proxyenv.go": "proxies of the owner, which run --for passes on once their hosts are approved",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_secrets.go":  "the base URL of a secret, which is compared only",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret/source.go":    "the credential of run --secret",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written/judge.go":    "for the owner's own commands, which get none that --env passes on",
+	"google.golang.org/protobuf/reflect/protoregistry/registry.go":          moreChecks,
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_agent.go":      "those of an agent's preset, which run --for passes on",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_proxyenv.go":   "proxies of the owner, which run --for passes on once their hosts are approved",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_secrets.go":    "the base URL of a secret, which is compared only",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret/source.go":      "the credential of run --secret",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs/judge.go": "for the owner's own commands, which get none that --env passes on",
 	"os/env.go":  "Getenv and Environ themselves",
 	"os/file.go": "HOME",
 	"internal/syscall/execenv/execenv_default.go":                         "for the commands that are started: see steering",

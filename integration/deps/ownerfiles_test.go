@@ -13,7 +13,7 @@ import (
 // to write those. Each call that runs a program, anywhere, or opens a file, in cmd, has one of
 // these reasons why no confined program controls the file.
 const (
-	judged   = "written.Judge refuses what programs can write"
+	judged   = "writabledirs.Judge refuses what programs can write"
 	ownPlace = "a place of rootsfs itself, which no root may hold (session.Keeps)"
 	systems  = "the kernel's or root's"
 	itself   = "this program, by its own descriptor or /proc/self/exe"
@@ -32,8 +32,8 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cli/help.go exec.Command":             {judged, "script trust"},
 	"cmd/rootsfs/internal/config/load.go os.OpenFile":           {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/serve_token.go os.Open":           {judged, "script trust"},
-	"cmd/rootsfs/internal/written/judge.go exec.LookPath":       {judged, "cmd/rootsfs/internal/written/judge_test.go TestProgram"},
-	"cmd/rootsfs/internal/written/judge.go os.ReadFile":         {judged, "script trust"},
+	"cmd/rootsfs/internal/writabledirs/judge.go exec.LookPath":  {judged, "cmd/rootsfs/internal/writabledirs/judge_test.go TestProgram"},
+	"cmd/rootsfs/internal/writabledirs/judge.go os.ReadFile":    {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/run_git.go os.OpenFile":           {judged, "script trust"},
 	"mount/sandbox/bwrap.go exec.LookPath":                      {judged, "mount/sandbox/bwrap_test.go TestProjectsBwrap"},
 	// Root alone can write it, and the directories that it lies in.
@@ -56,31 +56,31 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cli/mount_daemon.go exec.Cmd": {itself, "script mount"},
 	"mount/sandbox/start.go exec.Cmd":                   {itself, "script run"},
 	// The command of run, and the files it needs.
-	"cmd/rootsfs/internal/cli/run_home.go unix.Open":               {ofRoots, "script runhome"},
-	"cmd/rootsfs/internal/cli/run_home.go unix.Openat":             {ofRoots, "script runhome"},
-	"cmd/rootsfs/internal/cli/cmd_run.go exec.LookPath":            {looks, "script run"},
-	"cmd/rootsfs/internal/cli/run_home.go os.OpenRoot":             {ofRoots, "script runfor"},
-	"mount/sandbox/interpreter.go exec.LookPath":                   {commands, "script run"},
-	"mount/sandbox/internal/initproc/command.go exec.LookPath":     {commands, "script run"},
-	"mount/sandbox/internal/initproc/command.go syscall.ForkExec":  {commands, "script run"},
-	"cmd/rootsfs/internal/cli/doctor_confinement.go exec.LookPath": {looks, "script doctor"},
-	"cmd/rootsfs/internal/cli/cmd_setup.go exec.LookPath":          {looks, "script setup"},
-	"cmd/rootsfs/internal/cli/wrap_judge.go exec.LookPath":         {looks, "cmd/rootsfs/internal/cli/wrap_judge_test.go TestWrapJudges"},
-	"cmd/rootsfs/internal/cli/wrap_file.go exec.LookPath":          {judged, "script trust"},
-	"cmd/rootsfs/internal/cli/wrap_file.go os.OpenFile":            {asked, "script wrapsteer"},
-	"cmd/rootsfs/internal/cli/wrap_file.go os.Open":                {asked, "script wrapfiles"}, // the directory, to sync it
-	"cmd/rootsfs/internal/project/project.go os.OpenFile":          {looks, "cmd/rootsfs/internal/project/project_test.go TestDetect"},
-	"cmd/rootsfs/internal/consent/preview.go unix.Open":            {looks, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
-	"cmd/rootsfs/internal/consent/preview.go os.OpenRoot":          {ofRoots, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
-	"cmd/rootsfs/internal/cleanup/place.go unix.Open":              {ownPlace, "script badinput"},
-	"cmd/rootsfs/internal/cleanup/removedeep.go os.OpenRoot":       {ownPlace, "script badinput"},
-	"cmd/rootsfs/internal/cli/cmd_mount.go os.OpenFile":            {ownPlace, "script badinput"},
-	"cmd/rootsfs/internal/cli/serve_token.go os.OpenFile":          {ownPlace, "script badinput"},
-	"cmd/rootsfs/internal/config/save.go os.Open":                  {ownPlace, "script badinput"},
-	"cmd/rootsfs/internal/control/sessions.go unix.Open":           {ownPlace, "script badinput"},
-	"cmd/rootsfs/internal/control/signal.go os.OpenFile":           {ownPlace, "script badinput"},
-	"cmd/rootsfs/internal/session/journal.go os.OpenFile":          {ownPlace, "script badinput"},
-	"cmd/rootsfs/internal/written/written.go os.OpenFile":          {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/cli/run_home.go unix.Open":                {ofRoots, "script runhome"},
+	"cmd/rootsfs/internal/cli/run_home.go unix.Openat":              {ofRoots, "script runhome"},
+	"cmd/rootsfs/internal/cli/cmd_run.go exec.LookPath":             {looks, "script run"},
+	"cmd/rootsfs/internal/cli/run_home.go os.OpenRoot":              {ofRoots, "script runfor"},
+	"mount/sandbox/interpreter.go exec.LookPath":                    {commands, "script run"},
+	"mount/sandbox/internal/initproc/command.go exec.LookPath":      {commands, "script run"},
+	"mount/sandbox/internal/initproc/command.go syscall.ForkExec":   {commands, "script run"},
+	"cmd/rootsfs/internal/cli/doctor_confinement.go exec.LookPath":  {looks, "script doctor"},
+	"cmd/rootsfs/internal/cli/cmd_setup.go exec.LookPath":           {looks, "script setup"},
+	"cmd/rootsfs/internal/cli/wrap_judge.go exec.LookPath":          {looks, "cmd/rootsfs/internal/cli/wrap_judge_test.go TestWrapJudges"},
+	"cmd/rootsfs/internal/cli/wrap_file.go exec.LookPath":           {judged, "script trust"},
+	"cmd/rootsfs/internal/cli/wrap_file.go os.OpenFile":             {asked, "script wrapsteer"},
+	"cmd/rootsfs/internal/cli/wrap_file.go os.Open":                 {asked, "script wrapfiles"}, // the directory, to sync it
+	"cmd/rootsfs/internal/project/project.go os.OpenFile":           {looks, "cmd/rootsfs/internal/project/project_test.go TestDetect"},
+	"cmd/rootsfs/internal/consent/preview.go unix.Open":             {looks, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
+	"cmd/rootsfs/internal/consent/preview.go os.OpenRoot":           {ofRoots, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
+	"cmd/rootsfs/internal/cleanup/place.go unix.Open":               {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/cleanup/removedeep.go os.OpenRoot":        {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/cli/cmd_mount.go os.OpenFile":             {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/cli/serve_token.go os.OpenFile":           {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/config/save.go os.Open":                   {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/control/sessions.go unix.Open":            {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/control/signal.go os.OpenFile":            {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/session/journal.go os.OpenFile":           {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/writabledirs/writabledirs.go os.OpenFile": {ownPlace, "script badinput"},
 }
 
 // ownerCalls are the functions and types by which a program is run or a file opened.
@@ -142,7 +142,7 @@ func TestOwnerFiles(t *testing.T) {
 				}
 				key := s.rel + " " + call
 				if used[key] = true; ownerFiles[key].why == "" {
-					t.Errorf("%s: %s runs or opens something, and has no row in ownerFiles: have written.Judge look at what is the owner's, and say here why no program decides what it is", s.fset.Position(n.Pos()), call)
+					t.Errorf("%s: %s runs or opens something, and has no row in ownerFiles: have writabledirs.Judge look at what is the owner's, and say here why no program decides what it is", s.fset.Position(n.Pos()), call)
 				}
 				return true
 			})

@@ -10,7 +10,7 @@ import (
 )
 
 // recordTypes have a field Detail with the words of a record for people.
-var recordTypes = []string{"guard.Record", "guard.Event", "guard/audit.Entry", "cmd/rootsfs/internal/records.Entry", "cmd/rootsfs/internal/control.Event", "cmd/rootsfs/internal/control.Operation"}
+var recordTypes = []string{"guard.Record", "guard.Event", "guard/audit.Entry", "cmd/rootsfs/internal/auditview.Entry", "cmd/rootsfs/internal/control.Event", "cmd/rootsfs/internal/control.Operation"}
 
 // detailTakers are the functions that may get a Detail, beside those of package names and those
 // that print: they bound or encode it.

@@ -78,6 +78,24 @@ func (c *Change) IsNewDir() bool { return c.phase() == makingDirs }
 // IsDir reports whether the stage has a directory there.
 func (c *Change) IsDir() bool { return c.want.isDir() }
 
+// gitUnit is the path of the .git that a path is or lies in.
+func gitUnit(path string) (unit string, ok bool) {
+	for at := 0; ; {
+		end := strings.IndexByte(path[at:], '/')
+		name := path[at:]
+		if end >= 0 {
+			name = path[at : at+end]
+		}
+		if name == ".git" {
+			return path[:at+len(name)], true
+		}
+		if end < 0 {
+			return "", false
+		}
+		at += end + 1
+	}
+}
+
 // gitOrder are the parts of a repository, each after those that it refers to.
 var gitOrder = []string{"objects", "packed-refs", "refs", "logs", "HEAD", "index"}
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -282,7 +281,7 @@ func (a *applier) isBase(c *Change, base *draft.Base) (bool, error) {
 	switch {
 	case now == *base:
 		return true, nil
-	case now.Kind != base.Kind || base.Hash == [32]byte{} || now.Size != base.Size:
+	case now.Kind != base.Kind || base.Hash == [32]byte{}:
 		return false, nil
 	}
 	// Such as after a checkout, which makes the same contents anew.
@@ -291,6 +290,12 @@ func (a *applier) isBase(c *Change, base *draft.Base) (bool, error) {
 		return false, err
 	}
 	defer d.Close()
+	if sum, ok := beneath.EntriesHash(c.Path, d.FD()); ok {
+		return sum == base.Hash, nil
+	}
+	if now.Size != base.Size {
+		return false, nil
+	}
 	if now.Kind == draft.Link {
 		target, err := beneath.Readlink(d.FD())
 		return sha256.Sum256([]byte(target)) == base.Hash, err
@@ -477,23 +482,5 @@ func keepGitWhole(list []Change) {
 		if path, ok := waits[unit]; ok && list[i].Class.Applies() {
 			_ = list[i].conflict("a repository is applied whole, and %s cannot be", names.Quote(path))
 		}
-	}
-}
-
-// gitUnit is the path of the .git that a path is or lies in.
-func gitUnit(path string) (unit string, ok bool) {
-	for at := 0; ; {
-		end := strings.IndexByte(path[at:], '/')
-		name := path[at:]
-		if end >= 0 {
-			name = path[at : at+end]
-		}
-		if name == ".git" {
-			return path[:at+len(name)], true
-		}
-		if end < 0 {
-			return "", false
-		}
-		at += end + 1
 	}
 }

@@ -2,12 +2,12 @@ package beneath
 
 import (
 	"errors"
-	"github.com/rootsfs/rootsfs/guard/rules"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
@@ -106,6 +106,9 @@ func (st *staged) rebase(rel string, isRemoved bool) error {
 	rec := draft.Record{Path: rel, Whiteout: isRemoved, Base: baseOf(&info)}
 	if info.IsRegular() && info.Size <= maxHashed {
 		rec.Base.Hash = hashLower(fd, &info)
+	}
+	if sum, ok := EntriesHash(rel, fd); ok {
+		rec.Base.Hash = sum
 	}
 	if err := st.store.Replace(rec); err != nil {
 		return err

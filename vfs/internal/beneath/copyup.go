@@ -289,6 +289,9 @@ func (c *upCopy) place(rel string, low *Info) error {
 		return err
 	}
 	now, err := stat(fd)
+	if sum, ok := EntriesHash(rel, fd); ok {
+		c.base.Hash = sum
+	}
 	_ = unix.Close(fd)
 	switch {
 	case err != nil:

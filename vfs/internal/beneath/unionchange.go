@@ -103,7 +103,14 @@ func (u *union) madeFile(fd int) {
 
 // record describes what the source has at a name.
 func (u *union) record(name string, low *side, whiteout bool) draft.Record {
-	return draft.Record{Path: join(u.rel, name), Whiteout: whiteout, Base: baseOf(&low.info)}
+	rec := draft.Record{Path: join(u.rel, name), Whiteout: whiteout, Base: baseOf(&low.info)}
+	if isGitIndex(rec.Path) {
+		if ref, err := open(u.lowDir(), name, unix.O_PATH|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV); err == nil {
+			rec.Base.Hash, _ = EntriesHash(rec.Path, ref)
+			_ = unix.Close(ref)
+		}
+	}
+	return rec
 }
 
 // isEmpty reports whether a subdirectory is seen to be empty.

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/console"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 )
 
 const consoleLong = `Serve a page for the browser on this machine: every live session with its roots and
@@ -74,12 +74,12 @@ func (a *app) console(ctx context.Context, verbose bool) error {
 }
 
 // recordStore returns the store of the records of all sessions.
-func recordStore() (*records.Store, error) {
+func recordStore() (*auditview.Store, error) {
 	dir, err := config.AuditDir()
 	if err != nil {
 		return nil, err
 	}
-	return &records.Store{Dir: dir, Sessions: func() ([]string, error) { return auditSessions(dir) }, Anchor: config.AnchorPath}, nil
+	return &auditview.Store{Dir: dir, Sessions: func() ([]string, error) { return auditSessions(dir) }, Anchor: config.AnchorPath}, nil
 }
 
 func (a *app) printLink(link string) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -170,7 +170,7 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 		return nil, err
 	}
 	g.Policy.Rights, g.Origin = spec.Rights, "command line"
-	reg, err := written.Registry(doctorRules(nil))
+	reg, err := writabledirs.Registry(doctorRules(nil))
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/distro"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -17,7 +17,7 @@ import (
 // checkConfinement tries the ways in which `rootsfs run` could confine a command here.
 func checkConfinement(ctx context.Context) check {
 	c := check{Name: "confinement"}
-	rep := sandbox.Probe(ctx, written.NewJudge().CheckProgram)
+	rep := sandbox.Probe(ctx, writabledirs.NewJudge().CheckProgram)
 	var why []string
 	for _, l := range rep.Levels {
 		if l.OK {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -41,7 +41,7 @@ func tryRoots(ctx context.Context, conf *config.Config, profile string, opened m
 	if err != nil {
 		return nil, err
 	}
-	reg, err := written.Registry(doctorRules(conf))
+	reg, err := writabledirs.Registry(doctorRules(conf))
 	if err != nil {
 		return nil, err
 	}

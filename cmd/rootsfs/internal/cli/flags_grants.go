@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -310,7 +310,7 @@ func askLinks(grants []guard.Grant) error {
 	for i := range grants {
 		g := &grants[i]
 		var link *rules.LinkError
-		if err := written.CheckLinks(g.Dir); !errors.As(err, &link) {
+		if err := writabledirs.CheckLinks(g.Dir); !errors.As(err, &link) {
 			continue // the session reports any other error
 		}
 		if err := askLink(link, fmt.Sprintf("Grant %s as the root %s?", names.Quote(link.Resolved), names.Quote(string(g.Root)))); err != nil {

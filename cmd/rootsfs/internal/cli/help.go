@@ -17,7 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/markdown"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -152,7 +152,7 @@ func (a *app) page(text string) error {
 		_, err := io.WriteString(a, text)
 		return err
 	}
-	judge := written.NewJudge()
+	judge := writabledirs.NewJudge()
 	words := []string{"sh", "-c", pager}
 	sh, err := judge.Command(words)
 	if err == nil {

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -38,7 +38,7 @@ func jsonValues() (printed, passed map[string]any) {
 		"config check": &configReport{}, "mount": &readyMessage{}, "serve": &servingMessage{},
 	}
 	passed = map[string]any{
-		"page update": &live.Update{}, "page records": &records.Found{}, "page revoke": &live.Revoked{}, "page preview": &control.Preview{},
+		"page update": &sessionhub.Update{}, "page records": &auditview.Found{}, "page revoke": &sessionhub.Revoked{}, "page preview": &control.Preview{},
 		"record": &audit.Entry{}, "last refusal": &control.RefusalAnswer{}, "why answer": &control.WhyAnswer{}, "why request": &control.CheckRequest{},
 	}
 	return printed, passed

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -57,7 +57,7 @@ func gitIdentity() [][2]string {
 	}
 	conf, _ := config.XDG("XDG_CONFIG_HOME", ".config", "git", "config") // there is a home, so no error
 	found := map[string]string{}
-	judge := written.NewJudge()                                              // it knows the roots of this session
+	judge := writabledirs.NewJudge()                                         // it knows the roots of this session
 	for _, file := range []string{conf, filepath.Join(home, ".gitconfig")} { // the later one counts
 		if judge.File(file) == nil {
 			readGitUser(file, found)

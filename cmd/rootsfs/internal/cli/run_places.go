@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -225,7 +225,7 @@ func homeRefused(dir, format string, args ...any) error {
 // checkHome refuses a kept home that would show the command more than its own home.
 func (p *runPlan) checkHome() error {
 	home := p.box.Home
-	if err := written.CheckLinks(home); err != nil {
+	if err := writabledirs.CheckLinks(home); err != nil {
 		var link *rules.LinkError
 		if errors.As(err, &link) {
 			return homeRefused(home, "passes the link %s, which %s can change, and leads to %s", names.Quote(link.Link), link.Others, names.Quote(link.Resolved))

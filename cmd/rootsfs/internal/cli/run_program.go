@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -111,7 +111,7 @@ func (p *runPlan) showLink(n sandbox.Needed) error {
 	if n.FoundVia != "" || p.box.Map != sandbox.Same {
 		return nil
 	}
-	if err := written.CheckLinks(n.Path); err != nil {
+	if err := writabledirs.CheckLinks(n.Path); err != nil {
 		return fmt.Errorf("the command is found through a link that is not trusted: %w", err)
 	}
 	p.addLink(n.Path, n.Link)
@@ -155,7 +155,7 @@ func (p *runPlan) otherNames(writable func(place string) string) {
 		meets := func(root string) bool {
 			return names.Under(end, root) || names.Under(root, end) || filepath.Dir(root) == end
 		}
-		if !slices.ContainsFunc(roots, meets) || written.CheckLinks(path) != nil {
+		if !slices.ContainsFunc(roots, meets) || writabledirs.CheckLinks(path) != nil {
 			continue
 		}
 		for at, target := range links {

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -82,7 +82,7 @@ func (p *runPlan) addSocket(text string) error {
 		return err
 	}
 	var link *rules.LinkError
-	resolved, err := written.Resolve(one.resolved)
+	resolved, err := writabledirs.Resolve(one.resolved)
 	if errors.As(err, &link) && isTerminal(os.Stdin) {
 		if err := askLink(link, fmt.Sprintf("Let the command connect to %s?", names.Quote(link.Resolved))); err != nil {
 			return err

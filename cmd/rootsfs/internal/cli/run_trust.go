@@ -10,14 +10,14 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // judge returns a judge of the places that programs can write to: in earlier sessions, by the
 // configuration and in this run.
-func (p *runPlan) judge() *written.Judge {
+func (p *runPlan) judge() *writabledirs.Judge {
 	dirs := p.session.Config.WritableDirs()
 	for _, g := range p.session.Roots {
 		if g.Policy.Rights.Mutating() {
@@ -27,7 +27,7 @@ func (p *runPlan) judge() *written.Judge {
 	if p.home != "" {
 		dirs = append(dirs, p.home)
 	}
-	return written.NewJudge(dirs...)
+	return writabledirs.NewJudge(dirs...)
 }
 
 // ownersEnviron returns the environment for programs that a run starts for the owner. It leaves
@@ -76,7 +76,7 @@ func (p *runPlan) givenName() string {
 	if p.home != "" {
 		dirs = append(dirs, p.home)
 	}
-	if written.NewJudge(dirs...).File(word) != nil {
+	if writabledirs.NewJudge(dirs...).File(word) != nil {
 		return ""
 	}
 	return name

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -29,7 +29,7 @@ func TestGivenName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := written.Open()
+	d, err := writabledirs.Open()
 	if err != nil {
 		t.Fatal(err)
 	}

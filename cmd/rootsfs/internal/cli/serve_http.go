@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -124,7 +124,7 @@ func (f *httpFlags) checkOAuth() error {
 	if err := oauth.CheckURL(f.Issuer); err != nil {
 		return usage(fmt.Errorf("--oauth-issuer %s %w", quoteIfNeeded(f.Issuer), err))
 	}
-	return written.NewJudge().CertificateFiles()
+	return writabledirs.NewJudge().CertificateFiles()
 }
 
 // resources returns the URLs of the server by each of its names, with the listener's port: at
@@ -282,7 +282,7 @@ func (f *httpFlags) readPair() (cert, key []byte, err error) {
 	if f.cert == "" {
 		return nil, nil, nil
 	}
-	judge := written.NewJudge()
+	judge := writabledirs.NewJudge()
 	cert, err = judge.ReadFile(f.cert)
 	if err == nil {
 		key, err = judge.ReadFile(f.key)

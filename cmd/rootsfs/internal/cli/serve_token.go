@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -125,7 +125,7 @@ func (t *tokenFile) remove() {
 
 // readToken reads a token that others cannot read.
 func readToken(path string) (string, error) {
-	if err := written.NewJudge().File(path); err != nil {
+	if err := writabledirs.NewJudge().File(path); err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	file, err := os.Open(path)

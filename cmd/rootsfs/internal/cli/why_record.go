@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
@@ -23,7 +23,7 @@ import (
 
 // lastTrail finds the session with the newest refusal, among all sessions or only the named
 // one. It does not read records that are older than the newest refusal found so far.
-func (a *app) lastTrail(ctx context.Context, path string) (*records.Trail, error) {
+func (a *app) lastTrail(ctx context.Context, path string) (*auditview.Trail, error) {
 	dir, named, err := auditPlace(a)
 	if err != nil {
 		return nil, err
@@ -37,17 +37,17 @@ func (a *app) lastTrail(ctx context.Context, path string) (*records.Trail, error
 	if err != nil {
 		return nil, err
 	}
-	var matches func(*records.Trail, *audit.Entry) bool
+	var matches func(*auditview.Trail, *audit.Entry) bool
 	if path != "" {
 		full, err := filepath.Abs(path)
 		if err != nil {
 			return nil, err
 		}
-		matches = func(t *records.Trail, e *audit.Entry) bool {
+		matches = func(t *auditview.Trail, e *audit.Entry) bool {
 			return t.HostPath(e) == full || e.Root.Raw()+"/"+e.Name().Raw() == path
 		}
 	}
-	var last *records.Trail
+	var last *auditview.Trail
 	for _, session := range slices.SortedFunc(maps.Keys(newest), func(a, b string) int { return newest[b].Compare(newest[a]) }) {
 		if last != nil && newest[session].Before(last.Refused.Time) {
 			break
@@ -101,7 +101,7 @@ func lastWritten(dir, named string) (map[string]time.Time, error) {
 func recordPath(r *audit.Entry) names.Foreign {
 	switch {
 	case r.PathHash != "":
-		return names.Foreign(records.Shown(r).Path)
+		return names.Foreign(auditview.Shown(r).Path)
 	case r.Name() == "":
 		return r.Root
 	}
@@ -145,7 +145,7 @@ func askedOp(r *audit.Entry) string {
 }
 
 // noRefusal accepts no refusal.
-func noRefusal(*records.Trail, *audit.Entry) bool { return false }
+func noRefusal(*auditview.Trail, *audit.Entry) bool { return false }
 
 // limitsOf returns the limits, by their names for --limit, of which one was reached, the
 // likeliest first. It returns none if the refusal has another reason.

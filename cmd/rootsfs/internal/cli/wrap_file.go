@@ -23,7 +23,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -147,7 +147,7 @@ func (f *hostFile) isOwners() bool {
 		home, err = filepath.EvalSymlinks(home)
 	}
 	rest, within := strings.CutPrefix(f.target, home+"/")
-	return err == nil && within && f.project == "" && (rest[0] == '.' || !strings.Contains(rest, "/")) && written.NewJudge().File(f.path) == nil
+	return err == nil && within && f.project == "" && (rest[0] == '.' || !strings.Contains(rest, "/")) && writabledirs.NewJudge().File(f.path) == nil
 }
 
 // outside reports whether a path leads out of the project that the file belongs to.
@@ -424,7 +424,7 @@ func wrapProgram(given string) (string, error) {
 // checkedProgram refuses a rootsfs that programs can write to: hosts start it without
 // confinement.
 func checkedProgram(path string) (string, error) {
-	_, err := written.NewJudge().Program(path)
+	_, err := writabledirs.NewJudge().Program(path)
 	if err != nil {
 		err = fmt.Errorf("rootsfs itself would be started from a place that is not trusted: %w", err)
 	}

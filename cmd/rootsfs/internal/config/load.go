@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -80,7 +80,7 @@ func read(path string) (doc []byte, resolved string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if err := written.NewJudge().File(path); err != nil {
+	if err := writabledirs.NewJudge().File(path); err != nil {
 		return nil, "", err
 	}
 	// NONBLOCK, so that opening a FIFO does not wait.

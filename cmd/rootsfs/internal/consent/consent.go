@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -101,7 +101,7 @@ func resolveNarrower(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", invalid("the narrower path %s is not absolute", names.Quote(path))
 	}
-	resolved, err := written.Resolve(path)
+	resolved, err := writabledirs.Resolve(path)
 	if err != nil {
 		return "", fmt.Errorf("the narrower path: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
@@ -99,7 +99,7 @@ func TestNarrowerPathIsResolved(t *testing.T) {
 	for link, to := range map[string]string{"links/docs": "proj/docs", "links/else": "else", "served/docs": "proj/docs"} {
 		testkit.Must(t, os.Symlink(filepath.Join(work, to), filepath.Join(work, link)))
 	}
-	dirs, err := written.Open()
+	dirs, err := writabledirs.Open()
 	testkit.Must(t, err)
 	testkit.Must(t, dirs.Writable(filepath.Join(work, "served")))
 	qs := newQuestions(t)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -45,8 +45,8 @@ type revoking struct {
 
 // revocation has the results of such a request.
 type revocation struct {
-	Sessions []live.Revoked `json:"sessions"`
-	TookMS   float64        `json:"took_ms"`
+	Sessions []sessionhub.Revoked `json:"sessions"`
+	TookMS   float64              `json:"took_ms"`
 }
 
 func (s *Server) revoke(ctx context.Context, in revoking) (revocation, error) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -105,7 +105,7 @@ func TestStream_R007_R083_R090(t *testing.T) {
 	s := l.session("s", "a")
 	sub := l.s.live.Subscribe()
 	defer sub.Close()
-	state := func(want func(live.Update) bool) {
+	state := func(want func(sessionhub.Update) bool) {
 		t.Helper()
 		for range 200 {
 			u, ok := l.s.live.Next(t.Context(), sub)
@@ -121,14 +121,14 @@ func TestStream_R007_R083_R090(t *testing.T) {
 		}
 		t.Fatal("it was never told")
 	}
-	state(func(u live.Update) bool {
+	state(func(u sessionhub.Update) bool {
 		return len(u.Sessions) == 1 && len(u.Sessions[0].Roots) == 1 && u.Sessions[0].Roots[0].Mode == "rw"
 	})
 	if _, err := s.Registry().Revoke(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	told := false
-	state(func(u live.Update) bool {
+	state(func(u sessionhub.Update) bool {
 		for _, e := range u.Events {
 			told = told || e.Session == "s" && e.Kind == "revoked" && e.Root == "a"
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
@@ -232,7 +232,7 @@ func TestAskHost(t *testing.T) {
 		return nil
 	})
 	var q control.Question
-	b.updates("the question is told", func(u live.Update) bool {
+	b.updates("the question is told", func(u sessionhub.Update) bool {
 		if len(u.Questions) == 1 {
 			q = u.Questions[0]
 		}
@@ -254,7 +254,7 @@ func TestAskHost(t *testing.T) {
 	if err := <-result; err == nil {
 		t.Error("permitted")
 	}
-	b.updates("the denial is told", func(u live.Update) bool {
+	b.updates("the denial is told", func(u sessionhub.Update) bool {
 		return len(u.Denials) == 1 && u.Denials[0].Host == "c.test:443" && u.Denials[0].Path == ""
 	})
 }

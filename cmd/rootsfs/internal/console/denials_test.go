@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 )
 
 // updates follows the stream until ok says enough.
-func (b *browser) updates(what string, ok func(live.Update) bool) {
+func (b *browser) updates(what string, ok func(sessionhub.Update) bool) {
 	b.l.t.Helper()
 	r, err := b.open("/api/stream")
 	if err != nil {
@@ -27,7 +27,7 @@ func (b *browser) updates(what string, ok func(live.Update) bool) {
 		if err != nil {
 			b.l.t.Fatalf("never happened: %s: %v", what, err)
 		}
-		var u live.Update
+		var u sessionhub.Update
 		if err := json.Unmarshal(line, &u); err != nil {
 			b.l.t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestForget(t *testing.T) {
 	b.must("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q,"remember":true}`, q.ID), &a)
 	<-v.answers
 	var d control.Denial
-	b.updates("the denial is told", func(u live.Update) bool {
+	b.updates("the denial is told", func(u sessionhub.Update) bool {
 		if len(u.Denials) == 1 {
 			d = u.Denials[0]
 		}
@@ -76,7 +76,7 @@ func TestForget(t *testing.T) {
 	if len(f.Forgotten) != 1 || f.Forgotten[0].Path.Raw() != dir {
 		t.Errorf("%+v", f)
 	}
-	b.updates("it is told to be gone", func(u live.Update) bool { return u.Asked && len(u.Denials) == 0 })
+	b.updates("it is told to be gone", func(u sessionhub.Update) bool { return u.Asked && len(u.Denials) == 0 })
 	v.ask("m", "ro", dir+"/secret")
 	if q := l.waiting(); q.Items[0].Problem != "" {
 		t.Errorf("asked again: %+v", q.Items)

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -22,13 +22,13 @@ const (
 
 // found is the answer to a search.
 type found struct {
-	records.Found
+	auditview.Found
 	Sessions []string `json:"sessions"` // that left records
 }
 
 // readQuery reads a search from the query of a URL. The error names the field.
-func readQuery(v url.Values) (records.Query, error) {
-	q := records.Query{Session: v.Get("session"), Verdict: v.Get("verdict"), Limit: records.Most}
+func readQuery(v url.Values) (auditview.Query, error) {
+	q := auditview.Query{Session: v.Get("session"), Verdict: v.Get("verdict"), Limit: auditview.Most}
 	q.Root, q.Op, q.Subject, q.Path = v.Get("root"), v.Get("op"), v.Get("subject"), v.Get("path")
 	for field, to := range map[string]*time.Time{"since": &q.Since, "until": &q.Until} {
 		if text := v.Get(field); text != "" {
@@ -61,7 +61,7 @@ func (s *Server) searching(w http.ResponseWriter) (done func(), ok bool) {
 }
 
 // query reads a search and acquires a place for it, or answers with an error.
-func (s *Server) query(w http.ResponseWriter, r *http.Request) (q records.Query, done func(), ok bool) {
+func (s *Server) query(w http.ResponseWriter, r *http.Request) (q auditview.Query, done func(), ok bool) {
 	q, err := readQuery(r.URL.Query())
 	if err != nil {
 		fail(w, http.StatusBadRequest, control.Text(err))

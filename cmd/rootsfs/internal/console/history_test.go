@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -198,7 +198,7 @@ func TestSearchesEnd(t *testing.T) {
 	b := l.enter()
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	f, err := l.s.cfg.Records.Find(over, records.Query{Filter: audit.Filter{Subject: "nobody"}, Limit: 10})
+	f, err := l.s.cfg.Records.Find(over, auditview.Query{Filter: audit.Filter{Subject: "nobody"}, Limit: 10})
 	if err != nil || f.Complete {
 		t.Errorf("after the end: %+v, %v", f, err)
 	}

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
@@ -44,7 +44,7 @@ func newLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(t.Context(), Config{Log: slog.New(slog.DiscardHandler), Records: &records.Store{
+	s, err := New(t.Context(), Config{Log: slog.New(slog.DiscardHandler), Records: &auditview.Store{
 		Dir: dir, Anchor: config.AnchorPath,
 		Sessions: func() ([]string, error) {
 			files, _ := audit.Files(dir, "") // no file yet is no error here

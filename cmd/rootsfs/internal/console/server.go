@@ -1,6 +1,6 @@
 // Package console serves the owner's page: it shows every live session of the user in a
 // browser, with the questions of servers and the events, and can revoke every grant. It speaks
-// to the sessions over their control sockets (package live) and decides nothing itself.
+// to the sessions over their control sockets (package sessionhub) and decides nothing itself.
 //
 // # Who gets in
 //
@@ -55,11 +55,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/conns"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/connlimit"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -79,17 +79,17 @@ const (
 
 // Config configures a console.
 type Config struct {
-	Records *records.Store
+	Records *auditview.Store
 	Log     *slog.Logger
 }
 
 // Server is one console. Make it with New.
 type Server struct {
 	cfg     Config
-	live    *live.Sessions
+	live    *sessionhub.Sessions
 	access  *access
 	streams streams
-	conns   *conns.Bound
+	conns   *connlimit.Bound
 	search  chan struct{} // holds a token for each search that runs
 	l       net.Listener
 }
@@ -102,7 +102,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	addr := l.Addr().(*net.TCPAddr)
 	return &Server{
-		cfg: cfg, live: &live.Sessions{}, conns: conns.New(maxConns, cfg.Log),
+		cfg: cfg, live: &sessionhub.Sessions{}, conns: connlimit.New(maxConns, cfg.Log),
 		l:      &ownListener{Listener: l, log: cfg.Log, uid: uint32(os.Geteuid())},
 		search: make(chan struct{}, maxSearches),
 		access: &access{host: addr.String(), cookie: fmt.Sprintf("rootsfs-%d", addr.Port), now: time.Now},

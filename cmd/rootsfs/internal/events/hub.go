@@ -1,5 +1,5 @@
 // Package events distributes the events of sessions: a session uses it for the readers of its
-// control stream, and package live for the console and the terminal view.
+// control stream, and package sessionhub for the console and the terminal view.
 //
 // # Promises
 //

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -41,7 +41,7 @@ func (c Credential) In(text string) bool { return c.value != "" && strings.Conta
 // value of the variable, which it removes from the environment of this process. No error
 // contains it. The judge refuses a command or a file that programs can write. env is the
 // environment of the command, which is run in no project: its working directory is /.
-func (s *Secret) Read(ctx context.Context, judge *written.Judge, env []string) (Credential, error) {
+func (s *Secret) Read(ctx context.Context, judge *writabledirs.Judge, env []string) (Credential, error) {
 	var text []byte
 	var err error
 	switch {
@@ -95,7 +95,7 @@ func readFile(path string) ([]byte, error) {
 
 // output runs a command and returns the beginning of its standard output. Its messages for a
 // person go to standard error.
-func output(ctx context.Context, judge *written.Judge, command, env []string) ([]byte, error) {
+func output(ctx context.Context, judge *writabledirs.Judge, command, env []string) ([]byte, error) {
 	path, err := judge.Command(command)
 	if err != nil {
 		return nil, fmt.Errorf("the command: %w", err)

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 )
 
 func write(t *testing.T, text string) string {
@@ -31,7 +31,7 @@ func TestRead(t *testing.T) {
 		"from a command":    {Name: "API_TOKEN", Command: []string{"sh", "-c", "echo '  from a command'; echo more >&2"}},
 		"from the variable": {Name: "API_TOKEN"},
 	} {
-		c, err := s.Read(context.Background(), written.NewJudge(), os.Environ())
+		c, err := s.Read(context.Background(), writabledirs.NewJudge(), os.Environ())
 		if err != nil || c.value != want || !c.In("x"+want) || c.In("x") {
 			t.Errorf("%+v: %q, %v", s, c.value, err)
 		}
@@ -72,7 +72,7 @@ func TestReadRefuses(t *testing.T) {
 		"executable file not":                  {Name: "A", Command: []string{"no-such-command-at-all"}},
 		"the command \"false\"":                {Name: "A", Command: []string{"false"}},
 	} {
-		_, err := s.Read(context.Background(), written.NewJudge(), os.Environ())
+		_, err := s.Read(context.Background(), writabledirs.NewJudge(), os.Environ())
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") || !strings.HasPrefix(err.Error(), "secret "+s.Name+": ") {
 			t.Errorf("%+v: %v, want %s", s, err, want)
 		}

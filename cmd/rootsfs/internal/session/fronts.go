@@ -15,7 +15,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/conns"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/connlimit"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -40,7 +40,7 @@ type Front struct {
 
 // NewFront makes a front end whose clients are sessions of a subject. The caller must close it.
 func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req control.HTTPRequest) (*Front, error) {
-	bound := conns.New(tools.SessionRequests*req.Sessions, s.log)
+	bound := connlimit.New(tools.SessionRequests*req.Sessions, s.log)
 	opt := tools.HTTPOptions{
 		Registry: s.reg, Subject: subject, Number: func() uint64 { return s.sharings.Add(1) },
 		Token: req.Token, Port: req.Port, Hosts: req.Hosts, Origins: req.Origins, Sessions: req.Sessions, UserSessions: req.UserSessions,

@@ -8,9 +8,9 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -133,7 +133,7 @@ func (m *model) look(q control.Question, i int) tea.Cmd {
 // find searches the records.
 func (m *model) find() tea.Cmd {
 	m.finding = true
-	q := records.Query{Filter: audit.Filter{Path: m.glob}, Limit: keptFound}
+	q := auditview.Query{Filter: audit.Filter{Path: m.glob}, Limit: keptFound}
 	return m.beside(findFor, func(ctx context.Context) (tea.Msg, error) {
 		f, err := m.store.Find(ctx, q)
 		return foundMsg{f}, err

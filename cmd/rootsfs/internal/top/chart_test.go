@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 )
 
 // A chart has a bar for each span, its highest, and shows that something is more
@@ -39,13 +39,13 @@ func TestChart(t *testing.T) {
 func TestSpeeds(t *testing.T) {
 	var s speeds
 	at := time.Unix(1000, 0)
-	state := func(epoch uint64, ops, read int64) *live.Session {
-		return &live.Session{Status: control.Status{
+	state := func(epoch uint64, ops, read int64) *sessionhub.Session {
+		return &sessionhub.Session{Status: control.Status{
 			Process: control.Process{Ops: ops, Read: read}, Roots: []control.Root{{Name: "a", Epoch: epoch, Ops: ops, BytesRead: read}},
 		}}
 	}
 	for i, step := range []struct {
-		state *live.Session
+		state *sessionhub.Session
 		want  rate
 	}{
 		{state(1, 100, 1000), rate{}}, // how long that took is not known

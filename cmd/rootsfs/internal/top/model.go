@@ -29,9 +29,9 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 )
 
 // Settle is how long a key does not grant or answer after its target came to the front,
@@ -74,14 +74,14 @@ var spans = []time.Duration{0, 15 * time.Minute, time.Hour, 8 * time.Hour}
 
 // model is the state of the screen.
 type model struct {
-	live  *live.Sessions
-	store *records.Store
+	live  *sessionhub.Sessions
+	store *auditview.Store
 	ctx   context.Context //nolint:containedctx // that of the whole run
 
 	width, height int
 	now           time.Time
 	view          view
-	sessions      []live.Session
+	sessions      []sessionhub.Session
 	speeds        map[string]*speeds
 	questions     []control.Question
 	denials       []control.Denial
@@ -103,7 +103,7 @@ type model struct {
 	typing        typing
 	text          string
 	glob          string
-	found         records.Found
+	found         auditview.Found
 	finding       bool
 	said          string
 	bad           bool
@@ -118,15 +118,15 @@ type (
 	tickMsg   time.Time
 	saidMsg   struct{ text string }
 	badMsg    struct{ text string }
-	foundMsg  struct{ found records.Found }
+	foundMsg  struct{ found auditview.Found }
 	insideMsg struct{ key, text string }
 )
 
 // Run shows the sessions until the user leaves or ctx ends. Input and output are the terminal.
-func Run(ctx context.Context, store *records.Store) error {
+func Run(ctx context.Context, store *auditview.Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &model{live: &live.Sessions{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+	m := &model{live: &sessionhub.Sessions{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithFPS(framesPerSecond))
 	failed := make(chan error, 1)
 	go func() {
@@ -179,7 +179,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.scroll.begin() // the lines are others now
 	case tickMsg:
 		return m, tick()
-	case live.Update:
+	case sessionhub.Update:
 		return m, m.apply(msg)
 	case saidMsg:
 		m.said, m.bad = msg.text, false
@@ -196,7 +196,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // apply notes an update.
-func (m *model) apply(u live.Update) tea.Cmd {
+func (m *model) apply(u sessionhub.Update) tea.Cmd {
 	if u.Sessions != nil || u.Empty {
 		m.sessions = u.Sessions
 		m.countSpeeds()

@@ -13,9 +13,9 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -25,7 +25,7 @@ const hostile = "\x1b[31mred\u202e\nAllow? y\x07\u200b\xff" + "a\u2800\u115f   b
 
 // full is a model with something hostile in every place.
 func full(width, height int) *model {
-	m := &model{live: &live.Sessions{}, width: width, height: height, now: time.Now(), inside: map[string]string{}}
+	m := &model{live: &sessionhub.Sessions{}, width: width, height: height, now: time.Now(), inside: map[string]string{}}
 	end := m.now.Add(time.Hour)
 	st := control.Status{
 		Session: "s", Point: "/mnt/" + hostile, ConfigError: hostile, Server: &control.Confined{Command: []names.Foreign{hostile}, Confinement: "namespaces"},
@@ -40,11 +40,11 @@ func full(width, height int) *model {
 		Asked: m.now, Until: end, Items: []broker.Item{{Requested: hostile, Resolved: "/" + hostile, Mode: "rw"}, {Requested: hostile, Problem: hostile}}}}
 	two := q
 	two.ID = "r"
-	m.apply(live.Update{Sessions: []live.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []control.Question{q, two},
+	m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []control.Question{q, two},
 		Denials: []control.Denial{{OfSession: control.OfSession{Session: "s"}, ID: "d", Subject: hostile, Path: "/" + hostile}},
 		Events:  []control.Event{{OfSession: control.OfSession{Session: "s"}, Kind: "refusal", Op: "open", Path: hostile, Reason: "Permission", Detail: hostile}}})
 	m.speeds["s"].total = []rate{{ops: 1}, {ops: 1 << 40, read: 1 << 60}}
-	m.found = records.Found{Entries: []records.Entry{{Session: hostile, Op: hostile, Verdict: "refused", Path: hostile, Detail: hostile}}}
+	m.found = auditview.Found{Entries: []auditview.Entry{{Session: hostile, Op: hostile, Verdict: "refused", Path: hostile, Detail: hostile}}}
 	m.said, m.glob, m.text, m.path = hostile, hostile, hostile, "/"+hostile
 	return m
 }
@@ -102,7 +102,7 @@ func TestAnswersSettle(t *testing.T) {
 			t.Errorf("%s does not answer", k)
 		}
 		// The next one comes to the front when the first is over: it settles anew.
-		m.apply(live.Update{Asked: true, Questions: m.questions[1:]})
+		m.apply(sessionhub.Update{Asked: true, Questions: m.questions[1:]})
 		if m.front != "r" || key(m, k) != nil {
 			t.Errorf("%s answers the next question (%s) at once", k, m.front)
 		}
@@ -110,7 +110,7 @@ func TestAnswersSettle(t *testing.T) {
 	// What was narrowed for one question does not hold for another.
 	m := full(100, 30)
 	m.path, m.span = "/x", 2
-	m.apply(live.Update{Asked: true, Questions: m.questions[1:]})
+	m.apply(sessionhub.Update{Asked: true, Questions: m.questions[1:]})
 	if m.path != "" || m.span != 0 {
 		t.Errorf("the next question is narrowed to %q for %v", m.path, spans[m.span])
 	}
@@ -118,7 +118,7 @@ func TestAnswersSettle(t *testing.T) {
 	first := m.questions[0]
 	late := first
 	late.ID = "a"
-	m.apply(live.Update{Asked: true, Questions: []control.Question{late, first}})
+	m.apply(sessionhub.Update{Asked: true, Questions: []control.Question{late, first}})
 	if m.front != "r" || m.asked != 1 {
 		t.Errorf("in front is %s", m.front)
 	}
@@ -128,7 +128,7 @@ func TestAnswersSettle(t *testing.T) {
 // grants only what has been on the screen, unchanged, for the settle time.
 func TestKeysGrantWhatWasSeen(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(36, 3))
-	m := &model{live: &live.Sessions{}, width: 100, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+	m := &model{live: &sessionhub.Sessions{}, width: 100, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 	made := 0
 	question := func(id string) control.Question {
 		made++
@@ -141,7 +141,7 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	}
 	questions, roots := []control.Question{question("a"), question("b")}, []control.Root{root(), root()}
 	send := func() {
-		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: "s", Roots: slices.Clone(roots)}}}, Asked: true, Questions: slices.Clone(questions)})
+		m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: control.Status{Session: "s", Roots: slices.Clone(roots)}}}, Asked: true, Questions: slices.Clone(questions)})
 	}
 	send()
 	// target returns the root or question that a granting key would act upon.
@@ -237,9 +237,9 @@ func TestTypedAhead(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	long := "begin" + strings.Repeat("x", 246) + "ender"
 	for _, width := range []int{150, 80, 40} {
-		m := &model{live: &live.Sessions{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+		m := &model{live: &sessionhub.Sessions{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 		q := control.Question{OfSession: control.OfSession{Session: long}, Question: broker.Question{ID: "q", Server: names.Foreign(long), Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}
-		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: names.Foreign(long), Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: names.Foreign(long), Requests: 7}}}}},
+		m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: names.Foreign(long), Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: names.Foreign(long), Requests: 7}}}}},
 			Asked: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: names.Text(long), Reason: "Permission"}}})
 		text := strings.Join(strings.Fields(ansi.Strip(m.View().Content)), " ")
 		for _, want := range []string{"er rw live", " /p ", "7 requests", " Permission"} {
@@ -275,7 +275,7 @@ func TestForget(t *testing.T) {
 		t.Fatal("f asks for no number")
 	}
 	first := m.denials[0]
-	m.apply(live.Update{Asked: true, Questions: m.questions, Denials: []control.Denial{{ID: "other"}, first}})
+	m.apply(sessionhub.Update{Asked: true, Questions: m.questions, Denials: []control.Denial{{ID: "other"}, first}})
 	if len(m.listed) != 1 || m.listed[0].ID != first.ID {
 		t.Errorf("the list moved under the finger: %+v", m.listed)
 	}
@@ -412,13 +412,13 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 // The mark stays on its root wherever that comes to stand; where it has ended, a key
 // ends nothing else in the first moment.
 func TestTheMarkStays(t *testing.T) {
-	m := &model{live: &live.Sessions{}, width: 80, height: 10, now: time.Now(), scroll: scroll{follow: true}}
+	m := &model{live: &sessionhub.Sessions{}, width: 80, height: 10, now: time.Now(), scroll: scroll{follow: true}}
 	list := func(all ...string) {
 		st := control.Status{Session: "s"}
 		for i, n := range all {
 			st.Roots = append(st.Roots, control.Root{Name: names.Foreign(n), Epoch: uint64(n[0]), Resolved: names.Foreign(fmt.Sprint("/", i))})
 		}
-		m.apply(live.Update{Sessions: []live.Session{{Status: st}}})
+		m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: st}}})
 	}
 	at := func() string { return m.rows()[m.row].root.Name.Raw() }
 	list("b", "c")
@@ -462,7 +462,7 @@ func TestTheMarkStays(t *testing.T) {
 func TestManyEvents(t *testing.T) {
 	m := full(100, 30)
 	for i := range 10_000 {
-		m.apply(live.Update{Events: []control.Event{{OfSession: control.OfSession{Session: "s"}, Kind: "refusal", PID: int32(i)}}})
+		m.apply(sessionhub.Update{Events: []control.Event{{OfSession: control.OfSession{Session: "s"}, Kind: "refusal", PID: int32(i)}}})
 	}
 	if len(m.events) != keptEvents || m.events[0].PID != 9999 {
 		t.Errorf("%d events, the newest is %d", len(m.events), m.events[0].PID)

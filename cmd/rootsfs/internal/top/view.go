@@ -12,7 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -194,7 +194,7 @@ func (m *model) root(p *page, r *control.Root, rate rate, here bool) {
 	}
 }
 
-func (m *model) session(p *page, s *live.Session) {
+func (m *model) session(p *page, s *sessionhub.Session) {
 	what := brief(s.Session, 40)
 	if s.Point != "" {
 		what += " at " + names.Escape(s.Point)
@@ -344,17 +344,17 @@ const keptPoints = 300
 // speeds are the speeds of one session, calculated from the counters in its states.
 type speeds struct {
 	at    time.Time // the time of the last counted state
-	was   live.Session
+	was   sessionhub.Session
 	total []rate          // of all roots, the oldest first
 	roots map[uint64]rate // the present ones, by epoch: a root that is granted again begins again
 }
 
 // count adds a speed. It skips a state that comes soon after the last one, as after an event.
 // The first state gives no speed, because its counters have no known beginning.
-func (s *speeds) count(now time.Time, st *live.Session) {
+func (s *speeds) count(now time.Time, st *sessionhub.Session) {
 	spent := now.Sub(s.at)
 	isFirst := len(s.total) == 0
-	if !isFirst && spent < live.Every/2 {
+	if !isFirst && spent < sessionhub.Every/2 {
 		return
 	}
 	each := func(now, was int64) float64 { return max(0, float64(now-was)/spent.Seconds()) }
@@ -393,7 +393,7 @@ func charts(p *page, list []rate) {
 	if mostOps == 0 || room < minChart {
 		return
 	}
-	over := (time.Duration(len(list)) * live.Every).Truncate(time.Second)
+	over := (time.Duration(len(list)) * sessionhub.Every).Truncate(time.Second)
 	p.add(good, "  %s  %s  in %v", text("ops", mostOps, short, ops, min(room, 60)),
 		text("bytes", mostBytes, func(v float64) string { return config.FormatSize(int64(v)) }, bytes, min(room, 60)), over)
 }

@@ -1,4 +1,4 @@
-// Package records reads the audit records of all the user's sessions for display. It
+// Package auditview reads the audit records of all the user's sessions for display. It
 // finds the last records that match, counts records over time and verifies their chains.
 // In its results, invisible characters of a server's text are made visible.
 //
@@ -6,7 +6,7 @@
 // A search is not fast: it reads every record from the first on.
 //
 // The exported functions may be called concurrently.
-package records
+package auditview
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-// Package live follows every session of the user at once, over the sessions' control sockets,
+// Package sessionhub follows every session of the user at once, over the sessions' control sockets,
 // for the console's page and the terminal view. It decides nothing and keeps nothing on disk.
 //
 // # Promises
@@ -15,7 +15,7 @@
 // Texts of servers are passed on unescaped; the console and the terminal view escape them.
 //
 // The exported functions may be called concurrently.
-package live
+package sessionhub
 
 import (
 	"cmp"

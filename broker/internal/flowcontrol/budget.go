@@ -1,4 +1,4 @@
-// Package flow bounds what a peer can make this process hold in memory, and write down. A
+// Package flowcontrol bounds what a peer can make this process hold in memory, and write down. A
 // Budget counts requests and the bytes that they hold. A Backlog counts the messages that
 // the SDK was handed and has not handled yet. A Tally reports events at a bounded rate.
 //
@@ -6,7 +6,7 @@
 // GrowTo with must. A Reservation is given back once, however often it is released. Each
 // event of a Tally is in one of its reports. Callers that wait for room are not served in
 // their order.
-package flow
+package flowcontrol
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package conns
+package connlimit
 
 import (
 	"bufio"

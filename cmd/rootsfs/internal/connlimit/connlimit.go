@@ -1,4 +1,4 @@
-// Package conns limits the connections of an HTTP server whose clients must authenticate.
+// Package connlimit limits the connections of an HTTP server whose clients must authenticate.
 //
 // # Promises
 //
@@ -11,7 +11,7 @@
 // # Not promised
 //
 // A client with the secret may take all connections: the server has to limit these.
-package conns
+package connlimit
 
 import (
 	"container/list"

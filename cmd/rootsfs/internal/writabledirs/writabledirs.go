@@ -1,4 +1,4 @@
-// Package written remembers the directories that confined programs were allowed to write,
+// Package writabledirs remembers the directories that confined programs were allowed to write,
 // in all sessions of the owner. A program may have left a link in one of them, to lead a
 // later grant elsewhere, or a program that rootsfs would run for the owner. Judge refuses
 // such programs and files.
@@ -14,7 +14,7 @@
 // its new path, unless it is a root of a live session. Not known either are a file's
 // second name (hard link), a directory that is mounted in two places, and files that were
 // writable on another machine, for another user or with another state directory.
-package written
+package writabledirs
 
 import (
 	"bufio"
