@@ -43,7 +43,7 @@ func (l *Lease) denied(r *root, lacks, have Rights) error {
 
 // MayChange returns an error if the attributes of a file may not be changed. With the right to
 // write, the attributes of any file may be changed; with only the right to create, those of a
-// file that was made in this lifetime of the root (see NoteCreated).
+// file that was made in this lifetime of the root (see Notes.Created).
 func (l *Lease) MayChange(id rules.Identity) error {
 	if l.Narrowest()&Write != 0 || l.root.created.Has(id) {
 		return nil

@@ -7,9 +7,9 @@ import "strconv"
 type Op uint8
 
 // The operations. A new one goes before opCount, and its name to the same place in opNames.
-// Until package guard's table requiredRights has it, Admit refuses it. Look at the other
-// tables with a row for each operation, too: accesses and isRecorded in guard, harmless in
-// guard/audit. The numbers are not stored anywhere.
+// Until the table requiredRights of guard/rules has it, Admit refuses it. Look at the other
+// tables with a row for each operation, too: accesses in guard/rules, isRecorded in guard,
+// harmless in guard/audit. The numbers are not stored anywhere.
 const (
 	OpNone Op = iota
 	OpLookup

@@ -171,7 +171,7 @@ var requiredRights = [names.Ops]required{
 	names.OpUnlink:        {all: Delete, any: anything},
 	names.OpRmdir:         {all: Delete, any: anything},
 	names.OpRename:        {all: Rename, any: anything},
-	names.OpSetattr:       {any: Write | Create}, // with Create alone: see Lease.MayChange
+	names.OpSetattr:       {any: Write | Create}, // with Create alone: see guard.Lease.MayChange
 	names.OpTruncate:      {any: Write | Create}, // as OpWrite: see vfs.Tree.Setattr
 	names.OpAllocate:      {all: Write, any: anything},
 	names.OpFsync:         {any: anything},

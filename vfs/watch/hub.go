@@ -115,7 +115,7 @@ func (e *LimitError) Error() string { return fmt.Sprintf("no more than %d %s", e
 // or is narrowed, its watches end or are judged again before the change returns.
 //
 // inotify reports write(2), truncation, attributes and names. It does not report stores through
-// a mapping. On remote file systems (guard.Lease.Remote) it reports only changes of this
+// a mapping. On remote file systems (guard.Source.Remote) it reports only changes of this
 // machine, so peers have to look for others themselves.
 type Hub struct {
 	reg  *guard.Registry
