@@ -380,7 +380,11 @@ func (a *applier) judgePolicy(c *Change) {
 		kind = pattern.Link
 	}
 	judge := a.l.Judge()
-	if err := cmp.Or(judge.Dir(dir), judge.As(access, dir, base, kind)); err != nil {
+	err := judge.Dir(dir)
+	if err == nil {
+		err = judge.As(access, dir, base, kind)
+	}
+	if err != nil {
 		c.Class, c.Why = Protected, "refused by the policy of now"
 		if r := (*rules.Refusal)(nil); errors.As(err, &r) {
 			c.Why += ": " + r.Why()
