@@ -193,7 +193,7 @@ var commandGroups = []struct{ title, names string }{
 // are shown by --help --all only.
 var flagGroups = []struct{ title, first, more string }{
 	{"Roots", "root stage once for until subject session", "profile config cross-file-systems allow-system allow-root-dir"},
-	{"Confinement", "net net-ask secret env home socket level unconfined learn", "dir net-any-sni net-limit listen memory-max home-max pids-max links map mcp on-revoke"},
+	{"Confinement", "net net-ask secret env home level unconfined learn", "dir socket net-any-sni net-limit listen memory-max home-max pids-max links map mcp on-revoke"},
 	{"MCP", "ask", ""},
 	{"HTTP", "http token-file tls-cert tls-key oauth-issuer", "no-token host origin oauth-scope oauth-audience max-sessions max-user-sessions"},
 	{"Names that are hidden or protected", "hide protect", "deny allow no-default-policy respect-gitignore"},
