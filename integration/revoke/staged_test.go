@@ -53,6 +53,7 @@ func killStaged(t *testing.T, how string, least int, level mount.Level) {
 	testkit.Must(t, d.cmd.Process.Signal(syscall.SIGKILL))
 	var confirmed int
 	testkit.Must(t, w.receive(how, &confirmed))
+	d.stop() // it holds the stage until it is gone
 
 	if now, err := os.Stat(filepath.Join(src, "log")); err != nil || !os.SameFile(now, before) || now.ModTime() != before.ModTime() {
 		t.Errorf("the source's file is another one: %v, %v", now, err)
