@@ -155,30 +155,24 @@ func (p *placement) isOurs(name string) bool {
 // isUsed reports whether somebody has written to a file under its temporary name since it was
 // then, or has it open for writing, since it had the path.
 func (p *placement) isUsed(temp string, then *draft.Base) bool {
+	stays := func() bool { return true }
+	if then.Kind == draft.File {
+		h, _, err := beneath.OpenFile(nil, p.d, temp, unix.O_RDONLY)
+		if err != nil && err != unix.EACCES { //nolint:errorlint // bare errno
+			return true
+		}
+		if err == nil {
+			defer h.Close()
+			alone, end, err := beneath.Alone(h.FD())
+			if err != nil {
+				return true
+			}
+			defer end()
+			stays = alone
+		}
+	}
 	info, err := beneath.StatIn(p.d, temp)
 	if err != nil {
-		return true
-	}
-	if now := beneath.BaseOf(&info); !isUnchanged(&now, then) {
-		return true
-	}
-	if !info.IsRegular() {
-		return false
-	}
-	h, _, err := beneath.OpenFile(nil, p.d, temp, unix.O_RDONLY)
-	if err == unix.EACCES { //nolint:errorlint // bare errno
-		return false
-	}
-	if err != nil {
-		return true
-	}
-	defer h.Close()
-	stays, end, err := beneath.Alone(h.FD())
-	if err != nil {
-		return true
-	}
-	defer end()
-	if info, err = beneath.StatIn(p.d, temp); err != nil {
 		return true
 	}
 	now := beneath.BaseOf(&info)
@@ -197,10 +191,15 @@ func (p *placement) rebase() error {
 	return p.store.Replace(rec)
 }
 
+// tempPath quotes the path of a temporary name in the directory of path.
+func tempPath(path, temp string) string {
+	parent, _ := splitRel(path)
+	return names.Quote(strings.TrimPrefix(parent+"/"+temp, "/"))
+}
+
 // leave says that a file of the owner's is left under the temporary name.
 func (p *placement) leave(temp string, why error) error {
-	parent, _ := splitRel(p.c.Path)
-	p.why = why.Error() + "; what was there lies in " + names.Quote(strings.TrimPrefix(parent+"/"+temp, "/"))
+	p.why = why.Error() + "; what was there lies in " + tempPath(p.c.Path, temp)
 	return errors.Join(why, p.store.Placed(p.c.Path))
 }
 

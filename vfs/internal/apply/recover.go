@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -77,8 +76,7 @@ func (p *placement) dropNew(pl draft.Placing) error {
 
 // tell records where a file of the owner's is left.
 func (p *placement) tell(pl draft.Placing) error {
-	parent, _ := splitRel(pl.Path)
-	p.l.Notes().Remark("what was at " + names.Quote(pl.Path) + " lies in " + names.Quote(strings.TrimPrefix(parent+"/"+pl.Temp, "/")))
+	p.l.Notes().Remark("what was at " + names.Quote(pl.Path) + " lies in " + tempPath(pl.Path, pl.Temp))
 	return nil
 }
 
