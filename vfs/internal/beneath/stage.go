@@ -23,6 +23,7 @@ type staged struct {
 	temps   atomic.Uint64
 	ids     identities
 	closing sync.Once
+	frozen  frozen
 
 	// mu is held while names change in the upper directory, and never while contents are
 	// copied: a copy of a large file keeps nobody else waiting.
@@ -82,6 +83,12 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	}
 	st.ids = identities{upperDev: up.Dev, lowerDev: low.Dev, shown: map[inode]shown{}, copies: map[uint64]uint64{}}
 	st.ids.copy(up.ID(), st.id)
+	if err := st.loadFrozen(); err != nil {
+		return nil, err
+	}
+	if err := st.finishUndo(); err != nil {
+		return nil, err
+	}
 	src.stage = st
 	return st, nil
 }

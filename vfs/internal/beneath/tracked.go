@@ -20,6 +20,8 @@ type tracked struct {
 	st     *staged
 	fd     int
 	writes bool // it can be written through
+	// thawed is the frozen.generation in which the file was found not to be frozen.
+	thawed atomic.Uint64
 	// The fields below are guarded by st.swaps, but isLower, which is read without.
 	rel     string         // where the file of the source was seen
 	id      rules.Identity // its own, not that shown
@@ -76,7 +78,7 @@ func (st *staged) trackUpper(fd int, writes, hadName bool) (Handle, error) {
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	info, err := stat(fd)
-	if err == nil && hadName && info.Nlink == 0 {
+	if err == nil && hadName && st.links(&info) == 0 {
 		err = unix.ESTALE
 	}
 	if err != nil {
