@@ -104,7 +104,7 @@ var isRecorded = [names.Ops]bool{
 	names.OpMkdir: true, names.OpMknod: true, names.OpSymlink: true, names.OpLink: true,
 	names.OpUnlink: true, names.OpRmdir: true, names.OpRename: true, names.OpSetattr: true,
 	names.OpTruncate: true, names.OpSetxattr: true, names.OpRemovexattr: true,
-	names.OpRestore: true, names.OpEmpty: true, names.OpApply: true, names.OpDiscard: true,
+	names.OpRestore: true, names.OpEmpty: true, names.OpApply: true, names.OpDiscard: true, names.OpUndo: true,
 	names.OpCopyFileRange: true, names.OpReplace: true, names.OpWatch: true, names.OpClose: true,
 }
 

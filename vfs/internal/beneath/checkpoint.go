@@ -91,9 +91,10 @@ func (st *staged) prune(l *guard.Lease) error {
 		}
 		pruned = true
 	}
-	if !pruned {
+	if !pruned && st.frozen.isSwept {
 		return nil
 	}
+	st.frozen.isSwept = true // what an earlier process may have left has gone
 	return st.sweep(l)
 }
 

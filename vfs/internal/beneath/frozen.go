@@ -28,6 +28,7 @@ type frozen struct {
 	files      map[inode]*object
 	// keeping is held while checkpoints are made and removed. It is taken before staged.mu.
 	keeping sync.Mutex
+	isSwept bool // guarded by keeping: see prune
 }
 
 // object is the object of a frozen file.
@@ -240,7 +241,7 @@ func (st *staged) freeze(l *guard.Lease, dir int, base string, id inode) (uint64
 		return 0, err
 	}
 	st.frozen.add(id, &object{number: number})
-	return number, nil
+	return number, atStep("freezing")
 }
 
 // dropOldest removes the checkpoint that goes first. dropped is false if there is none.
