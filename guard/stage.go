@@ -77,6 +77,16 @@ func (r *root) overlaps(other *root) bool {
 	return inside || around || r.grant.Resolved == other.grant.Resolved || r.location != "" && r.location == other.location
 }
 
+// StagedFor returns the staged roots that a subject can use.
+func (g *Registry) StagedFor(who Subject) (out []RootName) {
+	for _, r := range g.snap.Load().staged {
+		if r.grant.Subject.Covers(who) {
+			out = append(out, r.name)
+		}
+	}
+	return out
+}
+
 func (r *root) isStaged() bool { return r.grant.Policy.Rights.Staged() }
 
 // rightsOnSet returns the rights that Set gives a root that has the rights old. Whether a

@@ -85,20 +85,32 @@ func checkCheckpointName(name string) error {
 	return nil
 }
 
-// StageBeforeCall makes a checkpoint of each staged root before a call that may write. It makes
-// none while the owner applies or drops changes, and none of a stage with very many changes. An
-// error does not keep the call from being made.
-func (t *Tree) StageBeforeCall(ctx context.Context, cause string) error {
-	if !t.applying.TryLock() {
+// StageBeforeCall makes a checkpoint of each staged root that a subject can use, before it calls
+// a tool that may write. It makes none while the owner applies or drops changes, none of a stage
+// with very many changes, and none of a stage in which nothing has ever changed.
+func (t *Tree) StageBeforeCall(ctx context.Context, who guard.Subject, tool string) error {
+	roots := t.reg.StagedFor(who)
+	if len(roots) == 0 || !t.applying.TryLock() {
 		return nil // a checkpoint has just been made
 	}
 	defer t.applying.Unlock()
+	cause := "tool call"
+	if tool != "" && checkCheckpointName(tool) == nil {
+		cause += " " + tool
+	}
 	var failed error
-	for _, r := range t.reg.Roots() {
-		if r.Stage == nil || r.Stage.Changed > mostAutomatic {
-			continue
-		}
-		_, _, err := t.checkpoint(ctx, r.Grant.Root, "", cause)
+	for _, root := range roots {
+		_, err := asStager(ctx, t, names.OpStage, root, "", func(l *guard.Lease, _ apply.Env) (none struct{}, n int64, err error) {
+			st, _ := beneath.StageOf(l)
+			if !st.Store().IsTouched() {
+				return none, 0, nil
+			}
+			if changed, _ := st.Store().Size(); changed > mostAutomatic {
+				return none, 0, nil
+			}
+			_, _, err = st.Checkpoint(l, draft.Checkpoint{Cause: cause})
+			return none, 0, err
+		})
 		failed = errors.Join(failed, err)
 	}
 	return failed

@@ -237,11 +237,36 @@ func (st *staged) freeze(l *guard.Lease, dir int, base string, id inode) (uint64
 	}
 	objects := st.store.Objects()
 	err = change(l, func() error { return unix.Linkat(dir, base, objects, draft.ObjectName(number), 0) })
-	if err != nil {
-		return 0, err
+	switch err { //nolint:errorlint // bare errnos
+	case nil:
+		st.frozen.add(id, &object{number: number})
+		return number, atStep("freezing")
+	case unix.EPERM, unix.EMLINK, unix.EOPNOTSUPP, unix.EXDEV, unix.ENOSYS:
+		return number, st.copyInstead(l, dir, base, number)
 	}
-	st.frozen.add(id, &object{number: number})
-	return number, atStep("freezing")
+	return 0, err
+}
+
+// copyInstead makes an object by a copy, on a file system that cannot link the file.
+func (st *staged) copyInstead(l *guard.Lease, dir int, base string, number uint64) error {
+	fd, err := open(dir, base, unix.O_PATH|unix.O_NOFOLLOW, stayBeneath)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	info, err := stat(fd)
+	if err != nil {
+		return err
+	}
+	c := &upCopy{st: st, l: l, name: st.tempName()}
+	defer c.drop()
+	if err := c.prepare(fd, &info, false); err != nil {
+		return err
+	}
+	objects := st.store.Objects()
+	err = change(l, func() error { return unix.Renameat2(st.tmp, c.name, objects, draft.ObjectName(number), 0) })
+	c.made = err != nil
+	return err
 }
 
 // dropOldest removes the checkpoint that goes first. dropped is false if there is none.

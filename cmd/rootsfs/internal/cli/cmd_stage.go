@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -36,7 +37,7 @@ func (a *app) newStageCmd() *cobra.Command {
 		Short:   "Look at staged changes, and take or drop them",
 		Long:    stageLong,
 		Example: stageExamples,
-	}, newStageListCmd(a), newStageDiffCmd(a), newStageApplyCmd(a), newStageDiscardCmd(a))
+	}, newStageListCmd(a), newStageDiffCmd(a), newStageApplyCmd(a), newStageDiscardCmd(a), newStageCheckpointCmd(a))
 	a.listsStages(cmd)
 	return cmd
 }
@@ -82,7 +83,7 @@ func newStageListCmd(a *app) *cobra.Command {
 // listsStages makes a command list the stages.
 func (a *app) listsStages(cmd *cobra.Command) {
 	var verbose bool
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show where the changes lie")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show where the changes lie, and the checkpoints")
 	a.jsonFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		dir, err := session.Stages()
@@ -113,12 +114,15 @@ type stageEntry struct {
 	Last    time.Time     `json:"last"`              // time of the last change
 	Store   names.Foreign `json:"store"`             // directory that the changes lie in
 	Damaged names.Foreign `json:"damaged,omitempty"` // what was lost of it, and why
+	// Checkpoints that `rootsfs undo` can bring back, the oldest first
+	Checkpoints []control.Checkpoint `json:"checkpoints"`
 }
 
 func entryOf(s *vfs.StageSummary) stageEntry {
 	e := stageEntry{
 		Stage: names.Foreign(filepath.Base(s.Dir)), Root: names.Foreign(s.Meta.Root), Path: names.Foreign(s.Meta.Path), Subject: names.Foreign(s.Meta.Subject),
 		Changed: s.Changed, Bytes: s.Bytes, Last: s.Last, Store: names.Foreign(s.Dir), Damaged: names.Foreign(s.Damaged),
+		Checkpoints: control.CheckpointsOf(s.Checkpoints),
 	}
 	if s.Held {
 		e.HeldBy = names.Foreign(s.Meta.Session)
@@ -143,6 +147,7 @@ func (a *app) printStageList(list []stageEntry, verbose bool) {
 	for _, e := range list {
 		if verbose {
 			a.say("  %s lies in %s", quoteIfNeeded(e.Stage), quoteIfNeeded(filepath.Join(e.Store.Raw(), "upper")))
+			a.printCheckpoints(e.Checkpoints)
 		}
 		if e.Damaged != "" {
 			a.say("  %s: %s", quoteIfNeeded(e.Stage), quoteIfNeeded(e.Damaged))

@@ -70,6 +70,9 @@ func chooseStage(root string, paths []string) (*chosenStage, error) {
 	}
 	dir = session.Resolve(dir)
 	meant, err := stagesMeant(all, root, dir, paths)
+	if len(meant) > 1 {
+		meant = changedOnes(meant)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -132,6 +135,16 @@ func stagesMeant(all []vfs.StageSummary, root, dir string, paths []string) ([]vf
 		return which(func(s *vfs.StageSummary) bool { return string(s.Meta.Root) == first }), nil
 	}
 	return all, nil
+}
+
+// changedOnes returns the stages in which something is changed, or all if that is none. The others
+// only keep checkpoints.
+func changedOnes(list []vfs.StageSummary) []vfs.StageSummary {
+	changed := slices.DeleteFunc(slices.Clone(list), func(s vfs.StageSummary) bool { return s.Changed == 0 })
+	if len(changed) == 0 {
+		return list
+	}
+	return changed
 }
 
 // resolveParent follows the links of a path, but not one at its end.
