@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -276,7 +277,7 @@ func (r *restoration) setDir(n *draft.Node) error {
 	if err := Chmod(r.l, w, n.Mode&0o7777); err != nil {
 		return err
 	}
-	return Utimes(r.l, w, Omit, Stamp{unix.NsecToTimespec(n.Mtime)})
+	return Utimes(r.l, w, Omit, At(time.Unix(0, n.Mtime)))
 }
 
 // lookGone notes which files of the source that are open have a name in the stage.

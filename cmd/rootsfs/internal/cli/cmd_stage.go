@@ -114,8 +114,8 @@ type stageEntry struct {
 	Last    time.Time     `json:"last"`              // time of the last change
 	Store   names.Foreign `json:"store"`             // directory that the changes lie in
 	Damaged names.Foreign `json:"damaged,omitempty"` // what was lost of it, and why
-	// Checkpoints that `rootsfs undo` can bring back, the oldest first
-	Checkpoints []control.Checkpoint `json:"checkpoints"`
+
+	Checkpoints []control.Checkpoint `json:"checkpoints"` // that `rootsfs undo` can bring back, the oldest first
 }
 
 func entryOf(s *vfs.StageSummary) stageEntry {

@@ -51,7 +51,7 @@ func firstOf(args []string) string {
 }
 
 func (a *app) stageCheckpoint(ctx context.Context, root, name string) (err error) {
-	c, err := chooseStage(root, nil)
+	c, err := chooseKept(root)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ type undoChange struct {
 }
 
 func (a *app) undo(ctx context.Context, root, to string, dryRun bool) (err error) {
-	c, err := chooseStage(root, nil)
+	c, err := chooseKept(root)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func completeCheckpoints(root *string) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		c, err := chooseStage(*root, nil)
+		c, err := chooseKept(*root)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

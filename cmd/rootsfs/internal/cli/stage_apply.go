@@ -289,22 +289,24 @@ func newStageDiscardCmd(a *app) *cobra.Command {
 
 func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes bool) (err error) {
 	c, err := chooseStage(root, paths)
+	if kept, keptErr := chooseKept(root); err != nil && len(paths) == 0 && keptErr == nil {
+		c, err = kept, nil
+	}
 	if err != nil {
 		return err
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	onlyKeeps := len(c.paths) == 0 && c.Changed == 0 && len(c.Checkpoints) > 0 && !c.Held
 	if len(c.paths) == 0 && !yes {
 		what := fmt.Sprintf("in the stage of %s: %s", quoteIfNeeded(c.Meta.Path), cmp.Or(c.counts(ctx), "nothing that differs"))
-		if onlyKeeps {
+		if onlyKeeps(&c.StageSummary) {
 			what += ", and " + plural(len(c.Checkpoints), "checkpoint")
 		}
 		if err := confirm(what, "drop all of it?"); err != nil {
 			return err
 		}
 	}
-	if onlyKeeps {
+	if len(c.paths) == 0 && onlyKeeps(&c.StageSummary) {
 		return a.removeStage(c)
 	}
 	o, err := c.open(ctx)

@@ -43,7 +43,7 @@ type CheckpointRequest struct {
 
 // CheckpointAnswer tells which checkpoint has what is staged.
 type CheckpointAnswer struct {
-	Checkpoint Checkpoint `json:"checkpoint"`
+	Checkpoint Checkpoint `json:"checkpoint"` // that has what is staged now
 	Made       bool       `json:"made"` // false: it was there, and nothing has changed since
 }
 
