@@ -64,7 +64,7 @@ func everyStage() []vfs.StageSummary {
 }
 
 const stageListLong = `List the stages of all roots: which session has one open, how many names are
-changed in it, and when it was changed last.`
+changed in it, and when it was changed last. With -v, also what rootsfs undo can bring back.`
 
 const stageListExamples = `  rootsfs stage
   rootsfs stage list -v`
@@ -94,11 +94,15 @@ func (a *app) listsStages(cmd *cobra.Command) {
 		if err != nil {
 			return err
 		}
-		list := make([]stageEntry, 0, len(all))
+		list, shown := make([]stageEntry, 0, len(all)), []stageEntry{}
 		for i := range all {
-			list = append(list, entryOf(&all[i]))
+			e := entryOf(&all[i])
+			list = append(list, e)
+			if verbose || !onlyKeeps(&all[i]) {
+				shown = append(shown, e)
+			}
 		}
-		return a.report(list, func() { a.printStageList(list, verbose) })
+		return a.report(list, func() { a.printStageList(shown, len(list) > len(shown), verbose) })
 	}
 }
 
@@ -130,7 +134,12 @@ func entryOf(s *vfs.StageSummary) stageEntry {
 	return e
 }
 
-func (a *app) printStageList(list []stageEntry, verbose bool) {
+// printStageList lists stages. hasKept says that others only keep checkpoints.
+func (a *app) printStageList(list []stageEntry, hasKept, verbose bool) {
+	if len(list) == 0 && hasKept {
+		a.say("nothing is staged; what was is in a checkpoint: rootsfs stage list -v")
+		return
+	}
 	if len(list) == 0 {
 		a.say("nothing is staged; stage the changes of a program: rootsfs run --root .:stage -- COMMAND")
 		return
@@ -183,11 +192,15 @@ func checkStages() []check {
 		e := entryOf(&all[i])
 		one := check{Name: "stage", Path: e.Stage.Raw()}
 		name := names.ShellWord(e.Stage)
+		remedy := "look: rootsfs stage diff --root " + name + "; then apply or discard it"
+		if onlyKeeps(&all[i]) {
+			remedy = "drop its checkpoints: rootsfs stage discard --all --root " + name
+		}
 		switch {
 		case e.Damaged != "":
 			checks = append(checks, one.warn("look at what is left: rootsfs stage diff --root "+name, "of %s: %s", quoteIfNeeded(e.Path), quoteIfNeeded(e.Damaged)))
 		case e.isForgotten():
-			checks = append(checks, one.warn("look: rootsfs stage diff --root "+name+"; then apply or discard it",
+			checks = append(checks, one.warn(remedy,
 				"of %s: %s, %s, last changed %s ago", quoteIfNeeded(e.Path), plural(e.Changed, "change"), sizeText(e.Bytes), ageText(time.Since(e.Last))))
 		}
 	}

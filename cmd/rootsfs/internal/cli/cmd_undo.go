@@ -196,7 +196,7 @@ func causeText(c *control.Checkpoint) string {
 	if c.Cause == vfs.CheckpointAsked {
 		return "asked for"
 	}
-	return "before " + quoteIfNeeded(c.Cause)
+	return "before " + names.Escape(c.Cause)
 }
 
 // printCheckpoints lists the checkpoints of a stage.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -138,5 +139,8 @@ func UndoStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req con
 		return control.UndoAnswer{}, err
 	}
 	u, err := tree.StageUndo(ctx, root, req.To, req.DryRun)
+	if ge, ok := errors.AsType[*guard.Error](err); ok && ge.Kind == names.NotExist && ge.Err != nil {
+		err = &control.Error{Class: control.NoSuch, Text: ge.Err.Error()}
+	}
 	return control.UndoAnswerOf(&u), err
 }
