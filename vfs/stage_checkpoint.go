@@ -35,7 +35,7 @@ const mostAutomatic = 10_000
 // maxCheckpointName bounds the name of a checkpoint, in bytes.
 const maxCheckpointName = 64
 
-// StageUndone is what an undo did, or would do.
+// StageUndone describes an undo, done or only planned.
 type StageUndone struct {
 	To Checkpoint
 	// Before is the checkpoint that was made before the undo; nil: the latest was equal.

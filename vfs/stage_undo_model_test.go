@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// saved is what was seen when a checkpoint was made, and a copy of the model of then.
+// saved has the view at the time of a checkpoint, and a copy of the model of then.
 type saved struct {
 	seen map[string]string
 	copy string
@@ -194,8 +194,8 @@ func (s *undoScene) undo(crash bool) {
 }
 
 // TestUndoModel makes checkpoints and goes back to them among the steps of programs, with files
-// open, and with the process killed at points of them. What is seen after an undo is what was
-// seen at the checkpoint, whatever was written since, and the source stays as it was.
+// open, and with the process killed at points of them. An undo shows again the view at the checkpoint,
+// whatever was written since, and the source stays as it was.
 func TestUndoModel(t *testing.T) {
 	runs, steps := uint64(200), 50
 	switch {

@@ -189,7 +189,7 @@ func (g *gathering) dirNode(rel string, fd int) (draft.Node, error) {
 	return draft.Node{Path: []byte(rel), Mode: info.Mode, UID: info.UID, GID: info.GID, Mtime: nanos(info.Mtime), Attrs: attrsOf(fd)}, err
 }
 
-// Undone is what an undo did, or would do.
+// Undone describes an undo, done or only planned.
 type Undone struct {
 	To     draft.Checkpoint
 	Before *draft.Checkpoint // made before it; nil: the latest is equal

@@ -82,7 +82,7 @@ type savedState struct {
 	Records []line `json:"records"`
 }
 
-// checkpoints is what a store knows of its checkpoints. Store.mu guards it.
+// checkpoints has the facts about a store's checkpoints. Store.mu guards it.
 type checkpoints struct {
 	objects int // descriptor of the directory of objects, -1 until there is one
 	list    []Checkpoint
