@@ -40,6 +40,9 @@ type StageUndone struct {
 	To Checkpoint
 	// Before is the checkpoint that was made before the undo; nil: the latest was equal.
 	Before *Checkpoint
+	// Applied is how many paths are staged because the owner has applied changes of them since the
+	// checkpoint: the source has these changes until the owner applies what is staged now.
+	Applied int
 	// Changes are those of what programs see: StageNew, StageChanged or StageRemoved.
 	Changes []StageChange
 }
@@ -140,7 +143,7 @@ func (t *Tree) StageUndo(ctx context.Context, root guard.RootName, to string, dr
 }
 
 func undoneOf(u *beneath.Undone) StageUndone {
-	out := StageUndone{To: u.To, Before: u.Before}
+	out := StageUndone{To: u.To, Before: u.Before, Applied: u.Applied}
 	for _, c := range u.Seen {
 		class := StageChanged
 		switch {

@@ -112,6 +112,7 @@ func (p *placement) hold() (stays func() bool, end func(), err error) {
 
 // retire removes what came out of the source, or moves it to the trash.
 func (p *placement) retire(temp string, out *beneath.Info) error {
+	p.old = p.st.KeepOld(p.l, p.d, temp)
 	if out.IsDir() {
 		return beneath.Rmdir(p.l, p.d, temp)
 	}
@@ -206,6 +207,7 @@ func (p *placement) leave(temp string, why error) error {
 // remove removes what the source has.
 func (p *placement) remove() error {
 	if p.c.have.isDir() {
+		p.old = p.st.KeepOld(p.l, p.d, p.base)
 		return beneath.Rmdir(p.l, p.d, p.base)
 	}
 	stays, end, err := p.hold()

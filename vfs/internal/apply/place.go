@@ -54,6 +54,9 @@ func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int6
 	if p.d, err = p.parent(parent); err == nil {
 		err = p.run()
 	}
+	if err == nil {
+		err = p.st.NoteApplied(c.Path, p.old, p.d, p.base)
+	}
 	switch {
 	case errors.Is(err, errOpen), errors.Is(err, errProgram):
 		c.Class, c.Why = InUse, err.Error()
@@ -82,7 +85,8 @@ type placement struct {
 	info    beneath.Info
 	made    draft.Base // the new file, once it has a temporary name
 	written int64
-	why     string // it is a conflict
+	why     string      // it is a conflict
+	old     beneath.Old // for an undo: what the source had
 }
 
 // parent opens a directory of the source. A directory that the stage has and the source has
@@ -192,6 +196,7 @@ func (p *placement) chmod() error {
 		return err
 	}
 	p.c.placed = now.ID()
+	p.old = p.st.KeepOld(p.l, p.d, p.base)
 	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
 }
 

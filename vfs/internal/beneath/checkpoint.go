@@ -194,6 +194,8 @@ type Undone struct {
 	To     draft.Checkpoint
 	Before *draft.Checkpoint // made before it; nil: the latest is equal
 	Seen   []SeenChange      // sorted by path
+	// Applied is how many paths are staged because the owner applied changes of them since.
+	Applied int
 }
 
 // SeenChange is a change of what programs see at a path.
@@ -220,15 +222,11 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	if err != nil {
 		return Undone{}, err
 	}
-	target, want, err := st.choose(to, &now)
-	if err != nil {
-		return Undone{}, err
+	u, want, err := st.choose(to, &now)
+	if err != nil || dry {
+		return u, err
 	}
-	u := Undone{To: target, Seen: st.seenChanges(&now, &want)}
-	if dry {
-		return u, nil
-	}
-	if err := st.hasObjects(target, &want); err != nil {
+	if err := st.hasObjects(u.To, &want); err != nil {
 		return Undone{}, err
 	}
 	before, isNew, err := st.keep(draft.Checkpoint{Cause: "undo"}, &now)
@@ -238,7 +236,7 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	if isNew {
 		u.Before = &before
 	}
-	if err := st.store.Undo(target.Number); err != nil {
+	if err := st.store.Undo(u.To.Number); err != nil {
 		return Undone{}, err
 	}
 	if err := st.restore(l, &now, &want); err != nil {
@@ -251,23 +249,35 @@ func noCheckpoint(format string, args ...any) error {
 	return &guard.Error{Kind: names.NotExist, Err: fmt.Errorf(format, args...)}
 }
 
-// choose finds the checkpoint of an undo, and its state.
-func (st *staged) choose(to string, now *draft.State) (draft.Checkpoint, draft.State, error) {
+// stateOf returns the state that an undo to a checkpoint brings back.
+func (st *staged) stateOf(number int) (state draft.State, reversed int, err error) {
+	if state, err = st.store.State(number); err != nil {
+		return state, 0, err
+	}
+	applied, err := st.store.AppliedSince(number)
+	if err != nil {
+		return state, 0, err
+	}
+	return st.reverse(state, applied)
+}
+
+// choose finds the checkpoint of an undo, and the state that it brings back.
+func (st *staged) choose(to string, now *draft.State) (Undone, draft.State, error) {
 	number, _ := strconv.Atoi(to)
 	list := st.store.Checkpoints()
 	for _, c := range slices.Backward(list) {
 		if to != "" && c.Name != to && c.Number != number {
 			continue
 		}
-		state, err := st.store.State(c.Number)
+		state, reversed, err := st.stateOf(c.Number)
 		if err != nil {
-			return c, state, err
+			return Undone{}, state, err
 		}
-		if to != "" || !state.Equal(now) {
-			return c, state, nil
+		if seen := st.seenChanges(now, &state); to != "" || len(seen) > 0 {
+			return Undone{To: c, Seen: seen, Applied: reversed}, state, nil
 		}
 	}
-	none := draft.Checkpoint{}
+	none := Undone{}
 	switch {
 	case len(list) == 0:
 		return none, draft.State{}, noCheckpoint("the stage has no checkpoint: make one with rootsfs stage checkpoint")
@@ -299,7 +309,7 @@ func (st *staged) finishUndo() error {
 	if number == 0 {
 		return nil
 	}
-	want, err := st.store.State(number)
+	want, _, err := st.stateOf(number)
 	if err == nil {
 		var now draft.State
 		if now, err = st.gather(nil, false); err != nil {

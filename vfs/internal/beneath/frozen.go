@@ -263,10 +263,7 @@ func (st *staged) copyInstead(l *guard.Lease, dir int, base string, number uint6
 	if err := c.prepare(fd, &info, false); err != nil {
 		return err
 	}
-	objects := st.store.Objects()
-	err = change(l, func() error { return unix.Renameat2(st.tmp, c.name, objects, draft.ObjectName(number), 0) })
-	c.made = err != nil
-	return err
+	return st.nameObject(l, number, c)
 }
 
 // dropOldest removes the checkpoint that goes first. dropped is false if there is none.

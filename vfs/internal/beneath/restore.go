@@ -152,11 +152,17 @@ func (r *restoration) record() error {
 
 // place makes the names that are not as the state has them, from the outside in.
 func (r *restoration) place() error {
+	st := r.st
 	for i := range r.want.Nodes {
 		n := &r.want.Nodes[i]
 		rel := string(n.Path)
 		now := r.now.nodes[rel]
 		var err error
+		if parent, _ := splitRel(rel); rel != "" && !st.isRaised(parent) {
+			if err := st.raise(r.l, parent); err != nil { // of a file that was applied
+				return err
+			}
+		}
 		switch {
 		case rel == "", now != nil && now.Object == n.Object:
 			continue
@@ -316,7 +322,10 @@ func (st *staged) seenChanges(now, want *draft.State) (out []SeenChange) {
 	delete(paths, "")
 	for _, p := range slices.Sorted(maps.Keys(paths)) {
 		x, y := st.seenIn(a, p), st.seenIn(b, p)
-		if x != y {
+		switch {
+		case x == "source" && a.nodes[p] == nil && b.nodes[p] != nil && st.looksLikeSource(b.nodes[p].Object, p):
+		case y == "source" && b.nodes[p] == nil && a.nodes[p] != nil && st.looksLikeSource(a.nodes[p].Object, p):
+		case x != y:
 			out = append(out, SeenChange{p, x != "", y != ""})
 		}
 	}

@@ -309,6 +309,9 @@ func (s *Store) Forget(number int) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.moveApplied(number); err != nil {
+		return err
+	}
 	s.points.list = slices.DeleteFunc(s.points.list, func(c Checkpoint) bool { return c.Number == number })
 	delete(s.points.uses, number)
 	return nil
@@ -331,19 +334,12 @@ func (s *Store) Excess(most int) (number int, ok bool) {
 // Unused returns the objects that no checkpoint uses.
 func (s *Store) Unused() ([]uint64, error) {
 	used := map[uint64]bool{}
-	for _, c := range s.Checkpoints() {
-		s.mu.RLock()
-		list, ok := s.points.uses[c.Number]
-		s.mu.RUnlock()
-		if !ok {
-			state, err := s.State(c.Number)
-			if err != nil {
-				return nil, err
-			}
-			list = state.objects()
-			s.mu.Lock()
-			s.points.uses[c.Number] = list
-			s.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.points.list {
+		list, err := s.usesOf(c.Number)
+		if err != nil {
+			return nil, err
 		}
 		for _, o := range list {
 			used[o] = true

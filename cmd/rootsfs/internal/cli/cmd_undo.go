@@ -120,6 +120,7 @@ type undoResult struct {
 	DryRun  bool                `json:"dry_run"`          // nothing was done
 	To      control.Checkpoint  `json:"to"`               // that is staged again
 	Before  *control.Checkpoint `json:"before,omitempty"` // made before the undo; left out if the latest has the same
+	Applied int                 `json:"applied"`          // paths that are staged because changes of them were applied since the checkpoint
 	Changes []undoChange        `json:"changes"`          // of what programs see
 }
 
@@ -146,7 +147,7 @@ func (a *app) undo(ctx context.Context, root, to string, dryRun bool) (err error
 		return err
 	}
 	seen := ans.Seen()
-	r := undoResult{Root: names.Foreign(o.Meta.Root), Path: names.Foreign(o.Meta.Path), DryRun: dryRun, To: ans.To, Before: ans.Before, Changes: []undoChange{}}
+	r := undoResult{Root: names.Foreign(o.Meta.Root), Path: names.Foreign(o.Meta.Path), DryRun: dryRun, To: ans.To, Before: ans.Before, Applied: ans.Applied, Changes: []undoChange{}}
 	for i := range seen {
 		r.Changes = append(r.Changes, undoChange{names.Foreign(seen[i].Path), classWords[seen[i].Class]})
 	}
@@ -167,6 +168,9 @@ func (a *app) printUndone(r *undoResult, seen []vfs.StageChange) {
 		a.say("back at %s; take this back: rootsfs undo %d", what, r.Before.Number)
 	default:
 		a.say("back at %s", what)
+	}
+	if r.Applied > 0 {
+		a.say("  what you had applied is in your files until you apply again: %s of it staged the other way round", plural(r.Applied, "path"))
 	}
 }
 

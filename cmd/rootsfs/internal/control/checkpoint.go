@@ -44,7 +44,7 @@ type CheckpointRequest struct {
 // CheckpointAnswer tells which checkpoint has what is staged.
 type CheckpointAnswer struct {
 	Checkpoint Checkpoint `json:"checkpoint"` // that has what is staged now
-	Made       bool       `json:"made"` // false: it was there, and nothing has changed since
+	Made       bool       `json:"made"`       // false: it was there, and nothing has changed since
 }
 
 // UndoRequest asks for an undo.
@@ -57,13 +57,14 @@ type UndoRequest struct {
 // UndoAnswer tells what was undone. The changes are those of what programs see.
 type UndoAnswer struct {
 	To      Checkpoint    `json:"to"`
-	Before  *Checkpoint   `json:"before,omitempty"` // made before the undo; absent: the latest was equal
+	Before  *Checkpoint   `json:"before,omitempty"`  // made before the undo; absent: the latest was equal
+	Applied int           `json:"applied,omitempty"` // paths that are staged because they were applied since
 	Changes []StageChange `json:"changes"`
 }
 
 // UndoAnswerOf is the answer that tells an undo.
 func UndoAnswerOf(u *vfs.StageUndone) UndoAnswer {
-	a := UndoAnswer{To: CheckpointOf(&u.To), Changes: changesToSend(u.Changes)}
+	a := UndoAnswer{To: CheckpointOf(&u.To), Applied: u.Applied, Changes: changesToSend(u.Changes)}
 	if u.Before != nil {
 		before := CheckpointOf(u.Before)
 		a.Before = &before
