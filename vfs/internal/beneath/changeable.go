@@ -52,7 +52,7 @@ func (st *staged) stayThawed(w Changeable, f func() error) (done bool, err error
 	if err := w.check(); err != nil {
 		return true, err
 	}
-	if o, err := st.frozenFile(w); o != nil || err != nil {
+	if o, err := st.frozenFile(w, true); o != nil || err != nil {
 		return err != nil, err
 	}
 	return true, f()

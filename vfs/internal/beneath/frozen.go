@@ -116,14 +116,16 @@ func (w Changeable) write(l *guard.Lease, call func() error) error {
 func (st *staged) writeThawed(l *guard.Lease, w Changeable, call func() error) (done bool, err error) {
 	st.frozen.writes.RLock()
 	defer st.frozen.writes.RUnlock()
-	if o, err := st.frozenFile(w); o != nil || err != nil {
+	if o, err := st.frozenFile(w, true); o != nil || err != nil {
 		return err != nil, err
 	}
 	return true, change(l, call)
 }
 
 // frozenFile returns the object of a file that is about to be changed, nil if it is not frozen.
-func (st *staged) frozenFile(w Changeable) (*object, error) {
+// isLocked says that the caller holds a lock that keeps files from being frozen: without it, the
+// answer counts for the moment only.
+func (st *staged) frozenFile(w Changeable, isLocked bool) (*object, error) {
 	generation := st.frozen.generation.Load()
 	if generation == 0 || w.tracked != nil && w.tracked.thawed.Load() == generation {
 		return nil, nil //nolint:nilnil // it is not frozen
@@ -133,7 +135,7 @@ func (st *staged) frozenFile(w Changeable) (*object, error) {
 		return nil, err
 	}
 	o := st.frozen.of(info.ID())
-	if o == nil && w.tracked != nil {
+	if o == nil && w.tracked != nil && isLocked {
 		w.tracked.thawed.Store(generation)
 	}
 	return o, nil
@@ -142,7 +144,7 @@ func (st *staged) frozenFile(w Changeable) (*object, error) {
 // thaw makes the object of a file a copy, if the file is frozen. If the store has no room for
 // the copy, the oldest checkpoints go: no program fails because of them.
 func (st *staged) thaw(l *guard.Lease, w Changeable) error {
-	o, err := st.frozenFile(w)
+	o, err := st.frozenFile(w, false)
 	if err != nil || o == nil {
 		return err
 	}
