@@ -64,7 +64,8 @@ func everyStage() []vfs.StageSummary {
 }
 
 const stageListLong = `List the stages of all roots: which session has one open, how many names are
-changed in it, and when it was changed last. With -v, also what rootsfs undo can bring back.`
+changed in it, and when it was changed last. -v lists the checkpoints of each too, which
+rootsfs undo can bring back, and stages with nothing but checkpoints.`
 
 const stageListExamples = `  rootsfs stage
   rootsfs stage list -v`

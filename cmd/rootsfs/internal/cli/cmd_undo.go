@@ -85,8 +85,9 @@ func checkpointText(c *control.Checkpoint) string {
 const undoLong = `Bring what is staged back to a checkpoint: its number or name, or without one the latest
 that differs from what is staged now. Programs see it at once.
 
-It changes what is staged, never your files: what was applied stays in them. A checkpoint
-is made before, so a second undo takes back the first.`
+It changes what is staged, never your files. What was applied since stays in them, and the
+way back is staged: look with rootsfs stage diff, and apply it. A checkpoint is made
+before, so a second undo takes back the first.`
 
 const undoExamples = `  rootsfs undo
   rootsfs undo --dry-run
