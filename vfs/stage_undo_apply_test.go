@@ -94,7 +94,7 @@ func TestUndoOverApplyKeepsEdits(t *testing.T) {
 	s.end()
 }
 
-// A stage has so many checkpoints. The oldest goes first, and the last are those that were asked for.
+// A stage has so many checkpoints. The oldest goes first, and one that was asked for goes last.
 // An undo to one of these goes back over an apply whose own checkpoint has gone.
 func TestCheckpointsAreBounded(t *testing.T) {
 	s := newStaged(t, "f=x")
@@ -113,7 +113,7 @@ func TestCheckpointsAreBounded(t *testing.T) {
 	if len(list) != vfs.MaxCheckpoints || list[0] != keep || list[1].Number != 8 || list[1].Cause != "tool call write_file" {
 		t.Errorf("%d checkpoints, the first are %+v", len(list), list[:2])
 	}
-	if objects, err := os.ReadDir(s.store + "/objects"); err != nil || len(objects) != vfs.MaxCheckpoints { // one is what was applied over
+	if objects, err := os.ReadDir(s.store + "/objects"); err != nil || len(objects) != vfs.MaxCheckpoints { // one of them is the file that was applied over
 		t.Errorf("%d objects (%v)", len(objects), err)
 	}
 	_, err = s.tree.StageUndo(t.Context(), "r", "keep", false)
