@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -93,6 +94,73 @@ func TestUndoOverApplyKeepsEdits(t *testing.T) {
 	}
 	s.end()
 }
+
+// An apply that is killed again and again, and then finished, can be gone back over. What was made new,
+// or only got another mode, at the moment of a kill is not known to be new: that may stay.
+func TestUndoOverKilledApply(t *testing.T) {
+	runs := uint64(150)
+	if testing.Short() {
+		runs = 40
+	}
+	kills := 0
+	for seed := range runs {
+		s := newUndoScene(t, seed)
+		s.ops = slices.DeleteFunc(slices.Clone(stageOps), func(op stageOp) bool { return op.name == "link" })
+		first := seenIn(t, s.source)
+		s.checkpoint(false)
+		for range 25 {
+			s.step(false)
+		}
+		s.checkpoint(false)
+		killed := 0
+		for s.isKilledAt(s.rnd.IntN(14), func() error {
+			_, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+			return err
+		}) {
+			killed++
+			s.end()
+			s.start()
+		}
+		for _, number := range []string{"1", "2", "1"} {
+			u, err := s.tree.StageUndo(t.Context(), "r", number, false)
+			if err != nil {
+				s.fail("undo %s: %v", number, err)
+			}
+			now, want := s.seen(), s.saved[u.To.Number].seen
+			if lines := strings.Count(difference(now, want), "\n"); lines > killed || killed == 0 && !maps.Equal(now, want) {
+				s.fail("undo %s after %d kills; seen:\n%s", number, killed, difference(now, want))
+			}
+			for path, text := range want {
+				if have, ok := now[path]; !ok {
+					s.fail("undo %s after %d kills: %s has gone, which was %s", number, killed, path, text)
+				} else if after(have) != after(text) {
+					s.fail("undo %s after %d kills: %s is %s, which was %s", number, killed, path, have, text)
+				}
+			}
+		}
+		r := s.applyAll(vfs.StageApply{Partial: true})
+		for path, text := range first {
+			if have := seenIn(t, s.source)[path]; after(have) != after(text) {
+				s.fail("left %s; after %d kills your %s is %s, which was %s", whys(r.Left), killed, path, have, text)
+			}
+		}
+		kills += killed
+		s.end()
+	}
+	if kills == 0 {
+		t.Error("nothing was killed")
+	}
+}
+
+func whys(list []vfs.StageChange) (out []string) {
+	for i := range list {
+		out = append(out, list[i].Path+": "+list[i].Why)
+	}
+	return out
+}
+
+// after leaves mode and links out of a description.
+func after(text string) string { return text[strings.IndexByte(text, '"')+1:] }
 
 // A stage has so many checkpoints. The oldest goes first, and one that was asked for goes last.
 // An undo to one of these goes back over an apply whose own checkpoint has gone.

@@ -54,8 +54,8 @@ func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int6
 	if p.d, err = p.parent(parent); err == nil {
 		err = p.run()
 	}
-	if err == nil {
-		err = p.st.NoteApplied(c.Path, p.old, p.d, p.base)
+	if err == nil && !p.isNoted {
+		err = p.note()
 	}
 	switch {
 	case errors.Is(err, errOpen), errors.Is(err, errProgram):
@@ -86,7 +86,8 @@ type placement struct {
 	made    draft.Base // the new file, once it has a temporary name
 	written int64
 	why     string      // it is a conflict
-	old     beneath.Old // for an undo: what the source had
+	old     beneath.Old // for an undo: the file that the source had
+	isNoted bool        // for an undo: see note
 }
 
 // parent opens a directory of the source. A directory that the stage has and the source has
@@ -145,11 +146,18 @@ func (p *placement) run() error {
 	case c.have.is:
 		return p.exchange()
 	case p.info.IsDir():
-		_, err = beneath.Mkdir(p.l, p.d, p.base, c.mode&0o777|0o700, beneath.Owner{})
+		made, err := beneath.Mkdir(p.l, p.d, p.base, c.mode&0o777|0o700, beneath.Owner{})
+		p.made = beneath.BaseOf(&made)
 		return err
 	default:
 		return p.create()
 	}
+}
+
+// note notes the change for an undo. Where a file of the owner's goes, that is before it does.
+func (p *placement) note() error {
+	p.isNoted = true
+	return p.st.NoteApplied(p.c.Path, p.old, p.made, p.d, p.base)
 }
 
 // check compares what the source has now with what was compared.
@@ -196,7 +204,8 @@ func (p *placement) chmod() error {
 		return err
 	}
 	p.c.placed = now.ID()
-	p.old = p.st.KeepOld(p.l, p.d, p.base)
+	p.old, p.made = p.st.KeepOld(p.l, p.d, p.base), beneath.BaseOf(&now)
+	p.made.Mode = now.Mode&^0o7777 | p.c.mode&0o7777
 	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
 }
 
@@ -214,7 +223,7 @@ func (p *placement) create() error {
 	if err != nil {
 		return err
 	}
-	p.c.placed = info.ID()
+	p.c.placed, p.made = info.ID(), beneath.BaseOf(&info)
 	if !r.isNamed {
 		return beneath.Link(p.l, r.w, p.d, p.base)
 	}
@@ -243,9 +252,11 @@ func (p *placement) symlink(name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = beneath.Symlink(p.l, target, p.d, name, beneath.Owner{}); err != nil {
+	made, err := beneath.Symlink(p.l, target, p.d, name, beneath.Owner{})
+	if err != nil {
 		return err
 	}
+	p.made = beneath.BaseOf(&made)
 	return p.like(p.up, &p.info, name, 0)
 }
 

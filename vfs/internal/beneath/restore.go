@@ -152,14 +152,13 @@ func (r *restoration) record() error {
 
 // place makes the names that are not as the state has them, from the outside in.
 func (r *restoration) place() error {
-	st := r.st
 	for i := range r.want.Nodes {
 		n := &r.want.Nodes[i]
 		rel := string(n.Path)
 		now := r.now.nodes[rel]
 		var err error
-		if parent, _ := splitRel(rel); rel != "" && !st.isRaised(parent) {
-			if err := st.raise(r.l, parent); err != nil { // of a file that was applied
+		if parent, _ := splitRel(rel); rel != "" {
+			if err := r.ensureDir(parent); err != nil {
 				return err
 			}
 		}
@@ -179,6 +178,38 @@ func (r *restoration) place() error {
 		}
 	}
 	return nil
+}
+
+// ensureDir makes a directory lie in the upper directory that the state does not have: that of a
+// file which is staged because it was applied since.
+func (r *restoration) ensureDir(rel string) error {
+	if r.st.isRaised(rel) {
+		return nil
+	}
+	parent, base := splitRel(rel)
+	if err := r.ensureDir(parent); err != nil {
+		return err
+	}
+	if err := r.mkdir(rel); err != nil {
+		return err
+	}
+	if r.want.showsSource(rel) {
+		if fd, err := r.st.openLowerDir(rel); err == nil {
+			_ = unix.Close(fd)
+			return nil // with the mode of the source's
+		}
+	}
+	dir, err := r.st.openUpperDir(parent)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	fd, err := open(dir, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return Chmod(r.l, changeable(fd), 0o755)
 }
 
 func (r *restoration) mkdir(rel string) error {

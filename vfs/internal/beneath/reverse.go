@@ -79,15 +79,20 @@ func (st *staged) nameObject(l *guard.Lease, number uint64, c *upCopy) error {
 }
 
 // NoteApplied notes for an undo that an apply has changed a path of the source. d and name are
-// the path.
-func (s Stage) NoteApplied(path string, old Old, d Dir, name string) error {
-	a := draft.Applied{Path: path, Had: old.had, Old: old.node, Lost: old.lost}
-	now, err := lookAt(d.fd, name)
-	if err != nil {
-		return err
+// the path, and made is the file that the apply has put there; zero: none. What the owner has done to
+// that file since, or put in its place, is not part of the note: it makes a conflict later.
+func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name string) error {
+	a := draft.Applied{Path: path, Had: old.had, Old: old.node, Lost: old.lost, New: made}
+	if made.Kind == draft.Nothing {
+		return s.st.store.NoteApplied(a)
 	}
-	if now.is {
-		a.New = baseOf(&now.info)
+	a.New.Ctime = 0 // that of no file
+	if now, err := lookAt(d.fd, name); err == nil && now.is {
+		at := baseOf(&now.info)
+		isSame := at.Kind == made.Kind && at.Ino == made.Ino && at.Birth == made.Birth
+		if isSame && (made.Kind != draft.File || at.Size == made.Size && at.Mtime == made.Mtime && at.Mode == made.Mode) {
+			a.New = at
+		}
 	}
 	return s.st.store.NoteApplied(a)
 }
