@@ -121,7 +121,7 @@ func TestUndoOverKilledApply(t *testing.T) {
 			s.end()
 			s.start()
 		}
-		for _, number := range []string{"1", "2", "1"} {
+		for _, number := range []string{"1", strconv.Itoa(len(s.saved)), "1"} {
 			u, err := s.tree.StageUndo(t.Context(), "r", number, false)
 			if err != nil {
 				s.fail("undo %s: %v", number, err)
@@ -161,6 +161,26 @@ func whys(list []vfs.StageChange) (out []string) {
 
 // after leaves mode and links out of a description.
 func after(text string) string { return text[strings.IndexByte(text, '"')+1:] }
+
+// A directory that took the place of a link of the source is applied with what is in it. What lies
+// where the link leads stays as it is.
+func TestApplyDirectoryOverLink(t *testing.T) {
+	s := newStaged(t, "d/f=old")
+	s.must(os.Symlink("d", s.source+"/l"))
+	s.unlink("l")
+	s.mkdir("l")
+	s.put("l/f", "new")
+	if r := s.applyAll(vfs.StageApply{}); len(r.Left) > 0 {
+		t.Fatalf("left: %v", whys(r.Left))
+	}
+	want := map[string]string{"d/f": "old", "l/f": "new"}
+	for rel, text := range want {
+		if got, err := os.ReadFile(s.source + "/" + rel); err != nil || string(got) != text {
+			t.Errorf("%s is %q (%v), want %q", rel, got, err, text)
+		}
+	}
+	s.end()
+}
 
 // A stage has so many checkpoints. The oldest goes first, and one that was asked for goes last.
 // An undo to one of these goes back over an apply whose own checkpoint has gone.
