@@ -30,6 +30,8 @@ type StageStatus struct {
 	Changed   int    // names that programs changed, made or removed
 	Bytes     int64  // that the store takes on the disk
 	Damaged   string // what was lost of the store, and why; "" if nothing was
+	// Checkpoints is how many states of the changes can be brought back.
+	Checkpoints int
 }
 
 // checkStage refuses a staged root whose changes could not be kept apart.

@@ -16,7 +16,7 @@ import (
 // An undo over an apply shows again the view at the checkpoint, and leaves the source alone. What is
 // staged then is the way back: applied, it makes the source what it was.
 func TestUndoOverApply(t *testing.T) {
-	runs := uint64(150)
+	runs := uint64(80)
 	if testing.Short() {
 		runs = 40
 	}
@@ -98,7 +98,7 @@ func TestUndoOverApplyKeepsEdits(t *testing.T) {
 // An apply that is killed again and again, and then finished, can be gone back over. What was made new,
 // or only got another mode, at the moment of a kill is not known to be new: that may stay.
 func TestUndoOverKilledApply(t *testing.T) {
-	runs := uint64(150)
+	runs := uint64(80)
 	if testing.Short() {
 		runs = 40
 	}

@@ -117,7 +117,7 @@ func (st *staged) probe() error {
 // Staged implements guard.Staged.
 func (st *staged) Staged() guard.StageStatus {
 	changed, bytes := st.store.Size()
-	return guard.StageStatus{Store: st.store.Dir(), Continued: st.store.Continued(), Changed: changed, Bytes: bytes, Damaged: st.store.Damaged()}
+	return guard.StageStatus{Store: st.store.Dir(), Continued: st.store.Continued(), Changed: changed, Bytes: bytes, Damaged: st.store.Damaged(), Checkpoints: len(st.store.Checkpoints())}
 }
 
 // Close implements guard.Source.

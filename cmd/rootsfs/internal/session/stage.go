@@ -23,7 +23,7 @@ func stageOf(r *guard.Status) *control.Stage {
 	if st == nil {
 		return nil
 	}
-	return &control.Stage{Store: names.Foreign(st.Store), Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: names.Foreign(st.Damaged)}
+	return &control.Stage{Store: names.Foreign(st.Store), Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: names.Foreign(st.Damaged), Checkpoints: st.Checkpoints}
 }
 
 // StageOutput returns what the owner's configuration calls build output in stages. Without a
