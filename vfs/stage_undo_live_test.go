@@ -85,11 +85,11 @@ func TestCheckpointBesideWriters(t *testing.T) {
 // A program that has a file open goes on with it over an undo, and what it writes there is seen by
 // nobody else; a directory in which it works stays.
 func TestUndoUnderOpenFiles(t *testing.T) {
-	s := newStaged(t, "d/f=old", "d/g=g")
+	s := newStaged(t, "d/f=old", "d/g=g", "later/h=h")
 	s.must(s.write("d/f", "one", unix.O_WRONLY|unix.O_TRUNC))
 	_, _, err := s.tree.StageCheckpoint(t.Context(), "r", "", vfs.CheckpointAsked)
 	s.must(err)
-	before := s.lstat("d")
+	before, later := s.lstat("d"), s.lstat("later")
 	f, _, err := s.tree.Open(t.Context(), s.who, s.at("d/f"), unix.O_RDWR)
 	s.must(err)
 	defer f.Close()
@@ -102,6 +102,7 @@ func TestUndoUnderOpenFiles(t *testing.T) {
 	}
 	write("two")
 	s.unlink("d/g")
+	s.must(s.write("later/h", "two", unix.O_WRONLY))
 	_, err = s.tree.StageUndo(t.Context(), "r", "", false)
 	s.must(err)
 	write("xxx")
@@ -118,6 +119,9 @@ func TestUndoUnderOpenFiles(t *testing.T) {
 	}
 	if now := s.lstat("d"); now.ID() != before.ID() {
 		t.Errorf("d is another directory: %v, was %v", now.ID(), before.ID())
+	}
+	if now := s.lstat("later"); now.ID() != later.ID() || s.get("later/h") != "h" {
+		t.Errorf("later is another directory: %v, was %v; h has %q", now.ID(), later.ID(), s.get("later/h"))
 	}
 	_, err = s.tree.StageUndo(t.Context(), "r", "", false)
 	s.must(err)
@@ -152,6 +156,8 @@ func TestUndoAsUser(t *testing.T) {
 	s.mkdir("d")
 	s.put("d/g", "g")
 	s.put("w", "one")
+	s.mkdir("closed")
+	s.put("closed/f", "one")
 	for rel, mode := range map[string]uint32{"d": 0o500, "w": 0o200} {
 		_, err := s.tree.Setattr(t.Context(), s.who, s.at(rel), nil, vfs.Attrs{Mode: &mode})
 		s.must(err)
@@ -164,10 +170,17 @@ func TestUndoAsUser(t *testing.T) {
 	s.must(err)
 	s.unlink("d/g")
 	s.rmdir("d")
+	s.must(s.write("closed/f", "two", unix.O_WRONLY))
+	shut := uint32(0)
+	_, err = s.tree.Setattr(t.Context(), s.who, s.at("closed"), nil, vfs.Attrs{Mode: &shut})
+	s.must(err)
 	_, err = s.tree.StageUndo(t.Context(), "r", "", false)
 	s.must(err)
 	if got := s.get("d/g"); got != "g" {
 		t.Errorf("d/g has %q", got)
+	}
+	if got := s.get("closed/f"); got != "one" {
+		t.Errorf("closed/f has %q", got)
 	}
 	if info := s.lstat("d"); info.Mode&0o777 != 0o500 {
 		t.Errorf("d has the mode %o", info.Mode)
