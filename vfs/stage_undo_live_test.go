@@ -157,7 +157,8 @@ func TestUndoAsUser(t *testing.T) {
 	s.put("d/g", "g")
 	s.put("w", "one")
 	s.mkdir("closed")
-	s.put("closed/f", "one")
+	s.mkdir("closed/in")
+	s.put("closed/in/f", "one")
 	for rel, mode := range map[string]uint32{"d": 0o500, "w": 0o200} {
 		_, err := s.tree.Setattr(t.Context(), s.who, s.at(rel), nil, vfs.Attrs{Mode: &mode})
 		s.must(err)
@@ -170,7 +171,7 @@ func TestUndoAsUser(t *testing.T) {
 	s.must(err)
 	s.unlink("d/g")
 	s.rmdir("d")
-	s.must(s.write("closed/f", "two", unix.O_WRONLY))
+	s.must(s.write("closed/in/f", "two", unix.O_WRONLY))
 	shut := uint32(0)
 	_, err = s.tree.Setattr(t.Context(), s.who, s.at("closed"), nil, vfs.Attrs{Mode: &shut})
 	s.must(err)
@@ -179,8 +180,8 @@ func TestUndoAsUser(t *testing.T) {
 	if got := s.get("d/g"); got != "g" {
 		t.Errorf("d/g has %q", got)
 	}
-	if got := s.get("closed/f"); got != "one" {
-		t.Errorf("closed/f has %q", got)
+	if got := s.get("closed/in/f"); got != "one" {
+		t.Errorf("closed/in/f has %q", got)
 	}
 	if info := s.lstat("d"); info.Mode&0o777 != 0o500 {
 		t.Errorf("d has the mode %o", info.Mode)
