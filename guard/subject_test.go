@@ -97,7 +97,7 @@ func TestSessionsShareTheirSubjectsBounds(t *testing.T) {
 	wantKind(t, create("serve#1"), 0)
 	wantKind(t, create("serve#2"), names.Quota)
 	wantKind(t, create("other#1"), 0)
-	s.SetAbuse(guard.Abuse{Refusals: 1, Suspend: true})
+	s.SetAbuse(ledger.Abuse{Refusals: 1, Suspend: true})
 	for range 2 {
 		wantKind(t, s.as(t, "serve#1", "nowhere", names.OpRead), names.NoConsent)
 	}
