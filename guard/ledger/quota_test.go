@@ -89,6 +89,30 @@ func TestChargesTogetherAreExact(t *testing.T) {
 	}
 }
 
+// R193: of the charges that together exceed a quota, as many are refused as it takes, however
+// close to each other they come.
+func TestChargesAtTheLimit(t *testing.T) {
+	var a ledger.Account
+	a.SetQuota(ledger.Quota{MaxWritten: 1})
+	var inUse atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 200_000 {
+				if a.Charge(1, 0, 0, false) != nil {
+					continue
+				}
+				if n := inUse.Add(1); n > 1 {
+					t.Errorf("%d bytes are charged to a quota of 1", n)
+				}
+				inUse.Add(-1)
+				a.Refund(1, 0)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // R055: a subject has one account for all its sessions, with its own quota or that of every
 // subject. Without a name, or where no subject has a quota, there is none.
 func TestSubjectsAccounts(t *testing.T) {
