@@ -20,8 +20,8 @@ func count(o *ledger.Offenders, who rules.Subject, escape bool, n int) (reports 
 	return reports
 }
 
-// R093: refusals beyond the bound are reported once a minute, and the bound is what one minute
-// may have. Sessions of a subject count together, other subjects for themselves.
+// R093: refusals beyond the bound are reported once a minute, and each minute may have as many as
+// the bound. Sessions of a subject count together, other subjects for themselves.
 func TestRefusalsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o ledger.Offenders

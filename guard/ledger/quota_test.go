@@ -145,8 +145,8 @@ func TestSubjectsAccounts(t *testing.T) {
 	}
 }
 
-// A budget admits up to its bound, and one request that is larger only by itself; whoever
-// waits is woken by a release.
+// A budget admits up to its bound, and one request that is larger only by itself; a release
+// wakes all that wait.
 func TestBudget(t *testing.T) {
 	b := ledger.NewBudget(10)
 	take := func(n int64, want bool) <-chan struct{} {

@@ -10,7 +10,8 @@ import (
 )
 
 // R076, R078: as many operations as the burst begin at once, and the others one after the other at
-// the set speed. Without a burst, it is what a second allows, and at least one.
+// the set speed. Without a burst, the burst is as many as a second allows, and at
+// least one.
 func TestSpeed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
