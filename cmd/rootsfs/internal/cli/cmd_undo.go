@@ -20,7 +20,7 @@ const stageCheckpointLong = `Keep what is staged now, so that rootsfs undo can b
 
 Checkpoints are also made by themselves: before each tool call of an MCP client that may
 write, each apply, each discard, and each session that continues the stage. A stage has at
-most 50; the oldest goes first, and one that you asked for last. See rootsfs stage list -v.`
+most 50; the oldest goes first, one that you asked for last (rootsfs stage list -v).`
 
 const stageCheckpointExamples = `  rootsfs stage checkpoint
   rootsfs stage checkpoint before-refactoring`
