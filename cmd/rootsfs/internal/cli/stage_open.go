@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// chosenStage is the stage that a command line means.
+// chosenStage is the stage that a command line selects.
 type chosenStage struct {
 	vfs.StageSummary
 	dir   string   // working directory, without links
@@ -93,8 +93,8 @@ func chooseStage(root string, paths []string) (*chosenStage, error) {
 	return c, nil
 }
 
-// stagesMeant returns the stages that a command line can mean: those of --root, else those
-// around the first path or the working directory, else all.
+// stagesMeant returns the stages that a command line can select: those of --root, or else those
+// around the first path or the working directory, or else all.
 func stagesMeant(all []vfs.StageSummary, root, dir string, paths []string) ([]vfs.StageSummary, error) {
 	which := func(is func(s *vfs.StageSummary) bool) (out []vfs.StageSummary) {
 		for i := range all {
@@ -193,8 +193,8 @@ func stageNames(list []vfs.StageSummary) string {
 	return strings.Join(out, ", ")
 }
 
-// openStage is a stage that the command can use, until close: a session that has it open does
-// what is asked, or, without a client, this process has it open.
+// openStage is a stage that the command can use until close. If a session has the stage open,
+// client is set, and the session does the work. Otherwise this process has the stage open.
 type openStage struct {
 	*chosenStage
 	c    *control.Client
@@ -202,7 +202,8 @@ type openStage struct {
 	tree *vfs.Tree
 }
 
-// askStage asks the session, or, without one, does here what a session would do.
+// askStage sends the request to the session. Without one, it calls here, which does the same in
+// this process.
 func askStage[In, Out any](ctx context.Context, o *openStage, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
 	if o.c != nil {
 		return v.Call(ctx, o.c, in)
@@ -228,9 +229,10 @@ func (o *openStage) contents(ctx context.Context, path string, staged bool, most
 	return a.Contents, err
 }
 
-// open opens the stage. If a session has it open, that session's rules judge what is applied.
-// Else those do that the configuration has for the root now, or the built-in ones. What is
-// replaced goes to the trash if the session or the configuration says so.
+// open opens the stage. The rules for an apply are those of the session that has the stage
+// open. Without such a session, they are those that the configuration has for the root now, or
+// the built-in ones. Replaced files go to the trash if the session or the configuration says
+// so.
 func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	if c.Held {
 		return c.ofSession()
@@ -248,7 +250,7 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 		Root: c.Meta.Root, Dir: c.Meta.Path, Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
 		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: conf.Patterns, Trash: conf.Trash},
 	})
-	if errors.Is(err, names.Locked) { // since it was looked at
+	if errors.Is(err, names.Locked) { // a session has opened it meanwhile
 		return c.ofSession()
 	}
 	if err != nil {
@@ -273,7 +275,7 @@ func (c *chosenStage) ofSession() (*openStage, error) {
 	return nil, fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))
 }
 
-// close closes the stage. Afterwards the changes are on the disk.
+// close closes the stage, and writes its changes to the disk.
 func (o *openStage) close(ctx context.Context) error {
 	if o.c != nil {
 		return nil
@@ -284,7 +286,7 @@ func (o *openStage) close(ctx context.Context) error {
 }
 
 // configuredRoot returns the configured root of a stage, or the zero Root if the configuration
-// does not have it. It also returns what the configuration calls build output.
+// does not have it. It also returns the configured build output.
 func configuredRoot(s *vfs.StageSummary) (config.Root, vfs.StageOutput, error) {
 	conf, path, err := config.LoadFlag("")
 	if err != nil {
