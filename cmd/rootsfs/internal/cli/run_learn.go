@@ -30,7 +30,8 @@ type learned struct {
 	links   map[guard.Path]bool // links that leave their root
 }
 
-// refusedKind has the refused operations that lack the same rights.
+// refusedKind is the key of refused operations that are reported together: the rights are those
+// that they lack.
 type refusedKind struct {
 	root   guard.RootName
 	op     guard.Op

@@ -193,8 +193,8 @@ func stageNames(list []vfs.StageSummary) string {
 	return strings.Join(out, ", ")
 }
 
-// openStage is a stage that the command can use until close. If a session has the stage open,
-// client is set, and the session does the work. Otherwise this process has the stage open.
+// openStage is a stage that the command can use until close. If c is set, a session has the
+// stage open and does the work. Otherwise this process has it open.
 type openStage struct {
 	*chosenStage
 	c    *control.Client

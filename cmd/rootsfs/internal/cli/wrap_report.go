@@ -46,7 +46,7 @@ type wrapServer struct {
 type wrapRoot struct {
 	Spec names.Foreign `json:"spec"`
 	From names.Text    `json:"from"`
-	// Resolved is the path without links, if it has any.
+	// Resolved is the path to which links lead; "" if the path passes no link.
 	Resolved names.Foreign `json:"resolved,omitempty"`
 	// Outside: a project's file names the root, and the root is not in the project.
 	Outside bool `json:"outside,omitempty"`
