@@ -53,6 +53,9 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 		return nil, false // the server is not told of the host's own roots
 	case wire.Cancelled:
 		return p.hostCancels(b, &f)
+	case "tools/call":
+		tool, _ := jsonline.Lookup(b, f.Params, "name")
+		p.session.BeforeCall(string(jsonline.Unquote(tool.Of(b))))
 	}
 	return p.request(b, &f)
 }

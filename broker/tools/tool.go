@@ -147,6 +147,11 @@ func (s *Server) runTool(t *tool, c *call) (res *result, err error) {
 			return nil, err
 		}
 	}
+	if !c.reads {
+		if err := s.cfg.Tree.StageBeforeCall(c.ctx, s.cfg.Subject, t.def.Name); err != nil {
+			s.cfg.Log.Warn("no checkpoint before a tool call", "tool", t.def.Name, "error", err)
+		}
+	}
 	return t.run(c)
 }
 

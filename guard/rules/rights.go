@@ -194,6 +194,7 @@ var requiredRights = [names.Ops]required{
 	names.OpStage:   {any: anything},
 	names.OpApply:   {any: anything},
 	names.OpDiscard: {any: anything},
+	names.OpUndo:    {any: anything},
 }
 
 // Lacked returns the rights that op lacks in a root with the rights have, none if op is

@@ -112,6 +112,10 @@ func (p *placement) hold() (stays func() bool, end func(), err error) {
 
 // retire removes the file that came out of the source, or moves it to the trash.
 func (p *placement) retire(temp string, out *beneath.Info) error {
+	p.old = p.st.KeepOld(p.l, p.d, temp)
+	if err := p.note(); err != nil {
+		return err
+	}
 	if out.IsDir() {
 		return beneath.Rmdir(p.l, p.d, temp)
 	}
@@ -206,6 +210,10 @@ func (p *placement) leave(temp string, why error) error {
 // remove removes the source's file.
 func (p *placement) remove() error {
 	if p.c.have.isDir() {
+		p.old = p.st.KeepOld(p.l, p.d, p.base)
+		if err := p.note(); err != nil {
+			return err
+		}
 		return beneath.Rmdir(p.l, p.d, p.base)
 	}
 	stays, end, err := p.hold()

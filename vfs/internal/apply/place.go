@@ -54,6 +54,9 @@ func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int6
 	if p.d, err = p.parent(parent); err == nil {
 		err = p.run()
 	}
+	if err == nil && !p.isNoted {
+		err = p.note()
+	}
 	switch {
 	case errors.Is(err, errOpen), errors.Is(err, errProgram):
 		c.Class, c.Why = InUse, err.Error()
@@ -82,7 +85,9 @@ type placement struct {
 	info    beneath.Info
 	made    draft.Base // describes the new file, once it has a temporary name
 	written int64
-	why     string // why it is a conflict
+	why     string      // why it is a conflict
+	old     beneath.Old // for an undo: the file that the source had
+	isNoted bool        // for an undo: see note
 }
 
 // parent opens a directory of the source. If only the stage has the directory, parent makes it.
@@ -140,11 +145,18 @@ func (p *placement) run() error {
 	case c.have.is:
 		return p.exchange()
 	case p.info.IsDir():
-		_, err = beneath.Mkdir(p.l, p.d, p.base, c.mode&0o777|0o700, beneath.Owner{})
+		made, err := beneath.Mkdir(p.l, p.d, p.base, c.mode&0o777|0o700, beneath.Owner{})
+		p.made = beneath.BaseOf(&made)
 		return err
 	default:
 		return p.create()
 	}
+}
+
+// note notes the change for an undo. Where a file of the owner's goes, that is before it does.
+func (p *placement) note() error {
+	p.isNoted = true
+	return p.st.NoteApplied(p.c.Path, p.old, p.made, p.d, p.base)
 }
 
 // check refuses the change if the source's file has changed since the comparison.
@@ -191,6 +203,8 @@ func (p *placement) chmod() error {
 		return err
 	}
 	p.c.placed = now.ID()
+	p.old, p.made = p.st.KeepOld(p.l, p.d, p.base), beneath.BaseOf(&now)
+	p.made.Mode = now.Mode&^0o7777 | p.c.mode&0o7777
 	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
 }
 
@@ -208,7 +222,7 @@ func (p *placement) create() error {
 	if err != nil {
 		return err
 	}
-	p.c.placed = info.ID()
+	p.c.placed, p.made = info.ID(), beneath.BaseOf(&info)
 	if !r.isNamed {
 		return beneath.Link(p.l, r.w, p.d, p.base)
 	}
@@ -237,9 +251,11 @@ func (p *placement) symlink(name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = beneath.Symlink(p.l, target, p.d, name, beneath.Owner{}); err != nil {
+	made, err := beneath.Symlink(p.l, target, p.d, name, beneath.Owner{})
+	if err != nil {
 		return err
 	}
+	p.made = beneath.BaseOf(&made)
 	return p.like(p.up, &p.info, name, 0)
 }
 

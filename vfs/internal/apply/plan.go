@@ -100,7 +100,7 @@ func (a *applier) classify(path string) Change {
 	if c.want, err = a.lookUpper(path); err == nil {
 		c.have, err = look(a.st.Source(a.l), path)
 	}
-	if err == unix.ELOOP && !c.want.is { //nolint:errorlint // bare errno
+	if err == unix.ELOOP { //nolint:errorlint // bare errno
 		err = nil // nothing lies below a link, such as one that was applied before
 	}
 	if c.want.is {

@@ -127,7 +127,7 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 		return err
 	}
 	fd, low := -1, Info{}
-	if up.Nlink == 1 && a.Source != (rules.Identity{}) {
+	if st.links(up) == 1 && a.Source != (rules.Identity{}) {
 		var err error
 		if fd, err = openLong(st.fd, a.Path, unix.O_PATH|unix.O_NOFOLLOW); err == nil {
 			defer unix.Close(fd)

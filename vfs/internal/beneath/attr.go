@@ -58,12 +58,12 @@ func Utimes(l *guard.Lease, w Changeable, atime, mtime Stamp) error {
 
 // Truncate sets the length of an open file.
 func Truncate(l *guard.Lease, w Changeable, size int64) error {
-	return change(l, func() error { return unix.Ftruncate(w.FD(), size) })
+	return w.write(l, func() error { return unix.Ftruncate(w.FD(), size) })
 }
 
 // TruncatePath sets the length of a regular file whose descriptor is O_PATH.
 func TruncatePath(l *guard.Lease, w Changeable, size int64) error {
-	return w.stay(func() error {
+	return w.stay(l, func() error {
 		fd, err := Reopen(w.FD(), unix.O_WRONLY)
 		if err != nil {
 			return err

@@ -25,24 +25,36 @@ func changeable(fd int) Changeable { return Changeable{next: fd + 1} }
 // apply may put another file in the place of this one at any time. The error is then ESTALE,
 // and no file is changed.
 func (w Changeable) change(l *guard.Lease, call func() error) error {
-	return w.stay(func() error { return change(l, call) })
+	return w.stay(l, func() error { return change(l, call) })
 }
 
-// stay calls f, and keeps the owner's apply from replacing the file meanwhile. See change.
-func (w Changeable) stay(f func() error) error {
-	st := w.named
-	if w.tracked != nil {
-		st = w.tracked.st
-	}
+// stay calls f while programs see the file and no checkpoint has it, see change.
+func (w Changeable) stay(l *guard.Lease, f func() error) error {
+	st := w.stage()
 	if st == nil {
 		return f()
 	}
+	for {
+		if err := st.thaw(l, w); err != nil {
+			return err
+		}
+		if done, err := st.stayThawed(w, f); done {
+			return err
+		}
+	}
+}
+
+// stayThawed is stay, unless a checkpoint has the file: then done is false.
+func (st *staged) stayThawed(w Changeable, f func() error) (done bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if err := w.check(); err != nil {
-		return err
+		return true, err
 	}
-	return f()
+	if o, err := st.frozenFile(w, true); o != nil || err != nil {
+		return err != nil, err
+	}
+	return true, f()
 }
 
 // check returns ESTALE if programs see another file in the place of this one. The caller holds
@@ -55,7 +67,7 @@ func (w Changeable) check() error {
 		return nil
 	}
 	info, err := stat(w.FD())
-	if err == nil && info.Nlink == 0 {
+	if err == nil && w.named.links(&info) == 0 {
 		err = unix.ESTALE
 	}
 	return err

@@ -67,7 +67,7 @@ const statxMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 func Stat(l *guard.Lease, fd int) (Info, error) {
 	info, err := stat(fd)
 	if st := stageOf(l); st != nil && err == nil {
-		st.ids.show(&info)
+		st.show(&info)
 	}
 	return info, err
 }

@@ -23,7 +23,7 @@ func (s *source) Look(rel string, across bool) (rules.Looked, error) {
 	defer d.Close()
 	info, err := stat(d.fd)
 	if s.stage != nil {
-		s.stage.ids.show(&info)
+		s.stage.show(&info)
 	}
 	return rules.Looked{ID: info.ID(), Dir: info.IsDir()}, err
 }

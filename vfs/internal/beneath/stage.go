@@ -23,6 +23,7 @@ type staged struct {
 	temps   atomic.Uint64
 	ids     identities
 	closing sync.Once
+	frozen  frozen
 
 	// mu is held while names change in the upper directory, but not while contents are copied,
 	// so that the copy of a large file blocks no other operation.
@@ -82,6 +83,12 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	}
 	st.ids = identities{upperDev: up.Dev, lowerDev: low.Dev, shown: map[inode]shown{}, copies: map[uint64]uint64{}}
 	st.ids.copy(up.ID(), st.id)
+	if err := st.loadFrozen(); err != nil {
+		return nil, err
+	}
+	if err := st.finishUndo(); err != nil {
+		return nil, err
+	}
 	src.stage = st
 	return st, nil
 }
@@ -110,7 +117,7 @@ func (st *staged) probe() error {
 // Staged implements guard.Staged.
 func (st *staged) Staged() guard.StageStatus {
 	changed, bytes := st.store.Size()
-	return guard.StageStatus{Store: st.store.Dir(), Continued: st.store.Continued(), Changed: changed, Bytes: bytes, Damaged: st.store.Damaged()}
+	return guard.StageStatus{Store: st.store.Dir(), Continued: st.store.Continued(), Changed: changed, Bytes: bytes, Damaged: st.store.Damaged(), Checkpoints: len(st.store.Checkpoints())}
 }
 
 // Close implements guard.Source.

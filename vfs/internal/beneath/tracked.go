@@ -19,6 +19,8 @@ type tracked struct {
 	st     *staged
 	fd     int
 	writes bool // it can be written through
+	// thawed is the frozen.generation in which the file was found not to be frozen.
+	thawed atomic.Uint64
 	// st.swaps guards the fields below. isLower is also read without it.
 	rel     string         // the path at which the file of the source was seen
 	id      rules.Identity // of the file itself, not the one that the stage shows
@@ -75,7 +77,7 @@ func (st *staged) trackUpper(fd int, writes, hadName bool) (Handle, error) {
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	info, err := stat(fd)
-	if err == nil && hadName && info.Nlink == 0 {
+	if err == nil && hadName && st.links(&info) == 0 {
 		err = unix.ESTALE
 	}
 	if err != nil {

@@ -236,7 +236,7 @@ func (u *union) statIn(d Dir, name string) (Info, error) {
 	if d.fd = u.upDir(); d.fd >= 0 {
 		info, err := StatIn(d, name)
 		if err == nil {
-			u.st.ids.show(&info)
+			u.st.show(&info)
 		}
 		if err != unix.ENOENT { //nolint:errorlint // bare errno
 			return info, err
@@ -250,7 +250,7 @@ func (u *union) statIn(d Dir, name string) (Info, error) {
 	}
 	info, err := StatIn(d, name)
 	if err == nil {
-		u.st.ids.show(&info)
+		u.st.show(&info)
 	}
 	return info, err
 }

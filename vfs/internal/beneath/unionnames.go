@@ -175,7 +175,7 @@ func (u *union) own() (Info, error) {
 	}
 	info, err := stat(fd)
 	if err == nil {
-		u.st.ids.show(&info)
+		u.st.show(&info)
 	}
 	return info, err
 }

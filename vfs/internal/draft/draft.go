@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -97,7 +98,11 @@ type Store struct {
 	lost     map[uint64]bool // inodes of upper files
 	damaged  string
 
+	points checkpoints
+
 	log logFile
+	// untouched is unset by whatever changes the store: see IsTouched.
+	untouched atomic.Bool
 
 	size sizes
 }

@@ -43,7 +43,7 @@ func openFor(t *testing.T, stages string) *Store {
 // kill closes a store as the end of its process does.
 func (s *Store) kill() {
 	s.closeFiles()
-	s.lock, s.upper, s.tmp, s.log.file = -1, -1, -1, nil
+	s.lock, s.upper, s.tmp, s.points.objects, s.log.file = -1, -1, -1, -1, nil
 }
 
 func (s *Store) writeUpper(t *testing.T, rel, text string) {

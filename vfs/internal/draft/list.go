@@ -20,7 +20,9 @@ type Summary struct {
 	Changed int  // names that programs changed, made or removed
 	Bytes   int64
 	Last    time.Time // of the last record
-	Damaged string    // what was lost, or why the store cannot be read; "" if nothing
+	// Checkpoints are those of the store, the oldest first.
+	Checkpoints []Checkpoint
+	Damaged     string // what was lost, or why the store cannot be read; "" if nothing
 }
 
 // List returns the stores in a directory of stores, the oldest first. It takes no lock, so the
@@ -73,5 +75,6 @@ func summarize(dir string) (Summary, error) {
 		sum.Damaged = s.damageText()
 	}
 	sum.Changed, sum.Bytes = s.Size()
+	sum.Checkpoints = listCheckpoints(dir)
 	return sum, nil
 }

@@ -3,9 +3,7 @@ package draft
 import (
 	"bytes"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
@@ -44,6 +42,9 @@ type line struct {
 	// older ctime are on the disk, and so are the records before the offset Upto.
 	Commit int64 `json:"commit,omitempty"`
 	Upto   int64 `json:"upto,omitempty"`
+
+	// Undo is the checkpoint that an undo brings back from here on; 0: the undo has ended.
+	Undo *int `json:"undo,omitempty"`
 
 	Unsure  *[]byte  `json:"unsure,omitempty"`
 	Lost    []uint64 `json:"lost,omitempty"`
@@ -113,14 +114,7 @@ const (
 )
 
 // encode returns a line with its checksum and newline.
-func (l *line) encode() ([]byte, error) {
-	b, err := json.Marshal(l)
-	if err != nil {
-		return nil, err
-	}
-	b = b[:len(b)-1]
-	return fmt.Appendf(b, "%s%08x\"}\n", checkKey, checksum(b)), nil
-}
+func (l *line) encode() ([]byte, error) { return seal(l) }
 
 // errDamaged is the error for a line whose checksum does not match.
 var errDamaged = errors.New("damaged line")
@@ -129,21 +123,9 @@ var errDamaged = errors.New("damaged line")
 var errNewer = errors.New("a newer rootsfs wrote the store: use that version")
 
 // decode reads a line without its newline.
-func decode(b []byte) (line, error) {
-	at := len(b) - checkLen
-	if at < 1 {
-		return line{}, errDamaged
-	}
-	if want := fmt.Sprintf("%s%08x\"}", checkKey, checksum(b[:at])); string(b[at:]) != want {
-		return line{}, errDamaged
-	}
-	dec := json.NewDecoder(bytes.NewReader(append(b[:at:at], '}')))
-	dec.DisallowUnknownFields()
-	var l line
-	if err := dec.Decode(&l); err != nil {
-		return line{}, errNewer // the checksum matches, so the line is not damaged
-	}
-	return l, nil
+func decode(b []byte) (l line, err error) {
+	err = unseal(b, &l)
+	return l, err
 }
 
 // logFile appends lines to the log.
@@ -206,6 +188,7 @@ func (s *Store) append(lines []line) error {
 		return err
 	}
 	s.log.stale.Store(true)
+	s.untouched.Store(false)
 	for i := range lines {
 		if err := s.take(&lines[i]); err != nil {
 			return err
@@ -239,6 +222,8 @@ func (s *Store) take(l *line) error {
 		s.placings[p.Path] = p
 	case l.Placed != nil:
 		delete(s.placings, string(*l.Placed))
+	case l.Undo != nil:
+		s.points.undoing = *l.Undo
 	case l.Unsure != nil:
 		s.unsure[string(*l.Unsure)] = true
 	case l.Damaged != "":

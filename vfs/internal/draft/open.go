@@ -140,7 +140,7 @@ func open(dir string, m *Meta, make, isExact bool) (*Store, error) {
 
 func newStore(dir string) *Store {
 	return &Store{
-		dir: dir, lock: -1, upper: -1, tmp: -1, boot: bootID(),
+		dir: dir, lock: -1, upper: -1, tmp: -1, boot: bootID(), points: checkpoints{objects: -1, uses: map[int][]uint64{}},
 		records: map[string]Record{}, flags: map[string]flag{}, placings: map[string]Placing{},
 		unsure: map[string]bool{}, lost: map[uint64]bool{},
 	}
@@ -287,6 +287,13 @@ func (s *Store) damageText() string {
 func (s *Store) settle(got replayed) error {
 	isUnclean := got.boot != s.boot
 	var marks []line
+	since := int64(0)
+	if isUnclean {
+		since = max(got.commit, 1)
+	}
+	if err := s.openCheckpoints(since); err != nil {
+		return err
+	}
 	err := s.walk(upperName, walker{opens: true, visit: func(rel string, st *unix.Stat_t) {
 		switch {
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
@@ -338,6 +345,9 @@ func (s *Store) compact() error {
 	}
 	for _, p := range s.Placings() {
 		lines = append(lines, placingLine(p))
+	}
+	if n := s.points.undoing; n != 0 {
+		lines = append(lines, line{Undo: &n})
 	}
 	path := filepath.Join(s.dir, logName)
 	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
@@ -405,6 +415,7 @@ func (s *Store) wipe() error {
 			err = errors.Join(err, walkErr, os.Remove(filepath.Join(s.dir, name)))
 		}
 	}
+	err = errors.Join(err, s.dropObjects())
 	for _, name := range []string{logName, logName + ".new", metaFile + ".new"} {
 		if removeErr := os.Remove(filepath.Join(s.dir, name)); !errors.Is(removeErr, fs.ErrNotExist) {
 			err = errors.Join(err, removeErr)
@@ -414,7 +425,7 @@ func (s *Store) wipe() error {
 }
 
 func (s *Store) closeFiles() {
-	for _, fd := range []int{s.upper, s.tmp, s.lock} {
+	for _, fd := range []int{s.upper, s.tmp, s.lock, s.points.objects} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}

@@ -42,6 +42,7 @@ func (s *Store) Limit(bytes int64) {
 // written, so that the change is committed.
 func (s *Store) Wrote(n int64) error {
 	s.log.stale.Store(true)
+	s.untouched.Store(false)
 	if n <= 0 {
 		return nil
 	}
@@ -96,6 +97,11 @@ func (s *Store) measure() {
 			z.changed++
 		}
 	})
+	_ = s.eachObject(func(_ uint64, st *unix.Stat_t) {
+		if st.Nlink == 1 { // a copy; the others are files of the upper
+			z.bytes += st.Blocks * 512
+		}
+	})
 	for r := range s.Records() {
 		if r.Whiteout && !inUpper[r.Path] {
 			z.changed++
@@ -116,7 +122,7 @@ func (s *Store) isChange(rel string, st *unix.Stat_t) bool {
 
 // isEmpty reports whether the store keeps nothing that an owner could want.
 func (s *Store) isEmpty() (bool, error) {
-	isEmpty := len(s.Placings()) == 0
+	isEmpty := len(s.Placings()) == 0 && !s.keepsCheckpoints()
 	for r := range s.Records() {
 		isEmpty = isEmpty && !r.Whiteout
 	}

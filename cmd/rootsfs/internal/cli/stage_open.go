@@ -54,8 +54,23 @@ func stagedWhere(s *vfs.StageSummary) string {
 	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), plural(s.Changed, "change"))
 }
 
-// chooseStage finds the stage of --root, of the paths or of the working directory.
+// chooseStage finds the stage of --root, of the paths or of the working directory. A stage that
+// has no changes and only keeps checkpoints is none.
 func chooseStage(root string, paths []string) (*chosenStage, error) {
+	return chooseStageOf(root, paths, func(s *vfs.StageSummary) bool { return !onlyKeeps(s) })
+}
+
+// chooseKept is chooseStage for a command about checkpoints.
+func chooseKept(root string) (*chosenStage, error) {
+	return chooseStageOf(root, nil, func(*vfs.StageSummary) bool { return true })
+}
+
+// onlyKeeps reports whether a stage is only there for its checkpoints.
+func onlyKeeps(s *vfs.StageSummary) bool {
+	return s.Changed == 0 && len(s.Checkpoints) > 0 && !s.Held && s.Damaged == ""
+}
+
+func chooseStageOf(root string, paths []string, counts func(*vfs.StageSummary) bool) (*chosenStage, error) {
 	store, err := session.Stages()
 	if err != nil {
 		return nil, err
@@ -70,6 +85,10 @@ func chooseStage(root string, paths []string) (*chosenStage, error) {
 	}
 	dir = session.Resolve(dir)
 	meant, err := stagesMeant(all, root, dir, paths)
+	meant = slices.DeleteFunc(meant, func(s vfs.StageSummary) bool { return !counts(&s) })
+	if len(meant) > 1 {
+		meant = likeliest(meant)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -134,6 +153,24 @@ func stagesMeant(all []vfs.StageSummary, root, dir string, paths []string) ([]vf
 	return all, nil
 }
 
+// likeliest returns the stages that do not only keep checkpoints. If all do, and they are of one
+// directory, it is the one that changed last.
+func likeliest(list []vfs.StageSummary) []vfs.StageSummary {
+	if live := slices.DeleteFunc(slices.Clone(list), func(s vfs.StageSummary) bool { return onlyKeeps(&s) }); len(live) > 0 {
+		return live
+	}
+	latest := list[0]
+	for _, s := range list[1:] {
+		if s.Meta.Path != latest.Meta.Path {
+			return list
+		}
+		if s.Last.After(latest.Last) {
+			latest = s
+		}
+	}
+	return []vfs.StageSummary{latest}
+}
+
 // resolveParent follows the links of a path, but not one at its end.
 func resolveParent(path string) string {
 	path = filepath.Clean(path)
@@ -175,8 +212,11 @@ func noStage(root string, paths []string, all []vfs.StageSummary) error {
 	} else if len(paths) > 0 {
 		text += " at " + names.Quote(paths[0])
 	}
-	if len(all) > 0 {
+	kept := slices.ContainsFunc(all, func(s vfs.StageSummary) bool { return onlyKeeps(&s) })
+	if all = slices.DeleteFunc(all, func(s vfs.StageSummary) bool { return onlyKeeps(&s) }); len(all) > 0 {
 		text += fmt.Sprintf("; there is: %s", stageNames(all))
+	} else if kept {
+		text += "; what was is in a checkpoint: rootsfs stage list -v"
 	}
 	return &control.Error{Class: control.NoSuch, Text: text}
 }

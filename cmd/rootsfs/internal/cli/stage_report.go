@@ -31,7 +31,7 @@ func (a *app) printStages(roots []control.Root) {
 // modeText returns a root's mode, and for a staged root the number of present changes.
 func modeText(st *guard.Status) string {
 	mode := st.Grant.Policy.Rights.String()
-	if st.Stage != nil && st.Stage.Continued {
+	if st.Stage != nil && st.Stage.Continued && st.Stage.Changed > 0 {
 		mode += fmt.Sprintf(", with %s of earlier sessions", plural(st.Stage.Changed, "change"))
 	}
 	return mode
@@ -45,7 +45,7 @@ func (a *app) warnContinued(s *session.Session) {
 			continue
 		}
 		name := quoteIfNeeded(string(st.Grant.Root))
-		if other := heldByOther(&st); st.Stage.Continued {
+		if other := heldByOther(&st); st.Stage.Continued && st.Stage.Changed > 0 {
 			a.warn("root %s continues its stage: %s of earlier sessions", name, plural(st.Stage.Changed, "change"))
 		} else if other != "" {
 			a.warn("root %s has a new stage, %s: session %s has the other one open", name, quoteIfNeeded(filepath.Base(st.Stage.Store)), quoteIfNeeded(other))

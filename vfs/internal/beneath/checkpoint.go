@@ -1,0 +1,323 @@
+package beneath
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// noObject is the object of a file that is not frozen.
+const noObject = ^uint64(0)
+
+// Checkpoint makes a checkpoint of the stage. If the stage is as in the latest one, and c has no
+// name, it makes none: then isNew is false, and made is the latest.
+func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkpoint, isNew bool, err error) {
+	st := s.st
+	st.frozen.keeping.Lock()
+	defer st.frozen.keeping.Unlock()
+	if list := st.store.Checkpoints(); len(list) > 0 && c.Name == "" && !st.store.IsTouched() {
+		return list[len(list)-1], false, nil
+	}
+	st.mu.Lock()
+	state, err := st.freezeAll(l)
+	st.mu.Unlock()
+	if err == nil {
+		made, isNew, err = st.keep(c, &state)
+	}
+	if err != nil {
+		_ = st.store.Wrote(0) // so that the next one looks again
+	}
+	return made, isNew, errors.Join(err, st.prune(l))
+}
+
+// keep is the end of Checkpoint: the files are frozen. The caller holds frozen.keeping.
+func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Checkpoint, isNew bool, err error) {
+	if err := atStep("frozen"); err != nil {
+		return c, false, err
+	}
+	if list := st.store.Checkpoints(); len(list) > 0 && c.Name == "" {
+		latest := list[len(list)-1]
+		if last, err := st.store.State(latest.Number); err == nil && last.Equal(state) {
+			return latest, false, nil
+		}
+	}
+	c.Time, c.Changed = time.Now().Round(0), changedIn(state)
+	made, err = st.store.Keep(c, state)
+	return made, err == nil, errors.Join(err, atStep("kept"))
+}
+
+// changedIn counts the names that differ from the source in a state.
+func changedIn(state *draft.State) (n int) {
+	bases := map[string]draft.Record{}
+	for _, r := range state.Records {
+		bases[r.Path] = r
+	}
+	for i := range state.Nodes {
+		node := &state.Nodes[i]
+		r, ok := bases[string(node.Path)]
+		if len(node.Path) > 0 && (node.Object != 0 || !ok || r.Whiteout || r.Base.Mode != node.Mode) {
+			n++
+		}
+		delete(bases, string(node.Path))
+	}
+	for _, r := range bases {
+		if r.Whiteout {
+			n++
+		}
+	}
+	return n
+}
+
+// prune removes checkpoints that are too many, and objects that nobody uses. The caller holds
+// frozen.keeping.
+func (st *staged) prune(l *guard.Lease) error {
+	pruned := false
+	for {
+		number, ok := st.store.Excess(draft.MaxCheckpoints)
+		if !ok {
+			break
+		}
+		if err := st.store.Forget(number); err != nil {
+			return err
+		}
+		pruned = true
+	}
+	if !pruned && st.frozen.isSwept {
+		return nil
+	}
+	st.frozen.isSwept = true // what an earlier process may have left has gone
+	return st.sweep(l)
+}
+
+// freezeAll freezes the files of the upper directory, and returns the state of the stage. The
+// caller holds staged.mu.
+func (st *staged) freezeAll(l *guard.Lease) (draft.State, error) {
+	st.frozen.writes.Lock()
+	defer st.frozen.writes.Unlock()
+	st.frozen.generation.Add(1)
+	state, err := st.gather(l, true)
+	if err == nil {
+		st.store.SetUntouched()
+	}
+	return state, err
+}
+
+// gather returns the state of the stage. The caller holds staged.mu, and to freeze the files also
+// frozen.writes. Of files that are not frozen, the object is noObject.
+func (st *staged) gather(l *guard.Lease, freezes bool) (state draft.State, err error) {
+	g := gathering{st: st, l: l, freezes: freezes, dir: -1}
+	defer g.close()
+	top, err := g.dirNode("", st.up)
+	if err != nil {
+		return state, err
+	}
+	g.nodes = append(g.nodes, top)
+	err = st.store.Walk(func(rel string, info *unix.Stat_t) {
+		if g.err == nil {
+			g.err = g.visit(rel, info)
+		}
+	})
+	slices.SortFunc(g.nodes, func(a, b draft.Node) int { return bytes.Compare(a.Path, b.Path) })
+	return draft.State{Nodes: g.nodes, Records: slices.Collect(st.store.Records())}, errors.Join(err, g.err)
+}
+
+// gathering collects the names of the upper directory.
+type gathering struct {
+	st      *staged
+	l       *guard.Lease
+	freezes bool
+	nodes   []draft.Node
+	err     error
+	dir     int // descriptor of parent, -1: none
+	parent  string
+}
+
+func (g *gathering) close() {
+	if g.dir >= 0 {
+		_ = unix.Close(g.dir)
+	}
+}
+
+func (g *gathering) visit(rel string, info *unix.Stat_t) error {
+	if info.Mode&unix.S_IFMT == unix.S_IFDIR {
+		fd, err := g.st.openUpperDir(rel)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		node, err := g.dirNode(rel, fd)
+		g.nodes = append(g.nodes, node)
+		return err
+	}
+	parent, base := splitRel(rel)
+	if g.dir < 0 || g.parent != parent {
+		g.close()
+		var err error
+		if g.dir, err = g.st.openUpperDir(parent); err != nil {
+			g.dir = -1
+			return err
+		}
+		g.parent = parent
+	}
+	node := draft.Node{Path: []byte(rel), Object: noObject}
+	id := inode{g.st.ids.upperDev, info.Ino}
+	var err error
+	if g.freezes {
+		node.Object, err = g.st.freeze(g.l, g.dir, base, id)
+	} else {
+		g.st.frozen.mu.RLock()
+		if o := g.st.frozen.files[id]; o != nil {
+			node.Object = o.number
+		}
+		g.st.frozen.mu.RUnlock()
+	}
+	g.nodes = append(g.nodes, node)
+	return err
+}
+
+func (g *gathering) dirNode(rel string, fd int) (draft.Node, error) {
+	info, err := stat(fd)
+	return draft.Node{Path: []byte(rel), Mode: info.Mode, UID: info.UID, GID: info.GID, Mtime: nanos(info.Mtime), Attrs: attrsOf(fd)}, err
+}
+
+// Undone describes an undo, done or only planned.
+type Undone struct {
+	To     draft.Checkpoint
+	Before *draft.Checkpoint // made before it; nil: the latest is equal
+	Seen   []SeenChange      // sorted by path
+	// Applied is how many paths are staged because the owner applied changes of them since.
+	Applied int
+}
+
+// SeenChange is a change of what programs see at a path.
+type SeenChange struct {
+	Path           string
+	Before, Behind bool // something was, and is, seen there
+}
+
+// Undo brings the stage back to a checkpoint: its number or name, "" for the latest that differs
+// from what the stage has now. It makes a checkpoint before that, so that it can be undone.
+func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
+	st := s.st
+	st.frozen.keeping.Lock()
+	defer st.frozen.keeping.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	var now draft.State
+	var err error
+	if dry {
+		now, err = st.gather(l, false)
+	} else {
+		now, err = st.freezeAll(l)
+	}
+	if err != nil {
+		return Undone{}, err
+	}
+	u, want, err := st.choose(to, &now)
+	if err != nil || dry {
+		return u, err
+	}
+	if err := st.hasObjects(u.To, &want); err != nil {
+		return Undone{}, err
+	}
+	before, isNew, err := st.keep(draft.Checkpoint{Cause: "undo"}, &now)
+	if err != nil {
+		return Undone{}, err
+	}
+	if isNew {
+		u.Before = &before
+	}
+	if err := st.store.Undo(u.To.Number); err != nil {
+		return Undone{}, err
+	}
+	if err := st.restore(l, &now, &want); err != nil {
+		return Undone{}, err
+	}
+	return u, errors.Join(st.store.Undo(0), st.prune(l))
+}
+
+func noCheckpoint(format string, args ...any) error {
+	return &guard.Error{Kind: names.NotExist, Err: fmt.Errorf(format, args...)}
+}
+
+// stateOf returns the state that an undo to a checkpoint brings back.
+func (st *staged) stateOf(number int) (state draft.State, reversed int, err error) {
+	if state, err = st.store.State(number); err != nil {
+		return state, 0, err
+	}
+	applied, err := st.store.AppliedSince(number)
+	if err != nil {
+		return state, 0, err
+	}
+	return st.reverse(state, applied)
+}
+
+// choose finds the checkpoint of an undo, and the state that it brings back.
+func (st *staged) choose(to string, now *draft.State) (Undone, draft.State, error) {
+	number, _ := strconv.Atoi(to)
+	list := st.store.Checkpoints()
+	for _, c := range slices.Backward(list) {
+		if to != "" && c.Name != to && c.Number != number {
+			continue
+		}
+		state, reversed, err := st.stateOf(c.Number)
+		if err != nil {
+			return Undone{}, state, err
+		}
+		if seen := st.seenChanges(now, &state); to != "" || len(seen) > 0 {
+			return Undone{To: c, Seen: seen, Applied: reversed}, state, nil
+		}
+	}
+	none := Undone{}
+	switch {
+	case len(list) == 0:
+		return none, draft.State{}, noCheckpoint("the stage has no checkpoint: make one with rootsfs stage checkpoint")
+	case to == "":
+		return none, draft.State{}, noCheckpoint("nothing has changed since the latest checkpoint, and no other differs: name one of rootsfs stage list -v")
+	}
+	return none, draft.State{}, noCheckpoint("the stage has no checkpoint %s: see rootsfs stage list -v", names.Quote(to))
+}
+
+// hasObjects refuses a checkpoint the contents of which are not there.
+func (st *staged) hasObjects(c draft.Checkpoint, want *draft.State) error {
+	have, err := st.store.ObjectInodes()
+	if err != nil {
+		return err
+	}
+	for i := range want.Nodes {
+		n := &want.Nodes[i]
+		if _, ok := have[n.Object]; n.Object != 0 && !ok {
+			return &guard.Error{Kind: names.Internal, Err: fmt.Errorf("checkpoint %d has lost the contents of %s", c.Number, names.Quote(string(n.Path)))}
+		}
+	}
+	return nil
+}
+
+// finishUndo ends an undo in the middle of which the process was killed. Nobody uses the root
+// yet.
+func (st *staged) finishUndo() error {
+	number := st.store.Undoing()
+	if number == 0 {
+		return nil
+	}
+	want, _, err := st.stateOf(number)
+	if err == nil {
+		var now draft.State
+		if now, err = st.gather(nil, false); err != nil {
+			return err
+		}
+		if err := st.restore(nil, &now, &want); err != nil {
+			return err
+		}
+	}
+	return st.store.Undo(0)
+}
