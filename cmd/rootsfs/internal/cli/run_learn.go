@@ -30,8 +30,8 @@ type learned struct {
 	links   map[guard.Path]bool // links that leave their root
 }
 
-// refusedKind is the key of refused operations that are reported together: the rights are those
-// that they lack.
+// refusedKind is the key of refused operations that are reported together. They lack the same
+// rights.
 type refusedKind struct {
 	root   guard.RootName
 	op     guard.Op

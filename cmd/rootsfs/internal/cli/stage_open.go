@@ -269,10 +269,9 @@ func (o *openStage) contents(ctx context.Context, path string, staged bool, most
 	return a.Contents, err
 }
 
-// open opens the stage. The rules for an apply are those of the session that has the stage
-// open. Without such a session, they are those that the configuration has for the root now, or
-// the built-in ones. Replaced files go to the trash if the session or the configuration says
-// so.
+// open opens the stage. For an apply, the rules of the session apply that has the stage open.
+// Without such a session, the present rules of the configuration for the root apply, or the
+// built-in ones. Replaced files go to the trash if the session or the configuration says so.
 func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	if c.Held {
 		return c.ofSession()
