@@ -59,6 +59,9 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
+	if g.Store == "" && store.Continued() {
+		st.beginSession()
+	}
 	g.Store = store.Dir()
 	return st, nil
 }

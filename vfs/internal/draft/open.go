@@ -346,8 +346,8 @@ func (s *Store) compact() error {
 	for _, p := range s.Placings() {
 		lines = append(lines, placingLine(p))
 	}
-	if n := s.points.undoing; n != 0 {
-		lines = append(lines, line{Undo: &n})
+	if n := s.points.undoing; n != nil {
+		lines = append(lines, line{Undo: n})
 	}
 	path := filepath.Join(s.dir, logName)
 	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
