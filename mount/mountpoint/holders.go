@@ -18,8 +18,8 @@ import (
 )
 
 // Bounds of the search for holders. The search only improves an error message, so it may
-// be incomplete. It is bounded by what it looks at, and not by a time in all or for each
-// process, which a busy machine would exceed.
+// be incomplete. Counts bound it, and not a time in all or for each process, which a busy
+// machine would exceed.
 const (
 	maxHolders = 8      // named in the message
 	maxFDs     = 10_000 // looked at in one process
@@ -27,9 +27,9 @@ const (
 )
 
 // Holders describes, best effort, the processes that keep a detached mount alive, such as
-// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It ends at a file of
-// /proc that takes longer than limit: a working directory may be on a file system that does not
-// answer.
+// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It stops at a file
+// of /proc that takes longer than limit: a working directory may be on a file system that does
+// not answer.
 func Holders(in Info, limit time.Duration) []string {
 	return search(in, limit, keptBy)
 }
@@ -72,8 +72,8 @@ func search(in Info, limit time.Duration, use func(proc string, in Info, looked 
 
 // holders describes, best effort, the holders that keep the mount from being unmounted:
 // mounts inside it and processes with a working directory, a root directory, a program or an
-// open file in it. Ordinary users see only their own processes. No mount of rootsfs is asked
-// anything.
+// open file in it. Ordinary users see only their own processes. holders sends no request to a
+// mount of rootsfs.
 func holders(in Info) (all []string) {
 	for by := range eachHolder(in, useBy) {
 		if by != "" {
@@ -120,7 +120,7 @@ func eachHolder(in Info, use func(proc string, in Info) string) iter.Seq[string]
 	}
 }
 
-// uses are the links of a process's directory in /proc that lead to files it uses.
+// uses has the links in a process's directory in /proc that lead to files that it uses.
 var uses = map[string]string{"cwd": "working directory", "root": "root directory", "exe": "running program"}
 
 // useBy returns how a process uses a file at or below the mount's point, or "". proc is the process's
@@ -143,9 +143,10 @@ func useBy(proc string, in Info) string {
 	return ""
 }
 
-// keptBy returns how a process keeps a mount alive that was detached, or "". The names of links
-// do not tell any more; the mount's ID does, and in another mount namespace, where a copy has
-// an ID of its own, the device. To open a link for its path alone asks no daemon of FUSE.
+// keptBy returns how a process keeps a detached mount alive, or "". The texts of links no
+// longer show the mount. keptBy compares the mount's ID. For mapped files, and for copies of
+// the mount in another namespace, which have another ID, it compares the device. Opening a link
+// with O_PATH sends no request to a FUSE daemon.
 func keptBy(proc string, in Info, looked func()) string {
 	fds, _ := filepath.Glob(proc + "/fdinfo/*")
 	for _, fd := range fds[:min(len(fds), maxFDs)] {
@@ -173,7 +174,8 @@ func keptBy(proc string, in Info, looked func()) string {
 	return ""
 }
 
-// mountOf returns the ID of the mount that a descriptor is of, by its fdinfo (proc(5)), or 0.
+// mountOf returns the ID of the mount on which a descriptor lies, by its fdinfo (proc(5)), or
+// 0.
 func mountOf(fdinfo string) int {
 	text, _ := os.ReadFile(fdinfo)
 	for line := range strings.Lines(string(text)) {

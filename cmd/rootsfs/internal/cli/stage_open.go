@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// chosenStage is the stage that a command line means.
+// chosenStage is the stage that a command line selects.
 type chosenStage struct {
 	vfs.StageSummary
 	dir   string   // working directory, without links
@@ -114,8 +114,8 @@ func chooseStageOf(root string, paths []string, counts func(*vfs.StageSummary) b
 	return c, nil
 }
 
-// stagesMeant returns the stages that a command line can mean: those of --root, else those
-// around the first path or the working directory, else all.
+// stagesMeant returns the stages that a command line can select: those of --root, or else those
+// around the first path or the working directory, or else all.
 func stagesMeant(all []vfs.StageSummary, root, dir string, paths []string) ([]vfs.StageSummary, error) {
 	which := func(is func(s *vfs.StageSummary) bool) (out []vfs.StageSummary) {
 		for i := range all {
@@ -235,8 +235,8 @@ func stageNames(list []vfs.StageSummary) string {
 	return strings.Join(out, ", ")
 }
 
-// openStage is a stage that the command can use, until close: a session that has it open does
-// what is asked, or, without a client, this process has it open.
+// openStage is a stage that the command can use until close. If c is set, a session has the
+// stage open and does the work. Otherwise this process has it open.
 type openStage struct {
 	*chosenStage
 	c    *control.Client
@@ -244,7 +244,8 @@ type openStage struct {
 	tree *vfs.Tree
 }
 
-// askStage asks the session, or, without one, does here what a session would do.
+// askStage sends the request to the session. Without one, it calls here, which does the same in
+// this process.
 func askStage[In, Out any](ctx context.Context, o *openStage, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
 	if o.c != nil {
 		return v.Call(ctx, o.c, in)
@@ -383,7 +384,7 @@ func stricter(now, last *guard.Patterns) guard.Patterns {
 	return p
 }
 
-// close closes the stage. Afterwards the changes are on the disk.
+// close closes the stage, and writes its changes to the disk.
 func (o *openStage) close(ctx context.Context) error {
 	if o.c != nil {
 		return nil
@@ -394,7 +395,7 @@ func (o *openStage) close(ctx context.Context) error {
 }
 
 // configuredRoot returns the configured root of a stage, or the zero Root if the configuration
-// does not have it. It also returns what the configuration calls build output.
+// does not have it. It also returns the configured build output.
 func configuredRoot(s *vfs.StageSummary) (config.Root, vfs.StageOutput, error) {
 	conf, path, err := config.LoadFlag("")
 	if err != nil {
