@@ -30,9 +30,9 @@ func (s *scene) outputs(patterns ...string) string {
 	return strings.Join(out, " ")
 }
 
-// Build output is what the owner's patterns, or the source's .gitignore files, name. What the
-// stage takes away from the owner is none, nor is a repository's data, and a .gitignore that a
-// program wrote names nothing.
+// The owner's patterns and the source's .gitignore files name build output. A removal of the
+// owner's files is no build output, nor is a repository's data. A .gitignore that a program wrote
+// names nothing.
 func TestBuildOutput(t *testing.T) {
 	for _, c := range []struct {
 		name     string
