@@ -197,25 +197,21 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 	if r == nil {
 		return refuse(names.NotExist, "no root is named %s; one that has ended is granted again with: rootsfs roots add", names.Quote(string(name)))
 	}
-	at := int64(0)
-	if !expires.IsZero() {
-		at = expires.UnixNano()
-	}
-	if !expires.IsZero() && at <= g.clock.Now().Wall {
+	if !expires.IsZero() && expires.UnixNano() <= g.clock.Now().Wall {
 		return refuse(names.Invalid, "the new end of root %s is in the past", names.Quote(string(name)))
 	}
 	return g.change(ctx, r, func(old Policy) (policyChange, error) {
-		detail := "ends " + formatEnd(r.expires.Load()) + " -> " + formatEnd(at)
+		detail := "ends " + formatEnd(r.life.End()) + " -> " + formatEnd(expires)
 		return policyChange{policy: &old, detail: detail, widens: true, apply: func([]*root) {
-			r.setEnd(expires, g.clock.Now())
+			r.life.SetEnd(expires, g.clock.Now())
 			g.startTimer(r)
 		}}, nil
 	})
 }
 
-func formatEnd(at int64) string {
-	if at == 0 {
+func formatEnd(at time.Time) string {
+	if at.IsZero() {
 		return "with the session"
 	}
-	return time.Unix(0, at).Format(time.RFC3339)
+	return at.Local().Format(time.RFC3339)
 }

@@ -44,8 +44,7 @@ type Request struct {
 	// are recorded when the file is closed, so room for that record is promised, too.
 	OpensForWriting bool
 
-	room    uint32 // promised for the record, see reserveRecord; placed here to use padding
-	closing uint32 // promised for the record of the close
+	room ledger.Room // placed here to use padding
 }
 
 // Hold is the part of the opening's lease that an open file keeps: the lifetime of the root. A
@@ -174,7 +173,7 @@ func (l *Lease) admit(ctx context.Context) error {
 	}
 	if req.Dry == nil {
 		l.root.ops.Add(1)
-		l.root.lastUse.Store(l.start.UnixNano())
+		l.root.life.Use(l.start)
 	}
 	return l.Charges().reserve()
 }
@@ -227,7 +226,7 @@ func (l *Lease) findRoot() error {
 		return r.endedError()
 	}
 	l.root, l.gen, l.policy, l.nesting = r, gen, r.policy.Load(), r.nesting.Load()
-	if l.reg.suspended.Load() && l.reg.isSuspended(&req.Caller) {
+	if l.reg.isSuspended(&req.Caller) {
 		return &Error{Kind: names.Suspended} // after acquire: TakeBack waits for operations that are counted
 	}
 	l.patterned = l.Judge().anyRules(func(*rules.RuleSet) bool { return true })
@@ -337,7 +336,7 @@ func (l *Lease) Done(n int64, err error) error {
 	l.Charges().endUses(err == nil || n > 0 || l.abandoned)
 	wrapped := l.req.wrap(err)
 	if l.policy != nil && l.policy.Limits.Idle > 0 && l.root != nil && (wrapped == nil || !wrapped.Kind.Refusal()) {
-		l.root.lastUse.Store(time.Now().UnixNano()) // the end of an operation is use, too
+		l.root.life.Use(time.Now()) // the end of an operation is use, too
 	}
 	if wrapped == nil {
 		l.Notes().notifyRepository()

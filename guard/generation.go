@@ -197,7 +197,8 @@ func (l *Lease) Detach() (*Lease, func()) {
 	l.detached = &both.shared
 	both.lease = *l
 	d := &both.lease
-	d.crossed, d.pinned, d.bytes, d.req.room = nil, true, 0, 0
+	d.crossed, d.pinned, d.bytes = nil, true, 0
+	_ = d.req.room.Take() // the operation has it
 	d.root.pins.Add(1)
 	// Nested roots that the operation's file lies in stay part of it: a Hold
 	// made from the detached lease has to know them.

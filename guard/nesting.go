@@ -246,7 +246,7 @@ func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 		return l.denied(c, lacks, have)
 	}
 	if l.req.Dry == nil {
-		c.lastUse.Store(l.start.UnixNano())
+		c.life.Use(l.start)
 	}
 	return nil
 }

@@ -183,7 +183,7 @@ func (w recorder) reserve(ctx context.Context, r Reserver, rec *Record) error {
 	}
 	room, err := r.Reserve(ctx, w.l.root.dead, rec)
 	if err == nil {
-		w.l.req.room = uint32(room)
+		w.l.req.room.Promised(room)
 		if !w.l.req.OpensForWriting {
 			return nil
 		}
@@ -192,7 +192,7 @@ func (w recorder) reserve(ctx context.Context, r Reserver, rec *Record) error {
 	}
 	switch {
 	case err == nil:
-		w.l.req.closing = uint32(room)
+		w.l.req.room.PromisedClosing(room)
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -205,17 +205,12 @@ func (w recorder) reserve(ctx context.Context, r Reserver, rec *Record) error {
 
 // release gives back room that no record took.
 func (w recorder) release() {
-	w.l.reg.GiveBack(int64(w.l.req.room) + w.l.TakeClosing())
-	w.l.req.room = 0
+	w.l.reg.GiveBack(w.l.req.room.Take() + w.l.TakeClosing())
 }
 
 // TakeClosing hands over the room that was promised for the record of the opened file's
 // close (Request.OpensForWriting). The caller passes it to Closed, or to GiveBack.
-func (l *Lease) TakeClosing() int64 {
-	room := int64(l.req.closing)
-	l.req.closing = 0
-	return room
-}
+func (l *Lease) TakeClosing() int64 { return l.req.room.TakeClosing() }
 
 // GiveBack ends the promise of room for a record that is not to be written.
 func (g *Registry) GiveBack(room int64) {
@@ -262,7 +257,7 @@ func (w recorder) write(n int64, e *Error) error {
 		}
 	}
 	w.l.notes.addResolved(&rec)
-	rec.Room, req.room = int64(req.room), 0
+	rec.Room = req.room.Take()
 	return w.l.reg.record(rec)
 }
 

@@ -117,8 +117,7 @@ type Registry struct {
 	moves  moveLocks
 	quotas ledger.Quotas
 
-	abuse     abuse
-	suspended atomic.Bool // some subject is
+	offenders ledger.Offenders
 
 	closeLost atomic.Bool // the record of the latest close was not taken
 

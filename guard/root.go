@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -118,20 +116,17 @@ type root struct {
 
 	waiting        atomic.Int64 // operations that wait for the speed limit
 	flushing       atomic.Int32 // > 0: write-back of a change in progress, exempt from rate limits
-	limiter        *rate.Limiter
+	speed          *ledger.Speed
 	bytes          *ledger.Budget
 	ledger.Account // what has been written and created
 	ops            atomic.Int64
 	read           atomic.Int64
 	refused        atomic.Int64
-	lastUse        atomic.Int64
 	nesting        atomic.Pointer[nesting]
-	narrowed       atomic.Uint64 // grows when less may be read through the root than before, see Stamps
-	timer          *time.Timer   // guarded by Registry.mu
-	expires        atomic.Int64  // nanoseconds since 1970; 0: with the session
-	expiresOwn     atomic.Int64  // the same end by the process's clock, see instant
-	since          atomic.Int64  // when it was granted or renewed, nanoseconds since 1970
-	endingOverdue  atomic.Bool   // it is overdue, and somebody ends it
+	narrowed       atomic.Uint64   // grows when less may be read through the root than before, see Stamps
+	timer          *time.Timer     // guarded by Registry.mu
+	life           ledger.Lifetime // without an end, it ends with the session
+	endingOverdue  atomic.Bool     // it is overdue, and somebody ends it
 	created        rules.CreatedFiles
 	facts          *rules.RootFacts
 	moves          *moveLock
@@ -154,18 +149,12 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now ledger.Inst
 	p := g.Policy
 	r.policy.Store(&p)
 	r.SetQuota(ledger.QuotaOf(&p.Limits))
-	r.setEnd(g.Expires, now)
+	r.life.SetEnd(g.Expires, now)
 	r.nesting.Store(&nesting{})
 	if p.Once {
 		r.once = &ledger.Once{}
 	}
-	if p.Limits.OpsPerSecond > 0 {
-		burst := p.Limits.Burst
-		if burst <= 0 {
-			burst = max(1, int(p.Limits.OpsPerSecond))
-		}
-		r.limiter = rate.NewLimiter(rate.Limit(p.Limits.OpsPerSecond), burst)
-	}
+	r.speed = ledger.SpeedOf(&p.Limits)
 	if p.Limits.BytesInFlight > 0 {
 		r.bytes = ledger.NewBudget(p.Limits.BytesInFlight)
 	}

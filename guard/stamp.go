@@ -59,7 +59,7 @@ func (s *Stamps) Err() error {
 			return at.refusal(&Error{Kind: names.Conflict, Err: errors.New("what may be read in the root, or in a root inside it, has changed meanwhile")})
 		}
 	}
-	if len(s.list) > 0 && s.registry.suspended.Load() && s.registry.IsSuspended(s.who) {
+	if len(s.list) > 0 && s.registry.IsSuspended(s.who) {
 		return s.list[0].refusal(&Error{Kind: names.Suspended})
 	}
 	return nil

@@ -143,13 +143,7 @@ func (r *root) status() Status {
 	}
 	s.InFlight, _ = r.gen.Load().counted()
 	s.Grant.Policy = *r.policy.Load()
-	s.Grant.Expires = time.Time{}
-	if n := r.expires.Load(); n != 0 {
-		s.Grant.Expires = time.Unix(0, n)
-	}
-	if n := r.lastUse.Load(); n != 0 {
-		s.LastUse = time.Unix(0, n)
-	}
+	s.Grant.Expires, s.LastUse = r.life.End(), r.life.LastUse()
 	for _, f := range r.nesting.Load().nested {
 		s.Nested = append(s.Nested, f.rel)
 	}

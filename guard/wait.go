@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -108,29 +106,17 @@ func waitForSpeed(ctx context.Context, l *Lease, auditor Reserver, rec *Record) 
 	if r.flushing.Load() != 0 {
 		return false, nil
 	}
-	limit, wait := l.policy.Timeout(), time.Duration(0)
-	var res *rate.Reservation
-	switch {
-	case r.limiter == nil:
-	case l.req.Dry != nil:
-		wait = untilToken(r.limiter)
-	default:
-		res = r.limiter.Reserve()
-		wait = res.Delay()
-	}
+	limit := l.policy.Timeout()
+	turn := r.speed.Reserve(l.req.Dry != nil)
+	wait := turn.Wait
 	if wait <= limit && auditor != nil {
 		wait = max(wait, auditor.Pace(rec, limit))
 	}
 	if wait == 0 {
 		return false, nil
 	}
-	cancel := func() {
-		if res != nil {
-			res.Cancel()
-		}
-	}
 	if wait > limit {
-		cancel()
+		turn.Cancel()
 		l.req.Dry.note(Step{Kind: StepLimit, Root: r.name, Refused: true})
 		return false, &Error{Kind: names.Rate, RetryAfter: wait}
 	}
@@ -143,17 +129,8 @@ func waitForSpeed(ctx context.Context, l *Lease, auditor Reserver, rec *Record) 
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	if err := waitFor(ctx, r, t.C); err != nil {
-		cancel()
+		turn.Cancel()
 		return true, err
 	}
 	return true, nil
-}
-
-// untilToken returns how long an operation that began now would have to wait.
-func untilToken(l *rate.Limiter) time.Duration {
-	missing := 1 - l.Tokens()
-	if missing <= 0 {
-		return 0
-	}
-	return time.Duration(missing / float64(l.Limit()) * float64(time.Second))
 }

@@ -23,14 +23,12 @@ const (
 	CheckpointApply   = "apply"
 	CheckpointDiscard = "discard"
 	CheckpointUndo    = "undo"
+	CheckpointSession = beneath.CauseSession
+	CheckpointStart   = draft.CauseStart // checkpoint 0: nothing is staged
 )
 
 // MaxCheckpoints is how many checkpoints a stage has.
 const MaxCheckpoints = draft.MaxCheckpoints
-
-// mostAutomatic is the largest number of changes with which a checkpoint is made before each tool
-// call: it takes about 40 microseconds for a new file.
-const mostAutomatic = 10_000
 
 // maxCheckpointName bounds the name of a checkpoint, in bytes.
 const maxCheckpointName = 64
@@ -108,7 +106,7 @@ func (t *Tree) StageBeforeCall(ctx context.Context, who guard.Subject, tool stri
 			if !st.Store().IsTouched() {
 				return none, 0, nil
 			}
-			if changed, _ := st.Store().Size(); changed > mostAutomatic {
+			if changed, _ := st.Store().Size(); changed > beneath.MostAutomatic {
 				return none, 0, nil
 			}
 			_, _, err = st.Checkpoint(l, draft.Checkpoint{Cause: cause})

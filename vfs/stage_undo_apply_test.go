@@ -121,7 +121,7 @@ func TestUndoOverKilledApply(t *testing.T) {
 			s.end()
 			s.start()
 		}
-		for _, number := range []string{"1", strconv.Itoa(len(s.saved)), "1"} {
+		for _, number := range []string{"1", strconv.Itoa(len(s.saved) - 1), "1"} {
 			u, err := s.tree.StageUndo(t.Context(), "r", number, false)
 			if err != nil {
 				s.fail("undo %s: %v", number, err)

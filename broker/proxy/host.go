@@ -78,8 +78,7 @@ func (p *Proxy) greets(id []byte) {
 	p.greeting = idKey(id)
 }
 
-// request deals with a request or notification that may carry the client's
-// capabilities itself.
+// request handles a request or notification that may carry the client's capabilities itself.
 func (p *Proxy) request(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	if f.Params.Absent() || !bytes.Contains(f.Params.Of(b), []byte("io.modelcontextprotocol")) {
 		return nil, true

@@ -99,7 +99,7 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest, 
 		reads: t.def.Annotations.ReadOnlyHint, reporting: make(chan struct{}, 1), unread: &unread{}, room: room,
 	}
 	res, err := s.runTool(t, c)
-	s.room.Release(1) // a client that does not read takes no room from others
+	s.room.Release(1) // before the write: a client that does not read must not block others
 	if errors.Is(err, client.ErrInputRequired) || asksInside(err) {
 		return nil, err
 	}

@@ -82,10 +82,10 @@ func suspendedCases() []Case {
 	p := patterns(guard.Patterns{Protect: guard.Texts("kept")})
 	suspend := func(e *Env) {
 		e.Cleanup(func() {
-			e.Reg.SetAbuse(guard.Abuse{})
+			e.Reg.SetAbuse(ledger.Abuse{})
 			e.Must(e.Reg.Resume(e.Subject))
 		})
-		e.Reg.SetAbuse(guard.Abuse{Refusals: 1, Suspend: true})
+		e.Reg.SetAbuse(ledger.Abuse{Refusals: 1, Suspend: true})
 		for range 3 {
 			if e.Front.WriteFile("code/kept", []byte("x")) == nil {
 				e.Error("wrote what is protected")

@@ -1,5 +1,6 @@
-// Package ledger counts. It has the accounts of quotas, the budget of bytes in flight, the one use
-// of a root (Once), and the clock by which grants end.
+// Package ledger counts. It has the accounts of quotas, the budget of bytes in flight, the speed of
+// operations, the one use of a root (Once), the end of a grant (Lifetime) by both clocks, the room
+// that is promised for records (Room), and the refusals and suspensions of subjects (Offenders).
 //
 // # Promises
 //

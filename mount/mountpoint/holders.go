@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +18,8 @@ import (
 )
 
 // Bounds of the search for holders. The search only improves an error message, so it may
-// be incomplete. It is bounded by what it looks at, and not by a time in all, which a busy
-// machine would exceed.
+// be incomplete. It is bounded by what it looks at, and not by a time in all or for each
+// process, which a busy machine would exceed.
 const (
 	maxHolders = 8      // named in the message
 	maxFDs     = 10_000 // looked at in one process
@@ -26,17 +27,24 @@ const (
 )
 
 // Holders describes, best effort, the processes that keep a detached mount alive, such as
-// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It ends at a process
-// that cannot be looked at within limit: a working directory may be on a file system that does
-// not answer.
-func Holders(in Info, limit time.Duration) (all []string) {
-	looks, stop := make(chan string), make(chan struct{})
+// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It ends at a file of
+// /proc that takes longer than limit: a working directory may be on a file system that does not
+// answer.
+func Holders(in Info, limit time.Duration) []string {
+	return search(in, limit, keptBy)
+}
+
+// search is Holders; use calls looked after each file that it looks at.
+func search(in Info, limit time.Duration, use func(proc string, in Info, looked func()) string) (all []string) {
+	var looks atomic.Int64
+	found, stop := make(chan string), make(chan struct{})
 	defer close(stop)
 	go func() {
-		defer close(looks)
-		for by := range eachHolder(in, keptBy) {
+		defer close(found)
+		looked := func() { looks.Add(1) }
+		for by := range eachHolder(in, func(proc string, in Info) string { return use(proc, in, looked) }) {
 			select {
-			case looks <- by:
+			case found <- by:
 			case <-stop:
 				return
 			}
@@ -44,9 +52,9 @@ func Holders(in Info, limit time.Duration) (all []string) {
 	}()
 	ticker := time.NewTicker(limit / mostTicks)
 	defer ticker.Stop()
-	for ticks := 0; ticks < mostTicks && len(all) <= maxHolders; {
+	for ticks, seen := 0, int64(0); ticks < mostTicks && len(all) <= maxHolders; {
 		select {
-		case by, ok := <-looks:
+		case by, ok := <-found:
 			if !ok {
 				return andOthers(all)
 			}
@@ -54,7 +62,9 @@ func Holders(in Info, limit time.Duration) (all []string) {
 				all = append(all, by)
 			}
 		case <-ticker.C:
-			ticks++
+			if ticks++; looks.Load() != seen {
+				ticks, seen = 0, looks.Load()
+			}
 		}
 	}
 	return andOthers(all)
@@ -136,14 +146,16 @@ func useBy(proc string, in Info) string {
 // keptBy returns how a process keeps a mount alive that was detached, or "". The names of links
 // do not tell any more; the mount's ID does, and in another mount namespace, where a copy has
 // an ID of its own, the device. To open a link for its path alone asks no daemon of FUSE.
-func keptBy(proc string, in Info) string {
+func keptBy(proc string, in Info, looked func()) string {
 	fds, _ := filepath.Glob(proc + "/fdinfo/*")
 	for _, fd := range fds[:min(len(fds), maxFDs)] {
 		if mountOf(fd) == in.ID {
 			return "an open file"
 		}
+		looked()
 	}
 	for link, use := range uses {
+		looked()
 		if fd, err := unix.Open(filepath.Join(proc, link), unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
 			id := mountOf(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 			_ = unix.Close(fd)
@@ -153,9 +165,9 @@ func keptBy(proc string, in Info) string {
 		}
 	}
 	switch {
-	case hasDevice(proc+"/maps", 3, 16, in.Dev):
+	case hasDevice(proc+"/maps", 3, 16, in.Dev, looked):
 		return "a mapped file"
-	case hasDevice(proc+"/mountinfo", 2, 10, in.Dev):
+	case hasDevice(proc+"/mountinfo", 2, 10, in.Dev, looked):
 		return "a copy of the mount"
 	}
 	return ""
@@ -174,14 +186,15 @@ func mountOf(fdinfo string) int {
 }
 
 // hasDevice reports whether a line of a file of /proc has the device dev in its field: maps
-// has the two numbers in base 16, mountinfo in base 10.
-func hasDevice(file string, field, base int, dev string) bool {
+// has the two numbers in base 16, mountinfo in base 10. It calls looked after each line.
+func hasDevice(file string, field, base int, dev string, looked func()) bool {
 	f, err := os.Open(file)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
+		looked()
 		if fields := strings.Fields(lines.Text()); len(fields) > field {
 			major, minor, _ := strings.Cut(fields[field], ":")
 			a, err1 := strconv.ParseUint(major, base, 32)

@@ -2,6 +2,7 @@ package beneath
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
+
+// MostAutomatic is the largest number of changes with which a checkpoint is made that nobody has
+// asked for, and before which nothing of the owner's is at stake: a new file takes about 40
+// microseconds.
+const MostAutomatic = 10_000
+
+// CauseSession is the Cause of a checkpoint that is made before a session continues a stage.
+const CauseSession = "session"
 
 // noObject is the object of a file that is not frozen.
 const noObject = ^uint64(0)
@@ -236,22 +245,40 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	if isNew {
 		u.Before = &before
 	}
-	if err := st.store.Undo(u.To.Number); err != nil {
+	if err := st.store.BeginUndo(u.To.Number); err != nil {
 		return Undone{}, err
 	}
 	if err := st.restore(l, &now, &want); err != nil {
-		return Undone{}, err
+		return Undone{}, errors.Join(err, st.takeBack(l, &now))
 	}
-	return u, errors.Join(st.store.Undo(0), st.prune(l))
+	return u, errors.Join(st.store.EndUndo(), st.prune(l))
+}
+
+// takeBack ends an undo that has failed, such as by an error of the disk: programs that run see
+// again what they saw before. If the root has ended, the next session finishes the undo.
+func (st *staged) takeBack(l *guard.Lease, before *draft.State) error {
+	if err := atStep("undoing"); err != nil {
+		return err
+	}
+	if l.Life().Ended(context.Background()) != nil {
+		return nil
+	}
+	now, err := st.gather(l, false)
+	if err == nil {
+		err = st.restore(l, &now, before)
+	}
+	return errors.Join(err, st.store.EndUndo())
 }
 
 func noCheckpoint(format string, args ...any) error {
 	return &guard.Error{Kind: names.NotExist, Err: fmt.Errorf(format, args...)}
 }
 
-// stateOf returns the state that an undo to a checkpoint brings back.
-func (st *staged) stateOf(number int) (state draft.State, reversed int, err error) {
-	if state, err = st.store.State(number); err != nil {
+// stateOf returns the state that an undo to a checkpoint brings back. now is the present state.
+func (st *staged) stateOf(number int, now *draft.State) (state draft.State, reversed int, err error) {
+	if number == 0 {
+		state.Nodes = now.Nodes[:1:1] // the top directory, which stays as it is
+	} else if state, err = st.store.State(number); err != nil {
 		return state, 0, err
 	}
 	applied, err := st.store.AppliedSince(number)
@@ -263,13 +290,16 @@ func (st *staged) stateOf(number int) (state draft.State, reversed int, err erro
 
 // choose finds the checkpoint of an undo, and the state that it brings back.
 func (st *staged) choose(to string, now *draft.State) (Undone, draft.State, error) {
-	number, _ := strconv.Atoi(to)
-	list := st.store.Checkpoints()
+	number, err := strconv.Atoi(to)
+	if err != nil {
+		number = -1
+	}
+	list := append([]draft.Checkpoint{{Cause: draft.CauseStart, Time: st.store.Meta().Created}}, st.store.Checkpoints()...)
 	for _, c := range slices.Backward(list) {
 		if to != "" && c.Name != to && c.Number != number {
 			continue
 		}
-		state, reversed, err := st.stateOf(c.Number)
+		state, reversed, err := st.stateOf(c.Number, now)
 		if err != nil {
 			return Undone{}, state, err
 		}
@@ -277,14 +307,10 @@ func (st *staged) choose(to string, now *draft.State) (Undone, draft.State, erro
 			return Undone{To: c, Seen: seen, Applied: reversed}, state, nil
 		}
 	}
-	none := Undone{}
-	switch {
-	case len(list) == 0:
-		return none, draft.State{}, noCheckpoint("the stage has no checkpoint: make one with rootsfs stage checkpoint")
-	case to == "":
-		return none, draft.State{}, noCheckpoint("nothing has changed since the latest checkpoint, and no other differs: name one of rootsfs stage list -v")
+	if to == "" {
+		return Undone{}, draft.State{}, noCheckpoint("there is nothing to undo: nothing is staged, and all checkpoints are equal to that")
 	}
-	return none, draft.State{}, noCheckpoint("the stage has no checkpoint %s: see rootsfs stage list -v", names.Quote(to))
+	return Undone{}, draft.State{}, noCheckpoint("the stage has no checkpoint %s: see rootsfs stage list -v", names.Quote(to))
 }
 
 // hasObjects refuses a checkpoint the contents of which are not there.
@@ -305,19 +331,25 @@ func (st *staged) hasObjects(c draft.Checkpoint, want *draft.State) error {
 // finishUndo ends an undo in the middle of which the process was killed. Nobody uses the root
 // yet.
 func (st *staged) finishUndo() error {
-	number := st.store.Undoing()
-	if number == 0 {
+	number, ok := st.store.Undoing()
+	if !ok {
 		return nil
 	}
-	want, _, err := st.stateOf(number)
-	if err == nil {
-		var now draft.State
-		if now, err = st.gather(nil, false); err != nil {
-			return err
-		}
+	now, err := st.gather(nil, false)
+	if err != nil {
+		return err
+	}
+	if want, _, err := st.stateOf(number, &now); err == nil {
 		if err := st.restore(nil, &now, &want); err != nil {
 			return err
 		}
 	}
-	return st.store.Undo(0)
+	return st.store.EndUndo()
+}
+
+// beginSession makes a checkpoint of the changes of earlier sessions. A session begins without it, too.
+func (st *staged) beginSession() {
+	if changed, _ := st.store.Size(); changed > 0 && changed <= MostAutomatic {
+		_, _, _ = Stage{st}.Checkpoint(nil, draft.Checkpoint{Cause: CauseSession})
+	}
 }

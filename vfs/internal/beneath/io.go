@@ -27,9 +27,9 @@ func OpenFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, erro
 	return Handle{fd: fd}, info, err
 }
 
-// OpenToEmpty is OpenFile for a file that is about to be truncated to nothing: from a staged
-// root's source it is copied without its contents. If another file than the expected one has
-// the name, the error is ESTALE; the zero identity stands for any file.
+// OpenToEmpty is OpenFile for a file that is about to be truncated to nothing. A file of a
+// staged root's source is copied up without its contents. If another file than expected has the
+// name, the error is ESTALE. The zero identity expects no particular file.
 func OpenToEmpty(l *guard.Lease, d Dir, base string, flags int, expected rules.Identity) (Handle, Info, error) {
 	if d.union == nil {
 		return OpenFile(l, d, base, flags)

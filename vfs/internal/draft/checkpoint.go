@@ -31,8 +31,12 @@ const (
 	KeptEmpty = 7 * 24 * time.Hour
 )
 
-// CauseAsked is the Cause of a checkpoint that the owner asked for.
-const CauseAsked = "asked"
+// CauseAsked is the Cause of a checkpoint that the owner asked for. CauseStart is that of the
+// checkpoint 0, which every store has: nothing is staged.
+const (
+	CauseAsked = "asked"
+	CauseStart = "start"
+)
 
 // Checkpoint describes a checkpoint.
 type Checkpoint struct {
@@ -89,8 +93,8 @@ type checkpoints struct {
 	// uses has the objects of each checkpoint that was looked at, by number.
 	uses map[int][]uint64
 	next uint64 // number of the next object
-	// undoing is the checkpoint that an undo, which has not ended, brings back; 0: none.
-	undoing int
+	// undoing is the checkpoint that an undo, which has not ended, brings back; nil: none.
+	undoing *int
 }
 
 // Checkpoints returns the checkpoints, the oldest first.
@@ -265,7 +269,7 @@ func (s *Store) openCheckpoints(since int64) error {
 		return err
 	}
 	for _, c := range slices.Clone(s.points.list) {
-		if c.Number == s.points.undoing {
+		if n := s.points.undoing; n != nil && c.Number == *n {
 			continue // the undo is finished from it
 		}
 		state, err := s.State(c.Number)
@@ -398,18 +402,28 @@ func (s *Store) SetRecords(list []Record) error {
 	return s.append(lines)
 }
 
-// Undo appends that an undo to a checkpoint begins, and with 0 that it has ended.
-func (s *Store) Undo(number int) error {
+// BeginUndo appends that an undo to a checkpoint begins, and EndUndo that it has ended.
+func (s *Store) BeginUndo(number int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.append([]line{{Undo: &number}})
 }
 
-// Undoing returns the checkpoint of an undo that has not ended, and 0 if there is none.
-func (s *Store) Undoing() int {
+// EndUndo: see BeginUndo.
+func (s *Store) EndUndo() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.append([]line{{Undone: true}})
+}
+
+// Undoing returns the checkpoint of an undo that has not ended.
+func (s *Store) Undoing() (number int, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.points.undoing
+	if s.points.undoing == nil {
+		return 0, false
+	}
+	return *s.points.undoing, true
 }
 
 // IsTouched reports whether the store may have changed since SetUntouched.

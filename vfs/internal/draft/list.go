@@ -25,8 +25,8 @@ type Summary struct {
 	Damaged     string // what was lost, or why the store cannot be read; "" if nothing
 }
 
-// List returns the stores in the directory of all, the oldest first. It takes no lock: of a
-// store that is held it tells what it finds at the moment.
+// List returns the stores in a directory of stores, the oldest first. It takes no lock, so the
+// summary of a store in use may be out of date.
 func List(stages string) ([]Summary, error) {
 	list, err := os.ReadDir(stages)
 	if errors.Is(err, fs.ErrNotExist) {

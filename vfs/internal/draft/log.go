@@ -38,13 +38,14 @@ type line struct {
 	Making  bool      `json:"making,omitempty"`
 	Placed  *[]byte   `json:"placed,omitempty"`
 
-	// Commit is a time, in nanoseconds since 1970, with Boot: files with an older ctime and
-	// records before the offset Upto are on the disk together.
+	// Commit is a time in nanoseconds since 1970. It comes with Boot and Upto. Files with an
+	// older ctime are on the disk, and so are the records before the offset Upto.
 	Commit int64 `json:"commit,omitempty"`
 	Upto   int64 `json:"upto,omitempty"`
 
-	// Undo is the checkpoint that an undo brings back from here on; 0: the undo has ended.
-	Undo *int `json:"undo,omitempty"`
+	// Undo is the checkpoint that an undo brings back from here on, until the line Undone.
+	Undo   *int `json:"undo,omitempty"`
+	Undone bool `json:"undone,omitempty"`
 
 	Unsure  *[]byte  `json:"unsure,omitempty"`
 	Lost    []uint64 `json:"lost,omitempty"`
@@ -113,13 +114,13 @@ const (
 	checkLen = len(checkKey) + 8 + len("\"}")
 )
 
-// encode returns a line with its check and newline.
+// encode returns a line with its checksum and newline.
 func (l *line) encode() ([]byte, error) { return seal(l) }
 
-// errDamaged is the error for a line that is not as it was written.
+// errDamaged is the error for a line whose checksum does not match.
 var errDamaged = errors.New("damaged line")
 
-// errNewer is the error for a line of a later version of rootsfs.
+// errNewer is the error for a line that a later version of rootsfs wrote.
 var errNewer = errors.New("a newer rootsfs wrote the store: use that version")
 
 // decode reads a line without its newline.
@@ -132,8 +133,8 @@ func decode(b []byte) (l line, err error) {
 type logFile struct {
 	file *os.File
 	end  int64 // of the last whole line
-	// broken is set when a line was written in part and could not be removed again: no line
-	// after it could be read.
+	// broken is set if a line was written in part and could not be removed again. Lines after
+	// it could not be read, so nothing is appended any more.
 	broken bool
 
 	syncing sync.Mutex
@@ -224,7 +225,9 @@ func (s *Store) take(l *line) error {
 	case l.Placed != nil:
 		delete(s.placings, string(*l.Placed))
 	case l.Undo != nil:
-		s.points.undoing = *l.Undo
+		s.points.undoing = l.Undo
+	case l.Undone:
+		s.points.undoing = nil
 	case l.Unsure != nil:
 		s.unsure[string(*l.Unsure)] = true
 	case l.Damaged != "":
@@ -256,8 +259,9 @@ type replayed struct {
 	isBroken bool // a damaged line ended the log
 }
 
-// replay applies the lines of a log to s, up to the first damaged one. If the last line has no
-// newline, the process was killed while it wrote the line, and the line's change was not made.
+// replay applies the lines of a log to s, up to the first damaged one. A last line without a
+// newline is not applied: the process was killed while it wrote the line, before it made the
+// change.
 func (s *Store) replay(r io.Reader) (replayed, error) {
 	var got replayed
 	all, err := io.ReadAll(r)
@@ -290,7 +294,7 @@ func (s *Store) replay(r io.Reader) (replayed, error) {
 	return got, nil
 }
 
-// youngRecord is a record that no commit covers.
+// youngRecord is a record that was written after the last commit.
 type youngRecord struct {
 	path string
 	at   int64 // its offset

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// sizes is how much the store may take on the disk, and takes.
+// sizes has the bytes that the store takes on the disk, and the most that it may take.
 type sizes struct {
 	mu       sync.Mutex
 	most     int64 // 0: guard.DefaultMaxStage
@@ -30,8 +30,8 @@ type sizes struct {
 	stale atomic.Bool
 }
 
-// measureAfter is how often a store that is full is measured again: programs may have removed
-// some of it.
+// measureAfter is how often a full store is measured again. Programs may have removed files
+// meanwhile.
 const measureAfter = time.Second
 
 // fewNames is how many names a store may have that is measured after each change, so that the
@@ -121,8 +121,8 @@ func (s *Store) measure() {
 	z.measured = time.Now()
 }
 
-// isChange reports whether a file of the upper can differ from the source: a directory does
-// not that was only raised, so that something in it could change.
+// isChange reports whether a file of the upper can differ from the source. A directory that was
+// only made there to hold changed files does not.
 func (s *Store) isChange(rel string, st *unix.Stat_t) bool {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return true
@@ -158,13 +158,13 @@ func hasAttributes(path string) bool {
 	return false
 }
 
-// Walk calls f for all that is in the upper, but not for its top, each directory before what is
-// in it. It enters directories whose mode does not let their owner in.
+// Walk calls f for every file and directory below the top of the upper, each directory before
+// its contents. It also enters directories whose mode keeps their owner out.
 func (s *Store) Walk(f func(rel string, st *unix.Stat_t)) error {
 	return s.walk(upperName, walker{opens: true, visit: f})
 }
 
-// walkUpper calls f for all that is in the upper, but not for its top.
+// walkUpper calls f for every file and directory below the top of the upper.
 func (s *Store) walkUpper(f func(rel string, st *unix.Stat_t)) error {
 	return s.walk(upperName, walker{visit: f})
 }
@@ -184,10 +184,10 @@ func (s *Store) walk(name string, w walker) error {
 type walker struct {
 	top   *os.Root
 	visit func(rel string, st *unix.Stat_t)
-	// removes has the walk remove all that it has visited.
+	// removes makes the walk remove each file and directory that it has visited.
 	removes bool
-	// opens lets the walk into directories whose mode does not let their owner in. It gives
-	// them their mode back. No program may be using the tree.
+	// opens makes the walk enter directories whose mode keeps their owner out: it changes the
+	// mode for that time. No program may be using the tree.
 	opens bool
 }
 

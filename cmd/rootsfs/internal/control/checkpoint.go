@@ -11,7 +11,7 @@ import (
 type Checkpoint struct {
 	Number  int           `json:"number"`         // as `rootsfs undo` takes it
 	Name    names.Foreign `json:"name,omitempty"` // that the owner gave it
-	Cause   names.Foreign `json:"cause"`          // `asked`, or what it was made before: `apply`, `discard`, `undo`, `tool call NAME`
+	Cause   names.Foreign `json:"cause"`          // `asked`, or what it was made before: `apply`, `discard`, `undo`, `session`, `tool call NAME`; `start`: nothing is staged
 	Time    time.Time     `json:"time"`           // when it was made
 	Changed int           `json:"changed"`        // names that were changed, made or removed
 }

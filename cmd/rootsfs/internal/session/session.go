@@ -47,6 +47,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
@@ -77,7 +78,7 @@ type Options struct {
 	PosixFull bool          // of every root, those added later included
 	// Abuse has the bounds at which servers are reported or suspended. With AbuseFixed, a
 	// reload of the configuration does not change them.
-	Abuse      guard.Abuse
+	Abuse      ledger.Abuse
 	AbuseFixed bool
 	Bound      Bound // of configured roots that are granted later; those in Roots are within it. Bound.Stage holds for every root
 	// Config is the configuration whose roots are in Roots. Its file is watched; nil: there is
