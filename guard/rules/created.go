@@ -10,8 +10,8 @@ import (
 // without the right to write therefore remembers the identities of the files that were
 // made in it: at least the latest maxCreated, and at most twice as many. A file that is
 // forgotten, or was made in an earlier lifetime of the root, is an existing file like any
-// other. Where the file system keeps no birth time, and uses an inode number again within
-// that number of files, the new file passes for the old one.
+// other. If the file system keeps no birth time, and reuses an inode number within that number
+// of files, the new file is taken for the old one.
 
 // maxCreated bounds the memory for one root to a few megabytes.
 const maxCreated = 1 << 15

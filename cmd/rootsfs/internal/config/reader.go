@@ -112,7 +112,7 @@ func (r *reader) table(at *tomltree.Node, to reflect.Value) {
 	}
 }
 
-// value fills a field of a struct, or an item of a list, with what a node holds.
+// value fills a field of a struct, or an item of a list, with the value of a node.
 func (r *reader) value(n *tomltree.Node, to reflect.Value, k *key) {
 	if kind := kindOf(to.Type(), k); kind != nil {
 		r.leaf(n, to, k, kind)
