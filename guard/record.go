@@ -154,9 +154,9 @@ func recordOf(c *Caller, at time.Time) Record {
 	return Record{Time: at, Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID, Verdict: Allowed}
 }
 
-// expected returns the auditor and the operation's record as far as it is known, if
-// the operation leaves a record when it succeeds and the auditor can promise room for it;
-// else nil.
+// expected returns the auditor and the operation's record, with the fields known so far. It
+// returns nil if the operation leaves no record when it succeeds, or the auditor cannot promise
+// room.
 func (w recorder) expected() (Reserver, *Record) {
 	// An append to a path, not to an open file, has a record of its own: vfs.Tree.WriteRange
 	// writes it by Closed.

@@ -17,7 +17,8 @@ import (
 // Checkpoint describes a checkpoint of a stage.
 type Checkpoint = draft.Checkpoint
 
-// What a checkpoint is made before; CheckpointAsked is one that the owner asked for.
+// The causes of checkpoints: the operation before which one is made, or CheckpointAsked if the
+// owner asked for it.
 const (
 	CheckpointAsked   = draft.CauseAsked
 	CheckpointApply   = "apply"
@@ -38,10 +39,10 @@ type StageUndone struct {
 	To Checkpoint
 	// Before is the checkpoint that was made before the undo; nil: the latest was equal.
 	Before *Checkpoint
-	// Applied is how many paths are staged because the owner has applied changes of them since the
-	// checkpoint: the source has these changes until the owner applies what is staged now.
+	// Applied is how many paths are staged because the owner has applied their changes since
+	// the checkpoint. The source keeps these changes until the owner applies the stage again.
 	Applied int
-	// Changes are those of what programs see: StageNew, StageChanged or StageRemoved.
+	// Changes has the changes that programs see: StageNew, StageChanged or StageRemoved.
 	Changes []StageChange
 }
 
@@ -117,8 +118,8 @@ func (t *Tree) StageBeforeCall(ctx context.Context, who guard.Subject, tool stri
 	return failed
 }
 
-// StageUndo brings a root's stage back to a checkpoint: its number or name, or "" for the latest
-// that differs from what is staged. The source stays as it is.
+// StageUndo brings a root's stage back to a checkpoint: its number or name, or "" for the
+// latest that differs from the present stage. The source does not change.
 func (t *Tree) StageUndo(ctx context.Context, root guard.RootName, to string, dryRun bool) (StageUndone, error) {
 	t.applying.Lock()
 	defer t.applying.Unlock()

@@ -188,9 +188,9 @@ func (f *RootFacts) NoteMoved(from, to string, exchange bool) { f.repos.move(fro
 // sorted.
 func (f *RootFacts) Repos() []string { return f.repos.tops() }
 
-// IsMade reports whether a file is remembered as a part of a repository that the users of the
-// root made themselves, or is the directory of a submodule or worktree in one, which git moves
-// out to be the .git of a working copy.
+// IsMade reports whether a file is remembered as a part of a repository that the root's users
+// made themselves. It also reports true for the directory of a submodule or worktree in such a
+// repository, which git may move out to be the .git of a working copy.
 func (f *RootFacts) IsMade(rel string, id Identity, t pattern.Type) bool {
 	return f.repos.has(rel, id) ||
 		t == pattern.Dir && builtin.IsPart(rel, true, f.bare) && f.repos.around(rel, false, f.identity)

@@ -16,19 +16,18 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// MostAutomatic is the largest number of changes with which a checkpoint is made that nobody has
-// asked for, and before which nothing of the owner's is at stake: a new file takes about 40
-// microseconds.
+// MostAutomatic is the largest number of changes for which a checkpoint before a tool call is
+// made: each new file takes about 40 microseconds.
 const MostAutomatic = 10_000
 
 // CauseSession is the Cause of a checkpoint that is made before a session continues a stage.
 const CauseSession = "session"
 
-// noObject is the object of a file that is not frozen.
+// noObject stands for the object of a file that is not frozen.
 const noObject = ^uint64(0)
 
-// Checkpoint makes a checkpoint of the stage. If the stage is as in the latest one, and c has no
-// name, it makes none: then isNew is false, and made is the latest.
+// Checkpoint makes a checkpoint of the stage. If the stage equals the latest checkpoint, and c
+// has no name, it makes none: then isNew is false, and made is the latest.
 func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkpoint, isNew bool, err error) {
 	st := s.st
 	st.frozen.keeping.Lock()
@@ -43,12 +42,13 @@ func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkp
 		made, isNew, err = st.keep(c, &state)
 	}
 	if err != nil {
-		_ = st.store.Wrote(0) // so that the next one looks again
+		_ = st.store.Wrote(0) // makes the next checkpoint compare again
 	}
 	return made, isNew, errors.Join(err, st.prune(l))
 }
 
-// keep is the end of Checkpoint: the files are frozen. The caller holds frozen.keeping.
+// keep is the second part of Checkpoint, after the files were frozen. The caller holds
+// frozen.keeping.
 func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Checkpoint, isNew bool, err error) {
 	if err := atStep("frozen"); err != nil {
 		return c, false, err
@@ -67,7 +67,7 @@ func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Check
 	return made, err == nil, errors.Join(err, atStep("kept"))
 }
 
-// changedIn counts the names that differ from the source in a state.
+// changedIn counts the names in a state that differ from the source.
 func changedIn(state *draft.State) (n int) {
 	bases := map[string]draft.Record{}
 	for _, r := range state.Records {
@@ -89,7 +89,7 @@ func changedIn(state *draft.State) (n int) {
 	return n
 }
 
-// prune removes checkpoints that are too many, and objects that nobody uses. The caller holds
+// prune removes excess checkpoints, and objects that no checkpoint uses. The caller holds
 // frozen.keeping.
 func (st *staged) prune(l *guard.Lease) error {
 	pruned := false
@@ -106,7 +106,7 @@ func (st *staged) prune(l *guard.Lease) error {
 	if !pruned && st.frozen.isSwept {
 		return nil
 	}
-	st.frozen.isSwept = true // what an earlier process may have left has gone
+	st.frozen.isSwept = true // objects that an earlier process left are removed
 	return st.sweep(l)
 }
 
@@ -123,8 +123,8 @@ func (st *staged) freezeAll(l *guard.Lease) (draft.State, error) {
 	return state, err
 }
 
-// gather returns the state of the stage. The caller holds staged.mu, and to freeze the files also
-// frozen.writes. Of files that are not frozen, the object is noObject.
+// gather returns the state of the stage, with noObject for files that are not frozen. The
+// caller holds staged.mu and, to freeze the files, frozen.writes.
 func (st *staged) gather(l *guard.Lease, freezes bool) (state draft.State, err error) {
 	g := gathering{st: st, l: l, freezes: freezes, dir: -1}
 	defer g.close()
@@ -206,18 +206,19 @@ type Undone struct {
 	To     draft.Checkpoint
 	Before *draft.Checkpoint // made before it; nil: the latest is equal
 	Seen   []SeenChange      // sorted by path
-	// Applied is how many paths are staged because the owner applied changes of them since.
+	// Applied is how many paths are staged because the owner has applied their changes since
+	// the checkpoint.
 	Applied int
 }
 
 // SeenChange is a change of what programs see at a path.
 type SeenChange struct {
 	Path           string
-	Before, Behind bool // something was, and is, seen there
+	Before, Behind bool // programs saw a file there before, and see one after the undo
 }
 
 // Undo brings the stage back to a checkpoint: its number or name, "" for the latest that differs
-// from what the stage has now. It makes a checkpoint before that, so that it can be undone.
+// from what the stage has now. It makes a checkpoint first, so that the undo can be undone.
 func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	st := s.st
 	st.frozen.keeping.Lock()
@@ -257,8 +258,9 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	return u, errors.Join(st.store.EndUndo(), st.prune(l))
 }
 
-// takeBack ends an undo that has failed, such as by an error of the disk: programs that run see
-// again what they saw before. If the root has ended, the next session finishes the undo.
+// takeBack takes back an undo that has failed, for example by an error of the disk: running
+// programs see again the files that they saw before. If the root has ended, the next session
+// finishes the undo.
 func (st *staged) takeBack(l *guard.Lease, before *draft.State) error {
 	if err := atStep("undoing"); err != nil {
 		return err
@@ -316,7 +318,7 @@ func (st *staged) choose(to string, now *draft.State) (Undone, draft.State, erro
 	return Undone{}, draft.State{}, noCheckpoint("the stage has no checkpoint %s: see rootsfs stage list -v", names.Quote(to))
 }
 
-// hasObjects refuses a checkpoint the contents of which are not there.
+// hasObjects refuses a checkpoint with missing contents.
 func (st *staged) hasObjects(c draft.Checkpoint, want *draft.State) error {
 	have, err := st.store.ObjectInodes()
 	if err != nil {
@@ -331,8 +333,8 @@ func (st *staged) hasObjects(c draft.Checkpoint, want *draft.State) error {
 	return nil
 }
 
-// finishUndo ends an undo in the middle of which the process was killed. Nobody uses the root
-// yet.
+// finishUndo finishes an undo during which the process was killed. The caller calls it before
+// the root is used.
 func (st *staged) finishUndo() error {
 	number, ok := st.store.Undoing()
 	if !ok {
@@ -350,7 +352,8 @@ func (st *staged) finishUndo() error {
 	return st.store.EndUndo()
 }
 
-// beginSession makes a checkpoint of the changes of earlier sessions. A session begins without it, too.
+// beginSession makes a checkpoint of the changes of earlier sessions. If that fails, the
+// session begins without it.
 func (st *staged) beginSession() {
 	if changed, _ := st.store.Size(); changed > 0 && changed <= MostAutomatic {
 		_, _, _ = Stage{st}.Checkpoint(nil, draft.Checkpoint{Cause: CauseSession})

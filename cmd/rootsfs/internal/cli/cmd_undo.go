@@ -129,7 +129,7 @@ type undoResult struct {
 	Changes []undoChange        `json:"changes"`          // of what programs see
 }
 
-// undoChange is a path at which programs see something else after an undo.
+// undoChange is a path at which programs see another file, or none, after an undo.
 type undoChange struct {
 	Path   names.Foreign `json:"path"`   // below the root
 	Change string        `json:"change"` // `new`, `changed` or `removed`

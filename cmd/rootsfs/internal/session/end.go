@@ -68,8 +68,8 @@ func (s *Session) waitServed() {
 	<-s.served()
 }
 
-// A session whose mount could not be unmounted, for want of descriptors or because fusermount3
-// does not find the mount in its table, tries again at this interval, this many times.
+// The interval and the number of further attempts to unmount. An unmount fails for want of
+// descriptors, or if fusermount3 does not find the mount in its table.
 const (
 	unmountAgain = 2 * time.Second
 	mostUnmounts = 5
