@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,17 +20,6 @@ import (
 )
 
 const stagedRights = guard.ReadWrite | guard.Stage
-
-var DBG = os.Getenv("DBG") != ""
-func eventually(f func() bool) bool {
-	for range 200 {
-		if f() {
-			return true
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return false
-}
 
 // stagedMount is a mount of a staged root. Programs use it, the owner changes the source, and
 // other fronts and the owner's commands change the stage.
@@ -62,7 +50,7 @@ func (m stagedMount) read(name string) string {
 func (m stagedMount) reads(name, want string) {
 	m.Helper()
 	got := ""
-	if !eventually(func() bool { got = m.read(name); return got == want }) {
+	if !testkit.Eventually(func() bool { got = m.read(name); return got == want }) {
 		m.Fatalf("%s: %q instead of %q", name, got, want)
 	}
 }
@@ -101,6 +89,15 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 				return errors.Join(os.MkdirAll(m.host("p/q"), 0o755), os.WriteFile(m.host("p/q/x"), []byte("x"), 0o644))
 			},
 			map[string]string{"p/q/x": "x", "p/x": "no x"}},
+		{"owner writes later in a directory that a program has made", func(m stagedMount) error { return childfs.MkdirAll(m.seen("p/q"), 0o755) },
+			[]string{"p/q/x"},
+			func(m stagedMount) error {
+				m.must(os.MkdirAll(m.host("p/q"), 0o755))
+				m.settle()
+				m.read("p/q/x") // the absence is cached once more
+				return os.WriteFile(m.host("p/q/x"), []byte("x"), 0o644)
+			},
+			map[string]string{"p/q/x": "x"}},
 		{"owner removes a directory with a change", func(m stagedMount) error { return childfs.WriteFile(m.seen("d/g"), []byte("mine"), 0o644) },
 			[]string{"d/f", "d/g"},
 			func(m stagedMount) error { return os.RemoveAll(m.host("d")) },
@@ -260,9 +257,7 @@ func stormPath(rnd *rand.Rand) string {
 // stormStep changes something below a directory. What is not possible fails, and is left.
 func stormStep(rnd *rand.Rand, top string, text string) {
 	name, other := filepath.Join(top, stormPath(rnd)), filepath.Join(top, stormPath(rnd))
-	k := rnd.IntN(9)
-	if DBG { fmt.Println(filepath.Base(top), k, strings.TrimPrefix(name,top), strings.TrimPrefix(other,top)) }
-	switch k {
+	switch rnd.IntN(9) {
 	case 0, 1:
 		_ = childfs.WriteFile(name, []byte(text), 0o644)
 	case 2, 3:
@@ -285,9 +280,7 @@ func stormStep(rnd *rand.Rand, top string, text string) {
 func (m stagedMount) behind(rnd *rand.Rand, text string) {
 	ctx := context.Background()
 	at := m.at(stormPath(rnd))
-	k := rnd.IntN(8)
-	if DBG { fmt.Println("behind", k, at.Path) }
-	switch k {
+	switch rnd.IntN(8) {
 	default:
 		stormStep(rnd, m.src, text)
 	case 0:
@@ -375,13 +368,11 @@ func TestStagedStorm(t *testing.T) {
 					} else {
 						m.behind(rnd, text)
 					}
-					x := stormPath(rnd)
-					y := m.inKernel(x)
-					if DBG { fmt.Println("   look",x,y) }
+					m.inKernel(stormPath(rnd))
 				}
 				everyPath("", 3, func(rel string) {
 					var kernel, tree string
-					if !eventually(func() bool { kernel, tree = m.inKernel(rel), m.inTree(rel); return kernel == tree }) {
+					if !testkit.Eventually(func() bool { kernel, tree = m.inKernel(rel), m.inTree(rel); return kernel == tree }) {
 						t.Fatalf("round %d, %s: the kernel shows %s, the tree %s", round, rel, kernel, tree)
 					}
 				})
