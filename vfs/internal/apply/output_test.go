@@ -30,7 +30,7 @@ func (s *scene) outputs(patterns ...string) string {
 	return strings.Join(out, " ")
 }
 
-// Build output is what the owner's patterns, or the source's .gitignore files, name. What the
+// The owner's patterns, or the source's .gitignore files, name the build output. A file that the
 // stage takes away from the owner is none, nor is a repository's data, and a .gitignore that a
 // program wrote names nothing.
 func TestBuildOutput(t *testing.T) {

@@ -39,7 +39,7 @@ type Meta struct {
 	Subject guard.Subject  `json:"subject"`
 	Session string         `json:"session"` // the last session that opened the store
 	Created time.Time      `json:"created"`
-	// Patterns are those that the root had in the last session; nil in a store of an older version.
+	// Patterns has the patterns of the root in the last session; nil in a store of an older version.
 	Patterns *rules.Patterns `json:"patterns,omitempty"`
 }
 
