@@ -22,42 +22,54 @@ import (
 const (
 	maxHolders = 8      // named in the message
 	maxFDs     = 10_000 // looked at in one process
+	maxSilent  = 4      // processes that do not answer
 	mostTicks  = 50     // ticks without an answer; a process that gets no processor gets no ticks either
 )
 
 // Holders describes, best effort, the processes that keep a detached mount alive, such as
-// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It ends at a process
-// that cannot be looked at within limit: a working directory may be on a file system that does
-// not answer.
+// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It skips a process
+// that cannot be looked at within limit: a page of that process may be on a file system that does
+// not answer, and its maps cannot be read before.
 func Holders(in Info, limit time.Duration) (all []string) {
-	looks, stop := make(chan string), make(chan struct{})
-	defer close(stop)
-	go func() {
-		defer close(looks)
-		for by := range eachHolder(in, keptBy) {
-			select {
-			case looks <- by:
-			case <-stop:
-				return
-			}
+	return search(in, limit, keptBy)
+}
+
+// search applies use to each process, and ends at the last of maxSilent silent processes: a thread
+// waits for each of them.
+func search(in Info, limit time.Duration, use func(proc string, in Info) string) (all []string) {
+	silent := 0
+	bounded := func(proc string, in Info) string {
+		by, isSilent := within(limit, func() string { return use(proc, in) })
+		if isSilent {
+			silent++
 		}
-	}()
-	ticker := time.NewTicker(limit / mostTicks)
-	defer ticker.Stop()
-	for ticks := 0; ticks < mostTicks && len(all) <= maxHolders; {
-		select {
-		case by, ok := <-looks:
-			if !ok {
-				return andOthers(all)
-			}
-			if ticks = 0; by != "" {
-				all = append(all, by)
-			}
-		case <-ticker.C:
-			ticks++
+		return by
+	}
+	for by := range eachHolder(in, bounded) {
+		if by != "" {
+			all = append(all, by)
+		}
+		if len(all) > maxHolders || silent == maxSilent {
+			break
 		}
 	}
 	return andOthers(all)
+}
+
+// within returns the result of look, and isSilent if look did not return within limit.
+func within(limit time.Duration, look func() string) (by string, isSilent bool) {
+	result := make(chan string, 1)
+	go func() { result <- look() }()
+	ticker := time.NewTicker(limit / mostTicks)
+	defer ticker.Stop()
+	for range mostTicks {
+		select {
+		case by := <-result:
+			return by, false
+		case <-ticker.C:
+		}
+	}
+	return "", true
 }
 
 // holders describes, best effort, the holders that keep the mount from being unmounted:
