@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 )
 
 // R093: a server whose requests are refused too often is suspended, also from asking for
@@ -11,7 +12,7 @@ import (
 func TestSuspendedServer(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
-	l.reg.SetAbuse(guard.Abuse{Refusals: 5, Suspend: true})
+	l.reg.SetAbuse(ledger.Abuse{Refusals: 5, Suspend: true})
 	bad, good := l.connect("bad"), l.connect("good")
 	type obj = map[string]any
 	for range 6 {

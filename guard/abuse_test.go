@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -22,7 +23,7 @@ func as(t *testing.T, s guard.Subject, op guard.Op) guard.Request {
 func TestAbuseIsTold(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
-	s.SetAbuse(guard.Abuse{Refusals: 10})
+	s.SetAbuse(ledger.Abuse{Refusals: 10})
 	for range 10 {
 		wantKind(t, s.once(as(t, "a", names.OpUnlink), 0), names.ReadOnly)
 		wantKind(t, s.once(as(t, "b", names.OpRead), 0), 0)
@@ -50,7 +51,7 @@ func TestAbuseSuspends(t *testing.T) {
 	v := &view{}
 	s.AddView(v)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
-	s.SetAbuse(guard.Abuse{Escapes: 3, Refusals: 1000, Suspend: true})
+	s.SetAbuse(ledger.Abuse{Escapes: 3, Refusals: 1000, Suspend: true})
 	escape := func() error {
 		l, err := s.Admit(bg, as(t, "a", names.OpReadlink))
 		if err != nil {
@@ -99,7 +100,7 @@ func TestAbuseSuspends(t *testing.T) {
 func TestHiddenIsNoAbuse(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadWrite})
-	s.SetAbuse(guard.Abuse{Refusals: 5, Suspend: true})
+	s.SetAbuse(ledger.Abuse{Refusals: 5, Suspend: true})
 	judged := func(op guard.Op) error {
 		l, err := s.Admit(bg, as(t, "a", op))
 		if err != nil {
@@ -130,7 +131,7 @@ func TestHiddenIsNoAbuse(t *testing.T) {
 func TestSuspendedAmongMany(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
-	s.SetAbuse(guard.Abuse{Refusals: 50, Suspend: true})
+	s.SetAbuse(ledger.Abuse{Refusals: 50, Suspend: true})
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {

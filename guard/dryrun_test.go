@@ -29,7 +29,7 @@ func TestDryRunAgrees(t *testing.T) {
 			s.SetQuotas(map[guard.Subject]ledger.Quota{"me": {MaxFile: 50, MaxCreated: 3}})
 		}
 		if rnd.IntN(10) == 0 {
-			s.SetAbuse(guard.Abuse{Refusals: 3, Suspend: true})
+			s.SetAbuse(ledger.Abuse{Refusals: 3, Suspend: true})
 		}
 		for range each {
 			req := randomRequest(t, rnd)
@@ -82,7 +82,7 @@ type seen struct {
 	usage   []ledger.Usage
 	records int
 	events  int
-	stopped []guard.Suspension
+	stopped []ledger.Suspension
 }
 
 func observed(s *setup) seen {

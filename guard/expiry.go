@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/ledger"
@@ -45,7 +44,7 @@ const overdueAfter = time.Second
 // the operation is to be refused. If so, and the operation is no dry run, it also begins to end
 // the root. It reports false while dirty data is flushed, which is a part of ending the root.
 func (g *Registry) isOverdue(r *root, dry bool) bool {
-	if r.expires.Load() == 0 && r.policy.Load().Limits.Idle <= 0 || r.flushing.Load() != 0 {
+	if r.life.End().IsZero() && r.policy.Load().Limits.Idle <= 0 || r.flushing.Load() != 0 {
 		return false
 	}
 	left, ok := r.timeLeft(g.clock.Now())
@@ -66,46 +65,18 @@ func (g *Registry) isOverdue(r *root, dry bool) bool {
 }
 
 // timeLeft returns the time until the root ends if nothing uses it. ok is false if the root
-// never ends by itself.
+// never ends by itself. An operation that runs or waits is a use.
 func (r *root) timeLeft(now ledger.Instant) (left time.Duration, ok bool) {
-	if n := r.expires.Load(); n != 0 {
-		left, ok = time.Duration(min(n-now.Wall, r.expiresOwn.Load()-now.Own)), true
+	idle, busy := r.policy.Load().Limits.Idle, false
+	if idle > 0 {
+		running, _ := r.gen.Load().counted()
+		busy = running+r.waiting.Load() > 0
 	}
-	idle := r.policy.Load().Limits.Idle
-	if idle <= 0 {
-		return left, ok
-	}
-	for _, at := range []*atomic.Int64{&r.lastUse, &r.since} {
-		// A time in the future: the clock was set back. The idle time counts from now.
-		if t := at.Load(); t > now.Wall {
-			at.CompareAndSwap(t, now.Wall)
-		}
-	}
-	from := max(r.lastUse.Load(), r.since.Load())
-	if running, _ := r.gen.Load().counted(); running+r.waiting.Load() > 0 {
-		from = now.Wall // an operation that runs or waits is a use
-	}
-	if by := time.Duration(from-now.Wall) + idle; !ok || by < left {
-		return by, true
-	}
-	return left, true
+	return r.life.Left(now, idle, busy)
 }
 
 // isExpired reports whether the root's time is up.
 func (r *root) isExpired(now ledger.Instant) bool {
 	left, ok := r.timeLeft(now)
 	return ok && left <= 0
-}
-
-// setEnd sets the time at which the root ends, and counts as a use. With the zero time, the
-// root ends with the session.
-func (r *root) setEnd(t time.Time, now ledger.Instant) {
-	r.since.Store(now.Wall)
-	if t.IsZero() {
-		r.expires.Store(0)
-		return
-	}
-	end := now.At(t)
-	r.expiresOwn.Store(end.Own)
-	r.expires.Store(end.Wall)
 }

@@ -3,6 +3,7 @@ package guard_test
 import (
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,5 +93,22 @@ func TestGrantProposedRaisesNoLimit_R104(t *testing.T) {
 		if _, err := reg.RevokeAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// R141, R153: a collision is refused and says what to write instead; R019: the
+// same directory is not a root twice.
+func TestNameCollision(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "b", "/x/b", guard.Policy{})
+	_, err := s.Grant(bg, guard.Grant{Root: "b", Dir: "/y/b", Origin: "test", Policy: guard.Policy{Rights: guard.Read}})
+	wantKind(t, err, names.Exist)
+	if err == nil || !strings.Contains(err.Error(), "NAME=") {
+		t.Errorf("no remedy in %v", err)
+	}
+	_, err = s.Grant(bg, guard.Grant{Root: "other", Dir: "/x/b", Origin: "test", Policy: guard.Policy{Rights: guard.Read}})
+	wantKind(t, err, names.Exist)
+	if n := len(s.Roots()); n != 1 {
+		t.Errorf("%d roots", n)
 	}
 }

@@ -228,25 +228,6 @@ func TestSetStaged(t *testing.T) {
 	}
 }
 
-// An approval may stage what was asked for as writable, and never the other way round.
-func TestStagedIsNarrower(t *testing.T) {
-	for _, tt := range []struct {
-		have, than guard.Rights
-		want       bool
-	}{
-		{staged, guard.ReadWrite, false},
-		{guard.ReadWrite, staged, true},
-		{guard.Write | guard.Read, staged, true},
-		{guard.ReadOnly, staged, false},
-		{staged, guard.ReadOnly, true},
-		{staged, staged, false},
-	} {
-		if got := tt.have.WiderThan(tt.than); got != tt.want {
-			t.Errorf("%v is wider than %v: %v", tt.have, tt.than, got)
-		}
-	}
-}
-
 // Nothing that a staged root's programs remove goes to its trash, and all that the owner's
 // apply replaces does.
 func TestStagedTrash(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -38,7 +39,7 @@ func TestStamps(t *testing.T) {
 			return nil
 		}, names.Conflict},
 		{"suspended", func(t *testing.T, s *setup) error {
-			s.SetAbuse(guard.Abuse{Refusals: 1, Suspend: true})
+			s.SetAbuse(ledger.Abuse{Refusals: 1, Suspend: true})
 			for len(s.Suspended()) == 0 {
 				wantKind(t, s.once(as(t, "server", names.OpFsync), 0), 0)
 				_ = s.NoteRefusal(guard.Caller{Subject: "server", Via: guard.ViaFiles}, names.Permission, "test")

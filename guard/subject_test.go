@@ -2,32 +2,12 @@ package guard_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
-
-func TestSubjectOf(t *testing.T) {
-	one, two := guard.Subject("serve").InSession(1), guard.Subject("serve").InSession(2)
-	for _, c := range []struct {
-		who, whose guard.Subject
-		want       bool
-	}{
-		{one, "", true}, {one, "serve", true}, {one, one, true}, {one, two, false},
-		{one, "serv", false}, {one, "server", false}, {"serve", one, false}, {"serve", "serve", true},
-		{"", "", true}, {"", one, false}, {"", "serve", false}, {"#1", "", true}, {"#1", "#", false},
-	} {
-		if got := c.whose.Covers(c.who); got != c.want {
-			t.Errorf("%q of %q: %v", c.who, c.whose, got)
-		}
-	}
-	if one.InSession(2) != two || guard.Subject("").InSession(1) != "" || one.WithoutSession() != "serve" {
-		t.Errorf("%q %q", one.InSession(2), guard.Subject("").InSession(1))
-	}
-}
 
 // A session has what its subject has, and what it won for itself no other has.
 func TestGrantsOfASession(t *testing.T) {
@@ -97,7 +77,7 @@ func TestSessionsShareTheirSubjectsBounds(t *testing.T) {
 	wantKind(t, create("serve#1"), 0)
 	wantKind(t, create("serve#2"), names.Quota)
 	wantKind(t, create("other#1"), 0)
-	s.SetAbuse(guard.Abuse{Refusals: 1, Suspend: true})
+	s.SetAbuse(ledger.Abuse{Refusals: 1, Suspend: true})
 	for range 2 {
 		wantKind(t, s.as(t, "serve#1", "nowhere", names.OpRead), names.NoConsent)
 	}
@@ -110,19 +90,4 @@ func TestSessionsShareTheirSubjectsBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantKind(t, s.as(t, "serve#1", "all", names.OpRead), 0)
-}
-
-// A subject's name is seen as it is.
-func TestSubjectNamed(t *testing.T) {
-	long := strings.Repeat("a", 255)
-	for _, name := range []string{"a", "serve#1", "auth0|12 3", `CORP\alice`, "o'\"x\"", "ärger", "日本", "a*", long} {
-		if !guard.Subject(name).Named() {
-			t.Errorf("%q is none", name)
-		}
-	}
-	for _, name := range []string{"", " ", "*", " a", "a ", "a\nb", "a\x00", "\x1b[1m", "al\u202eice", "a\u200bb", "a\u2028b", "a\u00a0b", "\ufeffa", "a\xff", long + "a"} {
-		if guard.Subject(name).Named() {
-			t.Errorf("%q is one", name)
-		}
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -30,7 +31,7 @@ func TestSuspendedMount(t *testing.T) {
 		}
 		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
 		testkit.Must(t, err)
-		reg.SetAbuse(guard.Abuse{Escapes: 5, Suspend: true})
+		reg.SetAbuse(ledger.Abuse{Escapes: 5, Suspend: true})
 		bad, good := hosts["bad"], hosts["good"]
 		f, err := childfs.Open(bad("r/f"))
 		testkit.Must(t, err)

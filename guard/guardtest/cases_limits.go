@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// limitCases are about what bounds a grant besides rights and patterns: quotas, speed, the
-// subject that it is for, what the subject was refused before, and idleness.
+// limitCases are about the other bounds of a grant, apart from rights and patterns: quotas,
+// speed, its subject, earlier refusals of the subject, and idleness.
 func limitCases() []Case {
 	var all []Case
 	for _, group := range [][]Case{quotaCases(), speedCases(), subjectCases(), suspendedCases(), idleCases()} {
@@ -82,10 +82,10 @@ func suspendedCases() []Case {
 	p := patterns(guard.Patterns{Protect: guard.Texts("kept")})
 	suspend := func(e *Env) {
 		e.Cleanup(func() {
-			e.Reg.SetAbuse(guard.Abuse{})
+			e.Reg.SetAbuse(ledger.Abuse{})
 			e.Must(e.Reg.Resume(e.Subject))
 		})
-		e.Reg.SetAbuse(guard.Abuse{Refusals: 1, Suspend: true})
+		e.Reg.SetAbuse(ledger.Abuse{Refusals: 1, Suspend: true})
 		for range 3 {
 			if e.Front.WriteFile("code/kept", []byte("x")) == nil {
 				e.Error("wrote what is protected")

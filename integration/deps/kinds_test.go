@@ -114,7 +114,7 @@ const decided = `
 Other        . . .  . . .  . . .  . . .  . . .
 Invalid      . . .  . . .  . . .  . . .  . . x
 TooLong      . . .  . . .  . . .  . . .  . . .
-Escaped      . x x  . . .  . . .  x . .  . . x
+Escaped      . x x  . . .  . . .  x x .  . . x
 Permission   . . .  x x x  . x .  x . .  . x .
 ReadOnly     . . .  . x x  . x .  x . .  . x .
 Revoked      . . x  . x .  . . .  . . .  x . .

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,29 +18,29 @@ import (
 )
 
 // Bounds of the search for holders. The search only improves an error message, so it may
-// be incomplete. It is bounded by what it looks at, and not by a time in all, which a busy
+// be incomplete. Counts bound it, and not a time in all or for each process, which a busy
 // machine would exceed.
 const (
 	maxHolders = 8      // named in the message
 	maxFDs     = 10_000 // looked at in one process
-	maxSilent  = 4      // processes that do not answer
+	maxSilent  = 4      // processes with a file that does not answer
 	mostTicks  = 50     // ticks without an answer; a process that gets no processor gets no ticks either
 )
 
 // Holders describes, best effort, the processes that keep a detached mount alive, such as
 // "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It skips a process
-// that cannot be looked at within limit: a page of that process may be on a file system that does
-// not answer, and its maps cannot be read before.
-func Holders(in Info, limit time.Duration) (all []string) {
+// with a file in /proc that takes longer than limit: a page or the working directory of that
+// process may be on a file system that does not answer.
+func Holders(in Info, limit time.Duration) []string {
 	return search(in, limit, keptBy)
 }
 
-// search applies use to each process, and ends at the last of maxSilent silent processes: a thread
-// waits for each of them.
-func search(in Info, limit time.Duration, use func(proc string, in Info) string) (all []string) {
+// search is Holders; use calls looked after each file that it looks at. The search ends when
+// maxSilent processes were skipped, because a thread still waits for each of them.
+func search(in Info, limit time.Duration, use func(proc string, in Info, looked func()) string) (all []string) {
 	silent := 0
 	bounded := func(proc string, in Info) string {
-		by, isSilent := within(limit, func() string { return use(proc, in) })
+		by, isSilent := within(limit, func(looked func()) string { return use(proc, in, looked) })
 		if isSilent {
 			silent++
 		}
@@ -56,17 +57,22 @@ func search(in Info, limit time.Duration, use func(proc string, in Info) string)
 	return andOthers(all)
 }
 
-// within returns the result of look, and isSilent if look did not return within limit.
-func within(limit time.Duration, look func() string) (by string, isSilent bool) {
+// within returns the result of look. isSilent is true if look neither returned nor called looked
+// for as long as limit.
+func within(limit time.Duration, look func(looked func()) string) (by string, isSilent bool) {
+	var looks atomic.Int64
 	result := make(chan string, 1)
-	go func() { result <- look() }()
+	go func() { result <- look(func() { looks.Add(1) }) }()
 	ticker := time.NewTicker(limit / mostTicks)
 	defer ticker.Stop()
-	for range mostTicks {
+	for ticks, seen := 0, int64(0); ticks < mostTicks; {
 		select {
 		case by := <-result:
 			return by, false
 		case <-ticker.C:
+			if ticks++; looks.Load() != seen {
+				ticks, seen = 0, looks.Load()
+			}
 		}
 	}
 	return "", true
@@ -74,8 +80,8 @@ func within(limit time.Duration, look func() string) (by string, isSilent bool) 
 
 // holders describes, best effort, the holders that keep the mount from being unmounted:
 // mounts inside it and processes with a working directory, a root directory, a program or an
-// open file in it. Ordinary users see only their own processes. No mount of rootsfs is asked
-// anything.
+// open file in it. Ordinary users see only their own processes. holders sends no request to a
+// mount of rootsfs.
 func holders(in Info) (all []string) {
 	for by := range eachHolder(in, useBy) {
 		if by != "" {
@@ -122,7 +128,7 @@ func eachHolder(in Info, use func(proc string, in Info) string) iter.Seq[string]
 	}
 }
 
-// uses are the links of a process's directory in /proc that lead to files it uses.
+// uses has the links in a process's directory in /proc that lead to files that it uses.
 var uses = map[string]string{"cwd": "working directory", "root": "root directory", "exe": "running program"}
 
 // useBy returns how a process uses a file at or below the mount's point, or "". proc is the process's
@@ -145,17 +151,20 @@ func useBy(proc string, in Info) string {
 	return ""
 }
 
-// keptBy returns how a process keeps a mount alive that was detached, or "". The names of links
-// do not tell any more; the mount's ID does, and in another mount namespace, where a copy has
-// an ID of its own, the device. To open a link for its path alone asks no daemon of FUSE.
-func keptBy(proc string, in Info) string {
+// keptBy returns how a process keeps a detached mount alive, or "". The texts of links no
+// longer show the mount. keptBy compares the mount's ID. For mapped files, and for copies of
+// the mount in another namespace, which have another ID, it compares the device. Opening a link
+// with O_PATH sends no request to a FUSE daemon.
+func keptBy(proc string, in Info, looked func()) string {
 	fds, _ := filepath.Glob(proc + "/fdinfo/*")
 	for _, fd := range fds[:min(len(fds), maxFDs)] {
 		if mountOf(fd) == in.ID {
 			return "an open file"
 		}
+		looked()
 	}
 	for link, use := range uses {
+		looked()
 		if fd, err := unix.Open(filepath.Join(proc, link), unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
 			id := mountOf(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 			_ = unix.Close(fd)
@@ -165,15 +174,16 @@ func keptBy(proc string, in Info) string {
 		}
 	}
 	switch {
-	case hasDevice(proc+"/maps", 3, 16, in.Dev):
+	case hasDevice(proc+"/maps", 3, 16, in.Dev, looked):
 		return "a mapped file"
-	case hasDevice(proc+"/mountinfo", 2, 10, in.Dev):
+	case hasDevice(proc+"/mountinfo", 2, 10, in.Dev, looked):
 		return "a copy of the mount"
 	}
 	return ""
 }
 
-// mountOf returns the ID of the mount that a descriptor is of, by its fdinfo (proc(5)), or 0.
+// mountOf returns the ID of the mount on which a descriptor lies, by its fdinfo (proc(5)), or
+// 0.
 func mountOf(fdinfo string) int {
 	text, _ := os.ReadFile(fdinfo)
 	for line := range strings.Lines(string(text)) {
@@ -186,14 +196,15 @@ func mountOf(fdinfo string) int {
 }
 
 // hasDevice reports whether a line of a file of /proc has the device dev in its field: maps
-// has the two numbers in base 16, mountinfo in base 10.
-func hasDevice(file string, field, base int, dev string) bool {
+// has the two numbers in base 16, mountinfo in base 10. It calls looked after each line.
+func hasDevice(file string, field, base int, dev string, looked func()) bool {
 	f, err := os.Open(file)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
+		looked()
 		if fields := strings.Fields(lines.Text()); len(fields) > field {
 			major, minor, _ := strings.Cut(fields[field], ":")
 			a, err1 := strconv.ParseUint(major, base, 32)

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -79,12 +80,41 @@ func TestHoldersOfDetached(t *testing.T) {
 	}
 }
 
+// A process with many open files may take long on a busy machine: the search ends only at a
+// single file that does not answer.
+func TestHoldersOfSlowProcess(t *testing.T) {
+	const limit = time.Second
+	self := "/proc/" + strconv.Itoa(os.Getpid())
+	slow := func(proc string, _ Info, looked func()) string {
+		if proc != self {
+			return ""
+		}
+		for range 10 {
+			time.Sleep(limit / 5)
+			looked()
+		}
+		return "an open file"
+	}
+	if got := search(Info{}, limit, slow); len(got) != 1 {
+		t.Fatalf("search found %q, want this process", got)
+	}
+	hung := func(proc string, in Info, looked func()) string {
+		if proc == self {
+			select {}
+		}
+		return ""
+	}
+	if got := search(Info{}, limit/10, hung); len(got) != 0 {
+		t.Fatalf("search found %q beside a process that does not answer", got)
+	}
+}
+
 // A process that cannot be looked at hides no holder that comes after it. A process waits like
 // this while it has a page of a file system that does not answer: its maps cannot be read.
 func TestHoldersBehindASilentProcess(t *testing.T) {
 	silent := make(chan struct{})
 	defer close(silent)
-	use := func(proc string, _ Info) string {
+	use := func(proc string, _ Info, _ func()) string {
 		switch proc {
 		case "/proc/1":
 			<-silent
@@ -104,7 +134,7 @@ func TestHoldersEndsAtManySilentProcesses(t *testing.T) {
 	silent := make(chan struct{})
 	defer close(silent)
 	var looks atomic.Int32
-	use := func(string, Info) string {
+	use := func(string, Info, func()) string {
 		looks.Add(1)
 		<-silent
 		return ""

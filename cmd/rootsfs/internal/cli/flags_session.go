@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
@@ -26,7 +27,7 @@ import (
 // sessionFlags are the flags of `rootsfs mount`.
 type sessionFlags struct {
 	grantFlags
-	abuse       keyFlags[guard.Abuse]
+	abuse       keyFlags[ledger.Abuse]
 	Subject     string
 	Roots       []string
 	Config      string

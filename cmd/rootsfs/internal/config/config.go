@@ -56,7 +56,7 @@ type Config struct {
 	Run      Run
 	Files    Files
 	Agents   map[string]Agent               // of [agent.NAME]
-	Abuse    guard.Abuse                    // of [abuse]
+	Abuse    ledger.Abuse                   // of [abuse]
 	Subjects map[guard.Subject]ledger.Quota // of the [[subject]] blocks
 	Roots    []Root                         // the [[root]] blocks, in the file's order
 	Profiles map[string][]Root

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -27,7 +28,7 @@ func Limits() []Key[guard.Limits] { return keysFor[guard.Limits, limits]() }
 func NetLimits() []Key[network.Limits] { return keysFor[network.Limits, netLimits]() }
 
 // AbuseBounds returns the keys of [abuse].
-func AbuseBounds() []Key[guard.Abuse] { return keysFor[guard.Abuse, abuse]() }
+func AbuseBounds() []Key[ledger.Abuse] { return keysFor[ledger.Abuse, abuse]() }
 
 // TrashBounds returns the keys of [trash] after the key on.
 func TrashBounds() []Key[rules.Trash] { return keysFor[rules.Trash, trash]()[1:] }

@@ -4,7 +4,7 @@
 //
 // # Promises
 //
-//   - Start leaves nothing behind when it fails, not even an audit file.
+//   - Start leaves no files behind when it fails, not even an audit file.
 //   - A session that ends for any reason (a signal, the owner's unmount, another program's
 //     umount) first revokes every root and only then unmounts. It does not wait for programs
 //     that still hold the detached mount. Only if not everything could be taken back does it
@@ -47,6 +47,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
@@ -77,7 +78,7 @@ type Options struct {
 	PosixFull bool          // of every root, those added later included
 	// Abuse has the bounds at which servers are reported or suspended. With AbuseFixed, a
 	// reload of the configuration does not change them.
-	Abuse      guard.Abuse
+	Abuse      ledger.Abuse
 	AbuseFixed bool
 	Bound      Bound // of configured roots that are granted later; those in Roots are within it. Bound.Stage holds for every root
 	// Config is the configuration whose roots are in Roots. Its file is watched; nil: there is
@@ -151,8 +152,8 @@ type Session struct {
 	conf     confState
 }
 
-// outcome describes the end of a session. It does not change after endDone is closed, but for
-// isStuck, which Run has.
+// outcome describes the end of a session. After endDone is closed, only isStuck changes, which
+// belongs to Run.
 type outcome struct {
 	ended     []control.Ended
 	err       error    // revokeErr, and that of the unmount
@@ -175,7 +176,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	if !opt.Unmounted {
 		collectLate()
-		// Only a session that is no short run is worth further threads.
+		// Short runs do without further threads.
 		time.AfterFunc(lasting, manyPs)
 	}
 	s := &Session{
@@ -381,6 +382,9 @@ func (s *Session) handlers() []control.Handler {
 		control.StageContents.Handle(onTree(s, StageContents)),
 		control.ApplyStage.Handle(onTree(s, ApplyStage)),
 		control.DiscardStage.Handle(onTree(s, DiscardStage)),
+		control.ListCheckpoints.Handle(onTree(s, ListCheckpoints)),
+		control.MakeCheckpoint.Handle(onTree(s, MakeCheckpoint)),
+		control.UndoStage.Handle(onTree(s, UndoStage)),
 		control.ListNet.Handle(s.listNet),
 		control.AddNet.Handle(s.addNet),
 		control.RemoveNet.Handle(s.removeNet),

@@ -1,0 +1,68 @@
+package ledger
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Lifetime says when a grant ends by itself: at a set time, or when it was not used for so
+// long (rules.Limits.Idle). The zero Lifetime has no end.
+type Lifetime struct {
+	end    atomic.Int64 // nanoseconds since 1970; 0: none
+	endOwn atomic.Int64 // the same end by the monotonic clock, see Instant
+	since  atomic.Int64 // when the end was set last, nanoseconds since 1970
+	used   atomic.Int64 // when the grant was used last, nanoseconds since 1970; 0: never
+}
+
+// SetEnd sets the end, and counts as a use. With the zero time there is no end.
+func (l *Lifetime) SetEnd(t time.Time, now Instant) {
+	l.since.Store(now.Wall)
+	if t.IsZero() {
+		l.end.Store(0)
+		return
+	}
+	end := now.At(t)
+	l.endOwn.Store(end.Own)
+	l.end.Store(end.Wall)
+}
+
+// End returns the set end, the zero time if there is none.
+func (l *Lifetime) End() time.Time { return timeOf(&l.end) }
+
+// Use records a use of the grant at a time.
+func (l *Lifetime) Use(at time.Time) { l.used.Store(at.UnixNano()) }
+
+// LastUse returns the time of the last use, the zero time if there was none.
+func (l *Lifetime) LastUse() time.Time { return timeOf(&l.used) }
+
+// Left returns the time until the grant ends if nothing uses it; ok is false if it never ends
+// by itself. idle is how long it may be unused (0: for ever). busy says that it is in use now.
+// If the wall clock was set back behind the last use, the idle time counts from now.
+func (l *Lifetime) Left(now Instant, idle time.Duration, busy bool) (left time.Duration, ok bool) {
+	if n := l.end.Load(); n != 0 {
+		left, ok = time.Duration(min(n-now.Wall, l.endOwn.Load()-now.Own)), true
+	}
+	if idle <= 0 {
+		return left, ok
+	}
+	for _, at := range []*atomic.Int64{&l.used, &l.since} {
+		if t := at.Load(); t > now.Wall {
+			at.CompareAndSwap(t, now.Wall)
+		}
+	}
+	from := max(l.used.Load(), l.since.Load())
+	if busy {
+		from = now.Wall
+	}
+	if by := time.Duration(from-now.Wall) + idle; !ok || by < left {
+		return by, true
+	}
+	return left, true
+}
+
+func timeOf(n *atomic.Int64) time.Time {
+	if n := n.Load(); n != 0 {
+		return time.Unix(0, n)
+	}
+	return time.Time{}
+}

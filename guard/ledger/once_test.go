@@ -1,0 +1,76 @@
+package ledger_test
+
+import (
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/ledger"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
+)
+
+// A root for one use admits one use: an opening until its last file is closed, or another
+// operation until it ends. Only the subject and the front end of the opening share it.
+func TestOnce(t *testing.T) {
+	opened := ledger.Use{Op: names.OpOpen, Subject: "a", Via: rules.ViaFUSE}
+	other := opened
+	other.Subject = "b"
+	elsewhere := opened
+	elsewhere.Via = rules.ViaFiles
+	take := func(o *ledger.Once, u ledger.Use, began bool, kind names.Kind) {
+		t.Helper()
+		got, err := o.Take(u)
+		if got != began || (err == nil) != (kind == 0) || err != nil && names.Reason(err) != kind {
+			t.Errorf("%v of %q: began %v, %v; want %v, %v", u.Op, u.Subject, got, err, began, kind)
+		}
+	}
+	of := func(u ledger.Use, op names.Op) ledger.Use { u.Op = op; return u }
+	state := func(o *ledger.Once, want string) {
+		t.Helper()
+		if got := o.State(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+
+	var o ledger.Once
+	take(&o, of(opened, names.OpGetattr), false, 0)
+	take(&o, of(opened, names.OpWatch), false, names.Permission)
+	dry := opened
+	dry.Dry = true
+	take(&o, dry, false, 0)
+	state(&o, "unused")
+	take(&o, opened, true, 0)
+	state(&o, "in use")
+	take(&o, of(opened, names.OpRead), false, names.Permission) // nothing is open yet
+	if o.End(false) {
+		t.Error("a use that did not count is over")
+	}
+	state(&o, "unused")
+
+	take(&o, opened, true, 0)
+	o.Opened()
+	o.Opened()
+	if o.End(true) {
+		t.Error("the use is over while a file is open")
+	}
+	take(&o, of(opened, names.OpRead), false, 0)
+	take(&o, of(other, names.OpRead), false, names.Permission)
+	take(&o, of(elsewhere, names.OpRead), false, names.Permission)
+	take(&o, opened, false, names.Permission) // a second opening is a second use
+	quiet := opened
+	quiet.Quiet = true
+	take(&o, quiet, false, 0) // a step of another operation
+	if o.Closed() || !o.Closed() || o.Closed() {
+		t.Error("the use is not over exactly when the last file is closed")
+	}
+	state(&o, "used")
+	take(&o, of(opened, names.OpRead), false, names.Revoked)
+	take(&o, of(opened, names.OpGetattr), false, 0)
+
+	var whole ledger.Once
+	take(&whole, of(opened, names.OpReplace), true, 0)
+	take(&whole, of(opened, names.OpRead), false, names.Permission)
+	if !whole.End(true) {
+		t.Error("an operation that opens nothing is not the whole use")
+	}
+	take(&whole, opened, false, names.Revoked)
+}

@@ -1,0 +1,77 @@
+package ledger_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/ledger"
+	"github.com/rootsfs/rootsfs/guard/rules"
+)
+
+// R076, R078: as many operations as the burst begin at once, and the others one after the other at
+// the set speed. Without a burst, the burst is as many as a second allows, and at
+// least one.
+func TestSpeed(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		limit rules.Limits
+		waits []time.Duration
+	}{
+		{"burst", rules.Limits{OpsPerSecond: 10, Burst: 2}, []time.Duration{0, 0, 100 * time.Millisecond, 200 * time.Millisecond}},
+		{"a second's", rules.Limits{OpsPerSecond: 2.5}, []time.Duration{0, 0, 400 * time.Millisecond, 800 * time.Millisecond}},
+		{"less than one a second", rules.Limits{OpsPerSecond: 0.5}, []time.Duration{0, 2 * time.Second, 4 * time.Second}},
+		{"none", rules.Limits{Burst: 1}, []time.Duration{0, 0, 0, 0}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := ledger.SpeedOf(&c.limit)
+			for i, want := range c.waits {
+				if got := s.Reserve(false).Wait; got != want {
+					t.Errorf("%s: operation %d waits %v, want %v", c.name, i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// A dry run is told of the next turn and leaves it to others, and a turn that is given back is
+// another's.
+func TestSpeedGivesTurnsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ledger.SpeedOf(&rules.Limits{OpsPerSecond: 10, Burst: 1})
+		wait := func(what string, turn ledger.Turn, want time.Duration) ledger.Turn {
+			t.Helper()
+			if turn.Wait != want {
+				t.Errorf("%s: waits %v, want %v", what, turn.Wait, want)
+			}
+			return turn
+		}
+		wait("a dry run", s.Reserve(true), 0)
+		wait("the first", s.Reserve(false), 0)
+		wait("a dry run after it", s.Reserve(true), 100*time.Millisecond)
+		second := wait("the second", s.Reserve(false), 100*time.Millisecond)
+		second.Cancel()
+		wait("the one after a cancelled turn", s.Reserve(false), 100*time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
+		wait("one in time", s.Reserve(true), 0)
+		ledger.Turn{}.Cancel() // nothing is reserved
+	})
+}
+
+// The room for a record is handed over once, so that it is never used and given back as well.
+func TestRoom(t *testing.T) {
+	var r ledger.Room
+	take := func(what string, n, want int64) {
+		t.Helper()
+		if n != want {
+			t.Errorf("%s: %d, want %d", what, n, want)
+		}
+	}
+	take("nothing promised", r.Take()+r.TakeClosing(), 0)
+	r.Promised(300)
+	r.PromisedClosing(700)
+	take("the record's", r.Take(), 300)
+	take("the record's, again", r.Take(), 0)
+	take("the close's", r.TakeClosing(), 700)
+	take("the close's, again", r.TakeClosing(), 0)
+}

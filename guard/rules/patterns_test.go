@@ -1,0 +1,77 @@
+package rules_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
+)
+
+// R104: patterns allow more than others did if one that refuses is missing, if one that begins
+// with "!" is new, or if more is lifted. Further patterns that refuse allow nothing more.
+func TestPatternsWiderThan(t *testing.T) {
+	list := rules.Texts
+	for name, c := range map[string]struct {
+		old, now rules.Patterns
+		want     bool
+	}{
+		"none":                       {},
+		"the same":                   {rules.Patterns{Deny: list("a", "b")}, rules.Patterns{Deny: list("a", "b")}, false},
+		"one more":                   {rules.Patterns{Deny: list("a")}, rules.Patterns{Deny: list("x", "a", "y")}, false},
+		"one less":                   {rules.Patterns{Hide: list("a", "b")}, rules.Patterns{Hide: list("b")}, true},
+		"another order":              {rules.Patterns{Protect: list("a", "!b")}, rules.Patterns{Protect: list("!b", "a")}, true},
+		"an exception":               {rules.Patterns{Deny: list("a")}, rules.Patterns{Deny: list("a", "!a/b")}, true},
+		"denied, not hidden":         {rules.Patterns{Hide: list("a")}, rules.Patterns{Deny: list("a")}, true},
+		"lifted":                     {rules.Patterns{}, rules.Patterns{Allow: list(".env")}, true},
+		"lifted no more":             {rules.Patterns{Allow: list("a", "b")}, rules.Patterns{Allow: list("b")}, false},
+		"an exception to the lifted": {rules.Patterns{Allow: list("a")}, rules.Patterns{Allow: list("a", "!a/b")}, true},
+		"an exception less":          {rules.Patterns{Allow: list("a", "!a/b")}, rules.Patterns{Allow: list("a")}, true},
+		"no defaults":                {rules.Patterns{}, rules.Patterns{NoDefaults: true}, true},
+		"defaults":                   {rules.Patterns{NoDefaults: true}, rules.Patterns{}, false},
+		".gitignore no more":         {rules.Patterns{Gitignore: true}, rules.Patterns{}, true},
+		".gitignore, too":            {rules.Patterns{}, rules.Patterns{Gitignore: true}, false},
+	} {
+		if got := c.now.WiderThan(c.old); got != c.want {
+			t.Errorf("%s: wider %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// Mistakes in patterns are found without a root, and a list is bounded.
+func TestPatternsAreChecked(t *testing.T) {
+	long := make([]rules.Pattern, rules.MaxPatterns)
+	for i := range long {
+		long[i].Text = "x"
+	}
+	for name, c := range map[string]struct {
+		p    rules.Patterns
+		want string // a part of the error, "" for none
+	}{
+		"good":     {rules.Patterns{Deny: rules.Texts("*.key"), Allow: long}, ""},
+		"mistake":  {rules.Patterns{Deny: []rules.Pattern{{Text: "[", File: "/f", Line: 3}}}, "/f:3"},
+		"too many": {rules.Patterns{Protect: append(long, rules.Texts("y")...)}, "protect has 1001 patterns"},
+	} {
+		err := c.p.Check()
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, names.Invalid) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A summary says how many patterns there are, and which built-in protections are lifted; texts
+// that somebody else may have chosen are quoted.
+func TestPatternsInWords(t *testing.T) {
+	p := rules.Patterns{Deny: rules.Texts("a", "b"), Allow: rules.Texts(".env", "\x1b[1m"), Gitignore: true}
+	if got, want := p.Summary(), "2 deny, 0 hide, 0 protect, 2 allow, .gitignore"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := p.Lifted(), `built-in protections lifted for ".env", "\u{1b}[1m"`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	p.NoDefaults = true
+	if got := p.Lifted(); got != "all built-in protections are off" {
+		t.Error(got)
+	}
+}
