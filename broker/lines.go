@@ -46,7 +46,7 @@ type lines struct {
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{s: t.s}
-	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Unread: c.unread})
+	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.intercept, Unread: c.unread})
 	// The SDK queues the messages that it is handed. The session bounds its own requests
 	// by itself.
 	c.Bound(&flowcontrol.Budget{Count: t.s.limits.InFlight, Bytes: t.s.limits.BytesInFlight}, nil, t.s.NoteRefusal)
@@ -66,7 +66,7 @@ type lineConn struct {
 	bad, logged int // lines that were no messages; of the loop that reads
 }
 
-func (c *lineConn) take(f wire.Frame, line []byte) bool {
+func (c *lineConn) intercept(f wire.Frame, line []byte) bool {
 	if f.Method == "" {
 		c.s.incoming(line, "result")
 	}

@@ -62,7 +62,7 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 				p.cond.Mode = in.Info.Mode & 0o777
 				return p.run(func(old *Info) error { return in.mayReplace(p.d, old) }, func() error { return p.copyAll(&in, how.Progress) })
 			})
-			return res, about(to, err)
+			return res, withPath(to, err)
 		})
 	})
 }
@@ -93,7 +93,7 @@ func (in *source) unchanged(l *guard.Lease) error {
 	if err == nil && ETag(&now) != in.etag {
 		err = &guard.Error{Kind: names.Conflict}
 	}
-	return about(in.path, err)
+	return withPath(in.path, err)
 }
 
 // mayReplace refuses to put the copy in d, in the place of old unless that is nil.

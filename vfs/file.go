@@ -51,7 +51,7 @@ func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, f
 	f := &File{t: t, h: h, at: at, caller: c, flags: flags}
 	f.users.Store(1)
 	f.closing = l.TakeClosing()
-	room.take()
+	room.assign()
 	f.room = room
 	f.hold.Store(l.HoldAt(at.Path))
 	f.lastCheck.Store(t.since(l))

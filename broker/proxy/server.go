@@ -35,14 +35,14 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	switch method := jsonline.Unquote(f.Method.Of(b)); {
 	case broker.IsFilesMethod(string(method)):
 		p.unheard.asked(f.ID.Of(b), false)
-		return nil, p.take(b, &f)
+		return nil, p.handle(b, &f)
 	case string(method) == wire.Cancelled:
 		id, ok := jsonline.Lookup(b, f.Params, "requestId")
 		if ok && p.isOurs(id.Of(b)) {
 			return p.refuseServer(b, &f, "the server cancels a request of rootsfs's own")
 		}
 		p.unheard.answered(id.Of(b))
-		return nil, p.take(b, &f)
+		return nil, p.handle(b, &f)
 	}
 	if in := readInputs(b, f.Params); in.flaw != "" || len(in.roots) > 0 {
 		return p.refuseServer(b, &f, in.why())
@@ -51,9 +51,9 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	return nil, true
 }
 
-// take gives a message to the session. It reports whether the message must pass to the
+// handle gives a message to the session. It reports whether the message must pass to the
 // host instead.
-func (p *Proxy) take(b []byte, f *jsonline.Frame) (pass bool) {
+func (p *Proxy) handle(b []byte, f *jsonline.Frame) (pass bool) {
 	own := bytes.Clone(b) // the session uses it while the next lines are read
 	m := wire.Frame{ID: f.ID.Of(own), Method: string(jsonline.Unquote(f.Method.Of(own))), Params: f.Params.Of(own)}
 	if !p.session.Take(m, len(own), p.toServer) {

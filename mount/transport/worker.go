@@ -77,7 +77,7 @@ func (w *worker) register() error {
 		case head.res >= 0:
 			return nil // a request, which loop serves
 		case e == unix.EAGAIN: // the kernel has not taken INIT's answer yet
-			w.ring.take()
+			w.ring.nextCompletion()
 			time.Sleep(time.Millisecond)
 		default:
 			return fmt.Errorf("register a queue: %w", e)
@@ -91,7 +91,7 @@ func (w *worker) loop() error {
 		if err := w.ring.enter(1); err != nil {
 			return err
 		}
-		done, ok := w.ring.take()
+		done, ok := w.ring.nextCompletion()
 		if !ok {
 			continue
 		}

@@ -191,15 +191,15 @@ func (s *Store) append(lines []line) error {
 	s.log.stale.Store(true)
 	s.untouched.Store(false)
 	for i := range lines {
-		if err := s.take(&lines[i]); err != nil {
+		if err := s.applyLine(&lines[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// take applies one line to s.
-func (s *Store) take(l *line) error {
+// applyLine applies one line to s.
+func (s *Store) applyLine(l *line) error {
 	base, err := l.Base.base()
 	if err != nil {
 		return err
@@ -281,7 +281,7 @@ func (s *Store) replay(r io.Reader) (replayed, error) {
 			break
 		}
 		if err == nil {
-			err = s.take(&l)
+			err = s.applyLine(&l)
 		}
 		if err != nil {
 			return got, err

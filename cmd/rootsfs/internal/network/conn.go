@@ -60,12 +60,12 @@ func (g *Gate) accept(l net.Listener) {
 			}
 			continue
 		}
-		g.take(in.(*net.TCPConn))
+		g.begin(in.(*net.TCPConn))
 	}
 }
 
-// take begins to carry an accepted connection, or refuses it.
-func (g *Gate) take(in *net.TCPConn) {
+// begin starts to carry an accepted connection, or refuses it.
+func (g *Gate) begin(in *net.TCPConn) {
 	inlineUrgent(in)
 	to := in.LocalAddr().(*net.TCPAddr).AddrPort()
 	c := &conn{inside: in, port: to.Port(), began: time.Now()}
