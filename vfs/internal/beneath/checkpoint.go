@@ -60,6 +60,9 @@ func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Check
 		}
 	}
 	c.Time, c.Changed = time.Now().Round(0), changedIn(state)
+	if c.Changed == 0 && c.Cause != draft.CauseAsked && len(st.store.Checkpoints()) == 0 {
+		return draft.Checkpoint{Cause: draft.CauseStart}, false, nil // as every stage has it
+	}
 	made, err = st.store.Keep(c, state)
 	return made, err == nil, errors.Join(err, atStep("kept"))
 }

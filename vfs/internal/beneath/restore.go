@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -369,7 +370,7 @@ func (st *staged) seenIn(x *stateIndex, rel string) string {
 	if n := x.nodes[rel]; n != nil && n.Object != 0 {
 		return draft.ObjectName(n.Object)
 	} else if n != nil {
-		return "directory"
+		return directoryText(n.Mode)
 	}
 	if !x.showsSource(rel) {
 		return ""
@@ -385,7 +386,9 @@ func (st *staged) seenIn(x *stateIndex, rel string) string {
 	case err != nil || !low.is:
 		return ""
 	case low.info.IsDir():
-		return "directory"
+		return directoryText(low.info.Mode)
 	}
 	return "source"
 }
+
+func directoryText(mode uint32) string { return "directory " + strconv.FormatUint(uint64(mode), 8) }

@@ -44,6 +44,9 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 		return nil, &guard.Error{Kind: names.Internal, Err: errors.New("the root is staged already")}
 	}
 	meta := draft.Meta{Root: g.Root, Path: src.Resolved(), ID: src.ID(), Subject: g.Subject, Session: o.Session}
+	if o.Session != "" { // a command of the owner's keeps the session's
+		meta.Patterns = &g.Policy.Patterns
+	}
 	var store *draft.Store
 	var err error
 	if g.Store != "" {

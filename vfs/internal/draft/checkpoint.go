@@ -372,7 +372,11 @@ func (s *Store) dropObjects() error {
 // changes.
 func (s *Store) keepsCheckpoints() bool {
 	list := s.Checkpoints()
-	return len(list) > 0 && time.Since(list[len(list)-1].Time) < KeptEmpty
+	worth := slices.ContainsFunc(list, func(c Checkpoint) bool {
+		_, err := os.Stat(s.checkpointPath(c.Number) + appliedSuffix)
+		return c.Changed > 0 || c.Cause == CauseAsked || err == nil
+	})
+	return worth && time.Since(list[len(list)-1].Time) < KeptEmpty
 }
 
 // SetRecords replaces the records by those of list, in one write.

@@ -190,6 +190,7 @@ func (s *Store) append(lines []line) error {
 	}
 	s.log.stale.Store(true)
 	s.untouched.Store(false)
+	s.size.stale.Store(true)
 	for i := range lines {
 		if err := s.applyLine(&lines[i]); err != nil {
 			return err

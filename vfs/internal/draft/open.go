@@ -209,6 +209,9 @@ func (s *Store) load(m *Meta, make, isExact bool) error {
 				names.Quote(filepath.Base(s.dir)), names.Quote(meta.Path))}
 		}
 		meta.Session, meta.ID = m.Session, m.ID
+		if m.Patterns != nil {
+			meta.Patterns = m.Patterns
+		}
 	}
 	s.meta = meta
 	if m != nil {

@@ -101,12 +101,12 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
+	defer a.waiting("applying")()
 	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
-	defer a.waiting("applying")()
 	ans, err := askStage(ctx, o, control.ApplyStage, session.ApplyStage, control.StageApplyRequest{
 		StageRequest: o.request(c.paths), Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
 	r := ans.Result()

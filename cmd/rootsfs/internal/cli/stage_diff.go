@@ -58,12 +58,12 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
+	defer a.waiting("comparing")()
 	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
-	defer a.waiting("comparing")()
 	list, err := o.changes(ctx, c.paths)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -269,12 +271,39 @@ func (o *openStage) contents(ctx context.Context, path string, staged bool, most
 	return a.Contents, err
 }
 
-// open opens the stage. For an apply, the rules of the session apply that has the stage open.
-// Without such a session, the present rules of the configuration for the root apply, or the
-// built-in ones. Replaced files go to the trash if the session or the configuration says so.
+// closingTime is how long a command waits for a stage that a session or another command is about
+// to close.
+const closingTime = 10 * time.Second
+
+// open opens the stage, and waits a little while another one closes it.
 func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
+	for end := time.Now().Add(closingTime); ; {
+		o, err := c.openNow(ctx)
+		if !errors.Is(err, names.Locked) || time.Now().After(end) {
+			return o, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(20 * time.Millisecond):
+		}
+		for _, s := range everyStage() {
+			if s.Dir == c.Dir {
+				c.StageSummary = s // another session may have continued it
+			}
+		}
+	}
+}
+
+// openNow opens the stage. If a session has it open, that session's rules judge what is applied.
+// Else those do that the configuration has for the root now, or the built-in ones, together with
+// those of the last session. What is replaced goes to the trash if the session or the
+// configuration says so. The error is Locked if another one has it open that cannot be asked.
+func (c *chosenStage) openNow(ctx context.Context) (*openStage, error) {
 	if c.Held {
-		return c.ofSession()
+		if o, err := c.ofSession(ctx); !errors.Is(err, names.Locked) {
+			return o, err
+		}
 	}
 	store, err := session.Stages()
 	if err != nil {
@@ -287,10 +316,10 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(store, "")})
 	_, err = reg.Grant(ctx, guard.Grant{
 		Root: c.Meta.Root, Dir: c.Meta.Path, Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
-		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: conf.Patterns, Trash: conf.Trash},
+		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: stricter(&conf.Patterns, c.Meta.Patterns), Trash: conf.Trash},
 	})
-	if errors.Is(err, names.Locked) { // a session has opened it meanwhile
-		return c.ofSession()
+	if errors.Is(err, names.Locked) { // since it was looked at
+		return c.ofSession(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -300,18 +329,59 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	return &openStage{chosenStage: c, reg: reg, tree: tree}, nil
 }
 
-// ofSession finds the session that has the stage open.
-func (c *chosenStage) ofSession() (*openStage, error) {
+// ofSession finds the session that has the stage open. The error is Locked if none has: another
+// command has it, or a session whose root has ended closes it.
+func (c *chosenStage) ofSession(ctx context.Context) (*openStage, error) {
 	all, err := control.List()
 	if err != nil {
 		return nil, err
 	}
 	for _, in := range all {
-		if in.Name == c.Meta.Session {
-			return &openStage{chosenStage: c, c: control.Dial(in)}, nil
+		if in.Name != c.Meta.Session {
+			continue
+		}
+		client := control.Dial(in)
+		st, err := control.GetStatus.Call(ctx, client, control.None{})
+		if err != nil {
+			break // it is ending
+		}
+		for i := range st.Roots {
+			if s := st.Roots[i].Stage; s != nil && s.Store.Raw() == c.Dir {
+				return &openStage{chosenStage: c, c: client}, nil
+			}
 		}
 	}
-	return nil, fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))
+	return nil, &guard.Error{Kind: names.Locked, Err: fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))}
+}
+
+// stricter returns patterns that refuse what either of two refuses. A negation (!PATTERN) of the
+// session's is left out: it could lift a rule of now. last is nil if it is not known.
+func stricter(now, last *guard.Patterns) guard.Patterns {
+	p := *now
+	if last == nil {
+		return p
+	}
+	has := func(list []rules.Pattern, text string) bool {
+		return slices.ContainsFunc(list, func(p rules.Pattern) bool { return p.Text == text })
+	}
+	join := func(list, more []rules.Pattern) []rules.Pattern {
+		out := slices.Clone(list)
+		for _, m := range more {
+			if !has(out, m.Text) && !strings.HasPrefix(m.Text, "!") {
+				out = append(out, m)
+			}
+		}
+		return out
+	}
+	p.Deny, p.Hide, p.Protect = join(now.Deny, last.Deny), join(now.Hide, last.Hide), join(now.Protect, last.Protect)
+	if now.NoDefaults {
+		p.Allow = last.Allow
+	} else if !last.NoDefaults {
+		p.Allow = slices.DeleteFunc(slices.Clone(now.Allow), func(a rules.Pattern) bool { return !has(last.Allow, a.Text) })
+	}
+	p.Gitignore = now.Gitignore || last.Gitignore
+	p.NoDefaults = now.NoDefaults && last.NoDefaults
+	return p
 }
 
 // close closes the stage, and writes its changes to the disk.

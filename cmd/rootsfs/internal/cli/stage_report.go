@@ -112,7 +112,7 @@ func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
 // counts describes how many changes of each class a stage has; "": no changes.
 func (c *chosenStage) counts(ctx context.Context) string {
 	inexact := plural(c.Changed, "change")
-	o, err := c.open(ctx)
+	o, err := c.openNow(ctx)
 	if err != nil {
 		return inexact
 	}

@@ -56,6 +56,7 @@ const (
 	viewNow view = iota
 	viewAsk
 	viewHistory
+	viewStage // of one root; not among the tabs
 )
 
 // typing is the purpose of the line that the user is typing.
@@ -105,6 +106,7 @@ type model struct {
 	glob          string
 	found         auditview.Found
 	finding       bool
+	stage         stageView
 	said          string
 	bad           bool
 }
@@ -187,6 +189,10 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.said, m.bad = msg.text, true
 	case foundMsg:
 		m.found, m.finding = msg.found, false
+	case stageMsg:
+		return m, m.takeStage(msg)
+	case stageDiffMsg:
+		m.takeDiff(msg)
 	case insideMsg:
 		m.inside[msg.key] = msg.text
 	case tea.KeyPressMsg:

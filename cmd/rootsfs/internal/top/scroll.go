@@ -126,6 +126,8 @@ func (m *model) body() *page {
 		m.viewAsk(p)
 	case viewHistory:
 		m.viewHistory(p)
+	case viewStage:
+		m.viewStage(p)
 	}
 	return p
 }
