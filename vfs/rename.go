@@ -28,8 +28,8 @@ const (
 	RenameExchange  = unix.RENAME_EXCHANGE
 )
 
-// Rename moves a name within one root. Without the right to delete nothing is
-// replaced. Across two roots, or the boundary of a nested one, it is EXDEV.
+// Rename moves a name within one root. Without the right to delete it replaces no file. Across
+// two roots, or the boundary of a nested one, the error is EXDEV.
 func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName string, newDir At, newName string, flags uint32) error {
 	from, err := t.child(names.OpRename, oldDir, oldName)
 	if err != nil {
@@ -108,15 +108,15 @@ type move struct {
 	dst     beneath.Dir // newDir, open
 	asked   guard.Path  // the old path as the caller gave it, for errors
 
-	flags     uint32 // of renameat2(2); with RenameExchange the file at the new place comes to the old one
+	flags     uint32 // of renameat2(2); RenameExchange swaps the two files
 	mustBeNew bool   // no file may be replaced
 	etag      string // the moved file must be in this state; "": any
 	// respectLocks refuses to move or replace a file that is locked, or that this tree is
 	// changing, and to replace one that is open for writing.
 	respectLocks bool
-	ofDir        bool // a directory is moved, under the lock for directories; with patterns only
-	replaces     bool // something has the new name already; found out with patterns only
-	moved        Info // the file with the old name; with patterns only
+	ofDir        bool // a directory is moved, under the lock for directories; set only in roots with patterns
+	replaces     bool // a file has the new name already; set only in roots with patterns
+	moved        Info // the file with the old name; set only in roots with patterns
 }
 
 // rename moves a name. It prevents that names are made in a moved directory, and judges the
