@@ -257,7 +257,7 @@ func (c *consentCall) propose(ctx context.Context, host string, in *rules.Identi
 	}
 }
 
-// ask puts the question and grants what was allowed.
+// ask puts the question and grants the allowed paths.
 func (c *consentCall) ask(message string) {
 	s := c.s
 	if !c.hostSeen {

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// fromServer decides about one message of the server's.
+// fromServer decides about one message of the server.
 func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	f, ok := jsonline.Parse(b)
 	if !ok {
@@ -71,7 +71,7 @@ func (p *Proxy) toServer(_ context.Context, frame []byte, recheck broker.Recheck
 	return p.server.SendIf(frame, recheck)
 }
 
-// response deals with an answer of the server's.
+// response handles an answer of the server.
 func (p *Proxy) response(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	id := f.ID.Of(b)
 	p.learnServer(b, f)
@@ -155,15 +155,16 @@ func (p *Proxy) answerServer(id []byte, isRequest bool, text string) {
 	p.sendAsync(p.host, errorReply(id, wire.CodeInvalidRequest, text))
 }
 
-// noteRefused counts a refusal, logs it, and records it if it is of the server's. A peer can
-// make many: the log tells of the first, the second, the fourth and so on.
+// noteRefused counts a refusal, logs it, and records it if the message came from the server. A
+// peer can cause many refusals: the log has the first, the second, the fourth and so on.
 func (p *Proxy) noteRefused(of, why string) {
 	if n := p.countRefused(of, why); n&(n-1) == 0 {
 		p.log.Warn("a message was not passed on", "of", of, "why", why, "so far", n)
 	}
 }
 
-// countRefused counts a refusal, records it if it is of the server's, and returns the count.
+// countRefused counts a refusal, records it if the message came from the server, and returns
+// the count.
 func (p *Proxy) countRefused(of, why string) int64 {
 	if of == "server" {
 		p.session.NoteRefusal(why)

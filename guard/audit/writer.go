@@ -43,7 +43,7 @@ type sink interface {
 type allocator interface {
 	// Allocate promises that the file can grow to size bytes.
 	Allocate(size int64) error
-	// Trim gives back what was promised beyond size bytes.
+	// Trim gives back the promised room beyond size bytes.
 	Trim(size int64) error
 }
 

@@ -335,7 +335,7 @@ func (g *Gate) relay(c *conn) error {
 // flushTimeout bounds the wait for a side that takes nothing.
 const flushTimeout = time.Minute
 
-// flush waits until both sides have taken what the kernel still holds for them. The
+// flush waits until both sides have taken the bytes that the kernel still holds for them. The
 // connection stays in the table meanwhile, so Remove drops these bytes, too.
 func (g *Gate) flush(c *conn) {
 	last, since := 0, time.Now()
@@ -377,8 +377,8 @@ func queued(c *net.TCPConn) (n int) {
 	return n
 }
 
-// relayUp sends what the program sends. It holds each ClientHello of TLS back until the server
-// name in it is known to be permitted.
+// relayUp passes the program's bytes on to the host. It holds each ClientHello of TLS back
+// until the server name in it is known to be permitted.
 func (g *Gate) relayUp(c *conn) error {
 	var h handshake
 	up := g.up(c)
