@@ -114,7 +114,7 @@ func checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 	if err != nil {
 		return 0, badParams{text: "params: mode: " + guardError(err).Text()}
 	}
-	return rights.Told(), nil // only the owner decides whether a root is staged
+	return rights.Visible(), nil // only the owner decides whether a root is staged
 }
 
 func (c *consentCall) close() {
@@ -135,7 +135,7 @@ func (c *consentCall) approved(q guard.Path, rights guard.Rights) (guard.Grant, 
 // approve adds a path to the result, and the root by which it is reached.
 func (c *consentCall) approve(path, root string, g guard.Grant) {
 	c.res.ApprovedPaths = append(c.res.ApprovedPaths, path)
-	a := wire.Approved{Path: path, Root: root, Mode: g.Policy.Rights.Told().String()}
+	a := wire.Approved{Path: path, Root: root, Mode: g.Policy.Rights.Visible().String()}
 	if !g.Expires.IsZero() {
 		a.Expires = stamp(g.Expires)
 	}
@@ -257,7 +257,7 @@ func (c *consentCall) propose(ctx context.Context, host string, in *rules.Identi
 	}
 }
 
-// ask puts the question and grants what was allowed.
+// ask puts the question and grants the allowed paths.
 func (c *consentCall) ask(message string) {
 	s := c.s
 	if !c.hostSeen {

@@ -34,7 +34,7 @@ type hinted struct {
 func (e *hinted) Error() string { return e.err.Error() }
 func (e *hinted) Unwrap() error { return e.err }
 
-// invalidRequest refuses what is not a request of JSON-RPC.
+// invalidRequest refuses a frame that is not a request of JSON-RPC.
 func invalidRequest(text string) error {
 	return &wire.Error{Code: wire.CodeInvalidRequest, Message: text}
 }

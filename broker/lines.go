@@ -25,13 +25,12 @@ func (s *Session) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Tra
 	return &lines{s: s, r: r, w: w, max: maxFrame}
 }
 
-// pipeSize is the wanted capacity of a pipe to a child, in bytes. With the usual 64 KiB a
-// megabyte's answer takes twenty turns of writing and reading, each of them a switch. An
+// pipeSize is the wanted capacity of a pipe to a child, in bytes. With the usual 64 KiB, an
+// answer of a megabyte takes some twenty switches between the writer and the reader. An
 // ordinary user may have 64 MiB of pipes (pipe(7)).
 const pipeSize = 512 << 10
 
-// Widen enlarges a pipe, where it is one and the system allows it; otherwise it
-// works as it is.
+// Widen enlarges a pipe, if the system allows that. Any other file stays as it is.
 func Widen(pipe any) {
 	withFD(pipe, func(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize) })
 }
@@ -46,9 +45,9 @@ type lines struct {
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{s: t.s}
-	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Unread: c.unread})
-	// The SDK queues the messages that it is handed. The session bounds its own requests
-	// by itself.
+	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.intercept, Unread: c.unread})
+	// The SDK queues messages without bound, so bound them here. The session bounds its own
+	// requests itself.
 	c.Bound(&flowcontrol.Budget{Count: t.s.limits.InFlight, Bytes: t.s.limits.BytesInFlight}, nil, t.s.NoteRefusal)
 	t.s.SetSender(c.send)
 	go func() {
@@ -66,7 +65,7 @@ type lineConn struct {
 	bad, logged int // lines that were no messages; of the loop that reads
 }
 
-func (c *lineConn) take(f wire.Frame, line []byte) bool {
+func (c *lineConn) intercept(f wire.Frame, line []byte) bool {
 	if f.Method == "" {
 		c.s.incoming(line, "result")
 	}

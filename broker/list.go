@@ -128,7 +128,7 @@ func (s *Session) listTop() *wire.ListResult {
 	for _, st := range s.visible() {
 		e := wire.Entry{
 			Name: string(st.Grant.Root), Path: string(st.Grant.Root), Type: wire.TypeDirectory,
-			Mode: st.Grant.Policy.Rights.Told().String(),
+			Mode: st.Grant.Policy.Rights.Visible().String(),
 		}
 		if st.FileRoot {
 			e.Type = wire.TypeFile

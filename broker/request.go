@@ -242,9 +242,9 @@ func (s *Session) cancelRequest(params []byte) bool {
 }
 
 // answer sends a reply, unless the peer has cancelled the request (it must not get one
-// then: MCP, "Cancellation"). The reply counts among what the request holds until the peer
-// has taken it. If there is no room, a listing is refused, and a request that has changed
-// something is answered nevertheless.
+// then: MCP, "Cancellation"). The reply counts as memory of the request until the peer has
+// taken it. If there is no room, a listing is refused, and a request that has changed something
+// is answered nevertheless.
 func (s *Session) answer(r *request, result any, err error) {
 	defer r.room.Release()
 	if errors.Is(context.Cause(r.ctx), errWithdrawn) {

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// cursor is a place in one state of the list of roots (R182): the version of
-// the session's own list and how many have been sent.
+// cursor is a position in one state of the list of roots (R182): the version of the session's
+// own list, and how many of its roots were sent.
 type cursor struct {
 	Version uint64 `json:"v"`
 	Offset  int    `json:"o"`
@@ -178,8 +178,8 @@ func (s *Session) rootsChanged() {
 	s.syncClients()
 }
 
-// announces reports whether a revision of the protocol has list_changed:
-// 2026-07-28 (SEP-2575) does away with it.
+// announces reports whether a revision of the protocol has list_changed, which 2026-07-28 has
+// removed (SEP-2575).
 func announces(revision string) bool { return revision < "2026-07-28" }
 
 func (a *announcer) change() {
@@ -192,8 +192,8 @@ func (a *announcer) change() {
 	}
 }
 
-// run announces until nothing has changed for a wait. It is a goroutine of its own
-// because the peer may be slow, and the registry waits for change.
+// run announces changes until the list has not changed for the time wait. It runs in a
+// goroutine of its own, because the peer may be slow and the registry must not wait for it.
 func (a *announcer) run() {
 	for a.next() {
 		quiet := time.NewTimer(a.wait)

@@ -223,8 +223,8 @@ func (p *prompt) ask(q *Question) Answer {
 			a.Decisions[i] = p.decide(it)
 			continue
 		}
-		// This waits as for any other item, so that the time of the answer tells the
-		// server nothing.
+		// Wait as for any other item, so that the time of the answer reveals nothing to the
+		// server.
 		p.line("  Enter to go on: ")
 	}
 	return a

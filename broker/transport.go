@@ -14,9 +14,8 @@ import (
 //lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on; servers of older revisions know nothing else
 
 // Transport wraps a client's transport so that the session answers files/* and
-// roots/list on it. Not for Streamable HTTP, whose connection must stay the SDK's
-// own (see HTTP). A session has one connection; when that ends, so does the
-// session.
+// roots/list on it. It is not for Streamable HTTP, where the SDK needs its own connection (see
+// HTTP). A session has one connection; when that ends, so does the session.
 func (s *Session) Transport(inner mcp.Transport) mcp.Transport { return &transport{inner, s} }
 
 type transport struct {

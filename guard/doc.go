@@ -28,9 +28,9 @@
 // may still take effect. The same holds for rights that Set and SetPatterns take away, and
 // for roots that end in another way.
 //
-// A grant ends at its time by the wall clock, or after as long as it had left, whichever
-// comes first: setting the clock back does not extend it. Granting the same directory again
-// makes a new epoch: handles of the old one stay dead.
+// A grant ends at its time by the wall clock, or when its remaining time has passed by the
+// monotonic clock, whichever comes first. So setting the clock back does not extend it.
+// Granting the same directory again makes a new epoch: handles of the old one stay dead.
 //
 // A dry run of an operation (Request.Dry) is answered as the operation would be, and leaves
 // nothing behind. It does not know whether the audit log has room.
@@ -53,5 +53,5 @@
 //
 // All exported methods may be called concurrently. Two kinds of locks are held across system
 // calls, Auditors and Views: those of Lease.Making and Lease.Moving, for one operation, and
-// that of a root's changes, for one change. No other lock is.
+// that of a root's changes, for one change. No other lock is held across these.
 package guard

@@ -118,7 +118,7 @@ type Explanation struct {
 	At      string   // the path below Root that the rule was about
 	Link    *MetLink // the link that leaves the root, if that is the reason
 	// Missing says that the path leads to no file. Rules about its names were judged
-	// all the same.
+	// nevertheless.
 	Missing bool
 	Steps   []Step
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A root may keep what is removed in it: a file that is unlinked, replaced or truncated to
-// nothing is moved (or copied) to a directory of the root that no front end shows. This file
-// says which directory that is; package vfs keeps the file.
+// A root may keep removed files: a file that is unlinked, replaced or truncated to nothing is
+// moved (or copied) to a directory of the root that no front end shows. This file says which
+// directory that is; package vfs keeps the file.
 
 // checkTrash refuses a trash that could not keep removed files: the trash of a single-file
 // root, or one whose name belongs to another file. It applies to roots whose files can be
@@ -29,10 +29,10 @@ func checkTrash(t rules.Trash, src Source, resolved string, rights Rights) error
 		"name its directory, make it read-only (:ro), or turn its trash off (no --trash; trash = { on = false } in its [[root]] block)", names.Quote(resolved))}
 }
 
-// Trash returns the root whose trash keeps the files that the operation removes: the
-// descriptor of the root's directory, which is valid as long as the lease's, and the path of that
-// directory below the lease's root. It is the innermost root that the operation has entered
-// and that has a trash. ok is false if none has.
+// Trash finds the root whose trash keeps the files that the operation removes: the innermost
+// root, of those that the operation has entered, with a trash. It returns the descriptor of the
+// root's directory, valid as long as the lease, and the directory's path below the lease's
+// root. ok is false if no root has a trash.
 func (l *Lease) Trash() (dir int, below string, t rules.Trash, ok bool) {
 	for i := len(l.crossed) - 1; i >= 0; i-- {
 		r := l.crossed[i].root

@@ -43,8 +43,8 @@ type Layout struct {
 	Missing func(path string)
 }
 
-// layoutIndex says where the roots are in one version of the registry,
-// when Layout.ByPath. Paths in it are relative to the mountpoint.
+// layoutIndex has the places of the roots in a ByPath layout, for one version of the registry.
+// Paths in it are relative to the mountpoint.
 type layoutIndex struct {
 	m *Mount
 
@@ -82,7 +82,7 @@ func (p *layoutIndex) nestedRoot(outer guard.RootName, rel func() string) guard.
 	defer p.mu.Unlock()
 	p.updateLocked()
 	if len(p.nested[outer]) == 0 {
-		return "" // rel is not called: it costs more
+		return "" // without calling rel, which costs more
 	}
 	return p.nested[outer][rel()]
 }
@@ -158,7 +158,7 @@ func (p *layoutIndex) addParentsLocked(dir string) {
 
 func trim(p string) string { return strings.Trim(p, "/") }
 
-// lookupPlace finds a name in a directory of the mount's own, when ByPath.
+// lookupPlace finds a name in a directory of the mount's own, in a ByPath layout.
 func (r *request) lookupPlace(dir *node, name string, out *fuse.EntryOut) error {
 	at := dir.own().path
 	what, ok := r.m.layout.entries(at)[name]

@@ -16,13 +16,13 @@ import (
 // which returns when the kernel has dropped the named entry or pages.
 const workers = 4
 
-// delivery tells the kernel what the source's watch reports. A notification can wait for as
-// long as a program likes: a program that reads a directory into memory which is never filled
-// (userfaultfd, a FUSE file of its own) holds the directory's lock in the kernel. So a few
-// workers send the notifications. Those of one directory are sent by one worker at a time and
-// in order. A worker that waits too long is replaced, and its directory is stuck: the kernel
-// may cache answers about that directory for a second only, until the worker goes on and has
-// sent all of the directory's notifications.
+// delivery sends the reports of the source's watch to the kernel. A notification can wait for
+// as long as a program likes: a program that reads a directory into memory which is never
+// filled (userfaultfd, a FUSE file of its own) holds the directory's lock in the kernel. So a
+// few workers send the notifications. Those of one directory are sent by one worker at a time
+// and in order. A worker that waits too long is replaced, and its directory is stuck: the
+// kernel may cache answers about that directory for a second only, until the worker goes on and
+// has sent all of the directory's notifications.
 type delivery struct {
 	tell    func(ev watch.SourceEvent) // one event
 	tellAll func(n *node)              // anything in n may have changed
@@ -98,7 +98,7 @@ func (d *delivery) enqueueLocked(n *node, ev watch.SourceEvent) *dirQueue {
 	return q
 }
 
-// enqueueAll replaces the events of n by the one that anything in n may have changed.
+// enqueueAll replaces the events of n by a single event: anything in n may have changed.
 func (d *delivery) enqueueAll(n *node) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -254,7 +254,8 @@ func tellChanged(ev watch.SourceEvent) {
 
 // dropBelow makes the kernel drop the names in a directory whose own name it has dropped
 // already. The kernel keeps the names below if a program was walking through the directory
-// at that moment. seen ends the walk where old names make a circle.
+// at that moment. seen has the visited directories: names that are out of date may make a
+// circle.
 func dropBelow(dir *node, seen map[*node]bool) {
 	seen[dir] = true
 	for name, child := range dir.childNodes() {

@@ -82,7 +82,7 @@ type Options struct {
 	Locks    Locks
 	ReadOnly bool // MS_RDONLY on the mount itself
 	// AllowOther lets the processes of other users into the mount. Without it the kernel
-	// refuses everybody, root too, whose uid, effective uid and saved uid are not all the
+	// refuses a process, even of root, unless its uid, effective uid and saved uid are all the
 	// daemon's.
 	AllowOther bool
 	Subject    guard.Subject
@@ -126,8 +126,8 @@ const (
 	// keepTimeout is how long the kernel may cache names and attributes whose changes the
 	// source's watch reports. An hour stands for "until the mount drops them".
 	keepTimeout = time.Hour
-	// looseTimeout is how long the kernel may cache what is not watched: remote file
-	// systems, files with several links, directories beyond the watch limit, and stuck
-	// directories.
+	// looseTimeout is how long the kernel may cache unwatched files: those on remote file
+	// systems, those with several links, and those in stuck directories or in directories
+	// beyond the watch limit.
 	looseTimeout = time.Second
 )

@@ -9,8 +9,8 @@ import (
 
 // The source's watch reports the mount's own changes like those of the host. Sending
 // notifications for them would make the kernel drop what it has just learned. So own changes
-// are recognised: names by counting the expected events, contents by the change time that
-// the mount's own write has left.
+// are recognised: changes of names by counting the expected events, and changes of contents by
+// the change time after the mount's own write.
 
 // expectation is an event that an operation of the mount will cause in a directory.
 type expectation struct {
@@ -104,8 +104,8 @@ func (n *node) endChange(o *ownChange, touch vfs.Touch) {
 	e.mu.Lock()
 	o.busy--
 	alone := o.busy == 0
-	// If no other own operation is in progress, and the change time before this one is not
-	// the one that the last own operation left, then the host has changed the file.
+	// The host has changed the file if no other own operation is in progress and the change
+	// time before this operation differs from that after the last one.
 	foreign := alone && !o.event && o.ctime != 0 && touch.Before != 0 && touch.Before != o.ctime
 	o.ctime = max(o.ctime, touch.After)
 	check := alone && o.event

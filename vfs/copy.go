@@ -62,7 +62,7 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 				p.cond.Mode = in.Info.Mode & 0o777
 				return p.run(func(old *Info) error { return in.mayReplace(p.d, old) }, func() error { return p.copyAll(&in, how.Progress) })
 			})
-			return res, about(to, err)
+			return res, withPath(to, err)
 		})
 	})
 }
@@ -71,7 +71,7 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 type source struct {
 	wholefile.Source
 	h      beneath.Handle
-	path   guard.Path // as it was asked for: errors name it
+	path   guard.Path // the requested path, for errors
 	etag   string     // of the state that the file has to stay in; "": any
 	domain uint64
 }
@@ -93,22 +93,23 @@ func (in *source) unchanged(l *guard.Lease) error {
 	if err == nil && ETag(&now) != in.etag {
 		err = &guard.Error{Kind: names.Conflict}
 	}
-	return about(in.path, err)
+	return withPath(in.path, err)
 }
 
-// mayReplace refuses to put the copy in d, in the place of old unless that is nil.
+// mayReplace returns an error if the copy may not get a name in d, or may not replace old (nil:
+// there is no such file).
 func (in *source) mayReplace(d beneath.Dir, old *Info) error {
 	switch {
 	case d.Domain != in.domain:
-		return unix.EXDEV // nested only just now
+		return unix.EXDEV // a root was nested there just now
 	case old != nil && old.ID() == in.Info.ID():
 		return &guard.Error{Kind: names.Invalid, Err: errItself}
 	}
 	return nil
 }
 
-// telling passes progress on until it is muted: a copy that was answered early
-// may still run.
+// telling returns a function that calls progress until mute is called: a copy that was answered
+// early may still run.
 func telling(progress func(int64)) (tell func(int64), mute func()) {
 	if progress == nil {
 		return func(int64) {}, func() {}
@@ -170,7 +171,7 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 	})
 	if err != nil && ctx.Err() == nil {
 		if broken := r.failure(); broken != nil {
-			return made, broken // the error of the writing only repeats it
+			return made, broken // the error of the writing only repeats this one
 		}
 	}
 	return made, err

@@ -79,7 +79,7 @@ func (t *Tree) tryDry(ctx context.Context, l *guard.Lease, req *guard.Request) e
 		if req.Path2.Root != "" {
 			err := followTo(ctx, l, req.Path2, true, func(q guard.Path) error { return tryWriting(l, q, req) })
 			if err != nil {
-				return about(req.Path2, err)
+				return withPath(req.Path2, err)
 			}
 		}
 	case names.OpOpen:
@@ -129,7 +129,7 @@ func (t *Tree) tryLink(ctx context.Context, l *guard.Lease, req *guard.Request) 
 		if err := tryMaking(l, q); err != nil || req.Path2.Root == "" || q.IsRoot() {
 			return err
 		}
-		return about(req.Path2, followTo(ctx, l, req.Path2, false, func(old guard.Path) error {
+		return withPath(req.Path2, followTo(ctx, l, req.Path2, false, func(old guard.Path) error {
 			src, info, err := nodeAt(l, At{Path: old}, rules.ToChange)
 			if err != nil {
 				return err

@@ -32,15 +32,16 @@ type File struct {
 	ref    bool // a reference (O_PATH), not an open file
 	made   bool // the file was made when it was opened
 	ahead  bool // existing data cannot be overwritten through it, see NoOverwriting
-	// lastCheck is when the file's name was judged last, see Tree.since; lastPath is the
-	// latest path by which everything may be done with the file, nil for none.
+	// lastCheck is when the file's name was judged last, see Tree.since. lastPath is the latest
+	// path that allowed every access to the file; nil: there was none.
 	lastCheck atomic.Int64
 	lastPath  atomic.Pointer[string]
-	// alias is the name that otherName has found, missed is when it found none.
+	// alias is the name that otherName found last. missed is the time at which it last found
+	// none.
 	alias  atomic.Pointer[string]
 	missed atomic.Int64
-	// isWriter: Tree.claims counts the file as open for writing until it is closed. lent: it
-	// does so only while an operation runs.
+	// isWriter says that Tree.claims counts the file as open for writing until it is closed,
+	// and lent that it does so only during operations.
 	isWriter, lent bool
 	dir            *beneath.Names // the names of a directory, nil for any other file
 	closing        int64          // room that is promised for the record of the close
@@ -51,7 +52,7 @@ func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, f
 	f := &File{t: t, h: h, at: at, caller: c, flags: flags}
 	f.users.Store(1)
 	f.closing = l.TakeClosing()
-	room.take()
+	room.assign()
 	f.room = room
 	f.hold.Store(l.HoldAt(at.Path))
 	f.lastCheck.Store(t.since(l))
@@ -79,8 +80,8 @@ func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	return f, err
 }
 
-// keepBeforeRemoval does the work that At.Removed asks for. If the file cannot be kept, the
-// name is removed all the same.
+// keepBeforeRemoval does the work of At.Removed. If the file cannot be kept, the name is
+// removed nevertheless.
 func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir, name string) {
 	if dir.Removed == nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// An open file was judged by the name it was opened by. The host may have renamed it
+// An open file was judged by the name by which it was opened. The host may have renamed it
 // since: an editor writes a temporary file and renames it, a person moves one away. So in a
 // root with patterns, operations on an open file look up its present name every few
 // milliseconds, and are judged by that name. A program that had a temporary file open before it
@@ -34,10 +34,10 @@ import (
 const recheckAfter = 10 * time.Millisecond
 
 const (
-	// maxSearched bounds the names that a search for another name of a file looks at. They
-	// take about a tenth of a second.
+	// maxSearched bounds the names that a search for another name of a file reads. So many
+	// names take about a tenth of a second.
 	maxSearched = 100_000
-	// searchAgainAfter is how long a search counts that found nothing.
+	// searchAgainAfter is the time after an unsuccessful search before the next one.
 	searchAgainAfter = time.Second
 )
 

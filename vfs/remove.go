@@ -50,7 +50,7 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 			return err
 		}
 		defer d.Close()
-		if err := movable(l, d, name); err != nil {
+		if err := checkMovableName(l, d, name); err != nil {
 			return err
 		}
 		t.keepBeforeRemoval(l, c, dir, d, name)
@@ -62,9 +62,9 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 	})
 }
 
-// movable refuses names that may not be moved or removed: hidden ones, and directories and
+// checkMovableName refuses names that may not be moved or removed: hidden ones, and directories and
 // files that are roots themselves.
-func movable(l *guard.Lease, d beneath.Dir, name string) error {
+func checkMovableName(l *guard.Lease, d beneath.Dir, name string) error {
 	if l.PosixFull() && !l.HasNested() {
 		return nil
 	}
@@ -93,8 +93,8 @@ func relIn(d beneath.Dir, dir guard.Path, name string) string {
 	return name
 }
 
-// isRoot returns the error of operations that would remove or move a root itself.
-func isRoot() error {
+// rootError returns the error of operations that would remove or move a root itself.
+func rootError() error {
 	return &guard.Error{Kind: names.Permission, Err: errors.New("the path is a root itself, which only its owner can take away")}
 }
 
@@ -132,7 +132,7 @@ func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how
 
 func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how RemoveOptions) error {
 	if q.IsRoot() {
-		return isRoot()
+		return rootError()
 	}
 	d, base, err := beneath.Parent(l, q, l.Judge().Access())
 	if err != nil {
@@ -140,14 +140,14 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 	}
 	defer d.Close()
 	if l.IsDry() {
-		return movable(l, d, base)
+		return checkMovableName(l, d, base)
 	}
 	unlock, err := t.claims.LockName(ctx, l, d, base)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := movable(l, d, base); err != nil {
+	if err := checkMovableName(l, d, base); err != nil {
 		return err
 	}
 	info, err := inState(d, base, how.ETag)

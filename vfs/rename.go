@@ -28,8 +28,8 @@ const (
 	RenameExchange  = unix.RENAME_EXCHANGE
 )
 
-// Rename moves a name within one root. Without the right to delete nothing is
-// replaced. Across two roots, or the boundary of a nested one, it is EXDEV.
+// Rename moves a name within one root. Without the right to delete it replaces no file. Across
+// two roots, or the boundary of a nested one, the error is EXDEV.
 func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName string, newDir At, newName string, flags uint32) error {
 	from, err := t.child(names.OpRename, oldDir, oldName)
 	if err != nil {
@@ -69,7 +69,7 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	return followTo(ctx, l, old, false, func(q guard.Path) error {
 		if q.IsRoot() {
-			return isRoot()
+			return rootError()
 		}
 		// Only to find links on the way. rename resolves the path again, under the locks.
 		src, _, err := beneath.Parent(l, q, rules.ToChange)
@@ -80,9 +80,9 @@ func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, c guard.Caller, o
 		if to.Root == "" && l.IsDry() {
 			to = q
 		}
-		return about(to, followTo(ctx, l, to, false, func(q2 guard.Path) error {
+		return withPath(to, followTo(ctx, l, to, false, func(q2 guard.Path) error {
 			if q2.IsRoot() {
-				return isRoot()
+				return rootError()
 			}
 			m := &move{
 				ctx: ctx, l: l, c: c, asked: old, etag: etag, respectLocks: true,
@@ -108,15 +108,15 @@ type move struct {
 	dst     beneath.Dir // newDir, open
 	asked   guard.Path  // the old path as the caller gave it, for errors
 
-	flags     uint32 // of renameat2(2); with RenameExchange the file at the new place comes to the old one
+	flags     uint32 // of renameat2(2); RenameExchange swaps the two files
 	mustBeNew bool   // no file may be replaced
 	etag      string // the moved file must be in this state; "": any
 	// respectLocks refuses to move or replace a file that is locked, or that this tree is
 	// changing, and to replace one that is open for writing.
 	respectLocks bool
-	ofDir        bool // a directory is moved, under the lock for directories; with patterns only
-	replaces     bool // something has the new name already; found out with patterns only
-	moved        Info // the file with the old name; with patterns only
+	ofDir        bool // a directory is moved, under the lock for directories; set only in roots with patterns
+	replaces     bool // a file has the new name already; set only in roots with patterns
+	moved        Info // the file with the old name; set only in roots with patterns
 }
 
 // rename moves a name. It prevents that names are made in a moved directory, and judges the
@@ -207,7 +207,7 @@ func isDirAt(l *guard.Lease, dir guard.Path, name string) (bool, error) {
 // with the file that gets it.
 func (m *move) resolveParents() (err error) {
 	if m.src, err = parentAt(m.l, m.oldDir, m.oldName, rules.ToChange); err != nil {
-		return about(m.asked, err)
+		return withPath(m.asked, err)
 	}
 	if m.dst, err = dirAt(m.l, m.newDir); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (m *move) resolveParents() (err error) {
 		return err
 	}
 	if m.src.Domain != m.dst.Domain {
-		return about(m.asked, unix.EXDEV)
+		return withPath(m.asked, unix.EXDEV)
 	}
 	return nil
 }
@@ -244,10 +244,10 @@ func (t *Tree) lockNames(m *move) (unlock func(), err error) {
 // checkMovable refuses files that may not be moved or replaced because of their kind, and an
 // old file that is not in the state of the etag.
 func (m *move) checkMovable() error {
-	if err := movable(m.l, m.src, m.oldName); err != nil {
-		return about(m.asked, err)
+	if err := checkMovableName(m.l, m.src, m.oldName); err != nil {
+		return withPath(m.asked, err)
 	}
-	if err := movable(m.l, m.dst, m.newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+	if err := checkMovableName(m.l, m.dst, m.newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
 		// A name that a pattern hides gets the same refusal, whether it exists or not.
 		if refused := m.judgeReplaced(); refused != nil {
 			return refused
@@ -257,7 +257,7 @@ func (m *move) checkMovable() error {
 	if m.etag == "" {
 		return nil
 	}
-	return about(m.asked, errOnly(inState(m.src, m.oldName, m.etag)))
+	return withPath(m.asked, errOnly(inState(m.src, m.oldName, m.etag)))
 }
 
 // judge judges the move: each new path, for the type of file that it gets, and for a directory
@@ -358,7 +358,7 @@ func (t *Tree) replaceOrMove(m *move) error {
 	}
 	what, err := beneath.StatIn(m.src, m.oldName)
 	if err != nil {
-		return about(m.asked, err)
+		return withPath(m.asked, err)
 	}
 	target, err := beneath.StatIn(m.dst, m.newName)
 	absent := err == unix.ENOENT //nolint:errorlint // bare errno
@@ -405,14 +405,14 @@ func (t *Tree) unlocked(m *move, what *Info, put func() error) error {
 		err = &guard.Error{Kind: names.Conflict} // a link by now
 	}
 	if !begun {
-		err = about(m.asked, err)
+		err = withPath(m.asked, err)
 	}
 	return err
 }
 
-// about sets the path of an error about one of an operation's two paths. An error that has a
+// withPath sets the path of an error about one of an operation's two paths. An error that has a
 // path keeps it.
-func about(p guard.Path, err error) error {
+func withPath(p guard.Path, err error) error {
 	var e *guard.Error
 	var errno unix.Errno
 	switch {

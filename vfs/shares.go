@@ -46,8 +46,8 @@ func (s *userShares) reserve(c guard.Caller) (*slot, error) {
 	return &slot{of: s, uid: c.UID}, nil
 }
 
-// take gives the slot to a File, which must call closed when it is closed.
-func (p *slot) take() {
+// assign gives the slot to a File, which must call closed when it is closed.
+func (p *slot) assign() {
 	if p != nil {
 		p.taken = true
 	}

@@ -107,9 +107,9 @@ func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
 	return err
 }
 
-// take keeps the prepared file open for an operation that may be answered early, until leave
+// retain keeps the prepared file open for an operation that may be answered early, until leave
 // is called.
-func (u *Upload) take() (leave func()) {
+func (u *Upload) retain() (leave func()) {
 	u.users.Add(1)
 	return u.leave
 }
@@ -248,7 +248,7 @@ func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 	pending := u.users.Load() > 1 // a piece that was answered early may still be written
 	own := func() func() {
 		u.committing.Store(true)
-		leave := u.take()
+		leave := u.retain()
 		return func() { u.committing.Store(false); leave() }
 	}
 	res, err := doUpload(ctx, u, req, own, func(l *guard.Lease) (placed, int64, error) {
@@ -349,7 +349,7 @@ func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off i
 	var wrote atomic.Int64
 	own := func() func() {
 		data = bytes.Clone(data)
-		return u.take()
+		return u.retain()
 	}
 	committing := u.committing.Load() // the file may have its name already
 	_, err := doUpload(ctx, u, req, own, func(l *guard.Lease) (struct{}, int64, error) {

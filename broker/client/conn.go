@@ -80,7 +80,7 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 			c.end(err)
 			return nil, err
 		}
-		if !c.take(msg) {
+		if !c.intercept(msg) {
 			return msg, nil
 		}
 	}
@@ -117,9 +117,9 @@ func (c *conn) end(err error) {
 	}
 }
 
-// take handles a message that is not for the SDK. It reports whether it handled the
+// intercept handles a message that is not for the SDK. It reports whether it handled the
 // message.
-func (c *conn) take(msg jsonrpc.Message) bool {
+func (c *conn) intercept(msg jsonrpc.Message) bool {
 	switch m := msg.(type) {
 	case *jsonrpc.Response:
 		id, ok := m.ID.Raw().(string)

@@ -34,10 +34,10 @@
 //
 // # Not promised
 //
-// A Guard answers about this moment. Between the answer and an open by name the path may
-// come to mean something else. Only an open beneath a descriptor excludes that: the
-// client does this for files/*, os.Root does it for local files. Roots say what the
-// client wants, and confine no program. For a client on another machine a Guard judges
+// The answer of a Guard holds only for the moment of the question: before a file is opened by
+// name, its path may lead to another file. Only an open beneath a descriptor excludes that. The
+// client opens files in this way for files/*, and os.Root does so for local files. Roots say
+// what the client wants, and confine no program. For a client on another machine a Guard judges
 // names only and knows nothing of links there.
 //
 // Under revision 2026-07-28 a server may ask only inside a request it is

@@ -79,11 +79,12 @@ var kindOfCode = map[names.Code]names.Kind{
 	names.IOError: names.IO, names.TimeoutCode: names.Timeout, names.ConcurrencyConflict: names.Conflict, names.QuotaExceeded: names.Quota,
 }
 
-// fault is an error that the client did not send: a request that is refused here, or a
-// reply that breaks the protocol. With text "" the error has the text of its kind.
+// fault makes an error that does not come from the client: for a request that this package
+// refuses, or a reply that breaks the protocol. With text "" the error has the text of its
+// kind.
 func fault(method, path string, kind names.Kind, text string) error {
 	e := &names.Error{Op: ops[method], Kind: kind, Err: &Reply{Message: text, kind: kind}}
-	e.Path, _ = names.ParsePath(path) // what cannot be parsed is left out
+	e.Path, _ = names.ParsePath(path) // the zero path if it cannot be parsed
 	return e
 }
 
@@ -108,11 +109,11 @@ func failure(method, path string, err error) error {
 	return e
 }
 
-// fromReply completes e by an error reply. Where the reply's reason and code disagree the
-// code counts, because the set of codes is closed.
+// fromReply fills e from an error reply. If the reply's reason and code disagree, the code
+// counts, because the set of codes is closed.
 func fromReply(e *names.Error, reply *jsonrpc.Error) error {
 	r := &Reply{Number: reply.Code, Message: names.Escape(reply.Message)}
-	// Unknown fields are passed over: another client may say more.
+	// Unknown fields are ignored: another client may send more.
 	_ = json.Unmarshal(reply.Data, &r.Data)
 	r.Data.Hint = names.Escape(r.Data.Hint)
 	k, hasReason := kindOfReason[r.Data.Reason]
@@ -150,7 +151,7 @@ func kindOfNumber(n int64) names.Kind {
 	return names.IO
 }
 
-// retryAfter tells whether err invites one repetition, and when.
+// retryAfter reports whether a request may be sent again after err, and when.
 func retryAfter(err error) (time.Duration, bool) {
 	var e *names.Error
 	var r *Reply

@@ -93,7 +93,7 @@ func (t *FS) stat(op, name string) (*info, error) {
 		return nil, pathError(op, name, err)
 	}
 	if !strings.Contains(p, "/") {
-		s.MTime = "" // a root: the listing of the roots tells no time
+		s.MTime = "" // a root: the listing of the roots has no times
 	}
 	return newInfo(path.Base(name), s.Type, s.Size, s.MTime), nil
 }
@@ -122,7 +122,8 @@ func (t *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 		if err != nil {
 			return all, pathError("readdir", name, err)
 		}
-		// Package fs cannot open a name that is no valid path of it.
+		// Leave out a name that is not valid in package fs (fs.ValidPath): it could not be
+		// opened.
 		if e.RawName != "" || strings.Contains(e.Name, "/") || !fs.ValidPath(e.Name) || e.Name == "." {
 			continue
 		}

@@ -20,7 +20,7 @@ const (
 // initialize (SEP-2575).
 const noHandshake = "2026-07-28"
 
-// fromHost decides about one message of the host's.
+// fromHost decides about one message of the host.
 func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 	f, ok := jsonline.Parse(b)
 	if !ok {

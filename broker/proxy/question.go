@@ -19,11 +19,10 @@ import (
 // The session's questions are put to the host's user. Up to revision 2025-11-25 the proxy
 // sends a request elicitation/create. Since 2026-07-28 a host takes no unsolicited request:
 // it is asked for input in the place of an answer to a call of its own, and repeats the call
-// with its user's answer (SEP-2322). A server that wants consent does so in the middle of
-// answering such a call. So the host gets the session's question as the answer. The server
-// knows nothing of it and goes on with the call. When the host repeats the call, the
-// repetition is not carried, but gets the server's answer. If the server answers before the
-// host comes back, its answer is kept.
+// with its user's answer (SEP-2322). A server asks for consent while it answers such a call. So
+// the host gets the session's question as the answer. The server knows nothing of it and goes
+// on with the call. When the host repeats the call, the repetition is not carried, but gets the
+// server's answer. If the server answers before the host comes back, its answer is kept.
 //
 // In both cases the question has an id with 128 random bits. The server never sees the id,
 // because neither the question nor its answer goes through the server.
@@ -48,8 +47,8 @@ var (
 	errNoCall   = errors.New("no call of the host's is open in which its user could be asked")
 )
 
-// answerQuestion hands the host's answer to the waiting asker. Only the first answer counts;
-// one without a waiting asker came too late.
+// answerQuestion passes the host's answer to the waiting asker. Only the first answer counts.
+// Without a waiting asker the answer is too late.
 func (p *Proxy) answerQuestion(id string, r response) {
 	if answer, waits := p.questions.LoadAndDelete(id); waits {
 		answer.(chan response) <- r // has room: only one gets here

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// fromServer decides about one message of the server's.
+// fromServer decides about one message of the server.
 func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	f, ok := jsonline.Parse(b)
 	if !ok {
@@ -35,14 +35,14 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	switch method := jsonline.Unquote(f.Method.Of(b)); {
 	case broker.IsFilesMethod(string(method)):
 		p.unheard.asked(f.ID.Of(b), false)
-		return nil, p.take(b, &f)
+		return nil, p.handle(b, &f)
 	case string(method) == wire.Cancelled:
 		id, ok := jsonline.Lookup(b, f.Params, "requestId")
 		if ok && p.isOurs(id.Of(b)) {
 			return p.refuseServer(b, &f, "the server cancels a request of rootsfs's own")
 		}
 		p.unheard.answered(id.Of(b))
-		return nil, p.take(b, &f)
+		return nil, p.handle(b, &f)
 	}
 	if in := readInputs(b, f.Params); in.flaw != "" || len(in.roots) > 0 {
 		return p.refuseServer(b, &f, in.why())
@@ -51,9 +51,9 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	return nil, true
 }
 
-// take gives a message to the session. It reports whether the message must pass to the
+// handle gives a message to the session. It reports whether the message must pass to the
 // host instead.
-func (p *Proxy) take(b []byte, f *jsonline.Frame) (pass bool) {
+func (p *Proxy) handle(b []byte, f *jsonline.Frame) (pass bool) {
 	own := bytes.Clone(b) // the session uses it while the next lines are read
 	m := wire.Frame{ID: f.ID.Of(own), Method: string(jsonline.Unquote(f.Method.Of(own))), Params: f.Params.Of(own)}
 	if !p.session.Take(m, len(own), p.toServer) {
@@ -71,7 +71,7 @@ func (p *Proxy) toServer(_ context.Context, frame []byte, recheck broker.Recheck
 	return p.server.SendIf(frame, recheck)
 }
 
-// response deals with an answer of the server's.
+// response handles an answer of the server.
 func (p *Proxy) response(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	id := f.ID.Of(b)
 	p.learnServer(b, f)
@@ -155,15 +155,16 @@ func (p *Proxy) answerServer(id []byte, isRequest bool, text string) {
 	p.sendAsync(p.host, errorReply(id, wire.CodeInvalidRequest, text))
 }
 
-// noteRefused counts a refusal, logs it, and records it if it is of the server's. A peer can
-// make many: the log tells of the first, the second, the fourth and so on.
+// noteRefused counts a refusal, logs it, and records it if the message came from the server. A
+// peer can cause many refusals: the log has the first, the second, the fourth and so on.
 func (p *Proxy) noteRefused(of, why string) {
 	if n := p.countRefused(of, why); n&(n-1) == 0 {
 		p.log.Warn("a message was not passed on", "of", of, "why", why, "so far", n)
 	}
 }
 
-// countRefused counts a refusal, records it if it is of the server's, and returns the count.
+// countRefused counts a refusal, records it if the message came from the server, and returns
+// the count.
 func (p *Proxy) countRefused(of, why string) int64 {
 	if of == "server" {
 		p.session.NoteRefusal(why)

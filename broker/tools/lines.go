@@ -75,7 +75,7 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{
 		s: t.s, requests: &flowcontrol.Budget{Count: t.s.cfg.InFlight, Bytes: maxHeld}, calls: map[string]context.CancelFunc{},
 	}
-	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Hand: c.hand, Lenient: true, HungUp: c.hungUp})
+	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.intercept, Hand: c.hand, Lenient: true, HungUp: c.hungUp})
 	c.Bound(c.requests,
 		func() bool { return t.s.questions.Load() == 0 },
 		func(why string) { t.s.recordRefusal("a request", &guard.Error{Kind: names.Rate, Err: errors.New(why)}) })
@@ -109,8 +109,8 @@ func (c *lineConn) Close() error {
 	return c.LineConn.Close()
 }
 
-// take answers a call of a tool. It leaves any other or irregular message to the SDK.
-func (c *lineConn) take(f wire.Frame, line []byte) (taken bool) {
+// intercept answers a call of a tool. It leaves any other or irregular message to the SDK.
+func (c *lineConn) intercept(f wire.Frame, line []byte) (taken bool) {
 	ss := c.session.Load()
 	if ss == nil {
 		return false

@@ -220,7 +220,7 @@ func (c *call) listAllowed(*struct{}) (*result, error) {
 		for _, p := range parts {
 			dir := c.s.display(target{abs: true}, p)
 			dirs = append(dirs, dir)
-			named = append(named, fmt.Sprintf("%s (%s) is %s", p, st.Grant.Policy.Rights.Told(), dir))
+			named = append(named, fmt.Sprintf("%s (%s) is %s", p, st.Grant.Policy.Rights.Visible(), dir))
 		}
 	}
 	r := &result{text: "Allowed directories:\n" + strings.Join(dirs, "\n")}

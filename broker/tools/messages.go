@@ -20,9 +20,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// checkBody checks what the SDK does not check of a request's body: a message is an object, and the
-// messages of a batch (in the revisions that have batches) have different ids. The SDK judges
-// the rest. If checkBody refuses a body, it has written the answer.
+// checkBody makes checks of a request's body that the SDK lacks: a message is an object, and
+// the messages of a batch (in the revisions that have batches) have different ids. The SDK
+// judges the rest. If checkBody refuses a body, it has written the answer.
 func (h *HTTP) checkBody(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodPost {
 		return true

@@ -32,7 +32,7 @@ var fileTemplate = &mcp.ResourceTemplate{
 	Description: "The contents of a file, or the names in a directory, by absolute path.",
 }
 
-// checkRequests is middleware that checks what the SDK does not check. If no root allows a tool
+// checkRequests is middleware with checks that the SDK lacks. If no root allows a tool
 // any more, it answers that the tool is not offered. The SDK would answer that the tool is
 // unknown.
 func (s *Server) checkRequests(next mcp.MethodHandler) mcp.MethodHandler {

@@ -229,7 +229,7 @@ type offers struct {
 	roots map[string]*mcp.Resource // those in resources/list, by directory
 }
 
-// offer brings what is offered in step with the roots.
+// offer updates the offered tools and resources to the present roots.
 func (s *Server) offer() {
 	s.offers.mu.Lock()
 	defer s.offers.mu.Unlock()

@@ -232,7 +232,7 @@ type StatResult struct {
 	Writable bool   `json:"writable"` // by this root's rights
 }
 
-// WatchParams asks to be told of changes.
+// WatchParams asks for notifications of changes.
 type WatchParams struct {
 	Path      string   `json:"path"`
 	Recursive bool     `json:"recursive,omitempty"`

@@ -1,6 +1,6 @@
 // Package audit keeps audit records: it writes guard.Record values as JSON
 // lines, one file per session with rotation by size, links the lines into a
-// hash chain, and reads, follows and verifies what was written.
+// hash chain, and reads, follows and verifies these files.
 //
 // # Format
 //

@@ -27,7 +27,7 @@ import (
 //     files with long names in a loop uses it up in seconds. From then on it is so slow that
 //     the disk lasts for months.
 //
-// A live session is never pruned, so what it writes is bounded by its share of MaxTotal.
+// A live session is never pruned, so its share of MaxTotal bounds its files.
 // When half of the share is used, all subjects together get one more budget. It refills ever
 // more slowly as less of the share is left: operations wait longer, and more refusals are
 // summed up.

@@ -16,5 +16,5 @@ func (f logFile) Allocate(size int64) error {
 	return err
 }
 
-// Trim gives back what was promised beyond size bytes.
+// Trim gives back the promised room beyond size bytes.
 func (f logFile) Trim(size int64) error { return f.Truncate(size) }

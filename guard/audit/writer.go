@@ -43,7 +43,7 @@ type sink interface {
 type allocator interface {
 	// Allocate promises that the file can grow to size bytes.
 	Allocate(size int64) error
-	// Trim gives back what was promised beyond size bytes.
+	// Trim gives back the promised room beyond size bytes.
 	Trim(size int64) error
 }
 
@@ -106,7 +106,7 @@ func (w *writer) run() {
 // turn writes the queued items. If a write fails, the next turn begins with the rest.
 func (w *writer) turn() error {
 	err := w.drain()
-	t := w.take(time.Now(), err == nil)
+	t := w.nextTurn(time.Now(), err == nil)
 	if err == nil {
 		err = w.drain()
 	}
@@ -129,9 +129,9 @@ func (w *writer) turn() error {
 	return err
 }
 
-// take begins a new turn for records that are queued from now on, and returns the turn before
+// nextTurn begins a new turn for records that are queued from now on, and returns the turn before
 // it. If drained is set, all earlier records are written, and take also takes the batch.
-func (w *writer) take(now time.Time, drained bool) *turn {
+func (w *writer) nextTurn(now time.Time, drained bool) *turn {
 	l := w.l
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -98,7 +98,7 @@ func (e *Env) Revoke(name string) {
 	}
 }
 
-// Recheck compares the root with what was approved, as the source watch does.
+// Recheck compares the root with the approved directory, as the source watch does.
 func (e *Env) Recheck(name string) {
 	e.Helper()
 	if err := e.Reg.Recheck(context.Background(), e.RootName(name)); err != nil {
@@ -255,8 +255,8 @@ func (c *Case) run(e *Env, can Can) bool {
 	return true
 }
 
-// ask makes the call. Where the front end may be told of the host's changes a
-// little later, it is asked until it knows; the bound only ends a failed test.
+// ask makes the call. If the front end may learn of the host's changes a little later, ask
+// repeats the call until it does. The bound only ends a failed test.
 func (c *Case) ask(e *Env, can Can) {
 	err := c.Call.do(e.Front)
 	if c.Replaced && can.LearnsLater {

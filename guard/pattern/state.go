@@ -131,13 +131,13 @@ func (st *State) match(name string, room []int32) (rules []int32, items []item) 
 	s := st.set
 	rules = room
 	for _, r := range s.literals[name] {
-		rules, items = s.take(item{rule: r}, rules, items)
+		rules, items = s.addItem(item{rule: r}, rules, items)
 	}
 	if name != "" {
 		for _, list := range [...][]int32{s.suffixes[name[len(name)-1]], s.prefixes[name[0]], s.globs} {
 			for _, r := range list {
 				if s.rules[r].elems[0].match(name) {
-					rules, items = s.take(item{rule: r}, rules, items)
+					rules, items = s.addItem(item{rule: r}, rules, items)
 				}
 			}
 		}
@@ -148,7 +148,7 @@ func (st *State) match(name string, room []int32) (rules []int32, items []item) 
 			items = add(items, it)
 		}
 		if e.match(name) {
-			rules, items = s.take(it, rules, items)
+			rules, items = s.addItem(it, rules, items)
 		}
 	}
 	if len(rules) > 1 {
@@ -158,9 +158,9 @@ func (st *State) match(name string, room []int32) (rules []int32, items []item) 
 	return rules, items
 }
 
-// take adds a rule that has matched all its elements to rules, and one that has more
+// addItem adds a rule that has matched all its elements to rules, and one that has more
 // elements to items.
-func (s *program) take(it item, rules []int32, items []item) ([]int32, []item) {
+func (s *program) addItem(it item, rules []int32, items []item) ([]int32, []item) {
 	if int(it.pos) == len(s.rules[it.rule].elems)-1 {
 		return append(rules, it.rule), items
 	}

@@ -129,8 +129,8 @@ func (r Rights) KeptApart() Rights {
 	return r
 }
 
-// Told returns the rights that programs see. No program learns that a root is staged.
-func (r Rights) Told() Rights { return r &^ Stage }
+// Visible returns the rights that programs see. No program learns that a root is staged.
+func (r Rights) Visible() Rights { return r &^ Stage }
 
 // WiderThan reports whether the rights allow something that other does not: a right, or
 // changes that are not kept apart.

@@ -136,12 +136,11 @@ type Options struct {
 	// Network, if not nil, is served by the caller in the command's own network; without
 	// Net, and at levels Namespaces and Bubblewrap only.
 	Network *Network `json:"-"`
-	// Listen are the ports, of TCP and UDP, that the command may listen on where it has the
-	// host's network; with Net only.
+	// Listen has the ports, of TCP and UDP, on which the command may listen in the host's
+	// network; with Net only.
 	Listen []uint16
-	// Sockets are sockets of the host's that the command may connect to, at level
-	// Namespaces only; nil: none. They are cut when the command has ended, and when Start
-	// fails.
+	// Sockets has sockets of the host to which the command may connect, at level Namespaces
+	// only; nil: none. They are cut when the command has ended, and when Start fails.
 	Sockets *Sockets `json:"-"`
 	// PidsMax bounds processes and threads together; default DefaultPids.
 	PidsMax int
@@ -160,10 +159,10 @@ type Options struct {
 	// Interpreters has further files and directories that are shown read-only at their own
 	// paths. Unlike a root, they cannot be revoked.
 	Interpreters []string
-	// Stdin, Stdout and Stderr are relayed through pipes: the command never holds them. One
-	// that is /dev/null is /dev/null inside, too, because programs check. A stream that was
-	// closed when a Go program started looks like /dev/null, which the Go runtime has opened in
-	// its place. A nil stream is a pipe that Process exposes.
+	// Stdin, Stdout and Stderr are relayed through pipes: the command never holds them. A
+	// stream that is /dev/null is /dev/null inside, too, because programs test for that. A
+	// stream that was closed when a Go program started looks like /dev/null, which the Go
+	// runtime has opened in its place. A nil stream is a pipe that Process exposes.
 	Stdin, Stdout, Stderr *os.File
 	// TTY gives the command a terminal of its own in place of those of the
 	// streams above that are terminals.
@@ -296,8 +295,9 @@ func (o *Options) checkIDs() error {
 	return nil
 }
 
-// Network is a network namespace of the command's own that the caller serves. A socket stays
-// in the namespace that it was opened in, so the init opens them and passes them out.
+// Network is a network namespace of the command's own that the caller serves. A socket stays in
+// the namespace in which it was opened, so the init opens the sockets and passes them to the
+// caller.
 type Network struct {
 	// Listeners is how many sockets Serve gets to listen on single ports.
 	Listeners int

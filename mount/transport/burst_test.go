@@ -125,10 +125,10 @@ func TestBurst(t *testing.T) {
 		b := burst{gap: burstGap, start: time.Now()}
 		b.answered.Store(int64(soon))
 		for range burstSize + 1 {
-			b.take(caller, 0)
+			b.countRequest(caller, 0)
 		}
 		b.answered.Store(int64(c.answer))
-		if b.take(c.caller, c.size); b.isOn() != c.isOn {
+		if b.countRequest(c.caller, c.size); b.isOn() != c.isOn {
 			t.Errorf("%s: a burst %t, want %t", name, b.isOn(), c.isOn)
 		}
 	}

@@ -147,7 +147,7 @@ func (r *reader) prepare(in []byte, op uint32, isLast bool) (inBurst bool) {
 	c := r.conn
 	isAwaited := op != opRelease
 	if c.kind == Plain && isAwaited {
-		c.burst.take((*fuse.InHeader)(unsafe.Pointer(&in[0])).Pid, max(len(in), answerSize(in, op)))
+		c.burst.countRequest((*fuse.InHeader)(unsafe.Pointer(&in[0])).Pid, max(len(in), answerSize(in, op)))
 	}
 	r.moveNear()
 	inBurst = c.burst.isOn()

@@ -162,8 +162,8 @@ func (r *ring) enter(wait uint32) error {
 // ready reports whether there is a completion.
 func (r *ring) ready() bool { return *r.cqHead != atomic.LoadUint32(r.cqTail) }
 
-// take removes one completion.
-func (r *ring) take() (c completion, ok bool) {
+// nextCompletion removes one completion and returns it.
+func (r *ring) nextCompletion() (c completion, ok bool) {
 	if !r.ready() {
 		return c, false
 	}

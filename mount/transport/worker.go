@@ -17,8 +17,9 @@ const maxWorkers = 128
 // processor: the kernel puts a request into the queue of the processor that the caller
 // runs on, and a thread pinned there is woken without waking another processor.
 //
-// It has one entry only, and commits an answer before it takes the next request: a
-// second entry would be given a request that waits for the handler of the first.
+// It has one entry only, and commits an answer before it takes the next request: the kernel
+// would give a second entry another request, which would then wait for the handler of the
+// first.
 type worker struct {
 	inFlight
 	conn  *Conn
@@ -27,7 +28,7 @@ type worker struct {
 	ring  *ring
 	entry *entry
 
-	taken atomic.Uint64 // requests
+	taken atomic.Uint64 // number of requests that it has taken
 	node  atomic.Uint64 // of the request whose handler runs; 0: none runs
 }
 
@@ -75,9 +76,9 @@ func (w *worker) register() error {
 		head := w.ring.peek()
 		switch e := unix.Errno(-head.res); {
 		case head.res >= 0:
-			return nil // a request, which loop serves
+			return nil // the completion has a request, which loop serves
 		case e == unix.EAGAIN: // the kernel has not taken INIT's answer yet
-			w.ring.take()
+			w.ring.nextCompletion()
 			time.Sleep(time.Millisecond)
 		default:
 			return fmt.Errorf("register a queue: %w", e)
@@ -91,7 +92,7 @@ func (w *worker) loop() error {
 		if err := w.ring.enter(1); err != nil {
 			return err
 		}
-		done, ok := w.ring.take()
+		done, ok := w.ring.nextCompletion()
 		if !ok {
 			continue
 		}

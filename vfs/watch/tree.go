@@ -132,7 +132,7 @@ func (d *watchedDir) unwatch() {
 // goroutine takes it over.
 type setup struct {
 	base       *watchedDir
-	incomplete bool // there was no room for the rest
+	incomplete bool // there was no room for a part of the tree
 	epoch      uint64
 	dead       <-chan struct{}
 }
@@ -170,7 +170,7 @@ type scan struct {
 	w       *Watch
 	l       *guard.Lease
 	refused map[rules.Identity]error
-	full    *LimitError // why no more can be watched; nil: more can
+	full    *LimitError // why no further directory can be watched; nil: there is room
 	found   *[]string   // gathers the paths that a walk finds, unless nil
 }
 
@@ -178,8 +178,8 @@ func (s *scan) walker(ctx context.Context) *walk.Walker {
 	return walk.New(ctx, s.l, walk.Options{Refused: s.refused})
 }
 
-// path watches the path of the watch. wasFile says to watch it as a file, whether it exists
-// or not.
+// path watches the path of the watch. If wasFile is set, path watches it as a file, even if it
+// does not exist.
 func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 	isFile := wasFile
 	if !wasFile {

@@ -154,7 +154,7 @@ func (b *Backlog) IsProbe(id jsonrpc.ID) bool {
 	return ok && strings.HasPrefix(text, b.prefix)
 }
 
-// Answered releases what was held until the SDK answered a request.
+// Answered releases the reservations that were held until the SDK answered a request.
 func (b *Backlog) Answered(id jsonrpc.ID) {
 	b.mu.Lock()
 	handled := b.held[id]

@@ -47,7 +47,7 @@ func (t *Tally[K]) Add(kind K, report func(count int)) {
 	t.omitted[kind] = omission{t.omitted[kind].count + 1, report}
 }
 
-// Flush reports what was counted.
+// Flush reports the counts that are not reported yet.
 func (t *Tally[K]) Flush() {
 	t.mu.Lock()
 	omitted := t.omitted

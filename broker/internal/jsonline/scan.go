@@ -45,8 +45,8 @@ func open(b []byte, i int, first, last byte) (Walker, bool) {
 	return Walker{b: b, i: i + 1, close: last}, true
 }
 
-// Next goes to the next member and reports whether there is one. When it reports
-// false, Ended tells the end from broken syntax.
+// Next goes to the next member and reports whether there is one. When it reports false, Ended
+// distinguishes the end from broken syntax.
 func (w *Walker) Next() bool {
 	if w.ended {
 		return false

@@ -2,12 +2,12 @@ package jsonline
 
 import "slices"
 
-// Patch changes one member of an object: it sets a value, or sets these members of an
-// object and leaves its others.
+// Patch changes one member of an object. It sets the value, or it sets members inside of an
+// object value and leaves the others.
 type Patch struct {
 	Key   string // without characters that need an escape
 	Value []byte // raw; nil: Members counts
-	Drop  bool   // the member is to be gone
+	Drop  bool   // remove the member
 	// Members are set in the object that is there. If the value is null or missing, an
 	// object is made. Any other value stays, because its meaning is unknown here.
 	Members []Patch
@@ -19,7 +19,8 @@ type Cut struct {
 	With []byte
 }
 
-// Replace returns b with its cuts, which do not overlap, and b itself without any.
+// Replace returns b with the cuts applied, which must not overlap. Without cuts it returns b
+// itself.
 func Replace(b []byte, cuts ...Cut) []byte {
 	if len(cuts) == 0 {
 		return b
@@ -55,13 +56,13 @@ func merge(cuts []Cut, b []byte, at int, ps []Patch) ([]Cut, bool) {
 	}
 	before := len(cuts)
 	done := make([]bool, len(ps))
-	last, kept := at+1, 0 // the end of the part that was read; members that stay
+	last, kept := at+1, 0 // the end of the part that was read; the number of members that stay
 	for w.Next() {
 		i := slices.IndexFunc(ps, func(p Patch) bool { return w.Is(p.Key) })
 		switch {
 		case i >= 0 && ps[i].Drop:
 			cuts = append(cuts, Cut{Span{last, w.Val.To}, nil})
-		case kept == 0 && last > at+1: // those before it are gone, and so is its comma
+		case kept == 0 && last > at+1: // all members before are removed, so the comma must go, too
 			cuts = append(cuts, Cut{Span{last, w.Key.From}, nil})
 		}
 		if i < 0 || !ps[i].Drop {

@@ -7,8 +7,8 @@ import (
 )
 
 // Writer writes to one peer: frames made here, and lines that pass. It may be used
-// concurrently: no line is torn by another. Small frames that come together go out in one
-// write, because a system call and waking the peer cost more than they do.
+// concurrently: no line is torn by another. Small frames that come at the same time go out in
+// one write: a system call that wakes the peer costs more than writing them.
 type Writer struct {
 	w io.Writer
 
@@ -17,7 +17,7 @@ type Writer struct {
 	midLine bool       // the last byte written ended no line
 
 	mu   sync.Mutex // guards next
-	next *batch     // what the next write takes; nil: nothing waits
+	next *batch     // the frames for the next write; nil: there are none
 }
 
 // Recheck is called right before a frame is written, and before each piece of a long one. It
@@ -31,7 +31,7 @@ type outgoing struct {
 	recheck Recheck
 }
 
-// batch is written by the goroutine that began it, also for those that joined.
+// batch is written by the goroutine that began it, also for callers that have joined.
 type batch struct {
 	frames []outgoing
 	size   int
@@ -42,12 +42,12 @@ type batch struct {
 const (
 	packed    = 32 << 10 // larger frames are written by themselves, uncopied
 	maxPacked = 64 << 10 // a pipe's usual room
-	maxBatch  = 1 << 20  // so that no caller waits for more bytes of others
-	gathered  = 4 << 10  // larger frames go at once, lest the peer be idle meanwhile
+	maxBatch  = 1 << 20  // bounds the bytes of others for which a caller waits
+	gathered  = 4 << 10  // larger frames go at once, so that the peer need not wait
 )
 
-// Piece is how many bytes of a frame are written before Recheck is called again. So much
-// of a frame that is taken back may still arrive.
+// Piece is how many bytes of a frame are written before Recheck is called again. If a frame is
+// taken back, this many of its bytes may still arrive.
 const Piece = 64 << 10
 
 // NewWriter makes a Writer on w.

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// take makes a conflict, or an unsure change, replace the owner's file, which goes to the
+// takeStage makes a conflict, or an unsure change, replace the owner's file, which goes to the
 // trash. It reports false for a directory of the owner, which cannot be replaced.
-func (c *Change) take() bool {
+func (c *Change) takeStage() bool {
 	switch {
 	case !c.want.is:
 		return c.takeRemoval()
@@ -27,7 +27,7 @@ func (c *Change) take() bool {
 	return true
 }
 
-// takeRemoval is take for a name that the stage has removed.
+// takeRemoval is takeStage for a name that the stage has removed.
 func (c *Change) takeRemoval() bool {
 	if c.have.isDir() || c.Class != Conflict && c.Class != Unsure {
 		return false

@@ -65,7 +65,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 
 // settle adjusts the class of one change to the options.
 func (a *applier) settle(c *Change, ask *Asked) {
-	if ask.TakeStage && c.take() {
+	if ask.TakeStage && c.takeStage() {
 		a.judgePolicy(c)
 	}
 	if ask.Links && c.Class == Link {

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// MostAutomatic is the largest number of changes for which a checkpoint before a tool call is
-// made: each new file takes about 40 microseconds.
+// MostAutomatic is the largest number of changes for which a checkpoint is made before a tool
+// call or a session: each new file takes about 40 microseconds.
 const MostAutomatic = 10_000
 
 // CauseSession is the Cause of a checkpoint that is made before a session continues a stage.

@@ -80,7 +80,7 @@ func copyData(l *guard.Lease, in, to int, size int64) error {
 			return err
 		}
 		if n == 0 {
-			return nil // it has become shorter: the look afterwards finds that
+			return nil // the file has become shorter: the comparison afterwards finds that
 		}
 		off = from + int64(n)
 	}

@@ -19,8 +19,8 @@ import (
 
 // frozen has the files of the upper directory that are objects, too.
 type frozen struct {
-	// writes is held for reading during a change of a file, from the check whether the file is
-	// frozen on. It is held for writing while files are being frozen.
+	// writes is held for reading while an operation checks whether a file is frozen and then
+	// changes it. It is held for writing while files are being frozen.
 	writes sync.RWMutex
 	// generation counts how often files were frozen; 0: never.
 	generation atomic.Uint64

@@ -104,15 +104,14 @@ func (s *Store) Checkpoints() []Checkpoint {
 	return slices.Clone(s.points.list)
 }
 
-// Objects returns the descriptor of the directory of objects, -1 if there is none. NewObject
-// makes the directory if necessary, and returns a number for a new object.
+// Objects returns the descriptor of the directory of objects, -1 if there is none.
 func (s *Store) Objects() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.points.objects
 }
 
-// NewObject: see Objects.
+// NewObject returns a number for a new object. It makes the directory of objects if necessary.
 func (s *Store) NewObject() (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -413,7 +412,7 @@ func (s *Store) BeginUndo(number int) error {
 	return s.append([]line{{Undo: &number}})
 }
 
-// EndUndo: see BeginUndo.
+// EndUndo records that the undo has ended.
 func (s *Store) EndUndo() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

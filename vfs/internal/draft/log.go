@@ -192,15 +192,15 @@ func (s *Store) append(lines []line) error {
 	s.untouched.Store(false)
 	s.size.stale.Store(true)
 	for i := range lines {
-		if err := s.take(&lines[i]); err != nil {
+		if err := s.applyLine(&lines[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// take applies one line to s.
-func (s *Store) take(l *line) error {
+// applyLine applies one line to s.
+func (s *Store) applyLine(l *line) error {
 	base, err := l.Base.base()
 	if err != nil {
 		return err
@@ -282,7 +282,7 @@ func (s *Store) replay(r io.Reader) (replayed, error) {
 			break
 		}
 		if err == nil {
-			err = s.take(&l)
+			err = s.applyLine(&l)
 		}
 		if err != nil {
 			return got, err

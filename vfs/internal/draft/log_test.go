@@ -34,7 +34,7 @@ func TestLogCutAnywhere(t *testing.T) {
 		want := newStore("")
 		for l := range bytes.Lines(all[:cut]) {
 			if d, err := decode(bytes.TrimSuffix(l, []byte("\n"))); err == nil && bytes.HasSuffix(l, []byte("\n")) {
-				testkit.Must(t, want.take(&d))
+				testkit.Must(t, want.applyLine(&d))
 			}
 		}
 		if !maps.Equal(s.records, want.records) || !maps.Equal(s.placings, want.placings) || s.Damaged() != "" || len(s.unsure) > 0 {

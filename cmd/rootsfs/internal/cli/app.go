@@ -2,10 +2,9 @@
 //
 // # Promises
 //
-// Commands print what they did or found to standard output, and at most one
-// line to standard error when they fail, with what to do next. Exit codes are
-// those of exit.go. Every command that reports takes --json, whose field names
-// do not change.
+// Commands print their results to standard output. If they fail, they print at most one line to
+// standard error, with advice. Exit codes are those of exit.go. Every command that reports
+// takes --json, whose field names do not change.
 //
 // # Not promised
 //
@@ -81,8 +80,8 @@ func newRootCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// defaultArgs makes a command that does not check its arguments refuse all arguments, and the
-// commands below it likewise.
+// defaultArgs makes a command, and those below it, refuse all arguments unless it checks them
+// itself.
 func defaultArgs(cmd *cobra.Command) {
 	if cmd.Args == nil {
 		cmd.Args = argCount(0, 0, "")

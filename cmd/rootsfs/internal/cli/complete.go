@@ -103,8 +103,8 @@ func newCompletionCmd() *cobra.Command {
 	}
 }
 
-// completeProfiles offers the profiles of the configuration that file returns, which a flag or
-// an argument names, or of the default one.
+// completeProfiles offers the profiles of a configuration: of the file that file returns, from
+// a flag or an argument, or of the default file.
 func completeProfiles(file func(args []string) string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return completing(func(context.Context) ([]string, error) { return profilesOf(file(args)) })

@@ -101,7 +101,7 @@ func (p *ownProxy) unapproved() string {
 	return fmt.Sprintf("%s names %s, which is not approved: write --net=%s to allow it%s; by way of it the agent reaches every host", p.variable, p.host, p.host, address)
 }
 
-// passed returns the note about an approved proxy: what the agent gets.
+// passed returns the note about an approved proxy, which says what the agent gets.
 func (p *ownProxy) passed(isNamed bool) string {
 	without := ""
 	if p.hasUser && !isNamed {

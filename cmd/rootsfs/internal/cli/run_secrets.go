@@ -118,8 +118,8 @@ func withoutSecretHosts(rules []network.Rule, list []*commandSecret) []network.R
 	})
 }
 
-// readSecrets reads the credentials. It takes the variables that hold them away from the
-// command. No root contains their files: see config.Config.Keep.
+// readSecrets reads the credentials. The command does not get the variables that contain them.
+// No root contains their files: see config.Config.Keep.
 func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 	if len(p.secrets) == 0 {
 		return nil

@@ -147,8 +147,8 @@ func askedOp(r *audit.Entry) string {
 // noRefusal accepts no refusal.
 func noRefusal(*auditview.Trail, *audit.Entry) bool { return false }
 
-// limitsOf returns the limits, by their names for --limit, of which one was reached, the
-// likeliest first. It returns none if the refusal has another reason.
+// limitsOf returns the limits, by their names for --limit, one of which caused the refusal. The
+// likeliest is first. It returns none if the refusal has another reason.
 func limitsOf(r *audit.Entry) []string {
 	switch {
 	case r.Kind.Raw() == names.Rate.String():
@@ -163,7 +163,7 @@ func limitsOf(r *audit.Entry) []string {
 	return []string{"max_created", "max_written"}
 }
 
-// noteLimit notes which limit of a live session was reached, and how to raise it.
+// noteLimit adds the limit of a live session that was reached, and how to raise it.
 func (e *explanation) noteLimit(st *control.Status, subject string) {
 	for _, limit := range e.limits {
 		if r := rootNamed(st, e.Root.Raw()); r != nil && limitText(limit, r.Limits) != "" {

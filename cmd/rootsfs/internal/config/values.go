@@ -29,7 +29,7 @@ const (
 	maxSpeed = 1e9
 	// MaxIdle is the longest time without use that a limit may have.
 	MaxIdle = 365 * 24 * time.Hour
-	// MaxFor is the longest time that a request over the control socket may say.
+	// MaxFor is the longest duration in a request over the control socket.
 	MaxFor = 100 * 365 * 24 * time.Hour
 )
 

@@ -58,7 +58,7 @@ var (
 
 	ListStage     = Verb[StageRequest, StageAnswer]{"stage.list"}
 	StageContents = Verb[StageContentsRequest, StageContentsAnswer]{"stage.contents"}
-	// ApplyStage and DiscardStage are answered with what was done also if they fail.
+	// ApplyStage and DiscardStage are answered with the changes made so far, even if they fail.
 	ApplyStage   = Verb[StageApplyRequest, StageAnswer]{"stage.apply"}
 	DiscardStage = Verb[StageRequest, StageAnswer]{"stage.discard"}
 

@@ -131,12 +131,12 @@ func (s *Subscriber) wakeLocked() {
 	}
 }
 
-// Ready returns a channel that has a value while Take has news to return.
+// Ready returns a channel that has a value while Drain has news to return.
 func (s *Subscriber) Ready() <-chan struct{} { return s.ready }
 
-// Take returns the news. ok is false when the subscription has ended and all news were
+// Drain returns the news. ok is false when the subscription has ended and all news were
 // returned.
-func (s *Subscriber) Take() (news News, ok bool) {
+func (s *Subscriber) Drain() (news News, ok bool) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	news, s.news = s.news, News{}
@@ -164,5 +164,5 @@ func (s *Subscriber) Next(ctx context.Context, apart time.Duration) (news News, 
 	case <-s.ready:
 	}
 	s.last = time.Now()
-	return s.Take()
+	return s.Drain()
 }

@@ -42,7 +42,7 @@ func TestChangesAreToldOnce(t *testing.T) {
 	h.Publish(control.Event{})
 	<-s.Ready()
 	h.Publish(control.Event{}) // after the token was taken, and told together with the one before
-	if news, _ := s.Take(); len(news.Events) != 2 {
+	if news, _ := s.Drain(); len(news.Events) != 2 {
 		t.Errorf("%+v", news)
 	}
 	select {

@@ -45,8 +45,8 @@ type watchedFile struct {
 
 type fileID struct{ dev, ino uint64 }
 
-// fileTable holds the watched files. If fsnotify has a file by several paths (by a bind
-// mount or a hard link), it reports it by the first of them, so byID has all of them.
+// fileTable holds the watched files. A file may be watched by several paths (bind mounts, hard
+// links). fsnotify then reports events by the first path only, so byID has all paths.
 type fileTable struct {
 	byPath map[string]*watchedFile
 	byID   map[fileID][]*watchedFile
@@ -91,7 +91,7 @@ func (w *Watcher) forget(f *watchedFile) {
 	if w.files.byPath[f.path] != f {
 		return
 	}
-	_ = w.notify.Remove(f.path) // fails if fsnotify has the file by another path, or no more
+	_ = w.notify.Remove(f.path) // fails if fsnotify has the file by another path, or not at all
 	delete(w.files.byPath, f.path)
 	rest := slices.DeleteFunc(w.files.byID[f.id], func(o *watchedFile) bool { return o == f })
 	if w.files.byID[f.id] = rest; len(rest) == 0 {

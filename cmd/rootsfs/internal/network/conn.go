@@ -60,12 +60,12 @@ func (g *Gate) accept(l net.Listener) {
 			}
 			continue
 		}
-		g.take(in.(*net.TCPConn))
+		g.begin(in.(*net.TCPConn))
 	}
 }
 
-// take begins to carry an accepted connection, or refuses it.
-func (g *Gate) take(in *net.TCPConn) {
+// begin starts to carry an accepted connection, or refuses it.
+func (g *Gate) begin(in *net.TCPConn) {
 	inlineUrgent(in)
 	to := in.LocalAddr().(*net.TCPAddr).AddrPort()
 	c := &conn{inside: in, port: to.Port(), began: time.Now()}
@@ -335,7 +335,7 @@ func (g *Gate) relay(c *conn) error {
 // flushTimeout bounds the wait for a side that takes nothing.
 const flushTimeout = time.Minute
 
-// flush waits until both sides have taken what the kernel still holds for them. The
+// flush waits until both sides have taken the bytes that the kernel still holds for them. The
 // connection stays in the table meanwhile, so Remove drops these bytes, too.
 func (g *Gate) flush(c *conn) {
 	last, since := 0, time.Now()
@@ -377,8 +377,8 @@ func queued(c *net.TCPConn) (n int) {
 	return n
 }
 
-// relayUp sends what the program sends. It holds each ClientHello of TLS back until the server
-// name in it is known to be permitted.
+// relayUp passes the program's bytes on to the host. It holds each ClientHello of TLS back
+// until the server name in it is known to be permitted.
 func (g *Gate) relayUp(c *conn) error {
 	var h handshake
 	up := g.up(c)

@@ -109,8 +109,8 @@ func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 }
 
 // takeHeader takes the header of the next record, or nothing if the program sends no more. The
-// beginning of a header must not stay in the connection: the kernel frees what it has received
-// in large pieces, so a few bytes can keep it from receiving the rest.
+// beginning of a header must not stay in the connection: the kernel frees received data in
+// large pieces, so a few bytes can keep it from receiving the rest.
 func (h *handshake) takeHeader(conn *net.TCPConn) error {
 	header := make([]byte, recordHeader)
 	h.taken = nil

@@ -182,7 +182,7 @@ type dialledConn struct {
 	up, down credit // of Write and Read
 }
 
-// Read implements net.Conn. Beyond a limit it drops what it has read.
+// Read implements net.Conn. Beyond a limit it drops the bytes that it has read.
 func (d *dialledConn) Read(p []byte) (int, error) {
 	n, rerr := d.Conn.Read(p)
 	moved, err := d.down.move(n, func(granted, _ int) (int, error) { return granted, nil })

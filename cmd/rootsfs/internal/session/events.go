@@ -41,7 +41,7 @@ func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-sub.Ready():
-			news, ok := sub.Take()
+			news, ok := sub.Drain()
 			if !ok {
 				return nil
 			}

@@ -38,7 +38,7 @@ var _ guard.Reserver = (*records)(nil)
 
 // Record implements guard.Auditor.
 func (r *records) Record(rec guard.Record) error {
-	log, err := r.take(rec)
+	log, err := r.logOrHold(rec)
 	if log == nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (r *records) Release(room int64) {
 	}
 }
 
-// take returns the log, or holds the record while there is none.
-func (r *records) take(rec guard.Record) (*audit.Log, error) {
+// logOrHold returns the log, or holds the record while there is none.
+func (r *records) logOrHold(rec guard.Record) (*audit.Log, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last[r.n%recent] = rec

@@ -28,15 +28,15 @@ type confState struct {
 	problem string // why the file's present contents are not in force
 }
 
-// followConfig applies the configuration's changes, those of before included, until the
-// context ends.
+// followConfig applies changes of the configuration until the context ends, including those
+// since the first reading.
 func (s *Session) followConfig(ctx context.Context) {
 	changes := make(chan struct{}, 1)
 	defer s.paths.Signal(s.opt.Config.Path, hostwatch.Path, changes)()
 	done := config.Watch(ctx, s.opt.Config.Path, changes, s.opt.Config.Debounce, func(c *config.Config, err error) {
 		s.reloaded(ctx, c, err)
 	})
-	// Changes between the first reading and the beginning of the watch.
+	// Apply changes between the first reading and the beginning of the watch.
 	now, err := config.LoadIfPresent(s.opt.Config.Path)
 	s.reloaded(ctx, now, err)
 	<-done

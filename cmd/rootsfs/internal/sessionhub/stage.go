@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Bounds of what is shown of a staged change: bytes of a file, and lines of its diff.
+// Bounds of the shown part of a staged change: bytes of a file, and lines of its diff.
 const (
 	maxDiffed    = 1 << 20
 	maxDiffLines = 2000
@@ -78,7 +78,7 @@ type StageDiffAnswer struct {
 	Note string `json:"note,omitempty"`
 }
 
-// StageDiff compares what the stage and the root have at the path of a change.
+// StageDiff compares the files that the stage and the root have at the path of a change.
 func StageDiff(ctx context.Context, c *control.Client, req StageDiffRequest) (StageDiffAnswer, error) {
 	ans := StageDiffAnswer{Lines: []string{}}
 	kind := func(mode uint32) uint32 { return mode & unix.S_IFMT }

@@ -131,8 +131,8 @@ func (p *initProc) filter() error {
 		p.on(name, what)
 		go seccomp.Serve(fd, p.conf.Listen)
 		return nil
-	// A program that confines rootsfs has such a filter already, or the kernel lacks
-	// them.
+	// A program that confines rootsfs has installed such a filter already, or the kernel does
+	// not support these filters.
 	case p.conf.Net && len(p.conf.Listen) == 0 && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)):
 		p.conf.Filter.Binder, p.conf.Filter.NoBind = false, true
 		_, err = seccomp.Install(p.conf.Filter)
@@ -159,8 +159,8 @@ func (p *initProc) limits() error {
 			return step(err, "limit %s", l.what)
 		}
 	}
-	// Not 0: that would not stop a core_pattern with a pipe, which runs a program of the
-	// host as root on a crash here; 1 does (core(5)).
+	// A limit of 1 also stops a core_pattern with a pipe, which runs a program of the host as
+	// root after a crash. A limit of 0 does not (core(5)).
 	limited := "processes and threads, open files, queued signals, message queues, locked memory"
 	switch err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); {
 	case errors.Is(err, unix.EPERM):
