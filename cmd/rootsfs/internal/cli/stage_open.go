@@ -245,7 +245,7 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(store, "")})
 	_, err = reg.Grant(ctx, guard.Grant{
-		Root: c.Meta.Root, Dir: c.Meta.Path, Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
+		Root: c.Meta.Root, Dir: names.Foreign(c.Meta.Path), Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
 		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: conf.Patterns, Trash: conf.Trash},
 	})
 	if errors.Is(err, names.Locked) { // since it was looked at
