@@ -13,8 +13,8 @@ import (
 )
 
 // Capability is the extension's entry in the capabilities, for servers that want to know
-// before they try. Servers rarely see roots.filesystemBrokering itself: the SDKs drop
-// what they do not know, but keep extensions.
+// before they try. Servers rarely see roots.filesystemBrokering itself: the SDKs drop unknown
+// fields, but keep extensions.
 type Capability struct {
 	Methods  []string `json:"methods"`
 	MaxChunk int64    `json:"maxChunk,omitempty"` // bytes of one read or write
@@ -69,9 +69,9 @@ func (s *Session) Advertise(handshake bool) jsonline.Patch {
 	return s.b.inRequest
 }
 
-// outgoing adds the broker's capabilities to the params of a message to the server. keep
-// is false for a message that must not be sent: the SDK's own list_changed, which would
-// come beside the session's.
+// outgoing adds the broker's capabilities to the params of a message to the server. keep is
+// false for a message that must not be sent: the SDK's own list_changed, because the session
+// sends one itself.
 func (s *Session) outgoing(method string, params []byte) (out []byte, keep bool) {
 	switch {
 	case method == wire.RootsChanged:
@@ -87,8 +87,8 @@ func (s *Session) outgoing(method string, params []byte) (out []byte, keep bool)
 
 const longestServer = 200 // bytes of a name that a person reads
 
-// incoming looks at an answer on its way to the SDK: the one of initialize says who the
-// server is and which revision is spoken. keys lead to the result in b.
+// incoming examines an answer on its way to the SDK. The answer to initialize has the server's
+// name and the revision. keys are the path to the result in b.
 func (s *Session) incoming(b []byte, keys ...string) {
 	if !bytes.Contains(b, []byte(`"serverInfo"`)) {
 		return

@@ -69,10 +69,10 @@ type Decision struct {
 	Path  string        `json:"path,omitempty"` // narrower than Resolved: a host path below it
 	Mode  string        `json:"mode,omitempty"` // narrower than asked
 	For   time.Duration `json:"for,omitempty"`  // 0: with the session
-	Idle  time.Duration `json:"idle,omitempty"` // ends when unused for so long; 0: not by that
+	Idle  time.Duration `json:"idle,omitempty"` // the grant ends when unused for so long; 0: never for that reason
 }
 
-// Asker puts a question to a person, or answers it by itself. After an error nothing is
+// Asker puts a question to a person, or decides it by itself. After an error nothing is
 // granted. ctx ends at Until.
 type Asker interface {
 	Ask(ctx context.Context, q *Question) (Answer, error)
@@ -92,8 +92,8 @@ var DenyAll Asker = AskerFunc(func(context.Context, *Question) (Answer, error) {
 	return Answer{By: "deny-all"}, nil
 })
 
-// Chain asks one after the other until one answers: an error with ErrUnanswered passes
-// the question on, as long as there is time.
+// Chain asks its Askers one after the other until one answers. After ErrUnanswered it asks the
+// next, as long as there is time.
 func Chain(list ...Asker) Asker {
 	return AskerFunc(func(ctx context.Context, q *Question) (Answer, error) {
 		for _, a := range list {

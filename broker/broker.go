@@ -33,16 +33,16 @@ const (
 type Config struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree
-	// Hub does the watching of files/watch. It is a view of the registry, and the caller
-	// closes it. Users of one Hub share its room fairly. nil: the broker makes its own.
+	// Hub watches files for files/watch. It is a view of the registry, and the caller closes
+	// it. Users of one Hub share its capacity fairly. nil: the broker makes its own.
 	Hub *watch.Hub
 	// Asker decides about files/consent for paths that are not approved yet; nil refuses
 	// them. Broker.SessionFor sets another one for a session.
 	Asker Asker
 	// AskFor is how long a question waits for its answer.
 	AskFor time.Duration
-	// Terms narrows every root that consent gives, such as by limits or a last
-	// expiry; nil: nothing does.
+	// Terms narrows every root that consent grants, such as by limits or a latest expiry; nil:
+	// no terms.
 	Terms func(guard.Grant) guard.Grant
 	// Limits hold for each session.
 	Limits Limits
@@ -53,9 +53,9 @@ type Config struct {
 	NoRoots bool
 	// Debounce is the least time between two list_changed notifications.
 	Debounce time.Duration
-	// FlatAt, when set, is the directory in which servers see the roots by their
-	// names (`run --map flat`): roots/list tells them so, and absolute paths
-	// below it mean them. Otherwise roots are where they are on the host.
+	// FlatAt, unless "", is the directory in which servers see each root under its name (`run
+	// --map flat`). roots/list then returns these paths, and requests may use absolute paths
+	// below it. If FlatAt is "", servers see the roots at their paths on the host.
 	FlatAt string
 	// PageSize is how many roots one page of roots/list has; default 50.
 	PageSize int
@@ -106,10 +106,10 @@ type Broker struct {
 	sessions map[*Session]bool
 	asks     map[guard.Subject]*rate.Limiter // by the subject without its session
 	closed   bool
-	nameMu   sync.Mutex // held while a consented root gets its name, or is found to exist
+	nameMu   sync.Mutex // held from the search for a free root name until the root is granted
 }
 
-// New makes a broker and lets the registry tell it of changes. Close it.
+// New makes a broker and registers it as a view. The caller must close it.
 func New(cfg Config) *Broker {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -153,9 +153,9 @@ func (b *Broker) Sessions() []*Session {
 	return slices.Collect(maps.Keys(b.sessions))
 }
 
-// Invalidate implements guard.View. It gives up uploads into an ended root, and has every
-// session announce that its list changed. The registry has drained requests under way, and
-// the hub ends watches.
+// Invalidate implements guard.View. It gives up uploads into an ended root, and makes every
+// session announce the changed list. It need not end requests or watches: the registry has
+// drained the requests, and the hub ends the watches.
 func (b *Broker) Invalidate(_ context.Context, c guard.Change) error {
 	for _, s := range b.Sessions() {
 		if c.Kind == guard.ChangeEnded || c.Kind == guard.ChangeNarrowed {
@@ -180,7 +180,7 @@ func (b *Broker) Flush(ctx context.Context, c guard.Change) error {
 		}
 	}()
 	select {
-	case <-done: // a source that hangs answers when the root's gate has been shut
+	case <-done: // on a source that hangs, this comes when the root's gate is shut
 	case <-ctx.Done():
 	}
 	return nil

@@ -34,7 +34,7 @@ type consentCall struct {
 	r      *request
 	rights guard.Rights
 	res    *wire.ConsentResult
-	// candidates are the requested paths that are not approved yet.
+	// candidates has the requested paths that are not approved yet.
 	candidates []*candidate
 	// hostSeen reports that a path was looked up on the host. The question is then put
 	// even if no path can be granted: an answer at once would tell the server that a path
@@ -114,7 +114,7 @@ func checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 	if err != nil {
 		return 0, badParams{text: "params: mode: " + guardError(err).Text()}
 	}
-	return rights.Told(), nil // whether it is staged is the owner's choice
+	return rights.Told(), nil // only the owner decides whether a root is staged
 }
 
 func (c *consentCall) close() {
@@ -306,8 +306,8 @@ func (c *consentCall) denied(reason, detail string) {
 	c.note(guard.Refused, detail)
 }
 
-// decide grants the paths that an answer allows, each by itself: if one cannot be
-// granted, the others still are.
+// decide grants the paths that an answer allows. If one cannot be granted, the others still
+// are.
 func (c *consentCall) decide(ans Answer) {
 	for i, cand := range c.candidates {
 		if i >= len(ans.Decisions) || !ans.Decisions[i].Allow || cand.Problem != "" {
@@ -392,8 +392,8 @@ func (c *consentCall) narrow(cand *candidate, path string) (*guard.Proposal, err
 	return p, nil
 }
 
-// freeName returns a name for a root that is not taken: base or, if that is, base
-// with a number behind it. The caller holds nameMu.
+// freeName returns a free root name: base, or base with a number if base is taken. The caller
+// holds nameMu.
 func (b *Broker) freeName(base guard.RootName) guard.RootName {
 	for name, n := base, 2; ; n++ {
 		if _, taken := b.cfg.Registry.Lookup(name); !taken {

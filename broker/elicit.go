@@ -104,9 +104,9 @@ func choicesOf(q *Question) []choice {
 // break.
 const formColumns = 76
 
-// formText quotes escaped text for hosts that show Markdown, HTML or plain text: none makes
-// a link, a picture or a style of it, and all show what it says. A "_" within a word has
-// no meaning.
+// formText quotes escaped text for hosts that show Markdown, HTML or plain text: none shows a
+// link, a picture or a style in it, and all show its exact text. A "_" within a word has no
+// meaning.
 func formText(s string) string {
 	var b strings.Builder
 	for i, c := range []byte(s) {

@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Host is the subject of a question of HostKind: a connection, which waits for the
-// answer.
+// Host describes the connection that a question of HostKind is about. The connection waits for
+// the answer.
 type Host struct {
 	Name    names.Foreign `json:"name"`              // host that the program asked for, or address
 	Port    uint16        `json:"port"`              // port at that host

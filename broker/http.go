@@ -164,8 +164,8 @@ func (f *filter) post(ctx context.Context, url string, header http.Header, body 
 	return nil
 }
 
-// takenBack is the body of a POST. If the peer may no longer have the rest, reading it fails,
-// which ends the connection.
+// takenBack is the body of a POST. Once the peer may not have the rest of it, Read fails, which
+// ends the connection.
 type takenBack struct {
 	frame   []byte
 	recheck Recheck // nil: the peer may have all of it
@@ -265,7 +265,8 @@ func (e *events) next() (event, data []byte, err error) {
 	return nil, nil, errors.New("the server sent an event that is too long")
 }
 
-// ours handles the data of an event if it is a request for the session.
+// ours handles the data of an event if it is a request for the session, and reports whether it
+// is.
 func (e *events) ours(data []byte) bool {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return false

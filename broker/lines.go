@@ -15,9 +15,9 @@ import (
 
 // Lines is a transport of the session's own over a pair of streams, one JSON
 // object a line, as MCP's stdio has it. It reads several times faster than the SDK's
-// transport, whose decoder costs more than everything else here (measured). It survives a
-// server's mistakes: a line that is no JSON, or too long, costs that line only. maxFrame
-// is the longest line taken, in bytes; 0 means DefaultFrame.
+// transport, whose decoder costs more than everything else here (measured). After a line that
+// is no JSON, or is too long, the connection goes on. maxFrame is the longest accepted line, in
+// bytes; 0 means DefaultFrame.
 func (s *Session) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Transport {
 	if maxFrame <= 0 {
 		maxFrame = DefaultFrame

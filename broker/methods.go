@@ -18,7 +18,7 @@ type method struct {
 	// waits is set if the method waits for a person, so that Limits.Timeout does not hold
 	// for it.
 	waits bool
-	// shows is set if the result contains data that was read in a root.
+	// shows is set if the result contains data from a root.
 	shows bool
 }
 
@@ -81,8 +81,8 @@ func (s *Session) suspended(op names.Op) error {
 	return nil
 }
 
-// oneMoreLocked refuses one more watch or upload, of which the session has n, if the
-// limit is reached or the session has ended. A limit that is not positive is none.
+// oneMoreLocked refuses one more watch or upload if the session has ended, or has n of them and
+// n reaches the limit. A limit that is not positive is no limit.
 func (s *Session) oneMoreLocked(p guard.Path, n, limit int, what, hint string) error {
 	switch {
 	case s.closed:
@@ -93,8 +93,8 @@ func (s *Session) oneMoreLocked(p guard.Path, n, limit int, what, hint string) e
 	return nil
 }
 
-// conflict adds to an error of conflict the present state of its file, so that
-// the peer can look at it and decide.
+// conflict adds the present state of the file to a Conflict error, so that the peer can decide
+// what to do.
 func (s *Session) conflict(r *request, err error) error {
 	ge := guardError(err)
 	if ge.Kind.Code() != names.ConcurrencyConflict {

@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// This file, Session.Take and Session.SetSender are for packages that carry the frames of a
-// connection themselves. Transport, Lines and HTTP do so for others.
+// The functions of this file, Session.Take and Session.SetSender are for packages that carry
+// the frames of a connection themselves. Other packages use Transport, Lines or HTTP.
 
 // SetPeer sets the revision of the protocol, and the server's own name; "" leaves the earlier
 // value. The latest call counts.

@@ -27,7 +27,7 @@ type request struct {
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc // the cause is errTimedOut or errWithdrawn, or the request has ended
-	timer   *time.Timer             // cancels the request when no bytes have moved for timeout
+	timer   *time.Timer             // cancels the request if no bytes move for timeout
 	timeout time.Duration           // not positive: there is none
 
 	// reporting has an element while a progress is on its way to the peer; nil: no
@@ -49,8 +49,8 @@ func IsFilesMethod(method string) bool {
 // Take handles a frame of the peer if it is a request for which IsFilesMethod reports true,
 // or the cancellation of one. It reports whether it handled the frame. It waits only for a
 // peer that has not read maxRejections answers and goes on sending. The frame's parts must
-// not change afterwards; size is how many bytes holding it costs. send takes the answer,
-// possibly after the session has ended.
+// not change afterwards; size is how many bytes holding it costs. send is called with the
+// answer, possibly after the session has ended.
 func (s *Session) Take(f wire.Frame, size int, send Sender) bool {
 	switch {
 	case f.Method == wire.Cancelled:
@@ -264,8 +264,8 @@ func (s *Session) answer(r *request, result any, err error) {
 func (s *Session) stamps() guard.Stamps { return s.b.cfg.Registry.Stamps(s.subject) }
 
 // recheck returns the check, at the moment of the write, of an answer with data that was
-// read in a root; nil for any other answer. A change stays made after a revocation, so its
-// answer is sent.
+// read in a root; nil for any other answer. The answer to a change is always sent, because a
+// revocation does not undo the change.
 func (s *Session) recheck(r *request, result any, err error) Recheck {
 	if h, ok := errors.AsType[*hinted](err); err != nil && (!ok || h.etag == "") || err == nil && !methods[r.method].shows {
 		return nil
@@ -283,7 +283,7 @@ func (s *Session) recheck(r *request, result any, err error) Recheck {
 	}
 }
 
-// repeatable reports whether a result may be long and costs nothing to ask for again.
+// repeatable reports whether a result may be long, and can be requested again without harm.
 func repeatable(result any) bool {
 	switch result.(type) {
 	case *listResult, *wire.ListResult, *wire.RootsResult:

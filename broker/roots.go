@@ -127,7 +127,7 @@ type announcer struct {
 	mu        sync.Mutex // guards the fields below
 	list      []listed   // the state that version is of
 	version   uint64
-	announced uint64 // the version that the peer was last told of, or began with
+	announced uint64 // the version that was last announced, or that the peer began with
 	changed   bool   // the list may have changed since
 	running   bool   // a goroutine runs run
 }
@@ -140,7 +140,7 @@ type listed struct {
 	rights guard.Rights
 }
 
-// versionOf numbers the states of the session's list; it grows when that changes.
+// versionOf returns the number of the list's state. The number grows with each change.
 func (a *announcer) versionOf(all []guard.Status) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +159,7 @@ func (a *announcer) versionLocked(all []guard.Status) uint64 {
 	return a.version
 }
 
-// begin notes that the peer knows the list as it is now.
+// begin records that the peer knows the present list.
 func (a *announcer) begin() {
 	all := a.s.visible()
 	a.mu.Lock()

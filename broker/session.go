@@ -63,7 +63,7 @@ func (s *Session) refused(kind names.Kind, detail string) {
 		if count > 1 {
 			detail = fmt.Sprintf("%d more within a second, the last: %s", count, names.Brief(detail))
 		}
-		_ = s.b.cfg.Registry.NoteRefusal(s.caller, kind, detail) // it is refused already
+		_ = s.b.cfg.Registry.NoteRefusal(s.caller, kind, detail) // refused in any case
 	})
 }
 

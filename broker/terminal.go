@@ -62,9 +62,9 @@ func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
 	return a, nil
 }
 
-// tell writes a line about a question that has ended. It opens the terminal again,
-// because closing it has ended the Read. A terminal that takes nothing more (Ctrl-S)
-// delays the caller by a second at most.
+// tell writes a line about a question that has ended. It opens the terminal again, because the
+// question's terminal was closed to end the Read. A stopped terminal (Ctrl-S) delays the caller
+// by a second at most.
 func (t *Terminal) tell(line string) {
 	tty, err := t.Open()
 	if err != nil {

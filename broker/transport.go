@@ -136,7 +136,7 @@ func (s *Session) Bind(client *mcp.Client) {
 	}
 }
 
-// binding is one SDK client and the roots it was given.
+// binding has an SDK client and the roots that it was given.
 type binding struct {
 	s      *Session
 	client *mcp.Client
@@ -145,8 +145,7 @@ type binding struct {
 	given map[string]string // names by URI
 }
 
-// sync brings the client's roots in step with the session's, which has none after
-// its end.
+// sync gives the client the session's roots. An ended session has none.
 func (b *binding) sync() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -174,8 +173,8 @@ func (b *binding) sync() {
 	b.given = roots
 }
 
-// syncClients brings the SDK clients in step, in a goroutine: the SDK writes to every
-// session of a client, and a revocation must not wait for any of them.
+// syncClients calls sync for each SDK client in a goroutine: the SDK writes to every session of
+// the client, and a revocation must not wait for that.
 func (s *Session) syncClients() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -120,7 +120,7 @@ func (s *Session) copy(r *request, p *wire.RenameParams) (any, error) {
 	return &wire.RenameResult{Path: to.String(), Size: info.Size, ETag: vfs.ETag(&info)}, nil
 }
 
-// copying holds one files/copy to the limits of its session while it runs.
+// copying applies the limits of the session to one files/copy while it runs.
 type copying struct {
 	s *Session
 	r *request

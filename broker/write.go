@@ -50,8 +50,8 @@ func (s *Session) write(r *request, p *wire.WriteParams) (any, error) {
 	return &res, nil
 }
 
-// put chooses the way to write. After an error, too, res.BytesWritten is how many
-// bytes were written and stay.
+// put writes data as the parameters say. res.BytesWritten is how many bytes were
+// written, even after an error.
 func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte, res *wire.WriteResult) error {
 	switch {
 	case p.Upload || p.UploadID != "":
@@ -98,7 +98,7 @@ func content(p *wire.WriteParams) ([]byte, error) {
 	return nil, badParams{text: "params: encoding must be utf-8 or base64"}
 }
 
-// checkWrite refuses combinations that do not mean one thing.
+// checkWrite refuses ambiguous combinations of parameters.
 func checkWrite(p *wire.WriteParams) error {
 	upload := p.Upload || p.UploadID != ""
 	switch {

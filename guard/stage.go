@@ -30,6 +30,8 @@ type StageStatus struct {
 	Changed   int    // names that programs changed, made or removed
 	Bytes     int64  // that the store takes on the disk
 	Damaged   string // what was lost of the store, and why; "" if nothing was
+	// Checkpoints is how many states of the changes can be brought back.
+	Checkpoints int
 }
 
 // checkStage refuses a staged root whose changes could not be kept apart.
@@ -75,6 +77,16 @@ func (r *root) overlaps(other *root) bool {
 	_, inside := r.relativePath(other.grant.Resolved, other.location)
 	_, around := other.relativePath(r.grant.Resolved, r.location)
 	return inside || around || r.grant.Resolved == other.grant.Resolved || r.location != "" && r.location == other.location
+}
+
+// StagedFor returns the staged roots that a subject can use.
+func (g *Registry) StagedFor(who Subject) (out []RootName) {
+	for _, r := range g.snap.Load().staged {
+		if r.grant.Subject.Covers(who) {
+			out = append(out, r.name)
+		}
+	}
+	return out
 }
 
 func (r *root) isStaged() bool { return r.grant.Policy.Rights.Staged() }

@@ -90,7 +90,7 @@ func (t *Tree) tryDry(ctx context.Context, l *guard.Lease, req *guard.Request) e
 		return followTo(ctx, l, p, true, func(q guard.Path) error { return tryDir(l, q) })
 	case names.OpReadlink:
 		return followTo(ctx, l, p, false, func(q guard.Path) error { return tryReadlink(ctx, l, q) })
-	case names.OpTrash, names.OpRestore, names.OpEmpty, names.OpStage, names.OpApply, names.OpDiscard:
+	case names.OpTrash, names.OpRestore, names.OpEmpty, names.OpStage, names.OpApply, names.OpDiscard, names.OpUndo:
 		return nil // the owner's, on the whole root
 	}
 	last := req.Op != names.OpLookup && req.Op != names.OpStatfs

@@ -13,8 +13,8 @@ import (
 
 // Options of a Broker; the zero value of each field means its default.
 type Options struct {
-	// Timeout ends one request that was given no earlier deadline. Default
-	// 60 s, the protocol's. A large file is many requests.
+	// Timeout ends one request, unless its context has an earlier deadline. Default 60 s, as in
+	// the protocol. Reading a large file takes many requests.
 	Timeout time.Duration
 	// ConsentTimeout is Timeout for files/consent, which waits for a person.
 	// Default 5 minutes.
@@ -26,9 +26,9 @@ type Options struct {
 	// Chunk is how many bytes of a file one request carries, 1 to 64 MiB.
 	// Default wire.DefaultChunk, the protocol's 1 MiB.
 	Chunk int
-	// RelativeOnly refuses absolute paths before anything is sent, for a server that must
-	// keep to "root/path", as the protocol advises. By default the client judges them: it
-	// takes those inside its roots.
+	// RelativeOnly refuses absolute paths before anything is sent. It is for a server that must
+	// use only "root/path", as the protocol advises. By default absolute paths are sent, and
+	// the client accepts those inside its roots.
 	RelativeOnly bool
 }
 
@@ -69,11 +69,10 @@ func New(opts *Options) *Broker {
 // Use it for in-memory and other transports that serve one session; for stdio
 // there is Stdio, which is faster, and for Streamable HTTP HTTPHandler.
 //
-// Sessions of wrapped transports have an ID also where the SDK's have none: it
-// is how Files finds the connection of a session. Two fine points of the SDK do
-// not survive wrapping, because their interfaces are its own: over stdio, JSON
-// batches are accepted in every revision, and a stateless HTTP request that the
-// peer abandons is not cancelled.
+// Every session of a wrapped transport has an ID, by which Files finds its connection. Wrapping
+// changes two details, because the SDK's interfaces for them are internal: over stdio, JSON
+// batches are accepted in every revision, and a stateless HTTP request that the peer abandons
+// is not cancelled.
 func (b *Broker) Transport(t mcp.Transport) *Transport { return &Transport{broker: b, inner: t} }
 
 // Transport is an mcp.Transport that can send files/* requests. Like every
@@ -108,7 +107,7 @@ func (b *Broker) add(c *conn) { b.conns.Store(c.id, c) }
 
 func (b *Broker) remove(c *conn) { b.conns.CompareAndDelete(c.id, c) }
 
-// of returns the live connection of a session, nil if it is not one of the Broker.
+// of returns the live connection of a session, nil if the Broker has none.
 func (b *Broker) of(ss *mcp.ServerSession) *conn {
 	if b == nil || ss == nil {
 		return nil
@@ -118,9 +117,9 @@ func (b *Broker) of(ss *mcp.ServerSession) *conn {
 	return ours
 }
 
-// Files returns the files/* calls of a session. The error is ErrNotSupported
-// when the session's client has no broker, or when the session was not
-// connected through this Broker; nothing is sent to find out.
+// Files returns the files/* calls of a session. The error is ErrNotSupported if the session's
+// client has no broker, or the session was not connected through this Broker. Files sends
+// nothing.
 func (b *Broker) Files(ss *mcp.ServerSession) (*Files, error) {
 	c := b.of(ss)
 	if c == nil {
@@ -136,8 +135,8 @@ func (b *Broker) Files(ss *mcp.ServerSession) (*Files, error) {
 	return &Files{c: c, opts: opts}, nil
 }
 
-// Capability returns the declarations of the session's client. All are false for a
-// session that is not one of the Broker.
+// Capability returns the declarations of the session's client. All are false for a session that
+// was not connected through this Broker.
 func (b *Broker) Capability(ss *mcp.ServerSession) Capability {
 	if c := b.of(ss); c != nil {
 		return c.capability()

@@ -30,8 +30,8 @@ const (
 	filesystemBrokering = "filesystemBrokering"
 )
 
-// capabilityOf reads capabilities. Values of another type than the protocol's
-// count as absent: a client that says "yes" does not say true.
+// capabilityOf reads capabilities. A value of another type than the protocol's counts as
+// absent: the text "yes" is not true.
 func capabilityOf(raw json.RawMessage) Capability {
 	var caps struct {
 		Roots      map[string]json.RawMessage `json:"roots"`
@@ -84,7 +84,7 @@ func declared(method string, params json.RawMessage) (Capability, bool) {
 		}
 		return capabilityOf(p.Capabilities), true // of a revision that is older than insideOnly
 	}
-	// Looked for as text first: most requests carry none, and some carry much.
+	// Search the text first: most requests have no such member, and some are long.
 	if !bytes.Contains(params, []byte(metaVersion)) {
 		return Capability{}, false
 	}

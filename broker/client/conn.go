@@ -142,7 +142,7 @@ func (c *conn) take(msg jsonrpc.Message) bool {
 	return false
 }
 
-// note remembers a request of the client as open, and what it declares.
+// note records a request of the client as open, and the capabilities that it declares.
 func (c *conn) note(m *jsonrpc.Request) {
 	if !m.IsCall() {
 		return
@@ -175,10 +175,10 @@ func (c *conn) answered(id []byte, r reply) {
 	to <- r
 }
 
-// call sends one request and waits for its result. It returns *jsonrpc.Error for
-// an error reply, ctx.Err() when ctx ended (the client is told), or why the
-// connection ended. ctx should be the handler's: over HTTP it says on which
-// stream the request travels. The caller must release the reply.
+// call sends one request and waits for its result. It returns *jsonrpc.Error for an error
+// reply, ctx.Err() after it has cancelled the request because ctx ended, or the reason why the
+// connection ended. ctx should be the handler's: over HTTP it selects the stream for the
+// request. The caller must release the reply.
 func (c *conn) call(ctx context.Context, method string, params any) (reply, error) {
 	if err := ctx.Err(); err != nil {
 		return reply{}, err
@@ -208,7 +208,7 @@ func (c *conn) call(ctx context.Context, method string, params any) (reply, erro
 	}
 }
 
-// begin makes the id of a request, whose reply will be sent to answer.
+// begin makes the id of a request and registers answer for its reply.
 func (c *conn) begin(answer chan<- reply) (id string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

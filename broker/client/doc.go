@@ -23,12 +23,11 @@
 //
 // # Promises
 //
-// Nothing is sent to a client that did not declare what it would need: the
-// answer is [ErrNotSupported], at once. Every call ends when its context ends or
-// after [Options.Timeout]; the client is then told to stop. Errors are
-// *names.Error with the client's own reason. A refusal that says "too fast, try
-// again in n ms" is tried again once, after that time. The ids of these requests
-// hold 128 random bits, so that none equals an id of the SDK's.
+// A client that did not declare support for a request does not get it: the error is
+// [ErrNotSupported], at once. Every call ends when its context ends or after [Options.Timeout];
+// the client is then told to stop. Errors are *names.Error with the client's own reason. A
+// refusal that says "too fast, try again in n ms" is tried again once, after that time. The ids
+// of these requests hold 128 random bits, so that none equals an id of the SDK's.
 //
 // A [Guard] compares elements, never prefixes, denies what it cannot resolve,
 // and denies everything when there are no roots.

@@ -55,8 +55,7 @@ func (f *Files) ReadFile(ctx context.Context, name string) ([]byte, error) {
 }
 
 // ReadFileIf reads a file unless it is still in the state of etag; then fresh is
-// false. It is how to revalidate a cache: files/stat tells the etag without the
-// content.
+// false. Use it to revalidate a cache. files/stat also has the etag, without the content.
 func (f *Files) ReadFileIf(ctx context.Context, name, etag string) (data []byte, now string, fresh bool, err error) {
 	if etag != "" {
 		if s, err := f.Stat(ctx, name); err != nil {
@@ -124,7 +123,7 @@ func (r *File) readAt(p []byte, off int64) (int, error) {
 	case at <= off && off < at+int64(len(data)):
 		return copy(p, data[off-at:]), nil
 	}
-	// A whole chunk, whatever p takes: the next reads share it.
+	// Read a whole chunk even for a short p: the next reads use it, too.
 	c, err := r.f.Read(r.ctx, r.name, ReadOptions{Offset: off, IfMatch: r.etag})
 	if err != nil {
 		return 0, err

@@ -13,16 +13,15 @@ import (
 )
 
 // Files makes the files/* calls of one session. Paths are "root/a/b": the root's
-// name, then elements. Or they are absolute, as paths of the client's machine or
-// file URIs: the client takes those that lie in a root it announced or that
-// Consent was given for. It compares names, so the path has to begin as the root
-// does in roots/list, or as it was asked for; a link from elsewhere into a root
-// does not lead there. Answers and events name paths by their root. A path that
-// climbs (".."), or could not be sent as it is (NUL, not UTF-8, what Windows
-// would read as something else), is refused before anything is sent.
+// name, then elements. Or they are absolute, as paths of the client's machine or file URIs. The
+// client accepts absolute paths in roots that it announced or that Consent approved. It
+// compares names: the path must begin with the root's path from roots/list, or with the path
+// given to Consent. A link from elsewhere into a root is not accepted. Answers and events name
+// paths by their root. A path that climbs (".."), or could not be sent as it is (NUL, not
+// UTF-8, what Windows would read as something else), is refused before anything is sent.
 //
-// Call with the context of the handler that needs the answer: it carries the
-// deadline, cancels, and over HTTP says on which stream to ask.
+// Call with the context of the handler that needs the answer: it has the deadline, cancels the
+// request, and over HTTP selects the stream.
 type Files struct {
 	c    *conn
 	opts Options
@@ -30,8 +29,8 @@ type Files struct {
 
 // Consent asks the person at the client for paths, absolute or as the client names them;
 // message says what for. Later operations inside an approved path need no new question.
-// Without approval the error's kind is names.NoConsent, and the result's Reason says
-// whether the person denied or did not answer.
+// Without approval the error's kind is names.NoConsent. The result's Reason distinguishes a
+// denial from no answer.
 func (f *Files) Consent(ctx context.Context, message string, paths ...string) (wire.ConsentResult, error) {
 	return f.ConsentMode(ctx, "", message, paths...)
 }

@@ -60,8 +60,8 @@ func (g *Guard) Within(path string) bool { return g.Check(path) == nil }
 
 // Check is Within with the reason: names.Invalid for a path that cannot be
 // read, names.Escaped for one that lies outside, the reason of a failed
-// resolution otherwise. The text has the path as it was given (or the beginning of a long one),
-// and reveals nothing about files outside.
+// resolution otherwise. The text has the path as it was given, shortened if it is long, and
+// reveals nothing about files outside.
 func (g *Guard) Check(path string) error {
 	refuse := func(kind names.Kind, why string) error {
 		return &names.Error{Kind: kind, Err: errors.New("path " + names.QuoteShort(path) + " " + why)}

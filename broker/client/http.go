@@ -93,7 +93,7 @@ func (h *HTTPHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case !h.opts.AnyHost && rebound(req):
 		http.Error(w, "the Host header names another host than this one", http.StatusForbidden)
 	case req.Method == http.MethodPost && !isJSON(req.Header.Get("Content-Type")):
-		// This also keeps the form of a web page from being taken for a request.
+		// A form of a web page cannot send this type, so it cannot pass for a request.
 		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
 	case id == "" && req.Method == http.MethodPost:
 		h.begin(w, req)
@@ -175,8 +175,8 @@ func (h *HTTPHandler) begin(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// post takes notifications/files/changed, which the SDK would refuse, and hands
-// everything else on.
+// post handles notifications/files/changed, which the SDK would refuse, and passes everything
+// else to the SDK.
 func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSession) {
 	s.use(1, h.opts.IdleTimeout)
 	defer s.use(-1, h.opts.IdleTimeout)

@@ -18,8 +18,8 @@ import (
 // does not answer a request for a chunk.
 const minFrame = 32 << 20
 
-// mostCalls is how many calls of a client may be unanswered at a time, and mostFrames how
-// many lines of the greatest length they may fill; more are refused.
+// mostCalls bounds the unanswered calls of a client, and mostFrames their bytes, in lines of
+// the greatest length. More are refused.
 const (
 	mostCalls  = 1024
 	mostFrames = 4
@@ -30,7 +30,7 @@ func (b *Broker) Stdio() mcp.Transport {
 	return b.Lines(os.Stdin, keptOpen{os.Stdout}, 0)
 }
 
-// keptOpen does not close its writer, to which the program may still print.
+// keptOpen does not close its writer, because the program may still print to it.
 type keptOpen struct{ io.Writer }
 
 func (keptOpen) Close() error { return nil }
@@ -59,8 +59,8 @@ type lines struct {
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	l := &lineConn{}
 	l.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Reply: l.reply, Unread: l.unread})
-	// The SDK queues the messages that it is handed. A call's handler may wait for an
-	// answer that comes behind further calls, so calls never stop the reading.
+	// The SDK queues messages without bound. A call's handler may wait for an answer that comes
+	// after further calls. So calls beyond the bound are refused, and reading goes on.
 	l.Bound(&flowcontrol.Budget{Count: mostCalls, Bytes: mostFrames * int64(t.max)}, nil, func(string) {})
 	l.conn = newConn(t.broker, l)
 	t.broker.add(l.conn)
@@ -71,8 +71,8 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 // SupportsProtocolVersion reports true for all versions, as mcp.StdioTransport does.
 func (*lines) SupportsProtocolVersion(string) bool { return true }
 
-// lineConn is the connection inside a conn. It hands the conn the answers to its requests,
-// and the SDK everything else.
+// lineConn is the connection inside a conn. It passes answers to the conn's requests to the
+// conn, and everything else to the SDK.
 type lineConn struct {
 	*wire.LineConn
 	conn *conn
@@ -87,7 +87,7 @@ func (l *lineConn) reply(id, result, line []byte) bool {
 	return true
 }
 
-// unread ends the request of the conn whose answer cannot be read.
+// unread fails the conn's request whose answer cannot be read.
 func (l *lineConn) unread(h *jsonline.Head, why string) bool {
 	id := jsonline.Unquote(h.ID())
 	if h.IsCall() || !bytes.HasPrefix(id, []byte(l.conn.prefix)) {

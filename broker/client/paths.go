@@ -44,8 +44,8 @@ func (f *Files) whyBad(method, name string) string {
 func isTop(name string) bool { return path.Clean(name) == "." && !climbs(name) }
 
 // hostPath reads a file URI, a Windows path or a POSIX one and returns the path.
-// Which of them the client's machine takes is not known here, so a URI need only
-// be good for one.
+// The system of the client's machine is not known here, so a URI must be valid for one of the
+// two.
 func hostPath(name string) (string, error) {
 	switch {
 	case isFileURI(name):

@@ -32,7 +32,7 @@ func (s *RootsService) Middleware() mcp.Middleware {
 // there and be text; an argument in another capitalisation or given twice is
 // refused, because handlers disagree about which one counts.
 //
-// It holds for every tool; ForTools restricts it. It includes Middleware.
+// It applies to every tool, unless ForTools restricts it. It includes Middleware.
 func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
 	if len(args) == 0 {
 		args = []string{"path"}
@@ -163,7 +163,7 @@ func (s *RootsService) middleware(check func(context.Context, *mcp.ServerSession
 	}
 }
 
-// question returns the result that asks for the roots.
+// question returns the result that requests the roots.
 func question() mcp.Result {
 	return &inputRequired{ResultType: "input_required", InputRequests: mcp.InputRequestMap{inputRoots: &mcp.ListRootsParams{}}, RequestState: stateRoots}
 }
@@ -215,9 +215,9 @@ func inputs(p mcp.Params) (*mcp.InputResponseMap, *string) {
 	return nil, nil
 }
 
-// addQuestion asks for roots if a handler said that it needs them. If a handler that has
-// them asks for something else, addQuestion adds its question to that: each repetition of
-// a request carries only the answers to the last questions.
+// addQuestion requests the roots if a handler said that it needs them. If a handler that has
+// the roots requests other input, addQuestion requests the roots again with it: a repeated
+// request has only the answers to the last questions.
 func (s *RootsService) addQuestion(ctx context.Context, res mcp.Result, err error) (mcp.Result, error) {
 	_, have := ctx.Value(answerKey{s}).(Snapshot)
 	if errors.Is(err, ErrInputRequired) && !have {

@@ -30,7 +30,7 @@ type RootsOptions struct {
 	Broker *Broker
 	// Debounce is how long changes must be quiet before the roots are read
 	// again in the background; at most four times as long when they never are.
-	// Default 250 ms. A Guard asked for meanwhile does not wait: it reads them.
+	// Default 250 ms. A call of Guard meanwhile does not wait, but reads the roots.
 	Debounce time.Duration
 	// Timeout ends one reading of all pages. Default 60 s.
 	Timeout time.Duration
@@ -107,9 +107,9 @@ func NewRootsService(opts *RootsOptions) *RootsService {
 }
 
 // Guard returns the guard of a session's roots, reading them if they were not
-// read yet or a change was announced since. If that reading fails, the last
-// state is kept and answers; if there is none, the error is returned, and the
-// caller must deny. ErrNotSupported: the client has no roots.
+// read yet or a change was announced since. If that reading fails, Guard returns the last
+// state, or, if there is none, the error: then the caller must deny. ErrNotSupported: the
+// client has no roots.
 //
 // Under revision 2026-07-28 the roots come with the request itself: a handler
 // that is told ErrInputRequired returns that error, the middleware asks the
@@ -326,8 +326,8 @@ func (s *RootsService) entry(ss *mcp.ServerSession) *entry {
 	return e
 }
 
-// capability returns the client's declarations: as the Broker's connection read them or,
-// for a session of another transport, as the SDK kept them.
+// capability returns the client's declarations: from the Broker's connection or, for a session
+// of another transport, from the SDK.
 func (s *RootsService) capability(ss *mcp.ServerSession) Capability {
 	if c := s.opts.Broker.of(ss); c != nil {
 		return c.capability()

@@ -10,9 +10,9 @@ import (
 // read the answers to its requests.
 const drainFor = 700 * time.Millisecond
 
-// drain waits until the server has got the answers to its requests. Servers on the
-// TypeScript SDK live on for a minute if an answer is still due when their input ends,
-// and a host that only looks in may leave before that.
+// drain waits until the server has got the answers to its requests. A server on the TypeScript
+// SDK runs for another minute if an answer is still due when its input ends. A host that only
+// checks the server may have left before the answer.
 func (p *Proxy) drain(ctx context.Context) {
 	if p.auto.state() != isMCP {
 		return

@@ -53,6 +53,9 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 		return nil, false // the server is not told of the host's own roots
 	case wire.Cancelled:
 		return p.hostCancels(b, &f)
+	case "tools/call":
+		tool, _ := jsonline.Lookup(b, f.Params, "name")
+		p.session.BeforeCall(string(jsonline.Unquote(tool.Of(b))))
 	}
 	return p.request(b, &f)
 }
@@ -75,8 +78,7 @@ func (p *Proxy) greets(id []byte) {
 	p.greeting = idKey(id)
 }
 
-// request deals with a request or notification that may carry the client's
-// capabilities itself.
+// request handles a request or notification that may carry the client's capabilities itself.
 func (p *Proxy) request(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	if f.Params.Absent() || !bytes.Contains(f.Params.Of(b), []byte("io.modelcontextprotocol")) {
 		return nil, true

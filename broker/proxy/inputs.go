@@ -29,8 +29,8 @@ import (
 const (
 	// maxRepeats is how often one call is repeated; the Go SDK does as often.
 	maxRepeats = 10
-	// maxWanted is how many lists of roots one result may ask for: each is an
-	// answer of many lines to a question of one.
+	// maxWanted is how many lists of roots one result may ask for: each list is much longer
+	// than its request.
 	maxWanted = 16
 )
 
@@ -118,7 +118,7 @@ func (in *inputs) why() string {
 	return "a message of the server's asks the host for its roots; rootsfs answers that only as roots/list, and in results of type input_required"
 }
 
-// inputRequired deals with a result that asks for input.
+// inputRequired handles a result that asks for input.
 func (p *Proxy) inputRequired(b []byte, f *jsonline.Frame, c *call, in *inputs) (out []byte, pass bool) {
 	var state []byte
 	if s, ok := jsonline.Lookup(b, f.Result, requestState); ok {

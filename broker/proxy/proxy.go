@@ -62,9 +62,9 @@ type Proxy struct {
 	questions  sync.Map // chan response of those that the host has not answered, by id
 	calls      calls
 	unheard    unheard
-	wg         sync.WaitGroup  // what waits for a peer on the side
-	asyncSlots chan struct{}   // holds a token for each of these
-	ready      sync.Once       // the session has its way to the server
+	wg         sync.WaitGroup  // goroutines that wait for a peer
+	asyncSlots chan struct{}   // holds a token for each of these goroutines
+	ready      sync.Once       // attaches the session to the server
 	hostEnded  context.Context // ends when no answer of the host's can come any more
 	endHost    context.CancelFunc
 

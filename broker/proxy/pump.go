@@ -17,8 +17,8 @@ import (
 type pump struct {
 	src io.Reader
 	dst *outlet
-	// look decides about a line without its end: it passes as it came, or is replaced by
-	// out; a nil out drops it.
+	// look gets a line without its line end. The line passes as it came, or is replaced by out.
+	// A nil out drops it.
 	look func(line []byte) (out []byte, pass bool)
 	// long handles a line that is over the limit, of which only small parts were kept.
 	long  func(h *jsonline.Head)

@@ -54,14 +54,14 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 // take gives a message to the session. It reports whether the message must pass to the
 // host instead.
 func (p *Proxy) take(b []byte, f *jsonline.Frame) (pass bool) {
-	own := bytes.Clone(b) // the session answers while we read on
+	own := bytes.Clone(b) // the session uses it while the next lines are read
 	m := wire.Frame{ID: f.ID.Of(own), Method: string(jsonline.Unquote(f.Method.Of(own))), Params: f.Params.Of(own)}
 	if !p.session.Take(m, len(own), p.toServer) {
 		return true
 	}
 	if m.Method != wire.Cancelled {
 		p.stats.answered.Add(1)
-		p.attach() // it speaks, so it listens
+		p.attach() // a server that has written a message reads messages, too
 	}
 	return false
 }
@@ -194,7 +194,7 @@ func (p *Proxy) refuseLine(line []byte, why string) {
 	}
 }
 
-// refuseOverlongFromServer deals with a line of the server's that is over the limit.
+// refuseOverlongFromServer refuses a line of the server that is over the limit.
 func (p *Proxy) refuseOverlongFromServer(h *jsonline.Head) { p.answerUnread(h, p.tooLong("server", h)) }
 
 // answerUnread sends an error for a line of the server that was not carried, if its id can be

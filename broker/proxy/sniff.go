@@ -15,11 +15,10 @@ type Mode int
 
 // The modes.
 const (
-	// Auto decides by the first bytes of the peers. Until then bytes pass as they come,
-	// but a line that may become a JSON-RPC message is held back until it is complete
-	// enough to judge; from a server, an object over several lines, too. The first
-	// message of either side turns it On. Anything else from the host turns it Off. Other
-	// output of a server decides nothing.
+	// Auto decides by the first bytes of the peers. The first message of either side turns it
+	// On. Anything else from the host turns it Off. Other output of a server decides nothing.
+	// Until the decision bytes pass as they come. But a line that may become a JSON-RPC message
+	// is held back until it can be judged, and so is an object of a server over several lines.
 	Auto Mode = iota
 	// On: the peers speak MCP.
 	On
@@ -93,9 +92,9 @@ func (u *pump) sniff(last bool) (more bool, err error) {
 	return false, err
 }
 
-// opening judges a line that comes in parts: whether it is, or may yet become, a message.
-// For any number of parts, each byte is examined once, and once more when the first object or
-// array ends.
+// opening judges whether a line that comes in parts is a message, or may become one. Each byte
+// is examined once, and once more when the first object or array ends, however many parts there
+// are.
 type opening struct {
 	read  int  // how many bytes of the line were examined
 	begun bool // there is a byte other than white space

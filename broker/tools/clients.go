@@ -51,8 +51,8 @@ type user struct {
 	refs int // requests under way
 }
 
-// begin makes the Server of one more session. endWith closes it. If there is no room for the
-// session, begin returns nil, a status and the reason.
+// begin makes the Server of a new session, which endWith closes. If there are too many
+// sessions, begin returns nil, a status and the reason.
 func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (c *clients) openLocked(who guard.Subject) *Server {
 	return s
 }
 
-// load has the counts of one subject's requests that are in progress.
+// load counts one subject's requests in progress.
 type load struct {
 	requests int
 	bodies   flowcontrol.Budget // of its requests

@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// connection is an HTTP connection of a client. It notes the roots that an answer shows before
-// the answer is written, until the client has received it. If a root may no longer be shown,
-// the connection is reset.
+// connection is an HTTP connection of a client. From before an answer is written until the
+// client has received it, the connection keeps the stamps of the roots with data in it. If a
+// root may no longer be read, the connection is reset.
 type connection struct {
 	*net.TCPConn // nil: it is not known
 	http         *HTTP
@@ -138,7 +138,7 @@ func (c *connection) begin() {
 	}
 }
 
-// show notes the roots that an answer shows. The caller is about to write the answer.
+// show records the roots with data in an answer that the caller is about to write.
 func (c *connection) show(s *guard.Stamps) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -200,7 +200,7 @@ const (
 // sessionless is the first revision whose requests need no session.
 const sessionless = "2026-07-28"
 
-// serve serves a request that was let in.
+// serve serves a request that check has passed.
 func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	if h.o.Admitted != nil {
 		h.o.Admitted(r)

@@ -16,8 +16,8 @@ import (
 const maxIgnoreFile = 1 << 20
 
 // ignores applies the .gitignore files of a tree on the way down through it.
-// They are read as every other file is, through the gate and for the same subject: a file
-// that the subject may not read leaves nothing out. As in git, the rules of a directory
+// They are read through the gate and for the same subject, like every other file: the rules of
+// a file that the subject may not read do not count. As in git, the rules of a directory
 // override those from above it, and those of .git/info/exclude are the weakest. In a repository
 // inside another one, only its own rules count. A .gitignore that is a link has no rules.
 //
@@ -139,7 +139,7 @@ func (g *ignores) load(up ignoreRules, p guard.Path, list []entry, whole bool) (
 	return ignoreRules{at.dir, rules, set}, nil
 }
 
-// list looks up the names that ignores reads, in a directory that was not read whole.
+// list looks up .gitignore and .git in a directory that was not read completely.
 func (g *ignores) list(p guard.Path) (list []entry, err error) {
 	for cursor := ""; ; {
 		page, err := g.c.s.cfg.Tree.List(g.c.ctx, g.c.s.caller, p, vfs.ListOptions{

@@ -28,17 +28,17 @@ const maxFrame = 32 << 20
 // client's next lines wait. Only tests change it.
 var maxHeld int64 = 2 * maxFrame
 
-// patience is how long requests under way are waited for when the client has hung up. Only
+// patience is how long Run waits for requests in progress after the client has hung up. Only
 // tests change it.
 var patience = 3 * time.Second
 
 // Run serves one client over a pair of streams, one JSON object a line, as MCP's stdio has it,
-// until the client hangs up or ctx ends. A line that is no message, or too long, costs that
-// line and not the session. The memory of unanswered calls is bounded. Beyond the bound, Run
-// reads no further line until a call has its answer. If the server itself waits for an answer
-// of the client, Run reads on and refuses the lines beyond the bound. When the client has hung
-// up, the calls in progress have a moment to end. Questions to a person are withdrawn at once,
-// and no more are asked. The end of ctx ends the calls in progress, too.
+// until the client hangs up or ctx ends. After a line that is no message, or is too long, the
+// session goes on. The memory of unanswered calls is bounded. Beyond the bound, Run reads no
+// further line until a call has its answer. If the server itself waits for an answer of the
+// client, Run reads on and refuses the lines beyond the bound. When the client has hung up, the
+// calls in progress have a moment to end. Questions to a person are withdrawn at once, and no
+// more are asked. The end of ctx ends the calls in progress, too.
 //
 // Calls of tools, in the revisions that begin with a handshake, are answered here and not by
 // the SDK. The SDK reads and writes each message several times, and takes several times as long
@@ -94,7 +94,7 @@ type lineConn struct {
 	end      context.CancelFunc
 	requests *flowcontrol.Budget // that have no answer yet
 
-	long  sync.Mutex // held by who writes a long answer
+	long  sync.Mutex // held while a long answer is written
 	shown sync.Map   // *guard.Stamps of answers of the SDK's that are not written yet, by their requests' marks
 
 	mu    sync.Mutex                    // guards the field below

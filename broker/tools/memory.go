@@ -32,7 +32,7 @@ var (
 
 // copies estimates how many bytes an answer holds for each byte of contents, before the
 // contents are read: the contents, and two copies in the SDK of an answer that has the contents
-// twice. The sixth is for JSON's escapes.
+// twice. The rest is for JSON's escapes.
 const copies = 6
 
 // smallAnswer is the size up to which an answer is not counted, in bytes: the number of

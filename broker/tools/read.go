@@ -45,7 +45,7 @@ func text(data []byte) (shown []byte, lossy bool) {
 
 const lossyNote = "Bytes that are not UTF-8 are shown as U+FFFD; read_file_range with encoding base64 gives them as they are."
 
-// wholeRunes cuts bytes that were read up to a limit after their last whole character.
+// wholeRunes cuts an incomplete character off the end of bytes.
 func wholeRunes(data []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
 		if b := data[len(data)-i]; utf8.RuneStart(b) {
@@ -176,8 +176,7 @@ func (c *call) readRange(p guard.Path, off, first, last int64) (lineRange, error
 	}
 }
 
-// fill ends a range when the next line does not fit into the answer. part begins with that
-// line.
+// fill ends a range at a line that does not fit into the answer. part begins with that line.
 func (r *lineRange) fill(part []byte, answer int) {
 	if len(r.data) == 0 {
 		r.data, r.off = part[:answer], r.off+int64(answer)

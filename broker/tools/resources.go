@@ -32,8 +32,9 @@ var fileTemplate = &mcp.ResourceTemplate{
 	Description: "The contents of a file, or the names in a directory, by absolute path.",
 }
 
-// checkRequests is middleware that checks what the SDK does not check. For a tool that no root
-// allows any more it answers that the tool is not offered: the SDK would call the tool unknown.
+// checkRequests is middleware that checks what the SDK does not check. If no root allows a tool
+// any more, it answers that the tool is not offered. The SDK would answer that the tool is
+// unknown.
 func (s *Server) checkRequests(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if err := s.checkURI(method, req.GetParams()); err != nil {

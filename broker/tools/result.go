@@ -113,7 +113,8 @@ func validUTF8(text string) string {
 // the system a quarter of the time to read 1 MB (measured).
 var buffers sync.Pool // of *[]byte
 
-// A shorter buffer is cheap to make, a longer one is needed too rarely to be kept; bytes.
+// Sizes of pooled buffers, in bytes. Shorter ones are cheap to allocate, and longer ones are
+// needed too rarely.
 const (
 	minBuffer = 128 << 10
 	maxBuffer = 16 << 20

@@ -102,8 +102,8 @@ type finder struct {
 	steps int // most instructions for each byte
 }
 
-// compile compiles a regular expression, twice: package regexp does not tell how long its
-// program is.
+// compile compiles a regular expression. It does so a second time by package syntax, to learn
+// the length of the program, which package regexp does not tell.
 func compile(text string) (f finder, err error) {
 	if f.Regexp, err = regexp.Compile(text); err != nil {
 		return f, err
@@ -124,8 +124,8 @@ func compile(text string) (f finder, err error) {
 }
 
 // find returns the place of the first match in data. A long search ends when stopped returns an
-// error. Given bytes, package regexp could search for hours, and the end of the session or a
-// revocation would wait for it.
+// error. So package regexp gets the data of a long search as runes: it could search bytes for
+// hours, and a revocation would have to wait.
 func (f finder) find(stopped func() error, data []byte) ([]int, error) {
 	if len(data) < maxBlind/f.steps {
 		return f.FindIndex(data), stopped()
@@ -247,7 +247,7 @@ type grep struct {
 	skipped int
 }
 
-// includes reports whether a file is to be searched. An include without a slash is compared
+// includes reports whether a file matches the includes. An include without a slash is compared
 // with the name alone.
 func (g *grep) includes(rel string) bool {
 	return g.include == "" || g.include.Match(rel) || !strings.Contains(string(g.include), "/") && g.include.Match(path.Base(rel))

@@ -41,9 +41,9 @@ type Config struct {
 	// a Hub share its inotify instance. nil: the server has its own.
 	Hub *watch.Hub
 	// Ask, unless nil, is asked about absolute paths that no root holds, before
-	// they are refused; see broker.Session.Consent. It has the same subject and ends with the
-	// server. If the subject is a session (guard.Subject.InSession), the roots that Ask was
-	// granted end, too.
+	// they are refused; see broker.Session.Consent. Ask must have the same subject, and ends
+	// with the server. If the subject is a session (guard.Subject.InSession), the roots that
+	// Ask was granted end, too.
 	Ask *broker.Session
 	// ClientAnswers lets the client's own user answer the questions of its calls: for a
 	// client that is the owner's own host. Without it, and always over HTTP, Ask asks only its
@@ -81,7 +81,7 @@ type Server struct {
 	room   *semaphore.Weighted // calls
 	ctx    context.Context
 	cancel context.CancelFunc
-	// asking ends before ctx, by withdraw: no person is asked any more.
+	// asking ends before ctx, by withdraw. After that no person is asked.
 	asking   context.Context
 	withdraw context.CancelFunc
 	requests *openRequests // nil: the transport belongs to another package, and its answers are not checked again

@@ -15,10 +15,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// An answer holds data that was read in roots. The SDK may write it long after that, and does
-// not know of roots. So each request for the SDK has a mark. By the mark the call finds its
-// request, and notes there the stamps of the roots that the answer shows. The writer of the
-// answer finds the stamps in the same request, and checks the roots again.
+// The SDK may write an answer long after its data was read in a root, and does not know of
+// roots. So each request for the SDK gets a mark, by which its call and the writer of its
+// answer find the same openRequest. The call adds the stamps of the roots whose data the answer
+// has. The writer checks these roots again.
 
 // openRequests are the requests that have no answer yet, by mark.
 type openRequests struct {
@@ -63,7 +63,7 @@ func (o *openRequests) of(extra *mcp.RequestExtra) *openRequest {
 	return r.(*openRequest)
 }
 
-// shows notes the stamps of the answer to a request of the SDK, before the SDK gets the answer.
+// shows records the stamps of an answer before the SDK gets the answer.
 func (s *Server) shows(extra *mcp.RequestExtra, stamps *guard.Stamps) {
 	if r := s.requests.of(extra); r != nil && stamps != nil {
 		r.shows(stamps)

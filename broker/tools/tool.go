@@ -99,7 +99,7 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest, 
 		reads: t.def.Annotations.ReadOnlyHint, reporting: make(chan struct{}, 1), unread: &unread{}, room: room,
 	}
 	res, err := s.runTool(t, c)
-	s.room.Release(1) // a client that does not read takes no room from others
+	s.room.Release(1) // before the write: a client that does not read must not block others
 	if errors.Is(err, client.ErrInputRequired) || asksInside(err) {
 		return nil, err
 	}
@@ -145,6 +145,11 @@ func (s *Server) runTool(t *tool, c *call) (res *result, err error) {
 	if req := c.req.Params; req.RequestState != "" {
 		if err := c.takeAnswer(); err != nil {
 			return nil, err
+		}
+	}
+	if !c.reads {
+		if err := s.cfg.Tree.StageBeforeCall(c.ctx, s.cfg.Subject, t.def.Name); err != nil {
+			s.cfg.Log.Warn("no checkpoint before a tool call", "tool", t.def.Name, "error", err)
 		}
 	}
 	return t.run(c)

@@ -91,7 +91,7 @@ func (c *call) walk(p guard.Path, opts walkOptions, cursor string) (*walk, error
 			return nil, invalid("arguments: cursor is not one of this answer; call again without it")
 		}
 	}
-	// Links of the path itself are followed once; below it none is.
+	// Links in the path itself are followed once. Links below it are not followed.
 	var err error
 	if w.start, err = c.s.cfg.Tree.Follow(c.ctx, c.s.caller, p, true); err != nil {
 		return nil, err
@@ -261,7 +261,7 @@ func (u *unread) add(name string) {
 	}
 }
 
-// note returns the sentence about these names, followed by another note.
+// note returns a sentence about these names, and then the note next.
 func (u *unread) note(next string) string {
 	if u.count == 0 {
 		return next

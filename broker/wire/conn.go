@@ -33,7 +33,7 @@ type LineConn struct {
 	err   error // why reading ended, set before in is closed
 
 	complaints chan []byte  // frames of complainTo
-	complain   sync.Once    // starts who sends them
+	complain   sync.Once    // starts the goroutine that sends them
 	unsent     atomic.Int64 // complaints that are not written yet
 
 	backlog *flowcontrol.Backlog // of Bound, as the next
@@ -56,7 +56,7 @@ type Hooks struct {
 	Lenient bool
 	// Hand is called with each message for the SDK, before the SDK has it.
 	Hand func(*jsonrpc.Request)
-	// HungUp is called when the peer has hung up, before the SDK learns of it.
+	// HungUp is called when the peer has hung up, before the SDK gets the end of the stream.
 	HungUp func()
 }
 
@@ -88,7 +88,7 @@ func (c *LineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 }
 
 // Run reads lines of at most limit bytes until the peer hangs up or the connection is
-// closed. A line that is too long, or no message, costs that line.
+// closed. After a line that is too long, or is no message, it goes on.
 func (c *LineConn) Run(limit int) {
 	c.err = c.read(limit)
 	close(c.in)
@@ -120,8 +120,8 @@ func (c *LineConn) read(limit int) error {
 // sender need not read those.
 const MaxBatch = 1000
 
-// line deals with the message of a line, or with each of a batch (of revision
-// 2025-03-26). It reports false when the connection is closed.
+// line handles the message of a line, or each message of a batch (revision 2025-03-26). It
+// reports false when the connection is closed.
 func (c *LineConn) line(line []byte) bool {
 	i := jsonline.SkipSpace(line, 0)
 	switch {
@@ -153,7 +153,7 @@ func (c *LineConn) line(line []byte) bool {
 	return true
 }
 
-// message deals with one message. It reports false when the connection is closed.
+// message handles one message. It reports false when the connection is closed.
 func (c *LineConn) message(line []byte) bool {
 	p, ok := jsonline.Parse(line)
 	if ok && c.hooks.Reply != nil && p.Method.Absent() && p.Error.Absent() && !p.Result.Absent() && p.Clash.Absent() &&
@@ -171,7 +171,7 @@ func (c *LineConn) message(line []byte) bool {
 	return c.pass(line)
 }
 
-// unread deals with a line that is too long, or is no message.
+// unread handles a line that is too long, or is no message.
 func (c *LineConn) unread(h *jsonline.Head, code int, why string) {
 	if c.hooks.Unread != nil && c.hooks.Unread(h, why) {
 		return

@@ -13,11 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// strict makes both ends read alike. The library is encoding/json/v2's home. Unlike
-// encoding/json it takes keys in their exact spelling only, refuses a key that is there
-// twice, and refuses text that is not UTF-8 (or half of a surrogate pair) instead of
-// putting U+FFFD there. Each of these would let two readers of one request see different
-// paths.
+// strict makes both ends read a request in the same way. The library is the origin of
+// encoding/json/v2. Unlike encoding/json it accepts only the exact spelling of keys, and
+// refuses duplicate keys. It also refuses text that is not UTF-8, or has half a surrogate pair,
+// where encoding/json writes U+FFFD. With each of these, two readers could see different paths.
 var strict = json.RejectUnknownMembers(true)
 
 // Decode reads the JSON object b into v, strictly. Empty and null mean an empty
@@ -77,8 +76,8 @@ func described(t reflect.Type) string {
 	return "an object"
 }
 
-// Frame is the outermost object of one JSON-RPC message, its values unread. They are parts
-// of the line.
+// Frame is the outermost object of one JSON-RPC message. Its values are undecoded parts of the
+// line.
 type Frame struct {
 	ID     []byte // raw; nil: a notification
 	Method string // "": a response
@@ -88,10 +87,9 @@ type Frame struct {
 // Call reports whether the frame is a request that wants an answer.
 func (f *Frame) Call() bool { return f.Method != "" && len(f.ID) > 0 && string(f.ID) != "null" }
 
-// ReadFrame reads the outermost object of line, checking all of its syntax. A frame with
-// two methods or two ids could mean one thing here and another to its next reader, so no
-// outermost key may be there twice. Decode checks the inner keys, because it can answer
-// by id.
+// ReadFrame reads the outermost object of line, checking all of its syntax. Two readers of a
+// frame with two methods or two ids could read it differently, so ReadFrame refuses duplicate
+// outermost keys. It leaves the inner keys to Decode, whose caller can answer by the id.
 func ReadFrame(line []byte) (Frame, error) {
 	p, ok := jsonline.Parse(line)
 	return frameOf(line, &p, ok)

@@ -149,7 +149,8 @@ type ListParams struct {
 	Depth         int    `json:"depth,omitempty"`  // extension: levels below Path, with Recursive
 	Limit         int    `json:"limit,omitempty"`  // extension: entries per page
 	Cursor        string `json:"cursor,omitempty"` // extension
-	// Metadata false leaves size and mtime out of the entries; ours, default true.
+	// Metadata false leaves size and mtime out of the entries. An extension; the default is
+	// true.
 	Metadata *bool `json:"metadata,omitempty"`
 	Meta     *Meta `json:"_meta,omitempty"`
 }
@@ -207,7 +208,7 @@ type RenameParams struct {
 	Meta      *Meta  `json:"_meta,omitempty"`
 }
 
-// RenameResult tells the new path. Size is the number of bytes that Copy copied.
+// RenameResult has the new path. Size is the number of bytes that Copy copied.
 type RenameResult struct {
 	Path string `json:"path"`
 	Size int64  `json:"size,omitempty"`
@@ -251,9 +252,8 @@ type UnwatchParams struct {
 }
 
 // ChangedParams is one change. Overflow on the watched directory itself means
-// that changes were lost: list it again. It comes again and again while the watch
-// is of more directories than the server may watch. The two halves of a rename share
-// MoveID.
+// that changes were lost: list it again. It is sent repeatedly while the watch has more
+// directories than the server may watch. The two halves of a rename share MoveID.
 type ChangedParams struct {
 	Path      string `json:"path"`
 	Event     string `json:"event"`
@@ -284,7 +284,7 @@ type RootsResult struct {
 	NextCursor string `json:"nextCursor,omitempty"`
 }
 
-// Meta is the part of _meta that is ours to read: anything may be in it.
+// Meta has the one member of _meta that rootsfs reads. Others are ignored.
 type Meta struct {
 	ProgressToken json.RawMessage `json:"progressToken,omitempty"` // a string or an integer
 }
@@ -297,7 +297,7 @@ type metaError string
 
 func (e metaError) Error() string { return "_meta: " + string(e) }
 
-// UnmarshalJSON takes any object whose progressToken is one.
+// UnmarshalJSON accepts any object whose progressToken is a string or an integer.
 func (m *Meta) UnmarshalJSON(b []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(b, &fields); err != nil {

@@ -220,5 +220,7 @@ func tryStages(t *testing.T, do func(command string, args ...string) string, dir
 	do("stage list")
 	do("stage diff")
 	do("stage apply", filepath.Join(dir, odd+"1"))
+	do("stage checkpoint", "before")
 	do("stage discard", "--all", "--yes")
+	do("undo", "before")
 }

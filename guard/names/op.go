@@ -65,6 +65,7 @@ const (
 	OpStage
 	OpApply
 	OpDiscard
+	OpUndo
 	// Events of a subject that is refused too often: in audit records only.
 	OpAbuse
 	OpSuspend
@@ -86,7 +87,7 @@ var opNames = [opCount]string{
 	"getxattr", "listxattr", "setxattr", "removexattr", "statfs", "getlk", "setlk", "watch",
 	"replace", "close",
 	"grant", "revoke", "set", "expire", "unavailable", "mount", "unmount", "reload", "panic",
-	"trash", "restore", "empty", "stage", "apply", "discard", "abuse", "suspend", "resume",
+	"trash", "restore", "empty", "stage", "apply", "discard", "undo", "abuse", "suspend", "resume",
 	"run", "connect", "disconnect", "request",
 }
 

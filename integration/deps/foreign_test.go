@@ -56,7 +56,7 @@ var printed = map[string]string{
 	"cli.readyMessage.Point": owners, "cli.readyMessage.Session": owners, "cli.rootTrial.Lifted": said, "cli.rootTrial.Mode": ours, "cli.rootTrial.Name": owners,
 	"cli.rootTrial.Path": owners, "cli.rootTrial.Problem": said, "cli.rootTrial.Resolved": owners, "cli.rootTrial.Subject": owners, "cli.servingMessage.Issuer": owners,
 	"cli.servingMessage.Session": owners, "cli.servingMessage.TokenFile": owners, "cli.servingMessage.URL": ours, "cli.setupHost.Host": ours, "cli.setupHost.Problem": said,
-	"cli.setupResult.Agents": ours, "cli.stageDiffEntry.Change": ours, "cli.stageDiffEntry.Mode": ours, "cli.stageDiffEntry.OldMode": ours, "cli.unmountResult.Point": owners,
+	"cli.setupResult.Agents": ours, "cli.stageDiffEntry.Change": ours, "cli.stageDiffEntry.Mode": ours, "cli.stageDiffEntry.OldMode": ours, "cli.undoChange.Change": ours, "cli.unmountResult.Point": owners,
 	"cli.unmountResult.Session": owners, "cli.versionInfo.Date": ours, "cli.versionInfo.Go": ours, "cli.versionInfo.Platform": ours, "cli.versionInfo.Revision": ours,
 	"cli.versionInfo.Version": ours, "cli.wrapResult.Backup": owners, "cli.wrapResult.File": owners, "cli.wrapResult.Format": ours, "cli.wrapResult.Target": owners,
 	"cli.wrapServer.Fetcher": ours, "cli.wrapServer.Home": owners, "cli.wrapServer.State": ours,

@@ -37,6 +37,7 @@
 //	P10 Nothing is lost that the owner writes into a file while it is applied, wherever the
 //	    process is killed: it is at its path, in the trash, or where he is told.
 //	P11 A change of a staged name is seen whole or not at all, wherever the process is killed.
+//	P12 A checkpoint contains what a file contained when it was made, whatever is written later.
 //
 // # What is modelled
 //
@@ -87,7 +88,7 @@
 // broker/internal/jsonline's writer.go is Writer, and vfs/watch is Watch. mount's revoke.go is
 // invalidate and content, request.go is ENTER, land and drainFlights, mount.go's view is view,
 // node.go is node and Forget. vfs/internal/apply's place.go, exchange.go and recover.go are Apply
-// of stage.pml, vfs/internal/beneath's stage.go is SWAP, and its union*.go and apply.go are NAMES. A
+// of stage.pml, vfs/internal/beneath's stage.go is SWAP, its union*.go and apply.go are NAMES, and its frozen.go is FREEZE. A
 // new way to publish, to wait or to take back is a step in a model,
 // and its absence a mutation.
 package main

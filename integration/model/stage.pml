@@ -335,3 +335,90 @@ init { atomic {
   if :: low[0] = 1 :: skip fi; if :: low[1] = 2 :: skip fi;
   run Stage() } }
 #endif
+
+#ifdef FREEZE
+/* One file of the upper directory, checkpoints of it, and programs that write it. A number is what the
+ * file contains. An object is another name of the file, or a copy. What is in a directory or on the
+ * disk is there after a kill, so what holds at each step holds then, too. An undo is no process of its
+ * own: it holds staged.mu, as each change of names does, and after a kill it is done again from its
+ * beginning. */
+#define POINTS 2
+#define WRITES 2
+byte inode;                  /* what the file contains */
+bit isCopy[POINTS+1];        /* an object is a copy, which contains kept */
+byte kept[POINTS+1];
+byte object, objects;        /* frozen.files: the file's object, 0: it is not frozen; how many there are */
+byte generation;             /* frozen.generation */
+bit locked; byte readers;    /* frozen.writes */
+bit copying;                 /* object.mu */
+byte point[POINTS], was[POINTS]; /* of each checkpoint: its object, and what the file contained */
+
+#define CONTENTS(o) (isCopy[o] -> kept[o] : inode)
+#define HAS(k) (!point[k] || CONTENTS(point[k])==was[k])
+/* P12 */
+#define KEEPS assert(HAS(0) && HAS(1))
+
+/* code: vfs/internal/beneath.(*staged).freezeAll, vfs/internal/beneath.(*staged).freeze */
+proctype Freezer() {
+  byte k;
+  do
+  :: k<POINTS ->
+     atomic { !locked && !readers -> locked = 1 };
+     generation++;
+     if :: !object -> objects++; object = objects :: else fi;    /* a link, then an entry */
+     atomic { point[k] = object; was[k] = inode; k++ };
+     locked = 0
+  :: else -> break
+  od }
+
+/* code: vfs/internal/beneath.(*staged).frozenFile */
+inline frozenFile(isLocked) {
+  g = generation;
+  if :: !g || thawed==g -> o = 0 :: else -> o = object fi;
+#ifdef M_THAWEDEARLY
+  if :: !o -> thawed = g :: else fi
+#else
+  if :: !o && isLocked -> thawed = g :: else fi
+#endif
+}
+
+/* code: vfs/internal/beneath.(*staged).thaw, vfs/internal/beneath.(*staged).putObject */
+inline thaw() {
+  frozenFile(0);
+  if
+  :: !o
+  :: else ->
+     atomic { !copying -> copying = 1 };
+     if
+     :: object==o ->
+#ifdef M_DROPFIRST
+        object = 0;
+#endif
+        kept[o] = inode;
+        isCopy[o] = 1;                         /* renameat2; the upper's file is not touched */
+        object = 0
+     :: else
+     fi;
+     copying = 0
+  fi }
+
+/* A program. code: vfs/internal/beneath.(Changeable).write, vfs/internal/beneath.(*staged).writeThawed */
+proctype Writer() {
+  byte k, g, o, thawed;                        /* tracked.thawed */
+  do
+  :: k<WRITES ->
+     thaw();
+#ifdef M_NOLOCK
+     frozenFile(0);
+     if :: o :: else -> atomic { inode++; KEEPS; k++ } fi
+#else
+     atomic { !locked -> readers++ };
+     frozenFile(1);
+     if :: o :: else -> atomic { inode++; KEEPS; k++ } fi;
+     readers--
+#endif
+  :: else -> break
+  od }
+
+init { atomic { run Freezer(); run Writer(); run Writer() } }
+#endif

@@ -1,4 +1,4 @@
-// Package flowcontrol bounds what a peer can make this process hold in memory, and write down. A
+// Package flowcontrol bounds the memory and the log records that a peer can cause. A
 // Budget counts requests and the bytes that they hold. A Backlog counts the messages that
 // the SDK was handed and has not handled yet. A Tally reports events at a bounded rate.
 //
@@ -42,8 +42,8 @@ type Reservation struct {
 	released bool
 }
 
-// TryAcquire reserves n bytes for one request, or reports ErrCount or ErrBytes. The only
-// request is let in whatever its size, which the longest message bounds.
+// TryAcquire reserves n bytes for one request, or reports ErrCount or ErrBytes. If it is the
+// only request, it is admitted whatever its size; the longest message bounds that.
 func (b *Budget) TryAcquire(n int64) (*Reservation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,8 +118,8 @@ func (b *Budget) Used() (count int, bytes int64) {
 }
 
 // Grow adds n bytes. It reports ErrBytes if there is no room, and context.Canceled if the
-// request was released. A request that wants more than all others hold is let in, so that
-// a request whose size is allowed is never refused for good.
+// request was released. A request that wants more than all others hold is admitted, so that a
+// request of an allowed size is never refused for good.
 func (r *Reservation) Grow(n int64) error {
 	if r == nil {
 		return context.Canceled

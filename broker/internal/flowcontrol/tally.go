@@ -7,10 +7,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Tally reports events of several kinds at a bounded rate. It counts those beyond the rate,
-// and reports the count of each kind soon, with the last of them: none is left out, and
-// many of one kind do not hide another. A peer can cause an event with a few bytes, and its
-// record is many times longer: without a bound a fast peer would fill the disk.
+// Tally reports events of several kinds at a bounded rate. Events beyond the rate are counted
+// by kind, and reported soon as a count with the last event. So no event is left out, and many
+// of one kind do not hide another. A peer can cause an event with a few bytes, and its record
+// is many times longer: without a bound a fast peer would fill the disk.
 type Tally[K comparable] struct {
 	pace  *rate.Limiter
 	every time.Duration

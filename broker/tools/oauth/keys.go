@@ -15,8 +15,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of keys. A key that the issuer withdrew is believed no longer than
-// keysFresh while the issuer answers, and keysKept while it does not.
+// Bounds of keys. A key that the issuer has withdrawn is accepted for keysFresh at most while
+// the issuer answers, and for keysKept at most while it does not.
 const (
 	keysFresh   = 10 * time.Minute
 	keysKept    = time.Hour
@@ -32,9 +32,9 @@ const (
 type keys struct {
 	url    string
 	client *http.Client
-	pace   *rate.Limiter // of asking for them
+	pace   *rate.Limiter // of requests for the keys
 
-	asking sync.Mutex // held while they are asked for
+	asking sync.Mutex // held during a request for the keys
 
 	mu      sync.Mutex // guards the fields below
 	list    []jose.JSONWebKey
@@ -46,7 +46,7 @@ func (k *keys) init(url string, client *http.Client) {
 	k.pace = rate.NewLimiter(rate.Every(fetchEvery), fetchAtOnce)
 }
 
-// signed reports whether a key of the issuer's signed a token.
+// signed reports whether a token was signed with a key of the issuer.
 func (k *keys) signed(ctx context.Context, t *jwt.JSONWebToken) bool {
 	h := t.Headers[0]
 	list, at := k.known()
@@ -56,8 +56,8 @@ func (k *keys) signed(ctx context.Context, t *jwt.JSONWebToken) bool {
 	if verifiesWith(list, &h, t) {
 		return true
 	}
-	// The issuer may have changed its keys. Not so for a token whose key is known,
-	// and which it has not signed.
+	// The issuer may have changed its keys. But a token that names a known key was forged,
+	// because it was not signed with that key.
 	for i := range list {
 		if h.KeyID != "" && list[i].KeyID == h.KeyID {
 			return false
@@ -86,7 +86,7 @@ func verifiesWith(list []jose.JSONWebKey, h *jose.Header, t *jwt.JSONWebToken) b
 	return false
 }
 
-// known returns the keys that were fetched last, and when; none if they are too old.
+// known returns the last keys and when they were fetched; none if they are too old.
 func (k *keys) known() ([]jose.JSONWebKey, time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -107,7 +107,7 @@ func (k *keys) refresh(ctx context.Context, than time.Time) ([]jose.JSONWebKey, 
 	// Others wait for this, too: it does not end with one request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
 	defer cancel()
-	_ = k.fetch(ctx) // if it fails, those that are known go on for a while
+	_ = k.fetch(ctx) // if it fails, the known keys stay valid for a while
 	return k.known()
 }
 
@@ -140,8 +140,8 @@ func (k *keys) fetch(ctx context.Context) error {
 	return nil
 }
 
-// parseKeys reads the public keys of a set that are for signatures. What is of an
-// unknown kind is passed over, as RFC 7517 has it.
+// parseKeys reads the public keys of a set that are for signatures. It skips keys of an unknown
+// kind (RFC 7517).
 func parseKeys(body []byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

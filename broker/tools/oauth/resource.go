@@ -10,11 +10,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 )
 
-// WellKnown is where a resource is described (RFC 9728), before its path.
+// WellKnown begins the path of a resource's description (RFC 9728). The path of the resource
+// follows.
 const WellKnown = "/.well-known/oauth-protected-resource"
 
-// resource is the URL by which a request names this server: the audience or resource
-// with the request's Host. A request by another name is told of the first resource.
+// resource returns the URL by which a request names this server: the audience or resource with
+// the request's Host. For another Host it returns the first resource.
 func (v *Verifier) resource(r *http.Request) string {
 	for _, a := range slices.Concat(v.cfg.Audiences, v.cfg.Resources) {
 		if u, err := url.Parse(a); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) {
@@ -24,7 +25,7 @@ func (v *Verifier) resource(r *http.Request) string {
 	return v.cfg.Resources[0]
 }
 
-// Metadata describes the resource to those who want to know where to get a token.
+// Metadata serves the resource's description, from which clients learn where to get a token.
 func (v *Verifier) Metadata() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
@@ -35,7 +36,7 @@ func (v *Verifier) Metadata() http.Handler {
 }
 
 // Require lets requests through that carry a token, which next finds by
-// auth.TokenInfoFromContext. Others are told where to get one.
+// auth.TokenInfoFromContext. The refusal of other requests says where to get a token.
 func (v *Verifier) Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		opts := &auth.RequireBearerTokenOptions{Scopes: v.cfg.Scopes, ClockSkew: Skew, ResourceMetadataURL: v.described(r)}
@@ -43,7 +44,7 @@ func (v *Verifier) Require(next http.Handler) http.Handler {
 	})
 }
 
-// described is the URL of the resource's description, "" if it has none.
+// described returns the URL of the resource's description, "" if it has none.
 func (v *Verifier) described(r *http.Request) string {
 	u, err := url.Parse(v.resource(r))
 	if err != nil || u.Host == "" {
@@ -53,8 +54,8 @@ func (v *Verifier) described(r *http.Request) string {
 	return u.String()
 }
 
-// challenging says in a refusal that it is for want of a scope (RFC 6750): clients then ask
-// the issuer for a token that has it.
+// challenging adds to a refusal for a missing scope a challenge that names it (RFC 6750).
+// Clients then ask the issuer for a token with this scope.
 type challenging struct{ http.ResponseWriter }
 
 const challenge = "WWW-Authenticate"

@@ -1,16 +1,17 @@
-// Package apply compares the changes of a staged root with its source, and brings them there.
+// Package apply compares the changes of a staged root with its source, and applies them to the
+// source.
 //
 // # Promises
 //
-// Plan changes nothing. What the owner did to a file since a program first changed it is never
-// overwritten: the file is a conflict, unless the owner says otherwise, and then it goes to the
-// trash. A file of the source has at each moment its old contents or all of the new ones.
-// After a crash, Recover finishes what was begun or takes it back. No link is followed, on
-// either side.
+// Plan changes nothing. If the owner has changed a file since a program first changed it, the
+// file is a conflict, and not overwritten. If the owner then asks for the stage's file, the
+// source's goes to the trash. A file of the source has at each moment its old contents or all
+// of the new ones. After a crash, Recover finishes or takes back each step that had begun. No
+// link is followed, in the stage or in the source.
 //
 // # Not promised
 //
-// The steps of one file are one after another, but those of several files are no transaction.
+// Several files are not applied in one transaction: each is applied by itself.
 package apply
 
 import (
@@ -26,7 +27,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/trash"
 )
 
-// Class says what applying a change would do, or why it is not done.
+// Class says what applying a change would do, or why it is not applied.
 type Class byte
 
 // The classes. Those from Conflict on are not applied.
@@ -39,17 +40,17 @@ const (
 	Replaced  Class = 'T' // by something of another kind
 	Conflict  Class = 'C' // the owner has changed it, too
 	InUse     Class = 'W' // somebody has it open for writing
-	Protected Class = 'P' // the policy of now protects or hides the name
+	Protected Class = 'P' // the present policy protects or hides the name
 	Link      Class = 'L' // a link that leaves the root
 	Special   Class = 'S' // a device, FIFO or socket
 	Unsure    Class = '?' // written shortly before the machine stopped
 )
 
-// Applies reports whether a change of the class can be applied.
+// Applies reports whether changes of the class can be applied.
 func (c Class) Applies() bool { return strings.IndexByte("AMmDT", byte(c)) >= 0 }
 
-// Blocks reports whether nothing is applied because of a change of the class, unless the owner
-// asks for the rest.
+// Blocks reports whether a change of the class keeps all others from being applied, unless the
+// owner asks for a partial apply.
 func (c Class) Blocks() bool { return strings.IndexByte("CWPL?", byte(c)) >= 0 }
 
 // Change is one change.
@@ -58,14 +59,14 @@ type Change struct {
 	Class         Class
 	Mode, OldMode uint32 // with the type, as stat has it; 0: there is nothing
 	Size, OldSize int64
-	Why           string // of a class that is not applied: a clause, with names quoted
+	Why           string // the reason, if the class is not applied: a clause, with names quoted
 	Output        string // the build output that it belongs to, below the root; "": none
 
 	want, have side
-	mode       uint32         // that the file gets
-	ready      *ready         // waits for its turn; see Env.Ready
-	isTaken    bool           // the owner's file there is replaced, and must go to the trash
-	placed     rules.Identity // what the source has there since it was applied, or has already
+	mode       uint32         // the mode that the file gets
+	ready      *ready         // the prepared change; see Env.Ready
+	isTaken    bool           // the owner asked for the stage's file: the source's must go to the trash
+	placed     rules.Identity // the source's file, once it has the change
 }
 
 // applied describes the change for the stage, once the source has it.
@@ -93,8 +94,8 @@ type Env struct {
 	StaysInside func(l *guard.Lease, dir guard.Path, target string) error
 }
 
-// AtStep, unless nil, is called at points of an operation. If it returns an error the operation
-// ends there, as if the process were killed. It is for tests.
+// AtStep, unless nil, is called at points of an operation. Tests set it: if it returns an
+// error, the operation ends there, as if the process were killed.
 var AtStep func(point, path string) error
 
 func atStep(point, path string) error {
@@ -124,7 +125,7 @@ func splitRel(rel string) (parent, base string) {
 	return rel[:max(i, 0)], rel[i+1:]
 }
 
-// look looks at what one side has at a path. A link on the way is an error (ELOOP).
+// look describes the file that one side has at a path. A link on the way is an error (ELOOP).
 func look(top beneath.Dir, rel string) (side, error) {
 	d, err := top.Below(rel, false)
 	if beneath.IsAbsent(err) {
@@ -138,7 +139,8 @@ func look(top beneath.Dir, rel string) (side, error) {
 	return side{err == nil, info}, err
 }
 
-// lookUpper looks at what the upper directory has at a path. Nothing lies below its links.
+// lookUpper describes the file that the upper directory has at a path. Below a link it finds
+// nothing.
 func (a *applier) lookUpper(rel string) (side, error) {
 	got, err := look(a.st.Upper(), rel)
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
@@ -147,8 +149,8 @@ func (a *applier) lookUpper(rel string) (side, error) {
 	return got, err
 }
 
-// Selects reports whether a path was asked for: it is one of paths, or lies below one. Without
-// paths, all are.
+// Selects reports whether a path is one of paths or lies below one. If paths is empty, every
+// path is selected.
 func Selects(paths []string, rel string) bool {
 	for _, p := range paths {
 		if p == "" || rel == p || strings.HasPrefix(rel, p+"/") {

@@ -12,14 +12,14 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// A file takes its place in three steps. The new file is complete under a temporary name; the
-// two names are exchanged; and then what came out must be what was compared, or they are
-// exchanged back. The owner's edit that came in between is so always at its path again.
+// A file is replaced in three steps. The new file is completed under a temporary name. Then the
+// two names are exchanged. If the file that came out is not the one that was compared, they are
+// exchanged back. So an edit of the owner in between is at its path again.
 
-// tempName is a name for a file on its way.
+// tempName returns a new temporary name.
 func tempName() string { return beneath.TempPrefix + strings.ToLower(rand.Text()) }
 
-// exchange replaces what the source has.
+// exchange replaces the source's file.
 func (p *placement) exchange() error {
 	temp, err := p.makeTemp()
 	if err != nil {
@@ -84,8 +84,8 @@ func (p *placement) makeTemp() (string, error) {
 	return temp, p.place(temp, draft.Placing{New: p.made})
 }
 
-// hold has the kernel keep writers from the file of the source until end is called, if it is a
-// regular file that may be read.
+// hold makes the kernel keep writers from a regular, readable file of the source until end is
+// called.
 func (p *placement) hold() (stays func() bool, end func(), err error) {
 	nobody := func() bool { return true }
 	if !p.c.have.info.IsRegular() {
@@ -110,8 +110,12 @@ func (p *placement) hold() (stays func() bool, end func(), err error) {
 	return stays, func() { release(); h.Close() }, nil
 }
 
-// retire removes what came out of the source, or moves it to the trash.
+// retire removes the file that came out of the source, or moves it to the trash.
 func (p *placement) retire(temp string, out *beneath.Info) error {
+	p.old = p.st.KeepOld(p.l, p.d, temp)
+	if err := p.note(); err != nil {
+		return err
+	}
 	if out.IsDir() {
 		return beneath.Rmdir(p.l, p.d, temp)
 	}
@@ -127,8 +131,8 @@ func (p *placement) retire(temp string, out *beneath.Info) error {
 	return bin.Unlink(p.l, p.d, temp, p.c.Path)
 }
 
-// back exchanges back, because of what the error says. If the owner has replaced the file once
-// more meanwhile, the newest stays at the path, and the other under the temporary name.
+// back exchanges the names back, for the reason why. If the owner has replaced the file once
+// more meanwhile, the newest file stays at the path, and the other under the temporary name.
 func (p *placement) back(temp string, why error) error {
 	if !p.isOurs(p.base) {
 		return p.leave(temp, why)
@@ -142,7 +146,7 @@ func (p *placement) back(temp string, why error) error {
 	return errors.Join(why, p.rebase(), p.unmake(temp))
 }
 
-// isOurs reports whether a name is that of the new file.
+// isOurs reports whether a name refers to the new file.
 func (p *placement) isOurs(name string) bool {
 	info, err := beneath.StatIn(p.d, name)
 	if err != nil {
@@ -152,8 +156,8 @@ func (p *placement) isOurs(name string) bool {
 	return isFile(&now, &p.made)
 }
 
-// isUsed reports whether somebody has written to a file under its temporary name since it was
-// then, or has it open for writing, since it had the path.
+// isUsed reports whether a file, which had the path for a moment, is used by others. That is so
+// if it has changed since then was recorded, or if it is open for writing.
 func (p *placement) isUsed(temp string, then *draft.Base) bool {
 	stays := func() bool { return true }
 	if then.Kind == draft.File {
@@ -179,13 +183,13 @@ func (p *placement) isUsed(temp string, then *draft.Base) bool {
 	return !isUnchanged(&now, then) || !stays()
 }
 
-// rebase records the ctime that a file of the source has got by being moved and moved back.
-// Without that, it would look changed by the owner.
+// rebase records the new ctime of a file of the source that was moved and moved back. Without
+// that, the file would look changed by the owner.
 func (p *placement) rebase() error {
 	now, err := beneath.StatIn(p.d, p.base)
 	rec, ok := p.store.Has(p.c.Path)
 	if err != nil || !ok || !equal(&now, &p.c.have.info) || rec.Base.Ctime != p.c.have.info.ChangeNanos() {
-		return nil //nolint:nilerr // then it counts as changed
+		return nil //nolint:nilerr // the file then counts as changed
 	}
 	rec.Base.Ctime = now.ChangeNanos()
 	return p.store.Replace(rec)
@@ -197,15 +201,19 @@ func tempPath(path, temp string) string {
 	return names.Quote(strings.TrimPrefix(parent+"/"+temp, "/"))
 }
 
-// leave says that a file of the owner's is left under the temporary name.
+// leave returns an error that says under which temporary name a file of the owner is left.
 func (p *placement) leave(temp string, why error) error {
 	p.why = why.Error() + "; what was there lies in " + tempPath(p.c.Path, temp)
 	return errors.Join(why, p.store.Placed(p.c.Path))
 }
 
-// remove removes what the source has.
+// remove removes the source's file.
 func (p *placement) remove() error {
 	if p.c.have.isDir() {
+		p.old = p.st.KeepOld(p.l, p.d, p.base)
+		if err := p.note(); err != nil {
+			return err
+		}
 		return beneath.Rmdir(p.l, p.d, p.base)
 	}
 	stays, end, err := p.hold()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// take has a conflict, or an unsure change, replace what the owner has there, which goes to the
-// trash. It reports false if that cannot be: a directory of the owner's is not replaced.
+// take makes a conflict, or an unsure change, replace the owner's file, which goes to the
+// trash. It reports false for a directory of the owner, which cannot be replaced.
 func (c *Change) take() bool {
 	switch {
 	case !c.want.is:
@@ -27,7 +27,7 @@ func (c *Change) take() bool {
 	return true
 }
 
-// takeRemoval is take for what the stage has removed.
+// takeRemoval is take for a name that the stage has removed.
 func (c *Change) takeRemoval() bool {
 	if c.have.isDir() || c.Class != Conflict && c.Class != Unsure {
 		return false
@@ -36,9 +36,10 @@ func (c *Change) takeRemoval() bool {
 	return true
 }
 
-// Order sorts changes so that each can be applied when it is its turn: what goes away, from the
-// inside out; directories, from the outside in; files, and of a repository what others name
-// before what names it; and the modes of directories last.
+// Order sorts changes so that each can be applied after those before it. Removals come first,
+// contents before their directory. Then come new directories, outer ones first, and then files.
+// In a repository, a file comes after those that it refers to. The modes of directories are
+// last.
 func Order(list []*Change) {
 	slices.SortStableFunc(list, func(a, b *Change) int {
 		x, y := a.phase(), b.phase()
@@ -72,13 +73,13 @@ func (c *Change) phase() int {
 	return placing
 }
 
-// IsNewDir reports whether applying the change makes a directory.
+// IsNewDir reports whether Apply makes a directory for the change.
 func (c *Change) IsNewDir() bool { return c.phase() == makingDirs }
 
 // IsDir reports whether the stage has a directory there.
 func (c *Change) IsDir() bool { return c.want.isDir() }
 
-// gitUnit is the path of the .git that a path is or lies in.
+// gitUnit returns the path of the .git that contains a path, or is that path.
 func gitUnit(path string) (unit string, ok bool) {
 	for at := 0; ; {
 		end := strings.IndexByte(path[at:], '/')
@@ -99,7 +100,7 @@ func gitUnit(path string) (unit string, ok bool) {
 // gitOrder are the parts of a repository, each after those that it refers to.
 var gitOrder = []string{"objects", "packed-refs", "refs", "logs", "HEAD", "index"}
 
-// gitRank is a path's place in that order; other files come before.
+// gitRank returns a path's position in gitOrder. Other files come before.
 func gitRank(path string) int {
 	unit, ok := gitUnit(path)
 	if !ok {

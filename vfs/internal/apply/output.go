@@ -14,25 +14,25 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Programs make build output, such as node_modules, which nobody reviews. It stays in the
-// stage until it is named, and is then applied as a whole. It is counted and not listed, but
-// for what the owner had: removals and replacements are changes like all others in a list.
+// Nobody reviews build output, such as node_modules. So it stays in the stage until the owner
+// names it, and is then applied as a whole. Lists only count its files. But a list shows each
+// file of the owner that it removes or replaces.
 
-// GitignoreWord in the patterns of build output stands for what the .gitignore files of the
-// source name.
+// GitignoreWord, as a pattern of build output, stands for the patterns in the source's
+// .gitignore files.
 const GitignoreWord = ".gitignore"
 
-// DefaultOutput are the patterns of build output where the owner has written none.
+// DefaultOutput has the patterns of build output that apply if the owner has written none.
 var DefaultOutput = []string{"node_modules/", "target/", ".venv/", "dist/", "__pycache__/"}
 
-// Bounds of the .gitignore files that are read for one list of changes. What is beyond them
-// names no build output: its changes are listed.
+// Bounds of the .gitignore files that are read for one list of changes. Files beyond these
+// bounds are not read, so more changes are listed.
 const (
 	maxIgnores    = 1000
 	maxIgnoreSize = 256 << 10 // bytes of one
 )
 
-// Output says what is build output.
+// Output says which paths are build output.
 type Output struct {
 	rules     []pattern.Rule
 	gitignore bool
@@ -59,13 +59,13 @@ func NewOutput(patterns []rules.Pattern) (Output, error) {
 func (a *applier) markOutput(list []Change) {
 	rules := a.Output.rules
 	if a.Output.gitignore {
-		rules = append(a.ignored(list), rules...) // so that !PATTERN of the owner's takes them back
+		rules = append(a.ignored(list), rules...) // the owner's rules come later, so !PATTERN overrides
 	}
 	set, err := pattern.New(rules, pattern.Options{})
 	if len(rules) == 0 || err != nil {
 		return
 	}
-	gone := map[string]bool{} // directories of the source that the stage has not
+	gone := map[string]bool{} // directories of the source that the stage has removed
 	for i := range list {
 		c := &list[i]
 		if c.have.isDir() && !c.want.isDir() {
@@ -75,8 +75,9 @@ func (a *applier) markOutput(list []Change) {
 	}
 }
 
-// outputOf returns the topmost part of a change's path that is build output, "" if none is. The
-// removal of a whole directory is listed, with all names in it, and so is a repository's data.
+// outputOf returns the topmost directory or file on a change's path that is build output, "" if
+// none is. The contents of a removed directory are not build output, and neither is a
+// repository's data: these are listed.
 func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 	if _, isGit := gitUnit(c.Path); isGit {
 		return ""
@@ -100,8 +101,8 @@ func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 	return ""
 }
 
-// ignored returns the rules of the .gitignore files around changes. They are the source's: a
-// program can write one into the stage, and would decide what the owner sees.
+// ignored returns the rules of the .gitignore files around changes. It reads the source's files
+// only: with one in the stage, a program would decide what the owner sees.
 func (a *applier) ignored(list []Change) (rules []pattern.Rule) {
 	looked := map[string]bool{}
 	files := 0
@@ -130,7 +131,7 @@ func (a *applier) ignored(list []Change) (rules []pattern.Rule) {
 	return rules
 }
 
-// sourceText returns the contents of a regular file of the source, "" if they cannot be had.
+// sourceText returns the contents of a regular file of the source, "" if it cannot be read.
 func (a *applier) sourceText(rel string) string {
 	d, err := a.st.Source(a.l).Below(rel, false)
 	if err != nil {
@@ -154,14 +155,14 @@ func (a *applier) sourceText(rel string) string {
 	return string(buf[:n])
 }
 
-// TakesAway reports whether a change removes a file of the owner's, or replaces it by another
-// kind of file. These changes are listed in full, for any number.
+// TakesAway reports whether a change removes a file of the owner, or replaces it by another
+// kind of file. A list shows all these changes, however many there are.
 func TakesAway(c *Change) bool {
 	return c.Class == Removed || c.Class == Replaced || c.OldMode != 0 && c.Mode == 0
 }
 
-// IsNamed reports whether paths name the change itself, and not merely a directory around the
-// build output that it belongs to.
+// IsNamed reports whether paths name the change or the build output that it belongs to. A
+// directory around the build output does not count.
 func (c *Change) IsNamed(paths []string) bool {
 	if c.Output == "" {
 		return true
@@ -177,13 +178,14 @@ func (c *Change) IsNamed(paths []string) bool {
 // OutputUnit counts the changes of one directory or file of build output.
 type OutputUnit struct {
 	Path  string
-	Files int   // that are new or changed
-	Bytes int64 // of these, in the stage
-	Taken int   // files of the owner's that are removed or replaced
+	Files int   // new or changed files
+	Bytes int64 // size of Files in the stage
+	Taken int   // the owner's files that are removed or replaced
 }
 
-// Review divides changes into those that a list shows, and the units of build output that it
-// counts, unless paths name them. What the owner had and the stage takes away is in both.
+// Review divides changes into those that a list shows, and units of build output, which a list
+// counts. Build output that paths name is shown. A change that takes a file away from the owner
+// is in both (TakesAway).
 func Review(list []Change, paths []string) (shown []Change, units []OutputUnit) {
 	index := map[string]int{}
 	for i := range list {

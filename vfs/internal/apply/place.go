@@ -13,17 +13,17 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
-// errLater is the error for a file that is not as it was compared.
+// errLater is the error if the owner has changed a file since it was compared.
 var errLater = errors.New("changed by you at this moment")
 
-// errProgram is the error for a file of the stage that is not as it was compared.
+// errProgram is the error if a program has changed a file of the stage since it was compared.
 var errProgram = errors.New("a program has changed it at this moment: try again")
 
-// errOpen is the error for a file of the source that somebody has open for writing.
+// errOpen is the error for a file of the source that is open for writing.
 var errOpen = errors.New("somebody has it open for writing: try again")
 
-// Finish gives a directory that Apply has made the attributes that it has in the stage. It comes
-// last, because they may not let anything be made in it.
+// Finish gives a directory that Apply has made the attributes of the stage's. It must be called
+// last: with these attributes the directory may not be writable.
 func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 	p := placement{applier: e.begin(ctx, l), c: c}
 	parent, base := splitRel(c.Path)
@@ -44,8 +44,8 @@ func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 	return p.like(p.up, &p.info, base, p.info.Mode)
 }
 
-// Apply brings one change into the source. What cannot be applied any more is no error: the
-// change has the class Conflict or InUse then.
+// Apply brings one change into the source. If that is no longer possible, Apply sets the class
+// to Conflict or InUse, and returns no error.
 func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int64, err error) {
 	p := placement{applier: e.begin(ctx, l), c: c}
 	defer func() { p.d.Close() }()
@@ -53,6 +53,9 @@ func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int6
 	p.base = base
 	if p.d, err = p.parent(parent); err == nil {
 		err = p.run()
+	}
+	if err == nil && !p.isNoted {
+		err = p.note()
 	}
 	switch {
 	case errors.Is(err, errOpen), errors.Is(err, errProgram):
@@ -72,7 +75,7 @@ func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int6
 	return p.written, nil
 }
 
-// placement is one change on its way to the source.
+// placement is one change that is being applied.
 type placement struct {
 	applier
 	c       *Change
@@ -80,13 +83,14 @@ type placement struct {
 	base    string
 	up      beneath.Dir // the stage's file
 	info    beneath.Info
-	made    draft.Base // the new file, once it has a temporary name
+	made    draft.Base // describes the new file, once it has a temporary name
 	written int64
-	why     string // it is a conflict
+	why     string      // why it is a conflict
+	old     beneath.Old // for an undo: the file that the source had
+	isNoted bool        // for an undo: see note
 }
 
-// parent opens a directory of the source. A directory that the stage has and the source has
-// not is made.
+// parent opens a directory of the source. If only the stage has the directory, parent makes it.
 func (p *placement) parent(rel string) (beneath.Dir, error) {
 	d, err := p.st.Source(p.l).Below(rel, true)
 	if err != unix.ENOENT || rel == "" { //nolint:errorlint // bare errno
@@ -102,11 +106,15 @@ func (p *placement) parent(rel string) (beneath.Dir, error) {
 		return beneath.Dir{}, err
 	}
 	defer outer.Close()
-	if _, err := beneath.Mkdir(p.l, outer, base, up.info.Mode&0o777|0o700, beneath.Owner{}); err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
+	if _, err := beneath.Mkdir(p.l, outer, base, makingMode(up.info.Mode), beneath.Owner{}); err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
 		return beneath.Dir{}, err
 	}
 	return outer.Below(base, true)
 }
+
+// makingMode is the mode with which a directory is made, so that something can be made in it,
+// until Finish gives it its own.
+func makingMode(mode uint32) uint32 { return mode&0o777 | 0o700 }
 
 func (p *placement) run() error {
 	c := p.c
@@ -141,14 +149,21 @@ func (p *placement) run() error {
 	case c.have.is:
 		return p.exchange()
 	case p.info.IsDir():
-		_, err = beneath.Mkdir(p.l, p.d, p.base, c.mode&0o777|0o700, beneath.Owner{})
+		made, err := beneath.Mkdir(p.l, p.d, p.base, makingMode(c.mode), beneath.Owner{})
+		p.made = beneath.BaseOf(&made)
 		return err
 	default:
 		return p.create()
 	}
 }
 
-// check compares what the source has now with what was compared.
+// note notes the change for an undo. Where a file of the owner's goes, that is before it does.
+func (p *placement) note() error {
+	p.isNoted = true
+	return p.st.NoteApplied(p.c.Path, p.old, p.made, p.d, p.base)
+}
+
+// check refuses the change if the source's file has changed since the comparison.
 func (p *placement) check() error {
 	now, err := beneath.StatIn(p.d, p.base)
 	switch {
@@ -164,8 +179,8 @@ func (p *placement) check() error {
 	return nil
 }
 
-// equal reports whether a file is the one that was compared. Its names may have changed, which
-// also changes its ctime, and what is in a directory is judged by itself.
+// equal reports whether a file is the one that was compared, and unchanged. It ignores the
+// number of names, and with it the ctime, and the contents of a directory.
 func equal(now, then *beneath.Info) bool {
 	if now.ID() != then.ID() || now.Mode != then.Mode {
 		return false
@@ -192,6 +207,8 @@ func (p *placement) chmod() error {
 		return err
 	}
 	p.c.placed = now.ID()
+	p.old, p.made = p.st.KeepOld(p.l, p.d, p.base), beneath.BaseOf(&now)
+	p.made.Mode = now.Mode&^0o7777 | p.c.mode&0o7777
 	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
 }
 
@@ -209,7 +226,7 @@ func (p *placement) create() error {
 	if err != nil {
 		return err
 	}
-	p.c.placed = info.ID()
+	p.c.placed, p.made = info.ID(), beneath.BaseOf(&info)
 	if !r.isNamed {
 		return beneath.Link(p.l, r.w, p.d, p.base)
 	}
@@ -219,7 +236,7 @@ func (p *placement) create() error {
 	return errors.Join(err, p.unmake(r.temp))
 }
 
-// unmake removes a temporary file that this package has made, and notes that.
+// unmake removes a temporary file that this package has made, and records that.
 func (p *placement) unmake(temp string) error {
 	info, err := beneath.StatIn(p.d, temp)
 	if err == nil && info.IsDir() {
@@ -238,13 +255,15 @@ func (p *placement) symlink(name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = beneath.Symlink(p.l, target, p.d, name, beneath.Owner{}); err != nil {
+	made, err := beneath.Symlink(p.l, target, p.d, name, beneath.Owner{})
+	if err != nil {
 		return err
 	}
+	p.made = beneath.BaseOf(&made)
 	return p.like(p.up, &p.info, name, 0)
 }
 
-// like gives a name of the source the attributes of a file of the stage.
+// like copies the attributes of a file of the stage to a name of the source.
 func (p *placement) like(up beneath.Dir, info *beneath.Info, name string, mode uint32) error {
 	at, err := beneath.OpenChild(p.d, name)
 	if err != nil {
@@ -280,7 +299,7 @@ func (p *placement) fill(w beneath.Changeable) error {
 	if err := beneath.CopyAttributes(p.l, in, &p.info, w, p.c.mode); err != nil {
 		return err
 	}
-	if p.c.have.is { // it keeps its owner, as far as this process may give files away
+	if p.c.have.is { // it keeps its owner, if this process may give files away
 		if err := beneath.Chown(p.l, w, int(p.c.have.info.UID), int(p.c.have.info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
 			return err
 		}

@@ -20,19 +20,19 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// Asked says what of a stage is asked for.
+// Asked says which changes of a stage are wanted.
 type Asked struct {
 	Paths []string // below the root; none: everything
-	// TakeStage has conflicts and what is unsure replace what the owner has.
+	// TakeStage makes conflicts and unsure changes replace the owner's files.
 	TakeStage bool
 	Links     bool // also links that leave the root
-	// IsFor says that the changes are about to be applied: files that somebody has open for
-	// writing are found.
+	// IsFor says that the changes are about to be applied, so that files that are open for
+	// writing get the class InUse.
 	IsFor bool
 }
 
-// Plan returns the changes that are asked for, sorted by path, and those that are none any more,
-// because the source has the same by now.
+// Plan returns the wanted changes, sorted by path. same has those that change nothing, because
+// the source has the same by now.
 func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []Change, err error) {
 	a := e.begin(ctx, l)
 	paths := map[string]bool{}
@@ -40,7 +40,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 	for r := range a.store.Records() {
 		paths[r.Path] = true
 	}
-	delete(paths, "") // the attributes of the root itself stay the owner's
+	delete(paths, "") // the attributes of the root itself are not applied
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		if err := l.Life().Ended(ctx); err != nil {
 			return nil, nil, err
@@ -63,7 +63,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 	return slices.DeleteFunc(list, func(c Change) bool { return !Selects(ask.Paths, c.Path) }), same, walkErr
 }
 
-// settle applies what was asked for to one change.
+// settle adjusts the class of one change to the options.
 func (a *applier) settle(c *Change, ask *Asked) {
 	if ask.TakeStage && c.take() {
 		a.judgePolicy(c)
@@ -92,15 +92,15 @@ func (a *applier) settle(c *Change, ask *Asked) {
 	}
 }
 
-// classify compares what both sides have at a path, and what the source had when a program
-// first changed it.
+// classify compares the file in the stage, the one in the source, and the one that the source
+// had when a program first changed it.
 func (a *applier) classify(path string) Change {
 	c := Change{Path: path}
 	var err error
 	if c.want, err = a.lookUpper(path); err == nil {
 		c.have, err = look(a.st.Source(a.l), path)
 	}
-	if err == unix.ELOOP && !c.want.is { //nolint:errorlint // bare errno
+	if err == unix.ELOOP { //nolint:errorlint // bare errno
 		err = nil // nothing lies below a link, such as one that was applied before
 	}
 	if c.want.is {
@@ -144,10 +144,10 @@ func (c *Change) conflict(format string, args ...any) error {
 	return nil
 }
 
-// since says when the owner changed what is there.
+// since returns the time at which the owner changed the source's file.
 func (c *Change) since() string { return c.have.info.ModTime().Format("2006-01-02 15:04:05") }
 
-// removal is classify where the stage has nothing.
+// removal is classify for a path that the stage has removed.
 func (a *applier) removal(c *Change, rec *draft.Record) error {
 	if !rec.Whiteout || !c.have.is {
 		return nil
@@ -166,8 +166,8 @@ func (a *applier) removal(c *Change, rec *draft.Record) error {
 	return nil
 }
 
-// emptied sets the class of a directory of the source that is to go: class, if the stage
-// removes all that is in it.
+// emptied sets the class of a source directory that is to be removed. It is class if the stage
+// removes all contents of the directory.
 func (a *applier) emptied(c *Change, class Class) error {
 	d, err := a.st.Source(a.l).Below(c.Path, true)
 	if err != nil {
@@ -183,19 +183,20 @@ func (a *applier) emptied(c *Change, class Class) error {
 	})
 }
 
-// directory is classify where the stage has a directory.
+// directory is classify for a directory of the stage.
 func (a *applier) directory(c *Change, rec *draft.Record) error {
 	wasDir := rec.Base.Kind == draft.Dir
 	switch {
 	case !c.have.is && wasDir && !rec.Whiteout:
-		return nil // you removed it; what was changed in it is a conflict of its own
+		return nil // the owner removed it; changes in it are conflicts of their own
 	case !c.have.is && rec.Base.Kind != draft.Nothing && !rec.Whiteout:
 		return c.conflict("you removed it, and it was replaced in the stage")
 	case !c.have.is:
 		c.Class, c.mode = New, c.Mode
 		return nil
 	case c.have.isDir() && rec.Base.Kind == draft.Nothing:
-		return nil // made on both sides: yours keeps its mode
+		c.unfinishedMode() // made on both sides
+		return nil
 	case c.have.isDir():
 		return c.modes(&rec.Base, Same)
 	}
@@ -210,7 +211,15 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 	return nil
 }
 
-// file is classify where the stage has something else.
+// unfinishedMode is directory for one that was made on both sides. The source's keeps its mode,
+// but for the one with which Apply makes directories: it may have ended before Finish.
+func (c *Change) unfinishedMode() {
+	if making := makingMode(c.Mode); c.Mode&0o7777 != making && c.OldMode&0o1777 == making {
+		c.Class, c.mode = Mode, c.Mode
+	}
+}
+
+// file is classify for any other file of the stage.
 func (a *applier) file(c *Change, rec *draft.Record) error {
 	switch {
 	case c.want.info.Special():
@@ -253,12 +262,12 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 	return c.modes(&rec.Base, Changed)
 }
 
-// modes sets the mode that a file gets which both sides have, and its class: with other is its
-// class if the mode stays.
+// modes sets the mode and class of a file that both sides have. The class is with if the mode
+// stays.
 func (c *Change) modes(base *draft.Base, with Class) error {
 	bits := uint32(0o7777)
 	if !c.want.isDir() {
-		bits = 0o1777 // set-id bits are never in a stage
+		bits = 0o1777 // a stage never has set-id bits
 	}
 	want, have, old := c.Mode&bits, c.OldMode&bits, base.Mode&bits
 	c.Class, c.mode = with, c.OldMode
@@ -275,7 +284,7 @@ func (c *Change) modes(base *draft.Base, with Class) error {
 	return nil
 }
 
-// isBase reports whether the source has what it had when a program first changed it.
+// isBase reports whether the source's file is the one that a program first changed.
 func (a *applier) isBase(c *Change, base *draft.Base) (bool, error) {
 	now := beneath.BaseOf(&c.have.info)
 	now.Hash = base.Hash
@@ -285,7 +294,7 @@ func (a *applier) isBase(c *Change, base *draft.Base) (bool, error) {
 	case now.Kind != base.Kind || base.Hash == [32]byte{}:
 		return false, nil
 	}
-	// Such as after a checkout, which makes the same contents anew.
+	// A checkout, for example, writes the same contents to a new file.
 	d, err := a.st.Source(a.l).Below(c.Path, false)
 	if err != nil {
 		return false, err
@@ -358,7 +367,7 @@ func (a *applier) equalFiles(x, y int) (bool, error) {
 	}
 }
 
-// judge changes the class of a change that could be applied, if it must not be.
+// judge changes the class of a change that must not be applied.
 func (a *applier) judge(c *Change) {
 	if a.store.Unsure(c.Path, c.want.info.Ino) {
 		c.Class, c.Why = Unsure, "written shortly before the machine stopped: look at it"
@@ -367,7 +376,7 @@ func (a *applier) judge(c *Change) {
 	a.judgePolicy(c)
 }
 
-// judgePolicy is judge but for what is unsure.
+// judgePolicy is judge without the check for unsure changes.
 func (a *applier) judgePolicy(c *Change) {
 	dir, base := splitRel(c.Path)
 	access, kind := rules.ToChange, pattern.Other
@@ -410,7 +419,7 @@ func (a *applier) isOpen(c *Change) bool {
 	return err == nil && a.IsWritten(shown.ID())
 }
 
-// judgeUpper is the part of judge that looks into the upper directory.
+// judgeUpper is the part of judge that reads the upper directory.
 func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
 	up, err := a.st.Upper().Below(c.Path, false)
 	if err != nil {
@@ -437,8 +446,8 @@ func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
 	}
 }
 
-// keepBelow makes a conflict of what lies in a directory that the source does not get. The list
-// is sorted, so the directory comes before.
+// keepBelow makes changes a conflict if the source does not get their directory. In the sorted
+// list the directory comes first.
 func keepBelow(list []Change) {
 	index := map[string]int{}
 	for i := range list {
@@ -455,8 +464,8 @@ func keepBelow(list []Change) {
 	}
 }
 
-// keepWithContents makes a removal a conflict of a directory in which something stays. The
-// list is sorted, so what is in a directory comes after it.
+// keepWithContents makes the removal of a directory a conflict if a file in it stays. In the
+// sorted list the contents come after their directory.
 func keepWithContents(list []Change) {
 	index := map[string]int{}
 	for i := range list {
@@ -474,7 +483,7 @@ func keepWithContents(list []Change) {
 	}
 }
 
-// keepGitWhole makes all of a repository's data wait, if a part of it has to.
+// keepGitWhole keeps all of a repository's data from being applied if a part of it cannot be.
 func keepGitWhole(list []Change) {
 	waits := map[string]string{} // by unit: a path that has to wait
 	for i := range list {

@@ -12,27 +12,26 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// Files are made ready for their places several at a time, so that the disk is waited for once
-// and not for each of them: what a file is exchanged for must be on the disk before, and so must
-// the record of the exchange.
+// Before a file is exchanged, its new contents and the record of the exchange must be on the
+// disk. So several files are prepared together, and wait for the disk once.
 
 const (
-	// fewFiles is up to how many files are written to the disk one by one. More of them wait
-	// for all of the file system, on which others may have written much.
+	// fewFiles is the most files that are synced one by one. For more, the whole file system is
+	// synced, with whatever others have written.
 	fewFiles = 16
-	// The bounds of a batch: an end of the root waits for as much.
+	// The bounds of a batch. Ending the root waits for one batch at most.
 	maxBatch      = 256
 	maxBatchBytes = 64 << 20
 )
 
-// ready is a change that waits for its turn.
+// ready is a change that is prepared for Apply.
 type ready struct {
 	w       beneath.Changeable // the complete file; zero for a removal
-	temp    string             // the name for the new file, and then for the old one
+	temp    string             // the temporary name: first of the new file, then of the old one
 	isNamed bool               // the new file has that name already
 }
 
-// Batch returns the first changes of an ordered list that can be made ready together.
+// Batch returns the first changes of an ordered list that can be prepared together.
 func Batch(list []*Change) []*Change {
 	bytes := int64(0)
 	for i, c := range list {
@@ -44,8 +43,8 @@ func Batch(list []*Change) []*Change {
 	return list
 }
 
-// Ready makes changes ready to be applied. One that cannot be made ready is left to Apply, which
-// says why. After Apply the caller calls Release, and without it Forget.
+// Ready prepares changes for Apply. If it cannot prepare a change, Apply says why. The caller
+// must call Release after Apply, or Forget if it does not call Apply.
 func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
 	var places []draft.Placing
 	var files []beneath.Changeable
@@ -100,7 +99,7 @@ func syncFiles(l *guard.Lease, st beneath.Stage, files []beneath.Changeable) err
 	return nil
 }
 
-// Release drops what Ready has made and Apply has not used.
+// Release removes the files that Ready has made and Apply has not used.
 func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
 	r := c.ready
 	if r == nil {
@@ -123,7 +122,8 @@ func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
 	return p.unmake(r.temp)
 }
 
-// Forget is Release after the root has ended: Recover finds in the log what was not done.
+// Forget is Release after the root has ended. It removes no file: Recover finds them in the
+// log.
 func (c *Change) Forget() {
 	if c.ready != nil {
 		c.ready.w.Close()
@@ -131,7 +131,7 @@ func (c *Change) Forget() {
 	}
 }
 
-// makeReady makes one change ready. It opens p.d.
+// makeReady prepares one change. It opens p.d.
 func (p *placement) makeReady() (*ready, error) {
 	r := &ready{temp: tempName()}
 	parent, base := splitRel(p.c.Path)
@@ -153,10 +153,10 @@ func (p *placement) makeReady() (*ready, error) {
 	return r, p.makeFile(r)
 }
 
-var nameless = beneath.Nameless // but in tests
+var nameless = beneath.Nameless // tests replace it
 
-// makeFile makes the new file, complete: without a name if the file system has such files, else
-// with a temporary one.
+// makeFile makes the complete new file. The file has no name if the file system allows that,
+// else a temporary one.
 func (p *placement) makeFile(r *ready) error {
 	w, ok, err := nameless(p.l, p.d, 0o600, beneath.Owner{})
 	if err == nil && !ok {
@@ -178,7 +178,7 @@ func (p *placement) makeFile(r *ready) error {
 	return err
 }
 
-// placing is the record of what is about to be done with a ready change.
+// placing returns the record of the step that applies a prepared change.
 func (p *placement) placing(r *ready) (draft.Placing, error) {
 	pl := draft.Placing{Path: p.c.Path, Temp: r.temp, Old: beneath.BaseOf(&p.c.have.info)}
 	if !p.c.want.is {
@@ -189,7 +189,7 @@ func (p *placement) placing(r *ready) (draft.Placing, error) {
 	return pl, err
 }
 
-// takeReady returns the change as Ready has made it, or makes it ready now.
+// takeReady returns the change that Ready has prepared, or prepares it now.
 func (p *placement) takeReady() (*ready, error) {
 	if r := p.c.ready; r != nil {
 		p.c.ready = nil
@@ -218,7 +218,7 @@ func (p *placement) takeReady() (*ready, error) {
 	return r, err
 }
 
-// nameReady gives the ready file its temporary name.
+// nameReady gives the prepared file its temporary name.
 func (p *placement) nameReady() (temp string, err error) {
 	r, err := p.takeReady()
 	if err != nil {
@@ -238,7 +238,7 @@ func (p *placement) nameReady() (temp string, err error) {
 	return r.temp, nil
 }
 
-// place records a step, on the disk; what holds the rest of the record.
+// place records a step on the disk. what has the other fields of the record.
 func (p *placement) place(temp string, what draft.Placing) error {
 	what.Path, what.Temp = p.c.Path, temp
 	what.Old = draft.Base{}

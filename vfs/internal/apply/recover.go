@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// Recover finishes what an Apply had begun when its process ended, or takes it back.
+// Recover finishes or takes back the steps of an Apply whose process was killed.
 func (e Env) Recover(ctx context.Context, l *guard.Lease) error {
 	a := e.begin(ctx, l)
 	for _, pl := range a.store.Placings() {
@@ -27,13 +27,14 @@ func (e Env) Recover(ctx context.Context, l *guard.Lease) error {
 	return nil
 }
 
-// NeedsRecovery reports whether Recover has something to do.
+// NeedsRecovery reports whether an Apply was interrupted.
 func NeedsRecovery(l *guard.Lease) bool {
 	st, ok := beneath.StageOf(l)
 	return ok && len(st.Store().Placings()) > 0
 }
 
-// recover looks at what lies under the temporary name.
+// recover finishes one step or takes it back. The file under the temporary name shows how far
+// the step got.
 func (a *applier) recover(pl draft.Placing) error {
 	parent, base := splitRel(pl.Path)
 	d, err := a.st.Source(a.l).Below(parent, true)
@@ -74,7 +75,7 @@ func (p *placement) dropNew(pl draft.Placing) error {
 	return err
 }
 
-// tell records where a file of the owner's is left.
+// tell records the temporary name under which a file of the owner is left.
 func (p *placement) tell(pl draft.Placing) error {
 	p.l.Notes().Remark("what was at " + names.Quote(pl.Path) + " lies in " + tempPath(pl.Path, pl.Temp))
 	return nil
@@ -83,12 +84,12 @@ func (p *placement) tell(pl draft.Placing) error {
 // isFile reports whether two bases are of one file.
 func isFile(a, b *draft.Base) bool { return a.Kind == b.Kind && a.Ino == b.Ino && a.Birth == b.Birth }
 
-// isUnchanged reports whether a file is still what it was, but for its names.
+// isUnchanged reports whether a file is unchanged, apart from its names.
 func isUnchanged(now, then *draft.Base) bool {
 	return isFile(now, then) && now.Mode == then.Mode && (now.Kind == draft.Dir || now.Size == then.Size && now.Mtime == then.Mtime)
 }
 
-// restore gives the owner's file back its path, under which ours is, or nothing.
+// restore gives the owner's file its path again, where the new file is by now, or none.
 func (p *placement) restore(pl draft.Placing) error {
 	now, err := beneath.StatIn(p.d, p.base)
 	if beneath.IsAbsent(err) {
@@ -108,15 +109,15 @@ func (p *placement) restore(pl draft.Placing) error {
 	return p.tell(pl)
 }
 
-// Clear drops from the stage what the source has by now: what was applied, and what is the
-// same. First all of it is on the disk.
+// Clear drops changes from the stage that the source has by now, because they were applied or
+// are the same. It first writes them to the disk.
 func (e Env) Clear(ctx context.Context, l *guard.Lease, list []Change) error {
 	a := e.begin(ctx, l)
 	if err := a.syncPlaces(list); err != nil {
 		return err
 	}
 	SortPaths(list)
-	for i := range slices.Backward(list) { // from the inside out
+	for i := range slices.Backward(list) { // the contents of a directory before the directory
 		if err := a.st.Clear(l, list[i].applied()); err != nil {
 			return err
 		}
@@ -124,7 +125,7 @@ func (e Env) Clear(ctx context.Context, l *guard.Lease, list []Change) error {
 	return nil
 }
 
-// syncPlaces has the names on the disk that were changed in the source.
+// syncPlaces writes the names to the disk that were changed in the source.
 func (a *applier) syncPlaces(list []Change) error {
 	if len(list) > fewFiles {
 		return a.st.Source(a.l).SyncAll(a.l)
@@ -146,9 +147,9 @@ func (a *applier) syncPlaces(list []Change) error {
 	return nil
 }
 
-// Discard drops changes from the stage, from the inside out: the source is seen again. It
-// returns those that cannot be dropped, because the stage has removed or moved a directory
-// above them.
+// Discard drops changes from the stage, the contents of a directory before the directory.
+// Programs then see the source's files again. left has the changes that cannot be dropped,
+// because the stage has removed or moved a directory above them.
 func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done, left []Change, err error) {
 	a := e.begin(ctx, l)
 	list, same, err := e.Plan(ctx, l, Asked{Paths: paths})
@@ -180,7 +181,7 @@ func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done,
 	return done, left, nil
 }
 
-// removedAbove is a directory above a path that the source has and the stage has not.
+// removedAbove returns a directory above a path that only the source has.
 func (a *applier) removedAbove(path string) string {
 	for above, _ := splitRel(path); above != ""; above, _ = splitRel(above) {
 		rec, _ := a.store.Has(above)

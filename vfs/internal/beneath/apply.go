@@ -11,29 +11,30 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// Stage is the stage of a root, for the owner's operations on it: they look at both sides
-// apart, and bring changes from one to the other.
+// Stage is the stage of a root, for the owner's operations on it. They see the upper directory
+// and the source separately, and bring changes from one to the other.
 type Stage struct{ st *staged }
 
-// StageOf is the stage of the lease's root. ok is false if the root is not staged.
+// StageOf returns the stage of the lease's root. ok is false if the root is not staged.
 func StageOf(l *guard.Lease) (s Stage, ok bool) {
 	st := stageOf(l)
 	return Stage{st}, st != nil
 }
 
-// Store is where the changes lie.
+// Store returns the store with the changes.
 func (s Stage) Store() *draft.Store { return s.st.store }
 
-// Upper is the top of the upper directory, alone. Nothing can be changed through it.
+// Upper returns the top of the upper directory, without the source. Nothing can be changed
+// through it.
 func (s Stage) Upper() Dir { return Dir{fd: s.st.up, local: true} }
 
-// Source is the top of the source, alone. Only the owner's apply can change something through
-// it.
+// Source returns the top of the source, without the upper directory. Only the owner's apply can
+// change files through it.
 func (s Stage) Source(l *guard.Lease) Dir {
 	return Dir{fd: s.st.fd, local: true, source: l.Op() == names.OpApply}
 }
 
-// Applied is a path at which the source has what the stage had.
+// Applied describes a path at which the source has the stage's change by now.
 type Applied struct {
 	Path string
 	// Upper is the stage's file as it was compared; the zero Info if the stage had removed it.
@@ -42,11 +43,11 @@ type Applied struct {
 	Source rules.Identity
 }
 
-// Clear drops what the stage has at a path, because the source has the same by now. What is seen
-// stays the same at each moment: the record goes first, while the upper directory still has the
-// name. If a program has changed the file since it was compared, or can write to it, the file
-// stays in the stage, as a change to what the source has now. A directory stays raised as long
-// as the store is open: programs may work in it.
+// Clear drops a path from the stage, because the source has the same by now. Programs see the
+// same contents at each moment: the record is dropped first, while the upper directory still
+// has the name. If a program has changed the file since the comparison, or can write to it, the
+// file stays in the stage, as a change of the source's new file. A directory stays raised as
+// long as the store is open: programs may work in it.
 func (s Stage) Clear(l *guard.Lease, a Applied) error {
 	st := s.st
 	st.mu.Lock()
@@ -79,8 +80,8 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 	return st.lower(l, &a, dir, base, &up.info)
 }
 
-// isAsCompared reports whether a file was not changed. A name that it lost, such as one that was
-// cleared before, is no change.
+// isAsCompared reports whether a file is unchanged. A hard link that it has lost, for example
+// by an earlier Clear, is no change.
 func isAsCompared(now, then *Info) bool {
 	if now.ID() != then.ID() || now.Nlink == then.Nlink {
 		return now.ID() == then.ID() && now.Ctime == then.Ctime
@@ -88,8 +89,7 @@ func isAsCompared(now, then *Info) bool {
 	return now.Mode == then.Mode && now.UID == then.UID && now.GID == then.GID && now.Size == then.Size && now.Mtime == then.Mtime
 }
 
-// rebase records what the source has now as what the stage's file, or its removal, is a change
-// of.
+// rebase records the source's present file as the base of the stage's change or removal.
 func (st *staged) rebase(rel string, isRemoved bool) error {
 	fd, err := openLong(st.fd, rel, unix.O_PATH|unix.O_NOFOLLOW)
 	if err == unix.ELOOP || IsAbsent(err) { //nolint:errorlint // bare errno
@@ -116,10 +116,9 @@ func (st *staged) rebase(rel string, isRemoved bool) error {
 	return atStep("cleared")
 }
 
-// lower drops a file of the upper directory, and gives its place to that of the source: the
-// identity, and the descriptors that programs have open. A file with several names stays what it
-// is for them, because each name gets a file of its own in the source. The caller holds st.mu
-// and st.swaps.
+// lower drops a file of the upper directory. The source's file gets its identity, and the
+// descriptors that programs have open. A file with several names keeps both, because in the
+// source each name gets its own file. The caller holds st.mu and st.swaps.
 func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *Info) error {
 	if err := st.store.Clear(a.Path); err != nil {
 		return err
@@ -128,7 +127,7 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 		return err
 	}
 	fd, low := -1, Info{}
-	if up.Nlink == 1 && a.Source != (rules.Identity{}) {
+	if st.links(up) == 1 && a.Source != (rules.Identity{}) {
 		var err error
 		if fd, err = openLong(st.fd, a.Path, unix.O_PATH|unix.O_NOFOLLOW); err == nil {
 			defer unix.Close(fd)
@@ -157,10 +156,10 @@ func atStep(point string) error {
 	return AtStep(point)
 }
 
-// Discard drops what the stage has at a path, so that what the source has is seen again. A
-// whiteout goes first, while the upper directory still has the name: alone it would be a removal,
-// which the owner's next apply would bring to the source. A program that has the removed file
-// open goes on with it, as after an unlink. A directory that the source has, too, gets the
+// Discard drops a path from the stage, so that programs see the source's file again. A whiteout
+// is dropped first, while the upper directory still has the name: without that name, the
+// whiteout would be a removal, which the owner's next apply would make. A program that has the
+// discarded file open keeps it, as after an unlink. A directory that both sides have gets the
 // attributes of the source's.
 func (s Stage) Discard(l *guard.Lease, rel string) error {
 	st := s.st
@@ -195,8 +194,8 @@ func (s Stage) Discard(l *guard.Lease, rel string) error {
 	return nil
 }
 
-// discardDir discards what was changed of a directory that both sides have. done reports
-// whether there is one.
+// discardDir discards the changed attributes of a directory that both sides have. done is false
+// if there is no such directory.
 func (st *staged) discardDir(l *guard.Lease, rel string) (done bool, err error) {
 	if !st.isRaised(rel) {
 		return false, nil
@@ -253,8 +252,8 @@ func (st *staged) removeUpper(l *guard.Lease, rel string) error {
 	return nil
 }
 
-// withAccess makes a change in a directory of the upper directory, also in one that its owner
-// may not write to, such as those of Go's module cache.
+// withAccess makes a change in a directory of the upper directory. It can do so even if the
+// owner may not write there, as in Go's module cache.
 func withAccess(l *guard.Lease, dir int, f func() error) error {
 	err := f()
 	if err != unix.EACCES || unix.Geteuid() == 0 { //nolint:errorlint // bare errno
@@ -267,8 +266,8 @@ func withAccess(l *guard.Lease, dir int, f func() error) error {
 	return errors.Join(f(), Chmod(l, changeable(dir), was.Mode&0o7777))
 }
 
-// Below resolves a path from one side's directory, following no link, whatever lies there. The
-// caller closes the result. A last element that must be a directory is asked for by isDir.
+// Below resolves a path from one side's directory, to a file of any type, and follows no link.
+// With isDir, it resolves only directories. The caller must close the result.
 func (d Dir) Below(rel string, isDir bool) (Dir, error) {
 	last := uint64(unix.O_NOFOLLOW)
 	if isDir {
@@ -281,11 +280,11 @@ func (d Dir) Below(rel string, isDir bool) (Dir, error) {
 	return walkFrom(nil, d, rel, last)
 }
 
-// Own reads the attributes of what d refers to as its file system has them, whatever identity
-// a stage shows.
+// Own reads the attributes that d has on its file system, without the identity that a stage
+// shows.
 func (d Dir) Own() (Info, error) { return stat(d.fd) }
 
-// Own is the same of a file that may be changed.
+// Own is Dir.Own for a file that may be changed.
 func (w Changeable) Own() (Info, error) { return stat(w.FD()) }
 
 // BaseOf returns the facts about a file that a stage records.
@@ -294,20 +293,19 @@ func BaseOf(info *Info) draft.Base { return baseOf(info) }
 // MaxHashed is the size of the largest file whose contents a stage records the hash of.
 const MaxHashed = maxHashed
 
-// HashOf is the SHA-256 of an open file's contents.
+// HashOf returns the SHA-256 of an open file's contents.
 func HashOf(fd int) ([32]byte, error) { return hashOf(fd) }
 
-// CopyAttributes gives a new file the owner, ACL, attributes of the user and times of another,
-// and a mode. Set-id bits are left out.
+// CopyAttributes copies owner, ACL, user attributes and times from another file to a new one,
+// and sets a mode without the set-id bits.
 func CopyAttributes(l *guard.Lease, from int, info *Info, to Changeable, mode uint32) error {
 	return copyAttributes(l, from, info, to, mode)
 }
 
-// Alone asks the kernel to let nobody open a file for writing while somebody looks at it: an
-// open(2) for writing waits until end is called. fd is open for reading. stays reports whether
-// nobody has begun to wait. The error is EAGAIN if somebody has the file open for writing. The
-// kernel refuses this to others than the file's owner: then nobody waits, and stays reports
-// true.
+// Alone makes each open(2) of a file for writing wait until end is called (fcntl(2),
+// F_SETLEASE). fd is open for reading. stays reports whether no open is waiting. If the file is
+// open for writing already, the error is EAGAIN. If this process does not own the file, the
+// kernel refuses that: then no open waits, and stays reports true.
 func Alone(fd int) (stays func() bool, end func(), err error) {
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == unix.EAGAIN { //nolint:errorlint // bare errno
@@ -324,7 +322,7 @@ func Alone(fd int) (stays func() bool, end func(), err error) {
 		}, nil
 }
 
-// SyncAll writes all of the file system to the disk that d lies on.
+// SyncAll writes the whole file system on which d lies to the disk.
 func (d Dir) SyncAll(l *guard.Lease) error {
 	fd, err := Reopen(d.fd, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -334,8 +332,8 @@ func (d Dir) SyncAll(l *guard.Lease) error {
 	return change(l, func() error { return unix.Syncfs(fd) })
 }
 
-// IsAbsent reports whether an error says that there is nothing at a path, or that a part of
-// it is no directory.
+// IsAbsent reports whether an error says that a path does not exist, or that a part of it is no
+// directory.
 func IsAbsent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 }

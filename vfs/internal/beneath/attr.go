@@ -49,7 +49,7 @@ func Utimes(l *guard.Lease, w Changeable, atime, mtime Stamp) error {
 		return unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
 	})
 	if err == unix.EINVAL {
-		// AT_EMPTY_PATH is of Linux 5.8. The name in /proc leads to what fd refers to, and no
+		// AT_EMPTY_PATH takes Linux 5.8. The name in /proc leads to the file of fd, and no
 		// further if that is a link.
 		return w.change(l, func() error { return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), ts, 0) })
 	}
@@ -58,12 +58,12 @@ func Utimes(l *guard.Lease, w Changeable, atime, mtime Stamp) error {
 
 // Truncate sets the length of an open file.
 func Truncate(l *guard.Lease, w Changeable, size int64) error {
-	return change(l, func() error { return unix.Ftruncate(w.FD(), size) })
+	return w.write(l, func() error { return unix.Ftruncate(w.FD(), size) })
 }
 
 // TruncatePath sets the length of a regular file whose descriptor is O_PATH.
 func TruncatePath(l *guard.Lease, w Changeable, size int64) error {
-	return w.stay(func() error {
+	return w.stay(l, func() error {
 		fd, err := Reopen(w.FD(), unix.O_WRONLY)
 		if err != nil {
 			return err
@@ -73,8 +73,8 @@ func TruncatePath(l *guard.Lease, w Changeable, size int64) error {
 	})
 }
 
-// Getxattr reads one attribute. For this and the other calls about attributes fd may be
-// O_PATH, which fgetxattr(2) refuses: so all go through its /proc/self/fd name.
+// Getxattr reads one attribute. For all calls about attributes fd may be O_PATH. fgetxattr(2)
+// refuses such descriptors, so the calls use the name of fd in /proc/self/fd.
 func Getxattr(fd int, name string, buf []byte) (n int, err error) {
 	err = retry(func() (err error) { n, err = unix.Getxattr(procPath(fd), name, buf); return err })
 	return n, err
@@ -106,8 +106,8 @@ func Removexattr(l *guard.Lease, w Changeable, name string) error {
 	return w.change(l, func() error { return unix.Removexattr(procPath(w.FD()), name) })
 }
 
-// Statfs describes the file system fd lies on. That of a staged root is the source's, with as
-// much space as the store has.
+// Statfs describes the file system on which fd lies. For a staged root this is the source's
+// file system, with the free space of the store.
 func Statfs(l *guard.Lease, fd int) (unix.Statfs_t, error) {
 	st := stageOf(l)
 	if st == nil {

@@ -70,10 +70,10 @@ func unguarded(f *ast.FuncDecl) (list []string) {
 			switch fun := call.Fun.(type) {
 			case *ast.Ident:
 				name = fun.Name
-			case *ast.SelectorExpr: // Changeable.change
+			case *ast.SelectorExpr: // Changeable.change and Changeable.write
 				name = fun.Sel.Name
 			}
-			if name == "change" && len(call.Args) == 2 {
+			if (name == "change" || name == "write") && len(call.Args) == 2 {
 				inside[call.Args[1]] = true
 			}
 		}

@@ -13,8 +13,8 @@ import (
 type Changeable struct {
 	// next is the descriptor plus one, so that the zero Changeable refers to no file.
 	next int
-	// tracked is set if the descriptor is kept, of a file of a staged root; named is the stage
-	// if it refers to what was found under a name there.
+	// tracked is set for a kept descriptor in a staged root. named is the stage if the file was
+	// found there by a name.
 	tracked *tracked
 	named   *staged
 }
@@ -23,30 +23,42 @@ func changeable(fd int) Changeable { return Changeable{next: fd + 1} }
 
 // change makes a system call that changes the file's attributes. In a staged root the owner's
 // apply may put another file in the place of this one at any time. The error is then ESTALE,
-// and nothing is changed: neither the file of the source, to which a descriptor was moved, nor
-// one that nobody sees any more.
+// and no file is changed.
 func (w Changeable) change(l *guard.Lease, call func() error) error {
-	return w.stay(func() error { return change(l, call) })
+	return w.stay(l, func() error { return change(l, call) })
 }
 
-// stay calls f while programs see the file, see change.
-func (w Changeable) stay(f func() error) error {
-	st := w.named
-	if w.tracked != nil {
-		st = w.tracked.st
-	}
+// stay calls f while programs see the file and no checkpoint has it, see change.
+func (w Changeable) stay(l *guard.Lease, f func() error) error {
+	st := w.stage()
 	if st == nil {
 		return f()
 	}
+	for {
+		if err := st.thaw(l, w); err != nil {
+			return err
+		}
+		if done, err := st.stayThawed(w, f); done {
+			return err
+		}
+	}
+}
+
+// stayThawed is stay, unless a checkpoint has the file: then done is false.
+func (st *staged) stayThawed(w Changeable, f func() error) (done bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if err := w.check(); err != nil {
-		return err
+		return true, err
 	}
-	return f()
+	if o, err := st.frozenFile(w, true); o != nil || err != nil {
+		return err != nil, err
+	}
+	return true, f()
 }
 
-// check returns ESTALE if programs see another file by now. The caller holds the stage's mu.
+// check returns ESTALE if programs see another file in the place of this one. The caller holds
+// the stage's mu.
 func (w Changeable) check() error {
 	if w.tracked != nil && w.tracked.isLower.Load() {
 		return unix.ESTALE
@@ -55,7 +67,7 @@ func (w Changeable) check() error {
 		return nil
 	}
 	info, err := stat(w.FD())
-	if err == nil && info.Nlink == 0 {
+	if err == nil && w.named.links(&info) == 0 {
 		err = unix.ESTALE
 	}
 	return err
@@ -64,7 +76,7 @@ func (w Changeable) check() error {
 // FD is the descriptor, for calls that change nothing; -1 for the zero Changeable.
 func (w Changeable) FD() int { return w.next - 1 }
 
-// Handle makes the descriptor one that is kept.
+// Handle returns the descriptor as one that may be kept.
 func (w Changeable) Handle() Handle { return Handle{fd: w.FD(), tracked: w.tracked} }
 
 // Close closes the descriptor. On the zero Changeable it does nothing.
@@ -75,15 +87,15 @@ func (w Changeable) Close() {
 	}
 }
 
-// Change allows what d refers to to be changed. In a staged root it is copied up first, and d
-// refers to the copy.
+// Change allows changes to the file of d. In a staged root Change copies it up first, and d
+// then refers to the copy.
 func (d *Dir) Change(l *guard.Lease) (Changeable, error) {
 	st := stageOf(l)
 	switch {
 	case st == nil || d.source:
 		return changeable(d.fd), nil
 	case d.union == nil:
-		return Changeable{}, unix.EROFS // the source's, which a stage never changes
+		return Changeable{}, unix.EROFS // a file of the source, which a stage never changes
 	}
 	u := d.union
 	if u.up != d.fd {
@@ -119,8 +131,8 @@ type Handle struct {
 // FD is the descriptor, for calls that change nothing.
 func (h *Handle) FD() int { return h.fd }
 
-// Stat reads the attributes of the file. One of the source's that has lost its name in a stage
-// has a link less.
+// Stat reads the attributes of the file. A file of the source that has lost its name in the
+// stage has one link less.
 func (h *Handle) Stat(l *guard.Lease) (Info, error) {
 	info, err := Stat(l, h.fd)
 	if !h.InPlace() && h.tracked.gone.Load() {
@@ -180,7 +192,7 @@ func (d Dir) Open(flags int) (Handle, error) {
 	return d.handle(fd, isWritable(flags), err)
 }
 
-// handle makes a descriptor of what d refers to one that is kept.
+// handle returns a descriptor of d's file as one that may be kept.
 func (d Dir) handle(fd int, writes bool, err error) (Handle, error) {
 	switch {
 	case err != nil || d.union == nil:

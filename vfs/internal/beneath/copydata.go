@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// copyContents copies a regular file, of which from is a reference, and returns the hash of
-// the contents. The error is ESTALE if the file was changed meanwhile.
+// copyContents copies a regular file and returns the hash of the contents. from is a reference
+// to the file. The error is ESTALE if the file was changed meanwhile.
 func copyContents(l *guard.Lease, from, to int, info *Info) (sum [sha256.Size]byte, err error) {
 	in, err := reopenQuietly(from)
 	if err != nil {
@@ -33,7 +33,7 @@ func copyContents(l *guard.Lease, from, to int, info *Info) (sum [sha256.Size]by
 	return sum, err
 }
 
-// hashOf is the hash of an open file's contents.
+// hashOf returns the hash of an open file's contents.
 func hashOf(fd int) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	_, err = io.Copy(h, io.NewSectionReader(readerAt(fd), 0, 1<<62))
@@ -87,7 +87,7 @@ func copyData(l *guard.Lease, in, to int, size int64) error {
 	return nil
 }
 
-// dataAt is the next piece of a file from off on that is no hole.
+// dataAt returns the next piece of a file, from off on, that is no hole.
 func dataAt(fd int, off, size int64) (from, end int64) {
 	from, err := Lseek(fd, off, unix.SEEK_DATA)
 	if err == unix.ENXIO { //nolint:errorlint // bare errno

@@ -52,8 +52,8 @@ func (st *staged) note(list ...draft.Record) error {
 	return atStep("recorded")
 }
 
-// AtStep, unless nil, is called at points of a change in a staged root. If it returns an error
-// the operation ends there. It is for tests, as if the process were killed at the point.
+// AtStep, unless nil, is called at points of a change in a staged root. Tests set it: if it
+// returns an error, the operation ends there, as if the process were killed.
 var AtStep func(point string) error
 
 // tempName is a name in the store's directory for copies in progress.
@@ -65,8 +65,8 @@ func (st *staged) dropTemp(l *guard.Lease, name string, flags int) {
 	_ = change(l, func() error { return unix.Unlinkat(st.tmp, name, flags) })
 }
 
-// copyUp makes what is seen at a path lie in the upper directory. empty says that the contents
-// of a regular file are not wanted.
+// copyUp copies the file at a path to the upper directory, unless it lies there already. With
+// empty, a regular file is copied without its contents.
 func (st *staged) copyUp(l *guard.Lease, rel string, empty bool) error {
 	for range copyTries {
 		fd, lower, err := st.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
@@ -84,8 +84,9 @@ func (st *staged) copyUp(l *guard.Lease, rel string, empty bool) error {
 	return unix.ESTALE
 }
 
-// mayChange asks what the kernel would ask before an ordinary user changes a file of the source:
-// its contents, or its attributes. The copy belongs to the user, so the kernel would allow it.
+// mayChange checks the permissions that the kernel would check before an ordinary user changes
+// a file of the source: its contents, or its attributes. For the copy, which belongs to the
+// user, the kernel allows everything.
 func (st *staged) mayChange(rel string, contents bool) error {
 	uid := unix.Geteuid()
 	if uid == 0 {
@@ -106,8 +107,8 @@ func (st *staged) mayChange(rel string, contents bool) error {
 	return unix.EPERM
 }
 
-// copyOpen copies the source's file at a path, of which fd is a reference. The error is ESTALE
-// if the file was changed or replaced meanwhile.
+// copyOpen copies the source's file at a path. fd is a reference to the file. The error is
+// ESTALE if the file was changed or replaced meanwhile.
 func (st *staged) copyOpen(l *guard.Lease, rel string, fd int, empty bool) error {
 	info, err := stat(fd)
 	if err != nil {
@@ -209,8 +210,9 @@ func (c *upCopy) prepareFile(from int, info *Info, empty bool) error {
 	return copyAttributes(c.l, from, info, changeable(to), info.Mode)
 }
 
-// hashLower is the hash of a file of the source that is not copied; zero if it cannot be read,
-// or was changed meanwhile: then the file counts as changed once the owner touches it.
+// hashLower returns the hash of a file of the source that is not copied. It returns zero if the
+// file cannot be read, or was changed meanwhile. Then the owner's next touch counts as a
+// change.
 func hashLower(from int, info *Info) (sum [sha256.Size]byte) {
 	in, err := reopenQuietly(from)
 	if err != nil {
@@ -225,8 +227,8 @@ func hashLower(from int, info *Info) (sum [sha256.Size]byte) {
 	return got
 }
 
-// reopenQuietly opens a file of the source for reading, and leaves its access time alone where
-// it may.
+// reopenQuietly opens a file of the source for reading. If permitted, it leaves the access time
+// alone.
 func reopenQuietly(from int) (int, error) {
 	in, err := Reopen(from, unix.O_RDONLY|unix.O_NOATIME)
 	if err == unix.EPERM { //nolint:errorlint // bare errno
@@ -271,8 +273,8 @@ func timespec(t unix.StatxTimestamp) unix.Timespec {
 }
 
 // place records the state of the source's file and renames the copy to its path in the upper
-// directory. The caller holds st.mu. The error is ESTALE if the path does not show the file
-// any more; nil if somebody else has copied it.
+// directory. The caller holds st.mu. The error is ESTALE if the path does not show the file any
+// more. If the file was copied meanwhile, the error is nil.
 func (c *upCopy) place(rel string, low *Info) error {
 	st := c.st
 	parent, base := splitRel(rel)
@@ -307,8 +309,8 @@ func (c *upCopy) place(rel string, low *Info) error {
 	return c.moveTo(dir, base, low)
 }
 
-// moveTo renames the copy to a name of a directory of the upper directory, whose times stay,
-// and moves open descriptors of the source's file to it.
+// moveTo renames the copy to its name in the upper directory, and moves open descriptors of the
+// source's file to it. The times of the directory stay.
 func (c *upCopy) moveTo(dir int, base string, low *Info) error {
 	st, l := c.st, c.l
 	was, err := stat(dir)
@@ -350,7 +352,7 @@ func (c *upCopy) moveTo(dir int, base string, low *Info) error {
 	return nil
 }
 
-// raise makes a directory of the source, and those above it, lie in the upper directory. The
+// raise makes a directory of the source, and those above it, in the upper directory. The
 // caller holds st.mu.
 func (st *staged) raise(l *guard.Lease, rel string) error {
 	if st.isRaised(rel) {
@@ -373,7 +375,7 @@ func (st *staged) raise(l *guard.Lease, rel string) error {
 		return err
 	}
 	if foldsNames(low) {
-		return unix.EOPNOTSUPP // the upper directory's would distinguish the spellings
+		return unix.EOPNOTSUPP // the directory in the upper directory would distinguish the spellings
 	}
 	dir, err := st.openUpperDir(parent)
 	if err != nil {
@@ -402,7 +404,7 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	defer unix.Close(fd)
 	mode := info.Mode & 0o7777
 	if uid := unix.Geteuid(); uid != 0 && int(info.UID) != uid && unix.Faccessat(unix.AT_FDCWD, procPath(low), unix.W_OK, unix.AT_EACCESS) != nil {
-		mode &^= 0o222 // the user could not make names in it, and owns what is raised
+		mode &^= 0o222 // the user could not make names in the source's, but would own the raised one
 	}
 	// A directory that its owner may not write to cannot be moved to another one.
 	movable := mode

@@ -250,9 +250,8 @@ func Symlink(l *guard.Lease, target string, d Dir, base string, o Owner) (Info, 
 // vfs.Tree.CleanTemp.
 const TempPrefix = ".rootsfs-tmp-"
 
-// Nameless makes a file without a name in d, to be given one by Link when it is
-// complete: whatever happens before, nothing is left behind. ok is false where
-// the file system has no such files.
+// Nameless makes a file without a name in d. Link names it when it is complete. If the process
+// dies before, no file is left behind. ok is false if the file system has no such files.
 func Nameless(l *guard.Lease, d Dir, mode uint32, o Owner) (w Changeable, ok bool, err error) {
 	w, _, err = Tmpfile(l, d, unix.O_RDWR, mode, o)
 	switch err {
@@ -305,8 +304,8 @@ func unmaskName(l *guard.Lease, d Dir, base string, info *Info, mode uint32) err
 	return unmask(l, changeable(fd), d, info, mode)
 }
 
-// processUmask reads the umask of the process: there is no system call that reads it
-// without setting it. Where /proc does not tell, it is taken to be 0.
+// processUmask reads the umask of the process from /proc: a system call can only set it. If
+// /proc does not have it, processUmask returns 0.
 func processUmask() uint32 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Git writes its index anew for each `git status`, because times and inode numbers of files
-// are in it. Nothing that the owner did is lost with these. So of an index the entries alone are
-// hashed, and an index that was only refreshed counts as unchanged.
+// `git status` writes the index anew, with the times and inode numbers of files. These can be
+// lost without harm to the owner. So only the entries of an index are hashed, and an index that
+// git has only refreshed counts as unchanged.
 
-// isGitIndex reports whether a path is that of an index of a repository.
+// isGitIndex reports whether a path is that of a repository's index.
 func isGitIndex(rel string) bool {
 	return strings.HasSuffix(rel, "/index") && strings.Contains("/"+rel, "/.git/") || rel == ".git/index"
 }
 
-// EntriesHash is the hash of the entries of the git index at a path, without what git only
-// caches. ok is false if the path is not one of an index, or the file is not understood. fd may
-// be a reference.
+// EntriesHash returns the hash of the entries of the git index at a path, without cached data.
+// ok is false if the path is not that of an index, or the format is unknown. fd may be a
+// reference.
 func EntriesHash(rel string, fd int) (sum [sha256.Size]byte, ok bool) {
 	if !isGitIndex(rel) {
 		return sum, false
@@ -93,8 +93,8 @@ func hashIndex(h hash.Hash, text []byte) bool {
 	return onlyCaches(rest)
 }
 
-// onlyCaches reports whether the extensions of an index can be left out: those of which git
-// says so begin with a capital letter.
+// onlyCaches reports whether all extensions of an index are optional. Git gives these a
+// signature that begins with a capital letter.
 func onlyCaches(rest []byte) bool {
 	for len(rest) > 0 {
 		if len(rest) < 8 || rest[0] < 'A' || rest[0] > 'Z' {

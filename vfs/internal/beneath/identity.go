@@ -8,52 +8,53 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A file of a staged root keeps the identity that it showed first. When a file of the source
-// is copied to the upper directory, the copy shows the identity of what it was copied from.
-// The file of the source may still be met under another name: as a hard link, or because the
-// owner has renamed it. Then it is another file than the copy, and shows another identity, its
-// twin's; otherwise the kernel would take the two for one file and mix their pages.
+// A file of a staged root keeps the identity that it showed first. When a file of the source is
+// copied to the upper directory, the copy shows the identity of the original. Programs may
+// still find the original under another name: it has a hard link, or the owner has renamed it.
+// Original and copy are different files by then, so the original shows another identity.
+// Otherwise the kernel would take the two for one file and mix their pages.
 //
-// When the owner's apply has brought the copy into the source, the file there shows what the
-// copy showed, so that programs that have it open go on with one file.
+// When the owner's apply has brought the copy into the source, the new file there shows the
+// copy's identity. So programs that have it open keep one file.
 //
-// The table is in memory only: nobody who knows an identity outlives the session.
+// The table is in memory only: a program that knows an identity does not outlive the session.
 
-// identities say which identity the files of a staged root show.
+// identities maps the files of a staged root to the identities that they show.
 type identities struct {
 	upperDev, lowerDev uint64
 
 	mu sync.RWMutex // guards the fields below
-	// shown are the files that show another identity than their own: copies in the upper
-	// directory, and files of the source that have taken the place of such.
+	// shown has the files that show another identity than their own: copies in the upper
+	// directory, and files of the source that replaced such copies.
 	shown map[inode]shown
-	// copies says how often the files of the source with an inode number were copied. It counts
-	// for later files with the number, too, because the copies go on to show it.
+	// copies counts how often files of the source with an inode number were copied. It includes
+	// earlier files with that number, because their copies still show it.
 	copies map[uint64]uint64
 }
 
-// inode is where a file lies.
+// inode identifies a file on the host.
 type inode struct{ dev, ino uint64 }
 
 func inodeOf(id rules.Identity) inode { return inode{id.Dev, id.Ino} }
 
-// shown is the identity that a file shows. birth tells it from a later file with the same inode number.
+// shown is the identity that a file shows. birth distinguishes the file from a later one with
+// the same inode number.
 type shown struct {
 	birth   int64
 	id      rules.Identity
 	isLower bool // the file is the source's
 }
 
-// In the inode numbers that programs see, the bits from twinShift on count the copies of a file
-// of the source that also lies at another place. apartBit marks files that were made in a store
-// on another file system than the source. So no two files of a root have the same number, if
-// the file systems use numbers below 1<<47, as all but the largest do.
+// In the inode numbers that programs see, the bits from twinShift on count the copies of an
+// original that still has another name. apartBit marks files that were made in a store on
+// another file system than the source. So no two files of a root have the same number, if the
+// file systems use numbers below 1<<47, as all but the largest do.
 const (
 	apartBit  = 1 << 47
 	twinShift = 48
 )
 
-// id is the identity that a file shows.
+// id returns the identity that a file shows.
 func (t *identities) id(own rules.Identity) rules.Identity {
 	t.mu.RLock()
 	s, ok := t.shown[inodeOf(own)]
@@ -77,8 +78,8 @@ func (t *identities) idLocked(own rules.Identity) rules.Identity {
 	return own
 }
 
-// show changes attributes to those that the stage shows. Directories have one link, as on
-// file systems that do not count them.
+// show replaces the attributes of a file by those that the stage shows. Directories have one
+// link, as on file systems that do not count them.
 func (t *identities) show(info *Info) {
 	own := info.ID()
 	if id := t.id(own); id != own {
@@ -90,7 +91,7 @@ func (t *identities) show(info *Info) {
 	}
 }
 
-// inode is the number that a directory entry shows, of the upper directory or of the source.
+// inode returns the number that an entry of the upper directory or the source shows.
 func (t *identities) inode(own uint64, isUpper bool) uint64 {
 	dev := t.lowerDev
 	if isUpper {
@@ -107,8 +108,7 @@ func (t *identities) inode(own uint64, isUpper bool) uint64 {
 	return own + t.copies[own]<<twinShift
 }
 
-// copy notes that the file up of the upper directory was copied from the file low of the
-// source.
+// copy records that up, in the upper directory, is a copy of low, in the source.
 func (t *identities) copy(up, low rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,16 +117,14 @@ func (t *identities) copy(up, low rules.Identity) {
 	t.copies[low.Ino]++
 }
 
-// place notes that the file low of the source takes the place of the file up of the upper
-// directory.
+// place records that low, in the source, replaces up, in the upper directory.
 func (t *identities) place(low, up rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.shown[inodeOf(low)] = shown{low.Birth, t.idLocked(up), true}
 }
 
-// forget drops what is known of a file that had the inode number of another, which was made
-// later.
+// forget drops the entry of an earlier file that had the inode number of a file just made.
 func (t *identities) forget(made rules.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

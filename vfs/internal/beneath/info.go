@@ -67,7 +67,7 @@ const statxMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 func Stat(l *guard.Lease, fd int) (Info, error) {
 	info, err := stat(fd)
 	if st := stageOf(l); st != nil && err == nil {
-		st.ids.show(&info)
+		st.show(&info)
 	}
 	return info, err
 }
@@ -103,7 +103,7 @@ func StatIn(d Dir, name string) (Info, error) {
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if d.local && !d.across {
 		// Without this flag the kernel would ask a file system that is mounted on the
-		// name. That one may hang, and the name is refused in any case.
+		// name. That file system may hang, and the name is refused in any case.
 		flags |= unix.AT_STATX_DONT_SYNC
 	}
 	err := statx(d.fd, name, flags, &st)
@@ -165,9 +165,8 @@ func decodeDev(dev uint32) uint64 {
 }
 
 // change makes a system call that changes the source, again if a signal interrupted
-// it. Every such call of this package is made here: see guard.Lease.Change.
-// Of a staged root it changes the store. Without a lease, it is a store whose root is not
-// granted yet.
+// it. Every such call of this package is made here: see guard.Lease.Change. In a staged root
+// the call changes the store. The lease is nil for a store whose root is not granted yet.
 func change(l *guard.Lease, call func() error) error {
 	if l == nil {
 		return retry(call)
@@ -180,8 +179,8 @@ func change(l *guard.Lease, call func() error) error {
 	return retry(func() error { return l.Change(call) })
 }
 
-// retry repeats a call that a signal interrupted before it did anything. The
-// Go runtime preempts with signals, so EINTR happens without anyone asking.
+// retry repeats a call that a signal interrupted before it did anything. The Go runtime
+// preempts with signals, so EINTR can happen at any time.
 func retry(f func() error) error {
 	for {
 		if err := f(); err != unix.EINTR {

@@ -27,9 +27,9 @@ func OpenFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, erro
 	return Handle{fd: fd}, info, err
 }
 
-// OpenToEmpty is OpenFile for a file that is about to be truncated to nothing: from a staged
-// root's source it is copied without its contents. If another file than the expected one has
-// the name, the error is ESTALE; the zero identity stands for any file.
+// OpenToEmpty is OpenFile for a file that is about to be truncated to nothing. A file of a
+// staged root's source is copied up without its contents. If another file than expected has the
+// name, the error is ESTALE. The zero identity expects no particular file.
 func OpenToEmpty(l *guard.Lease, d Dir, base string, flags int, expected rules.Identity) (Handle, Info, error) {
 	if d.union == nil {
 		return OpenFile(l, d, base, flags)
@@ -136,7 +136,7 @@ func Pwritev(l *guard.Lease, w Changeable, bufs [][]byte, off int64, appending b
 			return total, nil
 		}
 		var n int
-		err := change(l, func() (err error) { n, err = unix.Pwritev2(w.FD(), bufs, off+int64(total), flags); return err })
+		err := w.write(l, func() (err error) { n, err = unix.Pwritev2(w.FD(), bufs, off+int64(total), flags); return err })
 		if err != nil {
 			return total, err
 		}
@@ -193,7 +193,7 @@ func Fallocate(l *guard.Lease, w Changeable, mode uint32, off, length int64) err
 			return err
 		}
 	}
-	return change(l, func() error { return unix.Fallocate(w.FD(), mode, off, length) })
+	return w.write(l, func() error { return unix.Fallocate(w.FD(), mode, off, length) })
 }
 
 // Lseek finds data and holes (SEEK_DATA, SEEK_HOLE).
@@ -202,7 +202,7 @@ func Lseek(fd int, off int64, whence int) (int64, error) { return unix.Seek(fd, 
 // CopyFileRange is copy_file_range(2).
 func CopyFileRange(l *guard.Lease, in int, offIn int64, out Changeable, offOut int64, n int) (int, error) {
 	var done int
-	err := change(l, func() (err error) {
+	err := out.write(l, func() (err error) {
 		done, err = unix.CopyFileRange(in, &offIn, out.FD(), &offOut, n, 0)
 		return err
 	})

@@ -11,10 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// The answers to what the gate's rules ask of a root (guard.Source). No link is followed. A
-// path is one that a lease has judged or is judging.
+// The methods of guard.Source that the gate's rules use to examine a root. They follow no link.
+// They get only paths that a lease has judged or is judging.
 
-// Look says what lies at a path.
+// Look describes the file at a path.
 func (s *source) Look(rel string, across bool) (rules.Looked, error) {
 	d, err := s.at(rel, across)
 	if err != nil {
@@ -23,7 +23,7 @@ func (s *source) Look(rel string, across bool) (rules.Looked, error) {
 	defer d.Close()
 	info, err := stat(d.fd)
 	if s.stage != nil {
-		s.stage.ids.show(&info)
+		s.stage.show(&info)
 	}
 	return rules.Looked{ID: info.ID(), Dir: info.IsDir()}, err
 }
@@ -36,7 +36,7 @@ func (s *source) top(across bool) Dir {
 	return Dir{fd: s.fd, across: across, local: !s.remote}
 }
 
-// at resolves whatever lies at a path. If nothing does, the error is names.NotExist.
+// at resolves a path, to a file of any type. If there is none, the error is names.NotExist.
 func (s *source) at(rel string, across bool) (Dir, error) {
 	if rel == "" {
 		return s.top(across), nil
@@ -48,7 +48,7 @@ func (s *source) at(rel string, across bool) (Dir, error) {
 	return d, err
 }
 
-// Head returns the first n bytes of a regular file, and none of anything else.
+// Head returns the first n bytes of a regular file, and no bytes for any other file.
 func (s *source) Head(rel string, n int, across bool) ([]byte, error) {
 	d, err := s.at(rel, across)
 	if err != nil {
@@ -78,9 +78,8 @@ const (
 	maxIgnoreRules = 1 << 20   // bytes of all
 )
 
-// Ignores reads the .gitignore files of the root, that of a directory before
-// those below it. Links and other file systems are not entered, directories that
-// cannot be read are passed over.
+// Ignores reads the .gitignore files of the root, each before those in directories below. It
+// does not enter links and other file systems, and skips directories that cannot be read.
 func (s *source) Ignores(found func(rules.Ignore), enter func(dir string) bool) error {
 	tooMany := func(what string, limit int) error {
 		return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(
@@ -121,7 +120,7 @@ func (s *source) Ignores(found func(rules.Ignore), enter func(dir string) bool) 
 	return nil
 }
 
-// ignore reads one .gitignore, "" if there is none. As with git, a link is none.
+// ignore reads one .gitignore, "" if there is none. It ignores a link, as git does.
 func (s *source) ignore(dir string) (string, error) {
 	rel := ".gitignore"
 	if dir != "" {
@@ -167,8 +166,7 @@ func (s *source) subdirs(dir string) (out []string, err error) {
 	return out, passOver(err)
 }
 
-// passOver drops the errors of directories that are not for us, or not there any
-// more.
+// passOver drops the errors of directories that may not be read, or do not exist any more.
 func passOver(err error) error {
 	switch names.Reason(err) { //nolint:exhaustive // the others are errors
 	case names.Permission, names.NotExist, names.NotDir, names.Escaped, names.Invalid:

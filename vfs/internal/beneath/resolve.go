@@ -37,8 +37,8 @@ type Dir struct {
 	// source is set if the directory is the source's of a staged root, and the owner's
 	// apply may change it.
 	source bool
-	// spelled is the path below the root as the source spells it, where that
-	// differs from what was asked for.
+	// spelled is the path below the root as the source spells it, if that differs from the path
+	// that was asked for.
 	spelled string
 }
 
@@ -60,8 +60,8 @@ func (d Dir) Rel(asked string) string {
 	return asked
 }
 
-// Spell notes the path below the root by which the directory was found, if the caller asked
-// for another. A spelling that the source differs in stays.
+// Spell records the path by which the directory was found, if the caller asked for another. It
+// does not replace the source's own spelling.
 func (d *Dir) Spell(rel string) {
 	if d.spelled == "" {
 		d.spelled = rel
@@ -98,8 +98,8 @@ func (d Dir) Close() {
 	}
 }
 
-// Keep makes the descriptor the caller's, to close when it likes. On an error d
-// is closed.
+// Keep returns the descriptor as a Handle, which the caller must close. On an error d is
+// closed.
 func Keep(d Dir) (Handle, error) {
 	if !d.owned {
 		kept, err := Dup(d)
@@ -114,8 +114,8 @@ func Keep(d Dir) (Handle, error) {
 	return d.handle(d.fd, false, nil)
 }
 
-// Reference takes a reference to one name of a directory, whatever it is and without
-// following it, to be kept.
+// Reference takes a reference, which may be kept, to a file of any type by its name in a
+// directory. It does not follow a link.
 func Reference(l *guard.Lease, d Dir, name string) (Handle, Info, error) {
 	child, err := OpenChild(d, name)
 	if err != nil {
@@ -213,8 +213,8 @@ func crossName(l *guard.Lease, d *Dir, name string) (uint64, error) {
 	return l.EnterIfNested(d.id, name)
 }
 
-// Node resolves p itself, whatever it is, without following it (O_PATH), and
-// judges it for an access.
+// Node resolves p, to a file of any type (O_PATH), and judges it for an access. It does not
+// follow a link.
 func Node(l *guard.Lease, p guard.Path, a rules.Access) (Dir, error) {
 	switch f := l.Source().File(); {
 	case !p.IsRoot() && f != "":
@@ -276,10 +276,10 @@ func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
 	return walkFrom(l, d, rel, last)
 }
 
-// walkFrom resolves rel from d, which the caller keeps open, and opens what is there with
-// the flags last. Without a lease it makes as few system calls as PATH_MAX allows. With
-// one it goes name by name: the lease is shown the nested roots on the way, and
-// directories are judged as the source spells them.
+// walkFrom resolves rel from d, which the caller keeps open, and opens the file there with the
+// flags last. Without a lease it makes as few system calls as PATH_MAX allows. With one it goes
+// name by name: the lease is shown the nested roots on the way, and directories are judged as
+// the source spells them.
 func walkFrom(l *guard.Lease, d Dir, rel string, last uint64) (Dir, error) {
 	for {
 		part, rest := cut(rel)
@@ -330,10 +330,9 @@ func step(l *guard.Lease, d Dir, part string, flags uint64) (Dir, error) {
 	return next, nil
 }
 
-// Step takes a reference to one name of a directory, whatever it is and without
-// following it, as one step of a resolution that began at the root: other file
-// systems are entered only where the grant allows it, and a directory is shown
-// to the lease. The caller has judged the name.
+// Step takes a reference to a file of any type, by its name in a directory. It is one step of a
+// resolution that began at the root: it follows no link, enters another file system only if the
+// grant allows it, and shows a directory to the lease. The caller has judged the name.
 func Step(l *guard.Lease, d Dir, name string) (Dir, Info, error) {
 	if err := Enter(l, &d, name); err != nil {
 		return Dir{}, Info{}, err
@@ -440,9 +439,9 @@ func openChild(d Dir, base string) (int, error) {
 	return open(d.fd, base, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
 }
 
-// openQuietly is open for a reading that no caller has asked for, such as that of a directory
-// that is moved. It leaves the access time alone if this process may do that (open(2),
-// O_NOATIME: the owner or CAP_FOWNER).
+// openQuietly is open for a reading that no caller has asked for: for example, a directory is
+// read before it is moved. It leaves the access time alone if this process may do that
+// (open(2), O_NOATIME: the owner or CAP_FOWNER).
 func openQuietly(dirfd int, rel string, flags, resolve uint64) (int, error) {
 	fd, err := open(dirfd, rel, flags|unix.O_NOATIME, resolve)
 	if err == unix.EPERM { //nolint:errorlint // bare errno

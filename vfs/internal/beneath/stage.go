@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// staged is an opened root whose changes are kept apart. Its descriptor, identity and location
-// are those of the source; what is seen in it is the union of both.
+// staged is an opened root whose changes go to a store. Its descriptor, identity and location
+// are those of the source. Its directories are unions of the source and the upper directory.
 type staged struct {
 	*source
 	store   *draft.Store
@@ -23,12 +23,13 @@ type staged struct {
 	temps   atomic.Uint64
 	ids     identities
 	closing sync.Once
+	frozen  frozen
 
-	// mu is held while names change in the upper directory, and never while contents are
-	// copied: a copy of a large file keeps nobody else waiting.
+	// mu is held while names change in the upper directory, but not while contents are copied,
+	// so that the copy of a large file blocks no other operation.
 	mu sync.Mutex
-	// swaps guards tracked, and is held from a change of what has a name to the move of the
-	// descriptors. It is taken with mu held, or alone.
+	// swaps guards tracked. It is held while a name gets another file, until the descriptors
+	// are moved. It is locked after mu, or alone.
 	swaps   sync.Mutex
 	tracked map[rules.Identity][]*tracked // by the file's own identity
 }
@@ -43,6 +44,9 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 		return nil, &guard.Error{Kind: names.Internal, Err: errors.New("the root is staged already")}
 	}
 	meta := draft.Meta{Root: g.Root, Path: src.Resolved(), ID: src.ID(), Subject: g.Subject, Session: o.Session}
+	if o.Session != "" { // a command of the owner's keeps the session's
+		meta.Patterns = &g.Policy.Patterns
+	}
 	var store *draft.Store
 	var err error
 	if g.Store != "" {
@@ -57,6 +61,9 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 	st, err := stage(lower, store)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
+	}
+	if g.Store == "" && store.Continued() {
+		st.beginSession()
 	}
 	g.Store = store.Dir()
 	return st, nil
@@ -74,7 +81,7 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	}
 	low, err := stat(src.fd)
 	if err == nil && !store.Continued() {
-		// Programs see the top of the upper directory as the root itself.
+		// Programs see the attributes of the upper directory's top as those of the root.
 		err = copyAttributes(nil, src.fd, &low, changeable(st.up), low.Mode)
 	}
 	if err != nil {
@@ -82,12 +89,18 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	}
 	st.ids = identities{upperDev: up.Dev, lowerDev: low.Dev, shown: map[inode]shown{}, copies: map[uint64]uint64{}}
 	st.ids.copy(up.ID(), st.id)
+	if err := st.loadFrozen(); err != nil {
+		return nil, err
+	}
+	if err := st.finishUndo(); err != nil {
+		return nil, err
+	}
 	src.stage = st
 	return st, nil
 }
 
-// probe refuses a store on a file system that cannot rename without replacing: a copy could
-// then take the place of what a program has just made.
+// probe refuses a store on a file system that cannot rename without replacing: there a copy
+// could replace a file that a program has just made.
 func (st *staged) probe() error {
 	const from, to = "probe", "probed"
 	err := change(nil, func() error { return unix.Mkdirat(st.tmp, from, 0o700) })
@@ -110,7 +123,7 @@ func (st *staged) probe() error {
 // Staged implements guard.Staged.
 func (st *staged) Staged() guard.StageStatus {
 	changed, bytes := st.store.Size()
-	return guard.StageStatus{Store: st.store.Dir(), Continued: st.store.Continued(), Changed: changed, Bytes: bytes, Damaged: st.store.Damaged()}
+	return guard.StageStatus{Store: st.store.Dir(), Continued: st.store.Continued(), Changed: changed, Bytes: bytes, Damaged: st.store.Damaged(), Checkpoints: len(st.store.Checkpoints())}
 }
 
 // Close implements guard.Source.

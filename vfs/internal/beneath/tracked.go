@@ -9,20 +9,21 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A program has a file of a staged root open while its name changes sides: when the file is
-// copied up, and when the owner's apply has put its contents into the source. Then the open
-// descriptor is moved (dup3) to the file that has the name, which shows the same identity. A
-// descriptor that can be written through is moved from the source to the upper directory only,
-// never back: what it refers to stays where programs may change it.
+// A program may have a file of a staged root open while the file is copied up, or while the
+// owner's apply brings it into the source. Then the name gets another file, with the same
+// identity, and the open descriptor is moved to that file (dup3). A descriptor for writing is
+// moved to the upper directory only, never back to the source, which programs must not change.
 
-// tracked is a descriptor that is kept, of a file of a staged root.
+// tracked is a kept descriptor of a file of a staged root.
 type tracked struct {
 	st     *staged
 	fd     int
 	writes bool // it can be written through
-	// The fields below are guarded by st.swaps, but isLower, which is read without.
-	rel     string         // where the file of the source was seen
-	id      rules.Identity // its own, not that shown
+	// thawed is the frozen.generation in which the file was found not to be frozen.
+	thawed atomic.Uint64
+	// st.swaps guards the fields below. isLower is also read without it.
+	rel     string         // the path at which the file of the source was seen
+	id      rules.Identity // of the file itself, not the one that the stage shows
 	isLower atomic.Bool    // it is the source's
 	gone    atomic.Bool    // the file of the source has lost the name in the stage
 }
@@ -76,7 +77,7 @@ func (st *staged) trackUpper(fd int, writes, hadName bool) (Handle, error) {
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	info, err := stat(fd)
-	if err == nil && hadName && info.Nlink == 0 {
+	if err == nil && hadName && st.links(&info) == 0 {
 		err = unix.ESTALE
 	}
 	if err != nil {
@@ -88,15 +89,15 @@ func (st *staged) trackUpper(fd int, writes, hadName bool) (Handle, error) {
 	return Handle{fd: fd, tracked: f}, nil
 }
 
-// addLocked notes which file the descriptor refers to. The caller holds st.swaps.
+// addLocked records which file the descriptor refers to. The caller holds st.swaps.
 func (st *staged) addLocked(f *tracked, id rules.Identity) {
 	f.id = id
 	st.tracked[id] = append(st.tracked[id], f)
 }
 
-// swapUp moves the descriptors of a file of the source to its copy, of which fd is a reference.
-// One for which the copy cannot be opened becomes a reference: a program then gets an error, and
-// not contents that nobody else sees. The caller holds st.swaps.
+// swapUp moves the descriptors of a file of the source to its copy. fd is a reference to the
+// copy. If the copy cannot be opened for a descriptor, the descriptor becomes a reference: its
+// program gets errors, not contents that are out of date. The caller holds st.swaps.
 func (st *staged) swapUp(low, up rules.Identity, fd int) {
 	list := st.tracked[low]
 	delete(st.tracked, low)
@@ -109,10 +110,10 @@ func (st *staged) swapUp(low, up rules.Identity, fd int) {
 	}
 }
 
-// swapDown moves the descriptors of a file of the upper directory to the file of the source
-// that takes its place at a path, and of which fd is a reference. None of them can be written
-// through. One for which that file cannot be opened stays where it is: the contents are the
-// same. The caller holds st.mu and st.swaps.
+// swapDown moves the descriptors of a file of the upper directory, none of them for writing, to
+// the file of the source that replaces it at a path. fd is a reference to that file. If it
+// cannot be opened for a descriptor, the descriptor stays: the contents are the same. The
+// caller holds st.mu and st.swaps.
 func (st *staged) swapDown(up, low rules.Identity, fd int, rel string) {
 	list := st.tracked[up]
 	delete(st.tracked, up)
@@ -139,8 +140,8 @@ func (st *staged) isWritten(id rules.Identity) bool {
 	return false
 }
 
-// openUpper opens what the upper directory has at a path, without a system call if that cannot
-// be anything.
+// openUpper opens the file that the upper directory has at a path. It makes no system call if
+// there can be none.
 func (st *staged) openUpper(rel string) (int, error) {
 	parent, _ := splitRel(rel)
 	if upper, _ := st.store.Locate(rel); upper != parent && upper != rel {
@@ -149,7 +150,7 @@ func (st *staged) openUpper(rel string) (int, error) {
 	return openLong(st.up, rel, unix.O_PATH|unix.O_NOFOLLOW)
 }
 
-// setGone notes whether the source's file has lost its name in the stage at a path.
+// setGone records whether the source's file at a path has lost its name in the stage.
 func (st *staged) setGone(id rules.Identity, rel string, isGone bool) {
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
@@ -160,7 +161,7 @@ func (st *staged) setGone(id rules.Identity, rel string, isGone bool) {
 	}
 }
 
-// moveTo makes the descriptor refer to another file, of which to is a reference.
+// moveTo makes the descriptor refer to another file. to is a reference to that file.
 func (f *tracked) moveTo(to int) error {
 	flags, err := unix.FcntlInt(uintptr(f.fd), unix.F_GETFL, 0)
 	if err != nil {
@@ -177,8 +178,8 @@ func (f *tracked) moveTo(to int) error {
 	return unix.Dup3(fd, f.fd, unix.O_CLOEXEC)
 }
 
-// untrack ends the tracking. It waits for a swap that is under way, so the number of the
-// descriptor, once closed, is nobody's whom a swap could hit.
+// untrack ends the tracking. It waits for a swap that is under way. Otherwise the swap could
+// hit another file that gets the descriptor's number after the close.
 func (f *tracked) untrack() {
 	st := f.st
 	st.swaps.Lock()

@@ -15,8 +15,8 @@ import (
 var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what is called " + rules.TrashName + " there, or do without a trash")
 
 // Trash opens the directory in which a root keeps what was removed; root is the descriptor
-// of the root's directory (Lease.Trash). The error is ENOENT if there is none. One that is a
-// link, lies on another file system, belongs to another user or is open to others is refused.
+// of the root's directory (Lease.Trash). The error is ENOENT if there is none. A trash that is
+// a link, lies on another file system, belongs to another user or is open to others is refused.
 func Trash(root int) (Dir, Info, error) {
 	fd, err := open(root, rules.TrashName, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
 	switch {
@@ -30,7 +30,7 @@ func Trash(root int) (Dir, Info, error) {
 		_ = unix.Close(fd)
 		return Dir{}, Info{}, err
 	}
-	d := Dir{fd: fd, owned: true, source: true} // of staged roots only what apply removes is kept
+	d := Dir{fd: fd, owned: true, source: true} // a staged root keeps only files that apply removes
 	if int(info.UID) != unix.Geteuid() || info.Mode&0o077 != 0 {
 		d.Close()
 		return Dir{}, Info{}, &guard.Error{Kind: names.Permission, Err: errTrash}
@@ -53,13 +53,12 @@ func MakeTrash(l *guard.Lease, root int) (Dir, Info, error) {
 	return d, info, err
 }
 
-// untracked are the trashes for which untrack has run.
+// untracked has the trashes for which untrack has run.
 var untracked sync.Map // of rules.Identity
 
-// untrack keeps a trash out of what version control says of the project that it lies
-// in: git and jj read .gitignore in each directory, and hg passes over a directory with
-// a .hg, which it takes for another repository. Where neither can be made, the trash is
-// shown and works all the same.
+// untrack hides a trash from version control in the project around it. git and jj read its
+// .gitignore. hg skips a directory with a .hg, as another repository. If these cannot be made,
+// version control shows the trash, which works all the same.
 func untrack(l *guard.Lease, d Dir, id rules.Identity) {
 	if _, done := untracked.Load(id); done {
 		return

@@ -15,11 +15,11 @@ import (
 // source. A name of the source is also hidden by a whiteout, a record in the store, at the name
 // or at a directory above it.
 //
-// A look-up of a name looks into the upper directory first, and checks for whiteouts after
-// that. A change records a whiteout before it takes the name out of the upper directory, so a
-// look between the two finds the name in the one or the whiteout in the other.
+// A look-up reads the upper directory first, and checks for whiteouts after that. A change
+// records the whiteout before it removes the name from the upper directory. So a look-up finds
+// the name or the whiteout at each moment.
 
-// union is a directory, or file, of a staged root.
+// union is a directory or file of a staged root.
 type union struct {
 	st  *staged
 	rel string // its path below the root
@@ -31,7 +31,7 @@ type union struct {
 // topOf is the top directory of a staged root.
 func topOf(st *staged) *union { return &union{st: st, up: st.up, low: st.fd} }
 
-// close closes what the union has opened beside the Dir's own descriptor.
+// close closes the union's descriptors, but not that of its Dir.
 func (u *union) close() {
 	for _, fd := range u.extra {
 		_ = unix.Close(fd)
@@ -45,13 +45,13 @@ func splitRel(rel string) (parent, base string) {
 	return rel[:max(i, 0)], rel[i+1:]
 }
 
-// isRaised reports whether the directory rel lies in the upper directory.
+// isRaised reports whether the upper directory has the directory rel.
 func (st *staged) isRaised(rel string) bool {
 	upper, _ := st.store.Locate(rel)
 	return upper == rel
 }
 
-// isHidden reports whether a whiteout hides what the source has at a path.
+// isHidden reports whether a whiteout hides the source's file at a path.
 func (st *staged) isHidden(rel string) bool {
 	_, hidden := st.store.Locate(rel)
 	return hidden
@@ -87,7 +87,7 @@ func (u *union) enter(part string, flags uint64) (fd int, next *union, err error
 	return fd, next, nil
 }
 
-// open opens what is seen at a path. lower reports whether that is the source's.
+// open opens the file that programs see at a path. lower reports whether it is the source's.
 func (st *staged) open(rel string, flags uint64) (fd int, lower bool, err error) {
 	parent, base := splitRel(rel)
 	upper, hidden := st.store.Locate(rel)
@@ -117,8 +117,9 @@ func (st *staged) open(rel string, flags uint64) (fd int, lower bool, err error)
 	return fd, true, err
 }
 
-// absent is the error for a path that shows nothing: that of the source, unless the upper
-// directory has something above the path that is no directory. looked says that it has not.
+// absent returns the error for a path at which there is no file: the source's error low, unless
+// the upper directory has a file above the path that is no directory. looked says that the
+// caller has ruled that out.
 func (st *staged) absent(rel string, looked bool, low error) error {
 	if looked {
 		return low
@@ -148,7 +149,7 @@ func (st *staged) openLowerDir(rel string) (int, error) {
 	return openLong(st.fd, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 }
 
-// upDir is the directory's descriptor in the upper directory, -1 if it is not there.
+// upDir returns the directory's descriptor in the upper directory, -1 if it is not there.
 func (u *union) upDir() int {
 	if u.up >= 0 || !u.st.isRaised(u.rel) {
 		return u.up
@@ -161,7 +162,8 @@ func (u *union) upDir() int {
 	return fd
 }
 
-// lowDir is the directory's descriptor in the source, -1 if the source has none that is seen.
+// lowDir returns the directory's descriptor in the source, -1 if the source has none or it is
+// hidden.
 func (u *union) lowDir() int {
 	if u.st.isHidden(u.rel) {
 		return -1
@@ -199,10 +201,11 @@ func (u *union) openName(name string, flags uint64) (fd int, lower bool, err err
 // side is the file that one side has at a name.
 type side struct {
 	is   bool
-	info Info // with the identity of its own
+	info Info // with the file's own identity
 }
 
-// look looks at both sides of a name. What the source has and does not show counts as nothing.
+// look describes the files that both sides have at a name. A hidden file of the source counts
+// as none.
 func (u *union) look(name string) (up, low side, err error) {
 	if dir := u.upDir(); dir >= 0 {
 		if up, err = lookAt(dir, name); err != nil {
@@ -226,13 +229,14 @@ func lookAt(dir int, name string) (side, error) {
 	return side{err == nil, info}, err
 }
 
-// statIn returns the attributes of what is seen at a name; d is the directory itself.
+// statIn returns the attributes of the file that programs see at a name. d is the directory
+// itself.
 func (u *union) statIn(d Dir, name string) (Info, error) {
 	d.union = nil
 	if d.fd = u.upDir(); d.fd >= 0 {
 		info, err := StatIn(d, name)
 		if err == nil {
-			u.st.ids.show(&info)
+			u.st.show(&info)
 		}
 		if err != unix.ENOENT { //nolint:errorlint // bare errno
 			return info, err
@@ -246,12 +250,12 @@ func (u *union) statIn(d Dir, name string) (Info, error) {
 	}
 	info, err := StatIn(d, name)
 	if err == nil {
-		u.st.ids.show(&info)
+		u.st.show(&info)
 	}
 	return info, err
 }
 
-// stageOf is the stage of the lease's root, nil if the root is not staged.
+// stageOf returns the stage of the lease's root, nil if the root is not staged.
 func stageOf(l *guard.Lease) *staged {
 	if l == nil {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// Changes of names in a staged root, one at a time (staged.mu). Each first prepares what is
-// not seen yet, then writes its records by one write, and then makes one system call in the
-// upper directory. A crash between the two leaves what is seen as it was: a whiteout does not
-// hide a name that the upper directory has, and a base is only for the owner's later apply.
+// Changes of names in a staged root are made one at a time (staged.mu). Each prepares its files
+// out of sight, writes its records by one write, and then makes one system call in the upper
+// directory. After a crash before that call, programs see the state before the change: a
+// whiteout does not hide a name that the upper directory has, and a base is only used by the
+// owner's apply.
 
-// begin begins a change of names in a directory. It returns the descriptor to make the change
-// with, and for a directory of a staged root the union, which is locked until end. There the
-// directory lies in the upper directory from then on.
+// begin begins a change of names in a directory. It returns the descriptor for the change. In a
+// staged root begin raises the directory, and returns its union, which is locked until end.
 func (d *Dir) begin(l *guard.Lease) (fd int, u *union, err error) {
 	st := stageOf(l)
 	switch {
@@ -76,7 +76,7 @@ func (u *union) vacant(name string) error {
 	return err
 }
 
-// madeName notes a file that was made under a name of the directory.
+// madeName records a file that was made under a name of the directory.
 func (u *union) madeName(name string) {
 	if u == nil {
 		return
@@ -91,7 +91,7 @@ func (u *union) madeName(name string) {
 	}
 }
 
-// madeFile notes a file that was made and is open.
+// madeFile records a file that was made and is open.
 func (u *union) madeFile(fd int) {
 	if u == nil {
 		return
@@ -101,7 +101,7 @@ func (u *union) madeFile(fd int) {
 	}
 }
 
-// record describes what the source has at a name.
+// record returns the record of the source's file at a name.
 func (u *union) record(name string, low *side, whiteout bool) draft.Record {
 	rec := draft.Record{Path: join(u.rel, name), Whiteout: whiteout, Base: baseOf(&low.info)}
 	if isGitIndex(rec.Path) {
@@ -113,7 +113,7 @@ func (u *union) record(name string, low *side, whiteout bool) draft.Record {
 	return rec
 }
 
-// isEmpty reports whether a subdirectory is seen to be empty.
+// isEmpty reports whether a subdirectory shows no names.
 func (u *union) isEmpty(name string) (bool, error) {
 	sub := &union{st: u.st, rel: join(u.rel, name), up: -1, low: -1}
 	defer sub.close()
@@ -157,7 +157,7 @@ func (u *union) remove(l *guard.Lease, name string, flags int) error {
 	}
 	if !up.is {
 		u.st.setGone(low.info.ID(), join(u.rel, name), true)
-		// As the removal of a name does. Git looks at the time for names that it does not track.
+		// The removal of a name does that, too. Git uses this time to find untracked names.
 		return Utimes(l, changeable(u.up), Omit, Now)
 	}
 	if err := change(l, func() error { return unix.Unlinkat(u.up, name, flags) }); err != nil {
@@ -176,8 +176,8 @@ func cmpErr(err, other error) error {
 	return other
 }
 
-// mayRemove asks as the kernel does before it removes a name of the directory. The upper
-// directory has the mode of the source's, and no such name to remove.
+// mayRemove checks the permissions as the kernel does before it removes a name. The kernel
+// itself does not: in the upper directory there is no such name.
 func (u *union) mayRemove(low *Info) error {
 	dir, err := stat(u.up)
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// A directory of the source is moved by copying up everything that is seen in it. From then on
-// the source shows nothing in it. A larger one than these bounds is refused with EXDEV, and
-// programs then copy it themselves.
+// To move a directory of the source, all its visible contents are copied up. For a directory
+// beyond these bounds the error is EXDEV, and programs then copy it themselves.
 const (
 	maxMovedNames = 4096
 	maxMovedBytes = 64 << 20
@@ -40,7 +39,7 @@ func seenOf(s *[2]side) *side {
 	return &s[1]
 }
 
-// run moves the name. What lies in the source only is copied up first, while nothing is locked.
+// run moves the name. Files that only the source has are copied up first, without a lock.
 func (m *unionMove) run() error {
 	for range copyTries {
 		missing, err := m.try()
@@ -54,7 +53,8 @@ func (m *unionMove) run() error {
 	return unix.ESTALE
 }
 
-// try moves the name, unless something has to be copied up before: then try returns its path.
+// try moves the name. If a file must be copied up first, try returns the file's path and moves
+// nothing.
 func (m *unionMove) try() (missing string, err error) {
 	m.hide = nil
 	m.st.mu.Lock()
@@ -94,7 +94,7 @@ func (m *unionMove) try() (missing string, err error) {
 	return "", m.move()
 }
 
-// isUp reports whether everything that is to be moved lies in the upper directory.
+// isUp reports whether the upper directory has everything that is to be moved.
 func (m *unionMove) isUp(what *[2]side, rel string) (bool, error) {
 	low := &what[1]
 	if !low.is || !low.info.IsDir() || what[0].is && !what[0].info.IsDir() {
@@ -108,10 +108,10 @@ func (m *unionMove) isUp(what *[2]side, rel string) (bool, error) {
 	return t.complete, err
 }
 
-// lowerTree finds what the source shows in a directory.
+// lowerTree finds the visible files of the source in a directory.
 type lowerTree struct {
 	names, bytes int64 // that may still be copied
-	complete     bool  // all of it lies in the upper directory, too
+	complete     bool  // the upper directory has all these files, too
 	found        []draft.Record
 }
 
@@ -185,7 +185,8 @@ func (st *staged) copyAll(l *guard.Lease, rel string) error {
 	return err
 }
 
-// check refuses what rename(2) refuses, for what is seen. done says that nothing is left to do.
+// check refuses moves that rename(2) would refuse for the visible files. done says that nothing
+// is left to do.
 func (m *unionMove) check() (done bool, err error) {
 	from, to, old, target := m.oldRel(), m.newRel(), seenOf(&m.old), seenOf(&m.new)
 	exchange := m.flags&unix.RENAME_EXCHANGE != 0
@@ -216,8 +217,8 @@ func (m *unionMove) check() (done bool, err error) {
 	return false, nil
 }
 
-// move writes the records and renames in the upper directory. Nothing is recorded as hidden at
-// the new name: before the rename that would hide what is there.
+// move writes the records and renames in the upper directory. It records no whiteout at the new
+// name: before the rename, that would hide the file there.
 func (m *unionMove) move() error {
 	exchange := m.flags&unix.RENAME_EXCHANGE != 0
 	list := m.hide

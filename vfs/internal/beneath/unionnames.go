@@ -87,15 +87,15 @@ func namesIn(dirfd int, quiet bool, f func(e *Entry)) error {
 type merged struct {
 	list []Entry // sorted by offset; nil: not read yet
 	pos  uint64  // the offset of the last name that was read
-	// byKernel: if the directory lies on one side only, its names may be read from there with
-	// the kernel's offsets. Then one is the directory, open for reading. It is zero if both
-	// sides have names, or no name was read yet.
+	// byKernel allows the kernel's offsets if only one side has the directory. one is then that
+	// directory, open for reading. one is zero if both sides have the directory, or no name was
+	// read yet.
 	byKernel bool
 	one      Names
 	quiet    bool // see names
 }
 
-// close closes what was opened for the reading.
+// close closes the descriptors of the reading.
 func (m *merged) close() {
 	if m != nil {
 		m.one.Close()
@@ -103,7 +103,7 @@ func (m *merged) close() {
 	}
 }
 
-// openOne opens the directory if it lies on one side only.
+// openOne opens the directory if only one side has it.
 func (m *merged) openOne(u *union) (err error) {
 	up, low := u.upDir(), u.lowDir()
 	if up >= 0 && low >= 0 || !m.byKernel {
@@ -117,7 +117,7 @@ func (m *merged) openOne(u *union) (err error) {
 	return err
 }
 
-// readOne is read for a directory that lies on one side only.
+// readOne is read for a directory that only one side has.
 func (m *merged) readOne(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
 	isUpper := u.upDir() >= 0
 	return m.one.Read(buf, false, func(e *Entry) bool {
@@ -175,7 +175,7 @@ func (u *union) own() (Info, error) {
 	}
 	info, err := stat(fd)
 	if err == nil {
-		u.st.ids.show(&info)
+		u.st.show(&info)
 	}
 	return info, err
 }

@@ -1,18 +1,18 @@
-// Package draft keeps the changes of a staged root: an upper directory tree with what programs
-// made and changed, and a log that says what the root's directory, the source, had at the
-// names that they changed or removed.
+// Package draft stores the changes of a staged root, whose own directory is called the source.
+// A store has a directory tree, the upper, with the files that programs made or changed. Its
+// log describes the files that the source had under the names that programs changed or removed.
 //
 // # Promises
 //
-// What Note returned for is found again after the process was killed, and, once Sync or Commit
-// returned, after a power loss. A record is in the log before its change is made. A damaged
-// line ends the log, and nothing after it is believed. After a power loss, what was younger
-// than the last commit is unsure, and stays so until it is cleared.
+// A record survives a kill of the process once Note has returned, and a power loss once Sync or
+// Commit has returned. A record is in the log before its change is made. A damaged line ends
+// the log, and nothing after it is believed. After a power loss, changes since the last commit
+// are marked as unsure until they are cleared.
 //
 // # Not promised
 //
 // The package changes nothing in upper/, and never opens the source. It serialises its own
-// calls, and not the operations that make them.
+// calls, but not the operations around them.
 package draft
 
 import (
@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,8 +37,10 @@ type Meta struct {
 	Path    string         `json:"path"` // of the source, absolute and without links
 	ID      rules.Identity `json:"id"`   // of the source, as the last session found it
 	Subject guard.Subject  `json:"subject"`
-	Session string         `json:"session"` // that has the store open, or was the last to have it
+	Session string         `json:"session"` // the last session that opened the store
 	Created time.Time      `json:"created"`
+	// Patterns are the root's in the last session; nil in a store of an older version.
+	Patterns *rules.Patterns `json:"patterns,omitempty"`
 }
 
 // The kinds of a Base.
@@ -68,14 +71,14 @@ type Record struct {
 	Base     Base
 }
 
-// Placing is a step of the owner's apply: a file that is about to take its place in the source,
-// by an exchange with the file that is there, or a file that is about to be removed.
+// Placing is a step of the owner's apply that is about to begin: a new file is exchanged with a
+// file of the source, or a file of the source is removed.
 type Placing struct {
 	Path string // relative to the source
-	Temp string // a temporary name in the same directory, for the new file and then for the old one
-	Old  Base   // what is at Path before
-	New  Base   // what is at Temp before an exchange; zero: Path is about to be moved to Temp
-	// Making says that what is at Temp is not complete, and was not exchanged. New is zero.
+	Temp string // a temporary name in the same directory: first of the new file, then of the old one
+	Old  Base   // the file at Path before the step
+	New  Base   // the file at Temp before an exchange; zero for a removal, which moves Path to Temp
+	// Making says that the file at Temp is not complete, and was not exchanged. New is zero.
 	Making bool
 }
 
@@ -83,7 +86,7 @@ type Placing struct {
 type Store struct {
 	dir       string
 	meta      Meta
-	boot      string // of the machine, now
+	boot      string // the machine's present boot id
 	continued bool
 	lock      int
 	upper     int
@@ -91,13 +94,17 @@ type Store struct {
 
 	mu       sync.RWMutex
 	records  map[string]Record
-	flags    map[string]flag // by path: what Locate must know
+	flags    map[string]flag // by path, for Locate
 	placings map[string]Placing
 	unsure   map[string]bool // paths of records
 	lost     map[uint64]bool // inodes of upper files
 	damaged  string
 
+	points checkpoints
+
 	log logFile
+	// untouched is unset by whatever changes the store: see IsTouched.
+	untouched atomic.Bool
 
 	size sizes
 }
@@ -114,19 +121,20 @@ const (
 func (s *Store) Dir() string { return s.dir }
 func (s *Store) Meta() Meta  { return s.meta }
 
-// Continued reports whether the store was there before it was opened.
+// Continued reports whether the store existed before it was opened.
 func (s *Store) Continued() bool { return s.continued }
 
-// Damaged says what was lost of the log, and "" if nothing was.
+// Damaged says which part of the log was lost; "" if none was.
 func (s *Store) Damaged() string { return s.damaged }
 
-// Upper and Tmp are descriptors of the tree's top and of the directory for copies in progress,
-// which lie in one file system. Close closes them.
+// Upper and Tmp are descriptors of the tree's top and of the directory for copies in progress.
+// Both lie in one file system. Close closes them.
 func (s *Store) Upper() int { return s.upper }
 func (s *Store) Tmp() int   { return s.tmp }
 
-// Locate returns the deepest directory of the upper on the path rel, rel included, and ""
-// for the upper's top. It reports whether a whiteout at rel or above hides the source's name.
+// Locate returns the longest part of rel that is a directory of the upper: rel itself, a path
+// above it, or "" for the upper's top. isHidden reports whether a whiteout at rel or above
+// hides the source's file.
 func (s *Store) Locate(rel string) (upper string, isHidden bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -144,7 +152,7 @@ func (s *Store) Locate(rel string) (upper string, isHidden bool) {
 	return rel[:deepest], isHidden
 }
 
-// ends yields the length of each path on the way to rel, and that of rel.
+// ends yields the length of each leading path of rel, and of rel itself.
 func ends(rel string) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for at := 0; rel != ""; at++ {
@@ -168,7 +176,7 @@ func (s *Store) Has(path string) (Record, bool) {
 	return r, ok
 }
 
-// Records yields the records there are at the call, sorted by path.
+// Records yields the present records, sorted by path.
 func (s *Store) Records() iter.Seq[Record] {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -176,24 +184,24 @@ func (s *Store) Records() iter.Seq[Record] {
 	return slices.Values(list)
 }
 
-// Unsure reports whether a power loss may have separated what the log says of a path from what
-// the upper has there: info is the inode of the upper's file, and 0 if there is none.
+// Unsure reports whether the log and the upper may disagree about a path after a power loss.
+// ino is the inode of the upper's file, 0 if there is none.
 func (s *Store) Unsure(path string, ino uint64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.unsure[path] || ino != 0 && s.lost[ino]
 }
 
-// Placings returns what was about to be placed and was not finished, sorted by path.
+// Placings returns the steps that Place recorded and Placed did not end, sorted by path.
 func (s *Store) Placings() []Placing {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.SortedFunc(maps.Values(s.placings), func(a, b Placing) int { return strings.Compare(a.Path, b.Path) })
 }
 
-// Note appends records to the log, in one write. The base of the first record of a path
-// counts; a later one can only add the whiteout. A change that the records are for must be
-// made after Note has returned.
+// Note appends records to the log, in one write. The first record of a path sets its base;
+// later ones can only add the whiteout. The caller must make the recorded change after Note has
+// returned.
 func (s *Store) Note(list ...Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +215,7 @@ func (s *Store) Note(list ...Record) error {
 	return s.append(lines)
 }
 
-// Replace appends a record in the place of the path's record, in one write.
+// Replace appends a record that replaces the path's record, in one write.
 func (s *Store) Replace(r Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +226,8 @@ func (s *Store) Replace(r Record) error {
 	return s.append(lines)
 }
 
-// Clear appends that the records of paths no longer count: the source is seen there again,
-// where the upper has nothing.
+// Clear ends the records of paths. Where the upper has no file, programs see the source's
+// again.
 func (s *Store) Clear(paths ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +240,7 @@ func (s *Store) Clear(paths ...string) error {
 	return s.append(lines)
 }
 
-// Place appends that files are about to be placed, in one write. Placed appends that one was, or
-// was taken back.
+// Place records steps that are about to begin, in one write.
 func (s *Store) Place(list ...Placing) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,7 +251,7 @@ func (s *Store) Place(list ...Placing) error {
 	return s.append(lines)
 }
 
-// Placed ends what Place began.
+// Placed records that a step of Place is done, or was taken back.
 func (s *Store) Placed(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,13 +298,14 @@ func (s *Store) setFlag(path string, f flag, isSet bool) {
 // Sync writes the log to the disk, if a line was appended since the last Sync.
 func (s *Store) Sync() error { return s.log.sync() }
 
-// commitMargin is how far the times of files can lag behind the clock: the kernel stamps files
-// with the time of its last tick.
+// commitMargin is how far file times can lag behind the clock: the kernel stamps files with the
+// time of its last tick.
 const commitMargin = 20 * time.Millisecond
 
 // Commit writes the upper directory and the log to the disk. Everything written before it then
-// survives a crash of the machine. quiet, unless nil, is a lock under which each change of
-// names is made together with its Note. So no record survives whose change is lost.
+// survives a crash of the machine. quiet, unless nil, is the lock that the caller holds from
+// the Note of a change of names until the change is made. So no record survives whose change is
+// lost.
 func (s *Store) Commit(quiet sync.Locker) error {
 	if !s.log.stale.Swap(false) {
 		return nil

@@ -20,11 +20,13 @@ type Summary struct {
 	Changed int  // names that programs changed, made or removed
 	Bytes   int64
 	Last    time.Time // of the last record
-	Damaged string    // what was lost, or why the store cannot be read; "" if nothing
+	// Checkpoints are those of the store, the oldest first.
+	Checkpoints []Checkpoint
+	Damaged     string // what was lost, or why the store cannot be read; "" if nothing
 }
 
-// List returns the stores in the directory of all, the oldest first. It takes no lock: of a
-// store that is held it tells what it finds at the moment.
+// List returns the stores in a directory of stores, the oldest first. It takes no lock, so the
+// summary of a store in use may be out of date.
 func List(stages string) ([]Summary, error) {
 	list, err := os.ReadDir(stages)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,5 +75,6 @@ func summarize(dir string) (Summary, error) {
 		sum.Damaged = s.damageText()
 	}
 	sum.Changed, sum.Bytes = s.Size()
+	sum.Checkpoints = listCheckpoints(dir)
 	return sum, nil
 }

@@ -3,9 +3,7 @@ package draft
 import (
 	"bytes"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
@@ -40,10 +38,14 @@ type line struct {
 	Making  bool      `json:"making,omitempty"`
 	Placed  *[]byte   `json:"placed,omitempty"`
 
-	// Commit is a time, in nanoseconds since 1970, with Boot: files with an older ctime and
-	// records before the offset Upto are on the disk together.
+	// Commit is a time in nanoseconds since 1970. It comes with Boot and Upto. Files with an
+	// older ctime are on the disk, and so are the records before the offset Upto.
 	Commit int64 `json:"commit,omitempty"`
 	Upto   int64 `json:"upto,omitempty"`
+
+	// Undo is the checkpoint that an undo brings back from here on, until the line Undone.
+	Undo   *int `json:"undo,omitempty"`
+	Undone bool `json:"undone,omitempty"`
 
 	Unsure  *[]byte  `json:"unsure,omitempty"`
 	Lost    []uint64 `json:"lost,omitempty"`
@@ -112,46 +114,27 @@ const (
 	checkLen = len(checkKey) + 8 + len("\"}")
 )
 
-// encode returns a line with its check and newline.
-func (l *line) encode() ([]byte, error) {
-	b, err := json.Marshal(l)
-	if err != nil {
-		return nil, err
-	}
-	b = b[:len(b)-1]
-	return fmt.Appendf(b, "%s%08x\"}\n", checkKey, checksum(b)), nil
-}
+// encode returns a line with its checksum and newline.
+func (l *line) encode() ([]byte, error) { return seal(l) }
 
-// errDamaged is the error for a line that is not as it was written.
+// errDamaged is the error for a line whose checksum does not match.
 var errDamaged = errors.New("damaged line")
 
-// errNewer is the error for a line of a later version of rootsfs.
+// errNewer is the error for a line that a later version of rootsfs wrote.
 var errNewer = errors.New("a newer rootsfs wrote the store: use that version")
 
 // decode reads a line without its newline.
-func decode(b []byte) (line, error) {
-	at := len(b) - checkLen
-	if at < 1 {
-		return line{}, errDamaged
-	}
-	if want := fmt.Sprintf("%s%08x\"}", checkKey, checksum(b[:at])); string(b[at:]) != want {
-		return line{}, errDamaged
-	}
-	dec := json.NewDecoder(bytes.NewReader(append(b[:at:at], '}')))
-	dec.DisallowUnknownFields()
-	var l line
-	if err := dec.Decode(&l); err != nil {
-		return line{}, errNewer // the check is right, so the line is as it was written
-	}
-	return l, nil
+func decode(b []byte) (l line, err error) {
+	err = unseal(b, &l)
+	return l, err
 }
 
 // logFile appends lines to the log.
 type logFile struct {
 	file *os.File
 	end  int64 // of the last whole line
-	// broken is set when a line was written in part and could not be removed again: no line
-	// after it could be read.
+	// broken is set if a line was written in part and could not be removed again. Lines after
+	// it could not be read, so nothing is appended any more.
 	broken bool
 
 	syncing sync.Mutex
@@ -206,6 +189,8 @@ func (s *Store) append(lines []line) error {
 		return err
 	}
 	s.log.stale.Store(true)
+	s.untouched.Store(false)
+	s.size.stale.Store(true)
 	for i := range lines {
 		if err := s.take(&lines[i]); err != nil {
 			return err
@@ -239,6 +224,10 @@ func (s *Store) take(l *line) error {
 		s.placings[p.Path] = p
 	case l.Placed != nil:
 		delete(s.placings, string(*l.Placed))
+	case l.Undo != nil:
+		s.points.undoing = l.Undo
+	case l.Undone:
+		s.points.undoing = nil
 	case l.Unsure != nil:
 		s.unsure[string(*l.Unsure)] = true
 	case l.Damaged != "":
@@ -270,8 +259,9 @@ type replayed struct {
 	isBroken bool // a damaged line ended the log
 }
 
-// replay applies the lines of a log to s, up to the first damaged one. If the last line has no
-// newline, the process was killed while it wrote the line, and the line's change was not made.
+// replay applies the lines of a log to s, up to the first damaged one. A last line without a
+// newline is not applied: the process was killed while it wrote the line, before it made the
+// change.
 func (s *Store) replay(r io.Reader) (replayed, error) {
 	var got replayed
 	all, err := io.ReadAll(r)
@@ -304,7 +294,7 @@ func (s *Store) replay(r io.Reader) (replayed, error) {
 	return got, nil
 }
 
-// youngRecord is a record that no commit covers.
+// youngRecord is a record that was written after the last commit.
 type youngRecord struct {
 	path string
 	at   int64 // its offset

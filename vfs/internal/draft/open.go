@@ -30,12 +30,12 @@ const (
 )
 
 var (
-	errHeld    = errors.New("held")                             // somebody has the store open
+	errHeld    = errors.New("held")                             // another process has the store open
 	errRemoved = fmt.Errorf("just removed: %w", fs.ErrNotExist) // as the lock was being taken
 )
 
-// OpenFor opens, in the directory of all stores, the first store of m's root, path and subject
-// that nobody holds, or makes the next one.
+// OpenFor opens the first store of m's root, path and subject that is not in use, or makes
+// another one. stages is the directory of all stores.
 func OpenFor(stages string, m Meta) (*Store, error) {
 	if err := os.MkdirAll(stages, 0o700); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func OpenFor(stages string, m Meta) (*Store, error) {
 	}
 }
 
-// Open opens one store. If another process or root holds it, the error is Locked and names
+// Open opens one store. If another process or root has it open, the error is Locked and names
 // the session.
 func Open(dir string) (*Store, error) {
 	st, err := open(dir, nil, false, false)
@@ -71,8 +71,8 @@ func Open(dir string) (*Store, error) {
 	return st, err
 }
 
-// OpenIn opens one store for the session that m names. If the store is of another directory than
-// m's, the error is Conflict.
+// OpenIn opens one store for the session that m names. If the store belongs to another
+// directory than m's, the error is Conflict.
 func OpenIn(dir string, m Meta) (*Store, error) {
 	st, err := open(dir, &m, false, true)
 	if errors.Is(err, errHeld) {
@@ -117,8 +117,8 @@ func numbersOf(stages, base string) ([]int, error) {
 	return numbers, err
 }
 
-// open opens a store, or makes it. Unless m is nil, the store is for the session of m from
-// then on. isExact refuses a store of another directory at the same path.
+// open opens a store, or makes it. Unless m is nil, open records m's session as the one that
+// has the store. isExact refuses a store that belongs to another directory at the same path.
 func open(dir string, m *Meta, make, isExact bool) (*Store, error) {
 	if make {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -140,7 +140,7 @@ func open(dir string, m *Meta, make, isExact bool) (*Store, error) {
 
 func newStore(dir string) *Store {
 	return &Store{
-		dir: dir, lock: -1, upper: -1, tmp: -1, boot: bootID(),
+		dir: dir, lock: -1, upper: -1, tmp: -1, boot: bootID(), points: checkpoints{objects: -1, uses: map[int][]uint64{}},
 		records: map[string]Record{}, flags: map[string]flag{}, placings: map[string]Placing{},
 		unsure: map[string]bool{}, lost: map[uint64]bool{},
 	}
@@ -179,7 +179,7 @@ func acquire(dir string, make bool) (int, error) {
 	return fd, nil
 }
 
-// isHeld reports whether somebody has the store open, without taking its lock.
+// isHeld reports whether a process has the store open. It does not take the lock.
 func isHeld(dir string) bool {
 	fd, err := unix.Open(filepath.Join(dir, lockFile), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -190,7 +190,7 @@ func isHeld(dir string) bool {
 	return unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &ask) == nil && ask.Type != unix.F_UNLCK
 }
 
-// load reads a store whose lock is held, after it has made what is missing.
+// load makes the missing files of a store, and reads it. The caller holds the store's lock.
 func (s *Store) load(m *Meta, make, isExact bool) error {
 	meta, err := readMeta(s.dir)
 	s.continued = err == nil
@@ -198,7 +198,7 @@ func (s *Store) load(m *Meta, make, isExact bool) error {
 	case errors.Is(err, fs.ErrNotExist) && make:
 		meta = *m
 		meta.Version, meta.Created = version, time.Now().Round(0)
-		if err := s.wipe(); err != nil { // of a store that was not wholly removed
+		if err := s.wipe(); err != nil { // a store whose removal was interrupted
 			return err
 		}
 	case err != nil:
@@ -209,6 +209,9 @@ func (s *Store) load(m *Meta, make, isExact bool) error {
 				names.Quote(filepath.Base(s.dir)), names.Quote(meta.Path))}
 		}
 		meta.Session, meta.ID = m.Session, m.ID
+		if m.Patterns != nil {
+			meta.Patterns = m.Patterns
+		}
 	}
 	s.meta = meta
 	if m != nil {
@@ -250,7 +253,7 @@ func (s *Store) openDirs() error {
 	return s.walk(tmpName, walker{opens: true, removes: true, visit: func(string, *unix.Stat_t) {}})
 }
 
-// openLog replays the log, and cuts off what is not whole.
+// openLog replays the log, and cuts off an incomplete last line.
 func (s *Store) openLog() (replayed, error) {
 	path := filepath.Join(s.dir, logName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -282,11 +285,18 @@ func (s *Store) damageText() string {
 	return fmt.Sprintf("the log was damaged after record %d, and what followed is lost", len(s.records))
 }
 
-// settle indexes the upper's directories, marks what a power loss made unsure, and makes
-// the log short if most of it no longer counts.
+// settle indexes the upper's directories, and marks changes that a power loss made unsure. It
+// compacts the log if most of its lines are obsolete.
 func (s *Store) settle(got replayed) error {
 	isUnclean := got.boot != s.boot
 	var marks []line
+	since := int64(0)
+	if isUnclean {
+		since = max(got.commit, 1)
+	}
+	if err := s.openCheckpoints(since); err != nil {
+		return err
+	}
 	err := s.walk(upperName, walker{opens: true, visit: func(rel string, st *unix.Stat_t) {
 		switch {
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
@@ -318,10 +328,10 @@ func (s *Store) settle(got replayed) error {
 	return nil
 }
 
-// compactFrom is how many lines a log may have before it is looked at whether they count.
+// compactFrom is the number of lines from which a log is checked for obsolete ones.
 const compactFrom = 1000
 
-// compact replaces the log by one with only the lines that count.
+// compact replaces the log by one without the obsolete lines.
 func (s *Store) compact() error {
 	lines := []line{{Stage: version, Boot: s.boot}}
 	if s.damaged != "" {
@@ -338,6 +348,9 @@ func (s *Store) compact() error {
 	}
 	for _, p := range s.Placings() {
 		lines = append(lines, placingLine(p))
+	}
+	if n := s.points.undoing; n != nil {
+		lines = append(lines, line{Undo: n})
 	}
 	path := filepath.Join(s.dir, logName)
 	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
@@ -360,7 +373,7 @@ func (s *Store) compact() error {
 	return syncDir(s.dir)
 }
 
-// Close commits, releases the store, and removes it if there is nothing in it.
+// Close commits and releases the store. It removes a store that has no changes.
 func (s *Store) Close() error {
 	s.mu.RLock()
 	end := s.log.end
@@ -376,15 +389,15 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Remove removes the store with all that it keeps, and closes it.
+// Remove removes the store with all its changes, and closes it.
 func (s *Store) Remove() error {
 	defer s.closeFiles()
 	return s.remove()
 }
 
-// remove removes the store. Without its meta.json it is no store any more, so that nobody
-// finds half of one if the process is killed. Its lock goes last, and with it the directory,
-// unless somebody has made the next store there meanwhile.
+// remove removes the store, its meta.json first: without that file a directory is not taken for
+// a store, so a kill leaves no half store. The lock goes last, and then the directory, unless
+// another process has made a store there meanwhile.
 func (s *Store) remove() error {
 	err := errors.Join(os.Remove(filepath.Join(s.dir, metaFile)), s.wipe())
 	if err != nil {
@@ -405,6 +418,7 @@ func (s *Store) wipe() error {
 			err = errors.Join(err, walkErr, os.Remove(filepath.Join(s.dir, name)))
 		}
 	}
+	err = errors.Join(err, s.dropObjects())
 	for _, name := range []string{logName, logName + ".new", metaFile + ".new"} {
 		if removeErr := os.Remove(filepath.Join(s.dir, name)); !errors.Is(removeErr, fs.ErrNotExist) {
 			err = errors.Join(err, removeErr)
@@ -414,7 +428,7 @@ func (s *Store) wipe() error {
 }
 
 func (s *Store) closeFiles() {
-	for _, fd := range []int{s.upper, s.tmp, s.lock} {
+	for _, fd := range []int{s.upper, s.tmp, s.lock, s.points.objects} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -466,13 +480,13 @@ func syncDir(dir string) error {
 	return f.Sync()
 }
 
-var bootFile = "/proc/sys/kernel/random/boot_id" // but in tests
+var bootFile = "/proc/sys/kernel/random/boot_id" // tests replace it
 
-// bootID tells one run of the kernel from another.
+// bootID identifies the present boot of the machine.
 func bootID() string {
 	b, err := os.ReadFile(bootFile)
 	if err != nil {
-		return "unknown " + strconv.FormatInt(time.Now().UnixNano(), 36) // no two are equal: unclean
+		return "unknown " + strconv.FormatInt(time.Now().UnixNano(), 36) // differs each time, as after a power loss
 	}
 	return strings.TrimSpace(string(b))
 }

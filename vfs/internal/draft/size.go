@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,19 +17,26 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// sizes is how much the store may take on the disk, and takes.
+// sizes has the bytes that the store takes on the disk, and the most that it may take.
 type sizes struct {
 	mu       sync.Mutex
 	most     int64 // 0: guard.DefaultMaxStage
 	measured time.Time
+	names    int // in the upper, when it was measured
 	changed  int
 	bytes    int64 // when it was measured
 	since    int64 // written since then
+	// stale is set before each change of the store, and unset before a measurement.
+	stale atomic.Bool
 }
 
-// measureAfter is how often a store that is full is measured again: programs may have removed
-// some of it.
+// measureAfter is how often a full store is measured again. Programs may have removed files
+// meanwhile.
 const measureAfter = time.Second
+
+// fewNames is how many names a store may have that is measured after each change, so that the
+// owner sees a change at once.
+const fewNames = 1000
 
 // Limit sets how many bytes the store may take on the disk.
 func (s *Store) Limit(bytes int64) {
@@ -42,6 +50,8 @@ func (s *Store) Limit(bytes int64) {
 // written, so that the change is committed.
 func (s *Store) Wrote(n int64) error {
 	s.log.stale.Store(true)
+	s.size.stale.Store(true)
+	s.untouched.Store(false)
 	if n <= 0 {
 		return nil
 	}
@@ -73,12 +83,12 @@ func (s *Store) Room() int64 {
 }
 
 // Size returns how many names programs changed, made or removed, and the bytes that the
-// upper takes on the disk. It measures at most once a second.
+// upper takes on the disk. It measures a store with many names at most once a second.
 func (s *Store) Size() (changed int, bytes int64) {
 	z := &s.size
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if time.Since(z.measured) > measureAfter {
+	if time.Since(z.measured) > measureAfter || z.names < fewNames && z.stale.Load() {
 		s.measure()
 	}
 	return z.changed, z.bytes
@@ -87,13 +97,20 @@ func (s *Store) Size() (changed int, bytes int64) {
 // measure counts what is in the upper. The caller holds s.size.mu.
 func (s *Store) measure() {
 	z := &s.size
-	z.changed, z.bytes, z.since = 0, 0, 0
+	z.stale.Store(false)
+	z.names, z.changed, z.bytes, z.since = 0, 0, 0, 0
 	inUpper := map[string]bool{}
 	_ = s.walkUpper(func(rel string, st *unix.Stat_t) { // what cannot be read is not counted
 		inUpper[rel] = true
+		z.names++
 		z.bytes += st.Blocks * 512
 		if s.isChange(rel, st) {
 			z.changed++
+		}
+	})
+	_ = s.eachObject(func(_ uint64, st *unix.Stat_t) {
+		if st.Nlink == 1 { // a copy; the others are files of the upper
+			z.bytes += st.Blocks * 512
 		}
 	})
 	for r := range s.Records() {
@@ -104,8 +121,8 @@ func (s *Store) measure() {
 	z.measured = time.Now()
 }
 
-// isChange reports whether a file of the upper can differ from the source: a directory does
-// not that was only raised, so that something in it could change.
+// isChange reports whether a file of the upper can differ from the source. A directory that was
+// only made there to hold changed files does not.
 func (s *Store) isChange(rel string, st *unix.Stat_t) bool {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return true
@@ -116,7 +133,7 @@ func (s *Store) isChange(rel string, st *unix.Stat_t) bool {
 
 // isEmpty reports whether the store keeps nothing that an owner could want.
 func (s *Store) isEmpty() (bool, error) {
-	isEmpty := len(s.Placings()) == 0
+	isEmpty := len(s.Placings()) == 0 && !s.keepsCheckpoints()
 	for r := range s.Records() {
 		isEmpty = isEmpty && !r.Whiteout
 	}
@@ -141,13 +158,13 @@ func hasAttributes(path string) bool {
 	return false
 }
 
-// Walk calls f for all that is in the upper, but not for its top, each directory before what is
-// in it. It enters directories whose mode does not let their owner in.
+// Walk calls f for every file and directory below the top of the upper, each directory before
+// its contents. It also enters directories whose mode keeps their owner out.
 func (s *Store) Walk(f func(rel string, st *unix.Stat_t)) error {
 	return s.walk(upperName, walker{opens: true, visit: f})
 }
 
-// walkUpper calls f for all that is in the upper, but not for its top.
+// walkUpper calls f for every file and directory below the top of the upper.
 func (s *Store) walkUpper(f func(rel string, st *unix.Stat_t)) error {
 	return s.walk(upperName, walker{visit: f})
 }
@@ -167,10 +184,10 @@ func (s *Store) walk(name string, w walker) error {
 type walker struct {
 	top   *os.Root
 	visit func(rel string, st *unix.Stat_t)
-	// removes has the walk remove all that it has visited.
+	// removes makes the walk remove each file and directory that it has visited.
 	removes bool
-	// opens lets the walk into directories whose mode does not let their owner in. It gives
-	// them their mode back. No program may be using the tree.
+	// opens makes the walk enter directories whose mode keeps their owner out: it changes the
+	// mode for that time. No program may be using the tree.
 	opens bool
 }
 

@@ -97,7 +97,7 @@ func (a *app) commands() commands {
 	return commands{
 		"mount": a.newMountCmd, "run": a.newRunCmd, "serve": a.newServeCmd, "wrap": a.newWrapCmd, "setup": a.newSetupCmd,
 		"roots": a.newRootsCmd, "revoke": a.newRevokeCmd, "resume": a.newResumeCmd, "allow": a.newAllowCmd, "consent": a.newConsentCmd,
-		"net": a.newNetCmd, "trash": a.newTrashCmd, "stage": a.newStageCmd, "unmount": a.newUnmountCmd,
+		"net": a.newNetCmd, "trash": a.newTrashCmd, "stage": a.newStageCmd, "undo": a.newUndoCmd, "unmount": a.newUnmountCmd,
 		"status": a.newStatusCmd, "audit": a.newAuditCmd, "metrics": a.newMetricsCmd, "top": a.newTopCmd, "console": a.newConsoleCmd,
 		"why": a.newWhyCmd, "policy": a.newPolicyCmd, "doctor": a.newDoctorCmd, "config": a.newConfigCmd,
 		"version": a.newVersionCmd, "completion": newCompletionCmd,

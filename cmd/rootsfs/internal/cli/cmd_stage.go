@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -36,7 +38,7 @@ func (a *app) newStageCmd() *cobra.Command {
 		Short:   "Look at staged changes, and take or drop them",
 		Long:    stageLong,
 		Example: stageExamples,
-	}, newStageListCmd(a), newStageDiffCmd(a), newStageApplyCmd(a), newStageDiscardCmd(a))
+	}, newStageListCmd(a), newStageDiffCmd(a), newStageApplyCmd(a), newStageDiscardCmd(a), newStageCheckpointCmd(a))
 	a.listsStages(cmd)
 	return cmd
 }
@@ -63,7 +65,8 @@ func everyStage() []vfs.StageSummary {
 }
 
 const stageListLong = `List the stages of all roots: which session has one open, how many names are
-changed in it, and when it was changed last.`
+changed in it, and when it was changed last. -v lists the checkpoints of each too, which
+rootsfs undo can bring back, and stages with nothing but checkpoints.`
 
 const stageListExamples = `  rootsfs stage
   rootsfs stage list -v`
@@ -82,9 +85,9 @@ func newStageListCmd(a *app) *cobra.Command {
 // listsStages makes a command list the stages.
 func (a *app) listsStages(cmd *cobra.Command) {
 	var verbose bool
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show where the changes lie")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show where the changes lie, of which kind they are, and the checkpoints")
 	a.jsonFlag(cmd)
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		dir, err := session.Stages()
 		if err != nil {
 			return err
@@ -93,11 +96,15 @@ func (a *app) listsStages(cmd *cobra.Command) {
 		if err != nil {
 			return err
 		}
-		list := make([]stageEntry, 0, len(all))
+		list, shown := make([]stageEntry, 0, len(all)), []stageEntry{}
 		for i := range all {
-			list = append(list, entryOf(&all[i]))
+			e := entryOf(&all[i])
+			list = append(list, e)
+			if verbose || !onlyKeeps(&all[i]) {
+				shown = append(shown, e)
+			}
 		}
-		return a.report(list, func() { a.printStageList(list, verbose) })
+		return a.report(list, func() { a.printStageList(cmd.Context(), shown, len(list) > len(shown), verbose) })
 	}
 }
 
@@ -113,12 +120,17 @@ type stageEntry struct {
 	Last    time.Time     `json:"last"`              // time of the last change
 	Store   names.Foreign `json:"store"`             // directory that the changes lie in
 	Damaged names.Foreign `json:"damaged,omitempty"` // what was lost of it, and why
+
+	Checkpoints []control.Checkpoint `json:"checkpoints"` // that `rootsfs undo` can bring back, the oldest first
+
+	summary *vfs.StageSummary
 }
 
 func entryOf(s *vfs.StageSummary) stageEntry {
 	e := stageEntry{
 		Stage: names.Foreign(filepath.Base(s.Dir)), Root: names.Foreign(s.Meta.Root), Path: names.Foreign(s.Meta.Path), Subject: names.Foreign(s.Meta.Subject),
 		Changed: s.Changed, Bytes: s.Bytes, Last: s.Last, Store: names.Foreign(s.Dir), Damaged: names.Foreign(s.Damaged),
+		Checkpoints: control.CheckpointsOf(s.Checkpoints), summary: s,
 	}
 	if s.Held {
 		e.HeldBy = names.Foreign(s.Meta.Session)
@@ -126,7 +138,12 @@ func entryOf(s *vfs.StageSummary) stageEntry {
 	return e
 }
 
-func (a *app) printStageList(list []stageEntry, verbose bool) {
+// printStageList lists stages. hasKept says that others only keep checkpoints.
+func (a *app) printStageList(ctx context.Context, list []stageEntry, hasKept, verbose bool) {
+	if len(list) == 0 && hasKept {
+		a.say("nothing is staged; what was is in a checkpoint: rootsfs stage list -v")
+		return
+	}
 	if len(list) == 0 {
 		a.say("nothing is staged; stage the changes of a program: rootsfs run --root .:stage -- COMMAND")
 		return
@@ -140,9 +157,16 @@ func (a *app) printStageList(list []stageEntry, verbose bool) {
 		rows = append(rows, []string{quoteIfNeeded(e.Stage), quoteIfNeeded(e.Path), held, strconv.Itoa(e.Changed), sizeText(e.Bytes), ageText(time.Since(e.Last))})
 	}
 	a.table(rows)
+	if verbose {
+		defer a.waiting("comparing")()
+	}
 	for _, e := range list {
 		if verbose {
 			a.say("  %s lies in %s", quoteIfNeeded(e.Stage), quoteIfNeeded(filepath.Join(e.Store.Raw(), "upper")))
+			if text := (&chosenStage{StageSummary: *e.summary}).counts(ctx); text != "" {
+				a.say("    %s", text)
+			}
+			a.printCheckpoints(e.Checkpoints)
 		}
 		if e.Damaged != "" {
 			a.say("  %s: %s", quoteIfNeeded(e.Stage), quoteIfNeeded(e.Damaged))
@@ -178,11 +202,15 @@ func checkStages() []check {
 		e := entryOf(&all[i])
 		one := check{Name: "stage", Path: e.Stage.Raw()}
 		name := names.ShellWord(e.Stage)
+		remedy := "look: rootsfs stage diff --root " + name + "; then apply or discard it"
+		if onlyKeeps(&all[i]) {
+			remedy = "drop its checkpoints: rootsfs stage discard --all --root " + name
+		}
 		switch {
 		case e.Damaged != "":
 			checks = append(checks, one.warn("look at what is left: rootsfs stage diff --root "+name, "of %s: %s", quoteIfNeeded(e.Path), quoteIfNeeded(e.Damaged)))
 		case e.isForgotten():
-			checks = append(checks, one.warn("look: rootsfs stage diff --root "+name+"; then apply or discard it",
+			checks = append(checks, one.warn(remedy,
 				"of %s: %s, %s, last changed %s ago", quoteIfNeeded(e.Path), plural(e.Changed, "change"), sizeText(e.Bytes), ageText(time.Since(e.Last))))
 		}
 	}

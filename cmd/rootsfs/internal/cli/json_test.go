@@ -34,7 +34,7 @@ func jsonValues() (printed, passed map[string]any) {
 		"why": &explanation{}, "unmount": &unmountResult{}, "consent list": &control.QuestionsAnswer{}, "consent watch": &questionEvent{}, "consent approve": &control.AnswerAnswer{},
 		"consent denials": &control.DenialsAnswer{}, "net list": &control.NetState{}, "net add": &control.NetAdded{}, "net remove": &control.NetRemoved{},
 		"trash list": &[]vfs.Trashed{}, "trash restore": &control.RestoreAnswer{}, "audit verify": &[]audit.Report{}, "stage list": &[]stageEntry{},
-		"stage diff": &[]stageDiffEntry{}, "stage apply": &stageResult{}, "wrap": &wrapResult{}, "setup": &setupResult{}, "doctor": &diagnosis{},
+		"stage diff": &[]stageDiffEntry{}, "stage apply": &stageResult{}, "undo": &undoResult{}, "stage checkpoint": &control.CheckpointAnswer{}, "wrap": &wrapResult{}, "setup": &setupResult{}, "doctor": &diagnosis{},
 		"config check": &configReport{}, "mount": &readyMessage{}, "serve": &servingMessage{},
 	}
 	passed = map[string]any{

@@ -101,12 +101,12 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
+	defer a.waiting("applying")()
 	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
-	defer a.waiting("applying")()
 	ans, err := askStage(ctx, o, control.ApplyStage, session.ApplyStage, control.StageApplyRequest{
 		StageRequest: o.request(c.paths), Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
 	r := ans.Result()
@@ -135,8 +135,8 @@ func leftError(f *applyFlags, r *vfs.StageResult) error {
 	return fmt.Errorf("nothing was applied: %s; apply the rest with --partial", left)
 }
 
-// printApplied lists the applied changes: always removals and replacements by another kind of
-// file, and the others with a flag. After that it lists the changes that were left, and
+// printApplied lists the applied changes: removals and replacements by another kind of file
+// always, and others only with a flag. After that it lists the changes that were left, and
 // remedies.
 func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	for i := range r.Done {
@@ -190,7 +190,7 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 		var paths []names.Foreign
 		above := "\x00" // the latest path, which stands for all paths below it
 		for i := range left {
-			path := cmp.Or(gitOf(left[i].Path), left[i].Path) // a .git is decided about as a whole
+			path := cmp.Or(gitOf(left[i].Path), left[i].Path) // a .git is applied as a whole
 			if is(&left[i]) && len(paths) < mostChoices && !names.Under(path, above) {
 				above = path
 				paths = append(paths, names.Foreign(o.shown(path)))
@@ -258,7 +258,8 @@ func countText(list []vfs.StageChange) string {
 const stageDiscardLong = `Drop staged changes; programs see your files again.
 ` + pathsText + `
 
---all drops everything, and asks first: what is dropped cannot be brought back.`
+--all drops everything, and asks first. rootsfs undo brings back what was dropped. If
+nothing is staged, --all drops the checkpoints.`
 
 const stageDiscardExamples = `  rootsfs stage discard src/main.go
   rootsfs stage discard --all`
@@ -288,6 +289,9 @@ func newStageDiscardCmd(a *app) *cobra.Command {
 
 func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes bool) (err error) {
 	c, err := chooseStage(root, paths)
+	if kept, keptErr := chooseKept(root); err != nil && len(paths) == 0 && keptErr == nil {
+		c, err = kept, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -295,9 +299,15 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 	defer cancel()
 	if len(c.paths) == 0 && !yes {
 		what := fmt.Sprintf("in the stage of %s: %s", quoteIfNeeded(c.Meta.Path), cmp.Or(c.counts(ctx), "nothing that differs"))
-		if err := confirm(what, "drop all of it for good?"); err != nil {
+		if onlyKeeps(&c.StageSummary) {
+			what += ", and " + plural(len(c.Checkpoints), "checkpoint")
+		}
+		if err := confirm(what, "drop all of it?"); err != nil {
 			return err
 		}
+	}
+	if len(c.paths) == 0 && onlyKeeps(&c.StageSummary) {
+		return a.removeStage(c)
 	}
 	o, err := c.open(ctx)
 	if len(c.paths) == 0 && (errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict)) {
@@ -321,13 +331,17 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 	return nil
 }
 
-// removeStage drops a stage whose root no longer exists.
+// removeStage drops a stage whose root no longer exists, or that only keeps checkpoints.
 func (a *app) removeStage(c *chosenStage) error {
 	if err := vfs.RemoveStage(c.Dir); err != nil {
 		return err
 	}
 	r := stageResult{Root: names.Foreign(c.Meta.Root), Path: names.Foreign(c.Meta.Path), Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
 	return a.report(r, func() {
+		if c.Changed == 0 {
+			a.say("dropped %s of %s", plural(len(c.Checkpoints), "checkpoint"), quoteIfNeeded(c.Meta.Path))
+			return
+		}
 		a.say("discarded %s; %s is gone, or another directory now", plural(c.Changed, "change"), quoteIfNeeded(c.Meta.Path))
 	})
 }

@@ -49,11 +49,12 @@ type Root struct {
 
 // Stage describes the changes of programs in a staged root that the owner has not applied.
 type Stage struct {
-	Store     names.Foreign `json:"store"`               // directory that the changes lie in
-	Changed   int           `json:"changed"`             // names that were changed, made or removed
-	Bytes     int64         `json:"bytes"`               // bytes that the store takes on the disk
-	Continued bool          `json:"continued,omitempty"` // some were there when the session began
-	Damaged   names.Foreign `json:"damaged,omitempty"`   // what was lost of the store, and why
+	Store       names.Foreign `json:"store"`               // directory that the changes lie in
+	Changed     int           `json:"changed"`             // names that were changed, made or removed
+	Bytes       int64         `json:"bytes"`               // bytes that the store takes on the disk
+	Continued   bool          `json:"continued,omitempty"` // some were there when the session began
+	Damaged     names.Foreign `json:"damaged,omitempty"`   // what was lost of the store, and why
+	Checkpoints int           `json:"checkpoints"`         // that `rootsfs undo` can bring back
 }
 
 // Status is the state of a session.

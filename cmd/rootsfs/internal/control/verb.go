@@ -62,6 +62,10 @@ var (
 	ApplyStage   = Verb[StageApplyRequest, StageAnswer]{"stage.apply"}
 	DiscardStage = Verb[StageRequest, StageAnswer]{"stage.discard"}
 
+	ListCheckpoints = Verb[StageRequest, CheckpointsAnswer]{"stage.checkpoints"}
+	MakeCheckpoint  = Verb[CheckpointRequest, CheckpointAnswer]{"stage.checkpoint"}
+	UndoStage       = Verb[UndoRequest, UndoAnswer]{"stage.undo"}
+
 	ListNet = Verb[None, NetState]{"net.list"}
 	AddNet  = Verb[NetRequest, NetAdded]{"net.add"}
 	// RemoveNet returns when no connection that only these hosts permitted carries any more

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -22,10 +23,10 @@ func stageOf(r *guard.Status) *control.Stage {
 	if st == nil {
 		return nil
 	}
-	return &control.Stage{Store: names.Foreign(st.Store), Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: names.Foreign(st.Damaged)}
+	return &control.Stage{Store: names.Foreign(st.Store), Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: names.Foreign(st.Damaged), Checkpoints: st.Checkpoints}
 }
 
-// StageOutput returns what the owner's configuration calls build output in stages. Without a
+// StageOutput returns the build output in stages, by the owner's configuration. Without a
 // configuration, c is nil.
 func StageOutput(c *config.Config) (vfs.StageOutput, error) {
 	if c == nil || c.StageOutput == nil {
@@ -34,7 +35,7 @@ func StageOutput(c *config.Config) (vfs.StageOutput, error) {
 	return vfs.NewStageOutput(c.StageOutput)
 }
 
-// setStageOutput sets what the configuration calls build output.
+// setStageOutput sets the configured patterns of build output.
 func (s *Session) setStageOutput(c *config.Config) {
 	o, err := StageOutput(c)
 	if err != nil {
@@ -43,8 +44,8 @@ func (s *Session) setStageOutput(c *config.Config) {
 	s.tree.SetStageOutput(o)
 }
 
-// closeStages waits until the changes of staged roots are on the disk, and the owner's commands
-// can open the stores.
+// closeStages writes the changes of staged roots to the disk, and closes the stores so that the
+// owner's commands can open them.
 func (s *Session) closeStages() {
 	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
 	defer cancel()
@@ -53,7 +54,7 @@ func (s *Session) closeStages() {
 	}
 }
 
-// stagedRoot is the root of a registry whose changes lie in a store.
+// stagedRoot returns the root of a registry whose changes are in a store.
 func stagedRoot(reg *guard.Registry, store string) (guard.RootName, error) {
 	for _, st := range reg.Roots() {
 		if st.Stage != nil && st.Stage.Store == store {
@@ -73,7 +74,7 @@ func ListStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req con
 	return control.AnswerOf(&vfs.StageResult{Done: list}), err
 }
 
-// StageContents reads what a file has in the stage, or in the source.
+// StageContents reads the contents of a file in the stage, or in the source.
 func StageContents(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageContentsRequest) (control.StageContentsAnswer, error) {
 	root, err := stagedRoot(reg, req.Store)
 	if err != nil {
@@ -89,6 +90,11 @@ func ApplyStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req co
 	if err != nil {
 		return control.StageAnswer{}, err
 	}
+	if !req.DryRun {
+		if _, _, err := tree.StageCheckpoint(ctx, root, "", vfs.CheckpointApply); err != nil {
+			return control.StageAnswer{}, fmt.Errorf("no checkpoint can be made before the apply: %w", err)
+		}
+	}
 	r, err := tree.StageApply(ctx, root, vfs.StageApply{Paths: req.PathStrings(), Partial: req.Partial, Links: req.Links, DryRun: req.DryRun, Take: req.Take})
 	return control.AnswerOf(&r), err
 }
@@ -99,6 +105,42 @@ func DiscardStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req 
 	if err != nil {
 		return control.StageAnswer{}, err
 	}
+	if _, _, err := tree.StageCheckpoint(ctx, root, "", vfs.CheckpointDiscard); err != nil {
+		return control.StageAnswer{}, fmt.Errorf("no checkpoint can be made before the discard: %w", err)
+	}
 	r, err := tree.StageDiscard(ctx, root, req.PathStrings())
 	return control.AnswerOf(&r), err
+}
+
+// ListCheckpoints lists the checkpoints of a stage.
+func ListCheckpoints(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageRequest) (control.CheckpointsAnswer, error) {
+	root, err := stagedRoot(reg, req.Store)
+	if err != nil {
+		return control.CheckpointsAnswer{}, err
+	}
+	list, err := tree.StageCheckpoints(ctx, root)
+	return control.CheckpointsAnswer{Checkpoints: control.CheckpointsOf(list)}, err
+}
+
+// MakeCheckpoint makes a checkpoint that the owner asks for.
+func MakeCheckpoint(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.CheckpointRequest) (control.CheckpointAnswer, error) {
+	root, err := stagedRoot(reg, req.Store)
+	if err != nil {
+		return control.CheckpointAnswer{}, err
+	}
+	c, made, err := tree.StageCheckpoint(ctx, root, req.Name, vfs.CheckpointAsked)
+	return control.CheckpointAnswer{Checkpoint: control.CheckpointOf(&c), Made: made}, err
+}
+
+// UndoStage brings a stage back to a checkpoint.
+func UndoStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.UndoRequest) (control.UndoAnswer, error) {
+	root, err := stagedRoot(reg, req.Store)
+	if err != nil {
+		return control.UndoAnswer{}, err
+	}
+	u, err := tree.StageUndo(ctx, root, req.To, req.DryRun)
+	if ge, ok := errors.AsType[*guard.Error](err); ok && ge.Kind == names.NotExist && ge.Err != nil {
+		err = &control.Error{Class: control.NoSuch, Text: ge.Err.Error()}
+	}
+	return control.UndoAnswerOf(&u), err
 }

@@ -1,0 +1,361 @@
+package beneath
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// MostAutomatic is the largest number of changes for which a checkpoint before a tool call is
+// made: each new file takes about 40 microseconds.
+const MostAutomatic = 10_000
+
+// CauseSession is the Cause of a checkpoint that is made before a session continues a stage.
+const CauseSession = "session"
+
+// noObject stands for the object of a file that is not frozen.
+const noObject = ^uint64(0)
+
+// Checkpoint makes a checkpoint of the stage. If the stage equals the latest checkpoint, and c
+// has no name, it makes none: then isNew is false, and made is the latest.
+func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkpoint, isNew bool, err error) {
+	st := s.st
+	st.frozen.keeping.Lock()
+	defer st.frozen.keeping.Unlock()
+	if list := st.store.Checkpoints(); len(list) > 0 && c.Name == "" && !st.store.IsTouched() {
+		return list[len(list)-1], false, nil
+	}
+	st.mu.Lock()
+	state, err := st.freezeAll(l)
+	st.mu.Unlock()
+	if err == nil {
+		made, isNew, err = st.keep(c, &state)
+	}
+	if err != nil {
+		_ = st.store.Wrote(0) // makes the next checkpoint compare again
+	}
+	return made, isNew, errors.Join(err, st.prune(l))
+}
+
+// keep is the second part of Checkpoint, after the files were frozen. The caller holds
+// frozen.keeping.
+func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Checkpoint, isNew bool, err error) {
+	if err := atStep("frozen"); err != nil {
+		return c, false, err
+	}
+	if list := st.store.Checkpoints(); len(list) > 0 && c.Name == "" {
+		latest := list[len(list)-1]
+		if last, err := st.store.State(latest.Number); err == nil && last.Equal(state) {
+			return latest, false, nil
+		}
+	}
+	c.Time, c.Changed = time.Now().Round(0), changedIn(state)
+	if c.Changed == 0 && c.Cause != draft.CauseAsked && len(st.store.Checkpoints()) == 0 {
+		return draft.Checkpoint{Cause: draft.CauseStart}, false, nil // as every stage has it
+	}
+	made, err = st.store.Keep(c, state)
+	return made, err == nil, errors.Join(err, atStep("kept"))
+}
+
+// changedIn counts the names in a state that differ from the source.
+func changedIn(state *draft.State) (n int) {
+	bases := map[string]draft.Record{}
+	for _, r := range state.Records {
+		bases[r.Path] = r
+	}
+	for i := range state.Nodes {
+		node := &state.Nodes[i]
+		r, ok := bases[string(node.Path)]
+		if len(node.Path) > 0 && (node.Object != 0 || !ok || r.Whiteout || r.Base.Mode != node.Mode) {
+			n++
+		}
+		delete(bases, string(node.Path))
+	}
+	for _, r := range bases {
+		if r.Whiteout {
+			n++
+		}
+	}
+	return n
+}
+
+// prune removes excess checkpoints, and objects that no checkpoint uses. The caller holds
+// frozen.keeping.
+func (st *staged) prune(l *guard.Lease) error {
+	pruned := false
+	for {
+		number, ok := st.store.Excess(draft.MaxCheckpoints)
+		if !ok {
+			break
+		}
+		if err := st.store.Forget(number); err != nil {
+			return err
+		}
+		pruned = true
+	}
+	if !pruned && st.frozen.isSwept {
+		return nil
+	}
+	st.frozen.isSwept = true // objects that an earlier process left are removed
+	return st.sweep(l)
+}
+
+// freezeAll freezes the files of the upper directory, and returns the state of the stage. The
+// caller holds staged.mu.
+func (st *staged) freezeAll(l *guard.Lease) (draft.State, error) {
+	st.frozen.writes.Lock()
+	defer st.frozen.writes.Unlock()
+	st.frozen.generation.Add(1)
+	state, err := st.gather(l, true)
+	if err == nil {
+		st.store.SetUntouched()
+	}
+	return state, err
+}
+
+// gather returns the state of the stage, with noObject for files that are not frozen. The
+// caller holds staged.mu and, to freeze the files, frozen.writes.
+func (st *staged) gather(l *guard.Lease, freezes bool) (state draft.State, err error) {
+	g := gathering{st: st, l: l, freezes: freezes, dir: -1}
+	defer g.close()
+	top, err := g.dirNode("", st.up)
+	if err != nil {
+		return state, err
+	}
+	g.nodes = append(g.nodes, top)
+	err = st.store.Walk(func(rel string, info *unix.Stat_t) {
+		if g.err == nil {
+			g.err = g.visit(rel, info)
+		}
+	})
+	slices.SortFunc(g.nodes, func(a, b draft.Node) int { return bytes.Compare(a.Path, b.Path) })
+	return draft.State{Nodes: g.nodes, Records: slices.Collect(st.store.Records())}, errors.Join(err, g.err)
+}
+
+// gathering collects the names of the upper directory.
+type gathering struct {
+	st      *staged
+	l       *guard.Lease
+	freezes bool
+	nodes   []draft.Node
+	err     error
+	dir     int // descriptor of parent, -1: none
+	parent  string
+}
+
+func (g *gathering) close() {
+	if g.dir >= 0 {
+		_ = unix.Close(g.dir)
+	}
+}
+
+func (g *gathering) visit(rel string, info *unix.Stat_t) error {
+	if info.Mode&unix.S_IFMT == unix.S_IFDIR {
+		fd, err := g.st.openUpperDir(rel)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		node, err := g.dirNode(rel, fd)
+		g.nodes = append(g.nodes, node)
+		return err
+	}
+	parent, base := splitRel(rel)
+	if g.dir < 0 || g.parent != parent {
+		g.close()
+		var err error
+		if g.dir, err = g.st.openUpperDir(parent); err != nil {
+			g.dir = -1
+			return err
+		}
+		g.parent = parent
+	}
+	node := draft.Node{Path: []byte(rel), Object: noObject}
+	id := inode{g.st.ids.upperDev, info.Ino}
+	var err error
+	if g.freezes {
+		node.Object, err = g.st.freeze(g.l, g.dir, base, id)
+	} else {
+		g.st.frozen.mu.RLock()
+		if o := g.st.frozen.files[id]; o != nil {
+			node.Object = o.number
+		}
+		g.st.frozen.mu.RUnlock()
+	}
+	g.nodes = append(g.nodes, node)
+	return err
+}
+
+func (g *gathering) dirNode(rel string, fd int) (draft.Node, error) {
+	info, err := stat(fd)
+	return draft.Node{Path: []byte(rel), Mode: info.Mode, UID: info.UID, GID: info.GID, Mtime: nanos(info.Mtime), Attrs: attrsOf(fd)}, err
+}
+
+// Undone describes an undo, done or only planned.
+type Undone struct {
+	To     draft.Checkpoint
+	Before *draft.Checkpoint // made before it; nil: the latest is equal
+	Seen   []SeenChange      // sorted by path
+	// Applied is how many paths are staged because the owner has applied their changes since
+	// the checkpoint.
+	Applied int
+}
+
+// SeenChange is a change of what programs see at a path.
+type SeenChange struct {
+	Path           string
+	Before, Behind bool // programs saw a file there before, and see one after the undo
+}
+
+// Undo brings the stage back to a checkpoint: its number or name, "" for the latest that differs
+// from what the stage has now. It makes a checkpoint first, so that the undo can be undone.
+func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
+	st := s.st
+	st.frozen.keeping.Lock()
+	defer st.frozen.keeping.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	var now draft.State
+	var err error
+	if dry {
+		now, err = st.gather(l, false)
+	} else {
+		now, err = st.freezeAll(l)
+	}
+	if err != nil {
+		return Undone{}, err
+	}
+	u, want, err := st.choose(to, &now)
+	if err != nil || dry {
+		return u, err
+	}
+	if err := st.hasObjects(u.To, &want); err != nil {
+		return Undone{}, err
+	}
+	before, isNew, err := st.keep(draft.Checkpoint{Cause: "undo"}, &now)
+	if err != nil {
+		return Undone{}, err
+	}
+	if isNew {
+		u.Before = &before
+	}
+	if err := st.store.BeginUndo(u.To.Number); err != nil {
+		return Undone{}, err
+	}
+	if err := st.restore(l, &now, &want); err != nil {
+		return Undone{}, errors.Join(err, st.takeBack(l, &now))
+	}
+	return u, errors.Join(st.store.EndUndo(), st.prune(l))
+}
+
+// takeBack takes back an undo that has failed, for example by an error of the disk: running
+// programs see again the files that they saw before. If the root has ended, the next session
+// finishes the undo.
+func (st *staged) takeBack(l *guard.Lease, before *draft.State) error {
+	if err := atStep("undoing"); err != nil {
+		return err
+	}
+	if l.Life().Ended(context.Background()) != nil {
+		return nil
+	}
+	now, err := st.gather(l, false)
+	if err == nil {
+		err = st.restore(l, &now, before)
+	}
+	return errors.Join(err, st.store.EndUndo())
+}
+
+func noCheckpoint(format string, args ...any) error {
+	return &guard.Error{Kind: names.NotExist, Err: fmt.Errorf(format, args...)}
+}
+
+// stateOf returns the state that an undo to a checkpoint brings back. now is the present state.
+func (st *staged) stateOf(number int, now *draft.State) (state draft.State, reversed int, err error) {
+	if number == 0 {
+		state.Nodes = now.Nodes[:1:1] // the top directory, which stays as it is
+	} else if state, err = st.store.State(number); err != nil {
+		return state, 0, err
+	}
+	applied, err := st.store.AppliedSince(number)
+	if err != nil {
+		return state, 0, err
+	}
+	return st.reverse(state, applied)
+}
+
+// choose finds the checkpoint of an undo, and the state that it brings back.
+func (st *staged) choose(to string, now *draft.State) (Undone, draft.State, error) {
+	number, err := strconv.Atoi(to)
+	if err != nil {
+		number = -1
+	}
+	list := append([]draft.Checkpoint{{Cause: draft.CauseStart, Time: st.store.Meta().Created}}, st.store.Checkpoints()...)
+	for _, c := range slices.Backward(list) {
+		if to != "" && c.Name != to && c.Number != number {
+			continue
+		}
+		state, reversed, err := st.stateOf(c.Number, now)
+		if err != nil {
+			return Undone{}, state, err
+		}
+		if seen := st.seenChanges(now, &state); to != "" || len(seen) > 0 {
+			return Undone{To: c, Seen: seen, Applied: reversed}, state, nil
+		}
+	}
+	if to == "" {
+		return Undone{}, draft.State{}, noCheckpoint("there is nothing to undo: nothing is staged, and all checkpoints are equal to that")
+	}
+	return Undone{}, draft.State{}, noCheckpoint("the stage has no checkpoint %s: see rootsfs stage list -v", names.Quote(to))
+}
+
+// hasObjects refuses a checkpoint with missing contents.
+func (st *staged) hasObjects(c draft.Checkpoint, want *draft.State) error {
+	have, err := st.store.ObjectInodes()
+	if err != nil {
+		return err
+	}
+	for i := range want.Nodes {
+		n := &want.Nodes[i]
+		if _, ok := have[n.Object]; n.Object != 0 && !ok {
+			return &guard.Error{Kind: names.Internal, Err: fmt.Errorf("checkpoint %d has lost the contents of %s", c.Number, names.Quote(string(n.Path)))}
+		}
+	}
+	return nil
+}
+
+// finishUndo finishes an undo during which the process was killed. The caller calls it before
+// the root is used.
+func (st *staged) finishUndo() error {
+	number, ok := st.store.Undoing()
+	if !ok {
+		return nil
+	}
+	now, err := st.gather(nil, false)
+	if err != nil {
+		return err
+	}
+	if want, _, err := st.stateOf(number, &now); err == nil {
+		if err := st.restore(nil, &now, &want); err != nil {
+			return err
+		}
+	}
+	return st.store.EndUndo()
+}
+
+// beginSession makes a checkpoint of the changes of earlier sessions. If that fails, the
+// session begins without it.
+func (st *staged) beginSession() {
+	if changed, _ := st.store.Size(); changed > 0 && changed <= MostAutomatic {
+		_, _, _ = Stage{st}.Checkpoint(nil, draft.Checkpoint{Cause: CauseSession})
+	}
+}

@@ -1,0 +1,464 @@
+package draft
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A checkpoint is the state of a store at a moment: the names of the upper directory, and the
+// records. It is one file, which gets its name by a rename, so a checkpoint is complete or does
+// not exist. The contents are in a directory of objects. An object is another name of the file
+// in the upper directory. Before a program changes that file, a copy replaces the object. So a
+// checkpoint takes no room for unchanged files.
+
+const (
+	checkpointsName = "checkpoints"
+	objectsName     = "objects"
+	// MaxCheckpoints is the most checkpoints that a store has. The oldest is removed first, and
+	// one that the owner has not asked for before one that the owner has.
+	MaxCheckpoints = 50
+	// KeptEmpty is how long a store without changes is kept for its checkpoints.
+	KeptEmpty = 7 * 24 * time.Hour
+)
+
+// CauseAsked is the Cause of a checkpoint that the owner asked for. CauseStart is the Cause of
+// checkpoint 0, which every store has and in which nothing is staged.
+const (
+	CauseAsked = "asked"
+	CauseStart = "start"
+)
+
+// Checkpoint describes a checkpoint.
+type Checkpoint struct {
+	Number  int       `json:"number"` // from 1 on; a later one has a larger number
+	Name    string    `json:"name,omitempty"`
+	Cause   string    `json:"cause"` // the operation before which it was made, or CauseAsked
+	Time    time.Time `json:"time"`
+	Changed int       `json:"changed"` // names that programs had changed, made or removed
+}
+
+// Node is a name of the upper directory in a checkpoint.
+type Node struct {
+	Path   []byte `json:"p"`
+	Object uint64 `json:"o,omitempty"` // 0: a directory, which has the fields below
+	Mode   uint32 `json:"m,omitempty"`
+	UID    uint32 `json:"u,omitempty"`
+	GID    uint32 `json:"g,omitempty"`
+	Mtime  int64  `json:"t,omitempty"`
+	// Attrs are the extended attributes of the user, and the ACL.
+	Attrs map[string][]byte `json:"a,omitempty"`
+}
+
+// State is the state of a store that a checkpoint keeps.
+type State struct {
+	Nodes   []Node   // sorted by path
+	Records []Record // sorted by path
+}
+
+// Equal reports whether two states show the same files. It ignores the times of directories.
+func (s *State) Equal(other *State) bool {
+	return slices.Equal(s.Records, other.Records) && slices.EqualFunc(s.Nodes, other.Nodes, func(a, b Node) bool {
+		if !bytes.Equal(a.Path, b.Path) || a.Object != b.Object || a.Mode != b.Mode || a.UID != b.UID || a.GID != b.GID || len(a.Attrs) != len(b.Attrs) {
+			return false
+		}
+		for name, v := range a.Attrs {
+			if w, ok := b.Attrs[name]; !ok || !bytes.Equal(v, w) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// savedState is State in a file.
+type savedState struct {
+	Nodes   []Node `json:"nodes"`
+	Records []line `json:"records"`
+}
+
+// checkpoints has the data about a store's checkpoints. Store.mu guards it.
+type checkpoints struct {
+	objects int // descriptor of the directory of objects, -1 until there is one
+	list    []Checkpoint
+	// uses caches the objects of checkpoints, by number.
+	uses map[int][]uint64
+	next uint64 // number of the next object
+	// undoing is the checkpoint of an undo that has not ended; nil: none.
+	undoing *int
+}
+
+// Checkpoints returns the checkpoints, the oldest first.
+func (s *Store) Checkpoints() []Checkpoint {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Clone(s.points.list)
+}
+
+// Objects returns the descriptor of the directory of objects, -1 if there is none. NewObject
+// makes the directory if necessary, and returns a number for a new object.
+func (s *Store) Objects() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.points.objects
+}
+
+// NewObject: see Objects.
+func (s *Store) NewObject() (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.points
+	if p.objects < 0 {
+		if err := s.makeObjects(); err != nil {
+			return 0, err
+		}
+	}
+	p.next++
+	return p.next, nil
+}
+
+func (s *Store) makeObjects() error {
+	for _, name := range []string{checkpointsName, objectsName} {
+		if err := os.Mkdir(filepath.Join(s.dir, name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	path := filepath.Join(s.dir, objectsName)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	s.points.objects = fd
+	return nil
+}
+
+// ObjectName is the name of an object in its directory.
+func ObjectName(object uint64) string { return strconv.FormatUint(object, 10) }
+
+// ObjectInodes returns the inode of each object.
+func (s *Store) ObjectInodes() (map[uint64]uint64, error) {
+	out := map[uint64]uint64{}
+	err := s.eachObject(func(object uint64, st *unix.Stat_t) { out[object] = st.Ino })
+	return out, err
+}
+
+func (s *Store) eachObject(f func(object uint64, st *unix.Stat_t)) error {
+	list, err := os.ReadDir(filepath.Join(s.dir, objectsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range list {
+		n, nerr := strconv.ParseUint(e.Name(), 10, 64)
+		var st unix.Stat_t
+		if nerr == nil && unix.Lstat(filepath.Join(s.dir, objectsName, e.Name()), &st) == nil {
+			f(n, &st)
+		}
+	}
+	return err
+}
+
+// Keep makes a checkpoint of a state, and sets its number. The objects of the state must exist.
+func (s *Store) Keep(c Checkpoint, state *State) (Checkpoint, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.points.objects < 0 {
+		if err := s.makeObjects(); err != nil {
+			return c, err
+		}
+	}
+	c.Number = 1
+	if n := len(s.points.list); n > 0 {
+		c.Number = s.points.list[n-1].Number + 1
+	}
+	saved := savedState{Nodes: state.Nodes}
+	for i := range state.Records {
+		saved.Records = append(saved.Records, recordLine(state.Records[i]))
+	}
+	head, err := seal(&c)
+	if err != nil {
+		return c, err
+	}
+	body, err := seal(&saved)
+	if err != nil {
+		return c, err
+	}
+	path := s.checkpointPath(c.Number)
+	if err := os.WriteFile(path+".new", append(head, body...), 0o600); err != nil {
+		return c, err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return c, err
+	}
+	s.points.list = append(s.points.list, c)
+	s.points.uses[c.Number] = state.objects()
+	return c, nil
+}
+
+func (s *State) objects() (out []uint64) {
+	for i := range s.Nodes {
+		if o := s.Nodes[i].Object; o != 0 {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func (s *Store) checkpointPath(number int) string {
+	return filepath.Join(s.dir, checkpointsName, strconv.Itoa(number))
+}
+
+// State reads the state that a checkpoint keeps.
+func (s *Store) State(number int) (State, error) {
+	_, body, err := readCheckpoint(s.checkpointPath(number))
+	if err != nil {
+		return State{}, err
+	}
+	var saved savedState
+	if err := unseal(body, &saved); err != nil {
+		return State{}, fmt.Errorf("checkpoint %d: %w", number, err)
+	}
+	state := State{Nodes: saved.Nodes}
+	for i := range saved.Records {
+		l := &saved.Records[i]
+		base, err := l.Base.base()
+		if err != nil || l.Path == nil {
+			return State{}, fmt.Errorf("checkpoint %d: %w", number, errDamaged)
+		}
+		state.Records = append(state.Records, Record{Path: string(*l.Path), Whiteout: l.Whiteout, Base: base})
+	}
+	return state, nil
+}
+
+// readCheckpoint reads a checkpoint, but for its state.
+func readCheckpoint(path string) (c Checkpoint, state []byte, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return c, nil, err
+	}
+	head, state, _ := bytes.Cut(text, []byte("\n"))
+	err = unseal(head, &c)
+	return c, bytes.TrimSuffix(state, []byte("\n")), err
+}
+
+// openCheckpoints finds the checkpoints of a store that is being opened. It removes those that
+// a power loss may have damaged: files that were changed after a time, in nanoseconds; 0: there
+// was no power loss.
+func (s *Store) openCheckpoints(since int64) error {
+	s.points.list = listCheckpoints(s.dir)
+	if len(s.points.list) == 0 {
+		return s.dropObjects()
+	}
+	if err := s.makeObjects(); err != nil {
+		return err
+	}
+	isYoung := map[uint64]bool{}
+	err := s.eachObject(func(object uint64, st *unix.Stat_t) {
+		s.points.next = max(s.points.next, object)
+		isYoung[object] = since != 0 && st.Ctim.Nano() >= since
+	})
+	if err != nil || since == 0 {
+		return err
+	}
+	for _, c := range slices.Clone(s.points.list) {
+		if n := s.points.undoing; n != nil && c.Number == *n {
+			continue // the undo is finished from it
+		}
+		state, err := s.State(c.Number)
+		var st unix.Stat_t
+		if err == nil {
+			err = unix.Lstat(s.checkpointPath(c.Number), &st)
+		}
+		if err != nil || st.Ctim.Nano() >= since || slices.ContainsFunc(state.objects(), func(o uint64) bool { return isYoung[o] }) {
+			if err := s.Forget(c.Number); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// listCheckpoints reads which checkpoints a store has, the oldest first.
+func listCheckpoints(dir string) (out []Checkpoint) {
+	list, err := os.ReadDir(filepath.Join(dir, checkpointsName))
+	if err != nil {
+		return nil
+	}
+	for _, e := range list {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		c, _, err := readCheckpoint(filepath.Join(dir, checkpointsName, e.Name()))
+		if err == nil && c.Number == n {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b Checkpoint) int { return a.Number - b.Number })
+	return out
+}
+
+// Forget removes a checkpoint. Its objects stay until they are removed: see Unused.
+func (s *Store) Forget(number int) error {
+	if err := os.Remove(s.checkpointPath(number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.moveApplied(number); err != nil {
+		return err
+	}
+	s.points.list = slices.DeleteFunc(s.points.list, func(c Checkpoint) bool { return c.Number == number })
+	delete(s.points.uses, number)
+	return nil
+}
+
+// Excess returns the checkpoint that is to be removed next, if there are more than most.
+func (s *Store) Excess(most int) (number int, ok bool) {
+	list := s.Checkpoints()
+	if len(list) <= most {
+		return 0, false
+	}
+	for _, c := range list {
+		if c.Cause != CauseAsked {
+			return c.Number, true
+		}
+	}
+	return list[0].Number, true
+}
+
+// Unused returns the objects that no checkpoint uses.
+func (s *Store) Unused() ([]uint64, error) {
+	used := map[uint64]bool{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.points.list {
+		list, err := s.usesOf(c.Number)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range list {
+			used[o] = true
+		}
+	}
+	var out []uint64
+	err := s.eachObject(func(object uint64, _ *unix.Stat_t) {
+		if !used[object] {
+			out = append(out, object)
+		}
+	})
+	return out, err
+}
+
+// dropObjects removes a store's files for checkpoints.
+func (s *Store) dropObjects() error {
+	var err error
+	for _, name := range []string{checkpointsName, objectsName} {
+		if rmErr := os.RemoveAll(filepath.Join(s.dir, name)); rmErr != nil {
+			err = errors.Join(err, rmErr)
+		}
+	}
+	return err
+}
+
+// keepsCheckpoints reports whether the store is kept for its checkpoints, although it has no
+// changes.
+func (s *Store) keepsCheckpoints() bool {
+	list := s.Checkpoints()
+	worth := slices.ContainsFunc(list, func(c Checkpoint) bool {
+		_, err := os.Stat(s.checkpointPath(c.Number) + appliedSuffix)
+		return c.Changed > 0 || c.Cause == CauseAsked || err == nil
+	})
+	return worth && time.Since(list[len(list)-1].Time) < KeptEmpty
+}
+
+// SetRecords replaces the records by those of list, in one write.
+func (s *Store) SetRecords(list []Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want := map[string]Record{}
+	for _, r := range list {
+		want[r.Path] = r
+	}
+	var lines []line
+	for path, have := range s.records {
+		if r, ok := want[path]; ok && r == have {
+			delete(want, path)
+			continue
+		}
+		lines = append(lines, line{Clear: pathOf(path)})
+		if r, ok := want[path]; ok && s.unsure[path] {
+			lines = append(lines, recordLine(r), line{Unsure: pathOf(path)})
+			delete(want, path)
+		}
+	}
+	for _, r := range want {
+		lines = append(lines, recordLine(r))
+	}
+	return s.append(lines)
+}
+
+// BeginUndo records that an undo to a checkpoint begins.
+func (s *Store) BeginUndo(number int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.append([]line{{Undo: &number}})
+}
+
+// EndUndo: see BeginUndo.
+func (s *Store) EndUndo() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.append([]line{{Undone: true}})
+}
+
+// Undoing returns the checkpoint of an undo that has not ended.
+func (s *Store) Undoing() (number int, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.points.undoing == nil {
+		return 0, false
+	}
+	return *s.points.undoing, true
+}
+
+// IsTouched reports whether the store may have changed since SetUntouched.
+func (s *Store) IsTouched() bool { return !s.untouched.Load() }
+
+// SetUntouched: see IsTouched.
+func (s *Store) SetUntouched() { s.untouched.Store(true) }
+
+// seal returns a value as a line with a check.
+func seal(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	b = b[:len(b)-1]
+	return fmt.Appendf(b, "%s%08x\"}\n", checkKey, checksum(b)), nil
+}
+
+// unseal checks a line of seal, without its newline, and returns its contents.
+func unseal(b []byte, v any) error {
+	at := len(b) - checkLen
+	if at < 1 {
+		return errDamaged
+	}
+	if want := fmt.Sprintf("%s%08x\"}", checkKey, checksum(b[:at])); string(b[at:]) != want {
+		return errDamaged
+	}
+	dec := json.NewDecoder(bytes.NewReader(append(b[:at:at], '}')))
+	dec.DisallowUnknownFields()
+	if dec.Decode(v) != nil {
+		return errNewer // the checksum matches, so the line is not damaged
+	}
+	return nil
+}
