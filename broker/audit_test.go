@@ -31,7 +31,7 @@ func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text", "bin": "\xff\xfe", "d/x": "", "gone": ""})
 	l.root("s", guard.ReadWrite, nil)
 	l.root("ro", guard.ReadOnly, map[string]string{"f": "text"})
-	l.grant(guard.Grant{Root: "theirs", Dir: t.TempDir(), Subject: "other", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	l.grant(guard.Grant{Root: "theirs", Dir: names.Foreign(t.TempDir()), Subject: "other", Policy: guard.Policy{Rights: guard.ReadOnly}})
 	p := l.connect("me")
 	p.must("files/watch", `{"path":"r"}`, nil)
 	p.must("files/write", `{"path":"r/u","create":true,"upload":true,"content":"abc"}`, nil)

@@ -227,7 +227,7 @@ func (c *consentCall) propose(ctx context.Context, host string, in *rules.Identi
 		return nil, ctx.Err()
 	}
 	reg := c.s.b.cfg.Registry
-	ask := guard.Grant{Root: rootName(host), Dir: host, Subject: c.s.subject, Policy: guard.Policy{Rights: c.rights}}
+	ask := guard.Grant{Root: rootName(host), Dir: names.Foreign(host), Subject: c.s.subject, Policy: guard.Policy{Rights: c.rights}}
 	if in != nil {
 		ask.Origin = "consent" // the owner has named the path: links on it are judged
 	}

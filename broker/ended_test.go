@@ -119,7 +119,7 @@ func TestUploadLeavesNothingInAnEndedRoot(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()
 	hangfs.Mount(t, t.TempDir(), dir).WithoutTmpfile()
-	l.grant(guard.Grant{Root: "r", Dir: dir, Policy: guard.Policy{Rights: guard.ReadWrite}})
+	l.grant(guard.Grant{Root: "r", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadWrite}})
 	p := l.connect("")
 	p.must("files/write", `{"path":"r/u","create":true,"upload":true,"content":"x"}`, nil)
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {

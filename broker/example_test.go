@@ -28,7 +28,7 @@ func Example_host() {
 	registry := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	defer registry.RevokeAll(ctx)
 	_, err := registry.Grant(ctx, guard.Grant{
-		Root: "project", Dir: project, Origin: "command line",
+		Root: "project", Dir: names.Foreign(project), Origin: "command line",
 		Policy: guard.Policy{Rights: guard.ReadOnly},
 	})
 	if err != nil {
@@ -94,7 +94,7 @@ func Example_rootsManager() {
 		if err != nil {
 			return false
 		}
-		_, err = registry.Grant(ctx, guard.Grant{Root: name, Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
+		_, err = registry.Grant(ctx, guard.Grant{Root: name, Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
 		return err == nil
 	}
 	fmt.Println(add("file://" + base + "/frontend"))

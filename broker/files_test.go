@@ -415,7 +415,7 @@ func TestDeleteRenameCopyStat(t *testing.T) {
 func TestImplicit(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("project", guard.ReadOnly, nil)
-	l.grant(guard.Grant{Root: "interpreter", Dir: t.TempDir(), Policy: guard.Policy{Rights: guard.ReadOnly}, Implicit: true})
+	l.grant(guard.Grant{Root: "interpreter", Dir: names.Foreign(t.TempDir()), Policy: guard.Policy{Rights: guard.ReadOnly}, Implicit: true})
 	p := l.connect("")
 	var roots wire.RootsResult
 	p.must("roots/list", `{}`, &roots)

@@ -17,7 +17,7 @@ func TestForeignRootsLookLikeNone(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("all", guard.ReadWrite, map[string]string{"f": "text"})
 	for _, name := range []guard.RootName{"live", "past"} {
-		l.grant(guard.Grant{Root: name, Dir: t.TempDir(), Subject: "alice", Policy: guard.Policy{Rights: guard.ReadWrite}})
+		l.grant(guard.Grant{Root: name, Dir: names.Foreign(t.TempDir()), Subject: "alice", Policy: guard.Policy{Rights: guard.ReadWrite}})
 	}
 	if _, err := l.reg.Revoke(t.Context(), "past"); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestForeignRootsChangeNothing(t *testing.T) {
 	var before wire.RootsResult
 	p.must("roots/list", obj{}, &before)
 	dir := t.TempDir()
-	l.grant(guard.Grant{Root: "hers", Dir: dir, Subject: "alice", Policy: guard.Policy{Rights: guard.ReadWrite}})
+	l.grant(guard.Grant{Root: "hers", Dir: names.Foreign(dir), Subject: "alice", Policy: guard.Policy{Rights: guard.ReadWrite}})
 	alice.until(wire.RootsChanged, whatever)
 	if err := l.reg.Set(t.Context(), "hers", guard.ReadOnly); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestForeignRootsChangeNothing(t *testing.T) {
 		t.Errorf("the cursor moved from %s to %s", before.NextCursor, after.NextCursor)
 	}
 	p.must("roots/list", obj{"cursor": before.NextCursor}, nil)
-	l.grant(guard.Grant{Root: "his", Dir: dir, Subject: "bob", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	l.grant(guard.Grant{Root: "his", Dir: names.Foreign(dir), Subject: "bob", Policy: guard.Policy{Rights: guard.ReadOnly}})
 	p.until(wire.RootsChanged, whatever)
 	if e, _ := p.fails("roots/list", obj{"cursor": before.NextCursor}); e.Code != wire.CodeInvalidParams {
 		t.Errorf("a cursor of the old list: %+v", e)

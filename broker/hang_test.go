@@ -101,7 +101,7 @@ func TestConsentLimitGoesFirst(t *testing.T) {
 		t.Errorf("%d paths were opened", n)
 	}
 	// What is approved already is no question.
-	l.grant(guard.Grant{Root: "r", Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}})
+	l.grant(guard.Grant{Root: "r", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly}})
 	if r := ask(p, "", dir, "r"); len(r.ApprovedPaths) != 2 {
 		t.Errorf("%+v", r)
 	}

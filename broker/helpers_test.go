@@ -18,6 +18,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -101,7 +102,7 @@ func (l *lab) root(name string, rights guard.Rights, files map[string]string) st
 			l.t.Fatal(err)
 		}
 	}
-	l.grant(guard.Grant{Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: rights}})
+	l.grant(guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: rights}})
 	return dir
 }
 

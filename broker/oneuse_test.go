@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -22,7 +23,7 @@ func TestOneUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	grant := func(name string) {
-		l.grant(guard.Grant{Root: guard.RootName(name), Dir: file, Policy: guard.Policy{Rights: guard.ReadOnly, Once: true}})
+		l.grant(guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(file), Policy: guard.Policy{Rights: guard.ReadOnly, Once: true}})
 	}
 	ended := func(name string) {
 		t.Helper()

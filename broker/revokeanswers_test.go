@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -29,7 +30,7 @@ func lateLab(t *testing.T) (l *lab, dir string) {
 			t.Fatal(err)
 		}
 	}
-	l.grant(guard.Grant{Root: "inner", Dir: filepath.Join(dir, "in"), Policy: guard.Policy{Rights: guard.ReadOnly}})
+	l.grant(guard.Grant{Root: "inner", Dir: names.Foreign(filepath.Join(dir, "in")), Policy: guard.Policy{Rights: guard.ReadOnly}})
 	l.root("other", guard.ReadOnly, map[string]string{"f": long})
 	return l, dir
 }
@@ -63,7 +64,7 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 		{"it ends and is granted again", func(l *lab) error {
 			st, _ := l.reg.Lookup("data")
 			_, err := l.reg.Revoke(l.t.Context(), "data")
-			l.grant(guard.Grant{Root: "data", Dir: st.Grant.Resolved, Policy: guard.Policy{Rights: guard.ReadWrite}})
+			l.grant(guard.Grant{Root: "data", Dir: names.Foreign(st.Grant.Resolved), Policy: guard.Policy{Rights: guard.ReadWrite}})
 			return err
 		}, "Revoked"},
 		{"a root inside it ends", func(l *lab) error { _, err := l.reg.Revoke(l.t.Context(), "inner"); return err }, "Conflict"},

@@ -60,7 +60,7 @@ func TestSeedEveryChangeIsAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	told("narrowed", "a ro")
-	l.grant(guard.Grant{Root: "b", Dir: t.TempDir(), Policy: guard.Policy{Rights: guard.ReadOnly}, Expires: time.Now().Add(2 * time.Second)})
+	l.grant(guard.Grant{Root: "b", Dir: names.Foreign(t.TempDir()), Policy: guard.Policy{Rights: guard.ReadOnly}, Expires: time.Now().Add(2 * time.Second)})
 	told("added for a while", "a ro", "b ro")
 	told("expired", "a ro")
 	if _, err := l.reg.Revoke(t.Context(), "a"); err != nil {
@@ -82,7 +82,7 @@ func TestSeedPages(t *testing.T) {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			l.grant(guard.Grant{Root: guard.RootName(fmt.Sprintf("r%03d", had)), Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}})
+			l.grant(guard.Grant{Root: guard.RootName(fmt.Sprintf("r%03d", had)), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly}})
 		}
 		uris, pages, params := map[string]bool{}, 0, obj{}
 		for more := true; more; pages++ {

@@ -286,9 +286,9 @@ func TestRootsList(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		l.grant(guard.Grant{Root: guard.RootName(fmt.Sprintf("r%d", i)), Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}})
+		l.grant(guard.Grant{Root: guard.RootName(fmt.Sprintf("r%d", i)), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly}})
 	}
-	l.grant(guard.Grant{Root: "mine", Dir: t.TempDir(), Subject: "alice", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	l.grant(guard.Grant{Root: "mine", Dir: names.Foreign(t.TempDir()), Subject: "alice", Policy: guard.Policy{Rights: guard.ReadOnly}})
 	p, alice := l.connect(""), l.connect("alice")
 	list := func(p *peer) (all []string, pages int) {
 		params := obj{}
@@ -350,7 +350,7 @@ func TestListChanged(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 100 {
 			wg.Go(func() {
-				l.grant(guard.Grant{Root: guard.RootName(fmt.Sprintf("r%d", i)), Dir: t.TempDir(), Policy: guard.Policy{Rights: guard.ReadOnly}})
+				l.grant(guard.Grant{Root: guard.RootName(fmt.Sprintf("r%d", i)), Dir: names.Foreign(t.TempDir()), Policy: guard.Policy{Rights: guard.ReadOnly}})
 			})
 		}
 		wg.Wait()

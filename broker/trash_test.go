@@ -6,6 +6,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -19,7 +20,7 @@ func TestTrash(t *testing.T) {
 	if _, err := l.reg.Revoke(t.Context(), "plain"); err != nil {
 		t.Fatal(err)
 	}
-	l.grant(guard.Grant{Root: "r", Dir: dir, Policy: guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}}})
+	l.grant(guard.Grant{Root: "r", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}}})
 	p := l.connect("editor")
 	type obj = map[string]any
 	p.must("files/delete", obj{"path": "r/a"}, nil)
@@ -32,7 +33,7 @@ func TestTrash(t *testing.T) {
 	}
 	var kept []string
 	for _, e := range list {
-		kept = append(kept, e.Path)
+		kept = append(kept, e.Path.Raw())
 		if e.Subject != "editor" || e.Via != "files" {
 			t.Errorf("who removed it: %+v", e)
 		}

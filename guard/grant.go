@@ -106,14 +106,14 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	if !ask.Expires.IsZero() && ask.Expires.UnixNano() <= g.clock.Now().Wall {
 		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant has already expired")}
 	}
-	src, err := g.cfg.Opener.OpenRoot(ask.Dir)
+	src, err := g.cfg.Opener.OpenRoot(ask.Dir.Raw())
 	if err != nil {
 		return nil, err
 	}
 	ask.Resolved = src.Resolved()
 	err = g.checkRules(ask, src.Location())
 	if err == nil && ask.Origin != "" { // without an origin a person is asked, who sees Resolved
-		err = g.judgeLinks(ask.Dir, src.Resolved(), src.Links())
+		err = g.judgeLinks(ask.Dir.Raw(), src.Resolved(), src.Links())
 	}
 	if err != nil {
 		_ = src.Close()
@@ -269,7 +269,7 @@ func (g *Registry) recordRefusedGrant(ask Grant, err error) error {
 	_ = g.record(Record{
 		Time: time.Now(), Subject: ask.Subject, Via: ViaControl, Op: names.OpGrant, Path: Path{Root: ask.Root},
 		Rights: ask.Policy.Rights, Verdict: Refused, Kind: e.Kind, Errno: e.Errno(),
-		Facts: Facts{Dir: ask.Dir, Origin: ask.Origin}, Detail: ask.Dir + ": " + err.Error(),
+		Facts: Facts{Dir: ask.Dir.Raw(), Origin: ask.Origin}, Detail: ask.Dir.Raw() + ": " + err.Error(),
 	})
 	return err
 }

@@ -19,7 +19,7 @@ func TestGrantProposed(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	propose := func(name string, r guard.Rights) *guard.Proposal {
 		t.Helper()
-		p, err := reg.Propose(guard.Grant{Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: r}, Expires: time.Now().Add(time.Hour)})
+		p, err := reg.Propose(guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: r}, Expires: time.Now().Add(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestGrantProposedRaisesNoLimit_R104(t *testing.T) {
 	dir := t.TempDir()
 	limits := reflect.TypeFor[guard.Limits]()
 	for i := range limits.NumField() {
-		ask := guard.Grant{Root: "a", Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}}
+		ask := guard.Grant{Root: "a", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly}}
 		set := func(g *guard.Grant, n int) {
 			v := reflect.ValueOf(&g.Policy.Limits).Elem().Field(i)
 			v.Set(reflect.ValueOf(n).Convert(v.Type()))

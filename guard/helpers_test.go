@@ -152,7 +152,7 @@ func (s *setup) grant(t testing.TB, name, dir string, p guard.Policy) {
 	if p.Rights == 0 {
 		p.Rights = guard.ReadWrite
 	}
-	if _, err := s.Grant(bg, guard.Grant{Root: guard.RootName(name), Dir: dir, Policy: p, Origin: "test"}); err != nil {
+	if _, err := s.Grant(bg, guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(dir), Policy: p, Origin: "test"}); err != nil {
 		t.Fatal(err)
 	}
 }

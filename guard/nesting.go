@@ -416,7 +416,7 @@ func requestedDir(g *Grant) string {
 	if g.Dir == "" {
 		return ""
 	}
-	abs, err := filepath.Abs(g.Dir)
+	abs, err := filepath.Abs(g.Dir.Raw())
 	if err != nil || abs == g.Resolved {
 		return ""
 	}

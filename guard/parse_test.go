@@ -109,9 +109,9 @@ func BenchmarkParse(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := newSetup(b, nil)
 			dir := b.TempDir()
-			asks := []guard.Grant{{Root: "real", Dir: dir, Policy: guard.Policy{Rights: guard.Read}, Origin: "test"}}
+			asks := []guard.Grant{{Root: "real", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.Read}, Origin: "test"}}
 			for i := range n {
-				asks = append(asks, guard.Grant{Root: guard.RootName(fmt.Sprint("r", i)), Dir: fmt.Sprintf("/roots/%d/%d", i%100, i),
+				asks = append(asks, guard.Grant{Root: guard.RootName(fmt.Sprint("r", i)), Dir: names.Foreign(fmt.Sprintf("/roots/%d/%d", i%100, i)),
 					Policy: guard.Policy{Rights: guard.Read}, Origin: "test"})
 			}
 			if _, err := s.GrantAll(bg, asks); err != nil {

@@ -45,7 +45,7 @@ func TestGrantAllowsForItself(t *testing.T) {
 func TestSetKnowsTheExceptionOfTheRoot(t *testing.T) {
 	s := newSetup(t, nil)
 	for name, own := range map[string]bool{"own": true, "plain": false} {
-		ask := guard.Grant{Root: guard.RootName(name), Dir: "/etc/" + name, Origin: "test", AllowSystem: own, Policy: guard.Policy{Rights: guard.ReadOnly}}
+		ask := guard.Grant{Root: guard.RootName(name), Dir: names.Foreign("/etc/" + name), Origin: "test", AllowSystem: own, Policy: guard.Policy{Rights: guard.ReadOnly}}
 		if _, err := s.Grant(t.Context(), ask); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestApprovalAndExceptions(t *testing.T) {
 			if tt.asked {
 				dir = "/etc/a"
 			}
-			p, err := s.Propose(guard.Grant{Root: "a", Dir: dir, AllowSystem: tt.asked, Policy: guard.Policy{Rights: guard.ReadWrite}})
+			p, err := s.Propose(guard.Grant{Root: "a", Dir: names.Foreign(dir), AllowSystem: tt.asked, Policy: guard.Policy{Rights: guard.ReadWrite}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -85,7 +85,7 @@ func TestRecordsHaveFacts(t *testing.T) {
 		t.Fatalf("%+v", log.taken)
 	}
 	for i, r := range log.taken {
-		if r.Op != ops[i] || r.Facts != (guard.Facts{Dir: ask.Dir, Origin: ask.Origin}) {
+		if r.Op != ops[i] || r.Facts != (guard.Facts{Dir: ask.Dir.Raw(), Origin: ask.Origin}) {
 			t.Errorf("%v: %+v", r.Op, r.Facts)
 		}
 	}

@@ -23,7 +23,7 @@ func shared(t *testing.T) *setup {
 
 func grantTo(t *testing.T, s *setup, root, dir, subject string, rights guard.Rights) {
 	t.Helper()
-	_, err := s.Grant(bg, guard.Grant{Root: guard.RootName(root), Dir: dir, Subject: guard.Subject(subject), Origin: "test",
+	_, err := s.Grant(bg, guard.Grant{Root: guard.RootName(root), Dir: names.Foreign(dir), Subject: guard.Subject(subject), Origin: "test",
 		Policy: guard.Policy{Rights: rights}})
 	wantKind(t, err, 0)
 }

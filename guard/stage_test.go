@@ -15,7 +15,7 @@ const staged = guard.ReadWrite | guard.Stage
 
 // stagedGrant is a staged root at a directory of the same name.
 func stagedGrant(name string, subject guard.Subject) guard.Grant {
-	return guard.Grant{Root: guard.RootName(name), Dir: "/" + name, Subject: subject, Origin: "test", Policy: guard.Policy{Rights: staged}}
+	return guard.Grant{Root: guard.RootName(name), Dir: names.Foreign("/" + name), Subject: subject, Origin: "test", Policy: guard.Policy{Rights: staged}}
 }
 
 // The opener makes the source of a staged root, and only of one. The grant says which store it
@@ -140,7 +140,7 @@ func TestProposalStagedOnce(t *testing.T) {
 // A staged root overlaps no other root of the same callers.
 func TestStagedNesting(t *testing.T) {
 	at := func(name, dir string, who guard.Subject, r guard.Rights) guard.Grant {
-		return guard.Grant{Root: guard.RootName(name), Dir: dir, Subject: who, Origin: "test", Policy: guard.Policy{Rights: r}}
+		return guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(dir), Subject: who, Origin: "test", Policy: guard.Policy{Rights: r}}
 	}
 	for _, tt := range []struct {
 		name   string

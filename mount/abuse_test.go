@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/ledger"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -29,7 +30,7 @@ func TestSuspendedMount(t *testing.T) {
 		for _, who := range []guard.Subject{"bad", "good"} {
 			hosts[who] = mountFront(t, Options{Level: level, Subject: who, Tree: tree}, reg).Host
 		}
-		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(src), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
 		testkit.Must(t, err)
 		reg.SetAbuse(ledger.Abuse{Escapes: 5, Suspend: true})
 		bad, good := hosts["bad"], hosts["good"]

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -25,7 +26,7 @@ func newHostWriter(t *testing.T, level Level) *hostWriter {
 	w := &hostWriter{}
 	src := t.TempDir()
 	w.testMount = newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) {
-		g.Dir, o.Level = src, level
+		g.Dir, o.Level = names.Foreign(src), level
 		o.atStep = func(s step, _ guard.RootName) {
 			if s != viewEntry || !w.on.Load() {
 				return

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
@@ -116,7 +117,7 @@ const pollsEnv = "ROOTSFS_POLLS"
 func childPolls(dir string) error {
 	src, point := filepath.Join(dir, "src"), filepath.Join(dir, "mnt")
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: names.Foreign(src), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
 	if err != nil {
 		return err
 	}

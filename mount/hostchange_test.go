@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -315,7 +316,7 @@ func TestNoStaleWhileTheHostChanges(t *testing.T) {
 				src := t.TempDir()
 				var on, failed atomic.Bool
 				m := newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) {
-					g.Dir, o.Level = src, level
+					g.Dir, o.Level = names.Foreign(src), level
 					o.atStep = func(s step, _ guard.RootName) {
 						if s == viewEntry && on.Load() && change(src) != nil {
 							failed.Store(true)

@@ -111,7 +111,7 @@ func (p *layoutIndex) updateLocked() {
 		if resolved := trim(st.Grant.Resolved); resolved != "" {
 			at[resolved] = st.Grant.Root
 			p.addLocked(resolved, layoutEntry{root: st.Grant.Root, live: st.State == guard.Live, file: st.FileRoot, id: st.ID})
-			if granted := trim(st.Grant.Dir); granted != resolved && trim(names.FollowLinks(links, st.Grant.Dir)) == granted {
+			if granted := trim(st.Grant.Dir.Raw()); granted != resolved && trim(names.FollowLinks(links, st.Grant.Dir.Raw())) == granted {
 				p.addLocked(granted, layoutEntry{target: st.Grant.Resolved, live: st.State == guard.Live})
 			}
 		}
@@ -206,7 +206,7 @@ func (m *Mount) Refresh(root guard.RootName) {
 	}
 	paths := []string{string(root)}
 	if m.opt.Layout.ByPath {
-		paths = []string{trim(st.Grant.Resolved), trim(st.Grant.Dir)}
+		paths = []string{trim(st.Grant.Resolved), trim(st.Grant.Dir.Raw())}
 	}
 	for _, rest := range slices.Compact(paths) {
 		at := m.top

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
@@ -31,7 +32,7 @@ func byPath(t *testing.T, change func(*Options, *guard.Grant)) (m *testMount, co
 	testkit.Must(t, childfs.WriteFile(filepath.Join(code, "f"), []byte("f"), 0o600))
 	m = newTestMount(t, guard.ReadOnly, func(o *Options, g *guard.Grant) {
 		o.Layout = Layout{ByPath: true, Tops: []string{"srv"}}
-		g.Dir = code
+		g.Dir = names.Foreign(code)
 		if change != nil {
 			change(o, g)
 		}
@@ -43,7 +44,7 @@ func byPath(t *testing.T, change func(*Options, *guard.Grant)) (m *testMount, co
 func (m *testMount) grant(t *testing.T, name, dir string, rights guard.Rights) {
 	t.Helper()
 	_, err := m.reg.Grant(context.Background(), guard.Grant{
-		Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: rights}, Origin: "test",
+		Root: guard.RootName(name), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: rights}, Origin: "test",
 	})
 	testkit.Must(t, err)
 }
@@ -205,7 +206,7 @@ func TestByPathLinkAndFile(t *testing.T) {
 func TestByPathLinks(t *testing.T) {
 	var base string
 	m, code := byPath(t, func(o *Options, g *guard.Grant) {
-		base = filepath.Dir(filepath.Dir(g.Dir))
+		base = filepath.Dir(filepath.Dir(g.Dir.Raw()))
 		o.Layout.Links = map[string]string{base + "/home": "u", base + "/u/current": base + "/home/code"}
 		o.Visible = func(dest string, _ bool) bool { return dest == "" }
 	})

@@ -108,8 +108,8 @@ func TestRevokeAfterALateLookup(t *testing.T) {
 			var held stops
 			var grant guard.Grant
 			m := newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) {
-				testkit.Must(t, os.WriteFile(filepath.Join(g.Dir, "f"), []byte("text"), 0o644))
-				g.Dir = filepath.Join(g.Dir, c.file)
+				testkit.Must(t, os.WriteFile(filepath.Join(g.Dir.Raw(), "f"), []byte("text"), 0o644))
+				g.Dir = names.Foreign(filepath.Join(g.Dir.Raw(), c.file))
 				o.Level, o.Layout, o.atStep = c.level, c.layout, held.atStep
 				grant = *g
 			})
@@ -204,7 +204,7 @@ func TestMountIsToldFromItsFirstRequest(t *testing.T) {
 	missing := func(string) {
 		first.Do(func() {
 			granted <- second(reg.Grant(context.Background(), guard.Grant{
-				Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}))
+				Root: "code", Dir: names.Foreign(src), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}))
 		})
 	}
 	mounted := begin(func() *Mount {

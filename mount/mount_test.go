@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
@@ -38,7 +39,7 @@ func newTestMount(t testing.TB, rights guard.Rights, change func(*Options, *guar
 	src, point := t.TempDir(), t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(t.TempDir(), "test")})
 	opt := Options{Point: point}
-	grant := guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: rights}, Origin: "test"}
+	grant := guard.Grant{Root: "code", Dir: names.Foreign(src), Policy: guard.Policy{Rights: rights}, Origin: "test"}
 	if change != nil {
 		change(&opt, &grant)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -37,7 +38,7 @@ func TestMovedFileIsNotReopened(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				m := newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) { o.Level, g.Dir = level, src })
+				m := newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) { o.Level, g.Dir = level, names.Foreign(src) })
 				at := filepath.Join(src, "f")
 				if err := childfs.WriteFile(at, []byte("secret"), 0o666); err != nil {
 					t.Fatal(err)

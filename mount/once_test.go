@@ -27,7 +27,7 @@ func onceMount(t *testing.T, level Level, rights guard.Rights) (reg *guard.Regis
 	if err := childfs.WriteFile(src, []byte("secret"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := reg.Grant(context.Background(), guard.Grant{Root: "letter", Dir: src, Origin: "test", Policy: guard.Policy{Rights: rights, Once: true}})
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "letter", Dir: names.Foreign(src), Origin: "test", Policy: guard.Policy{Rights: rights, Once: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestOneUseForWriting(t *testing.T) {
 // Directories, and mounts that are not asked for opens, take no such grant.
 func TestOneUseRefused(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	g := guard.Grant{Root: "d", Dir: t.TempDir(), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly, Once: true}}
+	g := guard.Grant{Root: "d", Dir: names.Foreign(t.TempDir()), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly, Once: true}}
 	if _, err := reg.Grant(context.Background(), g); names.Reason(err) != names.Invalid {
 		t.Errorf("a directory: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -106,7 +107,7 @@ func newUnmounted(t *testing.T, layout Layout) *unmounted {
 		testkit.Must(t, os.WriteFile(filepath.Join(src, file), []byte("text"), 0o644))
 	}
 	u := &unmounted{kernel: &fakeKernel{}, held: &stops{},
-		grant: guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}}
+		grant: guard.Grant{Root: "code", Dir: names.Foreign(src), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	m := &Mount{reg: reg, tree: vfs.New(reg), views: map[guard.RootName][]*view{},
 		opt: Options{Level: Strict, Layout: layout, atStep: u.held.atStep},
@@ -302,7 +303,7 @@ func TestLateRequestsAreRefused(t *testing.T) {
 // "inner".
 func nested(t *testing.T, limits guard.Limits) (u *unmounted, src string) {
 	u = newUnmounted(t, Layout{ByPath: true})
-	testkit.Must(t, second(u.m.reg.Grant(context.Background(), guard.Grant{Root: "inner", Dir: filepath.Join(u.m.src, "d"), Origin: "test",
+	testkit.Must(t, second(u.m.reg.Grant(context.Background(), guard.Grant{Root: "inner", Dir: names.Foreign(filepath.Join(u.m.src, "d")), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadWrite, Limits: limits}})))
 	return u, u.m.src
 }

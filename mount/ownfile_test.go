@@ -21,7 +21,7 @@ import (
 func TestTopRefusalsAreRecorded(t *testing.T) {
 	rec := &guardtest.Recorder{}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: rec})
-	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: t.TempDir(), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
+	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: names.Foreign(t.TempDir()), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := New(reg, Options{Point: t.TempDir()})

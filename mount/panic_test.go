@@ -28,7 +28,7 @@ func TestPanicInAHandler(t *testing.T) {
 		}
 	}})
 	src := t.TempDir()
-	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
+	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: names.Foreign(src), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
 		t.Fatal(err)
 	}
 	front := mountFront(t, Options{}, reg)

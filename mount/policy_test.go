@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -38,7 +39,7 @@ func TestPatternsChange(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test",
+		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(src), Origin: "test",
 			Policy: guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true, Hide: guard.Texts("c")}}})
 		if err != nil {
 			t.Fatal(err)
@@ -112,7 +113,7 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 		}
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 		front := mountFront(t, Options{Level: level}, reg)
-		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test",
+		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(src), Origin: "test",
 			Policy: guard.Policy{Rights: guard.ReadWrite}})
 		if err != nil {
 			t.Fatal(err)
@@ -165,7 +166,7 @@ func TestOpenFileBecomesProtected(t *testing.T) {
 		}
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 		front := mountFront(t, Options{Level: level}, reg)
-		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(src), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
 		if err != nil {
 			t.Fatal(err)
 		}

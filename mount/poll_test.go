@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -73,7 +74,7 @@ func childReadsOwn(dir string) error {
 	runtime.GOMAXPROCS(1)
 	src, point := filepath.Join(dir, "src"), filepath.Join(dir, "mnt")
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: names.Foreign(src), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
 	if err != nil {
 		return err
 	}

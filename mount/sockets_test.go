@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -80,7 +81,7 @@ func TestSocketsInARoot(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Level = level })
 		testkit.Must(t, childfs.SysMkdir(filepath.Join(m.src, "d"), 0o755))
-		second := guard.Grant{Root: "second", Dir: filepath.Join(m.src, "d"), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
+		second := guard.Grant{Root: "second", Dir: names.Foreign(filepath.Join(m.src, "d")), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
 		_, err := m.reg.Grant(context.Background(), second)
 		testkit.Must(t, err)
 		keep := func(fd int, err error) int { // until the mount, which it keeps, is closed
@@ -132,7 +133,7 @@ func TestSocketsInARoot(t *testing.T) {
 		if _, err := childfs.SysWrite(client, []byte("x")); err != nil {
 			t.Errorf("a connection from before the revocation: %v", err) // it has nothing of the root
 		}
-		again := guard.Grant{Root: "code", Dir: m.src, Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
+		again := guard.Grant{Root: "code", Dir: names.Foreign(m.src), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
 		_, err = m.reg.Grant(context.Background(), again)
 		testkit.Must(t, err)
 		_, err = sysConnect(name)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -15,7 +16,7 @@ import (
 // that a bare df lists the mount. Without roots it has none.
 func TestStatfsOfTheMountpoint(t *testing.T) {
 	m := newTestMount(t, guard.ReadOnly, nil)
-	second := guard.Grant{Root: "second", Dir: t.TempDir(), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
+	second := guard.Grant{Root: "second", Dir: names.Foreign(t.TempDir()), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
 	_, err := m.reg.Grant(context.Background(), second)
 	testkit.Must(t, err)
 	var want unix.Statfs_t

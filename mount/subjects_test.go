@@ -30,7 +30,7 @@ func TestTwoMountsOfOneDirectory(t *testing.T) {
 			for who, rights := range map[guard.Subject]guard.Rights{"editor": guard.ReadWrite, "reviewer": guard.ReadOnly} {
 				front := mountFront(t, Options{Level: level, Subject: who, Tree: tree}, reg)
 				points[who] = filepath.Dir(front.Host(""))
-				_, err := reg.Grant(context.Background(), guard.Grant{Root: guard.RootName(who) + "s", Dir: src, Subject: who,
+				_, err := reg.Grant(context.Background(), guard.Grant{Root: guard.RootName(who) + "s", Dir: names.Foreign(src), Subject: who,
 					Policy: guard.Policy{Rights: rights}, Origin: "test"})
 				if err != nil {
 					t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
@@ -31,7 +32,7 @@ func TestTrash(t *testing.T) {
 			}
 		}
 		ctx := context.Background()
-		_, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}}})
+		_, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: names.Foreign(src), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +54,7 @@ func TestTrash(t *testing.T) {
 		testkit.Must(t, err)
 		var kept []string
 		for _, e := range list {
-			kept = append(kept, e.Path+"="+contents(filepath.Join(src, rules.TrashName, e.ID)))
+			kept = append(kept, e.Path.Raw()+"="+contents(filepath.Join(src, rules.TrashName, e.ID)))
 		}
 		if want := []string{"removed=removed", "replaced=replaced", "emptied=emptied"}; !slices.Equal(kept, want) {
 			t.Errorf("kept %q, want %q", kept, want)

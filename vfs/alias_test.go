@@ -45,7 +45,7 @@ func TestNestedRootGrantedThroughBindMount(t *testing.T) {
 			}
 			f := b.open("in/f", unix.O_RDWR)
 			defer f.Close()
-			b.must(second(b.reg.Grant(bg, guard.Grant{Root: "in", Dir: at, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})))
+			b.must(second(b.reg.Grant(bg, guard.Grant{Root: "in", Dir: names.Foreign(at), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})))
 			b.wantKind(b.write(f, "x", 0), names.ReadOnly)
 			_, _, err := b.t.Open(bg, who, b.at("in/f"), unix.O_WRONLY)
 			b.wantKind(err, names.ReadOnly)
@@ -65,7 +65,7 @@ func TestNestedRootGrantedThroughBindMount(t *testing.T) {
 // One directory is one root, whatever it is called.
 func TestSameDirectoryThroughBindMountIsRefused(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
-	_, err := b.reg.Grant(bg, guard.Grant{Root: "again", Dir: b.alias(""), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+	_, err := b.reg.Grant(bg, guard.Grant{Root: "again", Dir: names.Foreign(b.alias("")), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
 	b.wantKind(err, names.Exist)
 }
 
@@ -78,12 +78,12 @@ func TestKeptPlaceThroughBindMountIsRefused(t *testing.T) {
 	for rel, says := range map[string]string{
 		"state": "the audit log", "state/audit": "the audit log", "state/audit/deep": "the audit log",
 	} {
-		_, err := b.reg.Grant(bg, guard.Grant{Root: "x", Dir: b.alias(rel), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+		_, err := b.reg.Grant(bg, guard.Grant{Root: "x", Dir: names.Foreign(b.alias(rel)), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
 		b.wantKind(err, names.Permission)
 		if err != nil && (!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%v", err)
 		}
 	}
 	b.must(os.MkdirAll(b.host("beside"), 0o755))
-	b.must(second(b.reg.Grant(bg, guard.Grant{Root: "y", Dir: b.alias("beside"), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})))
+	b.must(second(b.reg.Grant(bg, guard.Grant{Root: "y", Dir: names.Foreign(b.alias("beside")), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})))
 }

@@ -28,7 +28,7 @@ func (hangingSource) Remote() bool { return true }
 func hanging(t *testing.T, timeout time.Duration) (*Tree, guard.Request) {
 	t.Helper()
 	reg := guard.NewRegistry(guard.Config{Opener: hangingOpener{Opener()}})
-	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: t.TempDir(), Origin: "test",
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(t.TempDir()), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{Timeout: timeout}}})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestPanicInDetachedOperation(t *testing.T) {
 // its lease is settled first.
 func TestPanicSettlesTheLease(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: Opener()})
-	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: t.TempDir(), Origin: "test", Policy: guard.Policy{Rights: guard.Read}}); err != nil {
+	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(t.TempDir()), Origin: "test", Policy: guard.Policy{Rights: guard.Read}}); err != nil {
 		t.Fatal(err)
 	}
 	p, _ := guard.NewPath("r", "")

@@ -37,7 +37,7 @@ func newEarly(t *testing.T) *earlyScene {
 	t.Helper()
 	dir := t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: hangingOpener{Opener()}})
-	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: dir, Origin: "test",
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(dir), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{Timeout: time.Minute}}})
 	if err != nil {
 		t.Fatal(err)
@@ -307,7 +307,7 @@ func newStalled(t *testing.T) (*earlyScene, *stalling) {
 	t.Helper()
 	dir, stall := t.TempDir(), &stalling{entered: make(chan struct{}, 1)}
 	reg := guard.NewRegistry(guard.Config{Opener: stallOpener{Opener(), stall}})
-	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
+	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
 		t.Fatal(err)
 	}
 	return &earlyScene{t: t, tree: New(reg), dir: dir, who: guard.Caller{Via: guard.ViaFUSE}}, stall

@@ -78,7 +78,7 @@ func (b *bed) grant(root, rel string, p guard.Policy) {
 	if p.Rights == 0 {
 		p.Rights = guard.ReadWrite
 	}
-	b.must(second(b.reg.Grant(bg, guard.Grant{Root: guard.RootName(root), Dir: filepath.Join(b.src, rel), Policy: p, Origin: "test"})))
+	b.must(second(b.reg.Grant(bg, guard.Grant{Root: guard.RootName(root), Dir: names.Foreign(filepath.Join(b.src, rel)), Policy: p, Origin: "test"})))
 }
 
 func second[T any](_ T, err error) error { return err }

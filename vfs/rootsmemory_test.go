@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -30,7 +31,7 @@ func TestMemoryOfRoots(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		grants[i] = guard.Grant{Root: guard.RootName(name), Dir: dir, Policy: policy, Origin: "test"}
+		grants[i] = guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(dir), Policy: policy, Origin: "test"}
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	tree := vfs.New(reg)

@@ -106,7 +106,7 @@ func (s *stageScene) start() {
 		s.store = "" // it was empty
 	}
 	s.reg = guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(s.stages, "test")})
-	got, err := s.reg.Grant(s.Context(), guard.Grant{Root: "r", Dir: s.source, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Limits: s.limits}, Store: s.store})
+	got, err := s.reg.Grant(s.Context(), guard.Grant{Root: "r", Dir: names.Foreign(s.source), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Limits: s.limits}, Store: s.store})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func (b *bed) kept() (out []string) {
 			data = []byte("-> " + target)
 		}
 		b.must(err)
-		out = append(out, e.Path+"="+string(data))
+		out = append(out, e.Path.Raw()+"="+string(data))
 	}
 	return out
 }
@@ -181,7 +181,7 @@ func TestTrashOfSomebodyElse(t *testing.T) {
 		// Who would grant it with a trash is told at once; without, or where nothing may
 		// be removed, it is no matter.
 		for _, p := range []guard.Policy{{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}}, {Rights: guard.ReadOnly, Trash: rules.Trash{On: true}}, {Rights: guard.ReadWrite}} {
-			_, err := guard.NewRegistry(guard.Config{Opener: vfs.Opener()}).Grant(bg, guard.Grant{Root: "again", Dir: b.src, Policy: p, Origin: "test"})
+			_, err := guard.NewRegistry(guard.Config{Opener: vfs.Opener()}).Grant(bg, guard.Grant{Root: "again", Dir: names.Foreign(b.src), Policy: p, Origin: "test"})
 			if bad := p.Trash.On && p.Rights.Mutating(); bad != (names.Reason(err) == names.Permission) || !bad && err != nil {
 				t.Errorf("%s: %+v: %v", what, p, err)
 			}
@@ -241,8 +241,8 @@ func (b *bed) total(of ...string) (bytes int64, there []string) {
 		var st unix.Stat_t
 		b.must(unix.Stat(b.host(rules.TrashName+"/"+e.ID), &st))
 		bytes += st.Blocks * 512
-		if slices.Contains(of, e.Path) {
-			there = append(there, e.Path)
+		if slices.Contains(of, e.Path.Raw()) {
+			there = append(there, e.Path.Raw())
 		}
 	}
 	return bytes, there

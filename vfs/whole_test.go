@@ -327,7 +327,7 @@ func TestWriteRangeFullDisk(t *testing.T) {
 	}
 	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
 	b := newBed(t, false, guard.Policy{})
-	if _, err := b.reg.Grant(bg, guard.Grant{Root: "small", Dir: dir, Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}); err != nil {
+	if _, err := b.reg.Grant(bg, guard.Grant{Root: "small", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	p, err := guard.NewPath("small", "f")

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -33,7 +34,7 @@ func BenchmarkLines(b *testing.B) {
 		}
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	if _, err := reg.Grant(bg, guard.Grant{Root: "p", Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"}); err != nil {
+	if _, err := reg.Grant(bg, guard.Grant{Root: "p", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"}); err != nil {
 		b.Fatal(err)
 	}
 	host := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg)})

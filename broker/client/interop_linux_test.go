@@ -48,7 +48,7 @@ func testExecutor(t *testing.T, transports func(*client.Broker, *broker.Session)
 		}
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	if _, err := reg.Grant(bg, guard.Grant{Root: "p", Dir: dir, Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}); err != nil {
+	if _, err := reg.Grant(bg, guard.Grant{Root: "p", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	host := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg), Limits: broker.Limits{MaxChunk: 1000}})
@@ -171,7 +171,7 @@ func TestExecutorAbsolutePaths(t *testing.T) {
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	defer reg.RevokeAll(bg)
-	if _, err := reg.Grant(bg, guard.Grant{Root: "p", Dir: filepath.Join(base, "granted"), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"}); err != nil {
+	if _, err := reg.Grant(bg, guard.Grant{Root: "p", Dir: names.Foreign(filepath.Join(base, "granted")), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	host := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg), Asker: allowAll{}})

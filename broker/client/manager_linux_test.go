@@ -35,7 +35,7 @@ func (m manager) AddRoot(uri, name, mode string) bool {
 	if err != nil {
 		return false
 	}
-	_, err = m.reg.Grant(context.Background(), guard.Grant{Root: root, Dir: dir, Policy: guard.Policy{Rights: rights}, Origin: "example"})
+	_, err = m.reg.Grant(context.Background(), guard.Grant{Root: root, Dir: names.Foreign(dir), Policy: guard.Policy{Rights: rights}, Origin: "example"})
 	return err == nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -20,7 +21,7 @@ func TestToolCallsMakeCheckpoints(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(filepath.Join(t.TempDir(), "stages"), "test")})
 	tree := vfs.New(reg)
 	for _, root := range []guard.Grant{{Root: "mine", Subject: "server"}, {Root: "others", Subject: "another"}} {
-		root.Dir, root.Origin, root.Policy = t.TempDir(), "test", guard.Policy{Rights: guard.ReadWrite | guard.Stage}
+		root.Dir, root.Origin, root.Policy = names.Foreign(t.TempDir()), "test", guard.Policy{Rights: guard.ReadWrite | guard.Stage}
 		_, err := reg.Grant(t.Context(), root)
 		testkit.Must(t, err)
 	}

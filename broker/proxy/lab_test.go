@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -92,7 +93,7 @@ func (l *lab) root(name string, rights guard.Rights, files map[string]string) st
 		}
 	}
 	_, err := l.reg.Grant(context.Background(), guard.Grant{
-		Root: guard.RootName(name), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: rights},
+		Root: guard.RootName(name), Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: rights},
 	})
 	if err != nil {
 		l.t.Fatal(err)

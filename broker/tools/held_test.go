@@ -53,7 +53,7 @@ func gated(t *testing.T) (*bench, *gate) {
 	g := &gate{}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: g})
 	b := start(t, func(c *tools.Config) { c.Registry, c.Tree, c.IgnoreRoots = reg, vfs.New(reg), true }, nil)
-	_, err := reg.Grant(t.Context(), guard.Grant{Root: "slow", Dir: t.TempDir(), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+	_, err := reg.Grant(t.Context(), guard.Grant{Root: "slow", Dir: names.Foreign(t.TempDir()), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
 	testkit.Must(t, err)
 	g.shut.Lock()
 	t.Cleanup(g.open)

@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -119,7 +120,7 @@ func (b *bench) root(name string, rights guard.Rights, tree ...string) string {
 	dir := b.t.TempDir()
 	guardtest.Tree(b.t, dir, "", tree...)
 	_, err := b.reg.Grant(context.Background(), guard.Grant{
-		Root: guard.RootName(name), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: rights},
+		Root: guard.RootName(name), Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: rights},
 	})
 	testkit.Must(b.t, err)
 	return dir

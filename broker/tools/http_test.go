@@ -23,6 +23,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -226,7 +227,7 @@ func TestHTTPStreamOutlivesTheBody(t *testing.T) {
 	defer b.host.Close()
 	slow := b.t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(slow, "f"), []byte("1"), 0o600))
-	_, err = b.reg.Grant(context.Background(), guard.Grant{Root: "slow", Dir: slow, Origin: "test",
+	_, err = b.reg.Grant(context.Background(), guard.Grant{Root: "slow", Dir: names.Foreign(slow), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadOnly, Limits: guard.Limits{OpsPerSecond: 4, Burst: 1}}})
 	testkit.Must(t, err)
 	many := b.ok("read_multiple_files", m{"paths": slices.Repeat([]string{"slow/f"}, 4)})

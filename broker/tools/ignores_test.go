@@ -167,7 +167,7 @@ func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 	hidden := start(t, nil, nil)
 	tree := t.TempDir()
 	guardtest.Tree(t, tree, "", ".gitignore=a\n", "a=x", "b=x")
-	_, err := hidden.reg.Grant(t.Context(), guard.Grant{Root: "code", Dir: tree, Origin: "test", Policy: guard.Policy{
+	_, err := hidden.reg.Grant(t.Context(), guard.Grant{Root: "code", Dir: names.Foreign(tree), Origin: "test", Policy: guard.Policy{
 		Rights: guard.ReadOnly, Patterns: guard.Patterns{Hide: []rules.Pattern{{Text: ".gitignore"}}}}})
 	testkit.Must(t, err)
 	hidden.connect("")

@@ -28,7 +28,7 @@ var endings = map[string]func(b *bench) error{
 	},
 	"rights": func(b *bench) error { return b.reg.Set(b.t.Context(), "data", guard.Write) },
 	"nested": func(b *bench) error {
-		_, err := b.reg.Grant(b.t.Context(), guard.Grant{Root: "file", Dir: b.dir("data") + "/f", Origin: "test", Policy: guard.Policy{Rights: guard.Write}})
+		_, err := b.reg.Grant(b.t.Context(), guard.Grant{Root: "file", Dir: names.Foreign(b.dir("data") + "/f"), Origin: "test", Policy: guard.Policy{Rights: guard.Write}})
 		return err
 	},
 }

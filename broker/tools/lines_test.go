@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -71,7 +72,7 @@ func TestLinesCancel(t *testing.T) {
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("1"), 0o600))
 	// Without the right to watch it: what follows the list of files would take part in
 	// the limit, before the first call or after it.
-	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "slow", Dir: dir, Origin: "test",
+	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "slow", Dir: names.Foreign(dir), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadOnly &^ guard.Watch, Limits: guard.Limits{OpsPerSecond: 0.05, Burst: 1}}})
 	testkit.Must(t, err)
 	in, toServer := io.Pipe()

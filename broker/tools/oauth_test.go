@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/oauthissuer"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -91,7 +92,7 @@ func TestOAuthSessions(t *testing.T) {
 func TestOAuthSubjects(t *testing.T) {
 	b, site, i := trusting(t)
 	dir := t.TempDir()
-	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "hers", Dir: dir, Subject: "oauth:alice", Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "hers", Dir: names.Foreign(dir), Subject: "oauth:alice", Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
 	testkit.Must(t, err)
 	for sub, want := range map[string]bool{"alice": true, "bob": false, "alice#1": false, "alice%231": false, "alice$(id>x)": false} {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
@@ -110,7 +111,7 @@ func TestOAuthSubjectNames(t *testing.T) {
 	subjects := map[string]guard.Subject{"al$(id>x)ice": "al%24%28id%3Ex%29ice", "al`id`ice": "al%60id%60ice", "al ice;id": "al%20ice%3Bid", "al%20ice": "al%2520ice", "a@b.c/d:e+f": "a@b.c%2Fd:e+f", "$HOME=~&": "%24HOME%3D%7E%26"}
 	for sub, subject := range subjects {
 		dirs[sub] = t.TempDir()
-		_, err := b.reg.Grant(context.Background(), guard.Grant{Root: guard.RootName(fmt.Sprint("r", len(dirs))), Dir: dirs[sub], Subject: "oauth:" + subject, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
+		_, err := b.reg.Grant(context.Background(), guard.Grant{Root: guard.RootName(fmt.Sprint("r", len(dirs))), Dir: names.Foreign(dirs[sub]), Subject: "oauth:" + subject, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
 		testkit.Must(t, err)
 	}
 	for sub := range subjects {

@@ -190,7 +190,7 @@ func newRevocable(t *testing.T) *revocable {
 func (r *revocable) grant(name guard.RootName, dir string) {
 	r.t.Helper()
 	_, err := r.s.cfg.Registry.Grant(context.Background(), guard.Grant{
-		Root: name, Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly},
+		Root: name, Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly},
 	})
 	noError(r.t, err)
 }

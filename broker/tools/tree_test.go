@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -54,7 +55,7 @@ func TestResources_R225(t *testing.T) {
 	dir := b.root("code", guard.ReadWrite, "a.txt=text", "bin=\xff\x00", "sub/b.md=b")
 	page := filepath.Join(t.TempDir(), "page.html")
 	testkit.Must(t, os.WriteFile(page, nil, 0o600))
-	_, err := b.reg.Grant(t.Context(), guard.Grant{Root: "page", Dir: page, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	_, err := b.reg.Grant(t.Context(), guard.Grant{Root: "page", Dir: names.Foreign(page), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
 	testkit.Must(t, err)
 	b.connect("2025-11-25")
 	ctx := context.Background()

@@ -73,7 +73,7 @@ func newAsker(t *testing.T, conf string) *asker {
 	}
 	s, err := session.Start(t.Context(), session.Options{
 		Name: "s", Config: c, Keep: c.Keep(), Mount: mount.Options{Point: filepath.Join(work, "mnt")},
-		Roots:  []guard.Grant{{Root: "pub", Dir: filepath.Join(work, "src/pub"), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}},
+		Roots:  []guard.Grant{{Root: "pub", Dir: names.Foreign(filepath.Join(work, "src/pub")), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}},
 		Logger: func(string) (*slog.Logger, error) { return slog.New(slog.DiscardHandler), nil },
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // recipes are the code blocks of the topic hosts, by language.
@@ -69,7 +70,7 @@ func TestRecipes(t *testing.T) {
 				t.Errorf("%v is not wrapped: %v", s, s.Err)
 				continue
 			}
-			understood(t, s.Args)
+			understood(t, names.List[string](s.Args))
 			for _, name := range s.Env {
 				if i := slices.Index(s.Args, name); i < 1 || s.Args[i-1] != "--env" {
 					t.Errorf("%v: its variable %s does not pass", s, name)

@@ -120,7 +120,7 @@ func subjectCases() []Case {
 	// mine grants the same directory to the front end's subject alone.
 	mine := func(p guard.Policy) func(e *Env) {
 		return func(e *Env) {
-			_, err := e.Reg.Grant(context.Background(), guard.Grant{Root: e.RootName("mine"), Dir: e.Src, Subject: e.Subject, Origin: "test", Policy: p})
+			_, err := e.Reg.Grant(context.Background(), guard.Grant{Root: e.RootName("mine"), Dir: names.Foreign(e.Src), Subject: e.Subject, Origin: "test", Policy: p})
 			if e.objects(err) {
 				e.Skip(err)
 			}

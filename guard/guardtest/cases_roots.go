@@ -107,7 +107,7 @@ func expire(e *Env, root, dir string) {
 	e.Helper()
 	name := e.RootName(root)
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
-		_, err := e.Reg.Grant(context.Background(), guard.Grant{Root: name, Dir: dir, Origin: "test",
+		_, err := e.Reg.Grant(context.Background(), guard.Grant{Root: name, Dir: names.Foreign(dir), Origin: "test",
 			Policy: guard.Policy{Rights: guard.ReadWrite}, Expires: time.Now().Add(wait)})
 		if err == nil {
 			break
@@ -182,7 +182,7 @@ func nestedCases() []Case {
 		})),
 		then(inner("granted-again", in, read("code/sub/f", "inner"), 0, 0), func(e *Env) {
 			e.Revoke("in")
-			_, err := e.Reg.Grant(context.Background(), guard.Grant{Root: e.RootName("in"), Dir: filepath.Join(e.Src, "sub"),
+			_, err := e.Reg.Grant(context.Background(), guard.Grant{Root: e.RootName("in"), Dir: names.Foreign(filepath.Join(e.Src, "sub")),
 				Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"})
 			e.Must(err)
 		}),

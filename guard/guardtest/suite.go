@@ -306,14 +306,14 @@ func (c *Case) grants(e *Env) ([]guard.Grant, map[string]string) {
 	}
 	dirs := map[string]string{"code": filepath.Join(e.Src, c.File)}
 	whose := map[Whose]guard.Subject{Own: e.Subject, Another: another}[c.Whose]
-	grants := []guard.Grant{{Root: e.RootName("code"), Dir: dirs["code"], Policy: c.Policy, Subject: whose, Origin: "test"}}
+	grants := []guard.Grant{{Root: e.RootName("code"), Dir: names.Foreign(dirs["code"]), Policy: c.Policy, Subject: whose, Origin: "test"}}
 	for name, rel := range c.More {
 		dirs[name] = filepath.Join(e.Src, rel)
 		p := guard.Policy{Rights: guard.ReadWrite}
 		if name == "ro" {
 			p.Rights = guard.ReadOnly
 		}
-		grants = append(grants, guard.Grant{Root: e.RootName(name), Dir: dirs[name], Policy: p, Origin: "test"})
+		grants = append(grants, guard.Grant{Root: e.RootName(name), Dir: names.Foreign(dirs[name]), Policy: p, Origin: "test"})
 	}
 	return grants, dirs
 }

@@ -13,12 +13,12 @@ type Grant struct {
 	Root names.RootName `json:"name"`
 	// Dir is the requested path on the host, absolute. After approval, Resolved is the path
 	// that it led to.
-	Dir      string    `json:"path"`
-	Resolved string    `json:"-"`
-	Policy   Policy    `json:"policy"`
-	Expires  time.Time `json:"expires,omitzero"` // zero: with the session
-	Subject  Subject   `json:"subject,omitempty"`
-	Origin   string    `json:"approved_by,omitempty"` // "command line", "configuration", "control", ...
+	Dir      names.Foreign `json:"path"`
+	Resolved string        `json:"-"`
+	Policy   Policy        `json:"policy"`
+	Expires  time.Time     `json:"expires,omitzero"` // zero: with the session
+	Subject  Subject       `json:"subject,omitempty"`
+	Origin   string        `json:"approved_by,omitempty"` // "command line", "configuration", "control", ...
 	// AllowSystem permits this root to be writable although it is a system directory.
 	// AllowRootDir permits it to be "/". In Rules, the same fields are for all roots.
 	AllowSystem  bool `json:"allow_system,omitempty"`

@@ -13,16 +13,16 @@ import (
 // Pattern is one pattern of a policy, written as in .gitignore (package pattern), and the
 // line that it comes from. Without a File it comes from the command line.
 type Pattern struct {
-	Text string `json:"text"`
-	File string `json:"file,omitempty"`
-	Line int    `json:"line,omitempty"`
+	Text names.Foreign `json:"text"`
+	File names.Foreign `json:"file,omitempty"`
+	Line int           `json:"line,omitempty"`
 }
 
 // Texts makes patterns that come from no file.
 func Texts(texts ...string) []Pattern {
 	out := make([]Pattern, len(texts))
 	for i, t := range texts {
-		out[i].Text = t
+		out[i].Text = names.Foreign(t)
 	}
 	return out
 }
@@ -89,7 +89,7 @@ func (p *Patterns) own() ([]pattern.Rule, error) {
 			return nil, &names.Error{Kind: names.Invalid, Err: fmt.Errorf("%s has %d patterns, more than the limit of %d", l.key, len(l.from), MaxPatterns)}
 		}
 		for _, f := range l.from {
-			out = append(out, pattern.Rule{List: l.list, Text: f.Text, File: f.File, Line: f.Line})
+			out = append(out, pattern.Rule{List: l.list, Text: f.Text.Raw(), File: f.File.Raw(), Line: f.Line})
 		}
 	}
 	return out, nil
@@ -289,7 +289,7 @@ func matchesLess(asked, given []Pattern) bool {
 	for _, g := range given {
 		if len(asked) > 0 && asked[0].Text == g.Text {
 			asked = asked[1:]
-		} else if strings.HasPrefix(g.Text, "!") {
+		} else if strings.HasPrefix(g.Text.Raw(), "!") {
 			return true
 		}
 	}
@@ -299,8 +299,8 @@ func matchesLess(asked, given []Pattern) bool {
 // liftsNoMore compares two lists for Patterns.Allow. It reports whether given lifts no more
 // than asked.
 func liftsNoMore(given, asked []Pattern) bool {
-	text := func(p Pattern) string { return p.Text }
-	if slices.ContainsFunc(append(slices.Clone(given), asked...), func(p Pattern) bool { return strings.HasPrefix(p.Text, "!") }) {
+	text := func(p Pattern) string { return p.Text.Raw() }
+	if slices.ContainsFunc(append(slices.Clone(given), asked...), func(p Pattern) bool { return strings.HasPrefix(p.Text.Raw(), "!") }) {
 		return slices.EqualFunc(given, asked, func(a, b Pattern) bool { return text(a) == text(b) })
 	}
 	return !slices.ContainsFunc(given, func(g Pattern) bool {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/files"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -110,7 +111,7 @@ func (l *lab) filesRows(ctx context.Context, r *report, wanted *regexp.Regexp, s
 		return err
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	if _, err := reg.Grant(ctx, guard.Grant{Root: rootName, Dir: dir, Origin: "bench", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
+	if _, err := reg.Grant(ctx, guard.Grant{Root: rootName, Dir: names.Foreign(dir), Origin: "bench", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
 		return err
 	}
 	b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg)})

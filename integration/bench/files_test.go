@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -22,7 +23,7 @@ func TestBrokeredPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	if _, err := reg.Grant(t.Context(), guard.Grant{Root: rootName, Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
+	if _, err := reg.Grant(t.Context(), guard.Grant{Root: rootName, Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
 		t.Fatal(err)
 	}
 	b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg)})

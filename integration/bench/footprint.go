@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -102,7 +103,7 @@ func (l *lab) rootMemory(ctx context.Context) (rows []*footprint, err error) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, err
 		}
-		grants[i] = guard.Grant{Root: guard.RootName(name), Dir: dir, Policy: policy, Origin: "bench"}
+		grants[i] = guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(dir), Policy: policy, Origin: "bench"}
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	tree := vfs.New(reg)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
@@ -36,7 +37,7 @@ func TestOwnUseIsFound(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: names.Foreign(src), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,10 +29,10 @@ const (
 // commands print, in JSON (where names.JSON escapes all of it) or for people, or take texts from.
 var printed = map[string]string{
 	// A grant, a rule, a removed file and a server of a host have texts that somebody else chose.
-	"broker.Question.Subject": shown, "cli.stageDiffEntry.Patch": shown, "cli.wrapResult.Diff": escaped, "rules.Grant.Dir": shown, "rules.Grant.Root": shown,
-	"rules.Grant.Subject": shown, "rules.Pattern.File": shown, "rules.Pattern.Text": shown, "hostconfig.Server.Args": shown, "hostconfig.Server.Command": shown,
-	"hostconfig.Server.Dir": shown, "hostconfig.Server.Env": shown, "hostconfig.Server.EnvFile": shown, "hostconfig.Server.Type": shown, "vfs.StageChange.Path": shown,
-	"vfs.StageChange.Why": shown, "vfs.Trashed.Op": shown, "vfs.Trashed.Path": shown, "vfs.Trashed.Root": shown, "vfs.Trashed.Subject": shown,
+	"broker.Question.Subject": shown, "cli.stageDiffEntry.Patch": shown, "cli.wrapResult.Diff": escaped, "rules.Grant.Root": shown,
+	"rules.Grant.Subject": shown,
+	"apply.Change.Path":   shown,
+	"apply.Change.Why":    shown, "apply.Change.Output": shown, "trash.Entry.Subject": shown,
 	// The session, its roots, questions and policies.
 	"audit.Report.Session": owners, "broker.Item.Mode": ours, "broker.Question.ID": ours, "broker.Question.Kind": ours, "broker.Stats.Revision": ours,
 	"broker.Stats.SharedBy": ours, "control.Answered.ID": ours, "control.CheckAnswer.Lacks": ours, "control.CheckAnswer.Op": owners, "control.CheckAnswer.Reason": ours,
@@ -47,7 +47,7 @@ var printed = map[string]string{
 	"control.Root.SharedBy": ours, "control.Root.State": ours, "control.RootPolicy.Mode": ours, "control.Socket.Inside": owners, "control.Socket.Name": owners,
 	"control.Socket.Path": owners, "control.Status.Audit": owners, "control.Status.Cache": ours, "control.Status.Config": owners, "control.Status.Locks": ours,
 	"control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Session": owners, "control.Status.Transport": ours, "control.Status.Version": ours,
-	"rules.Grant.Origin": owners, "vfs.Trashed.ID": ours, "vfs.Trashed.Type": ours, "vfs.Trashed.Via": ours,
+	"rules.Grant.Origin": owners, "trash.Entry.ID": ours, "trash.Entry.Type": ours, "trash.Entry.Via": ours,
 	// What only the owner, the machine and rootsfs decide.
 	"cli.addResult.Saved": owners, "cli.check.Detail": said, "cli.check.Name": ours, "cli.check.Path": owners, "cli.check.Remedy": said, "cli.check.Status": ours,
 	"cli.configProblem.Error": said, "cli.configProblem.Key": owners, "cli.configReport.File": owners, "cli.configReport.Resolved": owners, "cli.configSet.Profile": owners,
@@ -85,6 +85,7 @@ var media = map[string]string{
 // rawUsed are the files in which a raw text only looks printed, and why.
 var rawUsed = map[string]string{
 	"cmd/rootsfs/internal/top/keys.go":        "an argument of a request",
+	"cmd/rootsfs/internal/cli/run_places.go":  "a list of paths that are not printed",
 	"cmd/rootsfs/internal/consent/consent.go": "a record's detail, which is escaped when it is shown",
 }
 

@@ -108,10 +108,10 @@ func structOf(t types.Type) *types.Struct {
 }
 
 func fieldName(owner types.Type, field string) string {
-	if p, ok := owner.(*types.Pointer); ok {
+	if p, ok := types.Unalias(owner).(*types.Pointer); ok {
 		owner = p.Elem()
 	}
-	named, ok := owner.(*types.Named)
+	named, ok := types.Unalias(owner).(*types.Named)
 	if !ok || named.Obj().Pkg() == nil {
 		return ""
 	}
@@ -208,7 +208,7 @@ func (c *checked) printedBy(stack []ast.Node) ast.Node {
 // texts lists the text fields of the types that commands print as JSON, and of other
 // types.
 func (c *checked) texts(t types.Type, seen map[string]types.Type) {
-	switch t := t.(type) {
+	switch t := types.Unalias(t).(type) {
 	case *types.Pointer:
 		c.texts(t.Elem(), seen)
 	case *types.Slice:

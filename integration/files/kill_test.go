@@ -176,7 +176,7 @@ func (p *process) Fatalf(format string, args ...any) {
 // startWithJournal starts as a daemon does.
 func startWithJournal(dir, journal string) (*guard.Registry, *vfs.Tree, error) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
 	if err != nil {
 		return nil, nil, err
 	}

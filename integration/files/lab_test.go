@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -66,7 +67,7 @@ func (h *host) root(name string, rights guard.Rights, tree ...string) string {
 func (h *host) grant(name, dir string, rights guard.Rights) {
 	h.t.Helper()
 	_, err := h.reg.Grant(context.Background(), guard.Grant{
-		Root: guard.RootName(name), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: rights},
+		Root: guard.RootName(name), Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: rights},
 	})
 	testkit.Must(h.t, err)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -57,7 +58,7 @@ func playScenario(name string) error {
 		return err
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	if _, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
+	if _, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
 		return err
 	}
 	b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg)})

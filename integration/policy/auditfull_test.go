@@ -16,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -52,7 +53,7 @@ func newFullAudit(t *testing.T) *fullAudit {
 	}
 	t.Cleanup(func() { _ = f.log.Close() })
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: f.log})
-	if _, err := reg.Grant(bg, guard.Grant{Root: "r", Dir: f.src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
+	if _, err := reg.Grant(bg, guard.Grant{Root: "r", Dir: names.Foreign(f.src), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := mount.New(reg, mount.Options{Point: t.TempDir()})

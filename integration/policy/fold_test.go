@@ -100,7 +100,7 @@ func TestPatternsHoldForEverySpellingInMountsInside(t *testing.T) {
 		if root == "on" {
 			p.Hide, p.Protect = guard.Texts("secret"), guard.Texts("/sub/Kept")
 		}
-		if _, err := w.reg.Grant(bg, guard.Grant{Root: guard.RootName("x" + root), Dir: dir, Origin: "test", Policy: p}); err != nil {
+		if _, err := w.reg.Grant(bg, guard.Grant{Root: guard.RootName("x" + root), Dir: names.Foreign(dir), Origin: "test", Policy: p}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -31,7 +32,7 @@ func newShellOf(t *testing.T, policy guard.Policy, prepare func(s *shell)) *shel
 	s := &shell{T: t, reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()}), src: t.TempDir()}
 	s.point = s.src // until it is mounted
 	prepare(s)
-	_, err := s.reg.Grant(bg, guard.Grant{Root: "r", Dir: s.src, Origin: "test", Policy: policy})
+	_, err := s.reg.Grant(bg, guard.Grant{Root: "r", Dir: names.Foreign(s.src), Origin: "test", Policy: policy})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func (w *world) sum() {
 func newWorld(t *testing.T, seed uint64, level mount.Level, all bool) *world {
 	w := &world{T: t, r: rand.New(rand.NewPCG(seed, 3)), root: t.TempDir(), mirror: t.TempDir(), tallies: map[string]*tally{}}
 	w.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	_, err := w.reg.Grant(bg, guard.Grant{Root: "r", Dir: w.root, Origin: "test",
+	_, err := w.reg.Grant(bg, guard.Grant{Root: "r", Dir: names.Foreign(w.root), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true}}})
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 		<-m.Served()
 	})
 	src := t.TempDir()
-	if _, err := reg.Grant(bg, guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{
+	if _, err := reg.Grant(bg, guard.Grant{Root: "r", Dir: names.Foreign(src), Origin: "test", Policy: guard.Policy{
 		Rights: guard.ReadWrite, Limits: lim}}); err != nil {
 		t.Fatal(err)
 	}

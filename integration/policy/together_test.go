@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -28,7 +29,7 @@ func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 	}
 	guardtest.Tree(t, src, "", files...)
 	for _, who := range []guard.Subject{"mover", "maker"} {
-		_, err := reg.Grant(bg, guard.Grant{Root: guard.RootName(who), Dir: src, Subject: who, Origin: "test", Policy: guard.Policy{
+		_, err := reg.Grant(bg, guard.Grant{Root: guard.RootName(who), Dir: names.Foreign(src), Subject: who, Origin: "test", Policy: guard.Policy{
 			Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true, Protect: guard.Texts("**/conf/run")}}})
 		if err != nil {
 			t.Fatal(err)

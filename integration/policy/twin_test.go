@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -54,7 +55,7 @@ func newTwin(t *testing.T, p guard.Patterns, tree ...string) *twin {
 
 func (w *twin) grant(root, dir string, p guard.Patterns) {
 	w.Helper()
-	_, err := w.reg.Grant(bg, guard.Grant{Root: guard.RootName(root), Dir: dir, Origin: "test",
+	_, err := w.reg.Grant(bg, guard.Grant{Root: guard.RootName(root), Dir: names.Foreign(dir), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadWrite, Patterns: p}})
 	if err != nil {
 		w.Fatal(err)

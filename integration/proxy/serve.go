@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -102,7 +103,7 @@ func run(ctx context.Context, s *broker.Session, command []string) error {
 func grant(ctx context.Context, reg *guard.Registry, r Root) error {
 	rights, err := rules.ParseMode(r.Mode)
 	if err == nil {
-		_, err = reg.Grant(ctx, guard.Grant{Root: guard.RootName(r.Name), Dir: r.Dir, Origin: "test", Policy: guard.Policy{Rights: rights}})
+		_, err = reg.Grant(ctx, guard.Grant{Root: guard.RootName(r.Name), Dir: names.Foreign(r.Dir), Origin: "test", Policy: guard.Policy{Rights: rights}})
 	}
 	return err
 }

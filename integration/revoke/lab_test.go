@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
@@ -120,7 +121,7 @@ func (l *lab) in(elem ...string) string {
 
 // grantOf returns a grant of a directory.
 func grantOf(name, dir string, rights guard.Rights) guard.Grant {
-	return guard.Grant{Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: rights}}
+	return guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: rights}}
 }
 
 const (

@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
@@ -107,7 +108,7 @@ func serve(raw string, in io.Reader, out io.Writer) error {
 		if c.Stages != "" {
 			rights |= guard.Stage
 		}
-		g := guard.Grant{Root: guard.RootName(r.Name), Dir: r.Dir, Origin: "test",
+		g := guard.Grant{Root: guard.RootName(r.Name), Dir: names.Foreign(r.Dir), Origin: "test",
 			Policy: guard.Policy{Rights: rights, PosixFull: c.PosixFull}}
 		if _, err := reg.Grant(ctx, g); err != nil {
 			return err

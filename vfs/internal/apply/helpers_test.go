@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -52,7 +53,7 @@ func newScene(t *testing.T, files ...string) *scene {
 func (s *scene) start() {
 	s.Helper()
 	s.reg = guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(s.stages, "test"), Deadline: s.deadline})
-	got, err := s.reg.Grant(s.Context(), guard.Grant{Root: "r", Dir: s.source, Origin: "test", Policy: s.policy, Store: s.store})
+	got, err := s.reg.Grant(s.Context(), guard.Grant{Root: "r", Dir: names.Foreign(s.source), Origin: "test", Policy: s.policy, Store: s.store})
 	s.must(err)
 	s.store, s.tree = got.Store, vfs.New(s.reg)
 }

@@ -46,7 +46,7 @@ func NewOutput(patterns []rules.Pattern) (Output, error) {
 			o.gitignore = true
 			continue
 		}
-		o.rules = append(o.rules, pattern.Rule{List: pattern.OwnHide, Text: p.Text, File: p.File, Line: p.Line})
+		o.rules = append(o.rules, pattern.Rule{List: pattern.OwnHide, Text: p.Text.Raw(), File: p.File.Raw(), Line: p.Line})
 	}
 	if _, err := pattern.New(o.rules, pattern.Options{}); err != nil {
 		return o, &guard.Error{Kind: names.Invalid, Err: err}

@@ -17,7 +17,7 @@ import (
 func leaseOn(t *testing.T, dir string) *guard.Lease {
 	t.Helper()
 	reg := guard.NewRegistry(guard.Config{Opener: Opener{}})
-	if _, err := reg.Grant(t.Context(), guard.Grant{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
+	if _, err := reg.Grant(t.Context(), guard.Grant{Root: "r", Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
 		t.Fatal(err)
 	}
 	p, err := guard.NewPath("r", "")

@@ -99,7 +99,7 @@ func newHangScene(t *testing.T) *hangScene {
 	}
 	s := &hangScene{T: t, fs: hangfs.Mount(t, back, point)}
 	s.reg = guard.NewRegistry(guard.Config{Opener: Opener{}, Deadline: 50 * time.Millisecond})
-	if _, err := s.reg.Grant(t.Context(), guard.Grant{Root: "r", Dir: point, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
+	if _, err := s.reg.Grant(t.Context(), guard.Grant{Root: "r", Dir: names.Foreign(point), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
 		t.Fatal(err)
 	}
 	p, err := guard.NewPath("r", "")

@@ -15,7 +15,7 @@ import (
 // gets a descriptor by asking.
 func TestDryRunOpensNothing(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	g := guard.Grant{Root: "r", Dir: t.TempDir(), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
+	g := guard.Grant{Root: "r", Dir: names.Foreign(t.TempDir()), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}
 	if _, err := reg.Grant(context.Background(), g); err != nil {
 		t.Fatal(err)
 	}

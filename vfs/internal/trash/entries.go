@@ -19,10 +19,10 @@ import (
 // Entry is one kept file.
 type Entry struct {
 	ID      string        `json:"id"`
-	Root    string        `json:"root"`
-	Path    string        `json:"path,omitempty"`     // below the root; "": not known
+	Root    names.Foreign `json:"root"`
+	Path    names.Foreign `json:"path,omitempty"`     // below the root; "": not known
 	Raw     []byte        `json:"raw_path,omitempty"` // if the path is not UTF-8
-	Op      string        `json:"op,omitempty"`       // that removed it
+	Op      names.Foreign `json:"op,omitempty"`       // that removed it
 	Time    time.Time     `json:"time"`
 	Size    int64         `json:"size"` // bytes
 	Type    string        `json:"type"` // file, link, other
@@ -43,7 +43,7 @@ func (e *Entry) Rel() string {
 	if len(e.Raw) > 0 {
 		return string(e.Raw)
 	}
-	return e.Path
+	return e.Path.Raw()
 }
 
 // List returns the kept files, the oldest first.
@@ -68,7 +68,7 @@ func (b *Bin) entry(id string, root guard.RootName) (e Entry, ok bool) {
 		return e, false
 	}
 	at, _ := stampOf(id)
-	e = Entry{ID: id, Root: string(root), Time: at, Size: info.Size, Type: "other"}
+	e = Entry{ID: id, Root: names.Foreign(root), Time: at, Size: info.Size, Type: "other"}
 	switch info.Type() {
 	case unix.S_IFREG:
 		e.Type = "file"
@@ -76,7 +76,7 @@ func (b *Bin) entry(id string, root guard.RootName) (e Entry, ok bool) {
 		e.Type = "link"
 	}
 	if n, err := b.readNote(id); err == nil {
-		e.Path, e.Raw, e.Op, e.Subject, e.Via, e.UID, e.PID = n.Path, n.Raw, n.Op, n.Subject, n.Via, n.UID, n.PID
+		e.Path, e.Raw, e.Op, e.Subject, e.Via, e.UID, e.PID = names.Foreign(n.Path), n.Raw, names.Foreign(n.Op), n.Subject, n.Via, n.UID, n.PID
 	}
 	return e, true
 }

@@ -108,7 +108,7 @@ func walkerOf(t *testing.T, top string) *Walker {
 	t.Helper()
 	reg := guard.NewRegistry(guard.Config{Opener: beneath.Opener{}})
 	ctx := context.Background()
-	if _, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: top, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
+	if _, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: names.Foreign(top), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
 		t.Fatal(err)
 	}
 	p, err := guard.NewPath("r", "")

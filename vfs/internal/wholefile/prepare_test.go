@@ -21,7 +21,7 @@ import (
 func TestPreparedWithName(t *testing.T) {
 	src := t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: beneath.Opener{}})
-	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
+	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(src), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
 		t.Fatal(err)
 	}
 	beneath.Prepare()

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -22,7 +23,7 @@ func TestPlaceChanges(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "r")
 	testkit.Must(t, os.Mkdir(dir, 0o755))
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	_, err := reg.GrantAll(t.Context(), []guard.Grant{{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}})
+	_, err := reg.GrantAll(t.Context(), []guard.Grant{{Root: "r", Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}})
 	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	hub := &events.Hub{}

@@ -222,7 +222,7 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 		if err != nil {
 			return req, err
 		}
-		req.Path = g.Dir
+		req.Path = g.Dir.Raw()
 	}
 	return req, nil
 }

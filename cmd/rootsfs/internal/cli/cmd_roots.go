@@ -195,7 +195,7 @@ func configOf(ctx context.Context, c *control.Client) (string, error) {
 func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 	for _, g := range grants {
 		r := config.Root{
-			Name: g.Root, Path: g.Dir, Subject: guard.Subject(f.subject), Rights: g.Policy.Rights, Patterns: g.Policy.Patterns,
+			Name: g.Root, Path: g.Dir.Raw(), Subject: guard.Subject(f.subject), Rights: g.Policy.Rights, Patterns: g.Policy.Patterns,
 			CrossFileSystems: g.Policy.OtherFileSystems, AllowSystem: f.allowSystem, For: f.ForTime, Trash: g.Policy.Trash,
 		}
 		if f.ForTime == 0 {

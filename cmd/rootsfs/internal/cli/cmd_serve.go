@@ -129,19 +129,19 @@ func (a *app) leaveOutMissing(opt *session.Options) {
 	missing := map[string]error{} // by directory
 	for i := range opt.Roots {
 		g := &opt.Roots[i]
-		info, err := os.Stat(g.Dir)
+		info, err := os.Stat(g.Dir.Raw())
 		if err == nil && info.IsDir() {
-			err = unix.Access(g.Dir, unix.R_OK)
+			err = unix.Access(g.Dir.Raw(), unix.R_OK)
 		}
 		if err != nil {
-			missing[g.Dir] = err
+			missing[g.Dir.Raw()] = err
 		}
 	}
-	if !slices.ContainsFunc(opt.Roots, func(g guard.Grant) bool { return missing[g.Dir] == nil }) {
+	if !slices.ContainsFunc(opt.Roots, func(g guard.Grant) bool { return missing[g.Dir.Raw()] == nil }) {
 		return
 	}
 	opt.Roots = slices.DeleteFunc(opt.Roots, func(g guard.Grant) bool {
-		err := missing[g.Dir]
+		err := missing[g.Dir.Raw()]
 		if err != nil {
 			a.warn("the root %s (%s) is left out: %s: %v; when it is there, start again", names.Quote(string(g.Root)), g.Origin, names.Quote(g.Dir), cause(err))
 		}

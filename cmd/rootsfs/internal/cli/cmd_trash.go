@@ -134,7 +134,7 @@ func (a *app) printTrash(list []vfs.Trashed) {
 		e := &list[i]
 		path, whom := "(not known)", "-"
 		if e.Path != "" {
-			path = quoteIfNeeded(e.Root + "/" + e.Rel())
+			path = quoteIfNeeded(e.Root.Raw() + "/" + e.Rel())
 		}
 		if e.Subject != "" {
 			whom = quoteIfNeeded(string(e.Subject))

@@ -210,12 +210,12 @@ func nameAll(list, others []guard.Grant) ([]guard.Grant, error) {
 			continue
 		}
 		said := func(have guard.Grant) bool {
-			return session.Resolve(have.Dir) == session.Resolve(g.Dir) && have.Policy.Rights == g.Policy.Rights && have.Policy.Once == g.Policy.Once
+			return session.Resolve(have.Dir.Raw()) == session.Resolve(g.Dir.Raw()) && have.Policy.Rights == g.Policy.Rights && have.Policy.Once == g.Policy.Once
 		}
 		if slices.ContainsFunc(out, said) {
 			continue
 		}
-		own, err := rootspec.DefaultName(g.Dir)
+		own, err := rootspec.DefaultName(g.Dir.Raw())
 		if err != nil {
 			return nil, err
 		}
@@ -249,13 +249,13 @@ func fromSpec(spec rootspec.Spec) (guard.Grant, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
-	g := guard.Grant{Root: spec.Name, Dir: filepath.Clean(path)}
+	g := guard.Grant{Root: spec.Name, Dir: names.Foreign(filepath.Clean(path))}
 	if g.Root == "" {
-		if g.Root, err = rootspec.DefaultName(g.Dir); err != nil {
+		if g.Root, err = rootspec.DefaultName(g.Dir.Raw()); err != nil {
 			return guard.Grant{}, fmt.Errorf("root %s: the last name of the path cannot be the root's: %w; give the root a name: NAME=PATH", names.QuoteShort(g.Dir), err)
 		}
 	}
-	if spec.Mode != "" && !pathExists(g.Dir) && pathExists(g.Dir+":"+spec.Mode) {
+	if spec.Mode != "" && !pathExists(g.Dir.Raw()) && pathExists(g.Dir.Raw()+":"+spec.Mode) {
 		return guard.Grant{}, fmt.Errorf("root %s: the end is read as the mode, and %s does not exist; to name the directory that is called so, write the mode after it: %s:%s",
 			names.Quote(spec.Path+":"+spec.Mode), names.Quote(g.Dir), names.Escape(spec.Path+":"+spec.Mode), spec.Mode)
 	}
@@ -310,13 +310,13 @@ func askLinks(grants []guard.Grant) error {
 	for i := range grants {
 		g := &grants[i]
 		var link *rules.LinkError
-		if err := writabledirs.CheckLinks(g.Dir); !errors.As(err, &link) {
+		if err := writabledirs.CheckLinks(g.Dir.Raw()); !errors.As(err, &link) {
 			continue // the session reports any other error
 		}
 		if err := askLink(link, fmt.Sprintf("Grant %s as the root %s?", names.Quote(link.Resolved), names.Quote(string(g.Root)))); err != nil {
 			return err
 		}
-		g.Dir = link.Resolved
+		g.Dir = names.Foreign(link.Resolved)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func TestGrantFlags_R077_R078_R079(t *testing.T) {
 			t.Errorf("%d: %+v", i, got[i])
 		}
 	}
-	if got[0].Root != "a" || got[1].Root != "b" || got[1].Dir != dir+"/b" {
+	if got[0].Root != "a" || got[1].Root != "b" || got[1].Dir.Raw() != dir+"/b" {
 		t.Errorf("%+v", got)
 	}
 	for _, cross := range []grantFlags{{crossFS: true, oneFS: true}, {oneFS: false}} {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -22,7 +23,7 @@ func TestGrantBeforeTheCommandRuns(t *testing.T) {
 	asked, answered := make(chan struct{}), make(chan error, 1)
 	go func() {
 		close(asked)
-		_, err := reg.Grant(context.Background(), guard.Grant{Root: "later", Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "the test"})
+		_, err := reg.Grant(context.Background(), guard.Grant{Root: "later", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "the test"})
 		if !begun.Load() {
 			t.Errorf("the grant was answered before the command ran: %v", err)
 		}

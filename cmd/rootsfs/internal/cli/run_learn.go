@@ -181,7 +181,7 @@ func (l *learned) proposal(reg *guard.Registry, explain func(guard.Request) guar
 		}
 		lack := lacked[name]
 		mode := st.Grant.Policy.Rights | lack.rights
-		p.add("--root "+names.ShellWord(string(name)+"="+st.Grant.Dir+":"+mode.String()), plural(lack.times, "refusal")+", such as "+lack.example)
+		p.add("--root "+names.ShellWord(names.Foreign(name)+"="+st.Grant.Dir+":"+names.Foreign(mode.String())), plural(lack.times, "refusal")+", such as "+lack.example)
 	}
 	homes := homeDirs()
 	home := func(path string) bool {

@@ -92,7 +92,7 @@ func (p *runPlan) needs() error {
 // too, but name a mountpoint that the owner does not know.
 func (p *runPlan) checkRoots() error {
 	for _, g := range p.session.Roots {
-		if names.Under(cleanup.Base(), session.Resolve(g.Dir)) {
+		if names.Under(cleanup.Base(), session.Resolve(g.Dir.Raw())) {
 			return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(
 				"%s cannot be a root of a run: it holds %s, where rootsfs mounts the roots; name the directories that the command needs, such as --root ~/project",
 				names.Quote(g.Dir), names.Quote(cleanup.Base()))}
@@ -112,7 +112,7 @@ func (p *runPlan) need(path, command string) {
 		name = own
 	}
 	p.session.Roots = append(p.session.Roots, guard.Grant{
-		Root: name, Dir: path, Policy: guard.Policy{Rights: guard.ReadOnly},
+		Root: name, Dir: names.Foreign(path), Policy: guard.Policy{Rights: guard.ReadOnly},
 		Origin: originInterpreter, Implicit: true,
 	})
 }
@@ -129,10 +129,10 @@ func (p *runPlan) workDir() string {
 		if g.Implicit {
 			continue
 		}
-		if info, err := os.Stat(g.Dir); err == nil && !info.IsDir() {
-			return filepath.Dir(g.Dir)
+		if info, err := os.Stat(g.Dir.Raw()); err == nil && !info.IsDir() {
+			return filepath.Dir(g.Dir.Raw())
 		}
-		return g.Dir
+		return g.Dir.Raw()
 	}
 	return ""
 }
@@ -145,7 +145,7 @@ func (p *runPlan) outside(path string) string {
 	}
 	for _, g := range p.session.Roots {
 		if rel, err := filepath.Rel(sandbox.DefaultFlatAt+"/"+string(g.Root), path); err == nil && filepath.IsLocal(rel) && !g.Implicit {
-			return filepath.Join(g.Dir, rel)
+			return filepath.Join(g.Dir.Raw(), rel)
 		}
 	}
 	return path
@@ -164,7 +164,7 @@ func (p *runPlan) writable() func(place string) string {
 	}
 	for _, g := range p.session.Roots {
 		if g.Policy.Rights.Mutating() {
-			add(g.Dir)
+			add(g.Dir.Raw())
 		}
 	}
 	if p.box.Home != "" {
@@ -184,7 +184,7 @@ func (p *runPlan) writable() func(place string) string {
 // covered reports whether a path lies in a granted root.
 func (p *runPlan) covered(path string) bool {
 	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool {
-		return names.Under(path, g.Dir) || names.Under(path, p.resolve(g.Dir))
+		return names.Under(path, g.Dir.Raw()) || names.Under(path, p.resolve(g.Dir.Raw()))
 	})
 }
 
@@ -253,7 +253,7 @@ func (p *runPlan) checkHome() error {
 		return homeRefused(home, "is a system directory")
 	}
 	for _, g := range p.session.Roots {
-		if names.Under(session.Resolve(g.Dir), at) {
+		if names.Under(session.Resolve(g.Dir.Raw()), at) {
 			return homeRefused(home, "contains the root %s", names.Quote(g.Dir))
 		}
 	}
@@ -269,7 +269,7 @@ func (p *runPlan) homeOutside() error {
 			real = dir // it does not exist yet
 		}
 		for _, g := range p.session.Roots {
-			if names.Under(real, session.Resolve(g.Dir)) {
+			if names.Under(real, session.Resolve(g.Dir.Raw())) {
 				return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(
 					"--home %s is reached through the root %s, where the command could make it a link; choose a directory outside of the roots",
 					names.Quote(p.box.Home), names.Quote(g.Dir))}

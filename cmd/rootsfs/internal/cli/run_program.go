@@ -82,7 +82,7 @@ func (p *runPlan) startAt(command string) {
 			command = real
 		}
 		for _, g := range p.session.Roots {
-			if rel, err := filepath.Rel(p.resolve(g.Dir), command); err == nil && filepath.IsLocal(rel) {
+			if rel, err := filepath.Rel(p.resolve(g.Dir.Raw()), command); err == nil && filepath.IsLocal(rel) {
 				command = filepath.Join(sandbox.DefaultFlatAt, string(g.Root), rel)
 				break
 			}
@@ -140,8 +140,8 @@ func (p *runPlan) otherNames(writable func(place string) string) {
 	}
 	roots := make([]string, len(p.session.Roots))
 	for i, g := range p.session.Roots {
-		roots[i] = p.resolve(g.Dir)
-		paths = append(paths, g.Dir)
+		roots[i] = p.resolve(g.Dir.Raw())
+		paths = append(paths, g.Dir.Raw())
 	}
 	for _, path := range paths {
 		if !filepath.IsAbs(path) || sandbox.IsShown(path) || len(path) > maxPath || p.covered(path) && !p.isRootName(path) {
@@ -166,8 +166,8 @@ func (p *runPlan) otherNames(writable func(place string) string) {
 	}
 	maps.DeleteFunc(p.box.Links, func(at, _ string) bool { return !sandbox.CanShowLink(at, roots) })
 	for i, g := range p.session.Roots { // a link in /tmp itself cannot be shown
-		if names.FollowLinks(p.box.Links, g.Dir) != roots[i] && sandbox.CanShowLink(g.Dir, roots) {
-			p.addLink(g.Dir, roots[i])
+		if names.FollowLinks(p.box.Links, g.Dir.Raw()) != roots[i] && sandbox.CanShowLink(g.Dir.Raw(), roots) {
+			p.addLink(g.Dir.Raw(), roots[i])
 		}
 	}
 }
@@ -177,7 +177,7 @@ const maxPath = 4096
 
 // isRootName reports whether a root was granted by exactly this path.
 func (p *runPlan) isRootName(path string) bool {
-	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return g.Dir == path })
+	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return g.Dir.Raw() == path })
 }
 
 // noteShim handles a command that is a shim of a version manager: it passes the manager its

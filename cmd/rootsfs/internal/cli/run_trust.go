@@ -21,7 +21,7 @@ func (p *runPlan) judge() *writabledirs.Judge {
 	dirs := p.session.Config.WritableDirs()
 	for _, g := range p.session.Roots {
 		if g.Policy.Rights.Mutating() {
-			dirs = append(dirs, g.Dir)
+			dirs = append(dirs, g.Dir.Raw())
 		}
 	}
 	if p.home != "" {
@@ -71,7 +71,7 @@ func (p *runPlan) givenName() string {
 	}
 	dirs := p.session.Config.WritableDirs()
 	for _, g := range p.session.Roots {
-		dirs = append(dirs, g.Dir)
+		dirs = append(dirs, g.Dir.Raw())
 	}
 	if p.home != "" {
 		dirs = append(dirs, p.home)

@@ -8,6 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // A run has a name that the configuration may go by only if the owner gave it.
@@ -72,8 +73,8 @@ func TestGivenName(t *testing.T) {
 		p := &runPlan{agent: c.flags.Agent, home: filepath.Join(dir, "kept")}
 		p.box.Args, p.session.Config = c.args, &config.Config{}
 		p.session.Roots = []guard.Grant{
-			{Dir: filepath.Join(dir, "root"), Policy: guard.Policy{Rights: guard.ReadOnly}},
-			{Dir: filepath.Join(dir, "rw"), Policy: guard.Policy{Rights: guard.ReadWrite}},
+			{Dir: names.Foreign(filepath.Join(dir, "root")), Policy: guard.Policy{Rights: guard.ReadOnly}},
+			{Dir: names.Foreign(filepath.Join(dir, "rw")), Policy: guard.Policy{Rights: guard.ReadWrite}},
 		}
 		if got := p.givenName(); got != c.want {
 			t.Errorf("%q with PATH %q: %q, want %q", c.args, c.path, got, c.want)

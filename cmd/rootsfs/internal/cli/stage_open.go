@@ -315,7 +315,7 @@ func (c *chosenStage) openNow(ctx context.Context) (*openStage, error) {
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(store, "")})
 	_, err = reg.Grant(ctx, guard.Grant{
-		Root: c.Meta.Root, Dir: c.Meta.Path, Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
+		Root: c.Meta.Root, Dir: names.Foreign(c.Meta.Path), Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
 		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: stricter(&conf.Patterns, c.Meta.Patterns), Trash: conf.Trash},
 	})
 	if errors.Is(err, names.Locked) { // since it was looked at
@@ -361,13 +361,13 @@ func stricter(now, last *guard.Patterns) guard.Patterns {
 	if last == nil {
 		return p
 	}
-	has := func(list []rules.Pattern, text string) bool {
+	has := func(list []rules.Pattern, text names.Foreign) bool {
 		return slices.ContainsFunc(list, func(p rules.Pattern) bool { return p.Text == text })
 	}
 	join := func(list, more []rules.Pattern) []rules.Pattern {
 		out := slices.Clone(list)
 		for _, m := range more {
-			if !has(out, m.Text) && !strings.HasPrefix(m.Text, "!") {
+			if !has(out, m.Text) && !strings.HasPrefix(m.Text.Raw(), "!") {
 				out = append(out, m)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -30,7 +31,7 @@ func heldStage(t *testing.T) (c *chosenStage, release func()) {
 	stages, err := session.Stages()
 	testkit.Must(t, err)
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(stages, "ending")})
-	_, err = reg.Grant(t.Context(), guard.Grant{Root: "p", Dir: source, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage}})
+	_, err = reg.Grant(t.Context(), guard.Grant{Root: "p", Dir: names.Foreign(source), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage}})
 	testkit.Must(t, err)
 	at, err := guard.NewPath("p", "")
 	testkit.Must(t, err)

@@ -267,7 +267,7 @@ func TestStricterPatterns(t *testing.T) {
 	text := func(list []rules.Pattern) string {
 		var out []string
 		for _, p := range list {
-			out = append(out, p.Text)
+			out = append(out, p.Text.Raw())
 		}
 		return strings.Join(out, " ")
 	}

@@ -445,15 +445,15 @@ func wrapSpecs(specs []string) (out []hostconfig.Root, err error) {
 			if err != nil {
 				return nil, err
 			}
-			switch _, err := os.Stat(g.Dir); {
+			switch _, err := os.Stat(g.Dir.Raw()); {
 			case errors.Is(err, fs.ErrNotExist): // with the exit code of a start
 				return nil, fmt.Errorf("--root %s: %s does not exist; create it first, or check the spelling", names.Quote(text), names.Quote(g.Dir))
 			case err != nil:
 				return nil, fmt.Errorf("--root %s: %s: %w", names.Quote(text), names.Quote(g.Dir), cause(err))
 			}
-			name, dir = g.Root, g.Dir
+			name, dir = g.Root, g.Dir.Raw()
 			if path != "~" && !strings.HasPrefix(path, "~/") {
-				path = g.Dir
+				path = g.Dir.Raw()
 			}
 		}
 		if other, ok := taken[name]; ok && name != "" {

@@ -21,7 +21,7 @@ import (
 // which of its flags are broad.
 func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	r.State = "wrapped already"
-	if why := w.foreign(s.Command); why != "" {
+	if why := w.foreign(s.Command.Raw()); why != "" {
 		r.State = "another program"
 		r.Notes = append(r.Notes, names.Text(why))
 		return
@@ -30,11 +30,11 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	i, ok := s.Inner()
 	switch {
 	case ok:
-		if r.Broad, ok = w.broad(new(app).newRunCmd(), s, s.Args[1:i-1], home); !ok {
+		if r.Broad, ok = w.broad(new(app).newRunCmd(), s, names.List[string](s.Args[1:i-1]), home); !ok {
 			r.State = "not confined"
 		}
 	case len(s.Args) > 0 && s.Args[0] == "serve":
-		r.Broad, _ = w.broad(new(app).newServeCmd(), s, s.Args[1:], home)
+		r.Broad, _ = w.broad(new(app).newServeCmd(), s, names.List[string](s.Args[1:]), home)
 	default:
 		r.Notes = append(r.Notes, `it is not of the form "run FLAGS -- COMMAND": what it starts is not known`)
 	}
@@ -141,7 +141,7 @@ func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string
 	}
 	vars, _ := fs.GetStringArray("env")
 	for _, v := range vars {
-		if !strings.Contains(v, "=") && !slices.Contains(s.Env, v) {
+		if !strings.Contains(v, "=") && !slices.Contains(s.Env, names.Foreign(v)) {
 			add("env "+v, "a variable of yours")
 		}
 	}

@@ -77,7 +77,7 @@ func (w *wrapping) findPrograms(before []*hostconfig.Config) error {
 		}
 		i := slices.Index(s.Args, "--") + 1
 		if was := wasPlain(before, s); was != nil && i > 0 && i < len(s.Args) && s.Command != was.Command && s.Args[i] == was.Command {
-			programs = append(programs, s.Command)
+			programs = append(programs, s.Command.Raw())
 		}
 	}
 	if len(programs) == 1 {

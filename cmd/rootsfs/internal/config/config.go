@@ -74,7 +74,7 @@ const Origin = "configuration"
 // Grant returns the root's grant for the registry at the time now.
 func (r Root) Grant(now time.Time) guard.Grant {
 	g := guard.Grant{
-		Root: r.Name, Dir: r.Path, Subject: r.Subject, Expires: r.Expires, Origin: Origin, AllowSystem: r.AllowSystem,
+		Root: r.Name, Dir: names.Foreign(r.Path), Subject: r.Subject, Expires: r.Expires, Origin: Origin, AllowSystem: r.AllowSystem,
 		Policy: guard.Policy{Rights: r.Rights, Patterns: r.Patterns, Limits: r.Limits, Trash: r.Trash, OtherFileSystems: r.CrossFileSystems},
 	}
 	if r.For > 0 {

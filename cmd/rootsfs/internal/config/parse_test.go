@@ -116,7 +116,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("debounce: %v", c.Debounce)
 	}
 	now := time.Unix(1e9, 0)
-	if g := code.Grant(now); g.Expires != now.Add(8*time.Hour) || g.Dir != code.Path || g.Policy.Rights != guard.ReadWrite || g.Origin != "configuration" {
+	if g := code.Grant(now); g.Expires != now.Add(8*time.Hour) || g.Dir.Raw() != code.Path || g.Policy.Rights != guard.ReadWrite || g.Origin != "configuration" {
 		t.Errorf("grant: %+v", g)
 	}
 	if srv.Expired(now) || !srv.Expired(srv.Expires) || code.Expired(now) {

@@ -225,7 +225,7 @@ func literal(v reflect.Value, k *key) string {
 	case time.Duration, guard.Rights, network.Rule:
 		return quote(fmt.Sprint(x))
 	case rules.Pattern:
-		return quote(x.Text)
+		return quote(x.Text.Raw())
 	case time.Time:
 		return x.Format(time.RFC3339)
 	case bool:

@@ -351,12 +351,12 @@ func readPattern(c *cell) (any, error) {
 	if !ok {
 		return nil, errType
 	}
-	list := []rules.Pattern{{Text: text}} // without its line, which the error already has
+	list := []rules.Pattern{{Text: names.Foreign(text)}} // without its line, which the error already has
 	p := map[string]guard.Patterns{"deny": {Deny: list}, "protect": {Protect: list}, "allow": {Allow: list}, "hide": {Hide: list}}[c.key.name]
 	if c.to.Kind() == reflect.String {
 		return text, p.Check()
 	}
-	return rules.Pattern{Text: text, File: c.r.file, Line: c.n.Line}, p.Check()
+	return rules.Pattern{Text: names.Foreign(text), File: names.Foreign(c.r.file), Line: c.n.Line}, p.Check()
 }
 
 // shifts are the units of ParseSize.

@@ -105,7 +105,7 @@ func add(ctx context.Context, c *control.Client, in adding) (control.AddAnswer, 
 	if in.ForMS < 0 || in.ForMS > longest.Milliseconds() {
 		return control.AddAnswer{}, fmt.Errorf("for: write a duration between 0 (with the session) and %v", longest)
 	}
-	g := guard.Grant{Root: name, Dir: in.Path, Origin: "console", Policy: guard.Policy{Rights: rights}}
+	g := guard.Grant{Root: name, Dir: names.Foreign(in.Path), Origin: "console", Policy: guard.Policy{Rights: rights}}
 	if in.ForMS > 0 {
 		g.Expires = time.Now().Add(time.Duration(in.ForMS) * time.Millisecond)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // lab is a console that serves, and a directory of the user's own.
@@ -80,7 +81,7 @@ func (l *lab) session(name string, roots ...string) *session.Session {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			l.t.Fatal(err)
 		}
-		grants = append(grants, guard.Grant{Root: guard.RootName(r), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+		grants = append(grants, guard.Grant{Root: guard.RootName(r), Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
 	}
 	s, err := session.Start(l.t.Context(), session.Options{
 		Name: name, Unmounted: true, Roots: grants,

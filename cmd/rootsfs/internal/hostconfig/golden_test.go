@@ -61,7 +61,7 @@ func how(c *Config, at Place) map[*Server]How {
 		for _, r := range c.Propose(s, at).Roots {
 			h.Roots = append(h.Roots, r.Spec)
 		}
-		h.Env = s.Env
+		h.Env = names.List[string](s.Env)
 		all[s] = h
 	}
 	return all

@@ -1,6 +1,7 @@
 package hostconfig
 
 import (
+	"github.com/rootsfs/rootsfs/guard/names"
 	"strings"
 	"testing"
 )
@@ -80,7 +81,7 @@ func TestSpellings(t *testing.T) {
 		if strings.Contains(string(c.Shown()), "s3cret") {
 			t.Errorf("%s: a key is shown", tt.doc)
 		}
-		doc := c.Wrap(program, map[*Server]How{c.Servers[0]: {Roots: []string{"/srv:ro"}, Env: c.Servers[0].Env}})
+		doc := c.Wrap(program, map[*Server]How{c.Servers[0]: {Roots: []string{"/srv:ro"}, Env: names.List[string](c.Servers[0].Env)}})
 		w, err := Parse(tt.path, doc, program)
 		if err != nil || w.Servers[0].Kind != Wrapped || !strings.Contains(string(doc), tt.want) {
 			t.Errorf("%s: %v\n%s\nshould contain\n%s", tt.doc, err, doc, tt.want)
@@ -160,7 +161,7 @@ func FuzzWrapTOML(f *testing.F) {
 		plans := map[*Server]How{}
 		for _, s := range c.Servers {
 			c.Propose(s, place("/home/u/code/.codex/config.toml"))
-			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, s.Env...)}
+			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, names.List[string](s.Env)...)}
 		}
 		wrapped := c.Wrap(program, plans)
 		w, err := Parse("config.toml", wrapped, program)

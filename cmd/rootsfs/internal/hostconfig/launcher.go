@@ -1,6 +1,7 @@
 package hostconfig
 
 import (
+	"github.com/rootsfs/rootsfs/guard/names"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -72,7 +73,9 @@ func FetcherOf(words []string) string {
 }
 
 // words returns the server's command with its arguments.
-func (s *Server) words() []string { return slices.Insert(slices.Clone(s.Args), 0, s.Command) }
+func (s *Server) words() []string {
+	return names.List[string](slices.Insert(slices.Clone(s.Args), 0, s.Command))
+}
 
 // launched returns the commands that words run in the end: the words themselves, or the
 // commands that launchers among them start.

@@ -66,11 +66,11 @@ func (c *Config) Propose(s *Server, at Place) Proposal {
 	}
 	p := &proposer{format: c.Format, at: at, cwd: at.Base, isContainer: s.Container()}
 	if s.Dir != "" {
-		p.directory(s.Dir)
+		p.directory(s.Dir.Raw())
 	}
 	p.command(s)
 	for _, a := range s.Args {
-		p.argument(a)
+		p.argument(a.Raw())
 	}
 	for i, name := range s.Env {
 		if name != "PATH" {
@@ -120,7 +120,7 @@ func (p *proposer) directory(text string) {
 // command handles a command that is a relative path. The confined server starts in its first
 // root, so the path must be relative to that.
 func (p *proposer) command(s *Server) {
-	t, ok := p.expand(s.Command)
+	t, ok := p.expand(s.Command.Raw())
 	if !ok || t.path == "" || filepath.IsAbs(t.path) || !strings.Contains(t.path, "/") {
 		return
 	}
@@ -256,9 +256,9 @@ func (p *proposer) notef(format string, args ...any) {
 
 // remarks notes the effects of wrapping on this server, apart from files.
 func (p *proposer) remarks(s *Server) {
-	words, name := s.words(), filepath.Base(s.Command)
+	words, name := s.words(), filepath.Base(s.Command.Raw())
 	p.Fetcher = FetcherOf(words)
-	if fetcher := namesFetcher(s.Args); fetcher != "" && p.Fetcher == "" {
+	if fetcher := namesFetcher(names.List[string](s.Args)); fetcher != "" && p.Fetcher == "" {
 		p.notef("its arguments name %s: if it fetches with that what it runs, it needs --net", fetcher)
 	}
 	if i := slices.Index(keepers, name); i >= 0 {
@@ -269,7 +269,7 @@ func (p *proposer) remarks(s *Server) {
 			p.notef("it is started by %s, whose daemon a confined server does not reach: leave it out with --server, or use another way to start it", containerTools[i])
 		}
 	}
-	if strings.ContainsAny(s.Command, " \t") && p.at.Look(s.Command) != File {
+	if strings.ContainsAny(s.Command.Raw(), " \t") && p.at.Look(s.Command.Raw()) != File {
 		p.notef("its command has spaces, as for a shell, which rootsfs run does not use: split it into \"command\" and \"args\"")
 	}
 	if s.EnvFile != "" {
@@ -284,6 +284,6 @@ func (p *proposer) remarks(s *Server) {
 // effect on the server: its daemon does the work. A program in the project that only has the
 // name of such a tool does not count.
 func (s *Server) Container() bool {
-	dir, base := filepath.Split(s.Command)
+	dir, base := filepath.Split(s.Command.Raw())
 	return slices.Contains(containerTools, base) && slices.Contains([]string{"", "/bin/", "/usr/bin/", "/usr/local/bin/"}, dir)
 }

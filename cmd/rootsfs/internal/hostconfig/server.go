@@ -29,12 +29,12 @@ type Server struct {
 	Project names.Foreign // the project that it belongs to (~/.claude.json); "": all
 	Line    int           // of its name
 	Kind    Kind
-	Type    string // as written: stdio, http, sse, …; "": it is missing
-	Command string // of a Stdio or Wrapped server, like the fields below
-	Args    []string
-	Env     []string // names in "env" to which the host gives a value
-	EnvFile string
-	Dir     string // "cwd"
+	Type    names.Foreign // as written: stdio, http, sse, …; "": it is missing
+	Command names.Foreign // of a Stdio or Wrapped server, like the fields below
+	Args    []names.Foreign
+	Env     []names.Foreign // names in "env" to which the host gives a value
+	EnvFile names.Foreign
+	Dir     names.Foreign // "cwd"
 	// HeadersHelper: the server has a command that the host itself runs (Claude Code).
 	HeadersHelper bool
 	// Err is an *Error if the server cannot be read. Then only Name, Project and Line are set.
@@ -82,7 +82,7 @@ func (c *Config) readMembers(s *Server, m *hujson.ObjectMember, mcp bool, progra
 	}
 	for _, f := range []struct {
 		key string
-		to  *string
+		to  *names.Foreign
 	}{{"type", &s.Type}, {"command", &s.Command}, {"envFile", &s.EnvFile}, {"cwd", &s.Dir}} {
 		if v, _ := member(s.obj, f.key); mcp && f.key == "command" && v != nil && v.Value.Kind() == '[' {
 			if err := c.readCommand(s, v); err != nil {
@@ -150,7 +150,7 @@ func (c *Config) decideKind(s *Server, at int, started, remote bool) (done bool,
 
 // markIfWrapped marks a server as Wrapped if one of the programs starts it.
 func (s *Server) markIfWrapped(programs []string) {
-	if slices.Contains(programs, s.Command) || filepath.Base(s.Command) == "rootsfs" {
+	if slices.Contains(programs, s.Command.Raw()) || filepath.Base(s.Command.Raw()) == "rootsfs" {
 		s.Kind = Wrapped
 	}
 }
@@ -165,14 +165,14 @@ func (c *Config) readCommand(s *Server, v *hujson.Value) error {
 	return err
 }
 
-func (c *Config) readText(s *Server, key string, to *string) error {
+func (c *Config) readText(s *Server, key string, to *names.Foreign) error {
 	v, _ := member(s.obj, key)
 	switch {
 	case v == nil:
 	case v.Value.Kind() != '"':
 		return c.errorf(v.StartOffset, "%s of server %s is %s; it should be a text", names.Quote(key), names.Quote(s.Name), kindOf(v))
 	default:
-		*to = text(v)
+		*to = names.Foreign(text(v))
 	}
 	return nil
 }
@@ -188,19 +188,19 @@ func (c *Config) readArgs(s *Server) error {
 }
 
 // texts reads a list of texts, and keeps it as the server's list.
-func (c *Config) texts(s *Server, key string, v *hujson.Value) ([]string, error) {
+func (c *Config) texts(s *Server, key string, v *hujson.Value) ([]names.Foreign, error) {
 	list, ok := v.Value.(*hujson.Array)
 	if !ok {
 		return nil, c.errorf(v.StartOffset, "%s of server %s is %s; it should be a list of texts", names.Quote(key), names.Quote(s.Name), kindOf(v))
 	}
 	s.list = list
-	var words []string
+	var words []names.Foreign
 	for i := range list.Elements {
 		e := &list.Elements[i]
 		if e.Value.Kind() != '"' {
 			return nil, c.errorf(e.StartOffset, "argument %d of server %s is %s; it should be a text", i+1, names.Quote(s.Name), kindOf(e))
 		}
-		words = append(words, text(e))
+		words = append(words, names.Foreign(text(e)))
 	}
 	return words, nil
 }
@@ -223,7 +223,7 @@ func (c *Config) readEnv(s *Server, key string) error {
 		case kind == '{' || kind == '[' || kind != '"' && c.Format == Codex:
 			return c.errorf(m.Value.StartOffset, "%s in %s of server %s is %s; it should be a text", names.Quote(name), names.Quote(key), names.Quote(s.Name), kindOf(&m.Value))
 		case kind != 'n' && name != "" && !strings.ContainsAny(name, "=\x00"):
-			s.Env = append(s.Env, name)
+			s.Env = append(s.Env, names.Foreign(name))
 			s.values = append(s.values, text(&m.Value))
 		}
 		s.set = append(s.set, variable{name, text(&m.Value)})
@@ -241,8 +241,8 @@ func (s *Server) readForwarded(format Format) {
 	list, _ := v.Value.(*hujson.Array)
 	for i := 0; list != nil && i < len(list.Elements); i++ {
 		e := &list.Elements[i]
-		if name := text(e); e.Value.Kind() == '"' && name != "" && !strings.ContainsAny(name, "=\x00") && !slices.Contains(s.Env, name) {
-			s.Env = append(s.Env, name)
+		if name := text(e); e.Value.Kind() == '"' && name != "" && !strings.ContainsAny(name, "=\x00") && !slices.Contains(s.Env, names.Foreign(name)) {
+			s.Env = append(s.Env, names.Foreign(name))
 			s.values = append(s.values, "")
 		}
 	}

@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/tailscale/hujson"
 )
 
@@ -83,7 +85,7 @@ func FuzzWrap(f *testing.F) {
 		plans := map[*Server]How{}
 		for _, s := range c.Servers {
 			c.Propose(s, place("/home/u/code/.mcp.json"))
-			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, s.Env...), Home: env, Net: net}
+			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, names.List[string](s.Env)...), Home: env, Net: net}
 		}
 		// What JSON cannot hold becomes something else, as everywhere.
 		prog = hujson.String(prog).String()
@@ -96,7 +98,7 @@ func FuzzWrap(f *testing.F) {
 		for i, s := range w.Servers {
 			if c.Servers[i].Err == nil && c.Servers[i].Kind == Stdio {
 				inner, ok := s.Inner()
-				if !ok || s.Args[inner] != c.Servers[i].Command || !reflect.DeepEqual(append([]string{}, s.Args[inner+1:]...), append([]string{}, c.Servers[i].Args...)) {
+				if !ok || s.Args[inner] != c.Servers[i].Command || !slices.Equal(s.Args[inner+1:], c.Servers[i].Args) {
 					t.Fatalf("%v: %q", s, s.Args)
 				}
 				ours = append(ours, s)

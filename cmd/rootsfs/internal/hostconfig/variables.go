@@ -126,7 +126,7 @@ func (s *Server) Steers(own bool, more ...string) []string {
 			list = append(list, v.name)
 		}
 	}
-	if s.EnvFile != "" && (!own || projectFills(s.EnvFile) || !strings.ContainsAny(s.EnvFile[:1], "/~$")) {
+	if s.EnvFile != "" && (!own || projectFills(s.EnvFile.Raw()) || !strings.ContainsAny(s.EnvFile[:1].Raw(), "/~$")) {
 		list = append(list, "envFile")
 	}
 	return list

@@ -113,7 +113,7 @@ func (x Explainer) Locate(req *control.CheckRequest) string {
 // liesInRoot compares names; nothing is looked up.
 func (x Explainer) liesInRoot(full string) bool {
 	return slices.ContainsFunc(x.Registry.Roots(), func(st guard.Status) bool {
-		return names.Under(full, st.Grant.Dir) || names.Under(full, st.Grant.Resolved)
+		return names.Under(full, st.Grant.Dir.Raw()) || names.Under(full, st.Grant.Resolved)
 	})
 }
 

@@ -35,7 +35,7 @@ func explained(t *testing.T) (x Explainer, code, lib string) {
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	for name, p := range map[string]guard.Policy{"code": {Rights: guard.ReadWrite}, "lib": {Rights: guard.ReadOnly}} {
-		if _, err := reg.Grant(t.Context(), guard.Grant{Root: guard.RootName(name), Dir: filepath.Join(top, name), Policy: p, Origin: "test"}); err != nil {
+		if _, err := reg.Grant(t.Context(), guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(filepath.Join(top, name)), Policy: p, Origin: "test"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -74,7 +74,7 @@ func checkAsked(g *guard.Grant) error {
 		_, err := rules.ParseMode("")
 		return err
 	}
-	if !filepath.IsAbs(g.Dir) || strings.IndexByte(g.Dir, 0) >= 0 {
+	if !filepath.IsAbs(g.Dir.Raw()) || strings.IndexByte(g.Dir.Raw(), 0) >= 0 {
 		return invalid("the path of root %s is not absolute", name)
 	}
 	for _, l := range config.Limits() {
@@ -158,7 +158,7 @@ func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Ti
 		return refuse("%s leads to %s now; if that is meant, approve it: rootsfs roots add %s",
 			names.Quote(g.Resolved), names.Quote(now), names.ShellWord(string(g.Root)+"="+now))
 	}
-	g.Dir, g.Expires = g.Resolved, end
+	g.Dir, g.Expires = names.Foreign(g.Resolved), end
 	got, err := s.grant(ctx, []guard.Grant{g})
 	if err != nil {
 		return control.Root{}, err
@@ -235,7 +235,7 @@ func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Gra
 	s.refusals.noteGrants(got, now)
 	for i := range asks {
 		if g := &asks[i]; err != nil && g.Origin == config.Origin {
-			err = s.opt.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
+			err = s.opt.systemDir(err, g, Resolve(g.Dir.Raw()), g.Policy.Rights, "write allow_system = true in its [[root]] block")
 		}
 	}
 	return got, err
@@ -275,7 +275,7 @@ func sameDir(asks []guard.Grant, err error) error {
 	}
 	first := map[place]guard.Grant{}
 	for _, a := range asks {
-		dir := place{Resolve(a.Dir), a.Subject}
+		dir := place{Resolve(a.Dir.Raw()), a.Subject}
 		b, twice := first[dir]
 		if twice && a.Root != b.Root {
 			return &guard.Error{Kind: names.Exist, Err: fmt.Errorf(
@@ -294,7 +294,7 @@ func absent(asks []guard.Grant, err error) error {
 		return err
 	}
 	for _, a := range asks {
-		if _, gone := os.Stat(a.Dir); errors.Is(gone, fs.ErrNotExist) {
+		if _, gone := os.Stat(a.Dir.Raw()); errors.Is(gone, fs.ErrNotExist) {
 			return &guard.Error{Kind: names.NotExist, Err: fmt.Errorf("the root %s (%s): %w", names.Quote(string(a.Root)), a.Origin, err)}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -17,7 +18,7 @@ func TestJournal(t *testing.T) {
 	tree := vfs.New(reg)
 	grant := func() {
 		t.Helper()
-		if _, err := reg.Grant(t.Context(), guard.Grant{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
+		if _, err := reg.Grant(t.Context(), guard.Grant{Root: "r", Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
 			t.Fatal(err)
 		}
 	}

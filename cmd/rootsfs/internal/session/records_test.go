@@ -99,7 +99,7 @@ func TestRegistryHasTheRules(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ask := guard.Grant{Root: "second", Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}}
+	ask := guard.Grant{Root: "second", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly}}
 	if _, err := s.Registry().Grant(t.Context(), ask); !errors.Is(err, names.NoConsent) {
 		t.Errorf("nobody approved it: %v", err)
 	}

@@ -50,7 +50,7 @@ func places(t *testing.T, roots ...string) (opt Options, work string) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		opt.Roots = append(opt.Roots, guard.Grant{Root: guard.RootName(r), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
+		opt.Roots = append(opt.Roots, guard.Grant{Root: guard.RootName(r), Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
 	}
 	return opt, work
 }
@@ -81,7 +81,7 @@ func TestStartLeavesNothing(t *testing.T) {
 	no := errors.New("no")
 	for name, change := range map[string]func(o *Options, work string){
 		"without a log":  func(o *Options, _ string) { o.Logger = func(string) (*slog.Logger, error) { return nil, no } },
-		"without a root": func(o *Options, work string) { o.Roots[0].Dir = filepath.Join(work, "none") },
+		"without a root": func(o *Options, work string) { o.Roots[0].Dir = names.Foreign(filepath.Join(work, "none")) },
 		"without a mountpoint": func(o *Options, _ string) {
 			logger, point := o.Logger, o.Mount.Point
 			o.Logger = func(name string) (*slog.Logger, error) { // when the mountpoint was checked
@@ -133,7 +133,7 @@ func TestManyRootsDoNotBlock_R149(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The patterns of each would take the race detector gigabytes.
-		asks[i] = guard.Grant{Root: guard.RootName("r" + strconv.Itoa(i)), Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly, Patterns: guard.Patterns{NoDefaults: true}}}
+		asks[i] = guard.Grant{Root: guard.RootName("r" + strconv.Itoa(i)), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly, Patterns: guard.Patterns{NoDefaults: true}}}
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -190,11 +190,11 @@ func TestAddChecks(t *testing.T) {
 	}{
 		{"relative path", guard.Grant{Root: "a", Dir: "a", Policy: guard.Policy{Rights: guard.ReadOnly}}, "is not absolute"},
 		{"NUL", guard.Grant{Root: "a", Dir: "/a\x00b", Policy: guard.Policy{Rights: guard.ReadOnly}}, "is not absolute"},
-		{"no mode", guard.Grant{Root: "a", Dir: work}, "unknown mode"},
-		{"bad name", guard.Grant{Root: "a/b", Dir: work, Policy: guard.Policy{Rights: guard.ReadOnly}}, "root name"},
-		{"negative limit", guard.Grant{Root: "a", Dir: work, Policy: guard.Policy{Rights: guard.ReadOnly, Limits: guard.Limits{MaxFile: -1}}}, "negative"},
-		{"contains the mountpoint", guard.Grant{Root: "a", Dir: work, Policy: guard.Policy{Rights: guard.ReadOnly}}, "contains the mountpoint"},
-		{"audit directory", guard.Grant{Root: "a", Dir: filepath.Join(work, "state", "rootsfs", "audit"), Policy: guard.Policy{Rights: guard.ReadOnly}}, "lies inside the directory of audit files"},
+		{"no mode", guard.Grant{Root: "a", Dir: names.Foreign(work)}, "unknown mode"},
+		{"bad name", guard.Grant{Root: "a/b", Dir: names.Foreign(work), Policy: guard.Policy{Rights: guard.ReadOnly}}, "root name"},
+		{"negative limit", guard.Grant{Root: "a", Dir: names.Foreign(work), Policy: guard.Policy{Rights: guard.ReadOnly, Limits: guard.Limits{MaxFile: -1}}}, "negative"},
+		{"contains the mountpoint", guard.Grant{Root: "a", Dir: names.Foreign(work), Policy: guard.Policy{Rights: guard.ReadOnly}}, "contains the mountpoint"},
+		{"audit directory", guard.Grant{Root: "a", Dir: names.Foreign(filepath.Join(work, "state", "rootsfs", "audit")), Policy: guard.Policy{Rights: guard.ReadOnly}}, "lies inside the directory of audit files"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{tt.ask}}); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -216,7 +216,7 @@ func TestNoRootsAfterTheEnd(t *testing.T) {
 	if _, err := s.endByOwner(context.Background(), control.None{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{{Root: "b", Dir: filepath.Join(work, "a"), Policy: guard.Policy{Rights: guard.ReadOnly}}}})
+	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{{Root: "b", Dir: names.Foreign(filepath.Join(work, "a")), Policy: guard.Policy{Rights: guard.ReadOnly}}}})
 	if !errors.Is(err, errEnding) {
 		t.Errorf("add: %v", err)
 	}
@@ -238,7 +238,7 @@ func TestGrantIsOvertakenByTheEnd(t *testing.T) {
 			<-s.ending.Done()
 		}
 	}
-	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{{Root: "b", Dir: filepath.Join(work, "a"), Policy: guard.Policy{Rights: guard.ReadOnly}, Subject: "v"}}})
+	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{{Root: "b", Dir: names.Foreign(filepath.Join(work, "a")), Policy: guard.Policy{Rights: guard.ReadOnly}, Subject: "v"}}})
 	if !errors.Is(err, errEnding) {
 		t.Errorf("granted during the ending: %v", err)
 	}

@@ -37,7 +37,7 @@ func run(ctx context.Context, dir, tool string, arguments json.RawMessage, serve
 	// The roots approved from the beginning, and the Asker for the rest.
 	registry := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	_, err := registry.Grant(ctx, guard.Grant{
-		Root: "project", Dir: dir, Origin: "command line", Policy: guard.Policy{Rights: guard.ReadOnly},
+		Root: "project", Dir: names.Foreign(dir), Origin: "command line", Policy: guard.Policy{Rights: guard.ReadOnly},
 	})
 	if err != nil {
 		return err
