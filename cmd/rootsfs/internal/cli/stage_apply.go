@@ -109,6 +109,7 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	ans, err := askStage(ctx, o, control.ApplyStage, session.ApplyStage, control.StageApplyRequest{
 		StageRequest: o.request(c.paths), Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
+	err = applyError(ctx, err)
 	r := ans.Result()
 	if err != nil && len(r.Done) == 0 {
 		return err
@@ -121,6 +122,14 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 		return &exitError{Code: exitConflict, Err: leftError(f, &r)}
 	}
 	return nil
+}
+
+// applyError replaces the error of an apply that a signal cut short by what the owner has then.
+func applyError(ctx context.Context, err error) error {
+	if ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINTR) {
+		return err
+	}
+	return errors.New("interrupted: what was applied stays applied, and the rest stays staged; see rootsfs stage diff --stat")
 }
 
 // leftError returns a line about the changes that were not applied.
