@@ -135,7 +135,7 @@ func applyError(ctx context.Context, err error) error {
 // leftError returns a line about the changes that were not applied.
 func leftError(f *applyFlags, r *vfs.StageResult) error {
 	left := countText(r.Left)
-	if f.partial {
+	if f.partial || len(r.Done) > 0 && !f.dryRun { // a change can be left after others were applied
 		return fmt.Errorf("left staged: %s", left)
 	}
 	if f.dryRun {

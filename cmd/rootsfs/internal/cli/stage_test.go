@@ -316,3 +316,23 @@ func TestApplyErrorOfAnInterrupt(t *testing.T) {
 		t.Errorf("an apply that was done became %q", got)
 	}
 }
+
+// TestLeftError checks that "nothing was applied" is said only if nothing was: a change can also
+// be left while it is applied, after others.
+func TestLeftError(t *testing.T) {
+	c := []vfs.StageChange{{Class: vfs.StageConflict, Path: "f"}}
+	for _, test := range []struct {
+		f    applyFlags
+		done []vfs.StageChange
+		want string
+	}{
+		{applyFlags{}, nil, "nothing was applied: 1 conflict; apply the rest with --partial"},
+		{applyFlags{}, c, "left staged: 1 conflict"},
+		{applyFlags{partial: true}, nil, "left staged: 1 conflict"},
+		{applyFlags{dryRun: true}, c, "nothing would be applied: 1 conflict; apply the rest with --partial"},
+	} {
+		if got := leftError(&test.f, &vfs.StageResult{Done: test.done, Left: c}).Error(); got != test.want {
+			t.Errorf("%+v with %d applied: %q, want %q", test.f, len(test.done), got, test.want)
+		}
+	}
+}
