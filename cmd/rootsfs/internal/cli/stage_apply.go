@@ -109,6 +109,7 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	ans, err := askStage(ctx, o, control.ApplyStage, session.ApplyStage, control.StageApplyRequest{
 		StageRequest: o.request(c.paths), Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
+	err = applyError(ctx, err)
 	r := ans.Result()
 	if err != nil && len(r.Done) == 0 {
 		return err
@@ -123,10 +124,18 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	return nil
 }
 
+// applyError replaces the error of an apply that a signal cut short by what the owner has then.
+func applyError(ctx context.Context, err error) error {
+	if ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINTR) {
+		return err
+	}
+	return errors.New("interrupted: what was applied stays applied, and the rest stays staged; see rootsfs stage diff --stat")
+}
+
 // leftError returns a line about the changes that were not applied.
 func leftError(f *applyFlags, r *vfs.StageResult) error {
 	left := countText(r.Left)
-	if f.partial {
+	if f.partial || len(r.Done) > 0 && !f.dryRun { // a change can be left after others were applied
 		return fmt.Errorf("left staged: %s", left)
 	}
 	if f.dryRun {

@@ -87,7 +87,8 @@ func chooseStageOf(root string, paths []string, counts func(*vfs.StageSummary) b
 	}
 	dir = session.Resolve(dir)
 	meant, err := stagesMeant(all, root, dir, paths)
-	meant = slices.DeleteFunc(meant, func(s vfs.StageSummary) bool { return !counts(&s) })
+	// A copy: DeleteFunc writes to the slice that it gets, and meant can be all.
+	meant = slices.DeleteFunc(slices.Clone(meant), func(s vfs.StageSummary) bool { return !counts(&s) })
 	if len(meant) > 1 {
 		meant = likeliest(meant)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -287,5 +288,51 @@ func TestStricterPatterns(t *testing.T) {
 	last.NoDefaults = true
 	if got := stricter(&now, &last); !got.NoDefaults {
 		t.Errorf("without built-in rules in both: %+v", got)
+	}
+}
+
+// TestApplyErrorOfAnInterrupt checks that an apply that a signal cut short says what is left,
+// with and without a session, and that other errors are not hidden.
+func TestApplyErrorOfAnInterrupt(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	const want = "interrupted: what was applied stays applied"
+	for _, err := range []error{
+		fmt.Errorf("stage.apply: %w", context.Canceled),
+		&guard.Error{Kind: names.IO, Err: unix.EINTR},
+	} {
+		if got := applyError(ended, err); !strings.HasPrefix(got.Error(), want) {
+			t.Errorf("after a signal, %v became %q", err, got)
+		}
+		if got := applyError(t.Context(), err); got != err {
+			t.Errorf("without a signal, %v became %q", err, got)
+		}
+	}
+	full := &guard.Error{Kind: names.IO, Err: unix.ENOSPC}
+	if got := applyError(ended, full); got != error(full) {
+		t.Errorf("a full disk became %q", got)
+	}
+	if got := applyError(ended, nil); got != nil {
+		t.Errorf("an apply that was done became %q", got)
+	}
+}
+
+// TestLeftError checks that "nothing was applied" is said only if nothing was: a change can also
+// be left while it is applied, after others.
+func TestLeftError(t *testing.T) {
+	c := []vfs.StageChange{{Class: vfs.StageConflict, Path: "f"}}
+	for _, test := range []struct {
+		f    applyFlags
+		done []vfs.StageChange
+		want string
+	}{
+		{applyFlags{}, nil, "nothing was applied: 1 conflict; apply the rest with --partial"},
+		{applyFlags{}, c, "left staged: 1 conflict"},
+		{applyFlags{partial: true}, nil, "left staged: 1 conflict"},
+		{applyFlags{dryRun: true}, c, "nothing would be applied: 1 conflict; apply the rest with --partial"},
+	} {
+		if got := leftError(&test.f, &vfs.StageResult{Done: test.done, Left: c}).Error(); got != test.want {
+			t.Errorf("%+v with %d applied: %q, want %q", test.f, len(test.done), got, test.want)
+		}
 	}
 }
