@@ -319,8 +319,8 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 		return a.removeStage(c)
 	}
 	o, err := c.open(ctx)
-	if len(c.paths) == 0 && (errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict)) {
-		return a.removeStage(c) // the directory of the root is gone
+	if len(c.paths) == 0 && isRootGone(err) {
+		return a.removeStage(c)
 	}
 	if err != nil {
 		return err

@@ -441,3 +441,8 @@ func completeChanges(root *string) cobra.CompletionFunc {
 		})
 	}
 }
+
+// isRootGone reports whether open found no directory at the root's path, or another one.
+func isRootGone(err error) bool {
+	return errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict)
+}

@@ -24,7 +24,7 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 	}
 	defer a.waiting("comparing")()
 	o, err := c.open(ctx)
-	if errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict) {
+	if isRootGone(err) {
 		e.Reason, e.Detail = names.Conflict.String(), names.Text("the directory of the root is gone, or another one is at its path now")
 		e.Advice = names.Text("put the directory back, or drop the stage: " + string(c.command("discard", "--all")))
 		return e, nil
