@@ -10,12 +10,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A subject that is refused again and again is looking for a way out. The gate
-// counts each subject's escapes (attempts to leave a root) and refusals. More of them in a
-// minute than the bound raise an event, leave a record, and may suspend the subject. Every
-// operation of a suspended subject is refused until the owner resumes it. Everything that was
-// handed out to it is taken back, as when rights are taken away, so that the kernel does not
-// answer from its caches. Stores in mappings that it has not synced are refused, too.
+// A subject that is refused again and again may be trying to break out. The gate counts each
+// subject's escapes (attempts to leave a root) and refusals. More of them in a minute than the
+// bound raise an event, leave a record, and may suspend the subject. Every operation of a
+// suspended subject is refused until the owner resumes it. Everything that was handed out to it
+// is taken back, as when rights are taken away, so that the kernel does not answer from its
+// caches. Stores in mappings that it has not synced are refused, too.
 //
 // Three refusals are not counted: of requests beyond a speed limit, of a subject that is
 // suspended already, and of the look-up of a hidden name, because git status and every
@@ -25,7 +25,7 @@ import (
 // SetAbuse puts bounds in force. Counting begins anew; suspended subjects stay suspended.
 func (g *Registry) SetAbuse(a ledger.Abuse) { g.offenders.SetBounds(a) }
 
-// countRefusal takes note of a refusal. It is called in the middle of operations.
+// countRefusal counts a refusal. It is called in the middle of operations.
 func (g *Registry) countRefusal(rec *Record) {
 	if rec.Via == ViaControl || rec.Via == ViaNet || rec.Kind.About() == names.AboutMoment || rec.Kind == names.Suspended || rec.Kind == names.Hidden {
 		return

@@ -31,8 +31,8 @@ type policyChange struct {
 // that were handed out through the live roots around the root.
 func (g *Registry) change(ctx context.Context, r *root, prepare func(old Policy) (policyChange, error)) error {
 	outers, err := g.changeLocked(ctx, r, prepare)
-	// Only after r's lock was released: two roots at one directory are around each other,
-	// and if both are changed, each would wait for the other's lock.
+	// Do this only after r's lock was released. Two roots at one directory are around each
+	// other: if both were changed, each would wait for the other's lock.
 	errs := make([]error, len(outers))
 	sideBySide(outers, func(i int, o *root) { errs[i] = g.narrowViews(ctx, o) })
 	return errors.Join(append(errs, err)...)
@@ -89,8 +89,8 @@ func (g *Registry) changeLocked(ctx context.Context, r *root, prepare func(old P
 }
 
 // narrow calls apply, which puts a policy in force that may forbid more than before. When
-// narrow returns, everything that was handed out through r and is forbidden now is dead. The
-// caller, who has locked r's changes, does the same for outers, the live roots around r.
+// narrow returns, every handle and mapping through r that is forbidden now is dead. The caller,
+// who has locked r's changes, does the same for outers, the live roots around r.
 func (g *Registry) narrow(ctx context.Context, r *root, outers []*root, apply func()) error {
 	sideBySide(append(slices.Clone(outers), r), func(_ int, o *root) { g.flush(ctx, o.asChange(ChangeNarrowed), o) })
 	apply()
@@ -103,7 +103,7 @@ func (r *root) asChange(kind ChangeKind) Change {
 }
 
 // narrowViews makes views judge again everything that they handed out of r, after the roots in
-// r changed. If r ends meanwhile, there is nothing left to judge.
+// r changed. If r ends meanwhile, it does nothing.
 func (g *Registry) narrowViews(ctx context.Context, r *root) error {
 	ctx, unlock, err := g.lockLiveChanges(ctx, r)
 	if State(r.state.Load()) != Live && errors.As(err, new(*Error)) {
@@ -176,7 +176,7 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	})
 }
 
-// judgeHoldsAgain makes every Hold of roots stale, so that it is judged anew.
+// judgeHoldsAgain makes every Hold of the roots stale, so that each is judged anew.
 func (g *Registry) judgeHoldsAgain(roots []*root) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -30,7 +30,7 @@ type StepKind uint8
 
 // The kinds.
 const (
-	StepRoot  StepKind = iota + 1 // a root whose policy holds; nested ones follow the operation's own
+	StepRoot  StepKind = iota + 1 // a root whose policy applies; nested roots come after the operation's own
 	StepRight                     // rights that a root lacks
 	StepRule                      // a rule about a name
 	StepLink                      // a link that was met
@@ -47,16 +47,16 @@ type Step struct {
 	Root    RootName        // whose policy it is; "" for a limit of the subject
 	At      string          // of a rule: the path of the name, below Root
 	Lacks   Rights          // of a right
-	Verdict pattern.Verdict // of a rule; it may be one that another rule has lifted
+	Verdict pattern.Verdict // of a rule, which another rule may have lifted
 	Link    MetLink         // of a link
-	Refused bool            // the operation was refused for this
+	Refused bool            // the operation was refused because of this step
 }
 
 // MetLink is a link that the resolution of a path has met.
 type MetLink struct {
 	At     string // its path below the root, on which there are no links
 	Target string // its text, which a server may have chosen
-	Rest   string // what is left of the path behind the link
+	Rest   string // the rest of the path after the link
 }
 
 // maxSteps bounds the steps of a dry run: a directory to be moved may hold any number of names
@@ -97,7 +97,7 @@ func (l *Lease) IsDry() bool { return l.req.Dry != nil }
 
 var errDryChange = errors.New("a dry run changes nothing")
 
-// AskedAgain is the request of an operation by path that would be the one on record.
+// AskedAgain returns a request by path for the operation of a record.
 func AskedAgain(rec *Record) Request {
 	return Request{Caller: Caller{Subject: rec.Subject, Via: rec.Via}, Op: rec.Op, Path: rec.Path, Path2: rec.Path2, Need: rec.Rights}
 }
@@ -105,10 +105,10 @@ func AskedAgain(rec *Record) Request {
 // Explanation says whether an operation would be admitted, and why not.
 type Explanation struct {
 	Allowed bool
-	// Kind is that of the refusal.
+	// Kind is the kind of the refusal.
 	Kind Kind
-	// Lacks are the rights that are missing, if that is the reason. Where any of several rights
-	// would do, it is the plainest, Write.
+	// Lacks has the missing rights, if these are the reason. If any of several rights would be
+	// enough, it is Write.
 	Lacks Rights
 	// Verdict is the verdict of the rules. If the operation is allowed, it can name a rule that
 	// was lifted.
@@ -123,7 +123,7 @@ type Explanation struct {
 	Steps   []Step
 }
 
-// Explanation is the answer of a dry run on a path, which ended with err.
+// Explanation returns the answer of a dry run on a path, which ended with err.
 func (d *DryRun) Explanation(p Path, err error) Explanation {
 	out := Explanation{Allowed: err == nil, Root: p.Root, Path: p, Steps: d.Steps()}
 	d.mu.Lock()
@@ -134,8 +134,8 @@ func (d *DryRun) Explanation(p Path, err error) Explanation {
 	if err != nil {
 		out.Kind = names.Reason(err)
 	}
-	// The error decides, and not the last step: an operation may go on after a refusal, as the
-	// listing of a directory does.
+	// Use the error, not the last step: an operation may go on after a refusal, as the listing
+	// of a directory does.
 	var rule *rules.Refusal
 	isByRule := errors.As(err, &rule)
 	for _, s := range out.Steps {

@@ -18,20 +18,19 @@ type Request struct {
 	Op     Op
 	Path   Path
 	Path2  Path   // the second path of rename and link; same root, or EXDEV
-	Need   Rights // rights the arguments add to those of Op
+	Need   Rights // further rights that the arguments take
 	// Epoch is the lifetime of the root that the operation is meant for: paths and files
 	// of one lifetime mean nothing in the next. 0: the present one.
 	Epoch uint64
-	// Held is the hold of an open file or directory the operation is on, nil
-	// for operations by path.
+	// Held is the hold of the open file or directory of the operation; nil for operations by
+	// path.
 	Held *Hold
-	// HeldTarget is the hold of the second open file of operations on two.
+	// HeldTarget is the hold of the second open file, for operations on two.
 	HeldTarget *Hold
 	// Dry, unless nil, makes the operation a dry run: see DryRun.
 	Dry *DryRun
-	// Quotas are reserved for these: Bytes is how much will be written or read at most,
-	// Size how large the file will be afterwards (0 when it does not grow), Names how many
-	// names will be made.
+	// Quotas are reserved for these. Bytes is the most that will be written or read, Size the
+	// later size of the file (0 if it does not grow), and Names the number of names to be made.
 	Bytes, Size int64
 	Names       int64
 	// AttributesOnly says that the operation only needs attributes, although Op is one that
@@ -99,7 +98,7 @@ type Lease struct {
 
 	gen      *generation
 	detached *detached // nil: the operation has no detached part
-	// Small fields together: for a lease of more than 352 bytes Go allocates 384.
+	// The small fields are together: for a lease of more than 352 bytes Go allocates 384.
 	pinned    bool // a detached part: holds pins, not in-flight references
 	reserved  bool // quotas have been charged
 	abandoned bool // the operation was answered early; its detached part goes on, and settles
@@ -193,7 +192,7 @@ func (l *Lease) checkRequest() error {
 	return l.Judge().held()
 }
 
-// findRoot finds the root, checks whom it is for and takes the in-flight reference.
+// findRoot finds the root, checks its subject and takes the in-flight reference.
 func (l *Lease) findRoot() error {
 	req := &l.req
 	var r *root
@@ -307,7 +306,7 @@ func (l *Lease) HoldAt(p Path) *Hold {
 func (l *Lease) HoldNameless() *Hold {
 	h := &Hold{root: l.root, nestingGen: l.nesting.gen}
 	for _, c := range l.crossed {
-		if !c.sameDirectory { // every operation enters those anyway
+		if !c.sameDirectory { // every operation enters those in any case
 			h.crossed = append(h.crossed, c.root)
 		}
 	}
@@ -336,7 +335,7 @@ func (l *Lease) Done(n int64, err error) error {
 	l.Charges().endUses(err == nil || n > 0 || l.abandoned)
 	wrapped := l.req.wrap(err)
 	if l.policy != nil && l.policy.Limits.Idle > 0 && l.root != nil && (wrapped == nil || !wrapped.Kind.Refusal()) {
-		l.root.life.Use(time.Now()) // the end of an operation is use, too
+		l.root.life.Use(time.Now()) // the end of an operation is a use, too
 	}
 	if wrapped == nil {
 		l.Notes().notifyRepository()

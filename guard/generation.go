@@ -21,7 +21,7 @@ import (
 type generation struct {
 	running atomic.Int64 // operations that are not answered
 	changes atomic.Int64 // calls of Lease.Change
-	cut     atomic.Bool  // its operations may begin no change, see drainOrCut
+	cut     atomic.Bool  // its operations may not begin a change, see drainOrCut
 	older   atomic.Pointer[generation]
 }
 
@@ -44,8 +44,8 @@ func (r *root) acquire() (g *generation, ok bool) {
 		step("count")
 		g.running.Add(1)
 		if r.gen.Load() != g {
-			// A change began between the two loads: it may have seen the
-			// counter before we raised it.
+			// A change began between the two loads. It may have read the counter before this
+			// operation raised it.
 			g.release()
 			continue
 		}
@@ -59,7 +59,7 @@ func (r *root) acquire() (g *generation, ok bool) {
 
 func (g *generation) release() { g.running.Add(-1) }
 
-// counted adds up the operations, and the calls of Lease.Change, that are in progress.
+// counted returns the numbers of operations and of calls of Lease.Change that are in progress.
 func (g *generation) counted() (running, changes int64) {
 	for ; g != nil; g = g.older.Load() {
 		running += g.running.Load()
@@ -95,7 +95,7 @@ func (r *root) drainOrCut(ctx context.Context) error {
 	return err
 }
 
-// settle waits until no call of an older generation that changes the source is under way. If
+// settle waits for the calls of older generations that change the source. If
 // ctx ends first, it returns an error that says how many calls are left. The caller has
 // called drain, and has locked the root's changes.
 func (r *root) settle(ctx context.Context) error {
@@ -198,7 +198,7 @@ func (l *Lease) Detach() (*Lease, func()) {
 	both.lease = *l
 	d := &both.lease
 	d.crossed, d.pinned, d.bytes = nil, true, 0
-	_ = d.req.room.Take() // the operation has it
+	_ = d.req.room.Take() // the room belongs to the operation
 	d.root.pins.Add(1)
 	// Nested roots that the operation's file lies in stay part of it: a Hold
 	// made from the detached lease has to know them.
@@ -214,9 +214,9 @@ func (l *Lease) Detach() (*Lease, func()) {
 	}
 }
 
-// Abandon says that the operation is answered while its detached part goes on. What that
-// part writes still counts for the quota; Charges.Settle reports how much it was. Change says what
-// the part may still do.
+// Abandon says that the operation is answered while its detached part goes on. Bytes that this
+// part writes still count for the quota; Charges.Settle reports them. See Change for the calls
+// that the part may still make.
 func (l *Lease) Abandon() {
 	l.abandoned = true
 	l.detached.answered.Store(true)

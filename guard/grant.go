@@ -20,8 +20,8 @@ func (g *Registry) Grant(ctx context.Context, ask Grant) (Grant, error) {
 }
 
 // GrantAll adds roots in one transaction: all of them or none. When they are visible, it
-// sends one event for each. It opens each directory first, and checks and grants the one
-// that it opened. A grant with the name of an unavailable root replaces that root, which
+// sends one event for each. It opens each directory first, and then checks and grants the
+// opened directory. A grant with the name of an unavailable root replaces that root, which
 // approves it again. Any other name in use is refused.
 func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) {
 	list := make([]*Proposal, 0, len(asks))
@@ -45,9 +45,8 @@ func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) 
 	return g.GrantProposed(ctx, list, got)
 }
 
-// Proposal is a root that was opened and checked, and is not granted yet. A person can be
-// asked about it and then approves the directory that was opened, whatever its path leads to
-// by then.
+// Proposal is a root that was opened and checked, and is not granted yet. A person who is asked
+// about it approves the opened directory, even if its path leads to another one by then.
 type Proposal struct {
 	ask Grant
 	src Source // nil once granted or closed
@@ -198,8 +197,8 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	return newRoot(got, p.src, g.epochs.Add(1), g.moves.of(p.src.ID()), g.clock.Now()), nil
 }
 
-// stage makes the source of a staged root keep changes apart. It comes after the checks: it
-// makes or opens a store.
+// stage makes the source of a staged root keep changes apart. It must be called after the
+// checks, because it makes or opens a store.
 func (g *Registry) stage(p *Proposal, got *Grant) error {
 	if _, twice := p.src.(Staged); twice {
 		return errStagedTwice
@@ -207,7 +206,7 @@ func (g *Registry) stage(p *Proposal, got *Grant) error {
 	if !got.Policy.Rights.Staged() {
 		return nil
 	}
-	// A root that has just ended may have the store that this one is to continue.
+	// A root that has just ended may still have the store for this one open.
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Deadline)
 	defer cancel()
 	same := func(ended *Grant) bool { return ended.Resolved == got.Resolved && ended.Subject == got.Subject }
@@ -237,7 +236,7 @@ func (g *Registry) announce(ctx context.Context, made, outers []*root) ([]Grant,
 		g.startTimer(r)
 	}
 	// Outer roots have a nested root inside now. They handed out its files by their own rights
-	// alone, so everything handed out is judged again.
+	// alone, so these are judged again.
 	var narrowErrs []error
 	for _, outer := range outers {
 		narrowErrs = append(narrowErrs, g.narrowViews(ctx, outer))

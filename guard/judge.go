@@ -38,8 +38,8 @@ func (r *Request) access(makes bool) rules.Access {
 // Patterned reports whether names have to be judged at all.
 func (j Judge) Patterned() bool { return j.l.patterned }
 
-// Spells reports whether the source may take this name for another spelling of one that
-// is in the directory: then the name on disk has to be found, and judged too.
+// Spells reports whether the source may take this name for another spelling of a name in the
+// directory. Then the name on disk has to be found and judged, too.
 func (j Judge) Spells(name string) bool {
 	if !j.l.patterned {
 		return false
@@ -90,7 +90,7 @@ func (j Judge) As(a rules.Access, dirRel, name string, t pattern.Type) error {
 	if !j.l.patterned {
 		return nil
 	}
-	if len(j.l.nesting.scopes) == 0 { // nearly always: no path has to be put together
+	if len(j.l.nesting.scopes) == 0 { // nearly always: then no path has to be built
 		if j.l.policy.Rules() == nil {
 			return nil
 		}
@@ -136,8 +136,8 @@ func (j Judge) eachRules(rel string, f func(r *root, set *rules.RuleSet, rel str
 	})
 }
 
-// held judges open files by the verdict from when they were opened, or, where that
-// depends on the file's contents, by what is in it now: a secret may have come since.
+// held judges open files by the verdict from their opening. If that depends on the file's
+// contents, it judges the present contents: a secret may have been written since.
 func (j Judge) held() error {
 	req := &j.l.req
 	if v := j.heldVerdict(req.Held); v.Effect != pattern.None {
@@ -152,7 +152,7 @@ func (j Judge) held() error {
 	return nil
 }
 
-// in judges a name by the rules of one root, in which the directory dir is.
+// in judges a name by the rules of one root, which contains the directory dir.
 func (j Judge) in(r *root, set *rules.RuleSet, a rules.Access, dir, base string, t pattern.Type) error {
 	v, err := set.Judge(r.facts, j.l.req.Op, a, dir, base, t)
 	return j.decide(r, dir, base, v, err)
@@ -201,9 +201,9 @@ func (j Judge) Current() error {
 	return nil
 }
 
-// Moved judges the new path of the file id, of type t, that is to be moved there from
-// another path. What belongs to a repository that the root's users made may come, or come
-// back, to a name that is protected where it exists and may be made where it does not.
+// Moved judges the new path of the file id, of type t, that is about to be moved from another
+// path. Some protected names may be made if they do not exist. A file may be moved to such a
+// name if it belongs to a repository that the root's users made.
 func (j Judge) Moved(from, to string, id rules.Identity, t pattern.Type) error {
 	if !j.l.patterned {
 		return nil

@@ -36,13 +36,12 @@ func (g *Registry) writer(l *rules.Link) string {
 	return found
 }
 
-// NoteWritable tells the history (Config.History) of a directory outside the roots that
-// programs are about to be able to write, such as a HOME that is kept for later sessions.
-// From then on a grant is refused if its path passes a link in that directory. dir is a
-// path without links.
+// NoteWritable adds a directory outside the roots to the history (Config.History) before
+// programs can write it: for example, a HOME that is kept for later sessions. From then on a
+// grant is refused if its path passes a link in that directory. dir is a path without links.
 func (g *Registry) NoteWritable(dir string) error { return g.noteWritable(dir, ReadWrite) }
 
-// noteWritable tells the history of a directory that is about to be writable.
+// noteWritable adds a directory to the history before programs can write it.
 func (g *Registry) noteWritable(dir string, rights Rights) error {
 	if g.cfg.History == nil || !rights.Mutating() {
 		return nil

@@ -18,25 +18,25 @@ import (
 )
 
 // A directory is moved only after everything in it has been judged, at the old place and at
-// the new. Meanwhile nothing may be made in directories that were looked at already. So
-// operations that make names share a lock, and one that moves a directory has it alone.
+// the new. Meanwhile no name may be made in directories that were judged already. So operations
+// that make names share a lock, and an operation that moves a directory holds it exclusively.
 // Roots without patterns need no lock.
 //
-// The lock is the directory's, not the root's: roots of several subjects can be
-// one directory, or lie in each other, and what one server moves another could
-// fill. An operation that makes a name takes the lock of its root's directory. One that
-// moves a directory takes those of every root that overlaps with its own, whosever they
-// are. The map of locks holds them weakly: a lock lives as long as a root or an operation
-// refers to it. So a root that is granted while an ended root of the same directory still
-// moves something has the same lock.
+// The lock belongs to the directory, not to the root. Roots of several subjects can have one
+// directory, or lie in each other, and one server could make names in a directory that another
+// one moves. An operation that makes a name takes the lock of its root's directory. An
+// operation that moves a directory takes the locks of all roots that overlap with its own, of
+// any subject. The map of locks holds them weakly: a lock lives as long as a root or an
+// operation refers to it. So a root that is granted while an ended root of the same directory
+// still moves something has the same lock.
 
-// exclusive is the weight of a mover, more than there can be makers.
+// exclusive is the weight of a mover: more than the number of possible makers.
 const exclusive = math.MaxInt64 / 2
 
 type moveLock struct {
 	order        uint64 // several locks are acquired in this order
 	sem          *semaphore.Weighted
-	unlockMaking func() // gives back what Making took
+	unlockMaking func() // releases the lock that Making acquired
 }
 
 // moveLocks finds the lock of a directory. The lock lives as long as a root or an operation
@@ -116,8 +116,8 @@ func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 		if err != nil {
 			return nil, err
 		}
-		// A root that was granted while this waited may have a lock of its
-		// own; a root that is granted later waits for these, see pauseMoves.
+		// A root that was granted while this call waited may have another lock. A root that is
+		// granted later waits for these locks, see pauseMoves.
 		if slices.Equal(locks, l.reg.snap.Load().overlapping(l.root)) {
 			return unlock, nil
 		}
@@ -175,7 +175,7 @@ func (g *Registry) pauseMoves(ctx context.Context, made []*root) (release func()
 	locks := g.snap.Load().overlapping(made...)
 	for i, m := range locks {
 		if m.sem.TryAcquire(1) {
-			continue // nobody has the lock: it is taken even if ctx has ended
+			continue // the lock is free, so it is acquired even if ctx has ended
 		}
 		if err := m.sem.Acquire(ctx, 1); err != nil {
 			releaseAll(locks[:i], 1)

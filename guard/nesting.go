@@ -12,17 +12,17 @@ import (
 
 // A root can lie inside another one. Then a file in the inner root is judged by both
 // policies, also when it is reached through the outer root. An inner root that is revoked
-// leaves a tombstone, so that the outer root keeps refusing its files. Each root has a
-// list of what lies in it (nesting).
+// leaves a tombstone, so that the outer root keeps refusing its files. Each root has a list of
+// the roots and tombstones in it (nesting).
 //
-// Several roots can have the same directory, if each is for a different subject. A nested
-// root concerns only the callers it is for. The root of a single subject counts as nested in
-// a root for everybody at the same directory. The subject enters its own root with every
+// Several roots can have the same directory, if each is for a different subject. A nested root
+// concerns only callers of its own subject. The root of a single subject counts as nested in a
+// root for everybody at the same directory. The subject enters its own root with every
 // operation through the other one, so its own grant bounds it there, too.
 
 // nesting lists what lies inside a root: other roots, and tombstones. They are recognised by
-// identity, so that a second path to one leads to the same judgement. For a directory that is
-// its own identity. For a single file it is the identity of its directory, and its name,
+// identity, so that a second path to one leads to the same judgement. A directory has its own
+// identity. For a single file the identity is that of its directory, with the file's name,
 // because a rename may replace the file. (A hard link of the file counts as another file, as
 // everywhere.) gen grows with every change, so that holds become stale.
 type nesting struct {
@@ -38,11 +38,11 @@ type nestedRoot struct {
 	rel   string         // its path below the outer root
 	root  *root          // nil: a tombstone, which refuses every operation
 	whose Subject        // of the grant
-	epoch uint64         // of a tombstone: every root granted since has a greater one
+	epoch uint64         // of a tombstone: roots that were granted later have greater ones
 }
 
-// scope is the part of the outer root in which the policy of a nested root holds, too: what
-// lies below one directory, for the subjects of the nested root's grant.
+// scope is the part of the outer root in which the policy of a nested root applies, too: one
+// directory and everything below it, for the subjects of the nested root's grant.
 type scope struct {
 	root   *root
 	prefix string // the directory; "" is the outer root's own
@@ -218,8 +218,8 @@ func (l *Lease) enterSameDirectory() error {
 	return nil
 }
 
-// enterRoot makes the rights and the quota of c hold for the rest of the operation, too. c is
-// a nested root, or with sameDirectory a root at the same directory.
+// enterRoot makes the rights and the quota of c apply to the rest of the operation, too. c is a
+// nested root, or with sameDirectory a root at the same directory.
 func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 	if !slices.ContainsFunc(l.crossed, func(x crossing) bool { return x.root == c }) {
 		l.req.Dry.note(Step{Kind: StepRoot, Root: c.name})
@@ -256,10 +256,10 @@ func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 // location is the file system and the path in it, written as a path ("/8:1/home/u"). It is
 // the same through every mount.
 //
-// What this does not notice:
+// The following is not noticed:
 //   - a system directory (rules.RootRules) under another path;
-//   - a root on a network or FUSE file system, whose locations are not reliable: paths
-//     alone are judged;
+//   - a root on a network or FUSE file system, whose locations are not reliable: only paths are
+//     judged;
 //   - one file system that the kernel knows as two, such as an overlay and its layers;
 //   - a bind mount that is made after the grant. Outside a root it only gives a second path
 //     to what was granted. Inside a root it is another mount, and those are not entered.

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Notes take what an operation finds out while it runs: for its record, for the facts that rules
-// ask about, and for the quotas.
+// Notes collects facts that an operation finds out while it runs: for its record, for rules,
+// and for the quotas.
 type Notes struct{ l *Lease }
 
 // Notes returns the notes of the operation.
@@ -23,8 +23,8 @@ func (l *Lease) Notes() Notes { return Notes{l} }
 type notes struct {
 	repo    atomic.Pointer[string] // where a repository was made, below the root
 	existed atomic.Bool            // the object existed already
-	// openNeed are the rights that the opening takes, if the object existed and is opened
-	// instead of created (Notes.ContinueAsOpen); else 0.
+	// openNeed has the rights for opening an object that existed and is not created
+	// (Notes.ContinueAsOpen); otherwise it is 0.
 	openNeed atomic.Uint32
 	// What Charges.Add has reserved since admission.
 	chargedBytes, chargedNames atomic.Int64
@@ -48,8 +48,8 @@ func (n Notes) ensure() *notes {
 	return n.l.notes
 }
 
-// Resolved tells the lease that the links of asked, which is the request's Path or
-// Path2, led to q: the record is about that file. The latest call counts.
+// Resolved records that the links of asked, which is the request's Path or Path2, led to q. The
+// operation's record is then about q. The latest call counts.
 func (n Notes) Resolved(asked, q Path) {
 	if asked == n.l.req.Path {
 		n.l.req.Dry.noteResolved(q)
@@ -105,7 +105,7 @@ func (n Notes) RefusedLink(target string) {
 	n.l.notes.target = target
 }
 
-// Created tells the lease what file the operation has made.
+// Created records the file that the operation has made.
 func (n Notes) Created(id rules.Identity) {
 	if n.l.Narrowest()&Write == 0 {
 		n.l.root.created.Add(id)
@@ -150,16 +150,15 @@ func (n Notes) ContinueAsOpen(need Rights) error {
 	return nil
 }
 
-// Name tells the lease that the operation has created a file or directory, and its name.
+// Name records the name of a file or directory that the operation has created.
 func (n Notes) Name(dirRel, name string, id rules.Identity, dir bool) {
 	n.Part(dirRel, name, id, dir)
 	n.NewName(dirRel, name)
 }
 
-// Part tells the lease that the operation has given a name to a file or directory, or
-// has replaced one that had the name. If that begins a repository, the repository is
-// remembered as one of the root's users. This is so in roots without protections, too,
-// because the owner is told of it.
+// Part records that the operation has given a name to a file or directory, perhaps in the place
+// of another one. If that begins a repository, the repository is remembered as one of the
+// root's users. This is so in roots without protections, too, because the owner is told of it.
 func (n Notes) Part(dirRel, name string, id rules.Identity, dir bool) {
 	if !builtin.MayBePart(dirRel, name) {
 		return
@@ -172,9 +171,8 @@ func (n Notes) Part(dirRel, name string, id rules.Identity, dir bool) {
 	})
 }
 
-// NewName tells the lease that a name exists now that did not, by a rename or a link for
-// example. With that name its directory may have become a bare repository. Name calls
-// NewName.
+// NewName records that a name exists now that did not exist before, for example by a rename or
+// a link. With that name its directory may have become a bare repository. Name calls NewName.
 func (n Notes) NewName(dirRel, name string) {
 	if !builtin.MayMakeBare(name) {
 		return
@@ -187,7 +185,7 @@ func (n Notes) NewName(dirRel, name string) {
 	})
 }
 
-// repository keeps for the record that the operation has made a repository in r.
+// repository stores, for the record, that the operation has made a repository in r.
 func (n Notes) repository(r *root, top string) {
 	if r == n.l.root {
 		n.ensure().repo.Store(&top)
@@ -197,13 +195,12 @@ func (n Notes) repository(r *root, top string) {
 // untrusted is the text in the record of a new repository.
 const untrusted = "a repository created by the server: its hooks and configuration are untrusted"
 
-// Removed tells the lease that the operation has removed a name.
+// Removed records that the operation has removed a name.
 func (n Notes) Removed(rel string) {
 	_ = n.l.Judge().eachRoot(rel, func(r *root, rel string) error { r.facts.NoteRemoved(rel); return nil })
 }
 
-// Moved tells the lease that the operation has moved a name, or with exchange
-// two.
+// Moved records that the operation has moved a name, or with exchange has swapped two.
 func (n Notes) Moved(from, to string, exchange bool) {
 	n.l.root.facts.NoteMoved(from, to, exchange)
 	for i := range n.l.nesting.scopes {

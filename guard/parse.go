@@ -51,7 +51,7 @@ func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 	return names.NewPath(r.name, rel)
 }
 
-// maxNotedLinks bounds the links that Parse knows: clients name some of them.
+// maxNotedLinks bounds the links that NoteLink stores, because clients name some of them.
 const maxNotedLinks = 256
 
 // NoteLink makes Parse read paths that begin with the absolute path at as if they began with

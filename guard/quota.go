@@ -113,7 +113,7 @@ func isWrite(op Op) bool {
 // Settle refunds what was reserved and not used. The operation used n bytes.
 func (c Charges) Settle(n int64, err error) {
 	if err != nil && c.l.req.Op == names.OpAllocate {
-		n = 0 // it does all or nothing
+		n = 0 // it writes everything or nothing
 	}
 	reserved, existed := c.l.written, false
 	if c.l.notes != nil {
@@ -134,9 +134,9 @@ func (c Charges) Settle(n int64, err error) {
 	c.l.req.Quiet = c.l.req.Quiet || existed && c.l.req.Op != names.OpOpen
 }
 
-// Add reserves more while the operation runs. It is for operations that learn only then
-// how many bytes they write, how many names they create, or how long the file becomes (size).
-// It charges every account of the lease, or none. Negative amounts give back.
+// Add reserves more while the operation runs. It is for operations that do not know the amounts
+// before: bytes to write, names to create, or the size of the file. It charges every account of
+// the lease, or none. Negative amounts give back.
 func (c Charges) Add(bytes, size, created int64) error {
 	charged := 0
 	for a := range c.accounts {

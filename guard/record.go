@@ -23,8 +23,8 @@ const (
 
 func (v Verdict) String() string { return rules.WordOf(v, "none", "allowed", "refused", "failed") }
 
-// Facts are the parts of a record that programs read and that few records have. Detail says
-// the same, and more, for people; no program reads Detail.
+// Facts has the parts of a record that programs read and that few records have. Detail has the
+// same facts, and more, for people; no program reads Detail.
 type Facts struct {
 	Dir    string // directory or file on the host, of a root
 	Origin string // who granted the root
@@ -58,7 +58,7 @@ type Record struct {
 	Path2    Path   // the second path of rename and link
 	Rights   Rights // what the operation needed
 	Verdict  Verdict
-	Kind     Kind          // why, when not allowed
+	Kind     Kind          // the reason, if it was not allowed
 	Errno    syscall.Errno // the answer to the kernel
 	Read     int64         // bytes; of OpClose, the sum since the open
 	Written  int64
@@ -72,9 +72,8 @@ type Record struct {
 	Room int64
 }
 
-// Auditor takes records. An error means the record was not taken: an operation
-// whose record is refused fails. Record is called concurrently, and never with
-// a lock of this package held.
+// Auditor takes records. An error means that the record was not taken, and the operation fails.
+// Record is called concurrently, and never with a lock of this package held.
 type Auditor interface {
 	Record(Record) error
 }
@@ -87,14 +86,14 @@ type Reserver interface {
 	// causes no more records than its share. If Pace returns more than limit, the operation
 	// must not begin.
 	Pace(r *Record, limit time.Duration) time.Duration
-	// Reserve promises room for the record of an operation, r as far as it is
-	// known. It waits no longer than until ctx or stop ends; stop may be nil. Record
-	// takes the room with a record, or Release gives it back.
+	// Reserve promises room for the record of an operation. r has the fields known so far.
+	// Reserve waits at the longest until ctx or stop ends; stop may be nil. Record takes the
+	// room with a record, or Release gives it back.
 	Reserve(ctx context.Context, stop <-chan struct{}, r *Record) (room int64, err error)
 	Release(room int64)
 }
 
-// isRecorded says which operations leave a record when they succeed. Look-ups and
+// isRecorded has the operations that leave a record when they succeed. Look-ups and
 // attributes (lookup, getattr, statfs, getxattr) do not: the kernel answers most of them
 // from its caches, so records would show only cache misses. Reads and writes are summed up
 // in the record of the close. Room for that record is promised when a file is opened for
@@ -150,14 +149,14 @@ func (w recorder) record() Record {
 	return rec
 }
 
-// recordOf returns a record that says who the caller is, and not yet what it does.
+// recordOf returns a record with the caller, but without an operation.
 func recordOf(c *Caller, at time.Time) Record {
 	return Record{Time: at, Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID, Verdict: Allowed}
 }
 
-// expected returns the auditor and the operation's record as far as it is known, if
-// the operation leaves a record when it succeeds and the auditor can promise room for it;
-// else nil.
+// expected returns the auditor and the operation's record, with the fields known so far. It
+// returns nil if the operation leaves no record when it succeeds, or the auditor cannot promise
+// room.
 func (w recorder) expected() (Reserver, *Record) {
 	// An append to a path, not to an open file, has a record of its own: vfs.Tree.WriteRange
 	// writes it by Closed.
@@ -219,7 +218,7 @@ func (g *Registry) GiveBack(room int64) {
 	}
 }
 
-// write writes the record the operation owes, if it owes one.
+// write writes the record of the operation, if it has to leave one.
 func (w recorder) write(n int64, e *Error) error {
 	req := &w.l.req
 	if e == nil && (req.Quiet || !isRecorded[req.Op]) || e != nil && isOrdinary(req.Op, e) {
@@ -247,7 +246,7 @@ func (w recorder) write(n int64, e *Error) error {
 			}
 		}
 		rec.Detail = e.Text()
-		var by interface{ Why() string } // what the owner may read
+		var by interface{ Why() string } // a reason that only the owner may read
 		if errors.As(e, &by) {
 			rec.Detail = by.Why()
 		}
@@ -261,7 +260,7 @@ func (w recorder) write(n int64, e *Error) error {
 	return w.l.reg.record(rec)
 }
 
-// factsOf returns what a record tells of a rule that refused.
+// factsOf returns the facts of a record about a rule that refused.
 func factsOf(r *rules.Refusal) Facts {
 	return Facts{Effect: r.Effect.String(), Rule: r.Rule.Text, RuleFrom: r.Rule.Source(), RuleLine: r.Rule.Line}
 }
@@ -269,7 +268,7 @@ func factsOf(r *rules.Refusal) Facts {
 // Closed records that an open file was closed, with the bytes that were read and written.
 // detail can be "". A close cannot fail because it cannot be recorded: the kernel does not
 // wait for it. So room for the record was promised when the file was opened for writing
-// (Lease.TakeClosing). The owner is told of a close that could not be recorded.
+// (Lease.TakeClosing). An event reports a close that could not be recorded.
 func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail string, room int64) {
 	rec := recordOf(&c, time.Now())
 	rec.Op, rec.Path, rec.Read, rec.Written = names.OpClose, p, read, written
@@ -289,8 +288,8 @@ func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail
 func (g *Registry) record(rec Record) error {
 	rec.Detail = names.Brief(rec.Detail)
 	if rec.Verdict != Allowed {
-		// The owner hears of it whether or not the log can take it. A copy, so that the
-		// records of what is allowed stay out of the heap.
+		// Send the event even if the log cannot take the record. Use a copy, so that records of
+		// allowed operations stay out of the heap.
 		refused := rec
 		g.notify(Event{Kind: EventRefusal, Root: rec.Path.Root, Record: &refused})
 	}
@@ -334,9 +333,10 @@ func (g *Registry) NoteFacts(op Op, verdict Verdict, f Facts, detail string) err
 	return g.record(Record{Time: time.Now(), Via: ViaControl, Op: op, Verdict: verdict, Facts: f, Detail: detail})
 }
 
-// ReserveConnection promises room for a later record of NoteConnection, r as far as it is
-// known: a connection that cannot be recorded must not begin. It waits no longer than until ctx
-// ends. The caller passes the room to NoteConnection (Record.Room), or to GiveBack.
+// ReserveConnection promises room for a later record of NoteConnection: a connection that
+// cannot be recorded must not begin. r has the fields known so far. ReserveConnection waits at
+// the longest until ctx ends. The caller passes the room to NoteConnection (Record.Room), or to
+// GiveBack.
 func (g *Registry) ReserveConnection(ctx context.Context, r Record) (room int64, err error) {
 	auditor, ok := g.cfg.Auditor.(Reserver)
 	if !ok {
@@ -344,7 +344,7 @@ func (g *Registry) ReserveConnection(ctx context.Context, r Record) (room int64,
 	}
 	r.Via = ViaNet
 	if room, err = auditor.Reserve(ctx, nil, &r); err != nil && ctx.Err() == nil {
-		err = errNoRoom // the auditor's own error names files of the owner's
+		err = errNoRoom // the auditor's own error names files of the owner
 	}
 	return room, err
 }
@@ -356,14 +356,13 @@ func (g *Registry) NoteConnection(r Record) error {
 	return g.record(r)
 }
 
-// NoteRefusal records a request that was refused before it could be put to the
-// gate (malformed, or one too many), or that failed without it. detail is the
-// front end's own words.
+// NoteRefusal records a request that was refused before it reached the gate (malformed, or one
+// too many), or that failed without the gate. detail is the front end's own text.
 func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
 	rec := recordOf(&c, time.Now())
 	rec.Verdict, rec.Kind, rec.Errno, rec.Detail = Failed, kind, (&Error{Kind: kind}).Errno(), detail
 	if kind.Refusal() || kind.About() == names.AboutRequest {
-		rec.Verdict = Refused // a malformed request is not even tried
+		rec.Verdict = Refused // a malformed request is not tried at all
 	}
 	return g.record(rec)
 }

@@ -20,7 +20,7 @@ type ChangeKind uint8
 
 // The kinds of change.
 const (
-	// ChangeEnded: nothing of the root may be reachable any more.
+	// ChangeEnded: no file of the root may be reachable any more.
 	ChangeEnded ChangeKind = iota + 1
 	// ChangeNarrowed: rights were taken away, a root was nested in it, or its patterns changed.
 	// Everything that was handed out before has to be judged again.
@@ -30,7 +30,7 @@ const (
 	ChangeAdded
 )
 
-// Change is one change of a root, which views are told of.
+// Change is one change of a root, as it is passed to views.
 type Change struct {
 	Root  RootName
 	Epoch uint64
@@ -81,7 +81,7 @@ const (
 	EventUnrecorded EventKind = "unrecorded"
 )
 
-// Event tells observers what changed. Record is set for refusals.
+// Event describes a change to observers. Record is set for refusals.
 type Event struct {
 	Time   time.Time
 	Kind   EventKind
@@ -98,7 +98,8 @@ type Config struct {
 	// Observe is called for every event, after the change, without a lock
 	// held; it must not block.
 	Observe func(Event)
-	// History remembers where programs could write; nil: only this registry's live roots count.
+	// History remembers the directories that programs could write; nil: only this registry's
+	// live roots count.
 	History rules.History
 	// Deadline bounds the waiting of one ending (default EndDeadline).
 	Deadline time.Duration
@@ -125,7 +126,7 @@ type Registry struct {
 
 	mu    sync.Mutex // guards the fields below and the making of snapshots
 	views []View
-	past  map[RootName]Subject // roots that have ended in this session, and whose they were
+	past  map[RootName]Subject // subjects of the roots that have ended in this session
 	tombs []tombstone
 	rules rules.RootRules
 	// closing has a channel for each staged root that has ended and whose store is not closed
@@ -133,8 +134,7 @@ type Registry struct {
 	closing map[*root]chan struct{}
 }
 
-// snapshot is one state of the registry; nothing in it changes but the atomics
-// of its roots.
+// snapshot is one state of the registry. Only the atomics of its roots change.
 type snapshot struct {
 	version uint64
 	byName  map[RootName]*root
@@ -169,7 +169,7 @@ func NewRegistry(cfg Config) *Registry {
 	return g
 }
 
-// AddView makes the registry tell v of every change from now on.
+// AddView makes the registry call v for every change from now on.
 func (g *Registry) AddView(v View) {
 	g.mu.Lock()
 	g.views = append(slices.Clone(g.views), v)

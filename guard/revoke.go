@@ -62,7 +62,7 @@ func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended
 	errs := make([]error, len(roots))
 	var wg sync.WaitGroup
 	var locked []*root
-	var at []int // their indices in roots
+	var at []int // indices of these roots in the argument roots
 	for i, r := range roots {
 		if r.tryLockLive() {
 			locked, at = append(locked, r), append(at, i)
@@ -104,7 +104,7 @@ func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 }
 
 // isLocalShortage reports whether an error comes from a shortage in this process or machine,
-// and so tells nothing about the root.
+// and not from the root.
 func isLocalShortage(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
 		if errors.Is(err, e) {
@@ -258,8 +258,8 @@ func sideBySide(roots []*root, f func(i int, r *root)) {
 	wg.Wait()
 }
 
-// endAgain handles the second ending of a root: revoking an unavailable root
-// forgets it, everything else reports the first ending.
+// endAgain handles the second ending of a root. Revoking an unavailable root forgets it; for
+// any other root endAgain reports the first ending.
 func (g *Registry) endAgain(ctx context.Context, r *root, to State) (Ended, error) {
 	if to == RevokedState && State(r.state.Load()) == UnavailableState {
 		g.shut([]*root{r}, to)
@@ -334,14 +334,14 @@ func (g *Registry) shut(roots []*root, to State) (outers []*root) {
 	g.pruneTombs(next)
 	outers = g.updateNesting(next, roots)
 	g.snap.Store(next)
-	// A root that is not live has no access left to narrow.
+	// A root that is not live allows no access that could be narrowed.
 	return slices.DeleteFunc(outers, func(o *root) bool { return State(o.state.Load()) != Live })
 }
 
-// Forget drops what the registry keeps about the ended roots of a subject that no caller will
-// have again, such as a session that is over (Subject.InSession). Without it the registry
-// would grow with every session. No operation of the subject may be under way: afterwards
-// its ended roots are as if they had never been granted.
+// Forget drops the registry's data about the ended roots of a subject that no caller will have
+// again, such as a session that is over (Subject.InSession). Without it the registry would grow
+// with every session. No operation of the subject may be under way: afterwards its ended roots
+// are as if they had never been granted.
 func (g *Registry) Forget(who Subject) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -2,8 +2,8 @@ package guard
 
 import "github.com/rootsfs/rootsfs/guard/rules"
 
-// Narrowest are the rights that the root, and every nested root that the operation has
-// entered, all allow.
+// Narrowest returns the rights that the root and all nested roots that the operation has
+// entered allow.
 func (l *Lease) Narrowest() Rights {
 	have := l.policy.Rights
 	for _, c := range l.crossed {
@@ -12,8 +12,8 @@ func (l *Lease) Narrowest() Rights {
 	return have
 }
 
-// Denied is the refusal of an operation that turns out, while it runs, to lack rights. Its
-// record names them.
+// Denied returns the refusal of an operation that turns out, while it runs, to lack rights. The
+// record names these.
 func (l *Lease) Denied(lacks Rights) error {
 	l.req.Need |= lacks
 	return l.denied(narrowedBy(l, lacks), lacks, l.Narrowest())
@@ -32,8 +32,8 @@ func narrowedBy(l *Lease, lacks Rights) *root {
 	return l.root
 }
 
-// denied is the refusal of an operation that lacks rights: names.ReadOnly (EROFS) where the
-// root is read-only and the operation would change it, else names.Permission (EACCES).
+// denied returns the refusal of an operation that lacks rights: names.ReadOnly (EROFS) if the
+// root is read-only and the operation would change it, otherwise names.Permission (EACCES).
 func (l *Lease) denied(r *root, lacks, have Rights) error {
 	if l.req.Dry != nil {
 		l.req.Dry.note(Step{Kind: StepRight, Root: r.name, Lacks: rules.Plainest(l.req.Op, lacks), Refused: true})

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Source is an opened root: its directory's descriptor and identity, and what the gate asks
-// about files in it (rules.Tree). An Opener makes it.
+// Source is an opened root: its directory's descriptor and identity, and the answers about
+// files in it that the gate needs (rules.Tree). An Opener makes it.
 type Source interface {
 	rules.Tree
 	// FD is the directory's descriptor. Only a Lease hands it out.
@@ -25,21 +25,21 @@ type Source interface {
 	// inotify reporting that.
 	FSType() string
 	Remote() bool
-	// Check reports whether the path still leads to the same, readable
-	// directory. It may block where the file system does.
+	// Check reports whether the path still leads to the same, readable directory. It may block
+	// if the file system does.
 	Check() error
 	Close() error
-	// Free is how many bytes are free for the owner. It may block where the file
-	// system does.
+	// Free returns how many bytes are free for the owner. It may block if the file system does.
 	Free() (int64, error)
 	// CheckTrash returns why the root cannot have a trash, nil if it can.
 	CheckTrash() error
-	// Location is that of the directory or file (nesting.go), "" if it is not known.
+	// Location returns the location of the directory or file (nesting.go), "" if it is not
+	// known.
 	Location() string
-	// Links are the links on the path that the root was opened by, as they were passed.
+	// Links returns the links on the path by which the root was opened, in their order.
 	Links() []rules.Link
-	// LiesIn reports whether the directory is the one with this identity or
-	// lies in it, now and by its descriptor, whatever its path says.
+	// LiesIn reports whether the directory is, or lies in, the one with this identity. It
+	// checks by the descriptor, not by the path.
 	LiesIn(top rules.Identity) bool
 }
 
@@ -70,8 +70,8 @@ const (
 	SpentState // granted for one use, which was made
 )
 
-// states is the one table of states: how each is called, and how a root that comes to it is
-// recorded and reported.
+// states is the one table of states: their names, and the record and event for a root that
+// reaches the state.
 var states = [...]struct {
 	name  string
 	op    Op
@@ -109,8 +109,8 @@ type root struct {
 
 	dead      chan struct{} // closed when the gate shuts
 	takenBack chan struct{} // closed when its operations are drained and its views told
-	// changing serialises changes of this root; a channel, because it is
-	// held across views.
+	// changing serialises changes of this root. It is a channel, because it is held across
+	// calls of views.
 	changing chan struct{}
 	report   Ended
 
@@ -126,12 +126,12 @@ type root struct {
 	narrowed       atomic.Uint64   // grows when less may be read through the root than before, see Stamps
 	timer          *time.Timer     // guarded by Registry.mu
 	life           ledger.Lifetime // without an end, it ends with the session
-	endingOverdue  atomic.Bool     // it is overdue, and somebody ends it
+	endingOverdue  atomic.Bool     // it is overdue, and is being ended
 	created        rules.CreatedFiles
 	facts          *rules.RootFacts
 	moves          *moveLock
 	recheckPending atomic.Bool  // a recheck waits, see recheckLater
-	once           *ledger.Once // nil: as many uses as anybody likes
+	once           *ledger.Once // nil: any number of uses
 }
 
 func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now ledger.Instant) *root {
@@ -200,7 +200,7 @@ func (g *Registry) lockChanges(ctx context.Context, r *root, ended <-chan struct
 	ctx, cancel := g.changeContext(ctx)
 	unlock = func() { r.unlockChanges(); cancel() }
 	select {
-	case r.changing <- struct{}{}: // nobody changes the root: it is free, even if ctx has ended
+	case r.changing <- struct{}{}: // no other change is in progress; do not fail even if ctx has ended
 		return ctx, unlock, nil
 	default:
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// An answer with data of a root belongs to that root until the peer has received it. The answer
-// may wait long if the peer does not read, and a revocation does not wait for the peer. So the
-// writer of the answer checks its Stamps at the moment of the write.
+// A revocation also covers answers with data of a root that the peer has not received. An
+// answer may wait long if the peer does not read, and a revocation does not wait for the peer.
+// So the writer of the answer checks its Stamps at the moment of the write.
 
 // Stamps are the roots that an answer is made from, each as it was when the request first
 // named it. Add must not be called at the same time as another method.
@@ -42,9 +42,9 @@ func (s *Stamps) Add(name RootName) {
 	s.list = append(s.list, added)
 }
 
-// Err returns nil while everything that was read in the roots since they were added may
-// still be shown to the subject. An error says which root has ended or was narrowed. The
-// one use of a root (Policy.Once) includes its answer.
+// Err returns nil while the subject may still get the data that was read in the roots since
+// they were added. An error says which root has ended or was narrowed. The one use of a root
+// (Policy.Once) includes its answer.
 func (s *Stamps) Err() error {
 	for i := range s.list {
 		at := &s.list[i]

@@ -40,7 +40,7 @@ type Status struct {
 }
 
 // Roots lists the roots, by name. The result is the caller's own. Like Lookup and RootsOf it
-// answers from memory and looks at no file system, because it is asked on the way to a
+// answers from memory and accesses no file system, because it is called on the way to a
 // revocation.
 func (g *Registry) Roots() []Status { return g.statuses(func(*root) bool { return true }) }
 
@@ -79,8 +79,8 @@ func (g *Registry) Holds(who Subject, p string) bool {
 	return ok && r.grant.Resolved != "/"
 }
 
-// Free is how many bytes are free on the file system of a live root; ok is false if that is
-// not known. Free may block if the source hangs, but no ending of a root waits for it.
+// Free returns how many bytes are free on the file system of a live root; ok is false if that
+// is not known. Free may block if the source hangs, but no ending of a root waits for it.
 func (g *Registry) Free(name RootName) (n int64, ok bool) {
 	r := g.snap.Load().byName[name]
 	if r == nil {
@@ -95,7 +95,7 @@ func (g *Registry) Free(name RootName) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// of returns what get says of a root; ok is false if there is no such root.
+// of returns the result of get for a root; ok is false if there is no such root.
 func of[T any](g *Registry, name RootName, get func(*root) T) (v T, ok bool) {
 	r := g.snap.Load().byName[name]
 	if r == nil {
@@ -117,20 +117,20 @@ func (g *Registry) SubjectOf(name RootName) (Subject, bool) {
 	return of(g, name, func(r *root) Subject { return r.grant.Subject })
 }
 
-// WasRevoked reports whether a root of this name has ended, and none has the name now, that the
-// subject had.
+// WasRevoked reports whether a root of this name that the subject had has ended, and no other
+// root has the name now.
 func (g *Registry) WasRevoked(name RootName, who Subject) bool {
 	_, live := g.SubjectOf(name)
 	return !live && g.wasRevoked(name, who)
 }
 
-// EpochOf returns the lifetime number of one root. It is cheap: one look-up in a map.
+// EpochOf returns the epoch of one root. It is cheap: one look-up in a map.
 func (g *Registry) EpochOf(name RootName) (uint64, bool) {
 	return of(g, name, func(r *root) uint64 { return r.epoch })
 }
 
-// Version is the number of the current snapshot; it grows with every change of
-// the set of roots.
+// Version returns the number of the current snapshot, which grows with every change of the set
+// of roots.
 func (g *Registry) Version() uint64 { return g.snap.Load().version }
 
 func (r *root) status() Status {

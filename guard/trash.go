@@ -12,8 +12,9 @@ import (
 // nothing is moved (or copied) to a directory of the root that no front end shows. This file
 // says which directory that is; package vfs keeps the file.
 
-// checkTrash refuses, for a root whose files can be removed, a trash that could not keep them:
-// that of a single file, or one whose name is taken by something else.
+// checkTrash refuses a trash that could not keep removed files: the trash of a single-file
+// root, or one whose name belongs to another file. It applies to roots whose files can be
+// removed.
 func checkTrash(t rules.Trash, src Source, resolved string, rights Rights) error {
 	if !t.On || !rights.Mutating() {
 		return nil
@@ -45,13 +46,14 @@ func (l *Lease) Trash() (dir int, below string, t rules.Trash, ok bool) {
 	return -1, "", rules.Trash{}, false
 }
 
-// keepsTrash reports whether what the operation removes in the root goes to the root's trash.
-// In a staged root only the owner's apply removes something for good.
+// keepsTrash reports whether files that the operation removes in the root go to the root's
+// trash. In a staged root only the owner's apply removes files for good.
 func (r *root) keepsTrash(l *Lease, p *Policy) bool {
 	return p.Trash.On && r.src.File() == "" && (!p.Rights.Staged() || l.req.Op == names.OpApply)
 }
 
-// prefixOf is the path of a nested root below the outer one; "" of one at the same directory.
+// prefixOf returns the path of a nested root below the outer one; "" for a root at the same
+// directory.
 func (n *nesting) prefixOf(r *root) string {
 	for i := range n.scopes {
 		if s := &n.scopes[i]; s.root == r {

@@ -8,7 +8,7 @@ import (
 // NewPath makes a path from a root and clean elements, see names.NewPath.
 func NewPath(root RootName, rel string) (Path, error) { return names.NewPath(root, rel) }
 
-// The vocabulary of package names, under the names the monitor uses.
+// The vocabulary of package names, with the names that this package uses.
 type (
 	// RootName is a root's unique name within a session.
 	RootName = names.RootName
@@ -22,8 +22,8 @@ type (
 	Error = names.Error
 )
 
-// The types of grants and requests (package rules), so that a caller that only grants and asks
-// needs to import only this package.
+// The types of grants and requests (package rules), so that most callers need to import only
+// this package.
 type (
 	Rights   = rules.Rights
 	Subject  = rules.Subject

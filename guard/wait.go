@@ -8,20 +8,19 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// What an operation waits for: a place to run in, and the speed limits.
+// An operation waits for a place to run in, and for the speed limits.
 
 // MaxRunning is how many operations on one root are in system calls at a time;
 // more wait. Each holds a thread of the process while its source hangs, also when
 // its caller has been answered and has asked again, and Go ends a process that
-// has 10,000 of them (runtime/debug.SetMaxThreads). It is far above what disks and
-// network file systems work on at once.
+// has 10,000 of them (runtime/debug.SetMaxThreads). Disks and network file systems work on far
+// fewer operations at a time.
 const MaxRunning = 256
 
 type insideKey struct{}
 
-// InsideOperation returns a context for operations that are part of another, which runs
-// already: they take no place of their own, so that many such pairs cannot wait
-// for each other.
+// InsideOperation returns a context for operations that are part of a running one: they take no
+// place of their own, so that many such pairs cannot wait for each other.
 func InsideOperation(ctx context.Context) context.Context {
 	return context.WithValue(ctx, insideKey{}, true)
 }
@@ -52,8 +51,8 @@ type Life struct{ l *Lease }
 // Life returns the life of the operation.
 func (l *Lease) Life() Life { return Life{l} }
 
-// Wait waits until something can be received from ready, and receives it. It returns
-// an error as soon as the root ends, or ctx.
+// Wait receives a value from ready, or waits for one. It returns an error as soon as the root
+// or ctx ends.
 func (f Life) Wait(ctx context.Context, ready <-chan struct{}) error {
 	return waitFor(ctx, f.l.root, ready)
 }
@@ -98,9 +97,9 @@ func waitFor[T any](ctx context.Context, r *root, ready <-chan T) error {
 	}
 }
 
-// waitForSpeed waits for the root's speed limit and for that of the audit log. While it
-// waits it holds no reference, so that a change of the root need not wait for it;
-// waited says that the root has to be entered again.
+// waitForSpeed waits for the root's speed limit and for that of the audit log. While it waits
+// it holds no reference, so that a change of the root need not wait for it. If waited is true,
+// the caller has to enter the root again.
 func waitForSpeed(ctx context.Context, l *Lease, auditor Reserver, rec *Record) (waited bool, err error) {
 	r := l.root
 	if r.flushing.Load() != 0 {

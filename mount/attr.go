@@ -84,8 +84,8 @@ func (r *request) getattr(n *node, fh uint64, out *fuse.AttrOut) error {
 	return err
 }
 
-// stat reads the attributes through the handle, else through any handle of the node, because
-// the kernel does not always name the handle. Without a handle it reads them by path.
+// stat reads the attributes through the handle. If the kernel names none, which it does not
+// always do, stat uses any handle of the node. Without a handle it reads them by path.
 func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
 	h := r.fs.files.get(fh)
 	if h == nil {
@@ -103,7 +103,7 @@ func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
 		return err
 	})
 	if names.Errno(err) == errNoPath {
-		// A directory that a program has open, as files above.
+		// The same for a directory that a program has open.
 		if f := n.anyFile(); f != nil && r.borrow(f) {
 			return f.Stat(r, r.caller)
 		}
@@ -193,11 +193,11 @@ func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (t
 	return target, status
 }
 
-// byPathOrHandle runs an operation on the node by its path. If the path no longer leads to
-// the node, it runs the operation on what a look-up of the thread has found, or, if the
-// program named the file by a descriptor, on an open file of the node: where that lies now in
-// the root, or through the open file if it has no name any more. A program that named the
-// file by a path gets ESTALE, upon which the kernel looks the path up again.
+// byPathOrHandle runs an operation on the node by its path. If the path no longer leads to the
+// node, it uses the reference that a look-up of the thread has found. Without one, it uses an
+// open file of the node if the program named the file by a descriptor: by the present path of
+// the open file, or through the open file if that has no name any more. A program that named
+// the file by a path gets ESTALE, and the kernel then looks the path up again.
 func (r *request) byPathOrHandle(n *node, f func(at vfs.At, file *vfs.File) error) error {
 	err := error(errNoPath)
 	at, ok := r.pathOf(n)

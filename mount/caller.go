@@ -49,10 +49,9 @@ func groupsOf(pid uint32) []uint32 {
 	return out
 }
 
-// isByPath reports whether the program named the file by a path, as far as is known: the
-// kernel does not say. After a change of the host the path may lead to another file, which
-// the program means. A program that goes through a descriptor means the file that it has
-// open.
+// isByPath reports whether the program seems to have named the file by a path; the kernel does
+// not say. After a change of the host, such a program means the file to which the path leads
+// now. A program with a descriptor means the file that it has open.
 func (r *request) isByPath(n *node) bool {
 	if r.isTruncation && r.m.retries.hasOpened(r.from.Pid, n) || r.m.retries.hasDescriptor(r.from.Pid, n) {
 		return false
@@ -107,10 +106,9 @@ const sysSetxattrat = 463
 // request_wait_answer), those that it handles included, and an answer of EINTR
 // goes to the program unchanged: FUSE has no restart. On a local file system
 // rename(2), mkdir(2), stat(2) and reads of files know no EINTR, so programs do
-// not expect it (Go's runtime sends itself a signal every few milliseconds). An
-// interrupted operation therefore goes on, unless its caller has been killed: a killed
-// caller cannot end before its request is answered, so a source that hangs would keep it
-// from ending.
+// not expect it (Go's runtime sends itself a signal every few milliseconds). So an interrupted
+// operation goes on, unless its caller has been killed. A killed caller cannot end before its
+// request is answered, so it must not wait for a source that hangs.
 
 // deathPoll is the interval of the checks whether a caller that got a signal is being
 // killed. The kernel sends one INTERRUPT for a request, and a later signal may be the one
@@ -205,7 +203,7 @@ func isDying(tid uint32) bool {
 	set := func(name string) uint64 {
 		n, err := strconv.ParseUint(status.field(name), 16, 64)
 		if err != nil {
-			return 0 // a format that is not known: assume that no signal is pending
+			return 0 // an unknown format: assume that no signal is pending
 		}
 		return n
 	}

@@ -31,9 +31,9 @@ type Layout struct {
 	// a root below them. They stay the same directories: a process that has bound one
 	// elsewhere sees the roots that are granted later, below the directory or at its path.
 	Tops []string
-	// Links are links of the mount's own in a ByPath layout, by their absolute paths, whose
-	// directories are no links, with their targets. A path through one of them means what it
-	// means on the host, as far as the mount shows that.
+	// Links has links of the mount's own in a ByPath layout: their absolute paths, whose
+	// directories are no links, with their targets. A path through such a link leads to the
+	// same file as on the host, if the mount shows that file.
 	Links map[string]string
 	// Spare is the number of spare directories of a ByPath layout, see Mount.Show.
 	Spare int

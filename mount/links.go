@@ -40,10 +40,10 @@ func (n *node) holders() (dirs []guard.Path) {
 	return dirs
 }
 
-// ShowsLink reports whether a mount of the registry shows a link that lies in the directory dir
-// of a root, and whose target leaves the root. dest is where the target leads, as text. Only
-// text is judged. A target with ".." after a name is refused: cleaning the text removes the
-// name, which may itself be a link, and which the text would reveal.
+// ShowsLink reports whether a mount of the registry shows a link in the directory dir of a
+// root, although its target leaves the root. dest is the path to which the target leads, as
+// text. Only text is judged. A target with ".." after a name is refused: cleaning the text
+// removes the name, which may itself be a link, and which the text would reveal.
 func (o *Options) ShowsLink(reg *guard.Registry, dir guard.Path, target string) (dest string, shown bool) {
 	dest = path.Clean(target)
 	relative := !strings.HasPrefix(target, "/")

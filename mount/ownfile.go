@@ -18,9 +18,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// ownFile describes a node of the mount's own: a directory that no program can change (the
-// mountpoint, which holds the roots, or, in a layout by path, one on the way to them), or
-// a link from the granted path of a root to its resolved path.
+// ownFile describes a node of the mount's own. It is a directory that no program can change:
+// the mountpoint or, in a layout by path, a directory on the way to the roots. Or it is a link
+// from the granted path of a root to its resolved path.
 //
 // A process may bind a directory of the mount's own elsewhere and tie rules to its inode
 // (package sandbox does both), before a root is granted at that path. Therefore a fixed

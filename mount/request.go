@@ -137,8 +137,8 @@ func (fs *fileSystem) changeDir(cancel <-chan struct{}, header *fuse.InHeader, o
 	})
 }
 
-// pathOf is path, with what a look-up of the thread has found of the node (see retries), or
-// an open file of the node if the thread has it open itself.
+// pathOf is path. Its result also has a reference that a look-up of the thread has found (see
+// retries), or an open file of the node if the thread has it open itself.
 func (r *request) pathOf(n *node) (vfs.At, bool) {
 	at, ok := n.path()
 	if ok {

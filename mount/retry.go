@@ -14,13 +14,13 @@ import (
 // After ESTALE the kernel walks a path once more, and looks every name on the way up
 // (LOOKUP_REVAL in fs/namei.c). It does so once: a second ESTALE reaches the program. A host
 // that saves a file or exchanges directories may be faster than the second walk, too. So from
-// the first ESTALE on, the look-ups of a thread take references to what they find, and a
-// request for it works by the reference if the path leads elsewhere by then. On a local file
-// system a walk holds what it has found in the same way.
+// the first ESTALE on, the look-ups of a thread take references to the files that they find. If
+// the path leads elsewhere by then, the request works on the reference. A walk on a local file
+// system holds its files in the same way.
 //
-// A thread that asks for a file again, right after ESTALE and without a look-up, has come to
-// the file by no name but by a descriptor (/proc/self/fd). So has a thread to the directory
-// in which it first looks a name up then (openat(2)).
+// If a thread asks for a file again, right after ESTALE and without a look-up, it uses a
+// descriptor and no name (/proc/self/fd). The directory of the first look-up after ESTALE also
+// comes from a descriptor (openat(2)).
 
 const (
 	// maxRetries bounds the threads, and the references with them.
@@ -29,8 +29,8 @@ const (
 	// whether it still knows the file (d_revalidate), then once more to get the new one, and
 	// then a name in it.
 	maxFound = 4
-	// retryFor is how long a walk may take. It is not known when a system call ends that only
-	// looks something up.
+	// retryFor is how long a walk may take. The mount does not learn when a system call ends
+	// that only makes look-ups.
 	retryFor = time.Second
 )
 
@@ -115,7 +115,7 @@ func (t *retries) tellLocked(tid uint32, id uint64) (drop []found) {
 	return append(drop, w.remove(func(f found) bool { return f.node.id == id })...)
 }
 
-// openedLocked ends the walk, but for the truncation by which open(2) with O_TRUNC goes on.
+// openedLocked ends the walk, except for the truncation that follows an open(2) with O_TRUNC.
 func (t *retries) openedLocked(tid uint32, id uint64) []found {
 	w := t.threads[tid]
 	if w == nil {
@@ -160,7 +160,8 @@ func (t *retries) endOldestLocked() []found {
 	return t.endLocked(oldest)
 }
 
-// expire ends what has lasted for retryFor, and comes again if something is left.
+// expire ends the retries that are older than retryFor. If others are left, it runs again
+// later.
 func (t *retries) expire() {
 	var drop []found
 	t.mu.Lock()
@@ -193,7 +194,7 @@ func closeFound(list []found) {
 	}
 }
 
-// beginLookup reports whether a look-up of the thread in a directory shall take a reference.
+// beginLookup reports whether a look-up of the thread in a directory should take a reference.
 func (t *retries) beginLookup(tid uint32, dir *node) bool {
 	return t.is(tid, func(w *retry) bool {
 		if w.stale != 0 {
@@ -236,14 +237,14 @@ func (t *retries) find(tid uint32, n *node) *vfs.File {
 	return nil
 }
 
-// hasOpened reports whether the thread was told ESTALE in a system call that has opened the
-// node since, and may be the one that goes on with this request.
+// hasOpened reports whether the thread got ESTALE in a system call that has opened the node
+// since, and may be continuing with this request.
 func (t *retries) hasOpened(tid uint32, n *node) bool {
 	return t.is(tid, func(w *retry) bool { return w.opened == n.id })
 }
 
-// hasDescriptor reports whether the thread was told ESTALE about a node and asks once more,
-// and so came to the node by a descriptor.
+// hasDescriptor reports whether the thread got ESTALE about a node and asks for it again, which
+// it does only for a descriptor.
 func (t *retries) hasDescriptor(tid uint32, n *node) bool {
 	return t.is(tid, func(w *retry) bool { return w.stale == n.id || w.base == n.id })
 }

@@ -118,8 +118,8 @@ func (n *node) takeNames() {
 }
 
 // dropNames makes the kernel drop the root's own name. If a fixed directory shows the root,
-// whose name must stay, it drops the names in the root instead. With each name the kernel
-// drops all names below that no program holds.
+// that directory's name must stay, so dropNames drops the names in the root instead. With each
+// name the kernel drops all names below that no program holds.
 func (v *view) dropNames() {
 	v.m.nodes.mu.Lock()
 	at, root, isShown := v.foundAt, v.root, len(v.aliases) > 0

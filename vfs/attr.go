@@ -25,8 +25,8 @@ type Attrs struct {
 	KillPriv     bool // with Size: the change of size clears set-id bits
 }
 
-// Setattr changes attributes of the file at a place, or of the open file f (which may have no
-// name any more) unless f is nil, and returns the new ones. A root with the right to create,
+// Setattr changes attributes and returns the new ones. It changes the open file f, which may
+// have no name any more, or, if f is nil, the file at a place. A root with the right to create,
 // but not to write, allows it for files that were made in the same lifetime of the root, see
 // guard.Lease.MayChange.
 func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a Attrs) (Info, error) {

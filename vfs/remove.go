@@ -115,8 +115,8 @@ type RemoveOptions struct {
 // system, and can be cancelled. It stops at the first name that cannot be
 // removed, with a *Partial as the error's cause. It leaves hidden names in place, and then the
 // error is that their directory is not empty. If a directory is moved out of the root
-// meanwhile, the removal notices that when it next reads names there, or in very deep
-// directories a few readings later, and then leaves the directory.
+// meanwhile, the removal notices that when it next reads names there, and leaves the directory.
+// In very deep directories it notices it a few readings later.
 func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how RemoveOptions) error {
 	tell, mute := telling(how.Progress)
 	defer mute()

@@ -31,10 +31,9 @@ var etagKey = sync.OnceValue(func() []byte {
 })
 
 // ETag names one state of a file: it changes when the file's contents or attributes change, or
-// another file takes its place. While the file is open for writing, the etag differs from the
-// one that the file has afterwards, so an etag that was read in the middle of a write matches
-// no later state. The size of a directory does not count: Stat shows none where names may be
-// hidden.
+// another file takes its place. While the file is open for writing, it has another etag than
+// afterwards. So an etag from the middle of a write matches no later state. The size of a
+// directory does not count: Stat shows none where names may be hidden.
 func ETag(info *Info) string {
 	size := info.Size
 	if info.IsDir() {
@@ -166,8 +165,8 @@ type replacement struct {
 	price charging
 	s     *wholefile.Prepared
 	wholefile.Copier
-	// agree, unless nil, is called with the file that has the name when it is to be taken,
-	// or nil if none has it, and may refuse to take it.
+	// agree, unless nil, is called before the new file gets the name, with the file that has
+	// it, or nil if there is none. It may refuse the replacement.
 	agree func(now *Info) error
 }
 

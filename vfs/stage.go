@@ -18,19 +18,19 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// The owner's operations on what the programs of a staged root changed. They take no caller and
-// no right of the root, so a front end must not offer them to anybody but the owner.
+// The owner's operations on the changes that programs made in a staged root. They take no
+// caller and no right of the root, so a front end must not offer them to anybody but the owner.
 
 type (
-	// StageSummary has the facts about a stage that need no opening.
+	// StageSummary describes a stage without opening it.
 	StageSummary = draft.Summary
 	// StageChange is one change.
 	StageChange = apply.Change
-	// StageOutput says what of a stage is build output, which nobody reviews.
+	// StageOutput says which files of a stage are build output, which nobody reviews.
 	StageOutput = apply.Output
 	// StageOutputUnit counts the changes of one directory or file of build output.
 	StageOutputUnit = apply.OutputUnit
-	// StageClass says what applying a change would do, or why it is not done.
+	// StageClass says what applying a change would do, or why the change is not applied.
 	StageClass = apply.Class
 )
 
@@ -49,14 +49,14 @@ const (
 	StageUnsure    = apply.Unsure
 )
 
-// StageApply says what to apply.
+// StageApply selects the changes to apply.
 type StageApply struct {
 	Paths   []string // below the root; none: everything
 	Partial bool     // apply the rest if something cannot be applied
 	Links   bool     // also links that leave the root
 	DryRun  bool
-	// Take says what becomes of conflicts and of what is unsure: "stage" has them replace what
-	// the source has, which goes to the root's trash; "source" drops them from the stage.
+	// Take decides about conflicts and unsure changes. With "stage" they replace the source's
+	// files, which go to the root's trash. With "source" they are dropped from the stage.
 	Take string
 }
 
@@ -64,29 +64,31 @@ type StageApply struct {
 // both sorted by path.
 type StageResult struct {
 	Done, Left []StageChange
-	// Dropped are conflicts that were dropped from the stage, because the source's was taken.
+	// Dropped has conflicts that were dropped from the stage, because Take is "source".
 	Dropped []StageChange
 	// Output is build output that StageApply left in the stage, because no path names it.
 	Output []StageChange
 }
 
 // NewStageOutput returns the build output that patterns describe, written as in .gitignore. The
-// pattern ".gitignore" stands for what the .gitignore files of the source name.
+// pattern ".gitignore" stands for the patterns in the .gitignore files of the source.
 func NewStageOutput(patterns []rules.Pattern) (StageOutput, error) { return apply.NewOutput(patterns) }
 
-// DefaultStageOutput returns the patterns of build output where the owner has written none.
+// DefaultStageOutput returns the patterns of build output that apply if the owner has written
+// none.
 func DefaultStageOutput() []rules.Pattern { return guard.Texts(apply.DefaultOutput...) }
 
-// SetStageOutput sets what is build output in all staged roots. Initially nothing is.
+// SetStageOutput sets the build output of all staged roots. Initially there is none.
 func (t *Tree) SetStageOutput(o StageOutput) { t.output.Store(&o) }
 
-// ReviewStage divides changes into those that a list shows, and the units of build output that
-// it counts, unless paths name them. What the stage takes away from the owner is in both.
+// ReviewStage divides changes into those that a list shows, and units of build output, which a
+// list counts. Build output that paths name is shown. A change that takes a file away from the
+// owner is in both (StageTakesAway).
 func ReviewStage(list []StageChange, paths []string) ([]StageChange, []StageOutputUnit) {
 	return apply.Review(list, paths)
 }
 
-// StageTakesAway reports whether a change removes a file of the owner's, or replaces it by
+// StageTakesAway reports whether a change removes a file of the owner, or replaces it by
 // another kind of file.
 func StageTakesAway(c *StageChange) bool { return apply.TakesAway(c) }
 
@@ -103,10 +105,10 @@ func RemoveStage(dir string) error {
 	return s.Remove()
 }
 
-// StageChanges lists the changes at and below paths, sorted by path; all without paths. Every
-// name below a removed directory is listed.
+// StageChanges lists the changes at and below paths, sorted by path. Without paths it lists
+// all. Every name below a removed directory is listed.
 func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []string) ([]StageChange, error) {
-	if t.applying.TryLock() { // the holder of the lock has recovered
+	if t.applying.TryLock() { // otherwise the holder of the lock has recovered the stage
 		err := t.recoverStage(ctx, root)
 		t.applying.Unlock()
 		if err != nil {
@@ -117,8 +119,9 @@ func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []st
 	return p.list, err
 }
 
-// StageContents returns what a file has in the stage, or in the source now. Of a link it is
-// the target. If it is more than most bytes, the error is names.Quota.
+// StageContents returns the contents of a file in the stage, or the present ones in the source.
+// For a link it returns the target. If there are more than most bytes, the error is
+// names.Quota.
 func (t *Tree) StageContents(ctx context.Context, root guard.RootName, path string, staged bool, most int64) ([]byte, error) {
 	return asStager(ctx, t, names.OpStage, root, path, func(l *guard.Lease, _ apply.Env) ([]byte, int64, error) {
 		st, _ := beneath.StageOf(l)
@@ -160,8 +163,8 @@ func readWhole(d beneath.Dir, most int64) ([]byte, error) {
 	return buf[:n], err
 }
 
-// StageApply brings changes into the source. Unless a.Partial, it applies nothing if anything
-// is left. What the owner changes at this very moment may be left all the same.
+// StageApply brings changes into the source. Unless a.Partial is set, it applies nothing if a
+// change would be left. Files that the owner changes during the apply may be left nevertheless.
 func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply) (StageResult, error) {
 	t.applying.Lock()
 	defer t.applying.Unlock()
@@ -247,8 +250,8 @@ func (t *Tree) applyAll(ctx context.Context, root guard.RootName, r *StageResult
 	return err
 }
 
-// applyBatch makes changes ready, and applies each. It calls ended with those that were applied
-// or left.
+// applyBatch prepares changes, and applies each. It calls ended with each change that was
+// applied or left.
 func (t *Tree) applyBatch(ctx context.Context, root guard.RootName, batch []*apply.Change, ended func(*apply.Change)) error {
 	_, err := asStager(ctx, t, names.OpApply, root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
 		return struct{}{}, 0, e.Ready(ctx, l, batch)
@@ -271,8 +274,9 @@ func (t *Tree) applyBatch(ctx context.Context, root guard.RootName, batch []*app
 	return err
 }
 
-// StageDiscard drops the changes at and below paths, all without paths. Left has the changes in
-// a directory that the stage has removed or moved and that is not among paths.
+// StageDiscard drops the changes at and below paths, or all without paths. Left has the changes
+// that cannot be dropped, because the stage has removed or moved a directory above them that is
+// not among paths.
 func (t *Tree) StageDiscard(ctx context.Context, root guard.RootName, paths []string) (StageResult, error) {
 	t.applying.Lock()
 	defer t.applying.Unlock()
@@ -290,7 +294,7 @@ func (t *Tree) discard(ctx context.Context, root guard.RootName, paths []string)
 	})
 }
 
-// recoverStage finishes what an apply that was killed had begun. The caller holds t.applying.
+// recoverStage finishes or takes back the steps of a killed apply. The caller holds t.applying.
 func (t *Tree) recoverStage(ctx context.Context, root guard.RootName) error {
 	needed, err := asStager(ctx, t, names.OpStage, root, "", func(l *guard.Lease, _ apply.Env) (bool, int64, error) {
 		return apply.NeedsRecovery(l), 0, nil
@@ -314,7 +318,7 @@ func (t *Tree) planStage(ctx context.Context, root guard.RootName, ask apply.Ask
 	return asStager(ctx, t, names.OpStage, root, "", func(l *guard.Lease, e apply.Env) (p stagePlan, n int64, err error) {
 		p.list, p.same, err = e.Plan(ctx, l, ask)
 		if errors.Is(err, fs.ErrPermission) {
-			err = nil // what a program let nobody read is in the stage as long as it is so
+			err = nil // a directory that a program has made unreadable stays in the stage
 		}
 		return p, 0, err
 	})
@@ -327,7 +331,7 @@ func (t *Tree) stageOutput() (o StageOutput) {
 	return o
 }
 
-// asStager runs an operation of the owner's on a root's stage.
+// asStager runs an operation of the owner on a root's stage.
 func asStager[T any](ctx context.Context, t *Tree, op guard.Op, root guard.RootName, path string, f func(l *guard.Lease, e apply.Env) (T, int64, error)) (T, error) {
 	var none T
 	p, err := guard.NewPath(root, path)

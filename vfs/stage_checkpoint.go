@@ -17,20 +17,19 @@ import (
 // Checkpoint describes a checkpoint of a stage.
 type Checkpoint = draft.Checkpoint
 
-// What a checkpoint is made before; CheckpointAsked is one that the owner asked for.
+// The causes of checkpoints: the operation before which one is made, or CheckpointAsked if the
+// owner asked for it.
 const (
 	CheckpointAsked   = draft.CauseAsked
 	CheckpointApply   = "apply"
 	CheckpointDiscard = "discard"
 	CheckpointUndo    = "undo"
+	CheckpointSession = beneath.CauseSession
+	CheckpointStart   = draft.CauseStart // checkpoint 0: nothing is staged
 )
 
 // MaxCheckpoints is how many checkpoints a stage has.
 const MaxCheckpoints = draft.MaxCheckpoints
-
-// mostAutomatic is the largest number of changes with which a checkpoint is made before each tool
-// call: it takes about 40 microseconds for a new file.
-const mostAutomatic = 10_000
 
 // maxCheckpointName bounds the name of a checkpoint, in bytes.
 const maxCheckpointName = 64
@@ -40,10 +39,10 @@ type StageUndone struct {
 	To Checkpoint
 	// Before is the checkpoint that was made before the undo; nil: the latest was equal.
 	Before *Checkpoint
-	// Applied is how many paths are staged because the owner has applied changes of them since the
-	// checkpoint: the source has these changes until the owner applies what is staged now.
+	// Applied is how many paths are staged because the owner has applied their changes since
+	// the checkpoint. The source keeps these changes until the owner applies the stage again.
 	Applied int
-	// Changes are those of what programs see: StageNew, StageChanged or StageRemoved.
+	// Changes has the changes that programs see: StageNew, StageChanged or StageRemoved.
 	Changes []StageChange
 }
 
@@ -108,7 +107,7 @@ func (t *Tree) StageBeforeCall(ctx context.Context, who guard.Subject, tool stri
 			if !st.Store().IsTouched() {
 				return none, 0, nil
 			}
-			if changed, _ := st.Store().Size(); changed > mostAutomatic {
+			if changed, _ := st.Store().Size(); changed > beneath.MostAutomatic {
 				return none, 0, nil
 			}
 			_, _, err = st.Checkpoint(l, draft.Checkpoint{Cause: cause})
@@ -119,8 +118,8 @@ func (t *Tree) StageBeforeCall(ctx context.Context, who guard.Subject, tool stri
 	return failed
 }
 
-// StageUndo brings a root's stage back to a checkpoint: its number or name, or "" for the latest
-// that differs from what is staged. The source stays as it is.
+// StageUndo brings a root's stage back to a checkpoint: its number or name, or "" for the
+// latest that differs from the present stage. The source does not change.
 func (t *Tree) StageUndo(ctx context.Context, root guard.RootName, to string, dryRun bool) (StageUndone, error) {
 	t.applying.Lock()
 	defer t.applying.Unlock()

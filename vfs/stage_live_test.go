@@ -108,7 +108,7 @@ func (s *stageScene) discardLive() {
 	}))
 }
 
-// Programs write while the owner applies and drops and edits: each program reads at once what it
+// Programs write while the owner makes checkpoints, applies and drops and edits: each program reads at once what it
 // has written, through every descriptor, and the source has it in the end.
 func TestApplyBesideWriters(t *testing.T) {
 	const writers, rounds = 4, 120
@@ -126,6 +126,8 @@ func TestApplyBesideWriters(t *testing.T) {
 		case <-done:
 		default:
 			s.must(os.WriteFile(filepath.Join(s.source, "mine"), []byte(fmt.Sprint(n)), 0o644))
+			_, _, err := s.tree.StageCheckpoint(t.Context(), "r", "", vfs.CheckpointApply)
+			s.must(err)
 			r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Partial: true})
 			s.must(err)
 			applied += len(r.Done)

@@ -121,7 +121,7 @@ func TestUndoOverKilledApply(t *testing.T) {
 			s.end()
 			s.start()
 		}
-		for _, number := range []string{"1", strconv.Itoa(len(s.saved)), "1"} {
+		for _, number := range []string{"1", strconv.Itoa(len(s.saved) - 1), "1"} {
 			u, err := s.tree.StageUndo(t.Context(), "r", number, false)
 			if err != nil {
 				s.fail("undo %s: %v", number, err)
@@ -161,6 +161,32 @@ func whys(list []vfs.StageChange) (out []string) {
 
 // after leaves mode and links out of a description.
 func after(text string) string { return text[strings.IndexByte(text, '"')+1:] }
+
+// A call of a tool leaves no checkpoint of a stage in which nothing was ever changed. A change of
+// nothing but the mode of a directory is one that an undo finds.
+func TestUndoOfLittle(t *testing.T) {
+	s := newStaged(t, "d/f=x")
+	s.must(s.tree.StageBeforeCall(t.Context(), "", "write_file"))
+	if list, err := s.tree.StageCheckpoints(t.Context(), "r"); err != nil || len(list) != 0 {
+		t.Errorf("checkpoints: %+v, %v", list, err)
+	}
+	s.must(s.write("d/f", "y", unix.O_WRONLY))
+	s.must(s.tree.StageBeforeCall(t.Context(), "", "write_file"))
+	mode := uint32(0o700)
+	_, err := s.tree.Setattr(t.Context(), s.who, s.at("d"), nil, vfs.Attrs{Mode: &mode})
+	s.must(err)
+	u, err := s.tree.StageUndo(t.Context(), "r", "", false)
+	s.must(err)
+	if u.To.Number != 1 || s.lstat("d").Mode&0o777 != 0o755 || s.get("d/f") != "y" {
+		t.Errorf("undone %+v; d has the mode %o and f %q", u, s.lstat("d").Mode, s.get("d/f"))
+	}
+	_, err = s.tree.StageUndo(t.Context(), "r", "0", false)
+	s.must(err)
+	if list, err := s.tree.StageChanges(t.Context(), "r", nil); err != nil || len(list) != 0 || s.get("d/f") != "x" {
+		t.Errorf("staged after an undo to the start: %+v, %v", list, err)
+	}
+	s.end()
+}
 
 // A directory that took the place of a link of the source is applied with what is in it. What lies
 // where the link leads stays as it is.

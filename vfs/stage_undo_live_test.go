@@ -2,6 +2,7 @@ package vfs_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
 // Programs write in place while checkpoints are made: a checkpoint has of each file what was
@@ -192,4 +194,43 @@ func TestUndoAsUser(t *testing.T) {
 		t.Errorf("w may be read: %q, %v, %o", text, err, s.lstat("w").Mode)
 	}
 	s.end()
+}
+
+// An undo that fails, such as by an error of the disk, takes itself back: programs go on with what they
+// saw, and what they write afterwards is there in the next session.
+func TestUndoThatFails(t *testing.T) {
+	for n := 0; ; n++ {
+		s := newStaged(t, "a=old", "d/f=old", "gone=x")
+		s.must(s.write("a", "one", unix.O_WRONLY|unix.O_TRUNC))
+		_, _, err := s.tree.StageCheckpoint(t.Context(), "r", "", vfs.CheckpointAsked)
+		s.must(err)
+		s.must(s.write("a", "two", unix.O_WRONLY|unix.O_TRUNC))
+		s.must(s.write("d/f", "two", unix.O_WRONLY|unix.O_TRUNC))
+		s.unlink("gone")
+		s.mkdir("e")
+		s.put("e/f", "two")
+		before, left := s.seen(), n
+		beneath.AtStep = func(point string) error {
+			if left--; left == -1 && point == "undoing" {
+				return unix.EIO
+			}
+			return nil
+		}
+		_, err = s.tree.StageUndo(t.Context(), "r", "", false)
+		beneath.AtStep = nil
+		if left >= 0 {
+			break // it has not so many points
+		}
+		if now := s.seen(); err != nil && !maps.Equal(now, before) {
+			t.Errorf("after a failure at point %d (%v); seen:\n%s", n, err, difference(now, before))
+		}
+		s.put("later", "x")
+		seen := s.seen()
+		s.end()
+		s.start()
+		if now := s.seen(); !maps.Equal(now, seen) {
+			t.Errorf("after a failure at point %d, in the next session; seen:\n%s", n, difference(now, seen))
+		}
+		s.end()
+	}
 }

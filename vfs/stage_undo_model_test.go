@@ -32,7 +32,11 @@ type undoScene struct {
 
 func newUndoScene(t *testing.T, seed uint64) *undoScene {
 	t.Helper()
-	return &undoScene{stageScene: newStageScene(t, seed), saved: map[int]saved{}}
+	s := &undoScene{stageScene: newStageScene(t, seed), saved: map[int]saved{}}
+	start := filepath.Join(filepath.Dir(s.model), "start")
+	copyTree(t, s.model, start)
+	s.saved[0] = saved{s.seen(), start}
+	return s
 }
 
 // copyTree copies a tree with its links.
@@ -146,8 +150,10 @@ func (s *undoScene) undo(crash bool) {
 	to, number := "", 0
 	list, err := s.tree.StageCheckpoints(s.Context(), "r")
 	s.must(err)
-	if len(list) > 0 && s.rnd.IntN(3) > 0 {
-		number = list[s.rnd.IntN(len(list))].Number
+	if at := s.rnd.IntN(len(list) + 1); s.rnd.IntN(3) > 0 {
+		if at < len(list) {
+			number = list[at].Number
+		}
 		to = strconv.Itoa(number)
 	}
 	for _, o := range s.open {

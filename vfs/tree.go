@@ -98,8 +98,8 @@ type At struct {
 	// belongs to those who have it open.
 	Nameless bool
 	// Held, unless nil, is an open file or a reference (see Ref) of the file with the identity
-	// ID. If the path does not lead to the file any more, because the host has moved it, the
-	// operation looks for it where Held lies now, and judges it there.
+	// ID. If the host has moved the file, so that the path does not lead to it any more, the
+	// operation uses and judges the present path of Held.
 	Held *File
 	// Removed, of a directory in which an operation removes or replaces a name, asks for a
 	// reference to the file that has the name.

@@ -1,6 +1,5 @@
-// Command rootsfs shows programs the directories their owner approved, and
-// nothing else, as a file system that the kernel confines and the owner can
-// revoke at any moment.
+// Command rootsfs shows programs only the directories that their owner approved, as a file
+// system that the owner can revoke at any moment.
 //
 // Package cli is the command line, and has its promises. `rootsfs mount` confines no
 // program by itself: a program that can also reach the host's own paths can use those.

@@ -96,8 +96,8 @@ func writeAnchor(path string, a anchor, syncs ...func() error) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	// A new name in the directory has to survive a power failure. Where an anchor is
-	// replaced, it does not matter whether the old or the new one survives.
+	// A new name in the directory has to survive a power failure. If an anchor is replaced,
+	// either the old or the new one may survive.
 	_, statErr := os.Lstat(path)
 	if err = errors.Join(errs...); err == nil {
 		err = os.Rename(temp, path)

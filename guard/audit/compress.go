@@ -12,10 +12,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A full file is compressed as it is, byte for byte, and its name gets a suffix. The
-// compressed copy is written under another name, synced and renamed, and only then is
-// the file removed. So a crash leaves at least one of the two whole. If it leaves both,
-// the copy is read (listNames), and the next Open removes the file.
+// A full file is compressed byte for byte, and its name gets a suffix. The compressed copy is
+// written under another name, synced and renamed, and only then is the file removed. So a crash
+// leaves at least one of the two complete. If it leaves both, the copy is read (listNames), and
+// the next Open removes the file.
 
 const (
 	// compressedSuffix ends the name of a compressed file.
@@ -23,7 +23,7 @@ const (
 	// compressFrom is the least size of a file that is compressed: compressing a smaller one
 	// would save little.
 	compressFrom = 64 << 10
-	// zstdWindow is how far back the compression looks; few files are larger.
+	// zstdWindow is the window of the compression, in bytes. Few files are larger.
 	zstdWindow = 1 << 20
 	// maxZstdWindow bounds the memory that reading takes.
 	maxZstdWindow = 8 << 20
@@ -47,7 +47,7 @@ func compressFile(dir, session, base string) (size int64, err error) {
 	}
 	temp := filepath.Join(dir, "."+session+".seal")
 	if size, err = compress(temp, in); err == nil {
-		_ = os.Chtimes(temp, time.Time{}, info.ModTime()) // by which files are pruned
+		_ = os.Chtimes(temp, time.Time{}, info.ModTime()) // prune uses this time
 		err = os.Rename(temp, path+compressedSuffix)
 	}
 	if err != nil {

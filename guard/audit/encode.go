@@ -40,8 +40,8 @@ const (
 const hashLen = sha256.Size
 
 const (
-	// fixedBound is more than the line of any record needs beside its text: keys,
-	// numbers, words and hashes.
+	// fixedBound is more than a line needs apart from its texts: keys, numbers, words and
+	// hashes.
 	fixedBound = 1 << 10
 	// textGrowth is how many bytes one byte of text can become: an escape has six.
 	textGrowth = 6
@@ -79,8 +79,8 @@ func reservation(session string, r *guard.Record) int64 {
 type factText struct {
 	field, text string
 	limit       int
-	// isPath: part of the text would name another file, so the text is written whole or not
-	// at all.
+	// isPath: a part of the text would name another file, so the text is never cut: it is
+	// written completely or not at all.
 	isPath bool
 }
 
@@ -109,14 +109,14 @@ type mark struct {
 
 // encoder turns records into chained lines. It keeps the chain's end and its
 // buffer, so its methods must not run concurrently; the lines they return are valid
-// until the next call. Its methods named after kinds of fields append a field to the
-// line at hand.
+// until the next call. Its methods named after kinds of fields append a field to the present
+// line.
 type encoder struct {
 	session string
 	paths   PathMode
 	mac     hash.Hash // of PathsHash
 	last    mark
-	b       []byte // the previous hash's bytes, then the line at hand
+	b       []byte // the previous hash's bytes, then the present line
 	cut     bool   // text of that line was cut
 }
 
@@ -260,11 +260,11 @@ func (e *encoder) path(field string, p guard.Path) {
 	}
 }
 
-// facts writes the facts that the record has. Those that may tell a path or a host are
-// written only if paths are written in full, as the detail is.
+// facts writes the facts that the record has. Like the detail, facts that may contain a path or
+// a host are written only if paths are written in full.
 func (e *encoder) facts(f *guard.Facts) {
 	if *f == (guard.Facts{}) {
-		return // as most records
+		return // most records have none
 	}
 	e.text("effect", f.Effect, maxNameText)
 	e.text("level", f.Level, maxNameText)
@@ -285,8 +285,8 @@ func (e *encoder) facts(f *guard.Facts) {
 	e.number("port", int64(f.Port))
 }
 
-// detail writes free text only if paths are written in full: details of grants hold host
-// paths, and nothing can tell which words of a text are a path.
+// detail writes free text only if paths are written in full: details of grants contain host
+// paths, which cannot be found in a text.
 func (e *encoder) detail(s string) {
 	switch {
 	case e.paths == PathsFull:
@@ -379,7 +379,7 @@ func appendText(b []byte, s string, limit int) ([]byte, int) {
 	start, i := 0, 0 // s[start:i] needs no escaping and is not appended yet
 	for i < len(s) {
 		if c := s[i]; c < utf8.RuneSelf && plain[c] && len(b)+i-start < end {
-			i++ // as most bytes are
+			i++ // most bytes need no escape
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])

@@ -72,8 +72,8 @@ func fileNumber(s string) (int, bool) {
 	return n, err == nil && len(s) <= 9 && s[0] >= '1' && s[0] <= '9'
 }
 
-// hasForm reports whether an ASCII text looks like a form: a 0 in the form stands for any
-// digit, every other byte for itself.
+// hasForm reports whether an ASCII text matches a form: a 0 in the form stands for any digit,
+// every other byte for itself.
 func hasForm(s, form string) bool {
 	for i := range len(form) {
 		if digit := s[i] >= '0' && s[i] <= '9'; form[i] == '0' && !digit || form[i] != '0' && s[i] != form[i] {
@@ -293,9 +293,9 @@ func (w *writer) resume() (mark, error) {
 	return last, nil
 }
 
-// endOf is the mark of the last line in files, which are given from the oldest. It is the
-// zero mark if there is no line, or if the last one is no record. Only Verify checks the
-// line's hash.
+// endOf returns the mark of the last line in files, which are in the order of age, the oldest
+// first. It is the zero mark if there is no line, or if the last one is no record. Only Verify
+// checks the line's hash.
 func endOf(paths []string) (mark, error) {
 	for _, path := range slices.Backward(paths) {
 		line, err := lastLine(path)
@@ -314,8 +314,8 @@ func endOf(paths []string) (mark, error) {
 	return mark{}, nil
 }
 
-// ensureDir creates dir for the owner alone. A directory that others can write
-// to is refused: they could replace the files behind the chain's back.
+// ensureDir creates dir for the owner alone. It refuses a directory that others can write to,
+// because they could replace the files.
 func ensureDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("audit: %w", err)

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// followDelay is the interval at which Follow looks without a signal from its caller.
+	// followDelay is the interval at which Follow reads the directory without a signal from its
+	// caller.
 	followDelay = 250 * time.Millisecond
 	// listDelay is how long Follow relies on the directory's time of change, which some network
 	// file systems do not keep. If that time is less than listDelay before a listing, there may
@@ -89,9 +90,8 @@ type followed struct {
 	ended  bool        // nothing more is written to it
 }
 
-// list adds new files, and finds those that have ended: compressed files, and those that
-// are not the last of their session, because a Log writes nothing to a file after it has
-// created the next.
+// list adds new files, and finds ended ones: compressed files, and those that are not the last
+// of their session. A Log does not write to a file after it has created the next one.
 func (t *follower) list() error {
 	info, err := os.Stat(t.dir)
 	if err != nil {
@@ -159,7 +159,7 @@ func (t *follower) read(ctx context.Context, fn func(line []byte) error) error {
 	return nil
 }
 
-// dropEnded closes the files that have ended.
+// dropEnded closes the ended files.
 func (t *follower) dropEnded() {
 	t.files = slices.DeleteFunc(t.files, func(f *followed) bool {
 		if f.ended {

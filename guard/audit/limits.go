@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A server chooses its operations and so its refusals, how often, and under as many names
-// as it likes. Three limits keep it from filling the disk, and from having the records of
-// others pruned:
+// A server chooses its operations, and so its refusals: how many, and under how many names.
+// Three limits keep it from filling the disk, and from causing the records of others to be
+// pruned:
 //
 //   - A fold: the first of equal records is written, and those that follow within a
 //     second are counted in one more record. Records are equal if all fields but time,
@@ -37,7 +37,7 @@ const (
 	// slowSumSpan is how long a sum collects when half of the share is used.
 	slowSumSpan = 5 * time.Minute
 
-	// maxFolds bounds the memory. If more folds are begun within a second, they end early.
+	// maxFolds bounds the folds in memory. If more begin within a second, they end early.
 	maxFolds = 1024
 	// maxSums bounds the subjects that have sums of their own, and maxBudgets those that have
 	// budgets of their own. All further subjects share one.
@@ -408,7 +408,7 @@ func (l *limits) budgetsOf(s guard.Subject, now time.Time) [2]*budget {
 	left := max(0, rate.Limit(l.share-l.shareUsed)/rate.Limit(l.share-l.share/2))
 	burst := l.sharedBurst
 	if left == 0 {
-		burst = 0 // nothing begins
+		burst = 0 // no operation may begin
 	}
 	l.shared.refusals.SetLimitAt(now, l.refusals.perSecond*left)
 	l.shared.work.SetLimitAt(now, l.work.perSecond*left)
@@ -466,7 +466,7 @@ func (l *Log) Pace(r *guard.Record, limit time.Duration) time.Duration {
 	return pause(budgets, size, now, limit)
 }
 
-// common is the length of the beginning that two texts have in common.
+// common returns the length of the beginning that two texts have in common.
 func common(a, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {

@@ -23,8 +23,8 @@ const (
 	// anchorDelay is the least time between anchors, each of which costs two fsyncs.
 	anchorDelay = time.Second
 
-	// reserveLimit bounds the disk space that operations under way, and files that are
-	// open for writing, hold reserved.
+	// reserveLimit bounds the disk space that is reserved for operations in progress and for
+	// files that are open for writing.
 	reserveLimit = 64 << 20
 	// reserveMargin is the room that Reserve leaves free: for records without a
 	// reservation (refusals), and for details longer than a reservation expects.
@@ -58,7 +58,7 @@ type Log struct {
 	batch    []*item   // queued, not yet taken by the writer
 	free     []*item   // written, for reuse
 	turn     *turn     // the writer's next turn, which will write the batch
-	due      time.Time // when the turn begins at the latest; zero: when the writer is woken
+	due      time.Time // latest beginning of the turn; zero: only when the writer is woken
 	promised int64     // bytes that queued records and reservations need at most
 	reserved int64     // of promised: the reservations
 	room     int64     // bytes the current file has on disk beyond what was written
@@ -200,7 +200,7 @@ func (l *Log) missLocked(r *guard.Record, now time.Time) {
 }
 
 // fitsLocked reports whether a record of that many bytes can be queued. Reservations, which
-// open files hold for long, take room on the disk but none in the queue.
+// open files may keep for long, take room on the disk but none in the queue.
 func (l *Log) fitsLocked(bytes int64) bool {
 	return l.promised-l.reserved+bytes <= queueLimit && l.promised+bytes <= l.room
 }

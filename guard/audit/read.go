@@ -21,8 +21,8 @@ type Damage struct {
 	Torn bool
 }
 
-// DamageError is the error of a Read that delivered all records that can be read, when some
-// lines cannot.
+// DamageError is the error of a Read that has delivered all readable records, but has found
+// unreadable lines.
 type DamageError struct {
 	List []Damage // the first hundred
 	More int      // how many there are beyond those
@@ -172,8 +172,8 @@ func readFile(path string, f *Filter, damage *DamageError, yield func(Entry, err
 	return true
 }
 
-// deniedMark is in every refused record and can be in no string of another
-// one, where its quotation marks would be escaped.
+// deniedMark is in every refused record. It cannot be in a string of another record, because
+// there its quotation marks would be escaped.
 var deniedMark = []byte(`"verdict":"refused"`)
 
 // source reads the records of one session, one at a time.
@@ -229,7 +229,8 @@ var (
 	errLong = errors.New("line longer than 2 MiB")
 )
 
-// unreadable reports whether an error is about what a file holds, not about reading it.
+// unreadable reports whether an error is about the contents of a file, and not about reading
+// it.
 func unreadable(err error) bool {
 	return errors.Is(err, errLong) || errors.Is(err, errTorn) || errors.Is(err, errDamaged)
 }
@@ -255,9 +256,9 @@ type lineReader struct {
 	plain *os.File // nil: compressed
 	close func() error
 
-	line     []byte // the line at hand, as far as it was read; not all of it if it is too long
-	size     int    // of the line at hand so far
-	complete bool   // next has returned the line at hand
+	line     []byte // the part of the present line that was read; cut if it is too long
+	size     int    // length of that part, without the cut
+	complete bool   // next has returned the present line
 }
 
 func newLineReader(r io.Reader, plain *os.File, closeFile func() error) *lineReader {

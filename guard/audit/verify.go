@@ -104,7 +104,7 @@ type verifier struct {
 	expect   map[uint64]string // hashes of lines, by number, as anchors name them
 }
 
-// fail notes a problem unless there is one already: later problems mostly follow from the
+// fail records a problem unless there is one already: later problems mostly follow from the
 // first.
 func (v *verifier) fail(at uint64, format string, args ...any) {
 	if v.report.Problem == "" {
@@ -120,8 +120,8 @@ func (v *verifier) want(seq uint64, hash string) {
 	v.expect[seq] = hash
 }
 
-// headers reads the first lines of files. They say which anchors Open found, and up to which
-// line files were pruned.
+// headers reads the first lines of files, which have the anchors that Open found, and the line
+// up to which files were pruned.
 func (v *verifier) headers(files []string) error {
 	for _, path := range files {
 		line, err := firstLine(path)

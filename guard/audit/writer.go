@@ -130,7 +130,7 @@ func (w *writer) turn() error {
 }
 
 // take begins a new turn for records that are queued from now on, and returns the turn before
-// it. If drained, which means that everything taken earlier is written, it takes the batch.
+// it. If drained is set, all earlier records are written, and take also takes the batch.
 func (w *writer) take(now time.Time, drained bool) *turn {
 	l := w.l
 	l.mu.Lock()
@@ -269,14 +269,14 @@ func (w *writer) begin() error {
 // handOver makes the keeper anchor the end of the current file, close it and compress it.
 func (w *writer) handOver() {
 	if a, ok := w.file.(allocator); ok && w.allocated < infinite {
-		_ = a.Trim(w.size) // a failure costs nothing but room
+		_ = a.Trim(w.size) // after a failure the file only keeps unused room
 	}
 	file, base, size, at := w.file, w.base, w.size, w.written
 	w.keeper.jobs <- func() { w.keeper.finish(file, base, size, at) }
 	w.file, w.unanchored = nil, false
 }
 
-// anchor makes the keeper anchor the last line that is written. If jobs wait for the keeper,
+// anchor makes the keeper anchor the last written line. If jobs wait for the keeper,
 // anchor does nothing, and a later turn calls it again.
 func (w *writer) anchor(now time.Time) {
 	w.lastAnchor = now

@@ -14,7 +14,7 @@ import (
 const gitDir = ".git"
 
 // IsPart reports whether a file or directory that is created at a path is one of these:
-//   - the .git or .hg of a repository, or what other tools have instead
+//   - the .git or .hg of a repository, or its like for other tools
 //   - in a directory of git's, the directory of a worktree, a submodule, or a rebase or merge
 //     that has begun
 //
@@ -47,7 +47,7 @@ func isGitPart(below []string) bool {
 	return len(below) == 1 && isGitWork(below[0]) || len(below) > 1 && below[0] == "modules"
 }
 
-// MayBePart is a cheap test for a name in a directory: if it is false, so is IsPart.
+// MayBePart is a cheap test for a name in a directory: if it returns false, so does IsPart.
 func MayBePart(dirRel, name string) bool {
 	if slices.Contains(Tops, name) || isGitWork(name) || strings.HasSuffix(name, ".fossil") {
 		return true
@@ -68,7 +68,7 @@ func MayMakeBare(name string) bool {
 }
 
 // IsBare reports whether a tool would take a directory itself for a repository. has reports
-// whether the directory has a name. A directory of git that refers to another one has a
+// whether the directory contains a name. If a directory of git refers to another one, it has a
 // commondir instead of the other names.
 func IsBare(has func(name string) bool) bool {
 	all := func(parts []string) bool {
@@ -85,11 +85,11 @@ var (
 	bareNames = slices.Concat(gitParts, svnParts, []string{commonDir})
 )
 
-// variable is a value that npm takes from its environment, and nothing else.
+// variable matches a value that npm takes completely from its environment.
 var variable = regexp.MustCompile(`^\$\{[^{}]*\}$`)
 
-// HasTokens reports whether an .npmrc holds credentials rather than the names of
-// environment variables that do. It reads lines, quotes and lists (KEY[]) as npm.
+// HasTokens reports whether an .npmrc contains credentials, and not only names of environment
+// variables. It reads lines, quotes and lists (KEY[]) as npm does.
 func HasTokens(text string) bool {
 	lines := strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\r' })
 	for _, line := range lines {

@@ -1,8 +1,8 @@
-// Package builtin holds the built-in rules. They are about names in an ordinary project that
-// a server has no business with, unless the owner allows it: secrets, files that other
-// programs execute, and files that version control systems execute. The package also
-// recognises repositories by the names in a directory. Package pattern judges by the rules,
-// and package guard looks at the files.
+// Package builtin holds the built-in rules. They are about names in an ordinary project that a
+// server should not use unless the owner allows it: secrets, files that other programs execute,
+// and files that version control systems execute. The package also recognises repositories by
+// the names in a directory. Package pattern judges by the rules, and package guard looks at the
+// files.
 //
 // # Promises
 //
@@ -11,8 +11,8 @@
 //
 // # Not promised
 //
-// The tables know the tools that they name, as those are today. What a project's own
-// scripts run is not in them.
+// The tables are about present versions of the tools that they name. Files that a project's own
+// scripts run are not in them.
 package builtin
 
 import (
@@ -26,8 +26,8 @@ import (
 // The rules are in force in every root that does not turn them off, and each can be
 // lifted by an Allow.
 
-// secrets are hidden, at any depth: a program that may read a project is not
-// meant to read what opens other doors.
+// secrets are hidden, at any depth: a program that may read a project should not get
+// credentials for other services.
 var secrets = []reasons{
 	{".env* !.env.example !.envrc", "environment files hold passwords and API keys; .env.example is the template without them, .envrc is protected"},
 	{"id_rsa id_dsa id_ecdsa id_ecdsa_sk id_ed25519 id_ed25519_sk *.pem *.key *.ppk *.p12 *.pfx *.jks *.keystore", "private keys"},
@@ -41,8 +41,8 @@ var secrets = []reasons{
 	{".pypirc **/.cargo/credentials **/.cargo/credentials.toml **/.gem/credentials", "tokens for package registries"},
 }
 
-// controls are protected, at the root and in the top directory of each
-// repository: other programs run what they say, with the owner's rights.
+// controls are protected, at the root and in the top directory of each repository: other
+// programs run the commands in them with the owner's rights.
 var controls = []reasons{
 	{".mcp.json .claude .cursor .windsurf .codex .gemini .aider.conf.yml .roo .kilocode .kiro .amazonq .qwen .continue .junie .trae .opencode opencode.json opencode.jsonc .crush.json crush.json .config/opencode .clinerules .factory .grok .codebuddy .augment .goose .openhands .copilot .github/copilot .github/hooks .rovodev .vibe", "tells an AI client which programs to start and what they may do"},
 	{".vscode .idea .zed .helix *.code-workspace .config/zed .vs .fleet *.sublime-project .dir-locals.el .dir-locals-2.el", "editors run its tasks, and use the interpreters and tools it names"},
@@ -63,18 +63,17 @@ var controls = []reasons{
 		"where the root is a home directory, the owner's programs take commands from it"},
 }
 
-// trees hold other people's code. Their files have names like those in the tables without the
-// meaning, and package managers replace them at any time. Of the built-in rules, only those
-// about version control hold there.
+// trees are directories with other people's code. There, names like those in the tables have no
+// meaning, and package managers replace the files at any time. Of the built-in rules, only
+// those about version control apply there.
 const trees = "node_modules/ vendor/ site-packages/"
 
-// Reserved returns the rules for a name that is hidden anywhere, and that nothing
-// lifts.
+// Reserved returns the rules for a name that is hidden anywhere, and that no Allow lifts.
 func Reserved(name string) []pattern.Rule {
 	return []pattern.Rule{{List: pattern.ReservedHide, Text: name, Reason: "what was removed is kept there (rootsfs trash)"}}
 }
 
-// Rules returns the built-in rules. The caller does not change them.
+// Rules returns the built-in rules. The caller must not change them.
 func Rules() []pattern.Rule { return slices.Clip(rules()) }
 
 // rules makes the built-in rules once: every root has them.

@@ -16,17 +16,17 @@ import (
 
 // vcs is one version control system.
 type vcs struct {
-	// tops are the names by which the tool recognises the top of a project. They are
-	// protected, because a link or another directory in the place of one would lead the
-	// tool to other files. Where there is none, one may be created.
+	// tops has the names by which the tool recognises the top of a project. They are protected,
+	// because a link or another directory in their place would lead the tool to other files. A
+	// missing one may be created.
 	tops       string
 	topsReason string    // why tops are protected
-	runs       []reasons // files that the tool takes commands from, or that lead it to such files
-	// creatable are further such files, which may be created where there is none.
+	runs       []reasons // files with commands for the tool, or that lead it to such files
+	// creatable has further such files, which may be created if they are missing.
 	creatable []reasons
 }
 
-// reasons are patterns, separated by spaces, and the reason why they are built in.
+// reasons has patterns, separated by spaces, and the reason why they are built in.
 type reasons struct{ texts, reason string }
 
 const (
@@ -119,16 +119,16 @@ var systems = []vcs{
 	}, []reasons{{"CVS/Root", cvsRuns}}},
 }
 
-// gitWork are the directories of unfinished work of git (rebase, am, cherry-pick). They are
-// protected, but may be created where there is none: git creates them when it begins, and
-// the root's users may continue what they began.
+// gitWork has the directories of unfinished work of git (rebase, am, cherry-pick). They are
+// protected, but may be created if they are missing: git creates them when it begins, and the
+// root's users may continue their own work.
 const (
 	gitWork       = ".git/rebase-merge .git/rebase-apply .git/sequencer .git/worktrees/*/rebase-merge .git/worktrees/*/rebase-apply .git/worktrees/*/sequencer .git/modules/**/rebase-merge .git/modules/**/rebase-apply .git/modules/**/sequencer"
 	gitWorkReason = "git rebase --continue runs the commands that are listed there"
 )
 
-// bare is a kind of repository that a tool recognises by what a directory holds, not by its
-// name: made by `git init --bare`, `git init --separate-git-dir`, `svnadmin create`.
+// bare is a kind of repository that a tool recognises by the names in the directory, not by its
+// own name: made by `git init --bare`, `git init --separate-git-dir`, `svnadmin create`.
 type bare struct {
 	condition pattern.Condition
 	parts     string    // the directory holds all of these, which may be replaced, but not removed or moved

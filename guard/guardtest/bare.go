@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bare is the Front of the plain file system, without any guard: what a case
-// marked Unguarded must succeed on. A mount's front end is a Bare whose Host
-// leads into the mount, so that both make the very same calls.
+// Bare is the Front of the plain file system, without any guard. On it, the call of a case
+// marked Unguarded must succeed. A mount's front end is a Bare whose Host leads into the mount,
+// so that both make the very same calls.
 type Bare struct {
 	// Host turns "root/a/b" into a path for system calls.
 	Host func(path string) string
@@ -70,7 +70,7 @@ func (b Bare) ReadFile(p string) (data []byte, err error) {
 		}
 		defer f.Close()
 		if st, err := f.Stat(); err != nil || st.Mode()&os.ModeType != 0 {
-			return err // opened: that is all there is to learn of a FIFO or device
+			return err // for a FIFO or device, only whether it can be opened matters
 		}
 		data, err = os.ReadFile(h)
 		return err

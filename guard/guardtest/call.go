@@ -10,7 +10,7 @@ import (
 // the guarded and the bare call are the same by construction.
 type Call struct {
 	Text  string
-	needs []func(Can) bool // none: every front end can
+	needs []func(Can) bool // conditions on the front end; none: every front end
 	do    func(Front) error
 }
 
@@ -44,7 +44,7 @@ func read(p, want string) Call {
 	})
 }
 
-// whatever is the contents that read does not look at.
+// whatever stands for contents that read does not compare.
 const whatever = "\x00whatever"
 
 func write(p, data string) Call {

@@ -247,8 +247,8 @@ func linkCases() []Case {
 	}
 }
 
-// specialCases: FIFOs, devices and the host's sockets are as if absent. Set-id bits, and attributes that
-// the kernel obeys outside our mount, cannot be set.
+// specialCases: FIFOs, devices and the host's sockets seem to be absent. Set-id bits, and
+// attributes that the kernel obeys outside our mount, cannot be set.
 func specialCases() []Case {
 	tree := []string{"a=hello", "f|", "s@", "d%", "dir/"}
 	own := []string{"a=hello", "f|", "s@", "1600 own@", "1600 p|"} // a socket that was made in a root has the sticky bit

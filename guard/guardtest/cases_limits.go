@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// limitCases are about what bounds a grant besides rights and patterns: quotas, speed, the
-// subject that it is for, what the subject was refused before, and idleness.
+// limitCases are about the other bounds of a grant, apart from rights and patterns: quotas,
+// speed, its subject, earlier refusals of the subject, and idleness.
 func limitCases() []Case {
 	var all []Case
 	for _, group := range [][]Case{quotaCases(), speedCases(), subjectCases(), suspendedCases(), idleCases()} {

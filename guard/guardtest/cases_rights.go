@@ -10,7 +10,7 @@ import (
 func rightsCases() []Case {
 	table := []struct {
 		call  Call
-		takes guard.Rights // any of these is enough; 0: any right is
+		takes guard.Rights // any of these is enough; 0: any right at all
 	}{
 		{stat("code/a"), 0},
 		{read("code/a", whatever), guard.Read},
@@ -37,7 +37,7 @@ func rightsCases() []Case {
 			switch {
 			case row.takes == 0:
 			case row.takes&right != 0:
-				c.Unguarded = false // it has been done: doing it twice may fail
+				c.Unguarded = false // the call was made already, and may fail the second time
 			case right&reading != 0 && row.takes&reading == 0:
 				c.Want = names.ReadOnly // nothing in this root changes, whatever the operation
 			default:

@@ -36,7 +36,7 @@ type Front interface {
 	Getxattr(path, name string) ([]byte, error)
 }
 
-// Can says what a front end can do, and how it differs from others.
+// Can describes the abilities and the differences of a front end.
 type Can struct {
 	// ParsesPaths: the front end parses paths itself, and has to handle ".", ".." and "//" in
 	// them. A mount does not: the kernel resolves them before.
@@ -45,8 +45,7 @@ type Can struct {
 	Attributes bool
 	// Links: Symlink, Readlink and Link work.
 	Links bool
-	// FixedSize: no call changes the size of a file but by its contents, so Truncate does not
-	// work.
+	// FixedSize: only writing contents changes the size of a file, so Truncate does not work.
 	FixedSize bool
 	// RawNames: names that are not UTF-8 can be written in a path.
 	RawNames bool

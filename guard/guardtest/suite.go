@@ -38,15 +38,14 @@ type Case struct {
 	// Root: only root can set the case up (mounts, trusted attributes); for other users it is
 	// left out.
 	Root bool
-	// Prepare runs after the grants, Then when the front end has looked at
-	// the root.
+	// Prepare runs after the grants, and Then after the front end has read the root.
 	Prepare, Then func(e *Env)
 
 	Call Call
 	// Steps are calls that must succeed before Call.
 	Steps []Call
-	// Want is why Call is refused, 0 if it is not; Errno what the kernel says
-	// where that is not the kind's own number.
+	// Want is the kind of the refusal of Call, 0 if it is not refused. Errno is the kernel's
+	// error, if that differs from the errno of the kind.
 	Want  guard.Kind
 	Errno syscall.Errno
 	// Gone: the root has ended; a front end may say so by having no such root.
@@ -128,16 +127,16 @@ type Suite struct {
 	Opener guard.Opener
 	Can    Can
 	Make   Maker
-	// Subject is whom the front end speaks for, "" for nobody in particular.
+	// Subject is the subject for which the front end speaks, "" for none.
 	Subject guard.Subject
 	// Staged grants roots that keep changes apart. Roots that cannot be staged are left out, and
 	// the source must stay as it was.
 	Staged bool
-	// Apply applies the changes of a staged root before its case looks at the host.
+	// Apply applies the changes of a staged root before its case reads files of the host.
 	Apply func(root guard.RootName) error
-	// AtLeast is how many cases have to run, so that a front end that can do
-	// nothing does not pass. It does not hold where the command line chooses cases
-	// (go test -run TestConformance/plain/read).
+	// AtLeast is how many cases have to run, so that a front end without abilities does not
+	// pass. It does not apply if the command line chooses cases (go test -run
+	// TestConformance/plain/read).
 	AtLeast int
 }
 
@@ -176,8 +175,8 @@ func Run(t *testing.T, s Suite) {
 	}
 }
 
-// stage makes the case's root one that keeps changes apart. It reports false for a case whose
-// root cannot be staged.
+// stage makes the case's root a staged one. It reports false for a case whose root cannot be
+// staged.
 func (c *Case) stage() bool {
 	if c.Policy.Rights == 0 {
 		c.Policy.Rights = guard.ReadWrite
@@ -204,7 +203,7 @@ func fits(c *Case, can Can) bool {
 	return true
 }
 
-// run reports whether the front end could take the case at all.
+// run reports whether the case applies to the front end.
 func (c *Case) run(e *Env, can Can) bool {
 	Tree(e, e.Out, e.Out, c.Outside...)
 	Tree(e, e.Src, e.Out, c.Tree...)
@@ -319,8 +318,8 @@ func (c *Case) grants(e *Env) ([]guard.Grant, map[string]string) {
 	return grants, dirs
 }
 
-// differs compares what the front end said with what the case wants and returns
-// how they differ, "" if they do not.
+// differs compares the answer of the front end with the case, and returns the difference, "" if
+// there is none.
 func (c *Case) differs(err error, can Can) string {
 	var w *wrong
 	if errors.As(err, &w) {
@@ -357,7 +356,7 @@ func (c *Case) differs(err error, can Can) string {
 // names.
 func (c *Case) otherKind(err error) string {
 	want, got := c.Want, names.Reason(err)
-	switch want { //nolint:exhaustive // the others are told as they are
+	switch want { //nolint:exhaustive // the others are compared as they are
 	case 0:
 		want = names.KindOf(c.Errno)
 	case names.Hidden:

@@ -46,8 +46,8 @@ type offences struct {
 	reportedAt        time.Time     // when Count asked for a report last
 }
 
-// maxOffenders bounds the memory for subjects that were refused; the names of
-// subjects are the session's own, so there are few.
+// maxOffenders bounds the memory for refused subjects. The session chooses the names of
+// subjects, so there are few.
 const maxOffenders = 4096
 
 // SetBounds puts bounds in force. If they are new, counting begins anew. Suspended subjects

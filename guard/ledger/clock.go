@@ -3,9 +3,9 @@ package ledger
 import "time"
 
 // The wall clock can be set, and goes on while the machine sleeps. The process's monotonic
-// clock cannot be set, and stands still while the machine sleeps. The end of a grant is
-// stored by both clocks, and the grant ends by the one that gets there first. So setting the
-// wall clock back does not extend a grant.
+// clock cannot be set, and stands still while the machine sleeps. The end of a grant is stored
+// by both clocks, and the grant ends when the first of them reaches it. So setting the wall
+// clock back does not extend a grant.
 
 // Instant is a moment by both clocks, in nanoseconds: wall since 1970, own (the monotonic
 // clock) since the registry was made.
@@ -15,8 +15,8 @@ type Instant struct{ Wall, Own int64 }
 type Clock struct {
 	Wall  func() time.Time
 	began time.Time
-	// Look is the longest that a root's timer runs before both clocks are checked again.
-	// The timer goes by the monotonic clock.
+	// Look is the longest time that a root's timer runs before both clocks are checked again.
+	// The timer uses the monotonic clock.
 	Look time.Duration
 }
 

@@ -1,6 +1,7 @@
-// Package ledger counts. It has the accounts of quotas, the budget of bytes in flight, the speed of
-// operations, the one use of a root (Once), the end of a grant (Lifetime) by both clocks, the room
-// that is promised for records (Room), and the refusals and suspensions of subjects (Offenders).
+// Package ledger counts. It has the accounts of quotas, the budget of bytes in flight and the
+// speed of operations. It has the one use of a root (Once) and the end of a grant by both
+// clocks (Lifetime). It has the room that is promised for records (Room), and the refusals and
+// suspensions of subjects (Offenders).
 //
 // # Promises
 //

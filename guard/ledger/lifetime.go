@@ -11,7 +11,7 @@ type Lifetime struct {
 	end    atomic.Int64 // nanoseconds since 1970; 0: none
 	endOwn atomic.Int64 // the same end by the monotonic clock, see Instant
 	since  atomic.Int64 // when the end was set last, nanoseconds since 1970
-	used   atomic.Int64 // when the grant was used last, likewise; 0: never
+	used   atomic.Int64 // when the grant was used last, nanoseconds since 1970; 0: never
 }
 
 // SetEnd sets the end, and counts as a use. With the zero time there is no end.
@@ -29,7 +29,7 @@ func (l *Lifetime) SetEnd(t time.Time, now Instant) {
 // End returns the set end, the zero time if there is none.
 func (l *Lifetime) End() time.Time { return timeOf(&l.end) }
 
-// Use says that the grant is used at that time.
+// Use records a use of the grant at a time.
 func (l *Lifetime) Use(at time.Time) { l.used.Store(at.UnixNano()) }
 
 // LastUse returns the time of the last use, the zero time if there was none.

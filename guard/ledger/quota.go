@@ -16,7 +16,7 @@ import (
 type Quota struct {
 	MaxFile    int64 // bytes; larger files cannot be made (EFBIG)
 	MaxWritten int64 // bytes over the life of the root or subject (EDQUOT)
-	MaxCreated int64 // names, likewise
+	MaxCreated int64 // names over the life of the root or subject
 }
 
 // QuotaOf returns the part of a root's limits that its account bounds.
@@ -78,9 +78,9 @@ func (a *Account) Refund(bytes, created int64) {
 	a.created.Add(-created)
 }
 
-// addUpTo adds n to a counter unless that would exceed limit (0: none). A refused
-// request leaves the counter alone, so that it cannot crowd out another. A dry run leaves
-// it alone, too.
+// addUpTo adds n to a counter unless that would exceed limit (0: none). A refused request does
+// not change the counter, so that it cannot crowd out another. A dry run does not change it
+// either.
 func addUpTo(counter *atomic.Int64, n, limit int64, dry bool) bool {
 	for n != 0 {
 		have := counter.Load()

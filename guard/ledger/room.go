@@ -10,7 +10,7 @@ type Room struct {
 // Promised notes the room for the operation's own record.
 func (r *Room) Promised(n int64) { r.record = uint32(n) }
 
-// PromisedClosing notes the room for the record of the close of the file that the operation
+// PromisedClosing stores the room for the record of the close of the file that the operation
 // opens.
 func (r *Room) PromisedClosing(n int64) { r.closing = uint32(n) }
 

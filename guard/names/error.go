@@ -56,22 +56,21 @@ const (
 	QuotaExceeded       Code = "QUOTA_EXCEEDED"
 )
 
-// About is how far an error reaches: what else will meet it.
+// About is the scope of an error: which other requests will get it, too.
 type About uint8
 
 // What an error can be about.
 const (
-	AboutName    About = iota // one name or its contents: for another name all may be well
-	AboutMissing              // a name that is not there, or not as a directory
-	AboutRequest              // what was written, which cannot be meant
-	AboutRoot                 // all of the root, or all of the caller's, until the owner does something
-	AboutMoment               // whatever is asked for now; it passes by itself
+	AboutName    About = iota // one name or its contents: a request about another name may succeed
+	AboutMissing              // a name that does not exist, or is no directory
+	AboutRequest              // a malformed request
+	AboutRoot                 // all requests in the root, or of the caller, until the owner acts
+	AboutMoment               // any request at this moment; it passes by itself
 )
 
-// kinds is the one table of errors: what the kernel is told, what a peer is told, the words a
-// person reads when nothing better is known, and what callers decide by. Whether an error is a
-// refusal, see Kind.Refusal; whether the same request can succeed later, Kind.Retryable; the
-// last column is Kind.About.
+// kinds is the one table of errors. It has the errno for the kernel, the code for a peer, the
+// words for a person, and the columns by which callers decide: Kind.Refusal, Kind.Retryable and
+// Kind.About.
 var kinds = [kindCount]struct {
 	name        string
 	errno       syscall.Errno
@@ -129,8 +128,7 @@ func (k Kind) Code() Code {
 // permissions, as opposed to a failure. `rootsfs audit --denied` shows refusals.
 func (k Kind) Refusal() bool { return k < kindCount && kinds[k].isRefusal }
 
-// Retryable reports whether the same request can succeed later without anybody changing
-// anything for it.
+// Retryable reports whether the same request can succeed later by itself.
 func (k Kind) Retryable() bool { return k < kindCount && kinds[k].isRetryable }
 
 // About returns the subject of the error.
@@ -162,8 +160,8 @@ type Error struct {
 	Recorded bool
 }
 
-// Error is "op path: what happened". The last part is the cause's text where that says more
-// than the kind does, as the errors of the parsers do.
+// Error returns "op path: what happened". The last part is the text of the cause, if that says
+// more than the kind, as the errors of the parsers do.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Op != OpNone {
@@ -178,9 +176,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// what is the last part of the error's text. It never has the text of an *fs.PathError, or
-// of another error around an errno: both may name the host path. An errno's own words are
-// safe.
+// what returns the last part of the error's text. It never returns the text of an
+// *fs.PathError, or of another error around an errno: both may contain the host path. The text
+// of an errno is safe.
 func (e *Error) what() string {
 	var errno syscall.Errno
 	var pathErr *fs.PathError
@@ -204,7 +202,7 @@ func (e *Error) what() string {
 	return e.Text()
 }
 
-// invalidBecause says what is wrong in an error of the kind Invalid, by its errno.
+// invalidBecause has the texts for errors of the kind Invalid, by errno.
 var invalidBecause = map[syscall.Errno]string{
 	syscall.ELOOP: "the links on the way lead in a circle, or are too many",
 	syscall.EXDEV: "the two paths lie in different roots or file systems",
@@ -218,7 +216,7 @@ func (e *Error) bound() string {
 	return " (the limit is " + strconv.FormatInt(e.Limit, 10) + ")"
 }
 
-// Text is the sentence for a person, without operation and path.
+// Text returns the sentence for a person, without operation and path.
 func (e *Error) Text() string {
 	if e.Kind < kindCount {
 		return kinds[e.Kind].text
@@ -280,9 +278,9 @@ func Errno(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// KindOf maps an errno that a file system returned to its Kind. EXDEV means
-// "across file systems or roots" here; where it means an escape (openat2 with
-// RESOLVE_BENEATH), package beneath says Escaped itself.
+// KindOf maps an errno that a file system returned to its Kind. EXDEV means "across file
+// systems or roots" here. If it means an escape (openat2 with RESOLVE_BENEATH), package beneath
+// returns Escaped itself.
 func KindOf(errno syscall.Errno) Kind {
 	switch errno {
 	case syscall.ENOENT:

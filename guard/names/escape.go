@@ -14,13 +14,13 @@ const (
 	maxMarks  = 2    // combining marks that are shown on one character
 )
 
-// Quote makes untrusted text safe to show on one line: it is Escape in double quotes. Every
-// approver, status line and log uses it, so that a file name can neither forge a line, nor
-// reverse the direction of the text, nor look like another name.
+// Quote makes untrusted text safe to show on one line: it returns Escape of the text in double
+// quotes. Every approver, status line and log uses it, so that a file name can neither forge a
+// line, nor reverse the direction of the text, nor look like another name.
 func Quote[S ~string](s S) string { return `"` + Escape(s) + `"` }
 
-// QuoteShort is Quote of the beginning of a text that a peer sent, for errors: an error that
-// repeated the whole request would be as long as the request.
+// QuoteShort is Quote for the beginning of a text that a peer sent. It is for errors, which
+// must not be as long as the request.
 func QuoteShort[S ~string](s S) string {
 	if len(s) <= maxQuoted {
 		return Quote(s)
@@ -36,7 +36,7 @@ func Brief(text string) string {
 	return beginning(text, maxBrief) + "…"
 }
 
-// beginning is at most the first n bytes of a longer s, cut between characters.
+// beginning returns s, cut to at most n bytes between two characters.
 func beginning(s string, n int) string {
 	end := n
 	for end > n-utf8.UTFMax && !utf8.RuneStart(s[end]) {
@@ -68,8 +68,8 @@ func escape(s string, foreign bool) string {
 		return s
 	}
 	var b strings.Builder
-	// marks is how many combining marks the last character has. It is maxMarks, so that no
-	// mark is shown, at the beginning and after an escape, a space or a quotation mark.
+	// marks is how many combining marks the last character has. At the beginning, and after an
+	// escape, a space or a quotation mark, it is maxMarks, so that no mark is shown.
 	marks := maxMarks
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
@@ -107,7 +107,7 @@ func escape(s string, foreign bool) string {
 	return b.String()
 }
 
-// plain reports whether a text is of printable ASCII that Escape leaves as it is.
+// plain reports whether a text has only printable ASCII that Escape does not change.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '\\' || c == '"' || c == ' ' && i > 0 && s[i-1] == ' ' {
@@ -117,12 +117,12 @@ func plain(s string) bool {
 	return true
 }
 
-// blank are characters that look like a space, or like nothing, although Unicode puts them
-// in no class of such characters: one each of Braille, Khitan small script and music.
+// blank has characters that look blank, although Unicode puts them in no class of blank
+// characters: one each of Braille, Khitan small script and music.
 const blank = "\u2800\U00016fe4\U0001d159"
 
-// showable reports whether a person sees the character and takes it for no other. Not
-// showable are separators other than space; format characters (category Cf, with the
+// showable reports whether a person sees the character and does not take it for another one.
+// Not showable are separators other than space; format characters (category Cf, with the
 // bidirectional controls and zero-width characters); characters that fonts leave out
 // (default-ignorable: fillers, variation selectors); blank ones; and U+FFFD.
 func showable(r rune) bool {

@@ -10,16 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// Foreign is text that a server, a client, a host or a cloned repository chose, and not the
-// person who reads it. Packages fmt and log/slog print it escaped, also in errors, lists and
-// exported fields of structs. In JSON it is the text itself. Raw returns the text itself, to
-// compare it, to open it or to send it on; what Raw returns is never printed.
+// Foreign is text that was chosen by a server, a client, a host or a cloned repository, and not
+// by the person who reads it. Packages fmt and log/slog print it escaped, also in errors, lists
+// and exported fields of structs. In JSON it is the text itself. Raw returns the text itself,
+// to compare it, to open it or to send it on. The result of Raw must never be printed.
 //
-// Package fmt asks no type how to print an unexported field of a struct, and nothing inside an
-// argument of a wrong type for its verb (which go vet reports): print what such a value has.
+// Package fmt does not call the methods of an unexported field of a struct, or of an argument
+// with a wrong type for its verb (which go vet reports). Print the parts of such a value
+// instead.
 type Foreign string
 
-// Raw returns the text as it came.
+// Raw returns the text unescaped.
 func (f Foreign) Raw() string { return string(f) }
 
 // String is the text for a terminal: see Escape.
@@ -28,7 +29,7 @@ func (f Foreign) String() string { return Escape(string(f)) }
 // Format implements fmt.Formatter: %q is Quote, and every other verb prints String.
 func (f Foreign) Format(s fmt.State, verb rune) {
 	if verb == 'q' {
-		_, _ = io.WriteString(s, Quote(string(f))) // fmt reports what the writer says
+		_, _ = io.WriteString(s, Quote(string(f))) // fmt reports an error of the writer
 		return
 	}
 	formatShown(s, f.String())
@@ -55,7 +56,7 @@ func (t Text) String() string { return EscapeQuoted(string(t)) }
 // it.
 func (t Text) Format(s fmt.State, verb rune) {
 	if verb == 'q' {
-		_, _ = io.WriteString(s, `"`+t.String()+`"`) // fmt reports what the writer says
+		_, _ = io.WriteString(s, `"`+t.String()+`"`) // fmt reports an error of the writer
 		return
 	}
 	formatShown(s, t.String())
@@ -132,7 +133,7 @@ func Fold(line, indent string, columns int) string {
 	room := max(columns-Columns(indent)-len(foldMark)-1, 20)
 	width := 0
 	for _, word := range strings.SplitAfter(line, " ") {
-		fits := width+Columns(word) <= room || Columns(word) > room // which no line holds
+		fits := width+Columns(word) <= room || Columns(word) > room // too long for any line
 		for _, r := range word {
 			w := Columns(string(r))
 			if !fits || width+w > room {
@@ -146,10 +147,10 @@ func Fold(line, indent string, columns int) string {
 	return b.String()
 }
 
-// foldMark begins what Fold has put on another line.
+// foldMark begins each further line of Fold.
 const foldMark = "  | "
 
-// Columns is how many columns of a terminal a shown text takes at most: characters beyond
+// Columns returns the most columns of a terminal that a shown text can take: characters beyond
 // Latin may be wide.
 func Columns(s string) (n int) {
 	for _, r := range s {
@@ -161,10 +162,10 @@ func Columns(s string) (n int) {
 	return n
 }
 
-// SafeName turns a name that somebody else chose into one that no shell, terminal or reader
-// takes for anything else. It consists of ASCII letters, digits, ".", "_" and "-", is not
-// empty, and does not begin with "." or "-". Several names may become one: a caller that
-// needs them apart numbers them, and shows beside each what it stands for.
+// SafeName turns a foreign name into one that no shell, terminal or reader takes for something
+// else. It consists of ASCII letters, digits, ".", "_" and "-", is not empty, and does not
+// begin with "." or "-". Several names may become the same: a caller that must distinguish them
+// has to number them, and to show their meanings.
 func SafeName[S ~string](foreign S) string {
 	var b strings.Builder
 	for _, r := range string(foreign) {
@@ -203,11 +204,11 @@ func IsShellWord(s string) bool {
 // maxSpaced is the length up to which ShellWord shows a text with spaces as it is.
 const maxSpaced = 40
 
-// ShellWord is text for a command that is shown to be copied: one word that sh, bash, zsh
-// and fish read as the text, whatever is in it. If the text cannot be shown, has a quotation
-// mark (which would end a quoted text), or is long and has spaces, the word calls printf to
-// make it. The word is empty if no argument can be the text (a NUL byte), or no printf can
-// make it (a line break at the end).
+// ShellWord returns a word for a command that is shown to be copied: sh, bash, zsh and fish
+// read it as exactly the text. If the text cannot be shown, has a quotation mark (which would
+// end a quoted text), or is long and has spaces, the word is a call of printf. The word is
+// empty if no argument can be the text (a NUL byte), or no printf can make it (a line break at
+// the end).
 func ShellWord[S ~string](text S) string {
 	s := string(text)
 	var b strings.Builder

@@ -23,7 +23,7 @@ const maxLinks = 40
 // LinkStep is a name on a path that WalkLinks walks.
 type LinkStep struct {
 	Dir, Name string // Dir is absolute and has no links
-	Last      bool   // nothing of the path is left behind the name
+	Last      bool   // the name is the last one of the path
 	FromLink  bool   // a link has put the name there
 }
 
@@ -34,7 +34,7 @@ func (s *LinkStep) Path() string { return filepath.Join(s.Dir, s.Name) }
 // returns the path of the end, without links. It calls look with each name except "." and "..".
 // look returns the text of the link, or "" if the name is no link; only look accesses files.
 // up, unless nil, is called for each "..". An error of look or up ends the walk, and too many
-// links are ELOOP. After an error, end is the place that the walk has reached.
+// links are ELOOP. After an error, end is the path that the walk has reached.
 func WalkLinks(name string, look func(LinkStep) (target string, err error), up func() error) (end string, err error) {
 	type element struct {
 		name     string
@@ -85,9 +85,9 @@ func WalkLinks(name string, look func(LinkStep) (target string, err error), up f
 	return at, nil
 }
 
-// FollowLinks follows those of the links that an absolute path passes. links are given by
-// their absolute paths, whose directories are no links, with their targets. Only text is
-// looked at. The result is clean.
+// FollowLinks follows the given links on an absolute path. links has their absolute paths,
+// whose directories are no links, with their targets. FollowLinks uses only text, not the file
+// system. The result is clean.
 func FollowLinks(links map[string]string, p string) string {
 	if len(links) == 0 {
 		return path.Clean(p)

@@ -10,7 +10,7 @@ import (
 const (
 	// NameMax is NAME_MAX of Linux file systems, linux/limits.h.
 	NameMax = 255
-	// MaxHostPath is PATH_MAX, linux/limits.h: no system call takes a path of that many bytes
+	// MaxHostPath is PATH_MAX, linux/limits.h: no system call accepts a path of that many bytes
 	// or more. (A Path may be longer: it is walked in parts.)
 	MaxHostPath = 4096
 	// MaxRootName bounds a root's name, which is one element of a path and a
@@ -18,8 +18,8 @@ const (
 	MaxRootName = 128
 )
 
-// RootName is the unique name of a root within a session. It is the first
-// element of every path a peer sends and the directory's name in the mount.
+// RootName is the unique name of a root within a session. It is the first element of every path
+// that a peer sends, and the directory's name in the mount.
 type RootName string
 
 // ParseRootName checks that s can name a root: 1 to MaxRootName bytes of valid UTF-8, without
@@ -61,9 +61,8 @@ type Path struct {
 	rel  string
 }
 
-// ParsePath reads the form peers use, "root/a/b". One trailing slash is
-// dropped, repeated slashes and "." elements too; ".." is refused, because
-// what it means depends on links the path has not met yet.
+// ParsePath reads the form that peers use, "root/a/b". It drops a trailing slash, repeated
+// slashes and "." elements. It refuses "..", because the meaning of ".." depends on links.
 func ParsePath(s string) (Path, error) {
 	if strings.HasPrefix(s, "/") {
 		return Path{}, &Error{Kind: Invalid, Err: textError("path is absolute; it must begin with a root's name")}
@@ -109,7 +108,7 @@ func (p Path) Join(name string) (Path, error) {
 	return Path{Root: p.Root, rel: p.rel + "/" + name}, nil
 }
 
-// Rel is the path below the root, without a leading slash; "" for the root.
+// Rel returns the path below the root, without a leading slash; "" for the root.
 func (p Path) Rel() string { return p.rel }
 
 // IsRoot reports whether p is a root itself.
@@ -142,8 +141,8 @@ func (p Path) Has(q Path) bool {
 	return p.rel == "" || q.rel == p.rel || strings.HasPrefix(q.rel, p.rel+"/")
 }
 
-// String is the form peers use: the root's name, then the relative path. It
-// never holds a host path.
+// String returns the form that peers use: the root's name, then the relative path. It never has
+// a host path.
 func (p Path) String() string {
 	if p.rel == "" {
 		return string(p.Root)

@@ -93,8 +93,8 @@ func splitURI(s string) (authority, rest string, err error) {
 }
 
 // Unescape undoes percent-encoding (RFC 3986, section 2.1). Forms that would change
-// where elements end are refused: those of NUL and of the bytes in separators. why
-// says what is wrong with s, "" if nothing is.
+// where elements end are refused: those of NUL and of the bytes in separators. why is the
+// reason of the refusal, "" if there is none.
 func Unescape(s, separators string) (text, why string) {
 	if strings.IndexByte(s, '%') < 0 {
 		return s, ""

@@ -53,8 +53,7 @@ func ascii(s string) bool {
 	return true
 }
 
-// Plain reports whether folding changes nothing but dots and spaces at the end,
-// as for most names.
+// Plain reports whether folding changes only dots and spaces at the end, as for most names.
 func Plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
@@ -64,9 +63,9 @@ func Plain(s string) bool {
 	return true
 }
 
-// Suspicious reports whether a name could be another spelling of a file's name
-// in ways that Fold does not know: the short names of FAT and NTFS (SECRET~1),
-// streams (a:b), characters beyond ASCII.
+// Suspicious reports whether a name could be another spelling of a file's name that Fold does
+// not cover: the short names of FAT and NTFS (SECRET~1), streams (a:b), characters beyond
+// ASCII.
 func Suspicious(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; c >= utf8.RuneSelf || c == '~' || c == ':' || c < ' ' {

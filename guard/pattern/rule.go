@@ -14,9 +14,9 @@ type Effect uint8
 // The effects.
 const (
 	None    Effect = iota
-	Protect        // can be read, never changed, moved, removed or linked
-	Deny           // can be seen, not opened
-	Hide           // is not there
+	Protect        // can be read, but not changed, moved, removed or linked
+	Deny           // can be seen, but not opened
+	Hide           // seems not to exist
 )
 
 func (e Effect) String() string {
@@ -41,12 +41,12 @@ const (
 	BuiltinHide List = iota
 	BuiltinProtect
 	Ignore // hidden by a .gitignore
-	Allow  // takes the built-in lists and Ignore back
+	Allow  // lifts rules of the built-in lists and of Ignore
 	OwnHide
 	OwnDeny
 	OwnProtect
-	// Except are directories in which the built-in lists do not hold, but for
-	// those about version control (see Condition.vcs).
+	// Except has directories in which built-in rules do not apply, except for those about
+	// version control (see Condition.vcs).
 	Except
 	// ReservedHide: names that are hidden whatever the owner writes, see package guard.
 	ReservedHide
@@ -82,8 +82,8 @@ const (
 	Control
 	// Tokens: the file holds credentials.
 	Tokens
-	// GitDir and SvnDir: the directory in which the pattern begins to match is a
-	// repository by what it holds (Facts.Bare), which the root's users did not make.
+	// GitDir and SvnDir: the directory in which the pattern begins to match is a repository by
+	// the names in it (Facts.Bare), and the root's users did not make it.
 	GitDir
 	SvnDir
 )
@@ -112,7 +112,7 @@ type Rule struct {
 	Stays bool
 }
 
-// Negated reports whether the rule takes back others of its list.
+// Negated reports whether the rule overrides earlier ones of its list ("!").
 func (r *Rule) Negated() bool { return strings.HasPrefix(r.Text, "!") }
 
 // Builtin reports whether the rule is one of the built-in ones.
@@ -226,7 +226,7 @@ func split(text string, floating, fold bool) ([]elem, error) {
 		return nil, fmt.Errorf("the pattern has more than %d names between slashes", MaxElements)
 	}
 	if last := len(words) - 1; words[last] == "**" {
-		// Names below it, not the directory itself: at least one name.
+		// Match names below the directory, not the directory itself: at least one name.
 		words = append(words, "*")
 	}
 	elems := make([]elem, 0, len(words))

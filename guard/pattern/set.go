@@ -24,7 +24,7 @@ type program struct {
 	rules []*compiled
 	fold  bool
 	root  *State
-	plain *State // of directories about which no rule says anything
+	plain *State // of directories without a rule
 	floating
 }
 
@@ -34,10 +34,10 @@ type floating struct {
 	literals map[string][]int32
 	suffixes [256][]int32 // by the last byte
 	prefixes [256][]int32 // by the first
-	globs    []int32      // those that may begin and end with anything
+	globs    []int32      // patterns that may begin and end with any byte
 }
 
-// Error says which rule cannot be used.
+// Error is the error for a rule that cannot be used.
 type Error struct {
 	Rule Rule
 	Err  error
@@ -137,7 +137,7 @@ func (s *Set) Rules() []*Rule {
 	return out
 }
 
-// name returns the form of a name that is compared with patterns.
+// name returns a name in the form that is compared with patterns.
 func (s *program) name(n string) string {
 	if s.fold {
 		return Fold(n)
@@ -196,7 +196,7 @@ func (s *Set) At(path string) *State {
 			return st
 		}
 	}
-	// From the nearest directory above that is known.
+	// Begin at the nearest directory above that is cached.
 	st, from := s.program.root, 0
 	for i := min(len(path)-1, maxKey); i > 0; i-- {
 		if path[i] != '/' {

@@ -8,10 +8,10 @@ import (
 	"weak"
 )
 
-// There may be thousands of roots, and mostly they have the same rules: the built-in
-// ones, and those that the owner wrote for every root. So each list of rules is compiled
-// once in the process, and kept as long as some Set has it. A built-in rule is compiled
-// once and kept: it is in nearly every list.
+// There may be thousands of roots, and most have the same rules: the built-in ones, and those
+// that the owner wrote for every root. So each list of rules is compiled once in the process,
+// and kept as long as some Set has it. A compiled built-in rule is always kept, because nearly
+// every list has it.
 
 // shared holds the rules compiled in this process.
 var shared sharedRules

@@ -9,7 +9,7 @@ import (
 type State struct {
 	set   *program
 	items []item // half matched patterns
-	held  []held // rules that matched the directory or one above, and hold in it
+	held  []held // rules that matched the directory or one above, and apply in it
 	// barrier is the verdict that closes the directory, if there is one.
 	barrier Verdict
 	except  bool // below a directory of the list Except
@@ -39,15 +39,15 @@ const (
 )
 
 // Facts answers the questions that some rules ask about files. The paths are below the root.
-// Where there are no Facts, the conditions of all rules count as met.
+// Without Facts, the conditions of all rules count as met.
 type Facts interface {
 	// IsDir reports whether a directory lies at the path, which need not exist.
 	IsDir(path string) bool
 	// Top reports whether the directory is the top of a repository that the
 	// root's users did not make themselves.
 	Top(dir string) bool
-	// Bare reports whether the directory is, by the names in it, a repository of the kind of
-	// the condition, which the root's users did not make themselves.
+	// Bare reports whether the directory is, by the names in it, a repository of the
+	// condition's kind that the root's users did not make themselves.
 	Bare(dir string, kind Condition) bool
 	// Made reports whether the path belongs to a repository that the root's users made
 	// themselves.
@@ -59,9 +59,8 @@ type Facts interface {
 // Verdict is the result of the rules for a name.
 type Verdict struct {
 	Effect Effect
-	Rule   *Rule // that decided; nil with None, unless something was lifted
-	// Lifted is the rule that would have decided if Rule, one of the list
-	// Allow, had not taken it back.
+	Rule   *Rule // the rule that decided; nil with None, unless a rule was lifted
+	// Lifted is the rule that would have decided without Rule, which is then of the list Allow.
 	Lifted *Rule
 }
 
@@ -115,8 +114,8 @@ func (st *State) Judge(dir, name string, t Type, facts Facts) Verdict {
 	return st.weigh(st.chain(dir, rules, t), facts, path)
 }
 
-// Silent reports whether no rule is about a name in the directory, whatever lies
-// there: Judge would say None, and ask Facts nothing.
+// Silent reports whether no rule is about a name in the directory, for any type of file: Judge
+// would return None, and not call Facts.
 func (st *State) Silent(name string) bool {
 	if st.barrier.Effect != None || len(st.held) > 0 {
 		return false
@@ -179,9 +178,8 @@ func (st *State) dirOnly(rules []int32) bool {
 	return slices.ContainsFunc(rules, func(r int32) bool { return st.set.rules[r].dirOnly })
 }
 
-// chain returns the rules that hold for an entry: those of the directory, then those that
-// match the entry itself. A rule without a condition replaces all earlier ones of its
-// list.
+// chain returns the rules that apply to an entry: those of the directory, then those that match
+// the entry itself. A rule without a condition replaces all earlier ones of its list.
 func (st *State) chain(dir string, rules []int32, t Type) []held {
 	if len(rules) == 0 {
 		return st.held
@@ -254,13 +252,14 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// weigh weighs the lists against each other. Without facts all conditions hold.
+// weigh decides between the lists. Without facts all conditions hold.
 func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
 	var by [lists]*Rule
 	for i := len(chain) - 1; i >= 0; i-- {
 		h := chain[i]
 		c := st.set.rules[h.rule]
-		// A rule that only keeps a name in its place (Stays) gives way to any other of its list.
+		// Any other rule of the list overrides a rule that only keeps a name in its place
+		// (Stays).
 		open := by[c.List] == nil || by[c.List].Stays && !c.Stays
 		if open && st.applies(c) && (facts == nil || holds(c.Rule, h, facts, path)) {
 			by[c.List] = c.Rule
@@ -288,18 +287,18 @@ func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
 	return Verdict{}
 }
 
-// byStrictness are the lists in the order in which they decide. Among equally strict ones, the
+// byStrictness has the lists in the order in which they decide. Among equally strict ones, the
 // owner's rules come first.
 var byStrictness = [...]List{ReservedHide, OwnHide, Ignore, BuiltinHide, OwnDeny, OwnProtect, BuiltinProtect}
 
-// applies reports whether a rule holds here: in the directories of the list Except, most
-// built-in rules do not.
+// applies reports whether a rule applies here: most built-in rules do not apply in the
+// directories of the list Except.
 func (st *State) applies(c *compiled) bool {
 	builtin := c.List == BuiltinHide || c.List == BuiltinProtect
 	return !builtin || !st.except || c.Condition.vcs()
 }
 
-// nothing are facts by which no condition holds.
+// nothing implements Facts so that no condition holds.
 type nothing struct{}
 
 func (nothing) IsDir(string) bool           { return false }

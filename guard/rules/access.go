@@ -10,8 +10,8 @@ type Access uint8
 
 // The accesses. A denied name permits ToLook only; a protected one ToLook and ToRead.
 const (
-	ToLook   Access = iota + 1 // whether it is there, its attributes
-	ToRead                     // contents, names in it, where a link leads
+	ToLook   Access = iota + 1 // whether it exists, its attributes
+	ToRead                     // contents, names in a directory, the target of a link
 	ToChange                   // contents, attributes, the name itself
 	ToMake                     // the name is to be made, or to get new contents
 )
@@ -43,7 +43,7 @@ func AccessOf(op names.Op, need Rights, makes bool) Access {
 	return a
 }
 
-// OnlyLooks reports whether an operation needs attributes only.
+// OnlyLooks reports whether an operation needs only attributes.
 func OnlyLooks(op names.Op) bool {
 	return accesses[op] == ToLook || op == names.OpGetxattr || op == names.OpListxattr
 }

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// A program that may make files, but not write to existing ones, has to be able to set the
-// times and modes of the files that it made just now, as tar, cp and rsync do. A root
-// without the right to write therefore remembers the identities of the files that were
-// made in it: at least the latest maxCreated, and at most twice as many. A file that is
-// forgotten, or was made in an earlier lifetime of the root, is an existing file like any
-// other. Where the file system keeps no birth time, and uses an inode number again within
-// that number of files, the new file passes for the old one.
+// Programs such as tar, cp and rsync make files and then set their times and modes. A program
+// without the right to write to existing files must be able to do that, too. A root without the
+// right to write therefore remembers the identities of the files that were made in it: at least
+// the latest maxCreated, and at most twice as many. A file that is forgotten, or was made in an
+// earlier lifetime of the root, is an existing file like any other. If the file system keeps no
+// birth time, and reuses an inode number within that number of files, the new file is taken for
+// the old one.
 
 // maxCreated bounds the memory for one root to a few megabytes.
 const maxCreated = 1 << 15

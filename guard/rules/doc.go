@@ -11,14 +11,14 @@
 // An operation without a row in the table of rights is refused. An operation without a row in
 // the table of accesses counts as one that changes its name.
 //
-// Rules ask about a root's files through Tree. If the answer cannot be found out,
-// the rule holds.
+// Rules ask about a root's files through Tree. If the answer cannot be found out, the rule
+// applies.
 //
 // All exported methods may be called concurrently.
 //
 // # Not promised
 //
-// The package knows of no registry and of no lifetime: whether a root is live, or an operation
-// within its quotas, it cannot say. It judges a file by the name that it is shown, and does not
+// The package knows of no registry and of no lifetime: it does not know whether a root is live,
+// or an operation is within its quotas. It judges a file by the given name, and does not
 // resolve links.
 package rules

@@ -50,7 +50,7 @@ type Patterns struct {
 // MaxPatterns bounds each list of a policy.
 const MaxPatterns = 1000
 
-// Lifted says in a few words which built-in protections are lifted, "" if none are.
+// Lifted returns a few words about the built-in protections that are lifted, "" if none are.
 func (p *Patterns) Lifted() string {
 	if p.NoDefaults {
 		return "all built-in protections are off"
@@ -179,9 +179,9 @@ func (p *Policy) compile(src Tree) (*RuleSet, error) {
 	return r, err
 }
 
-// adviseIgnores adds what to do to the error of a root that takes .gitignore files. Without
-// them less would be hidden than was asked for, and a program that writes into the root decides
-// what they hold.
+// adviseIgnores adds advice to the error of a root whose .gitignore files cannot be used. The
+// root is refused, because without these files less would be hidden than was asked for, and a
+// program that writes into the root decides about their contents.
 func adviseIgnores(err error) error {
 	return fmt.Errorf("%w; shorten or remove it, or leave --respect-gitignore out and name what is hidden with --hide", err)
 }
@@ -245,7 +245,7 @@ func readIgnores(src Tree, opt pattern.Options) ([]pattern.Rule, error) {
 	}
 	enter := func(dir string) bool {
 		if added {
-			// What cannot be compiled is refused with the rest, at the end.
+			// If it cannot be compiled, the final compilation returns the error.
 			if next, err := pattern.New(rules, opt); err == nil {
 				set = next
 			}

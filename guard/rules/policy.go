@@ -32,8 +32,8 @@ type Policy struct {
 	Limits Limits `json:"limits"`
 	// OtherFileSystems lets resolution cross mount points inside the root.
 	OtherFileSystems bool `json:"cross_file_systems,omitempty"`
-	// PosixFull lifts the hiding of special files and the stripping of
-	// set-id bits and security attributes: a trusted user's choice.
+	// PosixFull shows special files, and keeps set-id bits and security attributes. It is for
+	// trusted users.
 	PosixFull bool `json:"posix_full,omitempty"`
 	// Once grants one use of a single file; see package ledger.
 	Once bool `json:"once,omitempty"`
@@ -56,16 +56,16 @@ func (p *Policy) Timeout() time.Duration {
 // keeps a trash, and otherwise unless the built-in rules are off.
 const TrashName = ".rootsfs-trash"
 
-// Trash says whether a root keeps what is removed, and how much of it. The zero
-// value keeps nothing. A single-file root has no directory to keep files in, so a grant of one
-// that is writable and has a trash is refused.
+// Trash says whether a root keeps removed files, and how many. The zero value keeps none. A
+// single-file root has no directory to keep files in, so a grant of one that is writable and
+// has a trash is refused.
 type Trash struct {
 	On   bool          `json:"on,omitempty"`
 	Size int64         `json:"size,omitempty"` // bytes; beyond it the oldest are removed; 0: DefaultTrashSize
 	Age  time.Duration `json:"age,omitempty"`  // older files are removed; 0: DefaultTrashAge
 }
 
-// The bounds of a trash that names none.
+// The default bounds of a trash.
 const (
 	DefaultTrashSize = 1 << 30
 	DefaultTrashAge  = 30 * 24 * time.Hour

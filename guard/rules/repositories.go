@@ -11,10 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// The root's users may create repositories and write their hooks and configuration. Everything
-// that git runs there was theirs from the beginning, so a protection would have no use. Such a
-// repository is remembered for the lifetime of the root, by path and identity. It is reported
-// to the owner as untrusted. After that lifetime it is protected like the owner's repositories.
+// The root's users may create repositories and write their hooks and configuration. All that
+// git runs there was made by them, so a protection would be useless. Such a repository is
+// remembered for the lifetime of the root, by path and identity. It is reported to the owner as
+// untrusted. After that lifetime it is protected like the owner's repositories.
 //
 // Status lists repositories from memory: it is called on the way to a revocation, and a look
 // at the file system may hang, if something that hangs is mounted over a repository. So it
@@ -22,10 +22,10 @@ import (
 //
 // A bare repository is recognised by the names in it: a directory becomes one when the last
 // of the names that git looks for is created there. Remembering it lifts the rules about such
-// directories (pattern.GitDir) for this directory, and no other rule. Otherwise a program
-// could add the missing names to a directory of the owner's, and so lift the protection of
-// what lies below. With a repository of the owner's that does not work, because the names by
-// which it is recognised can be neither removed nor moved.
+// directories (pattern.GitDir) for this directory, and no other rule. Otherwise a program could
+// add the missing names to a directory of the owner, and so lift the protection of the files
+// below. With a repository of the owner's that does not work, because the names by which it is
+// recognised can be neither removed nor moved.
 
 // maxRepos bounds how many repositories are remembered for one root. Further ones are
 // protected like the owner's.
@@ -43,7 +43,7 @@ type repo struct {
 	bare bool
 }
 
-// has reports whether what lies at a path was made by the root's users.
+// has reports whether the root's users made the file at a path.
 func (r *repos) has(rel string, id Identity) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -51,10 +51,10 @@ func (r *repos) has(rel string, id Identity) bool {
 	return ok && !have.bare && have.id == id
 }
 
-// around reports whether a path is, or lies in, a repository made by the root's users that
-// is still there. look returns what lies at a path now. With bare, a bare repository counts,
-// too, but only for its own directory, its submodules and its worktrees. Other files in the
-// directory may be the owner's.
+// around reports whether a path is, or lies in, a repository that the root's users made and
+// that still exists. look describes the file at a path now. With bare, a bare repository
+// counts, too, but only for its own directory, its submodules and its worktrees. Other files in
+// the directory may be the owner's.
 func (r *repos) around(path string, bare bool, look func(rel string) (Identity, bool)) bool {
 	at := map[string]repo{}
 	add := func(top string) {
@@ -92,7 +92,7 @@ func (r *repos) add(rel string, made repo) {
 	}
 }
 
-// none reports whether nothing is remembered, which is so for nearly every root.
+// none reports whether no repository is remembered, as for nearly every root.
 func (r *repos) none() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -131,7 +131,7 @@ func (r *repos) move(from, to string, exchange bool) {
 	r.m = next
 }
 
-// tops are the directories of the remembered repositories, sorted. Directories of worktrees
+// tops returns the directories of the remembered repositories, sorted. Directories of worktrees
 // and submodules inside a .git are listed, too.
 func (r *repos) tops() (out []string) {
 	r.mu.RLock()
@@ -143,8 +143,8 @@ func (r *repos) tops() (out []string) {
 	return slices.Compact(out)
 }
 
-// repoTop is the path by which the owner is told of a remembered part: of a .git it is the
-// directory that holds the .git.
+// repoTop returns the path that reports to the owner use for a remembered part. For a .git it
+// is the directory that contains the .git.
 func repoTop(rel string) string {
 	if dir, base := Split(rel); slices.Contains(builtin.Tops, base) {
 		return dir
@@ -152,9 +152,9 @@ func repoTop(rel string) string {
 	return rel
 }
 
-// NotePart notes that a file or directory has got a name. If that begins a repository, the
-// repository is remembered as one of the root's users, and NotePart returns the path by which
-// the owner is told of it.
+// NotePart records that a file or directory has got a name. If that begins a repository, it is
+// remembered as made by the root's users, and NotePart returns the path for the report to the
+// owner.
 func (f *RootFacts) NotePart(rel string, id Identity, dir bool) (top string, remembered bool) {
 	if !builtin.IsPart(rel, dir, f.bare) || f.repos.around(rel, true, f.identity) {
 		return "", false
@@ -163,8 +163,8 @@ func (f *RootFacts) NotePart(rel string, id Identity, dir bool) (top string, rem
 	return repoTop(rel), true
 }
 
-// NoteNewName notes that a name exists now that did not. With it the directory may have become a
-// bare repository, which is then remembered as in NotePart.
+// NoteNewName records that a name exists now that did not exist before. With it the directory
+// may have become a bare repository, which is then remembered as in NotePart.
 func (f *RootFacts) NoteNewName(rel string) (top string, remembered bool) {
 	dir, _ := Split(rel)
 	if !f.bare(dir) || f.repos.around(dir, true, f.identity) {
@@ -178,18 +178,19 @@ func (f *RootFacts) NoteNewName(rel string) (top string, remembered bool) {
 	return repoTop(dir), true
 }
 
-// NoteRemoved notes that a name was removed.
+// NoteRemoved records that a name was removed.
 func (f *RootFacts) NoteRemoved(rel string) { f.repos.drop(rel) }
 
-// NoteMoved notes that a name was moved; with exchange, that two names were swapped.
+// NoteMoved records that a name was moved, or with exchange that two names were swapped.
 func (f *RootFacts) NoteMoved(from, to string, exchange bool) { f.repos.move(from, to, exchange) }
 
-// Repos are the directories, below the root, of the repositories that its users made, sorted.
+// Repos returns the directories, below the root, of the repositories that its users made,
+// sorted.
 func (f *RootFacts) Repos() []string { return f.repos.tops() }
 
-// IsMade reports whether a file is remembered as a part of a repository that the users of the
-// root made themselves, or is the directory of a submodule or worktree in one, which git moves
-// out to be the .git of a working copy.
+// IsMade reports whether a file is remembered as a part of a repository that the root's users
+// made themselves. It also reports true for the directory of a submodule or worktree in such a
+// repository, which git may move out to be the .git of a working copy.
 func (f *RootFacts) IsMade(rel string, id Identity, t pattern.Type) bool {
 	return f.repos.has(rel, id) ||
 		t == pattern.Dir && builtin.IsPart(rel, true, f.bare) && f.repos.around(rel, false, f.identity)
@@ -210,8 +211,8 @@ func (f *RootFacts) identity(rel string) (Identity, bool) {
 }
 
 // RootFacts answers the questions of built-in rules about a root's files. If the answer cannot
-// be found out, the rule holds. Other file systems are looked at only where the root's users
-// reach them: what is mounted in any other root may hang for ever.
+// be found out, the rule applies. RootFacts reads other file systems only if the root's users
+// reach them: in any other root, a mounted file system may hang for ever.
 type RootFacts struct {
 	tree   Tree
 	across bool // the root's users reach other file systems in it
@@ -271,8 +272,8 @@ func (f *RootFacts) Made(path string) bool {
 	return false
 }
 
-// maxNpmrc is how much of a file is searched for tokens. A longer file counts as one with a
-// token.
+// maxNpmrc is the size of the largest file that is searched for tokens, in bytes. A longer file
+// counts as one with a token.
 const maxNpmrc = 64 << 10
 
 // Tokens implements pattern.Facts.
@@ -284,7 +285,7 @@ func (f *RootFacts) Tokens(path string) bool {
 	return len(head) == maxNpmrc || builtin.HasTokens(string(head))
 }
 
-// lookedInto notes whether a rule asked about a file's contents.
+// lookedInto records whether a rule asked about a file's contents.
 type lookedInto struct {
 	*RootFacts
 	readContents bool

@@ -72,8 +72,8 @@ func (r Rights) String() string {
 	return strings.Join(list, ",")
 }
 
-// ParseMode reads "ro", "rw", "stage" or a comma list of rights. "stage" in a list keeps apart
-// the changes that the rights of the list allow.
+// ParseMode reads "ro", "rw", "stage" or a comma list of rights. With "stage" in a list, the
+// changes that the list allows are kept apart.
 func ParseMode(s string) (Rights, error) {
 	switch s {
 	case "ro":
@@ -186,7 +186,7 @@ var requiredRights = [names.Ops]required{
 	names.OpSetlk:         {any: anything},
 	names.OpWatch:         {all: Watch, any: anything},
 	names.OpReplace:       {any: Write | Create},
-	// Only the owner does these, who needs no right: vfs.Tree.TrashList and so on.
+	// Only the owner makes these, and needs no right: vfs.Tree.TrashList and so on.
 	names.OpTrash:   {any: anything},
 	names.OpRestore: {any: anything},
 	names.OpEmpty:   {any: anything},
@@ -201,7 +201,7 @@ var requiredRights = [names.Ops]required{
 // allowed. extra are the rights that its arguments take.
 func Lacked(op names.Op, extra, have Rights) Rights {
 	if have&Write != 0 {
-		have |= Append // who may write anywhere may write at the end
+		have |= Append // the right to write anywhere includes the end
 	}
 	var r required
 	if int(op) < len(requiredRights) {
@@ -227,8 +227,8 @@ func RequiredRights(op names.Op) (all Rights, ok bool) {
 	return requiredRights[op].all, true
 }
 
-// Plainest returns, of the rights that an operation lacks, those that are enough: where any
-// of several rights would do, it is Write.
+// Plainest returns the rights that are enough, of those that an operation lacks. If any of
+// several rights would be enough, it is Write.
 func Plainest(op names.Op, lacks Rights) Rights {
 	if int(op) < len(requiredRights) && lacks == requiredRights[op].any && lacks&Write != 0 {
 		return Write
@@ -236,8 +236,8 @@ func Plainest(op names.Op, lacks Rights) Rights {
 	return lacks
 }
 
-// Refusal is the error of an operation that lacks rights in a root that has the rights have:
-// names.ReadOnly (EROFS) where the root is read-only and the operation would change it, else
+// Refusal returns the error of an operation that lacks rights in a root with the rights have:
+// names.ReadOnly (EROFS) if the root is read-only and the operation would change it, otherwise
 // names.Permission (EACCES).
 func (r Rights) Refusal(have Rights) error {
 	if r.Mutating() && !have.Mutating() {

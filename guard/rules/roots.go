@@ -28,11 +28,11 @@ type Keep struct {
 // remedy is the end of an error about k.
 func (k *Keep) remedy() string { return cmp.Or(k.Remedy, "choose a directory that does not") }
 
-// never are directories of kernel interfaces instead of files: no approval makes them roots.
+// never has directories with kernel interfaces instead of files, which can never be roots.
 var never = []string{"/proc", "/sys", "/dev"}
 
-// System directories are writable only with AllowSystem. systemTrees count with everything
-// in them, systemDirs without.
+// System directories are writable only with AllowSystem. For systemTrees this includes
+// everything in them, for systemDirs it does not.
 var (
 	systemTrees = []string{"/etc", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"}
 	systemDirs  = []string{"/", "/var", "/var/lib", "/root", "/home", "/run"}
@@ -47,7 +47,7 @@ func (r RootRules) With(g *Grant) RootRules {
 	return r
 }
 
-// Check refuses what the rules do not allow for a root at the resolved path.
+// Check returns an error if the rules do not allow a root at the resolved path.
 func (r RootRules) Check(resolved string, rights Rights) error {
 	refuse := func(format string, args ...any) error {
 		return &names.Error{Kind: names.Permission, Err: errors.New(names.Quote(resolved) + " " + fmt.Sprintf(format, args...))}
@@ -57,7 +57,8 @@ func (r RootRules) Check(resolved string, rights Rights) error {
 			return refuse("cannot be a root: %s holds kernel interfaces, not files; choose another directory", n)
 		}
 	}
-	// First the rules that no flag lifts, so that no error names a flag that would not help.
+	// Check the rules first that no flag lifts, so that no error names a flag that would not
+	// help.
 	for _, k := range r.Keep {
 		if names.Under(k.Path, resolved) {
 			return refuse("contains %s (%s); %s", k.What, names.Quote(k.Path), k.remedy())
@@ -95,10 +96,10 @@ func isSystem(p string) bool {
 }
 
 // The owner approves a root by a path, and links on that path decide what is
-// granted. A program that can write a directory can put links into it. A root whose
-// path passes such a link is refused: the error names the link and where it leads,
-// and the owner who means that place writes its path. Where a person is asked
-// (Proposal), the question shows where the path led, which is enough.
+// granted. A program that can write a directory can put links into it. A root whose path passes
+// such a link is refused. The error names the link and its target, and an owner who means the
+// target can write its path. If a person is asked (Proposal), the question shows the resolved
+// path instead.
 
 // Link is a symbolic link that the path of a root passes.
 type Link struct {
@@ -112,11 +113,10 @@ type Link struct {
 // History remembers the directories that programs were allowed to write, in this
 // session and in others.
 type History interface {
-	// Writable is told of a directory before a program can write it. An error
-	// refuses the grant.
+	// Writable is called with a directory before a program can write it. An error refuses the
+	// grant.
 	Writable(dir string) error
-	// Writer returns the directory that path lies in, of those Writable was told
-	// of; "" if there is none.
+	// Writer returns the directory passed to Writable in which path lies; "" if there is none.
 	Writer(path string) string
 }
 
@@ -125,7 +125,7 @@ type History interface {
 type LinkError struct {
 	Asked, Link string
 	Others      string // who can change the link
-	Resolved    string // where the path leads
+	Resolved    string // the path without links
 }
 
 func (e *LinkError) Error() string {

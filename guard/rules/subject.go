@@ -14,10 +14,10 @@ type Subject string
 // MaxSubject bounds a subject's name (Named), in bytes, as that of a root is bounded.
 const MaxSubject = 255
 
-// Named reports whether a person can recognise the subject by this name, and take it for no
-// other: it has 1 to 255 bytes of UTF-8, of which every character is visible (names.Shows),
-// has no space at either end, and is not "*", which stands for all. A registry takes any
-// text; a front end that lets strangers choose a name checks it.
+// Named reports whether the name identifies the subject to a person. It must have 1 to 255
+// bytes of UTF-8 with only visible characters (names.Shows), no space at either end, and not be
+// "*", which stands for all. A registry takes any text; a front end that lets strangers choose
+// a name checks it.
 func (s Subject) Named() bool {
 	text := string(s)
 	return text != "" && len(text) <= MaxSubject && text != "*" && names.Shows(text) && text == strings.TrimSpace(text)

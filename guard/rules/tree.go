@@ -2,8 +2,8 @@ package rules
 
 import "strings"
 
-// Identity tells whether two openings of a path reached the same directory.
-// Birth is zero where the file system does not record it.
+// Identity identifies a file or directory, so that two openings of a path can be compared.
+// Birth is zero if the file system does not record it.
 type Identity struct {
 	Dev, Ino uint64
 	Birth    int64 // nanoseconds since 1970
@@ -17,7 +17,7 @@ const (
 	ExactNames  Naming = iota
 	MixedNames         // some directories take several spellings for one name
 	FoldedNames        // every directory may
-	ShortNames         // as FoldedNames, and some spellings are known from the directory alone
+	ShortNames         // as FoldedNames, and only the directory itself shows some spellings
 )
 
 // Looked is the file at a path.
@@ -34,17 +34,17 @@ type Ignore struct {
 
 // Tree answers the questions of rules about the files of a root. Paths are below the root and
 // without links. Unless across is true, a path into another file system is refused (Escaped),
-// without a look at it.
+// and that file system is not accessed.
 type Tree interface {
 	// File returns the one name of a single-file root, "" for a directory.
 	File() string
-	// Look says what lies at a path.
+	// Look describes the file at a path.
 	Look(rel string, across bool) (Looked, error)
 	// Head returns the first n bytes of a regular file, fewer if it has fewer.
 	Head(rel string, n int, across bool) ([]byte, error)
-	// Ignores reads the .gitignore files of the root, that of a directory before those below
-	// it. It calls found with each file, and enters a directory only if enter returns true.
-	// Too many files or directories are an error.
+	// Ignores reads the .gitignore files of the root, each before those in directories below.
+	// It calls found with each file, and enters a directory only if enter returns true. Too
+	// many files or directories are an error.
 	Ignores(found func(Ignore), enter func(dir string) bool) error
 	// Naming says which spellings the source takes for one name. If directories differ
 	// (MixedNames), FoldsAt reports whether a directory, or one above it, folds names.

@@ -38,18 +38,18 @@ func (r *RuleSet) Judge(f *RootFacts, op names.Op, a Access, dir, base string, t
 func (r *RuleSet) JudgeOpen(f *RootFacts, rel string) (v pattern.Verdict, byContents bool) {
 	dir, base := Split(rel)
 	if r.silent(dir, base) {
-		return v, false // nearly always, and then nothing is allocated
+		return v, false // nearly always; this way allocates no memory
 	}
 	facts := &lookedInto{RootFacts: f}
 	v = r.judge(f, facts, dir, base, pattern.Unknown)
 	if v.Effect == pattern.Protect && v.Rule.Stays {
-		v = pattern.Verdict{} // nothing is removed by an open file
+		v = pattern.Verdict{} // an operation on an open file removes no name
 	}
 	return v, facts.readContents
 }
 
-// JudgeInMoved judges a name in a directory that is to be moved: no rule may be about it. moved,
-// unless nil, says that rel is its path after the move.
+// JudgeInMoved judges a name in a directory that is about to be moved: no rule may be about it.
+// If moved is not nil, rel is the path after the move.
 func (r *RuleSet) JudgeInMoved(f *RootFacts, moved *Move, rel string, t pattern.Type) (pattern.Verdict, error) {
 	dir, base := Split(rel)
 	facts := pattern.Facts(f)
@@ -70,7 +70,7 @@ func IsBeginning(err error) bool {
 	return errors.As(err, &refused) && refused.Rule.Builtin() && refused.Rule.Begins
 }
 
-// isException reports whether a rule protects a name and yet admits this operation on it.
+// isException reports whether a rule protects a name but admits this operation on it.
 func isException(op names.Op, a Access, r *pattern.Rule, f *RootFacts, rel string) bool {
 	if r.Builtin() && r.Stays {
 		return a == ToMake || !removesName(op)
@@ -87,7 +87,7 @@ func beginsRepository(op names.Op, r *pattern.Rule, f *RootFacts, rel string) bo
 	}
 	switch op { //nolint:exhaustive // the others make no repository
 	case names.OpMkdir, names.OpCreate:
-		return true // they fail on a name that is taken
+		return true // these operations fail if the name exists
 	case names.OpReplace, names.OpWrite:
 		_, err := f.look(rel)
 		return errors.Is(err, names.NotExist)
@@ -98,14 +98,13 @@ func beginsRepository(op names.Op, r *pattern.Rule, f *RootFacts, rel string) bo
 // Move is a directory that is to be moved: its path before, and after.
 type Move struct{ From, To string }
 
-// movedFacts answers questions about files by their paths after the move, while they still
-// lie where they are moved from.
+// movedFacts answers questions about files by their paths after a move that is not made yet.
 type movedFacts struct {
 	pattern.Facts
 	Move
 }
 
-// present is the path that a file has before the move.
+// present returns the path of a file before the move.
 func (m movedFacts) present(path string) string {
 	if path == m.To || strings.HasPrefix(path, m.To+"/") {
 		return m.From + path[len(m.To):]

@@ -26,8 +26,8 @@ var managers = []struct {
 	{[]string{"opensuse", "suse", "sles"}, "zypper install"},
 }
 
-// Install tells how to install packages: "install fuse3: apt install fuse3 (as root)". The
-// names must be the same on every distribution, such as fuse3 or bubblewrap.
+// Install returns a text that says how to install packages: "install fuse3: apt install fuse3
+// (as root)". The names must be the same on every distribution, such as fuse3 or bubblewrap.
 func Install(packages ...string) string { return install(release(), packages) }
 
 func install(osRelease string, packages []string) string {

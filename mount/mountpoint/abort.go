@@ -18,9 +18,9 @@ import (
 const connectionsDir = "/sys/fs/fuse/connections"
 
 // Abort ends the FUSE connection of the mount whose device is dev ("major:minor",
-// Info.Dev). Every waiting request and every later one fails with ENOTCONN or ECONNABORTED,
-// whatever the daemon does. Pages in the kernel's cache stay readable through existing
-// descriptors and mappings, so an abort is a last resort and revokes nothing.
+// Info.Dev). Waiting and later requests fail with ENOTCONN or ECONNABORTED, whatever the daemon
+// does. Pages in the kernel's cache stay readable through existing descriptors and mappings, so
+// an abort is a last resort and revokes nothing.
 //
 // Abort does not mount fusectl. If fusectl is not mounted, the error wraps ErrNoFusectl and
 // tells how to mount it. If the connection has ended already, the error wraps

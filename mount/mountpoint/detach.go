@@ -92,7 +92,7 @@ func detachByHelper(in Info, lazy bool) error {
 // mountTable is the file in which fusermount3 looks for the mount that it is to remove.
 const mountTable = "/etc/mtab"
 
-// unmountByRoot says what to type where fusermount3 does not unmount.
+// unmountByRoot returns the command to type if fusermount3 does not unmount.
 func unmountByRoot(in Info) string {
 	byRoot := "umount -l " + names.ShellWord(in.Point)
 	if _, err := os.Stat(mountTable); errors.Is(err, os.ErrNotExist) {

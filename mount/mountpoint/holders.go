@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ import (
 )
 
 // Bounds of the search for holders. The search only improves an error message, so it may
-// be incomplete. It is bounded by what it looks at, and not by a time in all, which a busy
+// be incomplete. Counts bound it, and not a time in all or for each process, which a busy
 // machine would exceed.
 const (
 	maxHolders = 8      // named in the message
@@ -26,17 +27,24 @@ const (
 )
 
 // Holders describes, best effort, the processes that keep a detached mount alive, such as
-// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It ends at a process
-// that cannot be looked at within limit: a working directory may be on a file system that does
+// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It stops at a file
+// of /proc that takes longer than limit: a working directory may be on a file system that does
 // not answer.
-func Holders(in Info, limit time.Duration) (all []string) {
-	looks, stop := make(chan string), make(chan struct{})
+func Holders(in Info, limit time.Duration) []string {
+	return search(in, limit, keptBy)
+}
+
+// search is Holders; use calls looked after each file that it looks at.
+func search(in Info, limit time.Duration, use func(proc string, in Info, looked func()) string) (all []string) {
+	var looks atomic.Int64
+	found, stop := make(chan string), make(chan struct{})
 	defer close(stop)
 	go func() {
-		defer close(looks)
-		for by := range eachHolder(in, keptBy) {
+		defer close(found)
+		looked := func() { looks.Add(1) }
+		for by := range eachHolder(in, func(proc string, in Info) string { return use(proc, in, looked) }) {
 			select {
-			case looks <- by:
+			case found <- by:
 			case <-stop:
 				return
 			}
@@ -44,9 +52,9 @@ func Holders(in Info, limit time.Duration) (all []string) {
 	}()
 	ticker := time.NewTicker(limit / mostTicks)
 	defer ticker.Stop()
-	for ticks := 0; ticks < mostTicks && len(all) <= maxHolders; {
+	for ticks, seen := 0, int64(0); ticks < mostTicks && len(all) <= maxHolders; {
 		select {
-		case by, ok := <-looks:
+		case by, ok := <-found:
 			if !ok {
 				return andOthers(all)
 			}
@@ -54,7 +62,9 @@ func Holders(in Info, limit time.Duration) (all []string) {
 				all = append(all, by)
 			}
 		case <-ticker.C:
-			ticks++
+			if ticks++; looks.Load() != seen {
+				ticks, seen = 0, looks.Load()
+			}
 		}
 	}
 	return andOthers(all)
@@ -62,8 +72,8 @@ func Holders(in Info, limit time.Duration) (all []string) {
 
 // holders describes, best effort, the holders that keep the mount from being unmounted:
 // mounts inside it and processes with a working directory, a root directory, a program or an
-// open file in it. Ordinary users see only their own processes. No mount of rootsfs is asked
-// anything.
+// open file in it. Ordinary users see only their own processes. holders sends no request to a
+// mount of rootsfs.
 func holders(in Info) (all []string) {
 	for by := range eachHolder(in, useBy) {
 		if by != "" {
@@ -110,7 +120,7 @@ func eachHolder(in Info, use func(proc string, in Info) string) iter.Seq[string]
 	}
 }
 
-// uses are the links of a process's directory in /proc that lead to files it uses.
+// uses has the links in a process's directory in /proc that lead to files that it uses.
 var uses = map[string]string{"cwd": "working directory", "root": "root directory", "exe": "running program"}
 
 // useBy returns how a process uses a file at or below the mount's point, or "". proc is the process's
@@ -133,17 +143,20 @@ func useBy(proc string, in Info) string {
 	return ""
 }
 
-// keptBy returns how a process keeps a mount alive that was detached, or "". The names of links
-// do not tell any more; the mount's ID does, and in another mount namespace, where a copy has
-// an ID of its own, the device. To open a link for its path alone asks no daemon of FUSE.
-func keptBy(proc string, in Info) string {
+// keptBy returns how a process keeps a detached mount alive, or "". The texts of links no
+// longer show the mount. keptBy compares the mount's ID. For mapped files, and for copies of
+// the mount in another namespace, which have another ID, it compares the device. Opening a link
+// with O_PATH sends no request to a FUSE daemon.
+func keptBy(proc string, in Info, looked func()) string {
 	fds, _ := filepath.Glob(proc + "/fdinfo/*")
 	for _, fd := range fds[:min(len(fds), maxFDs)] {
 		if mountOf(fd) == in.ID {
 			return "an open file"
 		}
+		looked()
 	}
 	for link, use := range uses {
+		looked()
 		if fd, err := unix.Open(filepath.Join(proc, link), unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
 			id := mountOf(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 			_ = unix.Close(fd)
@@ -153,15 +166,16 @@ func keptBy(proc string, in Info) string {
 		}
 	}
 	switch {
-	case hasDevice(proc+"/maps", 3, 16, in.Dev):
+	case hasDevice(proc+"/maps", 3, 16, in.Dev, looked):
 		return "a mapped file"
-	case hasDevice(proc+"/mountinfo", 2, 10, in.Dev):
+	case hasDevice(proc+"/mountinfo", 2, 10, in.Dev, looked):
 		return "a copy of the mount"
 	}
 	return ""
 }
 
-// mountOf returns the ID of the mount that a descriptor is of, by its fdinfo (proc(5)), or 0.
+// mountOf returns the ID of the mount on which a descriptor lies, by its fdinfo (proc(5)), or
+// 0.
 func mountOf(fdinfo string) int {
 	text, _ := os.ReadFile(fdinfo)
 	for line := range strings.Lines(string(text)) {
@@ -174,14 +188,15 @@ func mountOf(fdinfo string) int {
 }
 
 // hasDevice reports whether a line of a file of /proc has the device dev in its field: maps
-// has the two numbers in base 16, mountinfo in base 10.
-func hasDevice(file string, field, base int, dev string) bool {
+// has the two numbers in base 16, mountinfo in base 10. It calls looked after each line.
+func hasDevice(file string, field, base int, dev string, looked func()) bool {
 	f, err := os.Open(file)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
+		looked()
 		if fields := strings.Fields(lines.Text()); len(fields) > field {
 			major, minor, _ := strings.Cut(fields[field], ":")
 			a, err1 := strconv.ParseUint(major, base, 32)

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,5 +76,34 @@ func TestHoldersOfDetached(t *testing.T) {
 				t.Errorf("%q names no %s", got, want)
 			}
 		})
+	}
+}
+
+// A process with many open files may take long on a busy machine: the search ends only at a
+// single file that does not answer.
+func TestHoldersOfSlowProcess(t *testing.T) {
+	const limit = time.Second
+	self := "/proc/" + strconv.Itoa(os.Getpid())
+	slow := func(proc string, _ Info, looked func()) string {
+		if proc != self {
+			return ""
+		}
+		for range 10 {
+			time.Sleep(limit / 5)
+			looked()
+		}
+		return "an open file"
+	}
+	if got := search(Info{}, limit, slow); len(got) != 1 {
+		t.Fatalf("search found %q, want this process", got)
+	}
+	hung := func(proc string, in Info, looked func()) string {
+		if proc == self {
+			select {}
+		}
+		return ""
+	}
+	if got := search(Info{}, limit/10, hung); len(got) != 0 {
+		t.Fatalf("search found %q beside a process that does not answer", got)
 	}
 }

@@ -58,7 +58,7 @@ type Info struct {
 	Point  string // absolute mount point, seen from this process's root directory
 	FSType string // "ext4", "fuse.rootsfs"
 	Source string // "/dev/sda1", or what the mounter chose; may be empty
-	Owner  int    // ID of the user who mounted a FUSE file system; -1 for other types
+	Owner  int    // user id of the mounter of a FUSE file system; -1 for other types
 }
 
 // Mounts returns the mounts that this process can see, in the kernel's order. It
@@ -101,10 +101,9 @@ func ownerOf(options string) int {
 	return -1
 }
 
-// Find returns the mount that a walk to point arrives at, if that mount's
-// mount point is exactly point; with several stacked there, the top-most. A
-// mount hidden below another one is not found. Links in point are not
-// followed. The error wraps ErrNotMounted if there is none.
+// Find returns the mount to which a walk to point leads, if its mount point is exactly point.
+// Of several mounts stacked there, it returns the top-most. A mount hidden below another one is
+// not found. Links in point are not followed. The error wraps ErrNotMounted if there is none.
 func Find(point string) (Info, error) {
 	abs, err := filepath.Abs(point)
 	if err != nil {
@@ -135,17 +134,17 @@ func Ours() ([]Info, error) {
 	return ours, nil
 }
 
-// covering returns the mount that path lies in. It walks the tree of mounts as the
-// kernel walks a path: of the mounts lying in the one it is in, it enters the first that
-// the path meets. The order of the lines does not tell which mount covers which (since
-// Linux 6.8 they are sorted by age); the parents do.
+// covering returns the mount in which path lies. It walks the tree of mounts as the kernel
+// walks a path: it enters the first mount, inside the present one, that the path meets. The
+// order of the lines does not tell which mount covers which (since Linux 6.8 they are sorted by
+// age); the parents do.
 func covering(all []Info, path string) (Info, bool) {
 	known := make(map[int]bool, len(all))
 	for _, in := range all {
 		known[in.ID] = true
 	}
-	// In a chroot the mount the root directory lies in is not listed, so the
-	// top of the tree is whatever has no listed parent.
+	// In a chroot the mount of the root directory is not listed, so the top of the tree is a
+	// mount without a listed parent.
 	isTop := func(in Info) bool { return in.Parent == in.ID || !known[in.Parent] }
 
 	cur := -1

@@ -17,7 +17,7 @@ import (
 // WatchGone returns a channel that is closed once the mount with the mountinfo ID id has
 // left this process's table of mounts: unmounted, or detached lazily. A program that holds a
 // file in a detached mount can go on using it. So the caller must still revoke the roots.
-// Moving the mount elsewhere does not count as gone.
+// A mount that was moved elsewhere is not gone.
 //
 // When ctx ends first, the watch ends with it and the channel stays open forever. The
 // error wraps ErrNotMounted if there is no such mount to begin with. A watch costs one
@@ -70,14 +70,14 @@ type goneWatch struct {
 	table *os.File
 
 	// The kernel gives out the lowest free ID, so the next mount often gets the one just
-	// freed. The device tells them apart: while a process holds the detached file system
+	// freed. The device distinguishes the two: while a process holds the detached file system,
 	// its device number is not given out again.
 	id  int
 	dev string
 }
 
-// openTable opens the table. poll reports the changes since then, so none falls between
-// a look at the table and the first poll.
+// openTable opens the table. poll reports the changes since then, so no change is missed
+// between a reading of the table and the first poll.
 func openTable() (*os.File, error) {
 	fd, err := unix.Open(mountinfoFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -86,9 +86,9 @@ func openTable() (*os.File, error) {
 	return os.NewFile(uintptr(fd), mountinfoFile), nil
 }
 
-// pollTable calls look after each change of the table, until ctx ends or look reports no
-// more. If look reports known as false, it is called again after retryAfter. pollTable
-// closes the table in the end.
+// pollTable calls look after each change of the table, until ctx ends or look returns false for
+// more. If look returns false for known, it is called again after retryAfter. At its end
+// pollTable closes the table.
 func pollTable(ctx context.Context, table *os.File, look func() (known, more bool)) error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// Roots that are granted while the command runs, the caller's side: most appear by
-// themselves, because the directory they lie in was bound at the start. For the others
-// the init binds a part of the tree on request.
+// The caller's side of roots that are granted while the command runs. Most appear by
+// themselves, because their directory was bound at the start. For the others the init binds a
+// part of the tree on request.
 
-// answerLimit is how long the init may take to answer: it needs a few system calls, on a
-// machine that may be busy.
+// answerLimit is how long the init may take to answer. It makes only a few system calls, but
+// the machine may be busy.
 const answerLimit = 20 * time.Second
 
 // later is the caller's state for binding roots while the command runs.
@@ -53,11 +53,11 @@ func (p *Process) Writes(at string) bool { return follows(filepath.Dir(at), p.la
 // CanBind reports whether Bind can work: at level Namespaces, with Options.Spare.
 func (p *Process) CanBind() bool { return p.later.can }
 
-// Bind shows a file or directory of the tree, by its path there, at a path inside,
-// over whatever is there. Missing parent directories are made if the command owns the
-// place. The command may write there if the tree permits it and from is one of
-// Options.Spare, or at lies in a directory where it may write anyway: Landlock's rules
-// stay those of the start. Bind returns when the command can see it.
+// Bind shows a file or directory of the tree, by its path there, at a path inside. It covers a
+// file or directory that is there. Missing parent directories are made if the command owns the
+// place. The command may write there if the tree permits it and from is one of Options.Spare,
+// or at lies in a directory where it may write anyway: Landlock's rules stay those of the
+// start. Bind returns when the command can see it.
 func (p *Process) Bind(from, at string) error {
 	return p.ask(initproc.Message{Kind: initproc.KindBind, From: from, At: at})
 }
@@ -89,7 +89,7 @@ func (p *Process) ask(m initproc.Message) error {
 		select {
 		case a := <-l.answers:
 			switch {
-			case a.Code != m.Code: // to a question that was given up
+			case a.Code != m.Code: // the answer to a request that was given up
 			case a.Error != "":
 				return failed("%s inside: %s", m.At, a.Error)
 			default:

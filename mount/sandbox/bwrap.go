@@ -22,10 +22,10 @@ import (
 // a program that is outside.
 const initAt = "/.rootsfs-init"
 
-// findBwrap finds bwrap on PATH and refuses one that is not the system's. PATH may name
-// directories of a project (npx and virtual environments do this), and a project must not
-// supply the program that confines it. A user namespace shows root's files as the uid nobody's.
-// In a session of root every program can own files of root: check, which may be nil, refuses
+// findBwrap finds bwrap on PATH and refuses one that does not belong to the system. PATH may
+// name directories of a project (npx and virtual environments do this), and a project must not
+// supply the program that confines it. In a user namespace root's files seem to belong to
+// nobody. In a session of root every program can own files of root: check, unless nil, refuses
 // those.
 func findBwrap(check func(path string) error) (string, error) {
 	bwrap, err := exec.LookPath("bwrap")
@@ -85,7 +85,7 @@ func (l *launch) bubblewrap(where privatePlaces) error {
 	return nil
 }
 
-// bwrapNamespaces returns the arguments that make namespaces.
+// bwrapNamespaces returns the arguments for the namespaces.
 func (l *launch) bwrapNamespaces() []string {
 	args := []string{
 		"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", layout.HostName,
@@ -105,7 +105,7 @@ func (l *launch) bwrapNamespaces() []string {
 	return args
 }
 
-// bwrapRoot are the arguments that make the minimal root.
+// bwrapRoot returns the arguments for the minimal root.
 func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 	args := []string{"--dev", "/dev"}
 	dirs := append(slices.Clone(lay.Dirs), filepath.Dir(cmp.Or(lay.FlatAt, "/")))
@@ -153,7 +153,7 @@ func (l *launch) bwrapBinds(lay *layout.Layout, size string) (args []string, err
 	for _, b := range lay.Binds {
 		switch {
 		case b.Device:
-			// --dev has them.
+			// --dev makes these devices.
 		case b.Write:
 			args = append(args, "--bind", b.From, b.To)
 		case b.Optional:

@@ -15,20 +15,21 @@
 // # Not promised
 //
 // The contents of the tree are up to package guard. The system's programs and libraries can be
-// read: a secret in /usr is a secret no more. Kernel bugs are not fenced off, though the system
+// read: a secret in /usr is not protected. Kernel bugs can be exploited, although the system
 // call filter keeps much of the kernel out of reach. Side channels and processor time are not
 // limited. Memory is bounded only if Options.MemoryMax says so and a control group can be made
 // (Report says whether). The command's output, such as a terminal's escape sequences, is not
-// filtered. The limit of processes is a soft one: the command can raise it by 64, which are there
-// for the init's own threads.
+// filtered. The limit of processes is a soft one: the command can raise it by 64, which are
+// there for the init's own threads.
 //
 // # Model
 //
-// Start runs this very program again as the init (package initproc), whose main hands over
-// to Main: so does every program that calls Start, before anything else. The init makes
-// itself a root directory with mount calls on detached trees, drops everything it could use
-// to get out, starts the command, and waits: as pid 1 it takes everything with it. Between
-// it and the caller there is one socket; when that ends, so does the init.
+// Start runs this very program again as the init (package initproc). So the main function of
+// every program that calls Start must first call Main, which then acts as the init. The init
+// makes itself a root directory with mount calls on detached trees, drops all rights that it
+// could use to get out, starts the command, and waits. When it ends, all processes inside end,
+// because it is pid 1. Between it and the caller there is one socket; when that ends, so does
+// the init.
 //
 // Works on Linux 5.6 and newer, on amd64 and arm64; level Namespaces on 5.12, and Landlock on
 // 5.13 and newer.

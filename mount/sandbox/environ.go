@@ -13,8 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// passedOn are the variables that a command always gets: those for finding programs and
-// for speaking to a person. A name that ends in * stands for all that begin so.
+// passedOn has the variables that a command always gets, if they are set: for finding programs,
+// for the language and the terminal. A name that ends in * stands for all names with this
+// beginning.
 var passedOn = []string{
 	"PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE",
 }
@@ -26,11 +27,11 @@ var envName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 })
 
-// Environ makes a command's environment out of the caller's: a few harmless variables,
-// and those on the list, each NAME (passed on if it is set), PREFIX* (all that begin so)
-// or NAME=VALUE. The later one counts. Start adds the variables that name private places
-// (HOME, TMPDIR, XDG's directories, caches of npm, pip and Go). Everything else stays
-// outside, above all secrets.
+// Environ makes a command's environment out of the caller's: a few harmless variables, and
+// those on the list. An entry is NAME (passed on if it is set), PREFIX* (all names with this
+// beginning) or NAME=VALUE. A later entry overrides an earlier one. Start adds the variables
+// that name private places (HOME, TMPDIR, XDG's directories, caches of npm, pip and Go).
+// Everything else stays outside, above all secrets.
 //
 // An entry that is none of the three forms is an error of kind Invalid.
 func Environ(allow []string) ([]string, error) {
@@ -69,7 +70,7 @@ func Environ(allow []string) ([]string, error) {
 // of trying for minutes (npm), and use the packages that they have.
 var offline = []string{"npm_config_offline=true", "UV_OFFLINE=1", "PIP_RETRIES=0", "CARGO_NET_OFFLINE=true", "GOPROXY=off"}
 
-// without appends to env those of more whose names are not there yet.
+// without appends to env the variables of more whose names env lacks.
 func without(env, more []string) []string {
 	for _, e := range more {
 		name, _, _ := strings.Cut(e, "=")
@@ -80,9 +81,9 @@ func without(env, more []string) []string {
 	return env
 }
 
-// complete returns the command's environment at a level: Options.Env, the private places
-// and the user's name, and a PATH without directories that do not exist inside, whose
-// names would tell about the host.
+// complete returns the command's environment at a level: Options.Env, the private places, the
+// user's name, and PATH. It removes directories from PATH that do not exist inside: their names
+// would reveal facts about the host.
 func complete(o *Options, level Level, where privatePlaces) []string {
 	name := layout.UserName(o.UID)
 	env := without(slices.Clone(o.Env), where.environ())
@@ -98,10 +99,10 @@ func complete(o *Options, level Level, where privatePlaces) []string {
 	return env
 }
 
-// insidePath keeps the directories of a PATH that are shown inside, wholly or in part. A
-// directory behind a link that cannot be shown is named by its own path. If no directory is
-// the system's, the system's are appended: of a directory of links only the files that the
-// command needs are shown.
+// insidePath keeps the directories of a PATH that are shown inside, wholly or in part. It
+// replaces a link that cannot be shown by the directory's own path. If PATH has no system
+// directory, it appends these: of a directory of links, only the files that the command needs
+// are shown.
 func insidePath(o *Options, path string) string {
 	var kept []string
 	for _, dir := range filepath.SplitList(path) {
@@ -177,9 +178,9 @@ func places(o *Options, level Level) privatePlaces {
 	return p
 }
 
-// environ names the places to programs. XDG's directories and the caches of npm,
-// pip and Go are named one by one, because a system-wide configuration may point
-// them elsewhere.
+// environ returns the variables that name the places. It sets XDG's directories and the caches
+// of npm, pip and Go one by one, because a system-wide configuration may set them to other
+// places.
 func (p privatePlaces) environ() []string {
 	home := func(elem ...string) string { return filepath.Join(append([]string{p.Home}, elem...)...) }
 	return []string{

@@ -15,24 +15,22 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// ErrCannot is in the chain of every error that says that this machine, or this user on
-// it, cannot have the requested level.
+// ErrCannot is in the chain of an error if this machine, or this user on it, cannot have the
+// requested level.
 var ErrCannot = errors.New("this machine cannot confine a command so")
 
-// ErrOldKernel is in the chain, beside ErrCannot, of every error of a level that this kernel
-// lacks a system call for.
+// ErrOldKernel is in the chain with ErrCannot if this kernel lacks a system call for the level.
 var ErrOldKernel = fmt.Errorf("the kernel is too old: %w", ErrCannot)
 
-// ErrRestricted is in the chain, beside ErrCannot, of every error of a level that a security module
-// of the machine, such as AppArmor, forbids this user.
+// ErrRestricted is in the chain with ErrCannot if a security module of the machine, such as
+// AppArmor, forbids this user the level.
 var ErrRestricted = fmt.Errorf("a security module forbids it: %w", ErrCannot)
 
-// ErrNotExecutable is in the chain of every error that says that a command is
-// there and cannot be executed.
+// ErrNotExecutable is in the chain of an error if the command exists but cannot be executed.
 var ErrNotExecutable = errors.New("the command cannot be executed")
 
-// ErrNotConfined is in the chain of every error of a command that could not be confined
-// on a machine that can confine one: nothing was started, and no weaker level was taken.
+// ErrNotConfined is in the chain of an error if the machine has the level, but this command
+// could not be confined. Nothing was started, and no weaker level was tried.
 var ErrNotConfined = errors.New("the command could not be confined")
 
 // sentence is an error with a text of its own. The error that it wraps is in its chain and
@@ -45,7 +43,7 @@ type sentence struct {
 func (e *sentence) Error() string { return e.text }
 func (e *sentence) Unwrap() error { return e.is }
 
-// cannot makes the error of a machine that lacks something needed.
+// cannot makes the error for a machine that lacks a requirement.
 func cannot(format string, args ...any) error {
 	return &names.Error{Kind: names.Permission, Err: &sentence{fmt.Sprintf(format, args...), ErrCannot}}
 }
@@ -57,12 +55,12 @@ func oldKernel(call, need string) error {
 	return &names.Error{Kind: names.Permission, Err: &sentence{text, ErrOldKernel}}
 }
 
-// notConfined makes the error of a start that failed at a level that the machine has.
+// notConfined makes the error for a start that failed at a level that the machine has.
 func notConfined(level Level, text string) error {
 	return &names.Error{Kind: names.IO, Err: &sentence{fmt.Sprintf("%s: %s", level, text), ErrNotConfined}}
 }
 
-// notExecutable makes the error for a command that is there and does not run.
+// notExecutable makes the error for a command that exists but does not run.
 func notExecutable(name, why string) error {
 	return &names.Error{Kind: names.Permission, Err: &sentence{"the command " + names.Quote(name) + " cannot be executed: " + why, ErrNotExecutable}}
 }
@@ -77,24 +75,24 @@ func invalid(format string, args ...any) error {
 	return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// failed makes the error of a step that should have worked. The cause is printed, not
-// wrapped: names.Error would show an errno's words only, and here the step helps more.
+// failed makes the error for a step that should have worked. It prints the cause and does not
+// wrap it: names.Error would show only the text of the errno, and not the step.
 func failed(format string, args ...any) error {
 	return &names.Error{Kind: names.IO, Err: fmt.Errorf(format, args...)}
 }
 
-// Whether a level is lowered is decided here. A start that fails says nothing about the
-// machine: another program may have used a resource up, or a path may be gone. A level is
-// skipped only if the machine lacks it, which a probe finds out that does not depend on
-// the command.
+// The code below decides whether to try a weaker level. A failed start does not mean that the
+// machine lacks the level: another program may have used a resource up, or a path may be gone.
+// A level is skipped only if a probe, which does not depend on the command, finds that the
+// machine lacks it.
 
-// unableError says why one start could not confine its command, before judge classifies
+// unableError is the reason why a start could not confine its command, before judge classifies
 // it.
 type unableError struct {
 	text  string
 	errno unix.Errno // 0: not known
-	said  string     // what bwrap said, which has no errno
-	is    error      // in the chain of the error of a machine that lacks the level; nil: ErrCannot
+	said  string     // the message of bwrap, which has no errno
+	is    error      // the error for the chain if the machine lacks the level; nil: ErrCannot
 }
 
 func (e *unableError) Error() string { return e.text }
@@ -126,8 +124,8 @@ func strerror(errno unix.Errno) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// namespacesForbidden reports whether the machine allows no namespaces of a kind that a
-// level needs. The kernel's error is then the one of namespaces that are used up.
+// namespacesForbidden reports whether the machine allows no namespaces of a kind that a level
+// needs. The kernel's error is then the same as for used-up namespaces.
 func namespacesForbidden() bool {
 	return slices.ContainsFunc([]string{"user", "mnt", "pid", "net", "ipc", "uts"}, noneAllowed)
 }

@@ -89,8 +89,8 @@ func (o *Options) searchedAt(dir string) string {
 	return o.toHost(dir)
 }
 
-// hostDirs makes the command's private directories. It lets the command's group, which
-// has no other members, through the directories that hold those and the tree.
+// hostDirs makes the command's private directories. It lets the command's group, which has no
+// other members, through the directories that contain them and the tree.
 func (o *Options) hostDirs(where privatePlaces) error {
 	if o.Private == "" {
 		return invalid("Private is empty: levels landlock and none need a directory for HOME and TMPDIR")

@@ -36,22 +36,22 @@ type Needed struct {
 // toolchain, or a program's own file. It follows links, scripts' first lines
 // (also through env), virtual environments to the Python they were made from,
 // shims to the tool they belong to, and programs to their loader and libraries.
-// The paths are absolute and their directories no links. Each is a directory, a
-// single file, or a link by which one was found (a version manager's "current", a
-// program's further name), none within another, sorted. A command without a slash is looked for on PATH; one
-// with a slash must be absolute.
+// The paths are absolute and their directories no links. Each is a directory, a single file, or
+// a link by which one was found (a version manager's "current", a program's further name). They
+// are sorted, and none lies within another. A command without a slash is looked for on PATH;
+// one with a slash must be absolute.
 //
 // isUntrusted reports whether someone other than the caller controls a place, an absolute
-// path whose directories are no links. It is called for every place that has a part in
-// finding something, and Needed.FoundVia tells its answer. nil: every place is trusted.
+// path whose directories are no links. It is called for every place on the way to a needed
+// file, and Needed.FoundVia has its answer. nil: every place is trusted.
 //
 // It never returns a home directory or anything above one, nor a directory
-// that is known to hold more than one installation (~/.local): there it names
-// single files. It cannot know what a program opens by a name of its own
-// making; such a directory must be made a root by hand.
+// that is known to hold more than one installation (~/.local): from there it returns single
+// files. It cannot find files whose names a program computes; the owner must make their
+// directory a root.
 //
-// The error is of kind NotExist if there is no such command, and has
-// ErrNotExecutable in its chain if it is not to be executed.
+// The error is of kind NotExist if there is no such command, and has ErrNotExecutable in its
+// chain if the command cannot be executed.
 func Interpreter(path string, isUntrusted func(place string) bool) ([]Needed, error) {
 	found, err := exec.LookPath(path)
 	switch {
@@ -91,7 +91,7 @@ func openRegular(path string) (*os.File, error) {
 type search struct {
 	isUntrusted func(place string) bool
 	seen        map[string]string // the untrusted place by path; "" wins
-	found       map[string]string // likewise, of needed paths
+	found       map[string]string // the same for needed paths
 	links       map[string]string // the links among them, with their targets
 }
 
@@ -115,7 +115,7 @@ func (s *search) through(path, via string) string {
 // linkOn is a link on a path.
 type linkOn struct {
 	at, target string
-	isLast     bool // the path ends with it
+	isLast     bool // it is the last element of the path
 }
 
 // walk returns the links on a path, including the links they lead to, and the end of the
@@ -155,11 +155,11 @@ func (s *search) need(path, via string) {
 // maxLinks is where the kernel gives up (MAXSYMLINKS).
 const maxLinks = 40
 
-// file examines one file and the files it leads to. Unreadable files are left out: then
-// the command will not run either, and says so itself.
+// file examines one file and the files to which it leads. It leaves out unreadable files:
+// without them the command will not run, and says so itself.
 func (s *search) file(path, via string) {
 	if names.Under(path, "/proc") {
-		return // of the process that looks: the command finds another there
+		return // such a path is about this process: the command finds another file there
 	}
 	via = s.through(path, via)
 	if had, ok := s.seen[path]; ok && (had == "" || via != "") {
@@ -197,8 +197,8 @@ func (s *search) file(path, via string) {
 }
 
 // script follows a first line: "/usr/bin/env -S node --flag" leads to env and
-// to node. Every path on the line has a part in what is run, as a script or as an
-// option's directory (-I/path).
+// to node. Every path on the line can decide which code runs, as a script or as an option's
+// directory (-I/path).
 func (s *search) script(line, via string) {
 	line, _, _ = strings.Cut(line, "\n")
 	words := strings.Fields(line)
@@ -225,8 +225,8 @@ func (s *search) script(line, via string) {
 	}
 }
 
-// link notes a link by which something is found: the program that it leads to may depend
-// on the link's name. The installation that the link belongs to is needed, too.
+// link records a link by which a file is found: the program to which it leads may depend on the
+// link's name. The installation that the link belongs to is needed, too.
 func (s *search) link(l linkOn, via string) {
 	if l.isLast {
 		if venv := venvOf(l.at); venv != "" {
@@ -241,13 +241,14 @@ func (s *search) link(l linkOn, via string) {
 	}
 }
 
-// IsShown reports whether every command is shown a path of the host's, or one of its own in
-// its place.
+// IsShown reports whether every command sees a path of the host, or a file of its own at that
+// path.
 func IsShown(path string) bool {
 	return slices.ContainsFunc(slices.Concat(layout.SystemDirs, []string{"/etc", "/proc", "/dev", "/sys"}), func(d string) bool { return names.Under(path, d) })
 }
 
-// IsPrivate reports whether a path inside lies in the command's own HOME or the like.
+// IsPrivate reports whether a path inside lies in a private directory of the command, such as
+// HOME.
 func IsPrivate(path string) bool { return names.Under(path, layout.PrivateDir) }
 
 // CanShowLink reports whether the tree can show a link at a path, with these roots: the rest
@@ -261,17 +262,17 @@ func CanShowLink(at string, roots []string) bool {
 	return !IsShown(at) && !IsPrivate(at) && filepath.Dir(at) != "/tmp"
 }
 
-// shim adds the manager's directory for a program that chooses a version: it is the
-// directory above that of the shims.
+// shim adds the version manager's directory for a shim: the directory above the one with the
+// shims.
 func (s *search) shim(path, via string) {
 	if shim, ok := ShimOf(path); ok && !wide(shim.Dir) {
 		s.need(shim.Dir, via)
 	}
 }
 
-// elf follows a program to its loader and to libraries in directories that it names
-// itself. A directory that it has for libraries has a part in what is run, even if none
-// is there yet: the libraries of its libraries are looked for there, too.
+// elf follows a program to its loader and to libraries in directories that it names itself.
+// Such a directory can decide which code runs, even if it has no library yet: the libraries of
+// the libraries are looked for there, too.
 func (s *search) elf(r io.ReaderAt, path, via string) {
 	f, err := elf.NewFile(r)
 	if err != nil {
@@ -379,7 +380,7 @@ func installation(path string) (dir, because string) {
 		}
 		dir = prefix
 	}
-	// A package of Node's that is not in an installation: all of it.
+	// A Node package that is not in an installation: add its whole directory.
 	for dir := filepath.Dir(path); !wide(dir); dir = filepath.Dir(dir) {
 		if filepath.Base(dir) == "node_modules" {
 			return dir, ""

@@ -44,7 +44,7 @@ func (p *Process) controlJob() {
 					continue
 				}
 				_ = p.Signal(unix.SIGTSTP) // it may have ended
-				if p.relay.master == nil { // otherwise the init says whether the command stops
+				if p.relay.master == nil { // otherwise the init reports that the command has stopped
 					stopSelf(false)
 					p.goOn()
 				}
@@ -68,14 +68,14 @@ func (p *Process) goOn() {
 func stopSelf(group bool) {
 	runtime.LockOSThread() // a signal to this thread is dealt with before the call returns
 	defer runtime.UnlockOSThread()
-	// The signal that continues this process must not be handled later, when the command
-	// may have been stopped again.
+	// Handle the signal that continues this process now: later the command may have been
+	// stopped again.
 	cont := setAction(unix.SIGCONT, sigaction{handler: ignore})
 	stop := setAction(unix.SIGTSTP, sigaction{handler: ignore})
 	if group {
 		_ = unix.Kill(0, unix.SIGTSTP) // for the others
 	}
-	// The Go runtime never gives the signal its default action back once it was caught.
+	// The Go runtime does not restore the default action of a signal that was caught.
 	setAction(unix.SIGTSTP, sigaction{})
 	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGTSTP)
 	setAction(unix.SIGTSTP, stop)
@@ -96,12 +96,12 @@ func setAction(sig unix.Signal, action sigaction) (old sigaction) {
 	return old
 }
 
-// backgroundLook is the time between two checks, in milliseconds, whether this process is in
-// the foreground: a shell signals that only to jobs that were stopped.
+// backgroundLook is the time, in milliseconds, between two checks whether this process is in
+// the foreground. A shell sends a signal only to jobs that were stopped.
 const backgroundLook = 200
 
-// inBackground reports whether a file is the terminal of this process's session, and belongs
-// to another job.
+// inBackground reports whether a file is the terminal of this process's session and another job
+// has it.
 func inBackground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && group != unix.Getpgrp()
@@ -137,8 +137,8 @@ func (r *relay) setCooked(ended bool) {
 	r.isRaw = false
 }
 
-// flush waits until the terminal shows what the command has written: the kernel hands it on
-// by and by.
+// flush waits until the terminal has shown the command's output, which the kernel passes on
+// with a delay.
 func (r *relay) flush() {
 	for quiet, looks := 0, 0; quiet < 10 && looks < 100; looks++ {
 		fds := []unix.PollFd{{Fd: int32(r.master.Fd()), Events: unix.POLLIN}}

@@ -19,9 +19,9 @@ import (
 
 // The memory of a command and of its descendants is bounded together by a control group.
 // The group is a directory made inside the caller's group, or beside it, because a
-// version 2 group that has processes cannot have groups below it with controllers. Root
-// can mostly make one; an ordinary user can where systemd has delegated the groups.
-// Version 1 is for machines that mount their controllers so.
+// version 2 group that has processes cannot have groups below it with controllers. Root can
+// usually make a group, and an ordinary user if systemd has delegated the groups. Version 1 is
+// used on machines that mount the controllers in that way.
 
 // memGroup is a control group with a limit.
 type memGroup struct {
@@ -32,7 +32,7 @@ type memGroup struct {
 // ownProc has this process's groups; tests put another directory in its place.
 var ownProc = "/proc/self"
 
-// MemoryLimit is the name of the layer (Report.Layers) that Options.MemoryMax is for.
+// MemoryLimit is the name of the layer for Options.MemoryMax (Report.Layers).
 const MemoryLimit = "memory limit"
 
 // groupFiles are the files that limit the memory of a group, by whether it is of version
@@ -42,7 +42,7 @@ var groupFiles = map[bool][]struct{ name, value string }{
 	false: {{"memory.limit_in_bytes", ""}, {"memory.memsw.limit_in_bytes", ""}},
 }
 
-// newMemGroup makes a group of a name with a limit in bytes.
+// newMemGroup makes a group with a name and a limit in bytes.
 func newMemGroup(name string, limit int64) (*memGroup, error) {
 	err := errors.New("no memory controller is mounted")
 	for _, place := range groupPlaces(ownProc) {
@@ -87,7 +87,7 @@ func groupPlaces(proc string) []groupPlace {
 	return places
 }
 
-// groupMount returns where groups are mounted, "" if they are not.
+// groupMount returns the mountpoint of the groups, "" if they are not mounted.
 func groupMount(proc string, two bool) string {
 	f, err := os.Open(filepath.Join(proc, "mountinfo"))
 	if err != nil {
@@ -112,7 +112,7 @@ func (p groupPlace) make(name string, limit int64) (*memGroup, error) {
 	}
 	g := &memGroup{dir: dir}
 	err := g.limit(p.two, limit)
-	if err == nil { // who moves a process writes to the group that holds both
+	if err == nil { // moving a process takes write access to the group around both
 		err = unix.Access(filepath.Join(p.dir, "cgroup.procs"), unix.W_OK)
 	}
 	if err == nil && p.two {
@@ -131,7 +131,7 @@ func (g *memGroup) limit(two bool, limit int64) error {
 		if value == "" {
 			value = strconv.FormatInt(limit, 10)
 		}
-		// Not made if it is not there: that would be a plain directory's file.
+		// Do not create the file: in a control group it exists already.
 		err := initproc.PutFile(unix.AT_FDCWD, filepath.Join(g.dir, f.name), value)
 		if err != nil && (i == 0 || !errors.Is(err, unix.ENOENT)) {
 			return fmt.Errorf("%s: %w", f.name, err)
@@ -140,9 +140,9 @@ func (g *memGroup) limit(two bool, limit int64) error {
 	return nil
 }
 
-// start calls begin, which starts a process in the group. Meanwhile the calling thread,
-// which is locked, is in a version 1 group: a process that joins one later would wait 10 ms
-// for the kernel.
+// start calls begin, which starts a process in the group. For a group of version 1 the calling
+// thread, which is locked, joins the group meanwhile: a process that joins later would wait 10
+// ms for the kernel.
 func (g *memGroup) start(begin func() error) error {
 	if g == nil || g.fd != nil {
 		return begin()
@@ -194,14 +194,14 @@ func (g *memGroup) remove() {
 	removeGroup(g.dir)
 }
 
-// goneAfter is how long the kernel may take to release processes that have ended.
+// goneAfter is how long the kernel may take to release ended processes.
 const goneAfter = 5 * time.Second
 
 func removeGroup(dir string) {
 	for end := time.Now().Add(goneAfter); ; time.Sleep(initproc.Nap) {
 		err := os.Remove(dir)
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
-			return // one that is left is empty, and seen
+			return // a group that is left is empty
 		}
 	}
 }
@@ -214,8 +214,8 @@ func ForgetMemory(group string) {
 	}
 }
 
-// ForgetOldMemory removes the control groups whose names begin so, which have no
-// processes and have been there for longer than age.
+// ForgetOldMemory removes control groups with a prefix that have no processes and are older
+// than age.
 func ForgetOldMemory(prefix string, age time.Duration) {
 	for _, p := range groupPlaces(ownProc) {
 		list, err := os.ReadDir(p.dir)
@@ -230,9 +230,9 @@ func ForgetOldMemory(prefix string, age time.Duration) {
 	}
 }
 
-// limitMemory makes the group, if there is a limit. If none can be made the command runs
-// without, and Report says so. (A limit for each process is no substitute: it would hold
-// for the init as well, whose runtime maps more than small commands need.)
+// limitMemory makes the group, if there is a limit. If no group can be made, the command runs
+// without a limit, and Report says so. (A limit for each process is no substitute: it would
+// also apply to the init, whose runtime maps more memory than small commands need.)
 func (l *launch) limitMemory() error {
 	if l.o.MemoryMax == 0 {
 		return nil
@@ -260,7 +260,7 @@ func (g *memGroup) use(attr *syscall.SysProcAttr) {
 // The limits that rootsfs was started with (ulimit -H, limits.conf, LimitNPROC= and
 // LimitCORE= of systemd) are the init's as well. A namespace's root cannot raise them.
 
-// checkProcesses refuses a limit of processes that leaves nothing for a command.
+// checkProcesses refuses a limit of processes that is too low for any command.
 func checkProcesses() error {
 	const least = MinPids + initproc.SparePids
 	var have unix.Rlimit
@@ -288,8 +288,8 @@ func settleCore(layers []Layer) {
 	}
 }
 
-// coreHole describes the hole where core dumps are not forbidden; "" if the kernel runs
-// no program on them.
+// coreHole describes the hole if core dumps are not forbidden; "" if the kernel passes them to
+// no program.
 func coreHole() string {
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err == nil && !strings.HasPrefix(string(pattern), "|") {
@@ -304,8 +304,8 @@ const (
 	maxTmpSize = 2 << 30
 )
 
-// defaultTmpSize returns a quarter of the memory, at most maxTmpSize: two commands that
-// fill theirs leave the machine alive.
+// defaultTmpSize returns a quarter of the memory, at most maxTmpSize: the machine survives two
+// commands that fill their directories.
 func defaultTmpSize() int64 {
 	return max(MinTmpSize, min(maxTmpSize, memory()/4))
 }

@@ -75,7 +75,7 @@ func (l *launch) namespaces(where privatePlaces) error {
 	}
 	l.layout, l.conf.Layout, l.conf.Rules = lay, lay, lay.Rules()
 	if os.Geteuid() != 0 {
-		return nil // the init finds all in its own mount namespace
+		return nil // the init finds all directories in its own mount namespace
 	}
 	// Directories that only root may enter are opened by root.
 	if err := l.openMounts(layout.TreeFile, o.Tree); err != nil {

@@ -13,8 +13,8 @@ import (
 // Level is a strength of confinement.
 type Level uint8
 
-// The levels, strongest first. The zero Level means "the strongest that this
-// machine can reach".
+// The levels, strongest first. The zero Level means the strongest level that this machine can
+// reach.
 const (
 	// Namespaces: user, mount, pid, ipc, uts, cgroup and network namespaces
 	// with a root directory of its own, and everything of Landlock.
@@ -25,7 +25,7 @@ const (
 	// Landlock: the host's own directories, with Landlock's rules and the
 	// system call filter. Holes remain; Report names them.
 	Landlock
-	// None: nothing is confined. It is never chosen, only asked for.
+	// None: nothing is confined. Start uses it only if it is named.
 	None
 )
 
@@ -68,10 +68,10 @@ type Map uint8
 
 // The maps.
 const (
-	// Same (the default): every root at the absolute path that it has outside.
-	// The tree projects absolute paths, so that TREE/home/u/code is /home/u/code.
+	// Same (the default): every root appears at the absolute path that it has outside. The tree
+	// has absolute paths below it: TREE/home/u/code is /home/u/code.
 	Same Map = iota
-	// Flat: the tree as it is, at Options.FlatAt.
+	// Flat: the tree appears as it is, at Options.FlatAt.
 	Flat
 )
 
@@ -95,8 +95,8 @@ type Options struct {
 	// looked for on the PATH of Env (as the command itself will see it), else
 	// on the caller's.
 	Args []string
-	// Program is the absolute path inside of the program to execute for a command without
-	// a slash, whatever else has its name on PATH. "": it is looked for.
+	// Program is the absolute path inside of the program to execute for a command without a
+	// slash, whichever programs on PATH have its name. "": search PATH.
 	Program string
 	// Links are links on the host that the tree shows, by their paths, with their targets:
 	// the PATH may lead through them.
@@ -110,8 +110,8 @@ type Options struct {
 	// FlatAt is where a Flat tree appears; default DefaultFlatAt.
 	FlatAt string
 	// Roots are the absolute paths inside of the roots granted at the start,
-	// for Map Same: they decide whether /tmp, /var and /run are private or
-	// the tree's, and which paths below system directories are replaced.
+	// for Map Same: they decide whether /tmp, /var and /run are private or bound from the tree,
+	// and which paths below system directories are replaced.
 	Roots []string
 	// Spare are directories of the tree, by their paths in it, in which it shows nothing
 	// yet. With them Process.Bind can show roots at places where no directory was bound
@@ -146,9 +146,9 @@ type Options struct {
 	// PidsMax bounds processes and threads together; default DefaultPids.
 	PidsMax int
 	// MemoryMax bounds the memory of the command and its descendants, in bytes, including
-	// their files in memory; 0: no limit. DefaultMemory is a sensible limit. The kernel
-	// ends one of these processes when it is reached. Where no control group can be made
-	// there is no limit, and Report says so.
+	// their files in memory; 0: no limit. DefaultMemory is a sensible limit. The kernel ends
+	// one of these processes when the limit is reached. If no control group can be made, there
+	// is no limit, and Report says so.
 	MemoryMax int64
 	// Group is the name of that control group, for ForgetMemory; needed with
 	// MemoryMax.
@@ -157,13 +157,13 @@ type Options struct {
 	// DefaultID. They are ignored for any other caller, whose command runs as the caller.
 	UID, GID uint32
 	Level    Level
-	// Interpreters are further files and directories shown read-only at their
-	// own path. They cannot be revoked; a root can.
+	// Interpreters has further files and directories that are shown read-only at their own
+	// paths. Unlike a root, they cannot be revoked.
 	Interpreters []string
 	// Stdin, Stdout and Stderr are relayed through pipes: the command never holds them. One
-	// that is /dev/null is /dev/null inside, too, because programs check. One that was
-	// closed when a Go program started cannot be told from /dev/null, which the Go runtime
-	// has opened in its place. A nil one is a pipe that Process exposes.
+	// that is /dev/null is /dev/null inside, too, because programs check. A stream that was
+	// closed when a Go program started looks like /dev/null, which the Go runtime has opened in
+	// its place. A nil stream is a pipe that Process exposes.
 	Stdin, Stdout, Stderr *os.File
 	// TTY gives the command a terminal of its own in place of those of the
 	// streams above that are terminals.
@@ -171,8 +171,8 @@ type Options struct {
 	// JobControl makes this process stop and continue together with the command, as a job
 	// of the shell that started it. It is for a program that runs one command and nothing
 	// else. With TTY, its process group is stopped when the command is, and the terminal is
-	// as it was; SIGTSTP is passed on to the command. Stopped, this process does not serve
-	// Tree.
+	// as it was; SIGTSTP is passed on to the command. While this process is stopped, it does
+	// not serve Tree.
 	JobControl bool
 
 	// Umask is the command's; nil: the caller's own when Start is called.
@@ -277,7 +277,7 @@ func (o *Options) checkPaths() error {
 	return nil
 }
 
-// checkIDs decides the ids that the command runs with.
+// checkIDs sets the ids with which the command runs.
 func (o *Options) checkIDs() error {
 	if os.Geteuid() != 0 {
 		o.UID, o.GID = uint32(os.Geteuid()), uint32(os.Getegid())
@@ -303,8 +303,8 @@ type Network struct {
 	Listeners int
 	// Optional lets levels without a network namespace go on without it.
 	Optional bool
-	// Offline makes Start tell programs that there is nothing to fetch, as without a Network.
-	// Serve is then called while the command is being started.
+	// Offline makes Start set variables that tell programs that they cannot download, as
+	// without a Network. Serve is then called while the command is being started.
 	Offline bool
 	// ResolvConf is the command's /etc/resolv.conf.
 	ResolvConf []byte

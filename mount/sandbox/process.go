@@ -41,7 +41,7 @@ type Process struct {
 	unread   chan struct{} // closed by Leave
 	leave    sync.Once
 	dead     chan struct{} // closed when the init has ended
-	done     chan struct{} // closed when all is over; exit and err are set then
+	done     chan struct{} // closed when exit and err are set, at the very end
 	exit     Exit
 	err      error
 
@@ -59,7 +59,7 @@ type Exit struct {
 	// IsFull reports that the command left a private directory in memory (HOME, /tmp and
 	// the like) full, see Options.TmpSize.
 	IsFull bool
-	// Lost says why output of the command could not be written to a stream of Options.
+	// Lost is the reason why output of the command could not be written to a stream of Options.
 	Lost error
 }
 
@@ -79,8 +79,8 @@ func (p *Process) PID() int { return p.pid }
 func (p *Process) Report() Report { return p.report }
 
 // Stdin returns the pipe to the command's standard input, nil if Options gave a
-// stream; the caller closes it. Stdout and Stderr likewise are the pipes from
-// the command; they end when the command and all that it started have.
+// stream; the caller closes it. Stdout and Stderr return the pipes from the command in the same
+// way; they end when the command and its descendants have ended.
 func (p *Process) Stdin() *os.File  { return p.ours[0] }
 func (p *Process) Stdout() *os.File { return p.ours[1] } //nolint:revive // see Stdin
 func (p *Process) Stderr() *os.File { return p.ours[2] } //nolint:revive // see Stdin
@@ -126,15 +126,15 @@ func (p *Process) Ended() <-chan struct{} { return p.ended }
 // Kill ends the command and everything it started, at once.
 func (p *Process) Kill() error { return p.cmd.Process.Kill() }
 
-// Leave makes Wait return even if the command's output to streams of Options is not
-// written yet, such as to a pipe that is not read. It may be called at any time, and
-// again.
+// Leave makes Wait return even if the command's output is not completely written to the streams
+// of Options, such as to a pipe that is not read. It may be called at any time, also
+// repeatedly.
 func (p *Process) Leave() { p.leave.Do(func() { close(p.unread) }) }
 
 // Wait relays the streams of Options, and waits until the command and its descendants have
 // ended and their output is written there (but see Leave). Nothing is relayed before the
-// first call, so that the caller can print about the start first. An error means that it is
-// not known how the command ended.
+// first call, so that the caller can print about the start first. After an error it is not
+// known how the command ended.
 func (p *Process) Wait() (Exit, error) {
 	p.relays.Do(func() {
 		p.relay.hungUp = func() { _ = p.Signal(unix.SIGHUP) } // it may have ended
@@ -165,7 +165,7 @@ func (p *Process) supervise(stop func() bool) {
 		case initproc.KindStopped:
 			select {
 			case p.stops <- struct{}{}:
-			default: // one is on its way
+			default: // a token is waiting already
 			}
 		case initproc.KindExited:
 			if !ended {
@@ -227,8 +227,8 @@ func (p *Process) abandon() {
 	p.control.Close()
 }
 
-// findPID finds the command, which is the init's one child so far; the init is
-// bwrap's at level Bubblewrap.
+// findPID finds the command, which is the only child of the init so far. At level Bubblewrap
+// the init is the only child of bwrap.
 func (p *Process) findPID() int {
 	pid := p.cmd.Process.Pid
 	if p.level == Bubblewrap {
@@ -237,8 +237,8 @@ func (p *Process) findPID() int {
 	return cmp.Or(onlyChild(pid), pid)
 }
 
-// sweep ends what a killed init at level Landlock has left: its orphans are our
-// children now, and known by a filter more than we have ourselves.
+// sweep ends the processes that a killed init at level Landlock has left. They are children of
+// this process now, and have one more filter than this process has.
 func sweep() {
 	own := filters(os.Getpid())
 	initproc.End(func() []int {
@@ -246,14 +246,14 @@ func sweep() {
 	})
 }
 
-// onlyChild is the one child of a process, started by its main thread; 0 if it has none.
+// onlyChild returns the only child of a process's main thread; 0 if there is none.
 func onlyChild(parent int) (child int) {
 	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", parent)) // it may have ended
 	_, _ = fmt.Sscan(string(list), &child)                                      // it may have none
 	return child
 }
 
-// filters is how many seccomp filters a process has; 0 if it has ended.
+// filters returns how many seccomp filters a process has; 0 if it has ended.
 func filters(pid int) int {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	n, _ := strconv.Atoi(field(string(status), "Seccomp_filters:"))

@@ -29,7 +29,7 @@ func layer(name string, state State, detail string) Layer {
 	return Layer{Name: name, State: state, Detail: detail}
 }
 
-// Reach says whether a level can be reached, and if not, why not.
+// Reach says whether a level can be reached, or why it cannot.
 type Reach struct {
 	Level Level  `json:"-"`
 	Name  string `json:"level"`
@@ -46,9 +46,9 @@ type Report struct {
 	UID    uint32  `json:"uid"`
 	GID    uint32  `json:"gid"`
 	Layers []Layer `json:"layers,omitempty"`
-	// Holes say what the command can still do, each in a sentence.
+	// Holes has sentences about access that the command still has.
 	Holes []string `json:"holes,omitempty"`
-	// Notes are limits of the command's view, each in a sentence.
+	// Notes has sentences about files that the command does not see.
 	Notes []string `json:"notes,omitempty"`
 	// Follows are the directories inside in which roots appear by themselves whenever they are
 	// granted. Closed are the directories in which later roots do not appear, except below
@@ -56,8 +56,8 @@ type Report struct {
 	// below Follows.
 	Follows []string `json:"follows,omitempty"`
 	Closed  []string `json:"closed,omitempty"`
-	// TmpSize is how many bytes the private directories in memory hold; 0: they are
-	// on the host's disk.
+	// TmpSize is the size of the private directories in memory, in bytes; 0: they are on the
+	// host's disk.
 	TmpSize int64 `json:"tmp_size,omitempty"`
 	// Levels are the results of Probe, strongest first.
 	Levels []Reach `json:"levels,omitempty"`
@@ -65,8 +65,8 @@ type Report struct {
 
 // Probe tries every level on this machine, as this user, up to the point where a command
 // would be started. It reports the strongest level that works, with its layers and holes,
-// and for each level whether it works and why not. It takes some ten milliseconds a level
-// and leaves nothing. checkProgram is used as Options.CheckProgram.
+// and for each level whether it works and why not. It takes some ten milliseconds a level and
+// leaves nothing behind. checkProgram is used as Options.CheckProgram.
 func Probe(ctx context.Context, checkProgram func(path string) error) Report {
 	var best Report
 	var levels []Reach
@@ -85,7 +85,7 @@ func Probe(ctx context.Context, checkProgram func(path string) error) Report {
 	return best
 }
 
-// try goes up to the point where a command would be started.
+// try makes all steps of Start up to the point where a command would be started.
 func try(ctx context.Context, level Level, checkProgram func(path string) error) (Report, error) {
 	// Any directory stands in for the tree: nothing is started.
 	o := Options{Args: []string{"true"}, Tree: "/usr", Map: Flat, Level: level, CheckProgram: checkProgram, probe: true}

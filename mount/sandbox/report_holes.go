@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// holes returns what the command can still do at a level, each in a sentence for a
-// person. They follow from the level, the options and the layers.
+// holes returns sentences for a person about access that the command still has. They follow
+// from the level, the options and the layers.
 func holes(o *Options, level Level, layers []Layer) []string {
 	var out []string
 	on := func(name string) bool {
@@ -76,7 +76,8 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	return out
 }
 
-// notes returns limits of the command's view that its owner might run into.
+// notes returns sentences about files that the command does not see although its owner may
+// expect them.
 func notes(o *Options, level Level, lay *layout.Layout) []string {
 	var out []string
 	if hidden := Hidden(level); len(hidden) > 0 {
@@ -107,8 +108,8 @@ func Hidden(level Level) []string {
 	return append(etc, system...)
 }
 
-// appears returns the directories inside where roots appear by themselves, and those
-// where a root that is granted after the start does not appear.
+// appears returns the directories inside in which roots appear by themselves, and those in
+// which roots that are granted after the start do not appear.
 func (l *launch) appears() (follows, closed []string) {
 	switch {
 	case l.layout == nil || l.o.Map == Flat:

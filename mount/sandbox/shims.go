@@ -13,7 +13,7 @@ import (
 type Shim struct {
 	Manager  string // its name, such as "asdf"
 	Dir      string // where the manager keeps the versions
-	Variable string // that names Dir to the manager
+	Variable string // the variable that names Dir to the manager
 	// Settings is the file or directory that the manager reads in HOME, relative to it; "":
 	// none, or it is in Dir.
 	Settings string
@@ -21,7 +21,7 @@ type Shim struct {
 	IsTold bool
 }
 
-// managers are the version managers with shims. Those of the family of rbenv are known by
+// managers has the version managers with shims. Managers that work like rbenv are recognised by
 // their names, see managerNamed.
 var managers = []Shim{
 	{Manager: "asdf", Variable: "ASDF_DATA_DIR", Settings: ".tool-versions"},
@@ -30,8 +30,8 @@ var managers = []Shim{
 	{Manager: "volta", Variable: "VOLTA_HOME"},
 }
 
-// ShimOf returns the Shim if a program of the host is one. path is absolute, and may be a link.
-// ok is false if it is no shim, or the manager's directory has no versions.
+// ShimOf returns the Shim for a program of the host. path is absolute, and may be a link. ok is
+// false if the program is no shim, or the manager's directory has no versions.
 func ShimOf(path string) (s Shim, ok bool) {
 	dir := filepath.Dir(path)
 	home := filepath.Dir(dir)
@@ -97,7 +97,7 @@ func managerNamed(name string) (Shim, bool) {
 	return Shim{}, false
 }
 
-// firstWords returns the manager that a shim calls, if it is a script; "" for others.
+// firstWords returns the manager that a shim calls, if the shim is a script; "" for others.
 func firstWords(path string) string {
 	f, err := openRegular(path)
 	if err != nil {

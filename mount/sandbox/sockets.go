@@ -19,10 +19,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// A socket of the host is granted to the command through a second socket. The init makes
-// that one inside and hands it to the caller. The caller accepts connections on it and
-// copies bytes between them and the host's socket. It reads with read(2), so the kernel
-// drops every descriptor that is sent along (unix(7), SCM_RIGHTS), in either direction.
+// A socket of the host is granted to the command through a second socket. The init makes the
+// second socket inside and passes it to the caller. The caller accepts connections on it and
+// copies bytes between them and the host's socket. It reads with read(2), so the kernel drops
+// every descriptor that is sent along (unix(7), SCM_RIGHTS), in either direction.
 
 const (
 	// maxSocketConns bounds the connections of one granted socket at a time, each of which
@@ -52,7 +52,7 @@ type Socket struct {
 // grant is a Socket while it is granted.
 type grant struct {
 	Socket
-	pin   *os.File // the socket's inode (O_PATH), until nothing is served any more
+	pin   *os.File // the socket's inode (O_PATH), while connections are served
 	isCut bool
 	// listener is the socket inside; nil: there is none yet.
 	listener net.Listener
@@ -60,8 +60,8 @@ type grant struct {
 	serving  sync.WaitGroup
 }
 
-// Add grants a socket under a name. path is resolved, and the socket is opened now: one
-// that is put in its place later is not granted.
+// Add grants a socket under a name. path is resolved. Add opens the socket now: another socket
+// that is later put in its place is not granted.
 func (s *Sockets) Add(name, path string) error {
 	if name == "" || len(name) > maxSocketName || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
 		return invalid("the socket %s cannot be called %s: choose a name of at most %d bytes without a slash", names.Quote(path), names.Quote(name), maxSocketName)
@@ -96,8 +96,8 @@ func (s *Sockets) findLocked(name string) *grant {
 	return nil
 }
 
-// Live returns the names and paths of the sockets that are granted still, in the order in
-// which they were added. A nil Sockets has none.
+// Live returns the sockets that are still granted, in the order in which they were added. A nil
+// Sockets has none.
 func (s *Sockets) Live() (list []Socket) {
 	if s == nil {
 		return nil
@@ -112,8 +112,8 @@ func (s *Sockets) Live() (list []Socket) {
 	return list
 }
 
-// Cut ends a grant: when it returns, every connection is closed and there will be no other.
-// It reports whether there was one of that name.
+// Cut ends a grant: when it returns, every connection is closed and no other will be accepted.
+// It reports whether there was a grant of that name.
 func (s *Sockets) Cut(name string) bool {
 	s.mu.Lock()
 	one := s.findLocked(name)
@@ -240,7 +240,7 @@ func (s *Sockets) names() (list []string) {
 	return list
 }
 
-// hole describes the hole that granted sockets make; "" if none is granted.
+// hole describes the access through granted sockets; "" if none is granted.
 func (s *Sockets) hole() string {
 	var paths []string
 	for _, one := range s.Live() {

@@ -75,16 +75,16 @@ type launch struct {
 	o     *Options
 	level Level
 	conf  initproc.Config
-	// layout is the command's root directory; nil: it has the host's own directories.
+	// layout is the command's root directory; nil: the command has the host's own directories.
 	layout *layout.Layout
 	cmd    *exec.Cmd
 	files  []*os.File // passed to the init from initproc.FirstFD on
-	// network are the sockets of the command's network that are not served yet, by name.
+	// network has the sockets of the command's network that are not served yet, by name.
 	network map[string][]*os.File
 	// bwrapStderr is the pipe from bwrap's standard error; nil: there is no bwrap.
 	bwrapStderr *os.File
 	group       *memGroup // nil: there is none
-	memory      Layer     // what limits memory; without a name, nothing was to
+	memory      Layer     // the layer that limits memory; without a name if there is no limit
 }
 
 // start starts the command at one level, and classifies the error if it fails.
@@ -110,11 +110,11 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 		Bwrap: level == Bubblewrap, Unconfined: level == None, Args: o.Args, Program: o.Program, Env: complete(o, level, where), Dir: cmp.Or(o.Dir, where.Home),
 		Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", NoCgroups: noneAllowed("cgroup"),
 		Listen: o.Listen, Sockets: o.Sockets.names(), Files: map[string]int{}, Umask: *o.Umask,
-		// A mount without set-uid programs holds inside; outside, the files of
-		// a kept HOME are files like any others.
+		// Inside, the mount has no set-uid programs. But outside, the files of a kept HOME are
+		// ordinary files.
 		Filter: seccomp.Wants{NoSetID: o.Home != ""},
 	}
-	for _, sig := range [...]unix.Signal{unix.SIGHUP, unix.SIGINT} { // of others Go does not know it
+	for _, sig := range [...]unix.Signal{unix.SIGHUP, unix.SIGINT} { // signal.Ignored does not know it for others
 		if signal.Ignored(sig) {
 			l.conf.Ignore = append(l.conf.Ignore, int(sig))
 		}
@@ -192,8 +192,8 @@ func Umask() int {
 
 // run starts the init and waits until it has started the command.
 func (l *launch) run(ctx context.Context) (*Process, error) {
-	// Descriptors that this process has inherited unawares must not be inherited further;
-	// its own are closed on execve anyway.
+	// The init must not inherit descriptors that this process has inherited without knowing.
+	// Its own are closed on execve in any case.
 	if err := initproc.CloseOnExec(3); err != nil {
 		return nil, failed("mark inherited descriptors: %v", err)
 	}
@@ -245,7 +245,7 @@ func (p *Process) startInit(l *launch) error {
 	}
 	p.control, p.sock, p.dead = os.NewFile(uintptr(pair[0]), "control socket"), pair[0], make(chan struct{})
 	theirs := os.NewFile(uintptr(pair[1]), "control socket")
-	defer theirs.Close() // or its end would never be seen
+	defer theirs.Close() // or this process would never see the end of the socket
 	l.cmd.ExtraFiles = append([]*os.File{theirs, conf}, l.files...)
 	return p.spawn(l.cmd)
 }
@@ -290,8 +290,8 @@ func startDumpable(cmd *exec.Cmd) error {
 // words out.
 const SeeDoctor = "; see what `rootsfs doctor` says"
 
-// spawnError says why no init could be started. With namespaces asked for,
-// these errors are the kernel's ways to refuse them.
+// spawnError returns the reason why no init could be started. If namespaces were asked for, the
+// kernel refuses them with these errors.
 func spawnError(cmd *exec.Cmd, err error) error {
 	if err == nil {
 		return nil
@@ -303,7 +303,8 @@ func spawnError(cmd *exec.Cmd, err error) error {
 			return unable(err, "namespaces are refused: %v%s", errno, SeeDoctor)
 		case unix.EACCES:
 			if os.Geteuid() != 0 && cmd.SysProcAttr.Cloneflags&unix.CLONE_NEWUSER != 0 {
-				// It is not the program's mode: this user executes the program already.
+				// The mode of the program is not the reason: this user executes the program
+				// already.
 				return &unableError{errno: errno, is: ErrRestricted, text: fmt.Sprintf(
 					"a security module of this machine, such as AppArmor or SELinux, forbids this program user namespaces: %v%s", errno, SeeDoctor)}
 			}
@@ -313,7 +314,7 @@ func spawnError(cmd *exec.Cmd, err error) error {
 	return unable(err, "start the confined init: %v", err)
 }
 
-// await waits for the init's word that the command runs.
+// await waits for the init's message that the command runs.
 func (p *Process) await(l *launch) error {
 	for {
 		m, fds, err := initproc.Receive(p.sock)
@@ -394,16 +395,16 @@ func (l *launch) beforeExec() error {
 	return nil
 }
 
-// serveNetwork calls Network.Serve if the network is offline as the argument says. An offline
-// network, in which nothing can be reached, is served while the init executes the command, so
-// that the command does not wait for it.
+// serveNetwork calls Network.Serve if Network.Offline equals offline. An offline network, in
+// which nothing can be reached, is served while the init executes the command, so that the
+// command does not wait for it.
 func (l *launch) serveNetwork(offline bool) error {
 	n := l.o.Network
 	if !l.conf.OpenNetwork || n.Offline != offline {
 		return nil
 	}
 	sockets := l.network
-	l.network = nil // they are the caller's
+	l.network = nil // Serve owns them now
 	if err := n.Serve(sockets); err != nil {
 		return unable(err, "give the command a network of approved hosts: %v", err)
 	}

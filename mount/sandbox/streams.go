@@ -14,14 +14,15 @@ import (
 )
 
 // relay copies between the caller's streams and the command's. The command holds only its
-// own pipes and its own terminal, besides /dev/null. Through /proc/self/fd it could open
-// the caller's again, with other rights (a log for reading, a terminal for typing).
+// own pipes and its own terminal, besides /dev/null. If it held the caller's streams, it could
+// open them again through /proc/self/fd, with other rights (a log for reading, a terminal for
+// typing).
 type relay struct {
 	stdin  *os.File // of the caller; nil: not relayed
 	into   *os.File // where it goes: a pipe, or nil for master
 	outs   []*copyJob
 	master *os.File // the command's terminal
-	screen *os.File // where master's output goes
+	screen *os.File // gets master's output
 	hungUp func()   // called when stdin is a terminal that was closed
 
 	mode  sync.Mutex  // guards the fields below
@@ -78,16 +79,16 @@ func (p *Process) streams(l *launch) error {
 	return nil
 }
 
-// pipe makes a pipe between a stream of the command and f. If f is nil, the other end is
-// for the caller of Start.
+// pipe makes a pipe between a stream of the command and f. If f is nil, the caller of Start
+// gets the other end.
 func (p *Process) pipe(l *launch, stream int, f *os.File) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return failed("make a pipe: %v", err)
 	}
 	if os.Geteuid() == 0 {
-		// So that /dev/stdout can be opened by the command's uid.
-		_ = r.Chown(int(l.o.UID), int(l.o.GID)) // a convenience
+		// Then the command's uid can open /dev/stdout.
+		_ = r.Chown(int(l.o.UID), int(l.o.GID)) // the command also works without it
 	}
 	mine := r
 	if stream == 0 {
@@ -126,8 +127,8 @@ func (r *relay) start() error {
 	}
 	if r.master != nil {
 		r.writers.Go(func() {
-			// A terminal whose other side is closed answers EIO. If it is the caller's, the
-			// command goes on as it likes: its output goes nowhere.
+			// A terminal whose other side is closed answers EIO. If the caller's terminal is
+			// closed, the command may go on, and its output is dropped.
 			_, _ = io.Copy(r.screen, r.master)
 			_, _ = io.Copy(io.Discard, r.master)
 		})
@@ -135,7 +136,7 @@ func (r *relay) start() error {
 		signal.Notify(r.winch, unix.SIGWINCH)
 		r.sizing.Go(func() {
 			for range r.winch {
-				_ = pty.InheritSize(r.screen, r.master) // the next one will do
+				_ = pty.InheritSize(r.screen, r.master) // after an error, the next change of size is passed on
 			}
 		})
 	}
@@ -150,8 +151,8 @@ func (c *copyJob) run() {
 	c.from.Close()
 }
 
-// lost says why output of the command was lost, nil if all of it was written. It may be
-// called when everything is copied.
+// lost returns the reason why output of the command was lost, nil if all of it was written. It
+// may be called when everything is copied.
 func (r *relay) lost() error {
 	for _, c := range r.outs {
 		if c.err != nil {
@@ -162,8 +163,8 @@ func (r *relay) lost() error {
 }
 
 // copyIn copies the caller's input until it ends, the command does not want any
-// more, or the command has ended. It waits with poll, because a read from a
-// terminal could not be taken back.
+// more, or the command has ended. It waits with poll, because a read from a terminal cannot be
+// cancelled.
 func (r *relay) copyIn(into *os.File) {
 	fd := int(r.stdin.Fd())
 	buf := make([]byte, 32<<10)
@@ -173,7 +174,7 @@ func (r *relay) copyIn(into *os.File) {
 		wait := -1
 		switch {
 		case !isTerminal:
-		case inBackground(fd): // what is typed is the shell's: reading it would stop this process
+		case inBackground(fd): // the input is for the shell: reading it would stop this process
 			fds[0].Events, wait, away = 0, backgroundLook, true
 		case away && into == r.master:
 			_, away = r.setRaw(), false // it may have been hung up
@@ -233,7 +234,7 @@ func (r *relay) restore() {
 	if r.winch != nil {
 		signal.Stop(r.winch)
 		close(r.winch)
-		r.sizing.Wait() // or it would use descriptors that are another's by then
+		r.sizing.Wait() // or it would use descriptors that belong to other files by then
 	}
 	r.setCooked(true)
 	if r.master != nil {

@@ -30,8 +30,8 @@ type awake struct {
 	quiet int  // ticks since the last one of the burst
 }
 
-// newAwake opens latencyDevice. No processor is kept awake if this process may not open the
-// device, or if there are more than maxAwake processors, which would take much power.
+// newAwake opens latencyDevice. It keeps no processor awake if this process may not open the
+// device. Nor does it with more than maxAwake processors, which would take much power.
 func newAwake() *awake {
 	a := &awake{fd: -1}
 	if runtime.NumCPU() <= maxAwake {

@@ -27,9 +27,9 @@ const (
 	bulk = 64 << 10
 )
 
-// burst tells whether requests of one caller follow one another closely.
+// burst detects whether requests of one caller follow one another closely.
 type burst struct {
-	gap      time.Duration // burstGap, but for tests
+	gap      time.Duration // burstGap; tests change it
 	start    time.Time
 	answered atomic.Int64  // when the latest request was answered, since start
 	caller   atomic.Uint32 // thread
@@ -74,7 +74,7 @@ func (r *reader) moveNear() {
 		err = unix.SchedSetaffinity(0, &set)
 		r.cpu = cpu
 	}
-	if err != nil { // a caller of another pid namespace, or a processor that is not for this process
+	if err != nil { // a caller of another pid namespace, or a processor that this process may not use
 		b.count.Store(0)
 		r.leave()
 	}

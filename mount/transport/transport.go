@@ -58,7 +58,8 @@ type Options struct {
 	Kind   Kind
 	Fuse   fuse.MountOptions // for the answer to INIT; also Logger and PanicHandler
 
-	// For tests: the kernel refuses the queues, and pauses of a burst may be as long as burstGap.
+	// Tests set these: the kernel refuses the queues, and pauses of a burst may be as long as
+	// burstGap.
 	failRegister bool
 	burstGap     time.Duration
 }
@@ -123,8 +124,8 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 	rings := o.Kind == IOUring && c.fallback == nil
 	offered, err := c.readINIT(rings)
 	if o.Kind == IOUring && err == nil && !offered {
-		// Also where the rings failed: the io_uring of a kernel that does not offer FUSE over it
-		// may be too old for them, and is not to blame.
+		// This is the reason even if the rings failed: a kernel that does not offer FUSE over
+		// io_uring may be too old for them.
 		c.fallback = notOffered()
 	}
 	switch {
@@ -197,7 +198,7 @@ func (c *Conn) Serve() {
 		close(done)
 	}()
 	for {
-		// Repeated, because a request that was read before the end may begin after it.
+		// Repeat this, because a request that was read before the end may begin after it.
 		c.interruptAll()
 		select {
 		case <-done:

@@ -1,12 +1,12 @@
-// Package watch reports the changes of a registry's roots: to peers, which watch a path
-// under the rules of the roots (Hub), and to a mount, which watches directories to keep
-// the kernel's caches true (SourceWatcher).
+// Package watch reports the changes of a registry's roots: to peers, which watch a path under
+// the rules of the roots (Hub), and to a mount, which watches directories to keep the kernel's
+// caches up to date (SourceWatcher).
 //
 // # Promises
 //
-// A peer learns of nothing that it may not see. When its watch, its root or the right to
-// watch has ended, it learns of nothing any more. Events that are lost are reported as lost.
-// No subject can use up the room for watches.
+// A peer gets no event about a file that it may not see. It gets no event after its watch, its
+// root or the right to watch has ended. Events that are lost are reported as lost. No subject
+// can use up the room for watches.
 //
 // # Not promised
 //
@@ -64,7 +64,7 @@ type Event struct {
 	Time time.Time // when it was noticed, UTC
 	// MoveID joins the two events of a rename, if both are reported: Deleted at the old
 	// path, and Created at the new one, or Modified where a file was replaced. Both have
-	// the same MoveID. Other events have "". No more can be read from it.
+	// the same MoveID. Other events have "". It reveals nothing else.
 	MoveID string
 	// Overflow is set on a Modified of the watched path when events were lost: the
 	// receiver has to list again. From then on everything is reported again. If the watch
@@ -84,8 +84,8 @@ type HubOptions struct {
 	// fifth of the user's inotify watches, so that a mount beside it has enough.
 	MaxWatches int
 	// MaxEach is how many of these directories one subject may watch, in all its sessions
-	// together. 0 stands for 8,192. No subject may have more than are left free by all, so
-	// that later ones find room.
+	// together. 0 stands for 8,192. No subject may have more than are free, so that later
+	// subjects find room.
 	MaxEach int
 	// Coalesce is how long changes are gathered before they are reported; 0
 	// stands for 50 ms.

@@ -20,7 +20,7 @@ type inspection struct {
 	found []observation // of each of names
 
 	entered map[place]bool // directories that are watched anew
-	gone    bool           // the watched path is not what it was
+	gone    bool           // the watched path leads to another file, or to none
 	full    bool           // there was no room for all directories
 }
 
@@ -34,7 +34,7 @@ type observation struct {
 
 	kid        *watchedDir // a directory that is watched now
 	below      []string    // the paths in it
-	incomplete bool        // there were too many of them
+	incomplete bool        // there were too many paths
 }
 
 // newInspection leaves out names in directories that are not watched any more.
@@ -50,7 +50,7 @@ func newInspection(w *Watch, batch []pendingName) *inspection {
 	return x
 }
 
-// drop stops watching what was found and not adopted.
+// drop stops watching the directories that were found and not adopted.
 func (x *inspection) drop() {
 	for i := range x.found {
 		x.found[i].kid.unwatch()
@@ -73,8 +73,8 @@ func (x *inspection) run(ctx context.Context, l *guard.Lease) error {
 		}
 		inDir[d] = append(inDir[d], i)
 	}
-	// A directory comes after those above it: if one of them is watched anew, its names
-	// have been looked at.
+	// Sort a directory after those above it: if one of them is watched anew, the names below it
+	// have been inspected.
 	slices.SortFunc(dirs, func(a, b *watchedDir) int { return a.depth() - b.depth() })
 	for _, d := range dirs {
 		if x.isRenewed(d) {
@@ -167,8 +167,8 @@ func (s *scan) look(d beneath.Dir, rel, name string, o *observation) (isDir bool
 	return info.IsDir() && !o.hidden
 }
 
-// isClosed reports whether a name is a single-file root that the caller may not watch.
-// The name of a nested directory may be seen, what is in it may not.
+// isClosed reports whether a name is a single-file root that the caller may not watch. (The
+// name of a nested directory may be seen, but not its contents.)
 func (s *scan) isClosed(d beneath.Dir, name string, info *beneath.Info) bool {
 	if info.IsDir() {
 		return false
@@ -177,7 +177,7 @@ func (s *scan) isClosed(d beneath.Dir, name string, info *beneath.Info) bool {
 	return err != nil
 }
 
-// enter watches a directory that has appeared, and what is in it by now.
+// enter watches a directory that has appeared, and the directories in it.
 func (o *observation) enter(ctx context.Context, sc *scan, at place) error {
 	wk := sc.walker(ctx)
 	defer wk.Close()

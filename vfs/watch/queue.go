@@ -39,8 +39,8 @@ type pendingName struct {
 	time    time.Time // of the latest event, UTC
 	changed bool      // the contents or attributes
 	removed bool      // at some time; the name may exist again
-	// The cookies of the rename that took away the first file of the name, and of the
-	// rename that made the present one; 0 where it was no rename.
+	// The cookies of the rename that took away the first file of the name, and of the rename
+	// that brought the present one; 0 if there was no such rename.
 	oldCookie, newCookie uint32
 }
 
@@ -209,8 +209,8 @@ func (w *Watch) drain() []Event {
 	return out
 }
 
-// moveID hides the kernel's counter of renames: it would reveal how much is renamed elsewhere.
-// The ids differ between subjects.
+// moveID hides the kernel's counter of renames, which would reveal the number of renames
+// elsewhere. The ids differ between subjects.
 func (w *Watch) moveID(cookie uint32) string {
 	mac := hmac.New(sha256.New, w.h.key[:])
 	mac.Write([]byte(w.c.Subject))

@@ -30,7 +30,7 @@ type runState struct {
 	lookAgain bool            // the receiver has to list again
 	judging   []chan struct{} // closed when everything has been judged again
 	delay     *time.Timer     // runs while names or events wait to be reported
-	lacking   *time.Timer     // runs while a part is not watched for want of room; nil: all is
+	lacking   *time.Timer     // runs while a part is not watched for want of room; nil: everything is watched
 }
 
 const (
@@ -183,8 +183,8 @@ func (w *Watch) watchAnew() error {
 	return nil
 }
 
-// setLacking notes whether a part is not watched for want of room. No changes of that part are
-// reported, so from time to time the receiver is told to list again, and the watch tries to get
+// setLacking records whether a part is not watched for want of room. Changes of that part are
+// not reported, so now and then the watch tells the receiver to list again, and tries to get
 // more room.
 func (w *Watch) setLacking(lacking bool) {
 	if w.lacking != nil {

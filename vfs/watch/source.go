@@ -180,9 +180,9 @@ func (w *SourceWatcher) Close() {
 }
 
 // Inotify is an inotify instance that several watchers share, because a user has few
-// (fs.inotify.max_user_instances). It is opened with the first watch and closed when the
-// last watcher is. mu is held during inotify_add_watch(2), which a remote file
-// system can delay without limit: remote roots use an instance of their own.
+// (fs.inotify.max_user_instances). It is opened with the first watch, and closed with the last
+// watcher. mu is held during inotify_add_watch(2), which a remote file system can delay without
+// limit: remote roots use an instance of their own.
 type Inotify struct {
 	delivering sync.Mutex // held while events are delivered; locked before mu
 
@@ -190,7 +190,7 @@ type Inotify struct {
 	watchers []*SourceWatcher
 	dirs     map[int32][]subscriber // of each watched directory; mostly one
 	kernel   *beneath.Inotify       // nil: not open
-	closed   chan struct{}          // closed when kernel is not read any more
+	closed   chan struct{}          // closed when the reading of kernel has ended
 
 	followers map[beneath.Stage]*follower // of the staged roots with a twin
 	twins     map[int32]*twin

@@ -30,14 +30,14 @@ type watchedDir struct {
 
 	unwatched bool
 	room      int64 // one unit for the directory, and one for each further namesEach names
-	// known are the hashes of the names that the receiver knows. They tell a replacement
-	// from a creation, and the deletion of a name that was never reported is not reported.
+	// known has the hashes of the names that the receiver knows. They distinguish a replacement
+	// from a creation. The deletion of an unknown name is not reported.
 	known map[uint64]struct{}
 	kids  map[string]*watchedDir
 }
 
-// namesEach is how many known names take as much room as a directory, so that a watch of a
-// directory with a million names takes more room than a watch of an empty one.
+// namesEach is how many known names take as much room as a directory. So a watch of a directory
+// with a million names takes more room than a watch of an empty one.
 const namesEach = 1000
 
 // rel is the path below the root.
@@ -53,7 +53,7 @@ func (d *watchedDir) rel() string {
 	return strings.Join(elems, "/")
 }
 
-// path is the path of a name in d; ok is false for names that no path can hold.
+// path returns the path of a name in d; ok is false for a name that no path can have.
 func (d *watchedDir) path(name string) (p guard.Path, ok bool) {
 	if d.only != "" {
 		return d.w.path, true
@@ -128,8 +128,8 @@ func (d *watchedDir) unwatch() {
 	}
 }
 
-// setup is a tree that was watched just now. The goroutine that runs the operation makes it,
-// and the watch's goroutine takes it over.
+// setup is a newly watched tree. The goroutine of the operation makes it, and the watch's
+// goroutine takes it over.
 type setup struct {
 	base       *watchedDir
 	incomplete bool // there was no room for the rest
@@ -137,7 +137,7 @@ type setup struct {
 	dead       <-chan struct{}
 }
 
-// drop undoes a setup that nobody waits for any more.
+// drop undoes a setup that no caller needs any more.
 func (w *Watch) drop(s *setup) {
 	if s != nil {
 		s.base.unwatch()
@@ -281,7 +281,7 @@ func (s *scan) below(wk *walk.Walker, base *watchedDir) (err error) {
 	floor, prefix := wk.Depth(), len(wk.Path())
 	at := []*watchedDir{base} // of the walker's levels
 	for wk.Depth() >= floor {
-		at = at[:wk.Depth()-floor+1] // leaving may have left more than one level
+		at = at[:wk.Depth()-floor+1] // Leave may have left more than one level
 		e, ok, err := wk.Peek()
 		if err != nil {
 			return err
@@ -324,7 +324,7 @@ func (s *scan) below(wk *walk.Walker, base *watchedDir) (err error) {
 	return nil
 }
 
-// enter goes into a subdirectory of d and watches it; nil means that it does neither.
+// enter goes into a subdirectory of d and watches it. If it can do neither, it returns nil.
 func (s *scan) enter(wk *walk.Walker, d *watchedDir, name string) (*watchedDir, error) {
 	if s.full != nil {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Options say what a Watch reports.
+// Options select the changes that a Watch reports.
 type Options struct {
 	// Recursive watches all directories below too.
 	Recursive bool
@@ -27,10 +27,10 @@ type Watch struct {
 	emit   func(context.Context, []Event)
 	ctx    context.Context
 	cancel context.CancelCauseFunc // makes the watch end
-	done   chan struct{}           // closed when it has
+	done   chan struct{}           // closed when the watch has ended
 	wake   chan struct{}
 	muted  atomic.Bool  // the last event is not to be reported any more
-	spare  atomic.Int64 // room of the hub's that the watch has taken and does not use
+	spare  atomic.Int64 // room of the hub that the watch has acquired but does not use
 
 	runState
 
@@ -39,8 +39,8 @@ type Watch struct {
 	started  bool
 	finished bool
 	narrowed bool               // everything is to be judged anew
-	waiters  []chan struct{}    // to be closed when that has been done
-	giveUp   context.CancelFunc // of the events being handed over; nil: none are
+	waiters  []chan struct{}    // to be closed when everything was judged anew
+	giveUp   context.CancelFunc // cancels the delivery in progress; nil: there is none
 	endedTo  uint64             // lifetimes of the root up to this one have ended
 }
 
@@ -130,7 +130,7 @@ func (w *Watch) Close() {
 	}
 }
 
-// end makes the watch end, unless it is to end already. It returns a channel that is closed
+// end makes the watch end, unless it is ending already. It returns a channel that is closed
 // when the watch has ended, or nil if the watch never began.
 func (w *Watch) end(why error) <-chan struct{} {
 	w.mu.Lock()
@@ -192,8 +192,8 @@ func (w *Watch) handOver(events []Event) {
 	w.mu.Unlock()
 }
 
-// forget takes the watch out of the hub. It is called when nothing is reported any
-// more: until then a change of the root has to find the watch, to wait for it.
+// forget removes the watch from the hub. It is called after the last report: until then a
+// change of the root must find the watch, to wait for it.
 func (w *Watch) forget(began bool) {
 	w.cancel(errClosed)
 	w.h.mu.Lock()
@@ -211,8 +211,8 @@ func (w *Watch) poke() {
 	}
 }
 
-// takeRoom takes room for one directory, or for namesEach names: first of what the
-// watch has spare. It returns nil, or an error if there is no room.
+// takeRoom acquires room for one directory, or for namesEach names. It uses the watch's spare
+// room first. The error says that there is no room.
 func (w *Watch) takeRoom() *LimitError {
 	for n := w.spare.Load(); n > 0; n = w.spare.Load() {
 		if w.spare.CompareAndSwap(n, n-1) {

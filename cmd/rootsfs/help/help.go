@@ -28,7 +28,7 @@ var pages embed.FS
 // Topic is one page.
 type Topic struct {
 	Name  string
-	Words string // further words that lead to it, separated by spaces
+	Words string // further words for the topic, separated by spaces
 }
 
 // topics are all there are, in the order of the list.
@@ -76,7 +76,7 @@ func (t Topic) Summary() string {
 	return about
 }
 
-// Near returns the topics that a word leads to.
+// Near returns the topics for which a user may have typed a word.
 func Near(word string) []string {
 	var out []string
 	for _, t := range topics {

@@ -106,11 +106,15 @@ func (p *placement) parent(rel string) (beneath.Dir, error) {
 		return beneath.Dir{}, err
 	}
 	defer outer.Close()
-	if _, err := beneath.Mkdir(p.l, outer, base, up.info.Mode&0o777|0o700, beneath.Owner{}); err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
+	if _, err := beneath.Mkdir(p.l, outer, base, makingMode(up.info.Mode), beneath.Owner{}); err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
 		return beneath.Dir{}, err
 	}
 	return outer.Below(base, true)
 }
+
+// makingMode is the mode with which a directory is made, so that something can be made in it,
+// until Finish gives it its own.
+func makingMode(mode uint32) uint32 { return mode&0o777 | 0o700 }
 
 func (p *placement) run() error {
 	c := p.c
@@ -145,7 +149,7 @@ func (p *placement) run() error {
 	case c.have.is:
 		return p.exchange()
 	case p.info.IsDir():
-		made, err := beneath.Mkdir(p.l, p.d, p.base, c.mode&0o777|0o700, beneath.Owner{})
+		made, err := beneath.Mkdir(p.l, p.d, p.base, makingMode(c.mode), beneath.Owner{})
 		p.made = beneath.BaseOf(&made)
 		return err
 	default:

@@ -195,7 +195,8 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 		c.Class, c.mode = New, c.Mode
 		return nil
 	case c.have.isDir() && rec.Base.Kind == draft.Nothing:
-		return nil // made on both sides: the owner's keeps its mode
+		c.unfinishedMode() // made on both sides
+		return nil
 	case c.have.isDir():
 		return c.modes(&rec.Base, Same)
 	}
@@ -208,6 +209,14 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 	}
 	c.Class, c.mode = Replaced, c.Mode
 	return nil
+}
+
+// unfinishedMode is directory for one that was made on both sides. The source's keeps its mode,
+// but for the one with which Apply makes directories: it may have ended before Finish.
+func (c *Change) unfinishedMode() {
+	if making := makingMode(c.Mode); c.Mode&0o7777 != making && c.OldMode&0o1777 == making {
+		c.Class, c.mode = Mode, c.Mode
+	}
 }
 
 // file is classify for any other file of the stage.

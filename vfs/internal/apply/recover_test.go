@@ -66,6 +66,34 @@ func TestRecoverPlacing(t *testing.T) {
 	}
 }
 
+// A directory gets its mode also if the process was killed after it was made and before it was
+// finished. One that the owner made keeps the owner's mode.
+func TestKilledBeforeTheModeOfADirectory(t *testing.T) {
+	s := newScene(t)
+	for _, dir := range []string{"d", "own"} {
+		s.mkdir(dir)
+		s.put(dir+"/f", "staged")
+		s.chmod(dir, 0o555)
+	}
+	s.end()
+	s.must(os.Mkdir(s.at("d"), 0o755), os.Mkdir(s.at("own"), 0o750)) // as the kill leaves d
+	s.start()
+	s.wantChanges("m d, A d/f, A own/f")
+	s.apply(vfs.StageApply{}, "m d, A d/f, A own/f", "")
+	s.wantMode("d", 0o555)
+	s.wantMode("own", 0o750)
+	s.must(os.Chmod(s.at("d"), 0o755)) // so that it can be removed
+}
+
+func (s *scene) wantMode(rel string, want os.FileMode) {
+	s.Helper()
+	info, err := os.Stat(s.at(rel))
+	s.must(err)
+	if info.Mode().Perm() != want {
+		s.Errorf("%s has the mode %o, want %o", rel, info.Mode().Perm(), want)
+	}
+}
+
 // temp is the path of the only temporary file at the top of the source.
 func (s *scene) temp() string {
 	s.Helper()

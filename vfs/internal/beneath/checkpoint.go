@@ -2,6 +2,7 @@ package beneath
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,11 +16,18 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// noObject is the object of a file that is not frozen.
+// MostAutomatic is the largest number of changes for which a checkpoint before a tool call is
+// made: each new file takes about 40 microseconds.
+const MostAutomatic = 10_000
+
+// CauseSession is the Cause of a checkpoint that is made before a session continues a stage.
+const CauseSession = "session"
+
+// noObject stands for the object of a file that is not frozen.
 const noObject = ^uint64(0)
 
-// Checkpoint makes a checkpoint of the stage. If the stage is as in the latest one, and c has no
-// name, it makes none: then isNew is false, and made is the latest.
+// Checkpoint makes a checkpoint of the stage. If the stage equals the latest checkpoint, and c
+// has no name, it makes none: then isNew is false, and made is the latest.
 func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkpoint, isNew bool, err error) {
 	st := s.st
 	st.frozen.keeping.Lock()
@@ -34,12 +42,13 @@ func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkp
 		made, isNew, err = st.keep(c, &state)
 	}
 	if err != nil {
-		_ = st.store.Wrote(0) // so that the next one looks again
+		_ = st.store.Wrote(0) // makes the next checkpoint compare again
 	}
 	return made, isNew, errors.Join(err, st.prune(l))
 }
 
-// keep is the end of Checkpoint: the files are frozen. The caller holds frozen.keeping.
+// keep is the second part of Checkpoint, after the files were frozen. The caller holds
+// frozen.keeping.
 func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Checkpoint, isNew bool, err error) {
 	if err := atStep("frozen"); err != nil {
 		return c, false, err
@@ -51,11 +60,14 @@ func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Check
 		}
 	}
 	c.Time, c.Changed = time.Now().Round(0), changedIn(state)
+	if c.Changed == 0 && c.Cause != draft.CauseAsked && len(st.store.Checkpoints()) == 0 {
+		return draft.Checkpoint{Cause: draft.CauseStart}, false, nil // as every stage has it
+	}
 	made, err = st.store.Keep(c, state)
 	return made, err == nil, errors.Join(err, atStep("kept"))
 }
 
-// changedIn counts the names that differ from the source in a state.
+// changedIn counts the names in a state that differ from the source.
 func changedIn(state *draft.State) (n int) {
 	bases := map[string]draft.Record{}
 	for _, r := range state.Records {
@@ -77,7 +89,7 @@ func changedIn(state *draft.State) (n int) {
 	return n
 }
 
-// prune removes checkpoints that are too many, and objects that nobody uses. The caller holds
+// prune removes excess checkpoints, and objects that no checkpoint uses. The caller holds
 // frozen.keeping.
 func (st *staged) prune(l *guard.Lease) error {
 	pruned := false
@@ -94,7 +106,7 @@ func (st *staged) prune(l *guard.Lease) error {
 	if !pruned && st.frozen.isSwept {
 		return nil
 	}
-	st.frozen.isSwept = true // what an earlier process may have left has gone
+	st.frozen.isSwept = true // objects that an earlier process left are removed
 	return st.sweep(l)
 }
 
@@ -111,8 +123,8 @@ func (st *staged) freezeAll(l *guard.Lease) (draft.State, error) {
 	return state, err
 }
 
-// gather returns the state of the stage. The caller holds staged.mu, and to freeze the files also
-// frozen.writes. Of files that are not frozen, the object is noObject.
+// gather returns the state of the stage, with noObject for files that are not frozen. The
+// caller holds staged.mu and, to freeze the files, frozen.writes.
 func (st *staged) gather(l *guard.Lease, freezes bool) (state draft.State, err error) {
 	g := gathering{st: st, l: l, freezes: freezes, dir: -1}
 	defer g.close()
@@ -194,18 +206,19 @@ type Undone struct {
 	To     draft.Checkpoint
 	Before *draft.Checkpoint // made before it; nil: the latest is equal
 	Seen   []SeenChange      // sorted by path
-	// Applied is how many paths are staged because the owner applied changes of them since.
+	// Applied is how many paths are staged because the owner has applied their changes since
+	// the checkpoint.
 	Applied int
 }
 
 // SeenChange is a change of what programs see at a path.
 type SeenChange struct {
 	Path           string
-	Before, Behind bool // something was, and is, seen there
+	Before, Behind bool // programs saw a file there before, and see one after the undo
 }
 
 // Undo brings the stage back to a checkpoint: its number or name, "" for the latest that differs
-// from what the stage has now. It makes a checkpoint before that, so that it can be undone.
+// from what the stage has now. It makes a checkpoint first, so that the undo can be undone.
 func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	st := s.st
 	st.frozen.keeping.Lock()
@@ -236,22 +249,41 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	if isNew {
 		u.Before = &before
 	}
-	if err := st.store.Undo(u.To.Number); err != nil {
+	if err := st.store.BeginUndo(u.To.Number); err != nil {
 		return Undone{}, err
 	}
 	if err := st.restore(l, &now, &want); err != nil {
-		return Undone{}, err
+		return Undone{}, errors.Join(err, st.takeBack(l, &now))
 	}
-	return u, errors.Join(st.store.Undo(0), st.prune(l))
+	return u, errors.Join(st.store.EndUndo(), st.prune(l))
+}
+
+// takeBack takes back an undo that has failed, for example by an error of the disk: running
+// programs see again the files that they saw before. If the root has ended, the next session
+// finishes the undo.
+func (st *staged) takeBack(l *guard.Lease, before *draft.State) error {
+	if err := atStep("undoing"); err != nil {
+		return err
+	}
+	if l.Life().Ended(context.Background()) != nil {
+		return nil
+	}
+	now, err := st.gather(l, false)
+	if err == nil {
+		err = st.restore(l, &now, before)
+	}
+	return errors.Join(err, st.store.EndUndo())
 }
 
 func noCheckpoint(format string, args ...any) error {
 	return &guard.Error{Kind: names.NotExist, Err: fmt.Errorf(format, args...)}
 }
 
-// stateOf returns the state that an undo to a checkpoint brings back.
-func (st *staged) stateOf(number int) (state draft.State, reversed int, err error) {
-	if state, err = st.store.State(number); err != nil {
+// stateOf returns the state that an undo to a checkpoint brings back. now is the present state.
+func (st *staged) stateOf(number int, now *draft.State) (state draft.State, reversed int, err error) {
+	if number == 0 {
+		state.Nodes = now.Nodes[:1:1] // the top directory, which stays as it is
+	} else if state, err = st.store.State(number); err != nil {
 		return state, 0, err
 	}
 	applied, err := st.store.AppliedSince(number)
@@ -263,13 +295,16 @@ func (st *staged) stateOf(number int) (state draft.State, reversed int, err erro
 
 // choose finds the checkpoint of an undo, and the state that it brings back.
 func (st *staged) choose(to string, now *draft.State) (Undone, draft.State, error) {
-	number, _ := strconv.Atoi(to)
-	list := st.store.Checkpoints()
+	number, err := strconv.Atoi(to)
+	if err != nil {
+		number = -1
+	}
+	list := append([]draft.Checkpoint{{Cause: draft.CauseStart, Time: st.store.Meta().Created}}, st.store.Checkpoints()...)
 	for _, c := range slices.Backward(list) {
 		if to != "" && c.Name != to && c.Number != number {
 			continue
 		}
-		state, reversed, err := st.stateOf(c.Number)
+		state, reversed, err := st.stateOf(c.Number, now)
 		if err != nil {
 			return Undone{}, state, err
 		}
@@ -277,17 +312,13 @@ func (st *staged) choose(to string, now *draft.State) (Undone, draft.State, erro
 			return Undone{To: c, Seen: seen, Applied: reversed}, state, nil
 		}
 	}
-	none := Undone{}
-	switch {
-	case len(list) == 0:
-		return none, draft.State{}, noCheckpoint("the stage has no checkpoint: make one with rootsfs stage checkpoint")
-	case to == "":
-		return none, draft.State{}, noCheckpoint("nothing has changed since the latest checkpoint, and no other differs: name one of rootsfs stage list -v")
+	if to == "" {
+		return Undone{}, draft.State{}, noCheckpoint("there is nothing to undo: nothing is staged, and all checkpoints are equal to that")
 	}
-	return none, draft.State{}, noCheckpoint("the stage has no checkpoint %s: see rootsfs stage list -v", names.Quote(to))
+	return Undone{}, draft.State{}, noCheckpoint("the stage has no checkpoint %s: see rootsfs stage list -v", names.Quote(to))
 }
 
-// hasObjects refuses a checkpoint the contents of which are not there.
+// hasObjects refuses a checkpoint with missing contents.
 func (st *staged) hasObjects(c draft.Checkpoint, want *draft.State) error {
 	have, err := st.store.ObjectInodes()
 	if err != nil {
@@ -302,22 +333,29 @@ func (st *staged) hasObjects(c draft.Checkpoint, want *draft.State) error {
 	return nil
 }
 
-// finishUndo ends an undo in the middle of which the process was killed. Nobody uses the root
-// yet.
+// finishUndo finishes an undo during which the process was killed. The caller calls it before
+// the root is used.
 func (st *staged) finishUndo() error {
-	number := st.store.Undoing()
-	if number == 0 {
+	number, ok := st.store.Undoing()
+	if !ok {
 		return nil
 	}
-	want, _, err := st.stateOf(number)
-	if err == nil {
-		var now draft.State
-		if now, err = st.gather(nil, false); err != nil {
-			return err
-		}
+	now, err := st.gather(nil, false)
+	if err != nil {
+		return err
+	}
+	if want, _, err := st.stateOf(number, &now); err == nil {
 		if err := st.restore(nil, &now, &want); err != nil {
 			return err
 		}
 	}
-	return st.store.Undo(0)
+	return st.store.EndUndo()
+}
+
+// beginSession makes a checkpoint of the changes of earlier sessions. If that fails, the
+// session begins without it.
+func (st *staged) beginSession() {
+	if changed, _ := st.store.Size(); changed > 0 && changed <= MostAutomatic {
+		_, _, _ = Stage{st}.Checkpoint(nil, draft.Checkpoint{Cause: CauseSession})
+	}
 }

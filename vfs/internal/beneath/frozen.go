@@ -14,19 +14,19 @@ import (
 )
 
 // A checkpoint freezes the files of the upper directory: each gets another name in the store's
-// directory of objects. Before a frozen file is changed, its object becomes a copy, and the file
-// is as free as before. So the file itself, its identity and its open descriptors stay.
+// directory of objects. Before a frozen file is changed, a copy replaces its object, and the
+// file is no longer frozen. So the file keeps its identity and its open descriptors.
 
-// frozen are the files of the upper directory that are objects, too.
+// frozen has the files of the upper directory that are objects, too.
 type frozen struct {
-	// writes is held for reading from the look whether a file is frozen to the end of the
-	// change, and for writing while files are frozen.
+	// writes is held for reading during a change of a file, from the check whether the file is
+	// frozen on. It is held for writing while files are being frozen.
 	writes sync.RWMutex
 	// generation counts how often files were frozen; 0: never.
 	generation atomic.Uint64
 	mu         sync.RWMutex // guards files
 	files      map[inode]*object
-	// keeping is held while checkpoints are made and removed. It is taken before staged.mu.
+	// keeping is held while checkpoints are made and removed. It is locked before staged.mu.
 	keeping sync.Mutex
 	isSwept bool // guarded by keeping: see prune
 }
@@ -34,8 +34,8 @@ type frozen struct {
 // object is the object of a frozen file.
 type object struct {
 	number uint64
-	mu     sync.Mutex // held while the object becomes a copy
-	// isApart is set shortly before the object is no name of the file any more.
+	mu     sync.Mutex // held while a copy replaces the object
+	// isApart is set shortly before the object stops being a name of the file.
 	isApart atomic.Bool
 }
 
@@ -71,7 +71,7 @@ func (f *frozen) drop(id inode, o *object) {
 	}
 }
 
-// links returns how many names a file has, without that of its object.
+// links returns how many names a file has, apart from its object.
 func (st *staged) links(info *Info) uint32 {
 	if st.frozen.generation.Load() == 0 || info.IsDir() || info.Nlink == 0 {
 		return info.Nlink
@@ -88,7 +88,7 @@ func (st *staged) show(info *Info) {
 	st.ids.show(info)
 }
 
-// stage is the stage that a kept or named file belongs to, nil for any other.
+// stage returns the stage of a kept or named file, nil for any other file.
 func (w Changeable) stage() *staged {
 	if w.tracked != nil {
 		return w.tracked.st
@@ -123,8 +123,8 @@ func (st *staged) writeThawed(l *guard.Lease, w Changeable, call func() error) (
 }
 
 // frozenFile returns the object of a file that is about to be changed, nil if it is not frozen.
-// isLocked says that the caller holds a lock that keeps files from being frozen: without it, the
-// answer counts for the moment only.
+// isLocked says that the caller holds a lock that keeps files from being frozen. Without such a
+// lock the answer may be out of date at once.
 func (st *staged) frozenFile(w Changeable, isLocked bool) (*object, error) {
 	generation := st.frozen.generation.Load()
 	if generation == 0 || w.tracked != nil && w.tracked.thawed.Load() == generation {
@@ -141,8 +141,8 @@ func (st *staged) frozenFile(w Changeable, isLocked bool) (*object, error) {
 	return o, nil
 }
 
-// thaw makes the object of a file a copy, if the file is frozen. If the store has no room for
-// the copy, the oldest checkpoints go: no program fails because of them.
+// thaw replaces the object of a frozen file by a copy. If the store has no room for the copy,
+// thaw removes the oldest checkpoints, so that no program fails because of them.
 func (st *staged) thaw(l *guard.Lease, w Changeable) error {
 	o, err := st.frozenFile(w, false)
 	if err != nil || o == nil {
@@ -165,10 +165,10 @@ func (st *staged) thaw(l *guard.Lease, w Changeable) error {
 	}
 }
 
-// copyObject makes an object a copy of the file. The caller holds o.mu.
+// copyObject replaces an object by a copy of the file. The caller holds o.mu.
 func (st *staged) copyObject(l *guard.Lease, o *object, fd int, info *Info) (err error) {
 	if mode := info.Mode; info.IsRegular() && mode&0o400 == 0 && unix.Geteuid() != 0 {
-		// A file that its owner may only write to.
+		// The owner may write to the file, but not read it.
 		if err := Chmod(l, changeable(fd), mode&0o7777|0o400); err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (st *staged) copyObject(l *guard.Lease, o *object, fd int, info *Info) (err
 	return unix.ESTALE
 }
 
-// putObject gives a copy the name of an object, and ends that the file is frozen.
+// putObject gives a copy the name of an object. The file is then no longer frozen.
 func (st *staged) putObject(l *guard.Lease, o *object, c *upCopy, of inode) error {
 	if err := atStep("copied"); err != nil {
 		return err
@@ -224,7 +224,7 @@ func (st *staged) putObject(l *guard.Lease, o *object, c *upCopy, of inode) erro
 	return nil
 }
 
-// freeze returns the object of a file of the upper directory, which it makes if there is none.
+// freeze returns the object of a file of the upper directory, and makes it if there is none.
 // dir and base are a name of the file. The caller holds staged.mu and frozen.writes.
 func (st *staged) freeze(l *guard.Lease, dir int, base string, id inode) (uint64, error) {
 	st.frozen.mu.RLock()
@@ -249,7 +249,7 @@ func (st *staged) freeze(l *guard.Lease, dir int, base string, id inode) (uint64
 	return 0, err
 }
 
-// copyInstead makes an object by a copy, on a file system that cannot link the file.
+// copyInstead makes an object by a copy, if the file system cannot link the file.
 func (st *staged) copyInstead(l *guard.Lease, dir int, base string, number uint64) error {
 	fd, err := open(dir, base, unix.O_PATH|unix.O_NOFOLLOW, stayBeneath)
 	if err != nil {
@@ -268,7 +268,8 @@ func (st *staged) copyInstead(l *guard.Lease, dir int, base string, number uint6
 	return st.nameObject(l, number, c)
 }
 
-// dropOldest removes the checkpoint that goes first. dropped is false if there is none.
+// dropOldest removes the checkpoint that is next to go (see draft.Store.Excess). dropped is
+// false if there is none.
 func (st *staged) dropOldest(l *guard.Lease) (dropped bool, err error) {
 	st.frozen.keeping.Lock()
 	defer st.frozen.keeping.Unlock()
@@ -295,7 +296,7 @@ func (st *staged) sweep(l *guard.Lease) error {
 	st.frozen.mu.Lock()
 	for id, o := range st.frozen.files {
 		if unused[o.number] {
-			delete(st.frozen.files, id) // before the name goes: see links
+			delete(st.frozen.files, id) // before the name is removed: see links
 		}
 	}
 	st.frozen.mu.Unlock()

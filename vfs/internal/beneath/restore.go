@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,17 +14,17 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// An undo is done again from its beginning if the process is killed in the middle of it. So its
-// steps need no order for a crash. Their order is for programs that run: a file that both states
-// have is replaced at once, and what is only in one of them comes or goes.
+// If the process is killed during an undo, the undo is repeated from its beginning, so a crash
+// needs no order of its steps. Their order is for running programs: a file in both states is
+// replaced in one step, and other files appear or disappear.
 
 // restoration brings the stage from one state to another.
 type restoration struct {
 	st        *staged
 	l         *guard.Lease
 	now, want *stateIndex
-	// raised are directories that stay in the upper directory for the programs in them, although
-	// nothing is changed there any more.
+	// raised has directories that stay in the upper directory, although they have no changes
+	// any more, because programs may be working in them.
 	raised []string
 }
 
@@ -45,8 +46,8 @@ func indexOf(s *draft.State) *stateIndex {
 	return x
 }
 
-// showsSource reports whether a state shows what the source has at a path, where the upper
-// directory has nothing, or both have a directory.
+// showsSource reports whether a state shows the source's file at a path: the upper directory
+// has no file there, or both sides have a directory.
 func (x *stateIndex) showsSource(rel string) bool {
 	if n := x.nodes[rel]; n != nil && n.Object != 0 {
 		return false
@@ -74,12 +75,13 @@ func (st *staged) restore(l *guard.Lease, now, want *draft.State) error {
 		}
 	}
 	st.frozen.writes.Lock()
-	st.frozen.generation.Add(1) // files that are open may be objects now
+	st.frozen.generation.Add(1) // open files may be objects now
 	st.frozen.writes.Unlock()
 	return st.lookGone()
 }
 
-// openDirs lets an ordinary user into all directories. setDirs gives them their modes.
+// openDirs gives all directories a mode that lets an ordinary user in. setDirs restores their
+// modes.
 func (r *restoration) openDirs() error {
 	if unix.Geteuid() == 0 {
 		return nil
@@ -102,7 +104,7 @@ func (r *restoration) openDirs() error {
 	return nil
 }
 
-// remove removes the names that the state does not have, from the inside out.
+// remove removes the names that the state does not have, contents before their directory.
 func (r *restoration) remove() error {
 	for i := range slices.Backward(r.now.Nodes) {
 		n := &r.now.Nodes[i]
@@ -139,7 +141,7 @@ func (r *restoration) staysRaised(rel string) bool {
 	return err == nil
 }
 
-// record makes the records those of the state.
+// record makes the store's records equal to those of the state.
 func (r *restoration) record() error {
 	list := slices.Clone(r.want.Records)
 	for _, rel := range r.raised {
@@ -150,7 +152,7 @@ func (r *restoration) record() error {
 	return r.st.store.SetRecords(list)
 }
 
-// place makes the names that are not as the state has them, from the outside in.
+// place makes the names that differ from the state, directories before their contents.
 func (r *restoration) place() error {
 	for i := range r.want.Nodes {
 		n := &r.want.Nodes[i]
@@ -180,8 +182,8 @@ func (r *restoration) place() error {
 	return nil
 }
 
-// ensureDir makes a directory lie in the upper directory that the state does not have: that of a
-// file which is staged because it was applied since.
+// ensureDir makes a directory in the upper directory that the state lacks: the directory of a
+// file that is staged because it was applied since.
 func (r *restoration) ensureDir(rel string) error {
 	if r.st.isRaised(rel) {
 		return nil
@@ -196,7 +198,7 @@ func (r *restoration) ensureDir(rel string) error {
 	if r.want.showsSource(rel) {
 		if fd, err := r.st.openLowerDir(rel); err == nil {
 			_ = unix.Close(fd)
-			return nil // with the mode of the source's
+			return nil // it gets the mode of the source's directory
 		}
 	}
 	dir, err := r.st.openUpperDir(parent)
@@ -217,7 +219,7 @@ func (r *restoration) mkdir(rel string) error {
 	if r.want.showsSource(rel) {
 		if fd, err := st.openLowerDir(rel); err == nil {
 			_ = unix.Close(fd)
-			return st.raise(r.l, rel) // with the identity of the source's
+			return st.raise(r.l, rel) // it keeps the identity of the source's directory
 		}
 	}
 	parent, base := splitRel(rel)
@@ -252,7 +254,7 @@ func (r *restoration) placeObject(rel string, number uint64) error {
 	temp, objects := st.tempName(), st.store.Objects()
 	err = change(r.l, func() error { return unix.Linkat(objects, draft.ObjectName(number), st.tmp, temp, 0) })
 	if err == unix.ENOENT && r.l == nil { //nolint:errorlint // bare errno
-		return nil // lost by a power loss, after which all of it is unsure
+		return nil // lost in a power loss, which also makes the whole file unsure
 	}
 	if err != nil {
 		return err
@@ -264,7 +266,7 @@ func (r *restoration) placeObject(rel string, number uint64) error {
 	return errors.Join(err, IgnoreAbsent(change(r.l, func() error { return unix.Unlinkat(st.tmp, temp, 0) })))
 }
 
-// setDirs gives the directories their attributes, from the inside out.
+// setDirs gives the directories their attributes, inner ones first.
 func (r *restoration) setDirs() error {
 	for i := range slices.Backward(r.want.Nodes) {
 		if n := &r.want.Nodes[i]; n.Object == 0 {
@@ -317,7 +319,7 @@ func (r *restoration) setDir(n *draft.Node) error {
 	return Utimes(r.l, w, Omit, At(time.Unix(0, n.Mtime)))
 }
 
-// lookGone notes which files of the source that are open have a name in the stage.
+// lookGone updates, for open files of the source, whether they have a name in the stage.
 func (st *staged) lookGone() error {
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
@@ -338,7 +340,7 @@ func (st *staged) lookGone() error {
 	return nil
 }
 
-// seenChanges returns the paths at which one state shows something else than another.
+// seenChanges returns the paths at which two states show different files.
 func (st *staged) seenChanges(now, want *draft.State) (out []SeenChange) {
 	a, b := indexOf(now), indexOf(want)
 	paths := map[string]bool{}
@@ -363,12 +365,12 @@ func (st *staged) seenChanges(now, want *draft.State) (out []SeenChange) {
 	return out
 }
 
-// seenIn describes what a state shows at a path, "" if nothing.
+// seenIn describes the file that a state shows at a path, "" if there is none.
 func (st *staged) seenIn(x *stateIndex, rel string) string {
 	if n := x.nodes[rel]; n != nil && n.Object != 0 {
 		return draft.ObjectName(n.Object)
 	} else if n != nil {
-		return "directory"
+		return directoryText(n.Mode)
 	}
 	if !x.showsSource(rel) {
 		return ""
@@ -384,7 +386,9 @@ func (st *staged) seenIn(x *stateIndex, rel string) string {
 	case err != nil || !low.is:
 		return ""
 	case low.info.IsDir():
-		return "directory"
+		return directoryText(low.info.Mode)
 	}
 	return "source"
 }
+
+func directoryText(mode uint32) string { return "directory " + strconv.FormatUint(uint64(mode), 8) }

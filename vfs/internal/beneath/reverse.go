@@ -18,9 +18,9 @@ type Old struct {
 	lost bool
 }
 
-// KeepOld keeps a file of the source for an undo, if there is a checkpoint that could need it. A
-// file that cannot be kept, such as one for which the store has no room, does not keep an apply
-// from going on.
+// KeepOld keeps a file of the source for an undo, if there is a checkpoint that could need it.
+// If the file cannot be kept, for example for want of room in the store, the apply goes on
+// nevertheless.
 func (s Stage) KeepOld(l *guard.Lease, d Dir, name string) Old {
 	old := Old{had: true}
 	var err error
@@ -78,15 +78,15 @@ func (st *staged) nameObject(l *guard.Lease, number uint64, c *upCopy) error {
 	return err
 }
 
-// NoteApplied notes for an undo that an apply has changed a path of the source. d and name are
-// the path, and made is the file that the apply has put there; zero: none. What the owner has done to
-// that file since, or put in its place, is not part of the note: it makes a conflict later.
+// NoteApplied records for an undo that an apply has changed a path of the source. d and name
+// are the path, and made is the file that the apply has put there; zero: none. Later changes of
+// the owner there are not recorded: they make a conflict in the next apply.
 func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name string) error {
 	a := draft.Applied{Path: path, Had: old.had, Old: old.node, Lost: old.lost, New: made}
 	if made.Kind == draft.Nothing {
 		return s.st.store.NoteApplied(a)
 	}
-	a.New.Ctime = 0 // that of no file
+	a.New.Ctime = 0 // no file has this time
 	if now, err := lookAt(d.fd, name); err == nil && now.is {
 		at := baseOf(&now.info)
 		isSame := at.Kind == made.Kind && at.Ino == made.Ino && at.Birth == made.Birth
@@ -97,7 +97,7 @@ func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name st
 	return s.st.store.NoteApplied(a)
 }
 
-// reverse changes the state of a checkpoint so that programs see what they saw at the checkpoint,
+// reverse changes the state of a checkpoint so that programs see the files of that time,
 // although the owner has applied changes since. count is how many paths are staged for that.
 func (st *staged) reverse(state draft.State, applied []draft.Applied) (out draft.State, count int, err error) {
 	if len(applied) == 0 {
@@ -124,7 +124,7 @@ func (st *staged) reverse(state draft.State, applied []draft.Applied) (out draft
 		rec, seen := records[path], was.showsSource(path)
 		rec.Path = path
 		switch {
-		case nodes[path] != nil: // a change of then is one of what the source has now
+		case nodes[path] != nil: // the change of that time is now a change of the source's present file
 		case !seen || !old.Had:
 			rec.Whiteout = true
 		case old.Lost:

@@ -45,6 +45,9 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 		return nil, &guard.Error{Kind: names.Internal, Err: errors.New("the root is staged already")}
 	}
 	meta := draft.Meta{Root: g.Root, Path: src.Resolved(), ID: src.ID(), Subject: g.Subject, Session: o.Session}
+	if o.Session != "" { // a command of the owner's keeps the session's
+		meta.Patterns = &g.Policy.Patterns
+	}
 	var store *draft.Store
 	var err error
 	if g.Store != "" {
@@ -59,6 +62,9 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 	st, err := stage(lower, store)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
+	}
+	if g.Store == "" && store.Continued() {
+		st.beginSession()
 	}
 	g.Store = store.Dir()
 	return st, nil

@@ -39,9 +39,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Name identifies a name by the directory it lies in, so that a file is locked under
-// one Name through whatever root, link or nesting it is reached. Two hard links of a
-// file are two names.
+// Name identifies a name by its directory, so that a file has the same Name through every root,
+// link or nesting. Two hard links of a file are two names.
 type Name struct {
 	dir  rules.Identity
 	base string
@@ -73,15 +72,15 @@ func fileKey(id rules.Identity) key { return key{Name{dir: id}, ofFile} }
 
 // claim has the holders and the waiters of one key.
 type claim struct {
-	exclusive bool   // somebody has it alone
+	exclusive bool   // one holder has it alone
 	open      int32  // descriptors that are open for writing
 	inPlace   int32  // runs of WriteRange; a replacement waits for them by the claim of the name
 	begun     uint64 // how many writers have begun since the claim exists
 	waiting   []*waiter
 }
 
-// waiter is somebody who waits for a claim. try takes the claim and returns true, or
-// does nothing; it is called with Table.mu held.
+// waiter is a caller that waits for a claim. try acquires the claim and returns true, or does
+// nothing. It is called with Table.mu held.
 type waiter struct {
 	try     func(*claim) bool
 	granted chan struct{} // closed when try has returned true
@@ -114,8 +113,8 @@ func (t *Table) getLocked(k key) *claim {
 	return c
 }
 
-// settleLocked grants the claim to those who wait for it and can have it now, and
-// forgets a claim that nobody has or waits for.
+// settleLocked grants the claim to the waiters that can have it now. It forgets a claim without
+// holders and waiters.
 func (t *Table) settleLocked(k key, c *claim) {
 	c.waiting = slices.DeleteFunc(c.waiting, func(w *waiter) bool {
 		if !w.try(c) {
@@ -179,7 +178,7 @@ func takeAlone(c *claim) bool {
 
 func release(c *claim) { c.exclusive = false }
 
-// LockNames waits for names. Several are taken in one order by everybody.
+// LockNames waits for names. Every caller locks several names in the same order.
 func (t *Table) LockNames(ctx context.Context, l *guard.Lease, list ...Name) (unlock func(), err error) {
 	slices.SortFunc(list, func(a, b Name) int {
 		return cmp.Or(cmp.Compare(a.dir.Dev, b.dir.Dev), cmp.Compare(a.dir.Ino, b.dir.Ino),
@@ -211,19 +210,19 @@ func (t *Table) LockName(ctx context.Context, l *guard.Lease, d beneath.Dir, bas
 	return t.LockNames(ctx, l, n)
 }
 
-// LockIfContended is LockName if anybody has locked any name: otherwise there is nothing
-// to wait for.
+// LockIfContended is LockName if any name is locked. Otherwise it does nothing, because there
+// is nothing to wait for.
 func (t *Table) LockIfContended(ctx context.Context, l *guard.Lease, d beneath.Dir, base string) (unlock func(), err error) {
 	t.mu.Lock()
 	free := t.names == 0
 	t.mu.Unlock()
 	if free {
-		return func() {}, nil // as nearly always
+		return func() {}, nil // nearly always
 	}
 	return t.LockName(ctx, l, d, base)
 }
 
-// LockGrowth waits to be the only one who makes a file longer from its end.
+// LockGrowth waits until no other operation makes a file longer from its end.
 func (t *Table) LockGrowth(ctx context.Context, l *guard.Lease, id rules.Identity) (unlock func(), err error) {
 	k := key{Name{dir: id}, ofGrowth}
 	if err := t.acquire(ctx, l, k, takeAlone); err != nil {
@@ -278,7 +277,7 @@ func (t *Table) BeginInPlace(ctx context.Context, l *guard.Lease, id rules.Ident
 		c.inPlace++
 		c.begun++
 		if since = c.begun; c.open+c.inPlace > 1 {
-			since = 0 // not alone from the first
+			since = 0 // not alone from the beginning
 		}
 		return true
 	})
@@ -296,7 +295,7 @@ func (t *Table) IsAlone(id rules.Identity, since uint64) bool {
 	return c != nil && c.begun == since
 }
 
-// IsWritten reports whether anybody may be in the middle of a write to the file.
+// IsWritten reports whether a write to the file may be in progress.
 func (t *Table) IsWritten(id rules.Identity) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -305,7 +304,7 @@ func (t *Table) IsWritten(id rules.Identity) bool {
 }
 
 // SetPatience says that EndWriting may be called up to d after the descriptor was closed. A
-// replacement of a file that is open for writing waits so long before it is refused.
+// replacement of a file that is open for writing waits for d before it is refused.
 func (t *Table) SetPatience(d time.Duration) { t.patience.Store(int64(d)) }
 
 // AwaitWriters waits while a file is open for writing, as long as SetPatience says. If the
@@ -365,12 +364,12 @@ func (t *Table) wasReplaced(id rules.Identity) bool {
 	return t.replaced.young[id] || t.replaced.old[id]
 }
 
-// maxRecent bounds the memory for files that were replaced, to about a megabyte.
-// One that is forgotten is then a file without a name like any other.
+// maxRecent bounds the memory for replaced files, to about a megabyte. A forgotten one is then
+// treated like any other file without a name.
 const maxRecent = 1 << 13
 
-// recentFiles are the files that were added last: at least maxRecent, at most twice as
-// many. When young is full it becomes old, and what was old is forgotten.
+// recentFiles has the files that were added last: at least maxRecent, at most twice as many.
+// When young is full it becomes old, and the earlier old is dropped.
 type recentFiles struct{ young, old map[rules.Identity]bool }
 
 func (r *recentFiles) add(id rules.Identity) {

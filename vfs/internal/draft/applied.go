@@ -7,17 +7,17 @@ import (
 	"os"
 )
 
-// The owner's apply changes the source, which no checkpoint has. So it notes, with the latest
-// checkpoint, what the source had at each path. An undo to that checkpoint or an earlier one
-// stages it again.
+// The owner's apply changes the source, which is not part of a checkpoint. So for each path the
+// apply records the source's old file with the latest checkpoint. An undo to that checkpoint or
+// an earlier one stages the old file again.
 
 // Applied describes the change of a path of the source by an apply.
 type Applied struct {
 	Path string
-	Had  bool // the source had something there
-	Old  Node // the file that it had; its Path is not set
-	Lost bool // that file was not kept
-	New  Base // the file that it has since; zero: none
+	Had  bool // the source had a file there
+	Old  Node // the source's old file; its Path is not set
+	Lost bool // the old file was not kept
+	New  Base // the source's new file; zero: none
 }
 
 type appliedLine struct {
@@ -38,7 +38,8 @@ func (s *Store) latest() int {
 	return 0
 }
 
-// Use keeps an object as long as the latest checkpoint is there. It reports false if there is none.
+// Use keeps an object for as long as the latest checkpoint exists. It reports false if there is
+// no checkpoint.
 func (s *Store) Use(object uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +52,8 @@ func (s *Store) Use(object uint64) bool {
 	return err == nil
 }
 
-// NoteApplied notes a change by an apply with the latest checkpoint. Without one it does nothing.
+// NoteApplied records a change by an apply with the latest checkpoint. Without a checkpoint it
+// does nothing.
 func (s *Store) NoteApplied(a Applied) error {
 	b, err := seal(&appliedLine{[]byte(a.Path), a.Had, a.Old, a.Lost, baseLineOf(a.New)})
 	if err != nil {
@@ -85,8 +87,8 @@ func (s *Store) AppliedSince(number int) (out []Applied, err error) {
 	return out, err
 }
 
-// appliedOf reads the changes that were noted with a checkpoint. A damaged line, such as the last
-// one after a kill, is left out.
+// appliedOf reads the changes that were recorded with a checkpoint. It leaves out damaged
+// lines, such as the last one after a kill.
 func (s *Store) appliedOf(number int) (out []Applied, err error) {
 	text, err := os.ReadFile(s.checkpointPath(number) + appliedSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,8 +106,8 @@ func (s *Store) appliedOf(number int) (out []Applied, err error) {
 	return out, err
 }
 
-// moveApplied gives the notes of a checkpoint that is about to be removed to the one before. If
-// there is none, nothing can go back so far.
+// moveApplied moves the recorded changes of a checkpoint that is about to be removed to the one
+// before. If there is no earlier one, they are dropped, because no undo needs them.
 func (s *Store) moveApplied(number int) error {
 	path := s.checkpointPath(number) + appliedSuffix
 	text, err := os.ReadFile(path)
@@ -120,13 +122,13 @@ func (s *Store) moveApplied(number int) error {
 	}
 	if err == nil && before != 0 {
 		err = appendTo(s.checkpointPath(before)+appliedSuffix, text)
-		delete(s.points.uses, before) // to be looked at again
+		delete(s.points.uses, before) // usesOf computes them again
 	}
 	return errors.Join(err, os.Remove(path))
 }
 
-// usesOf returns the objects that a checkpoint uses, itself and by what was applied since. The
-// caller holds s.mu.
+// usesOf returns the objects that a checkpoint uses, those of its recorded applies included.
+// The caller holds s.mu.
 func (s *Store) usesOf(number int) ([]uint64, error) {
 	if list, ok := s.points.uses[number]; ok {
 		return list, nil

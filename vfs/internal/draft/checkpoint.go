@@ -16,29 +16,33 @@ import (
 )
 
 // A checkpoint is the state of a store at a moment: the names of the upper directory, and the
-// records. It is one file, which a rename puts in its place, so a checkpoint is there as a whole
-// or not at all. The contents lie in a directory of objects. An object is another name of the
-// file in the upper directory, until a program changes that file: before, the object becomes a
-// copy. So a checkpoint takes no room for files that stay as they are.
+// records. It is one file, which gets its name by a rename, so a checkpoint is complete or does
+// not exist. The contents are in a directory of objects. An object is another name of the file
+// in the upper directory. Before a program changes that file, a copy replaces the object. So a
+// checkpoint takes no room for unchanged files.
 
 const (
 	checkpointsName = "checkpoints"
 	objectsName     = "objects"
-	// MaxCheckpoints is how many checkpoints a store has. The oldest goes first, and one that
-	// nobody has asked for before one that somebody has.
+	// MaxCheckpoints is the most checkpoints that a store has. The oldest is removed first, and
+	// one that the owner has not asked for before one that the owner has.
 	MaxCheckpoints = 50
-	// KeptEmpty is how long a store without a change is kept for its checkpoints.
+	// KeptEmpty is how long a store without changes is kept for its checkpoints.
 	KeptEmpty = 7 * 24 * time.Hour
 )
 
-// CauseAsked is the Cause of a checkpoint that the owner asked for.
-const CauseAsked = "asked"
+// CauseAsked is the Cause of a checkpoint that the owner asked for. CauseStart is the Cause of
+// checkpoint 0, which every store has and in which nothing is staged.
+const (
+	CauseAsked = "asked"
+	CauseStart = "start"
+)
 
 // Checkpoint describes a checkpoint.
 type Checkpoint struct {
 	Number  int       `json:"number"` // from 1 on; a later one has a larger number
 	Name    string    `json:"name,omitempty"`
-	Cause   string    `json:"cause"` // what it was made before, or CauseAsked
+	Cause   string    `json:"cause"` // the operation before which it was made, or CauseAsked
 	Time    time.Time `json:"time"`
 	Changed int       `json:"changed"` // names that programs had changed, made or removed
 }
@@ -61,7 +65,7 @@ type State struct {
 	Records []Record // sorted by path
 }
 
-// Equal reports whether two states show the same. The times of directories do not count.
+// Equal reports whether two states show the same files. It ignores the times of directories.
 func (s *State) Equal(other *State) bool {
 	return slices.Equal(s.Records, other.Records) && slices.EqualFunc(s.Nodes, other.Nodes, func(a, b Node) bool {
 		if !bytes.Equal(a.Path, b.Path) || a.Object != b.Object || a.Mode != b.Mode || a.UID != b.UID || a.GID != b.GID || len(a.Attrs) != len(b.Attrs) {
@@ -82,15 +86,15 @@ type savedState struct {
 	Records []line `json:"records"`
 }
 
-// checkpoints has the facts about a store's checkpoints. Store.mu guards it.
+// checkpoints has the data about a store's checkpoints. Store.mu guards it.
 type checkpoints struct {
 	objects int // descriptor of the directory of objects, -1 until there is one
 	list    []Checkpoint
-	// uses has the objects of each checkpoint that was looked at, by number.
+	// uses caches the objects of checkpoints, by number.
 	uses map[int][]uint64
 	next uint64 // number of the next object
-	// undoing is the checkpoint that an undo, which has not ended, brings back; 0: none.
-	undoing int
+	// undoing is the checkpoint of an undo that has not ended; nil: none.
+	undoing *int
 }
 
 // Checkpoints returns the checkpoints, the oldest first.
@@ -100,8 +104,8 @@ func (s *Store) Checkpoints() []Checkpoint {
 	return slices.Clone(s.points.list)
 }
 
-// Objects is the descriptor of the directory with the contents of checkpoints, -1 if there are
-// none. NewObject makes it, and returns the number of an object that is about to be made.
+// Objects returns the descriptor of the directory of objects, -1 if there is none. NewObject
+// makes the directory if necessary, and returns a number for a new object.
 func (s *Store) Objects() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -162,7 +166,7 @@ func (s *Store) eachObject(f func(object uint64, st *unix.Stat_t)) error {
 	return err
 }
 
-// Keep makes a checkpoint of a state, the number of which it sets. Its objects must be there.
+// Keep makes a checkpoint of a state, and sets its number. The objects of the state must exist.
 func (s *Store) Keep(c Checkpoint, state *State) (Checkpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,9 +249,9 @@ func readCheckpoint(path string) (c Checkpoint, state []byte, err error) {
 	return c, bytes.TrimSuffix(state, []byte("\n")), err
 }
 
-// openCheckpoints finds the checkpoints of a store that is being opened. Those that a power loss
-// may have damaged are removed: their files were changed after the time, in nanoseconds. 0: none
-// was.
+// openCheckpoints finds the checkpoints of a store that is being opened. It removes those that
+// a power loss may have damaged: files that were changed after a time, in nanoseconds; 0: there
+// was no power loss.
 func (s *Store) openCheckpoints(since int64) error {
 	s.points.list = listCheckpoints(s.dir)
 	if len(s.points.list) == 0 {
@@ -265,7 +269,7 @@ func (s *Store) openCheckpoints(since int64) error {
 		return err
 	}
 	for _, c := range slices.Clone(s.points.list) {
-		if c.Number == s.points.undoing {
+		if n := s.points.undoing; n != nil && c.Number == *n {
 			continue // the undo is finished from it
 		}
 		state, err := s.State(c.Number)
@@ -317,7 +321,7 @@ func (s *Store) Forget(number int) error {
 	return nil
 }
 
-// Excess returns the checkpoint that goes first, if there are more than most.
+// Excess returns the checkpoint that is to be removed next, if there are more than most.
 func (s *Store) Excess(most int) (number int, ok bool) {
 	list := s.Checkpoints()
 	if len(list) <= most {
@@ -354,7 +358,7 @@ func (s *Store) Unused() ([]uint64, error) {
 	return out, err
 }
 
-// dropObjects removes what a store keeps for checkpoints.
+// dropObjects removes a store's files for checkpoints.
 func (s *Store) dropObjects() error {
 	var err error
 	for _, name := range []string{checkpointsName, objectsName} {
@@ -365,14 +369,18 @@ func (s *Store) dropObjects() error {
 	return err
 }
 
-// keepsCheckpoints reports whether the store is kept for its checkpoints, although nothing is
-// changed in it.
+// keepsCheckpoints reports whether the store is kept for its checkpoints, although it has no
+// changes.
 func (s *Store) keepsCheckpoints() bool {
 	list := s.Checkpoints()
-	return len(list) > 0 && time.Since(list[len(list)-1].Time) < KeptEmpty
+	worth := slices.ContainsFunc(list, func(c Checkpoint) bool {
+		_, err := os.Stat(s.checkpointPath(c.Number) + appliedSuffix)
+		return c.Changed > 0 || c.Cause == CauseAsked || err == nil
+	})
+	return worth && time.Since(list[len(list)-1].Time) < KeptEmpty
 }
 
-// SetRecords appends what makes the records those of list, in one write.
+// SetRecords replaces the records by those of list, in one write.
 func (s *Store) SetRecords(list []Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -398,18 +406,28 @@ func (s *Store) SetRecords(list []Record) error {
 	return s.append(lines)
 }
 
-// Undo appends that an undo to a checkpoint begins, and with 0 that it has ended.
-func (s *Store) Undo(number int) error {
+// BeginUndo records that an undo to a checkpoint begins.
+func (s *Store) BeginUndo(number int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.append([]line{{Undo: &number}})
 }
 
-// Undoing returns the checkpoint of an undo that has not ended, and 0 if there is none.
-func (s *Store) Undoing() int {
+// EndUndo: see BeginUndo.
+func (s *Store) EndUndo() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.append([]line{{Undone: true}})
+}
+
+// Undoing returns the checkpoint of an undo that has not ended.
+func (s *Store) Undoing() (number int, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.points.undoing
+	if s.points.undoing == nil {
+		return 0, false
+	}
+	return *s.points.undoing, true
 }
 
 // IsTouched reports whether the store may have changed since SetUntouched.
@@ -428,7 +446,7 @@ func seal(v any) ([]byte, error) {
 	return fmt.Appendf(b, "%s%08x\"}\n", checkKey, checksum(b)), nil
 }
 
-// unseal reads what seal wrote, without its newline.
+// unseal checks a line of seal, without its newline, and returns its contents.
 func unseal(b []byte, v any) error {
 	at := len(b) - checkLen
 	if at < 1 {
@@ -440,7 +458,7 @@ func unseal(b []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(append(b[:at:at], '}')))
 	dec.DisallowUnknownFields()
 	if dec.Decode(v) != nil {
-		return errNewer // the check is right, so the line is as it was written
+		return errNewer // the checksum matches, so the line is not damaged
 	}
 	return nil
 }

@@ -42,28 +42,29 @@ func TestCheckpointsOutliveTheirProcess(t *testing.T) {
 	s.keepFile(t, "a\xff", "one", time.Now())
 	s.keepFile(t, "b", "two", time.Now())
 	want, err := s.State(1)
-	testkit.Must(t, err, s.Undo(1), s.Note(Record{Path: "x", Whiteout: true}))
+	testkit.Must(t, err, s.BeginUndo(1), s.Note(Record{Path: "x", Whiteout: true}))
 	s.kill()
 	s = openFor(t, stages)
 	got, err := s.State(1)
 	if err != nil || !got.Equal(&want) || string(got.Nodes[1].Path) != "a\xff" || got.Records[0] != (Record{"a\xff", true, base(7)}) {
 		t.Errorf("the state is %+v (%v), want %+v", got, err, want)
 	}
-	if s.Undoing() != 1 || !slices.Equal(numbers(s), []int{1, 2}) {
-		t.Errorf("undoing %d, checkpoints %v", s.Undoing(), numbers(s))
+	if n, ok := s.Undoing(); n != 1 || !ok || !slices.Equal(numbers(s), []int{1, 2}) {
+		t.Errorf("undoing %d, checkpoints %v", n, numbers(s))
 	}
 	if n, err := s.NewObject(); n != 3 || err != nil {
 		t.Errorf("the next object is %d (%v)", n, err)
 	}
-	testkit.Must(t, s.Undo(0))
+	testkit.Must(t, s.EndUndo())
 	s.kill()
 	path := s.checkpointPath(1)
 	text, err := os.ReadFile(path)
 	testkit.Must(t, err)
 	text[5] ^= 1
 	testkit.Must(t, os.WriteFile(path, text, 0o600))
-	if s = openFor(t, stages); s.Undoing() != 0 || !slices.Equal(numbers(s), []int{2}) {
-		t.Errorf("undoing %d, checkpoints %v, after 1 was damaged", s.Undoing(), numbers(s))
+	s = openFor(t, stages)
+	if n, ok := s.Undoing(); ok || !slices.Equal(numbers(s), []int{2}) {
+		t.Errorf("undoing %d, checkpoints %v, after 1 was damaged", n, numbers(s))
 	}
 	unused, err := s.Unused()
 	if err != nil || !slices.Equal(unused, []uint64{1}) {
@@ -85,7 +86,7 @@ func TestPowerLossDropsYoungCheckpoints(t *testing.T) {
 		testkit.Must(t, s.Commit(nil))
 		time.Sleep(2 * commitMargin)
 		s.keepFile(t, "c", "three", time.Now())
-		testkit.Must(t, os.Chmod(filepath.Join(s.dir, objectsName, "2"), 0o400), s.Undo(undoing))
+		testkit.Must(t, os.Chmod(filepath.Join(s.dir, objectsName, "2"), 0o400), s.BeginUndo(undoing))
 		s.kill()
 		boot(t, "2")
 		s = openFor(t, stages)

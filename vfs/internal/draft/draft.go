@@ -39,6 +39,8 @@ type Meta struct {
 	Subject guard.Subject  `json:"subject"`
 	Session string         `json:"session"` // the last session that opened the store
 	Created time.Time      `json:"created"`
+	// Patterns are the root's in the last session; nil in a store of an older version.
+	Patterns *rules.Patterns `json:"patterns,omitempty"`
 }
 
 // The kinds of a Base.

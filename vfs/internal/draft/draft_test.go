@@ -231,6 +231,23 @@ func TestLimit(t *testing.T) {
 	testkit.Must(t, s.Wrote(4096))
 }
 
+// A change is counted at once, also right after the store was measured.
+func TestSizeIsThatOfNow(t *testing.T) {
+	s := openFor(t, t.TempDir())
+	if changed, _ := s.Size(); changed != 0 {
+		t.Fatalf("an empty store has %d changes", changed)
+	}
+	testkit.Must(t, s.Wrote(1))
+	s.writeUpper(t, "new", "x")
+	if changed, bytes := s.Size(); changed != 1 || bytes == 0 {
+		t.Errorf("%d changes, %d bytes after a file was made; want 1 change", changed, bytes)
+	}
+	testkit.Must(t, s.Note(Record{Path: "gone", Whiteout: true, Base: base(1)}))
+	if changed, _ := s.Size(); changed != 2 {
+		t.Errorf("%d changes after a removal; want 2", changed)
+	}
+}
+
 // A log is rewritten when most of its lines no longer count, and then says the same.
 func TestCompaction(t *testing.T) {
 	stages := t.TempDir()

@@ -43,8 +43,9 @@ type line struct {
 	Commit int64 `json:"commit,omitempty"`
 	Upto   int64 `json:"upto,omitempty"`
 
-	// Undo is the checkpoint that an undo brings back from here on; 0: the undo has ended.
-	Undo *int `json:"undo,omitempty"`
+	// Undo is the checkpoint that an undo brings back from here on, until the line Undone.
+	Undo   *int `json:"undo,omitempty"`
+	Undone bool `json:"undone,omitempty"`
 
 	Unsure  *[]byte  `json:"unsure,omitempty"`
 	Lost    []uint64 `json:"lost,omitempty"`
@@ -189,6 +190,7 @@ func (s *Store) append(lines []line) error {
 	}
 	s.log.stale.Store(true)
 	s.untouched.Store(false)
+	s.size.stale.Store(true)
 	for i := range lines {
 		if err := s.take(&lines[i]); err != nil {
 			return err
@@ -223,7 +225,9 @@ func (s *Store) take(l *line) error {
 	case l.Placed != nil:
 		delete(s.placings, string(*l.Placed))
 	case l.Undo != nil:
-		s.points.undoing = *l.Undo
+		s.points.undoing = l.Undo
+	case l.Undone:
+		s.points.undoing = nil
 	case l.Unsure != nil:
 		s.unsure[string(*l.Unsure)] = true
 	case l.Damaged != "":

@@ -209,6 +209,9 @@ func (s *Store) load(m *Meta, make, isExact bool) error {
 				names.Quote(filepath.Base(s.dir)), names.Quote(meta.Path))}
 		}
 		meta.Session, meta.ID = m.Session, m.ID
+		if m.Patterns != nil {
+			meta.Patterns = m.Patterns
+		}
 	}
 	s.meta = meta
 	if m != nil {
@@ -346,8 +349,8 @@ func (s *Store) compact() error {
 	for _, p := range s.Placings() {
 		lines = append(lines, placingLine(p))
 	}
-	if n := s.points.undoing; n != 0 {
-		lines = append(lines, line{Undo: &n})
+	if n := s.points.undoing; n != nil {
+		lines = append(lines, line{Undo: n})
 	}
 	path := filepath.Join(s.dir, logName)
 	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,14 +22,21 @@ type sizes struct {
 	mu       sync.Mutex
 	most     int64 // 0: guard.DefaultMaxStage
 	measured time.Time
+	names    int // in the upper, when it was measured
 	changed  int
 	bytes    int64 // when it was measured
 	since    int64 // written since then
+	// stale is set before each change of the store, and unset before a measurement.
+	stale atomic.Bool
 }
 
 // measureAfter is how often a full store is measured again. Programs may have removed files
 // meanwhile.
 const measureAfter = time.Second
+
+// fewNames is how many names a store may have that is measured after each change, so that the
+// owner sees a change at once.
+const fewNames = 1000
 
 // Limit sets how many bytes the store may take on the disk.
 func (s *Store) Limit(bytes int64) {
@@ -42,6 +50,7 @@ func (s *Store) Limit(bytes int64) {
 // written, so that the change is committed.
 func (s *Store) Wrote(n int64) error {
 	s.log.stale.Store(true)
+	s.size.stale.Store(true)
 	s.untouched.Store(false)
 	if n <= 0 {
 		return nil
@@ -74,12 +83,12 @@ func (s *Store) Room() int64 {
 }
 
 // Size returns how many names programs changed, made or removed, and the bytes that the
-// upper takes on the disk. It measures at most once a second.
+// upper takes on the disk. It measures a store with many names at most once a second.
 func (s *Store) Size() (changed int, bytes int64) {
 	z := &s.size
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if time.Since(z.measured) > measureAfter {
+	if time.Since(z.measured) > measureAfter || z.names < fewNames && z.stale.Load() {
 		s.measure()
 	}
 	return z.changed, z.bytes
@@ -88,10 +97,12 @@ func (s *Store) Size() (changed int, bytes int64) {
 // measure counts what is in the upper. The caller holds s.size.mu.
 func (s *Store) measure() {
 	z := &s.size
-	z.changed, z.bytes, z.since = 0, 0, 0
+	z.stale.Store(false)
+	z.names, z.changed, z.bytes, z.since = 0, 0, 0, 0
 	inUpper := map[string]bool{}
 	_ = s.walkUpper(func(rel string, st *unix.Stat_t) { // what cannot be read is not counted
 		inUpper[rel] = true
+		z.names++
 		z.bytes += st.Blocks * 512
 		if s.isChange(rel, st) {
 			z.changed++

@@ -1,5 +1,5 @@
-// Package gate runs the operations of package vfs: each is admitted by the registry,
-// runs under the lease it was given, and is settled and recorded by it.
+// Package gate runs the operations of package vfs: the registry admits each operation and gives
+// it a lease, under which it runs, and which settles and records it.
 //
 // # Promises
 //
@@ -32,9 +32,9 @@ func Run(ctx context.Context, r *guard.Registry, req guard.Request, f func(l *gu
 }
 
 // Do runs the operation f: it admits the request, calls f with the lease, and settles
-// the lease with the number of bytes that f moved. If the file system can hang, f runs
-// in a goroutine of its own with a lease of its own, so f may only touch memory that
-// the operation owns or that its result hands over.
+// the lease with the number of bytes that f moved. If the file system can hang, f runs in a
+// goroutine of its own with a lease of its own. So f may only use memory that the operation
+// owns or that its result hands over.
 //
 // Do calls drop, unless nil, with a result that its caller does not get: one that came
 // after the operation had been answered, or that the audit log could not record.
@@ -52,7 +52,7 @@ func DoPrepared[T any](ctx context.Context, r *guard.Registry, req guard.Request
 ) (T, error) {
 	var zero T
 	if req.Dry != nil && drop != nil {
-		// A result that has to be dropped is something open, which a dry run hands to nobody.
+		// A result with a drop function is an open file, which a dry run must not return.
 		return zero, &guard.Error{Op: req.Op, Path: req.Path, Kind: names.Internal, Err: errDryResult}
 	}
 	l, err := r.Admit(ctx, req)

@@ -14,7 +14,7 @@ package shares
 
 import "sync"
 
-// Shares counts what each owner holds. The zero Shares is ready for use.
+// Shares counts the units of each owner. The zero Shares is ready for use.
 type Shares[Owner comparable] struct {
 	mu    sync.Mutex // guards the fields below
 	held  map[Owner]int64
@@ -40,7 +40,7 @@ func (s *Shares[Owner]) Take(o Owner, all, most int64) (limit int64, ok bool) {
 	return limit, true
 }
 
-// Give takes back n that an owner has taken.
+// Give returns n units of an owner.
 func (s *Shares[Owner]) Give(o Owner, n int64) {
 	if n == 0 {
 		return

@@ -17,8 +17,8 @@ type Store struct {
 
 	mu    sync.Mutex                   // guards the fields below and what they hold
 	usage map[rules.Identity]*binUsage // by the identity of the trash's directory
-	// written are files that were open for writing, or had another name, when they were kept. A
-	// program that has one open can still write to it; see MayBeWritten.
+	// written has files that were open for writing, or had another name, when they were kept. A
+	// program that has such a file open can still write to it; see MayBeWritten.
 	written map[rules.Identity]binEntry
 }
 
@@ -68,8 +68,8 @@ func (s *Store) forget(e binEntry) {
 	maps.DeleteFunc(s.written, func(_ rules.Identity, have binEntry) bool { return have == e })
 }
 
-// diskUsage is how many bytes of the disk a file takes; holes in it take none. Remote sources
-// may not know, so there the length counts.
+// diskUsage returns how many bytes of the disk a file takes, without its holes. A remote source
+// may not know that; for it diskUsage returns the length.
 func (b *Bin) diskUsage(info *beneath.Info) int64 {
 	if b.l.Source().Remote() {
 		return info.Size
@@ -77,8 +77,8 @@ func (b *Bin) diskUsage(info *beneath.Info) int64 {
 	return min(info.Size, int64(info.Blocks)*512)
 }
 
-// searchEvery is how often a trash in use is searched for what is too old, and for what
-// has grown since it was kept.
+// searchEvery is how often a trash in use is searched for files that are too old, or have grown
+// since they were kept.
 const searchEvery = time.Minute
 
 // added counts a new entry. If the trash has become too large, or was not searched for long,
@@ -107,14 +107,14 @@ func (b *Bin) added(size int64) {
 	s.mu.Unlock()
 }
 
-// largest is how much of the disk a file may take to be kept: what is free after Prune has
-// removed all others.
+// largest returns the greatest size on disk of a file that is kept: the free space after Prune
+// has removed all others.
 func (b *Bin) largest() int64 { return b.size - b.size/10 - entryCost }
 
-// Prune removes the entries that are too old. If what is left exceeds the bound, it removes
-// the oldest until a tenth of the bound is free, so that not every further entry makes it
-// search again. An entry that has become too large to be kept goes first, and alone. Prune
-// returns what is left, in bytes.
+// Prune removes the entries that are too old. If the others exceed the bound, it removes the
+// oldest until a tenth of the bound is free, so that it need not run again for every further
+// entry. An entry that has become too large to be kept goes first, and alone. Prune returns the
+// size of the remaining entries, in bytes.
 func (b *Bin) Prune() (left int64, err error) {
 	if b == nil {
 		return 0, nil
@@ -152,8 +152,8 @@ func (b *Bin) Prune() (left int64, err error) {
 	return left, nil
 }
 
-// ids are the names of the entries, the oldest first. A note without a file was
-// left by a daemon that died, or is being made: it is an entry that is empty.
+// ids returns the names of the entries, the oldest first. A note without a file is an empty
+// entry: a dead daemon has left it, or it is being made.
 func (b *Bin) ids() ([]string, error) {
 	seen := map[string]bool{}
 	err := beneath.EachName(b.d, func(e *beneath.Entry) bool {

@@ -32,10 +32,10 @@ type Entry struct {
 	PID     int32         `json:"pid,omitempty"`
 }
 
-// Short is the part of the id that is enough to name the entry.
+// Short returns the part of the id that is enough to name the entry.
 func (e *Entry) Short() string { return e.ID[len(stampFormat)+1:] }
 
-// HasID reports whether id is the entry's, in full or in short.
+// HasID reports whether id is the entry's id, complete or short.
 func (e *Entry) HasID(id string) bool { return id != "" && (id == e.ID || id == e.Short()) }
 
 // Rel is the path the file had.
@@ -46,7 +46,7 @@ func (e *Entry) Rel() string {
 	return e.Path
 }
 
-// List lists what the trash holds, the oldest first.
+// List returns the kept files, the oldest first.
 func (b *Bin) List(root guard.RootName) ([]Entry, error) {
 	list := []Entry{}
 	if b == nil {
@@ -179,7 +179,7 @@ func (b *Bin) Empty(root guard.RootName, ids []string, before time.Time) (e Empt
 	for _, id := range ids {
 		one, err := b.find(names.OpEmpty, root, id)
 		if err != nil {
-			return e, err // before anything is gone
+			return e, err // before any file is removed
 		}
 		which = append(which, one.ID)
 	}

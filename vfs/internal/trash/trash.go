@@ -80,8 +80,8 @@ func (s *Store) Open(ctx context.Context, l *guard.Lease) (*Bin, error) {
 	return s.open(ctx, l, func(root int) (beneath.Dir, beneath.Info, error) { return beneath.MakeTrash(l, root) })
 }
 
-// OpenAlways is Open, but where the root keeps nothing, its trash is made for what an operation
-// of the owner's must not lose.
+// OpenAlways is Open, but makes a trash even if the root keeps none. It is for files that an
+// operation of the owner must not lose.
 func (s *Store) OpenAlways(ctx context.Context, l *guard.Lease) (*Bin, error) {
 	if b, err := s.Open(ctx, l); b != nil || err != nil {
 		return b, err
@@ -95,8 +95,8 @@ func (s *Store) OpenAlways(ctx context.Context, l *guard.Lease) (*Bin, error) {
 	return b, nil
 }
 
-// OpenExisting is Open for an operation that removes nothing: nil also if nothing was
-// ever kept.
+// OpenExisting is Open for an operation that removes no file. It returns nil also if no file
+// was ever kept.
 func (s *Store) OpenExisting(ctx context.Context, l *guard.Lease) (*Bin, error) {
 	b, err := s.open(ctx, l, beneath.Trash)
 	return b, beneath.IgnoreAbsent(err)
@@ -169,8 +169,8 @@ func (b *Bin) kept(id string, info *beneath.Info, isOriginal bool) {
 	b.added(b.diskUsage(info))
 }
 
-// leaves reports whether a file is not kept: a directory, a socket, which holds nothing, or
-// what is too large.
+// leaves reports whether a file is not kept: a directory, a socket, or a file that is too
+// large.
 func (b *Bin) leaves(info *beneath.Info) bool {
 	return info.IsDir() || info.Type() == unix.S_IFSOCK || b.tooLarge(info)
 }
@@ -184,15 +184,15 @@ func (b *Bin) tooLarge(info *beneath.Info) bool {
 	return true
 }
 
-// Unlink removes a name, which must not be a directory's, and keeps what had it; rel is the
-// name's path below the lease's root.
+// Unlink removes a name, which must not be a directory's, and keeps its file. rel is the name's
+// path below the lease's root.
 func (b *Bin) Unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
 	if b == nil {
 		return beneath.Unlink(l, d, name)
 	}
 	info, err := beneath.StatIn(d, name)
 	if err != nil || b.leaves(&info) {
-		return beneath.Unlink(l, d, name) // which says what is wrong
+		return beneath.Unlink(l, d, name) // it returns the right error
 	}
 	id, err := b.writeNote(rel)
 	if err != nil {
@@ -307,7 +307,7 @@ func (s *Store) KeepEmptied(ctx context.Context, l *guard.Lease, fd int, rel str
 	return b.copy(fd, &info, id)
 }
 
-// copy copies a file, which fd is open for in any way, to the entry id, which has its note.
+// copy copies a file to the entry id, which has its note. fd is open for the file in any way.
 func (b *Bin) copy(fd int, info *beneath.Info, id string) error {
 	now, err := b.copyTo(fd, info, id)
 	if err != nil {
@@ -318,7 +318,7 @@ func (b *Bin) copy(fd int, info *beneath.Info, id string) error {
 	return nil
 }
 
-// copyTo is copy without the undoing of what failed. It returns the attributes of the copy.
+// copyTo is copy without cleaning up after a failure. It returns the attributes of the copy.
 func (b *Bin) copyTo(fd int, info *beneath.Info, id string) (beneath.Info, error) {
 	in, err := beneath.Reopen(fd, unix.O_RDONLY)
 	if err != nil {
@@ -330,11 +330,11 @@ func (b *Bin) copyTo(fd int, info *beneath.Info, id string) (beneath.Info, error
 		return beneath.Info{}, err
 	}
 	defer out.Close()
-	w := wholefile.Copier{Ctx: b.ctx, Lease: b.l, To: out} // what the trash keeps counts towards no quota
+	w := wholefile.Copier{Ctx: b.ctx, Lease: b.l, To: out} // kept files count towards no quota
 	if err := w.Copy(&wholefile.Source{FD: in, Info: *info}, info.Size, func(int64) {}); err != nil {
 		return beneath.Info{}, err
 	}
-	// As far as this process is allowed to: a user's file stays the user's.
+	// Only if this process may: the files of an ordinary user stay the user's.
 	_ = beneath.Chown(b.l, out, int(info.UID), int(info.GID))
 	_ = beneath.Chmod(b.l, out, info.Mode&0o777)
 	if err := beneath.Utimes(b.l, out, beneath.Omit, beneath.At(info.ModTime())); err != nil {

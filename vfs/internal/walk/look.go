@@ -133,8 +133,8 @@ func StillThere(l *guard.Lease, rel string, stat func(*guard.Lease) (beneath.Inf
 	return nil
 }
 
-// Stale turns the errors of a resolution that was sure to succeed, because the caller
-// knows the file, into ESTALE, upon which the kernel looks the path up again.
+// Stale turns the errors of a resolution into ESTALE if the caller knows that the file exists.
+// On ESTALE the kernel looks the path up again.
 func Stale(err error) error {
 	switch err { //nolint:errorlint // errnos straight from a system call
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:

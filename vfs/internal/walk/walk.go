@@ -5,9 +5,9 @@
 //
 // A walk holds memory bounded by its depth, never by how many names a directory has:
 // a position for each level, and for the innermost levels also a descriptor and the
-// names read in advance. Links are not followed, and other file systems entered only
-// where the grant allows it. A walk leaves a directory that was moved out of the root
-// within a few hundred steps (verifyEvery).
+// names read in advance. Links are not followed, and other file systems are entered only if the
+// grant allows it. A walk leaves a directory that was moved out of the root within a few
+// hundred steps (verifyEvery).
 //
 // # Not promised
 //
@@ -32,11 +32,11 @@ const (
 	// MaxDepth bounds how deep a walk goes; deeper directories are seen, but not
 	// entered. It bounds cursors and memory.
 	MaxDepth = 1 << 14
-	// MaxPath bounds the path below the start, in bytes, likewise.
+	// MaxPath bounds the path below the start, in bytes, in the same way.
 	MaxPath = 512 << 10
-	// nearLevels is how many of the innermost levels keep their descriptor
-	// and the names read in advance; of the others each farLevels-th keeps
-	// its descriptor, so that climbing opens each level again once.
+	// nearLevels is how many of the innermost levels keep their descriptor and the names read
+	// in advance. Of the other levels each farLevels-th keeps its descriptor, so that climbing
+	// opens each level again only once.
 	nearLevels = 32
 	farLevels  = 128
 	// verifyEvery is how many steps may pass before the innermost directory is
@@ -54,9 +54,9 @@ var bufs = sync.Pool{New: func() any { return new([bufSize]byte) }}
 // that the operation may not see, does not enter directories that it may not read, and
 // passes over directories that cannot be read.
 type Options struct {
-	// Keep, unless nil, says which names of a directory the walk is about; the caller
-	// judges names and directories itself. It is called with each name as soon as it
-	// has been read.
+	// Keep, unless nil, selects the names of a directory that the walk visits; the caller
+	// judges names and directories itself. Keep is called with each name as soon as it has been
+	// read.
 	Keep func(e *beneath.Entry) bool
 	// Open, unless nil, opens subdirectories instead of the walker. A directory that
 	// cannot be read, or opened again, is then an error.
@@ -89,7 +89,7 @@ type level struct {
 	pathLen int           // of Walker.path up to and including this level
 	off     int64
 	names   []beneath.Entry // read in advance; the next is the first
-	seek    bool            // dir does not stand at off
+	seek    bool            // the position of dir is not off
 	end     bool
 }
 
@@ -134,17 +134,18 @@ func (w *Walker) top() *level { return &w.levels[len(w.levels)-1] }
 // Dir is the innermost directory, open until the next step.
 func (w *Walker) Dir() beneath.Dir { return w.top().dir.Dir }
 
-// Depth is how many directories are open between the start and the innermost one, both
+// Depth returns how many levels the walk has, from the start to the innermost directory, both
 // included.
 func (w *Walker) Depth() int { return len(w.levels) }
 
-// Path is the innermost directory, below the start, valid until the next step.
+// Path returns the path of the innermost directory below the start. It is valid until the next
+// step.
 func (w *Walker) Path() []byte { return w.path }
 
-// Base is the directory that the walk began at, below the root.
+// Base returns the path of the start below the root.
 func (w *Walker) Base() string { return w.base }
 
-// Ahead is how many names of the innermost directory are known to come.
+// Ahead returns how many names of the innermost directory are read in advance.
 func (w *Walker) Ahead() int { return len(w.top().names) }
 
 // Rel is the innermost directory, below the root.
@@ -180,8 +181,8 @@ func (w *Walker) Next() (*beneath.Entry, error) {
 }
 
 // Peek returns the next name of the innermost directory; ok is false at its end.
-// A directory that was removed, or has gone from its place, ends. The name is a
-// part of a larger string: who keeps it for long clones it.
+// A directory that was removed, or has gone from its place, ends. The name is a part of a
+// larger string: a caller that keeps it for long must clone it.
 func (w *Walker) Peek() (e *beneath.Entry, ok bool, err error) {
 	if w.steps++; w.steps%64 == 0 {
 		if err := w.l.Life().Ended(w.ctx); err != nil {
@@ -231,7 +232,7 @@ func (w *Walker) read() error {
 	return nil
 }
 
-// keeps reports whether the walk is about a name of the innermost directory.
+// keeps reports whether the walk visits a name of the innermost directory.
 func (w *Walker) keeps(e *beneath.Entry) bool {
 	switch {
 	case e.Name == "." || e.Name == "..": // they may come anywhere
@@ -357,8 +358,8 @@ func (w *Walker) forget(i int) {
 	}
 }
 
-// Position is where the walk stands: the innermost directory, below the start, and the
-// position in the start and in each directory below it, the innermost last.
+// Position returns the path of the innermost directory below the start, and the positions in
+// the start and in each directory below it, the innermost last.
 func (w *Walker) Position() (path []byte, offs []int64) {
 	offs = make([]int64, len(w.levels))
 	for i := range w.levels {
@@ -381,8 +382,8 @@ func (w *Walker) Resume(elems []string, offs []int64) error {
 	return nil
 }
 
-// Leave goes back to the directory above; ok is false at the start. Levels that
-// have gone from their place meanwhile are left too.
+// Leave goes back to the directory above; ok is false at the start. It also leaves levels that
+// are no longer at their places.
 func (w *Walker) Leave() (ok bool, err error) {
 	if len(w.levels) == 1 {
 		return false, nil
@@ -421,7 +422,7 @@ func (w *Walker) reopen() error {
 	return nil
 }
 
-// Name is the name of the innermost directory in the one above it, "" at the start.
+// Name returns the name of the innermost directory in the one above it, "" at the start.
 func (w *Walker) Name() string {
 	if len(w.levels) == 1 {
 		return ""
@@ -429,7 +430,7 @@ func (w *Walker) Name() string {
 	return w.name(len(w.levels) - 1)
 }
 
-// name is the name of a level in the one above it.
+// name returns the name of a level in the one above it.
 func (w *Walker) name(i int) string {
 	from := w.levels[i-1].pathLen
 	if from > 0 {

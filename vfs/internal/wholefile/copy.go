@@ -25,8 +25,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// copyPiece is how much is copied between two looks at whether to go on; the
-// kernel copies by reference where the file system can.
+// copyPiece is how many bytes are copied between two checks whether to go on. The kernel copies
+// by reference if the file system can.
 const copyPiece = 4 << 20
 
 // Copier writes the contents of a new file. It leaves holes where the source has them.
@@ -39,7 +39,7 @@ type Copier struct {
 	Charge func(n, size int64) error
 
 	size  int64 // of the contents so far
-	wrote int64 // how much of it was written: the rest are holes
+	wrote int64 // the written part of size; the rest are holes
 }
 
 // Wrote is how many bytes were written; holes do not count.
@@ -52,7 +52,7 @@ func (w *Copier) charge(n, size int64) error {
 	return w.Charge(n, size)
 }
 
-// Fill appends what r gives to the contents. Of a SparseReader it keeps the holes.
+// Fill appends the data of r to the contents. It keeps the holes of a SparseReader.
 func (w *Copier) Fill(r io.Reader) error {
 	buf := make([]byte, 256<<10)
 	sparse, _ := r.(*SparseReader)
@@ -84,7 +84,7 @@ func (w *Copier) Fill(r io.Reader) error {
 		}
 	}
 	if sparse != nil {
-		return beneath.Truncate(w.Lease, w.To, w.size) // which may end in a hole
+		return beneath.Truncate(w.Lease, w.To, w.size) // the contents may end in a hole
 	}
 	return nil
 }
@@ -102,12 +102,12 @@ func (w *Copier) skip(r *SparseReader) error {
 	return err
 }
 
-// Copy copies an open file by copy_file_range, or by reading and writing where the kernel
-// refuses that. The copy ends at the offset most, unless that is 0, even if the file is longer
-// by then. Copy calls tell with the number of bytes copied so far.
+// Copy copies an open file by copy_file_range, or by reading and writing if the kernel refuses
+// that. The copy ends at the offset most, unless that is 0, even if the file is longer by then.
+// Copy calls tell with the number of bytes copied so far.
 func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 	if err := w.charge(0, in.Info.Size); err != nil {
-		return err // before any of it has been copied in vain
+		return err // before any byte is copied in vain
 	}
 	r := in.reader(w.Lease, most, tell)
 	for {
@@ -117,10 +117,9 @@ func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 		from, to := in.data(r.off)
 		want := min(copyPiece, to-from)
 		if want <= 0 {
-			break // what has come since is read below
+			break // data that was appended since is read below
 		}
-		// Charged before, because the quota must not be found exceeded
-		// after the fact.
+		// Charge first: the bytes must not be written if they exceed the quota.
 		if err := w.charge(want, from+want); err != nil {
 			return err
 		}
@@ -144,8 +143,8 @@ type Source struct {
 	Info beneath.Info // as it was opened
 }
 
-// data is the next piece of the file from off on that is no hole, as long as the file
-// was when it was opened; an empty one means there is no more.
+// data returns the next piece of the file, from off on, that is no hole. It ends at the size
+// that the file had when it was opened. An empty piece means that there is no more data.
 func (in *Source) data(off int64) (from, to int64) {
 	size := in.Info.Size
 	from, err := in.nextData(off)
@@ -185,7 +184,7 @@ type SparseReader struct {
 	ReadAt   func(buf []byte, off int64) (int, error)
 	NextData func(off int64) (int64, error) // where the next data begins; ENXIO: nowhere
 	Size     func() (int64, error)
-	Tell     func(int64) // is told how much has been read
+	Tell     func(int64) // called with the number of bytes read so far
 
 	off  int64
 	most int64 // where to end; 0: at the end of the file

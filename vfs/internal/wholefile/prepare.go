@@ -11,11 +11,11 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Journal is told of the temporary names of prepared files, so that the next session can
-// remove the names that this one leaves behind: when its process is killed, or a root has
-// ended. Begin is called before the name exists, and has it on disk when it returns; done
-// is called when the name is gone. Both may be called concurrently. Most files need no
-// temporary name, and are not journalled.
+// Journal records the temporary names of prepared files, so that the next session can remove
+// names that this one leaves behind because its process is killed or a root has ended. Begin is
+// called before the name exists, and has it on disk when it returns; done is called when the
+// name is gone. Both may be called concurrently. Most files need no temporary name, and are not
+// journalled.
 type Journal interface {
 	Begin(p guard.Path) (done func())
 }
@@ -36,8 +36,8 @@ func (pr *Preparer) begin(p guard.Path) (done func()) {
 // Prepared is a file that has its new contents before it has its name.
 type Prepared struct {
 	beneath.Changeable
-	Mode uint32 // it was made with
-	temp string // its name meanwhile, "" when it has none
+	Mode uint32 // the mode with which it was made
+	temp string // its temporary name, "" if it has none
 	done func() // of the journal, for temp
 }
 
@@ -57,7 +57,7 @@ func (pr *Preparer) Prepare(l *guard.Lease, d beneath.Dir, dir guard.Path, mode 
 	return &Prepared{Changeable: w, Mode: mode}, nil
 }
 
-// prepareNamed is Prepare where the file system has no files without names.
+// prepareNamed is Prepare for a file system that has no files without names.
 func (pr *Preparer) prepareNamed(l *guard.Lease, d beneath.Dir, dir guard.Path, mode uint32, o beneath.Owner) (*Prepared, error) {
 	s := &Prepared{Mode: mode}
 	err := pr.name(s, dir, func(temp string) (err error) {
@@ -89,8 +89,8 @@ func (pr *Preparer) name(s *Prepared, dir guard.Path, make func(temp string) err
 	return unix.EEXIST
 }
 
-// Publish gives the prepared file its name: that of the file it replaces, or one
-// that must be free.
+// Publish gives the prepared file its name: that of the replaced file, or a name that must be
+// free.
 func (pr *Preparer) Publish(l *guard.Lease, s *Prepared, d beneath.Dir, dir guard.Path, base string, replaces bool) error {
 	link := func(name string) error { return beneath.Link(l, s.Changeable, d, name) }
 	if s.temp == "" {
@@ -114,7 +114,7 @@ func (pr *Preparer) Publish(l *guard.Lease, s *Prepared, d beneath.Dir, dir guar
 	return err
 }
 
-// Drop ends the preparation: what did not take its name vanishes.
+// Drop ends the preparation. A file that has not got its name vanishes.
 func (s *Prepared) Drop(l *guard.Lease, d beneath.Dir) {
 	s.RemoveTemp(l, d)
 	s.Close()

@@ -1,5 +1,6 @@
-// Package agents knows what coding agents need to run confined: one data file for each,
-// made from the agent's own documentation (November 2026).
+// Package agents has a preset for each coding agent: the files, variables and hosts that it
+// needs to run confined. Each preset is a data file, made from the agent's own documentation
+// (November 2026).
 //
 // Every file is read strictly: an unknown key fails the package's test. Find and All
 // return copies that the caller may change. The lists follow the agents' documentation,
@@ -25,25 +26,25 @@ type Agent struct {
 	Title   string   `toml:"title" json:"title"`
 	Docs    string   `toml:"docs" json:"docs"` // where it is documented
 	Command string   `toml:"command" json:"command"`
-	Mode    string   `toml:"mode" json:"mode"`                 // of the project's root; default rw
+	Mode    string   `toml:"mode" json:"mode"`                 // mode of the project's root; default rw
 	Env     []string `toml:"env" json:"env"`                   // variables that are passed on if they are set; NAME or PREFIX*
 	Set     []string `toml:"set" json:"set,omitempty"`         // NAME=VALUE
 	Home    []string `toml:"home" json:"home"`                 // files of the owner's HOME that are copied into the agent's own
-	Hide    []string `toml:"hide" json:"hide,omitempty"`       // patterns, beside the built-in ones
-	Protect []string `toml:"protect" json:"protect,omitempty"` // likewise
-	Hosts   []string `toml:"hosts" json:"hosts"`               // that it may connect to, as run --net takes them
+	Hide    []string `toml:"hide" json:"hide,omitempty"`       // patterns in addition to the built-in ones
+	Protect []string `toml:"protect" json:"protect,omitempty"` // the same
+	Hosts   []string `toml:"hosts" json:"hosts"`               // hosts that it may connect to, as run --net takes them
 	Secrets []Secret `toml:"secret" json:"secrets,omitempty"`  // credentials that it can use from outside, if run --secret names them
 }
 
 // Secret is a credential for programs that take their base URL from a variable.
 type Secret struct {
-	Name     string `toml:"name" json:"name"`         // of the variable that holds it
-	URL      string `toml:"url" json:"url"`           // that it is for
-	Header   string `toml:"header" json:"header"`     // that it is sent in; "": Authorization: Bearer
-	Variable string `toml:"variable" json:"variable"` // that holds the base URL
+	Name     string `toml:"name" json:"name"`         // variable that holds the credential
+	URL      string `toml:"url" json:"url"`           // service that it is for
+	Header   string `toml:"header" json:"header"`     // header for it; "": Authorization: Bearer
+	Variable string `toml:"variable" json:"variable"` // variable that holds the base URL
 }
 
-// secrets are the secrets of programs without a preset, as the makers of the services document
+// secrets has the secrets for programs without a preset, as the makers of the services document
 // them.
 var secrets = []Secret{
 	{"ANTHROPIC_API_KEY", "https://api.anthropic.com", "x-api-key", "ANTHROPIC_BASE_URL"},
@@ -56,8 +57,8 @@ var secrets = []Secret{
 // Secrets returns the secrets of programs without a preset.
 func Secrets() []Secret { return slices.Clone(secrets) }
 
-// FindSecret returns a secret by its name: that of the agent's preset, else that of every
-// program. Without an agent ("") it looks at the latter alone.
+// FindSecret returns a secret by its name: from the agent's preset, or else from the secrets
+// for programs without a preset. agent may be "".
 func FindSecret(agent, name string) (Secret, bool) {
 	a, _ := Find(agent)
 	for _, s := range slices.Concat(a.Secrets, secrets) {
@@ -81,7 +82,7 @@ func (a *Agent) BaseURLs() []string {
 func Names() []string {
 	entries, err := files.ReadDir(".")
 	if err != nil {
-		panic(err) // the files are in the program
+		panic(err) // cannot be: the files are embedded
 	}
 	list := make([]string, 0, len(entries))
 	for _, e := range entries {

@@ -35,10 +35,10 @@ const (
 	// Most is how many entries one search returns at most.
 	Most     = 1000
 	buckets  = 60   // of a timeline
-	maxSpans = 5000 // that a timeline is made of
+	maxSpans = 5000 // spans that are counted for a timeline
 )
 
-// Entry is one record for people. Texts have everything invisible escaped.
+// Entry is one record for people. Invisible characters in its texts are escaped.
 type Entry struct {
 	Seq     uint64     `json:"seq"`
 	Time    time.Time  `json:"time"`
@@ -102,7 +102,7 @@ type Found struct {
 	Entries  []Entry  `json:"entries"` // the newest first
 	Matched  int      `json:"matched"` // of which Entries are the last
 	Timeline Timeline `json:"timeline"`
-	// Complete is false if the search's context ended before it did. Damaged counts
+	// Complete is false if the context ended before the search did. Damaged counts
 	// lines that are no records.
 	Complete bool `json:"complete"`
 	Damaged  int  `json:"damaged,omitempty"`
@@ -225,8 +225,8 @@ func (s *Store) Verify(ctx context.Context, session string) ([]audit.Report, err
 	return reports, nil
 }
 
-// counting counts records by spans of unit seconds, which grow with the time that
-// the records cover: there are never more than maxSpans of them.
+// counting counts records in spans of unit seconds. The unit grows with the time that the
+// records cover, so there are never more than maxSpans spans.
 type counting struct {
 	unit int64
 	n    map[int64]*[3]int // by the number of the span; allowed, refused, failed

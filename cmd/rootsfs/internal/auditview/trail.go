@@ -11,13 +11,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Trail sums up the records of a session's newest run: its roots, how its command was
+// Trail is a summary of the records of a session's newest run: its roots, how its command was
 // confined, and the newest refusal.
 type Trail struct {
 	Session string
 	Roots   map[names.Foreign]TrailRoot // by name, also those that have ended
 	Ran     bool                        // its command was started
-	Level   string                      // how that is confined
+	Level   string                      // how the command is confined
 	Mounted bool                        // it has served something
 	Point   string                      // the mountpoint, if it has one
 	Ended   bool
@@ -27,10 +27,10 @@ type Trail struct {
 	Older bool
 
 	earlier *Trail       // of an earlier session of this name, if that was refused something
-	unsure  *audit.Entry // the newest refusal that a program need not have caused
+	unsure  *audit.Entry // the newest refusal for which isUnsure reports true
 }
 
-// TrailRoot is a root as its newest grant has it.
+// TrailRoot describes a root by its newest grant.
 type TrailRoot struct {
 	Dir, Mode string
 	End       time.Time // zero: it is live
@@ -65,7 +65,7 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 	case e.Verdict == "refused":
 		if e.Via != "control" && !t.Ended && (matches == nil || matches(t, e)) {
 			one := *e
-			one.Line = nil // which the reader uses again
+			one.Line = nil // the reader reuses its memory
 			if isUnsure(e) {
 				t.unsure = &one
 			} else {

@@ -5,13 +5,13 @@
 //
 //   - A root whose path may lead to another file by now is checked again; see package
 //     hostwatch. If its directory was deleted or replaced, the registry makes it unavailable.
-//   - A file system that does not answer delays neither the looks at other roots nor the end of
-//     the session, and holds at most mostHung threads.
+//   - A file system that does not answer delays neither the checks of other roots nor the end
+//     of the session, and blocks at most mostHung threads.
 //
 // # Not promised
 //
-// The package approves nothing: a directory that is made again stays out of reach until the
-// owner approves it.
+// The package approves nothing: a directory that is made again cannot be used until the owner
+// approves it.
 //
 // The exported functions may be called concurrently.
 package availability
@@ -39,7 +39,7 @@ type Config struct {
 	Paths    *hostwatch.Watcher
 	Log      *slog.Logger
 	Events   *events.Hub // gets the changes
-	// Looked, unless nil, is called with each live root whose place was checked again. It may
+	// Looked, unless nil, is called with each live root whose path was checked again. It may
 	// be called concurrently.
 	Looked func(guard.RootName)
 }
@@ -149,13 +149,13 @@ func (m *Monitor) isWatched(epoch uint64) bool {
 	return m.places[epoch] != nil && m.places[epoch].stop != nil
 }
 
-// lookPatience is how long a look may take before the next one begins. Looks run one after the
-// other, except for those that hang.
+// lookPatience is how long a check may take before the next one begins. Checks run one after
+// the other, except for those that hang.
 const lookPatience = 100 * time.Millisecond
 
-// recheck checks one root. The look may hang, on a remote file system or if one is mounted over
-// the root's path. The end of the session does not wait for it. recheck reports false if an
-// earlier look at the root hangs.
+// recheck checks one root. The check may hang, on a remote file system or if one is mounted
+// over the root's path. The end of the session does not wait for it. recheck reports false if
+// an earlier check of the root hangs.
 func (m *Monitor) recheck(ctx context.Context, name guard.RootName) (looked bool) {
 	st, ok := m.cfg.Registry.Lookup(name)
 	if !ok || st.State != guard.Live && (st.State != guard.UnavailableState || st.Remote) {

@@ -49,12 +49,11 @@ func Main(log *slog.Logger) {
 	os.Exit(0)
 }
 
-// wait waits for the end of the process that standard input is a descriptor of. If it
-// cannot wait for that, it ends this process: a living process must not be cleaned up
-// after.
+// wait waits for the end of the process of which standard input is a descriptor. If it cannot
+// wait, it ends this process, because the mount of a living process must not be removed.
 func wait() {
-	// The command that it cleans up after must not look into this process. This can only
-	// fail on kernels that know no such attribute.
+	// The confined command must not look into this process. Prctl only fails on kernels without
+	// this attribute.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	for watched := []unix.PollFd{{Events: unix.POLLIN}}; ; {
 		_, err := unix.Ppoll(watched, nil, nil)
@@ -68,10 +67,9 @@ func wait() {
 	}
 }
 
-// afterRun removes the mount, the directories and the session of a killed run. No process
-// can serve the mount any more, so it is detached even if the kernel does not call its
-// connection ended: a process that was just being started may hold the connection's
-// descriptor.
+// afterRun removes the mount, the directories and the session of a killed run. No process can
+// serve the mount any more. It is detached even if the kernel still has its connection: a
+// process that was just being started may hold the connection's descriptor.
 func afterRun(ctx context.Context, p *Place) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -80,7 +78,7 @@ func afterRun(ctx context.Context, p *Place) error {
 		if errors.Is(err, mountpoint.ErrNotMounted) || names.Reason(err) == names.NotExist {
 			err = nil
 		}
-		// Processes of the run that are just ending may be writing still.
+		// Ending processes of the run may still be writing.
 		if p.Remove(); p.IsGone() {
 			break
 		}

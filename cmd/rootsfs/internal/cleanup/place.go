@@ -36,8 +36,8 @@ import (
 )
 
 // Place is the directory of a run's mount. Only this user, and as root the command's
-// group, may enter it. The mountpoint is its only entry, because Landlock's rules hold on
-// to a mountpoint's parent.
+// group, may enter it. The mountpoint is its only entry, because Landlock's rules keep a
+// reference to a mountpoint's parent.
 type Place struct {
 	dir string
 	mu  sync.Mutex // held while it is removed
@@ -115,7 +115,7 @@ func (p *Place) Run() string { return strings.TrimPrefix(filepath.Base(p.dir), "
 func (p *Place) Remove() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = os.Remove(p.Point()) // each fails if something is left, which is then to be seen
+	_ = os.Remove(p.Point()) // each fails if something is left; IsGone then reports false
 	_ = os.Remove(filepath.Dir(p.Point()))
 	_ = removeAll(p.Scratch())
 	_ = os.Remove(p.dir)

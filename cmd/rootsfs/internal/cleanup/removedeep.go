@@ -39,7 +39,7 @@ func removeOrRaise(top *os.Root, name string) (isLess bool) {
 	if err := top.Remove(name); !errors.Is(err, unix.ENOTEMPTY) {
 		return err == nil
 	}
-	list, _ := someNames(top, name) // what cannot be read is left
+	list, _ := someNames(top, name) // an unreadable directory is left
 	for _, inner := range list {
 		from := path.Join(name, inner)
 		err := top.Remove(from)

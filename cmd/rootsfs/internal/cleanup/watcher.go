@@ -58,7 +58,7 @@ func watch(args ...string) (*Watcher, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if args[0] == ofRun {
-		cmd.Stderr = nil // it is the command's, and no process may hold it after the command's end
+		cmd.Stderr = nil // standard error is the command's: no process may hold it after the command's end
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the process that cleans up: %w", err)

@@ -154,7 +154,8 @@ type runPlan struct {
 	stopsWithRoots bool
 	memoryGiven    bool // by --memory-max
 	// given is the name of the run if the owner gave it (runPlan.givenName). ungiven is the
-	// name of the command if the owner did not give it and the configuration has blocks for it.
+	// name of the command if the configuration has blocks for this name, but the owner did not
+	// give it.
 	given, ungiven string
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
@@ -300,8 +301,9 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 			return usage(fmt.Errorf("--home: %w", err))
 		}
 		p.box.Home = home
-		// If a root reached the kept home, the command could replace it by a link. The next
-		// run's HOME, which is writable, would then be any directory of the owner.
+		// Through a root that contains the kept home, the command could replace the home by a
+		// link. The next run's HOME, which is writable, could then be any directory of the
+		// owner.
 		p.session.Keep = append(p.session.Keep, rules.Keep{Path: home, What: "the kept home of the command"})
 	}
 	return nil
@@ -397,8 +399,9 @@ func (a *app) unsetEnv(list []string) {
 	}
 }
 
-// launchers are programs that run another program or package, whose name the session gets. With
-// true, the first argument is that name; the others have subcommands (runners).
+// launchers are programs that run another program or package, whose name the session gets. If
+// the value is true, the first argument is that name. If it is false, the launcher has
+// subcommands (runners).
 var launchers = map[string]bool{
 	"npx": true, "bunx": true, "uvx": true, "python": true, "python3": true, "node": true, "sh": true, "bash": true, "env": true,
 	"npm": false, "yarn": false, "pnpm": false, "pipx": false, "deno": false, "bun": false, "uv": false,

@@ -170,8 +170,8 @@ func (f *serveFlags) tools() control.ToolsRequest {
 	return control.ToolsRequest{Ask: f.ask, IgnoreRoots: f.clientRoots == "ignore"}
 }
 
-// share connects the host to a live session, which serves it with the session's roots and
-// records, until the session ends. It takes no flags that approve roots.
+// share connects the host to a live session, which serves it with its own roots and records
+// until it ends. share accepts no flags that approve roots.
 func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	with := []string{"session", "ask", "client-roots", "json"}
 	network := pflag.NewFlagSet("", pflag.ContinueOnError)

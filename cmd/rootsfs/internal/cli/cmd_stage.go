@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -84,9 +85,9 @@ func newStageListCmd(a *app) *cobra.Command {
 // listsStages makes a command list the stages.
 func (a *app) listsStages(cmd *cobra.Command) {
 	var verbose bool
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show where the changes lie, and the checkpoints")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show where the changes lie, of which kind they are, and the checkpoints")
 	a.jsonFlag(cmd)
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		dir, err := session.Stages()
 		if err != nil {
 			return err
@@ -103,7 +104,7 @@ func (a *app) listsStages(cmd *cobra.Command) {
 				shown = append(shown, e)
 			}
 		}
-		return a.report(list, func() { a.printStageList(shown, len(list) > len(shown), verbose) })
+		return a.report(list, func() { a.printStageList(cmd.Context(), shown, len(list) > len(shown), verbose) })
 	}
 }
 
@@ -121,13 +122,15 @@ type stageEntry struct {
 	Damaged names.Foreign `json:"damaged,omitempty"` // what was lost of it, and why
 
 	Checkpoints []control.Checkpoint `json:"checkpoints"` // that `rootsfs undo` can bring back, the oldest first
+
+	summary *vfs.StageSummary
 }
 
 func entryOf(s *vfs.StageSummary) stageEntry {
 	e := stageEntry{
 		Stage: names.Foreign(filepath.Base(s.Dir)), Root: names.Foreign(s.Meta.Root), Path: names.Foreign(s.Meta.Path), Subject: names.Foreign(s.Meta.Subject),
 		Changed: s.Changed, Bytes: s.Bytes, Last: s.Last, Store: names.Foreign(s.Dir), Damaged: names.Foreign(s.Damaged),
-		Checkpoints: control.CheckpointsOf(s.Checkpoints),
+		Checkpoints: control.CheckpointsOf(s.Checkpoints), summary: s,
 	}
 	if s.Held {
 		e.HeldBy = names.Foreign(s.Meta.Session)
@@ -136,7 +139,7 @@ func entryOf(s *vfs.StageSummary) stageEntry {
 }
 
 // printStageList lists stages. hasKept says that others only keep checkpoints.
-func (a *app) printStageList(list []stageEntry, hasKept, verbose bool) {
+func (a *app) printStageList(ctx context.Context, list []stageEntry, hasKept, verbose bool) {
 	if len(list) == 0 && hasKept {
 		a.say("nothing is staged; what was is in a checkpoint: rootsfs stage list -v")
 		return
@@ -154,9 +157,15 @@ func (a *app) printStageList(list []stageEntry, hasKept, verbose bool) {
 		rows = append(rows, []string{quoteIfNeeded(e.Stage), quoteIfNeeded(e.Path), held, strconv.Itoa(e.Changed), sizeText(e.Bytes), ageText(time.Since(e.Last))})
 	}
 	a.table(rows)
+	if verbose {
+		defer a.waiting("comparing")()
+	}
 	for _, e := range list {
 		if verbose {
 			a.say("  %s lies in %s", quoteIfNeeded(e.Stage), quoteIfNeeded(filepath.Join(e.Store.Raw(), "upper")))
+			if text := (&chosenStage{StageSummary: *e.summary}).counts(ctx); text != "" {
+				a.say("    %s", text)
+			}
 			a.printCheckpoints(e.Checkpoints)
 		}
 		if e.Damaged != "" {

@@ -19,8 +19,8 @@ import (
 const stageCheckpointLong = `Keep what is staged now, so that rootsfs undo can bring it back.
 
 Checkpoints are also made by themselves: before each tool call of an MCP client that may
-write, each apply and each discard. A stage has at most 50; the oldest goes first, and
-one that you asked for last. rootsfs stage list -v shows them.`
+write, each apply, each discard, and each session that continues the stage. A stage has at
+most 50; the oldest goes first, one that you asked for last (rootsfs stage list -v).`
 
 const stageCheckpointExamples = `  rootsfs stage checkpoint
   rootsfs stage checkpoint before-refactoring`
@@ -75,6 +75,9 @@ func (a *app) stageCheckpoint(ctx context.Context, root, name string) (err error
 
 // checkpointText names a checkpoint, for people.
 func checkpointText(c *control.Checkpoint) string {
+	if c.Cause == vfs.CheckpointStart {
+		return "the start, with nothing staged"
+	}
 	text := "checkpoint " + strconv.Itoa(c.Number)
 	if c.Name != "" {
 		text += " " + names.Quote(c.Name.Raw())
@@ -83,7 +86,8 @@ func checkpointText(c *control.Checkpoint) string {
 }
 
 const undoLong = `Bring what is staged back to a checkpoint: its number or name, or without one the latest
-that differs from what is staged now. Programs see it at once.
+that differs from what is staged now. 0 is the start, with nothing staged. Programs see it
+at once.
 
 It changes what is staged, never your files. What was applied since stays in them, and the
 way back is staged: look with rootsfs stage diff, and apply it. A checkpoint is made
@@ -125,7 +129,7 @@ type undoResult struct {
 	Changes []undoChange        `json:"changes"`          // of what programs see
 }
 
-// undoChange is a path at which programs see something else after an undo.
+// undoChange is a path at which programs see another file, or none, after an undo.
 type undoChange struct {
 	Path   names.Foreign `json:"path"`   // below the root
 	Change string        `json:"change"` // `new`, `changed` or `removed`
@@ -192,14 +196,18 @@ func completeCheckpoints(root *string) cobra.CompletionFunc {
 			word := cmp.Or(p.Name.Raw(), strconv.Itoa(p.Number))
 			out = append(out, cobra.CompletionWithDesc(word, causeText(p)+", "+ageText(time.Since(p.Time))))
 		}
+		out = append(out, cobra.CompletionWithDesc("0", "nothing staged"))
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
 }
 
 // causeText says why a checkpoint was made.
 func causeText(c *control.Checkpoint) string {
-	if c.Cause == vfs.CheckpointAsked {
+	switch c.Cause {
+	case vfs.CheckpointAsked:
 		return "asked for"
+	case vfs.CheckpointSession:
+		return "before a session"
 	}
 	return "before " + names.Escape(c.Cause)
 }

@@ -10,11 +10,11 @@ import (
 // Exit codes. Scripts depend on them.
 const (
 	ExitOK          = 0
-	exitFailure     = 1 // what was asked could not be done, for instance because a path does not exist
+	exitFailure     = 1 // the command failed, for instance because a path does not exist
 	ExitUsage       = 2 // the command line or the configuration is wrong
 	exitNotApproved = 3 // the rules or the owner refuse
 	ExitNoSuch      = 4 // no such session or root
-	ExitSystem      = 5 // the machine cannot: no FUSE, no confinement
+	ExitSystem      = 5 // the machine cannot do it: no FUSE, no confinement
 	exitConflict    = 6 // changes of a stage were left, mostly because the owner changed the files, too
 
 	// Codes of run, the same as those of shells.

@@ -62,8 +62,8 @@ func argCount(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// oneOf returns an error unless exactly one of what, such as "names and --all", was given.
-// missing is the error if none was.
+// oneOf returns an error unless exactly one of two things was given. what names them, such as
+// "names and --all". missing is the error if neither was.
 func oneOf(what, missing string, given ...bool) error {
 	given = slices.DeleteFunc(given, func(is bool) bool { return !is })
 	switch len(given) {
@@ -188,7 +188,7 @@ func homeDirs() []string {
 }
 
 // For a misspelt or misplaced word, the error proposes the word that was probably meant. No
-// command acts on such a guess.
+// command acts on the proposal.
 
 // similarWords returns the words that were probably meant, in their order: those that begin
 // with typed, else those that differ from it in up to two characters.

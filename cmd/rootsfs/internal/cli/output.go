@@ -335,8 +335,8 @@ func logAttr(_ []string, at slog.Attr) slog.Attr {
 	return at
 }
 
-// dropTime is logAttr for lines without a time: the reader of standard error knows it, or
-// records it.
+// dropTime is logAttr for lines without a time: the reader of standard error knows or records
+// the time.
 func dropTime(groups []string, at slog.Attr) slog.Attr {
 	if len(groups) == 0 && at.Key == slog.TimeKey {
 		return slog.Attr{}

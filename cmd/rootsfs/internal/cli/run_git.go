@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// Inside, git does not find the owner's name and address, which are in ~/.gitconfig. The
-// functions here read them without running git, and read no repository's configuration.
+// Inside, git does not find ~/.gitconfig with the owner's name and address. The functions here
+// read them without running git, and read no repository's configuration.
 
 // maxGitFile bounds the size of the files of git that are read, in bytes.
 const maxGitFile = 1 << 20

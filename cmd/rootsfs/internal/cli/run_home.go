@@ -45,7 +45,7 @@ func holdsHomes(dir string) bool {
 	switch kind, rest, _ := strings.Cut(rel, "/"); kind {
 	case "homes", "servers": // AGENT/REPOSITORY, HOST/SERVER
 		return !strings.Contains(rest, "/")
-	case "agents": // AGENT: one for all repositories, made by older versions
+	case "agents": // AGENT: the one HOME for all repositories that older versions made
 		return rest == ""
 	}
 	return false
@@ -202,8 +202,8 @@ func ownerFile(file string) (string, error) {
 	return filepath.Join(home, file), err
 }
 
-// obstacle returns the first element on the way to a file that is not a directory, or cannot be
-// entered.
+// obstacle returns the first directory on the way to a file that cannot be entered, or is no
+// directory.
 func obstacle(in *os.Root, file string) string {
 	for i := range len(file) {
 		if file[i] != '/' {

@@ -39,12 +39,12 @@ type laterRoots struct {
 	unseen map[string]error
 }
 
-// runningCommand is the command that roots are bound for, and the session that has the roots.
+// runningCommand has the command for which roots are bound, and the session with the roots.
 type runningCommand struct {
 	proc    *sandbox.Process // nil: it was not started
 	session *session.Session
 	subject guard.Subject // whose roots appear in the mount
-	// spare are the directories of the tree that the session has show a root.
+	// spare has the spare directories of the mount, each of which can show a root.
 	spare []string
 	// confined describes the command at its start, for status.
 	confined control.Confined
@@ -92,8 +92,8 @@ func newLaterRoots() *laterRoots {
 	return &laterRoots{ready: make(chan struct{}), bound: map[string]boundRoot{}, unseen: map[string]error{}}
 }
 
-// begin is called when the command runs, or when it is known that it never will. initial are
-// the roots that the command found.
+// begin is called when the command runs, or will never run. initial has the roots that the
+// command was started with.
 func (l *laterRoots) begin(to runningCommand, initial map[string]boundRoot) {
 	l.to = to
 	if to.canBind() {

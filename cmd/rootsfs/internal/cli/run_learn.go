@@ -30,7 +30,8 @@ type learned struct {
 	links   map[guard.Path]bool // links that leave their root
 }
 
-// refusedKind are the operations that lack the same rights, if they lack any.
+// refusedKind is the key of refused operations that are reported together. They lack the same
+// rights.
 type refusedKind struct {
 	root   guard.RootName
 	op     guard.Op
@@ -44,7 +45,7 @@ type refusedOps struct {
 	times int
 }
 
-// lackedIn are the rights that were missing in one root.
+// lackedIn has the rights that were missing in one root.
 type lackedIn struct {
 	rights  guard.Rights
 	times   int
@@ -61,8 +62,8 @@ func newLearned() *learned {
 	return &learned{sought: map[string]int{}, refused: map[refusedKind]*refusedOps{}, links: map[guard.Path]bool{}}
 }
 
-// begin is called when the command is about to start. The paths looked for before that are
-// those of its init, which is a part of rootsfs.
+// begin is called when the command is about to start. Earlier paths were looked for by its
+// init, which is a part of rootsfs.
 func (l *learned) begin() {
 	if l == nil {
 		return
@@ -313,8 +314,8 @@ func (l *learned) refusedLinks(reg *guard.Registry) (out []refusedLink) {
 	return out
 }
 
-// explain adds the last refused link to the error of a command that could not be executed. At
-// that time, only the start of the command can have been refused a link.
+// explain adds the last refused link to the error of a command that could not be executed. Only
+// the start of the command can have met that link.
 func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 	last := l.last.Load()
 	if last == nil || !errors.Is(err, sandbox.ErrNotExecutable) {

@@ -27,9 +27,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// commandNet is the network of a run's command that does not have the host's network: with
-// approved hosts, or with none, and then it refuses and reports every connection. A nil
-// *commandNet stands for the host's network.
+// commandNet is the network of a command that does not have the host's network. Without
+// approved hosts it refuses and reports every connection. A nil *commandNet stands for the
+// host's network.
 type commandNet struct {
 	gate    *network.Gate
 	learn   bool

@@ -151,8 +151,8 @@ func (p *runPlan) outside(path string) string {
 	return path
 }
 
-// writable returns a function for sandbox.Interpreter. The function returns the writable root
-// by which the command may change a place, or "".
+// writable returns a function for sandbox.Interpreter. The function returns the writable
+// directory by which the command can change a place, or "".
 func (p *runPlan) writable() func(place string) string {
 	type root struct{ name, at string }
 	var roots []root
@@ -201,8 +201,8 @@ func (p *runPlan) resolve(dir string) string {
 	return real
 }
 
-// noCommand gives the errors that a command does not exist, or cannot be executed, the exit
-// codes of shells.
+// noCommand adds a shell's exit code to the error of a command that does not exist, or cannot
+// be executed.
 func noCommand(err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrNotExecutable):

@@ -18,10 +18,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// A command is started as outside: the same file, under the same name. There may be links on
-// the way: a directory of PATH (nvm's "current"), a program whose name decides its behaviour
-// (bunx is bun), HOME (/home leads to /var/home), or a directory on the way to a root. The
-// private mount shows these links, if no program can have made them.
+// A command is started inside by the same file and name as outside. There may be links on the
+// way: a directory of PATH (nvm's "current"), a program whose name decides its behaviour (bunx
+// is bun), HOME (/home leads to /var/home), or a directory on the way to a root. The private
+// mount shows these links, unless a program can have made them.
 
 // command returns the path of the command on the host. A relative path behind -- is relative to
 // the command's working directory.

@@ -91,8 +91,8 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	return nil
 }
 
-// hearSignals catches the signals that are passed on to the command. Before the call, signals
-// have their usual effect: there is nothing yet to clean up.
+// hearSignals catches the signals that are passed on to the command. Before the call signals
+// have their usual effect, because there is nothing to clean up yet.
 func hearSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, notIgnored(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)...)
@@ -406,8 +406,8 @@ func (r *runner) ended() bool {
 // stopAfter is how long a command has to end by itself.
 const stopAfter = 5 * time.Second
 
-// rooted reports whether the command has a root left that a flag, the configuration or a
-// command named.
+// rooted reports whether the command still has a root that the owner named: by a flag, the
+// configuration or a command.
 func (r *runner) rooted() bool {
 	return slices.ContainsFunc(r.reg.Roots(), func(st guard.Status) bool {
 		return st.State == guard.Live && !st.Grant.Implicit
@@ -417,9 +417,9 @@ func (r *runner) rooted() bool {
 // errUnread ends the proxy when nobody reads the command's output.
 var errUnread = errors.New("nobody has read what the command wrote before it was ended")
 
-// unread calls leave stopAfter after a command that was asked to end has ended, or at another
-// such signal. Until then the reader can read the rest of the command's output. After done is
-// closed, unread does nothing.
+// unread waits for the end of a command that was asked to end. It calls leave stopAfter later,
+// or at another such signal. Until then the reader can read the rest of the command's output.
+// After done is closed, unread does nothing.
 func (r *runner) unread(leave func(), done <-chan struct{}) {
 	for _, c := range []<-chan struct{}{r.termRequested, r.proc.Ended()} {
 		select {

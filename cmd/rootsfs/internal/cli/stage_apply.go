@@ -101,12 +101,12 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
+	defer a.waiting("applying")()
 	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
-	defer a.waiting("applying")()
 	ans, err := askStage(ctx, o, control.ApplyStage, session.ApplyStage, control.StageApplyRequest{
 		StageRequest: o.request(c.paths), Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
 	r := ans.Result()
@@ -135,8 +135,8 @@ func leftError(f *applyFlags, r *vfs.StageResult) error {
 	return fmt.Errorf("nothing was applied: %s; apply the rest with --partial", left)
 }
 
-// printApplied lists the applied changes: always removals and replacements by another kind of
-// file, and the others with a flag. After that it lists the changes that were left, and
+// printApplied lists the applied changes: removals and replacements by another kind of file
+// always, and others only with a flag. After that it lists the changes that were left, and
 // remedies.
 func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	for i := range r.Done {
@@ -190,7 +190,7 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 		var paths []names.Foreign
 		above := "\x00" // the latest path, which stands for all paths below it
 		for i := range left {
-			path := cmp.Or(gitOf(left[i].Path), left[i].Path) // a .git is decided about as a whole
+			path := cmp.Or(gitOf(left[i].Path), left[i].Path) // a .git is applied as a whole
 			if is(&left[i]) && len(paths) < mostChoices && !names.Under(path, above) {
 				above = path
 				paths = append(paths, names.Foreign(o.shown(path)))

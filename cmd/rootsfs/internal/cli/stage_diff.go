@@ -58,12 +58,12 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
+	defer a.waiting("comparing")()
 	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
-	defer a.waiting("comparing")()
 	list, err := o.changes(ctx, c.paths)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange
 // isOfGit reports whether a path is a .git, or lies in one.
 func isOfGit(path string) bool { return gitOf(path) != "" }
 
-// gitOf returns the path of the .git that path is or lies in, "" if there is none.
+// gitOf returns the path of the .git that is or contains path, "" if there is none.
 func gitOf(path string) string {
 	end := 0
 	for part := range strings.SplitSeq(path, "/") {
@@ -148,8 +148,8 @@ func gitOf(path string) string {
 	return ""
 }
 
-// gitNotes describes changes in a .git. Git accepts no patches of these, and they are applied
-// together. It lists removals and changes that are not applied.
+// gitNotes describes changes in a .git, which are applied together and for which git accepts no
+// patch. It lists removals, and changes that are not applied.
 func gitNotes(list []vfs.StageChange) string {
 	if len(list) == 0 {
 		return ""

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,10 +17,11 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// chosenStage is the stage that a command line means.
+// chosenStage is the stage that a command line selects.
 type chosenStage struct {
 	vfs.StageSummary
 	dir   string   // working directory, without links
@@ -112,8 +114,8 @@ func chooseStageOf(root string, paths []string, counts func(*vfs.StageSummary) b
 	return c, nil
 }
 
-// stagesMeant returns the stages that a command line can mean: those of --root, else those
-// around the first path or the working directory, else all.
+// stagesMeant returns the stages that a command line can select: those of --root, or else those
+// around the first path or the working directory, or else all.
 func stagesMeant(all []vfs.StageSummary, root, dir string, paths []string) ([]vfs.StageSummary, error) {
 	which := func(is func(s *vfs.StageSummary) bool) (out []vfs.StageSummary) {
 		for i := range all {
@@ -233,8 +235,8 @@ func stageNames(list []vfs.StageSummary) string {
 	return strings.Join(out, ", ")
 }
 
-// openStage is a stage that the command can use, until close: a session that has it open does
-// what is asked, or, without a client, this process has it open.
+// openStage is a stage that the command can use until close. If c is set, a session has the
+// stage open and does the work. Otherwise this process has it open.
 type openStage struct {
 	*chosenStage
 	c    *control.Client
@@ -242,7 +244,8 @@ type openStage struct {
 	tree *vfs.Tree
 }
 
-// askStage asks the session, or, without one, does here what a session would do.
+// askStage sends the request to the session. Without one, it calls here, which does the same in
+// this process.
 func askStage[In, Out any](ctx context.Context, o *openStage, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
 	if o.c != nil {
 		return v.Call(ctx, o.c, in)
@@ -268,12 +271,39 @@ func (o *openStage) contents(ctx context.Context, path string, staged bool, most
 	return a.Contents, err
 }
 
-// open opens the stage. If a session has it open, that session's rules judge what is applied.
-// Else those do that the configuration has for the root now, or the built-in ones. What is
-// replaced goes to the trash if the session or the configuration says so.
+// closingTime is how long a command waits for a stage that a session or another command is about
+// to close.
+const closingTime = 10 * time.Second
+
+// open opens the stage, and waits a little while another one closes it.
 func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
+	for end := time.Now().Add(closingTime); ; {
+		o, err := c.openNow(ctx)
+		if !errors.Is(err, names.Locked) || time.Now().After(end) {
+			return o, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(20 * time.Millisecond):
+		}
+		for _, s := range everyStage() {
+			if s.Dir == c.Dir {
+				c.StageSummary = s // another session may have continued it
+			}
+		}
+	}
+}
+
+// openNow opens the stage. If a session has it open, that session's rules judge what is applied.
+// Else those do that the configuration has for the root now, or the built-in ones, together with
+// those of the last session. What is replaced goes to the trash if the session or the
+// configuration says so. The error is Locked if another one has it open that cannot be asked.
+func (c *chosenStage) openNow(ctx context.Context) (*openStage, error) {
 	if c.Held {
-		return c.ofSession()
+		if o, err := c.ofSession(ctx); !errors.Is(err, names.Locked) {
+			return o, err
+		}
 	}
 	store, err := session.Stages()
 	if err != nil {
@@ -286,10 +316,10 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(store, "")})
 	_, err = reg.Grant(ctx, guard.Grant{
 		Root: c.Meta.Root, Dir: c.Meta.Path, Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
-		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: conf.Patterns, Trash: conf.Trash},
+		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: stricter(&conf.Patterns, c.Meta.Patterns), Trash: conf.Trash},
 	})
 	if errors.Is(err, names.Locked) { // since it was looked at
-		return c.ofSession()
+		return c.ofSession(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -299,21 +329,62 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	return &openStage{chosenStage: c, reg: reg, tree: tree}, nil
 }
 
-// ofSession finds the session that has the stage open.
-func (c *chosenStage) ofSession() (*openStage, error) {
+// ofSession finds the session that has the stage open. The error is Locked if none has: another
+// command has it, or a session whose root has ended closes it.
+func (c *chosenStage) ofSession(ctx context.Context) (*openStage, error) {
 	all, err := control.List()
 	if err != nil {
 		return nil, err
 	}
 	for _, in := range all {
-		if in.Name == c.Meta.Session {
-			return &openStage{chosenStage: c, c: control.Dial(in)}, nil
+		if in.Name != c.Meta.Session {
+			continue
+		}
+		client := control.Dial(in)
+		st, err := control.GetStatus.Call(ctx, client, control.None{})
+		if err != nil {
+			break // it is ending
+		}
+		for i := range st.Roots {
+			if s := st.Roots[i].Stage; s != nil && s.Store.Raw() == c.Dir {
+				return &openStage{chosenStage: c, c: client}, nil
+			}
 		}
 	}
-	return nil, fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))
+	return nil, &guard.Error{Kind: names.Locked, Err: fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))}
 }
 
-// close closes the stage. Afterwards the changes are on the disk.
+// stricter returns patterns that refuse what either of two refuses. A negation (!PATTERN) of the
+// session's is left out: it could lift a rule of now. last is nil if it is not known.
+func stricter(now, last *guard.Patterns) guard.Patterns {
+	p := *now
+	if last == nil {
+		return p
+	}
+	has := func(list []rules.Pattern, text string) bool {
+		return slices.ContainsFunc(list, func(p rules.Pattern) bool { return p.Text == text })
+	}
+	join := func(list, more []rules.Pattern) []rules.Pattern {
+		out := slices.Clone(list)
+		for _, m := range more {
+			if !has(out, m.Text) && !strings.HasPrefix(m.Text, "!") {
+				out = append(out, m)
+			}
+		}
+		return out
+	}
+	p.Deny, p.Hide, p.Protect = join(now.Deny, last.Deny), join(now.Hide, last.Hide), join(now.Protect, last.Protect)
+	if now.NoDefaults {
+		p.Allow = last.Allow
+	} else if !last.NoDefaults {
+		p.Allow = slices.DeleteFunc(slices.Clone(now.Allow), func(a rules.Pattern) bool { return !has(last.Allow, a.Text) })
+	}
+	p.Gitignore = now.Gitignore || last.Gitignore
+	p.NoDefaults = now.NoDefaults && last.NoDefaults
+	return p
+}
+
+// close closes the stage, and writes its changes to the disk.
 func (o *openStage) close(ctx context.Context) error {
 	if o.c != nil {
 		return nil
@@ -324,7 +395,7 @@ func (o *openStage) close(ctx context.Context) error {
 }
 
 // configuredRoot returns the configured root of a stage, or the zero Root if the configuration
-// does not have it. It also returns what the configuration calls build output.
+// does not have it. It also returns the configured build output.
 func configuredRoot(s *vfs.StageSummary) (config.Root, vfs.StageOutput, error) {
 	conf, path, err := config.LoadFlag("")
 	if err != nil {

@@ -110,7 +110,8 @@ func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error)
 	if from, ok := p.renamed[c.Path]; ok {
 		fmt.Fprintf(&b, "# renamed from %s\n", gitQuote(from))
 	}
-	// Git has no patch from one kind to another: it removes the old and makes the new.
+	// Git has no patch that changes the kind of a file: it removes the old file and makes the
+	// new one.
 	if isFile(c.OldMode) && isFile(c.Mode) && c.OldMode&unix.S_IFMT != c.Mode&unix.S_IFMT {
 		before, after := *c, *c
 		before.Mode, after.OldMode = 0, 0
@@ -181,7 +182,7 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 	if err != nil || len(changes) == 0 {
 		return err
 	}
-	end := "" // a tab at the end shows that a space belongs to the name
+	end := "" // a tab after a name with a space ends the name
 	if strings.Contains(c.Path, " ") {
 		end = "\t"
 	}

@@ -28,7 +28,7 @@ func (a *app) printStages(roots []control.Root) {
 	}
 }
 
-// modeText returns a root's mode, and for a staged root the changes that are there already.
+// modeText returns a root's mode, and for a staged root the number of present changes.
 func modeText(st *guard.Status) string {
 	mode := st.Grant.Policy.Rights.String()
 	if st.Stage != nil && st.Stage.Continued && st.Stage.Changed > 0 {
@@ -37,8 +37,8 @@ func modeText(st *guard.Status) string {
 	return mode
 }
 
-// warnContinued lists the stages of earlier sessions that a session continues, and those that
-// it does not, because another session has them open.
+// warnContinued lists the stages of earlier sessions that a session continues. It also lists
+// those that it does not continue because another session has them open.
 func (a *app) warnContinued(s *session.Session) {
 	for _, st := range s.Registry().Roots() {
 		if st.Stage == nil {
@@ -112,7 +112,7 @@ func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
 // counts describes how many changes of each class a stage has; "": no changes.
 func (c *chosenStage) counts(ctx context.Context) string {
 	inexact := plural(c.Changed, "change")
-	o, err := c.open(ctx)
+	o, err := c.openNow(ctx)
 	if err != nil {
 		return inexact
 	}

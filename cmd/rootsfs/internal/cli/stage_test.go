@@ -11,7 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -256,5 +258,34 @@ func TestStagePatchOfGit(t *testing.T) {
 	want := "# .git: 1 changed, 1 removed, 1 protected; applied as a whole, listed by --stat\n# removed \".git/old\\012\"\n# protected .git/config: a rule\n"
 	if got != want || gitNotes(nil) != "" {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The rules of now and of the last session refuse together what either refuses. A negation of
+// the session's lifts no rule of now.
+func TestStricterPatterns(t *testing.T) {
+	text := func(list []rules.Pattern) string {
+		var out []string
+		for _, p := range list {
+			out = append(out, p.Text)
+		}
+		return strings.Join(out, " ")
+	}
+	now := guard.Patterns{Hide: guard.Texts("a", "!b"), Protect: guard.Texts("p"), Allow: guard.Texts("x", "y")}
+	if got := stricter(&now, nil); text(got.Hide) != "a !b" || text(got.Allow) != "x y" {
+		t.Errorf("without a last session: %+v", got)
+	}
+	last := guard.Patterns{Hide: guard.Texts("a", "c", "!a"), Deny: guard.Texts("d"), Allow: guard.Texts("y", "z"), Gitignore: true}
+	got := stricter(&now, &last)
+	if text(got.Hide) != "a !b c" || text(got.Protect) != "p" || text(got.Deny) != "d" || text(got.Allow) != "y" || !got.Gitignore {
+		t.Errorf("together: %+v", got)
+	}
+	now.NoDefaults = true
+	if got := stricter(&now, &last); got.NoDefaults || text(got.Allow) != "y z" {
+		t.Errorf("without built-in rules now: %+v", got)
+	}
+	last.NoDefaults = true
+	if got := stricter(&now, &last); !got.NoDefaults {
+		t.Errorf("without built-in rules in both: %+v", got)
 	}
 }

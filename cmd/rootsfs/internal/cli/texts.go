@@ -99,7 +99,7 @@ func foldQuoted(line string, columns int) string {
 // length of the text before the first one.
 func quoted(s string) int {
 	body := strings.TrimPrefix(s, `"`)
-	mark := len(s) - len(body) // of the opening quotation mark: 1, or 0 if there is none
+	mark := len(s) - len(body) // length of the opening quotation mark: 1, or 0 if there is none
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
 		case '\\':

@@ -47,7 +47,7 @@ type explanation struct {
 	builtIn    bool     // the rule on record is built in
 	hasCommand bool     // the session on record has started one
 	limits     []string // one of these was reached
-	limited    string   // whose limit it is
+	limited    string   // the owner of the limit
 	host       string   // of a connection that no rule permitted
 }
 
@@ -69,7 +69,7 @@ func rootNamed(st *control.Status, name string) *control.Root {
 	return nil
 }
 
-// asked returns the requested operation and path, as far as the record has them.
+// asked returns the operation and the path that the record has.
 func (e *explanation) asked() string {
 	switch {
 	case e.Path != "":

@@ -188,8 +188,7 @@ func (f *hostFile) place() hostconfig.Place {
 // second backup on.
 const backupSuffix = ".before-rootsfs"
 
-// sharedTops are names at the top of a directory whose files are shared with others: a
-// repository.
+// sharedTops has names that mark the top of a repository, whose files are shared with others.
 var sharedTops = []string{".git", ".hg", ".jj", ".svn"}
 
 // keep returns the directory for backups of the file, and their name without a suffix. Backups

@@ -46,7 +46,7 @@ type wrapServer struct {
 type wrapRoot struct {
 	Spec names.Foreign `json:"spec"`
 	From names.Text    `json:"from"`
-	// Resolved is where the path leads, if it passes links.
+	// Resolved is the path to which links lead; "" if the path passes no link.
 	Resolved names.Foreign `json:"resolved,omitempty"`
 	// Outside: a project's file names the root, and the root is not in the project.
 	Outside bool `json:"outside,omitempty"`
@@ -92,7 +92,7 @@ func (w *wrapping) diff(after *hostconfig.Config) string {
 	return b.String()
 }
 
-// maxShown is how much of a line is shown, since a file may be one line. maxIndent is the
+// maxShown bounds the shown part of a line, because a file may be one line. maxIndent is the
 // largest indentation that is shown.
 const maxShown, maxIndent = 400, 40
 

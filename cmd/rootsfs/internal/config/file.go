@@ -12,8 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// File is the configuration as it is written: a field for each key. The reader, the schema, the
-// limits of the command line, the comparison and Save know a key only by the tags of its field:
+// File is the configuration as written: it has a field for each key. The reader, the schema,
+// the limits of the command line, the comparison and Save know a key only by the tags of its
+// field:
 //
 //	toml        the name of the key
 //	jsonschema  what the key means, in a line
@@ -24,7 +25,7 @@ import (
 //	need        what to write if the key is missing
 //	each        what an entry means, in a table whose names the owner chooses
 //
-// config turns a File into a Config, and checks what concerns several keys.
+// config turns a File into a Config, and makes the checks that concern several keys.
 type File struct {
 	Mount    Mount              `toml:"mount" jsonschema:"defaults for the flags of rootsfs mount; they hold from the next mount on"`
 	Run      Run                `toml:"run" jsonschema:"what every rootsfs run keeps to"`
@@ -180,8 +181,8 @@ type subjectBlock struct {
 	quota
 }
 
-// quota, abuse, limits, patterns and trash have the same fields as the types of guard that they
-// are converted to; the compiler checks that.
+// quota, abuse, limits, patterns and trash are converted to types of guard. The compiler checks
+// that the fields are the same.
 type quota struct {
 	MaxFile    int64 `toml:"max_file" kind:"size" jsonschema:"largest file that it may make"`
 	MaxWritten int64 `toml:"max_written" kind:"size" jsonschema:"bytes that it may write while the session lives"`

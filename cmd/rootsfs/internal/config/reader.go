@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/tomltree"
 )
 
-// reader fills the tables of a File, and collects their mistakes. The TOML library
-// could fill a File as well, but it takes a key in any case (Cache for cache), takes [root]
-// for a [[root]] block, and stops at the first value of a wrong type.
+// reader fills the tables of a File, and collects their mistakes. The TOML library could fill a
+// File, too. But it accepts a key in any case (Cache for cache), and [root] for a [[root]]
+// block, and stops at the first value of a wrong type.
 type reader struct {
 	file string
 	home string // what ~ stands for; "": nothing
@@ -112,7 +112,7 @@ func (r *reader) table(at *tomltree.Node, to reflect.Value) {
 	}
 }
 
-// value fills a field of a struct, or an item of a list, with what a node holds.
+// value fills a field of a struct, or an item of a list, with the value of a node.
 func (r *reader) value(n *tomltree.Node, to reflect.Value, k *key) {
 	if kind := kindOf(to.Type(), k); kind != nil {
 		r.leaf(n, to, k, kind)

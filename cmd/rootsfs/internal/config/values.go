@@ -351,7 +351,7 @@ func readPattern(c *cell) (any, error) {
 	if !ok {
 		return nil, errType
 	}
-	list := []rules.Pattern{{Text: text}} // without its place, which the error says already
+	list := []rules.Pattern{{Text: text}} // without its line, which the error already has
 	p := map[string]guard.Patterns{"deny": {Deny: list}, "protect": {Protect: list}, "allow": {Allow: list}, "hide": {Hide: list}}[c.key.name]
 	if c.to.Kind() == reflect.String {
 		return text, p.Check()
@@ -386,8 +386,8 @@ func ParseSize(s string) (int64, error) {
 	return int64(n) << shift, nil
 }
 
-// FormatSize shows a number of bytes, not negative, to two figures or more: "1.5K".
-// The units are those of ParseSize, and P and E.
+// FormatSize formats a number of bytes, not negative, with two figures or more: "1.5K". The
+// units are those of ParseSize, and P and E.
 func FormatSize(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

@@ -78,7 +78,7 @@ func (b *Bound) state(conn net.Conn, s http.ConnState) {
 		b.log.Warn("too many connections: closed one that had shown nothing, or was idle", "most", b.most, "from", victim.RemoteAddr().String())
 	}
 	if t, ok := victim.(*tls.Conn); ok {
-		victim = t.NetConn() // without a last word, which could take its time
+		victim = t.NetConn() // without a farewell of TLS, which could block
 	}
 	_ = victim.Close()
 }

@@ -250,9 +250,9 @@ func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// denials are the remembered denials of the owner, who does not want to be asked again while
-// the session lives: hosts, and paths with everything below them, by subject. They belong to
-// guard.Subject.Principal, so a server that connects again has the same denials.
+// denials has the denials that the owner wants remembered while the session lives: hosts, and
+// paths with everything below them, by subject. The subject is guard.Subject.Principal, so a
+// server that connects again has the same denials.
 type denials struct {
 	mu   sync.Mutex       // guards the field below
 	have []control.Denial // the oldest first

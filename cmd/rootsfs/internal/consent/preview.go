@@ -24,7 +24,7 @@ const (
 	insideFor      = 2 * time.Second // then the preview is answered as far as it is
 	insideExamples = 10
 	insideWait     = 10 * time.Second // for its turn
-	insideLooks    = 2                // at a time; a preview that hangs in its file system keeps its place
+	insideLooks    = 2                // at a time, including previews that hang in their file systems
 )
 
 // Preview serves control.PreviewQuestion. It looks at names, types and sizes, follows no link,
@@ -138,14 +138,14 @@ func (l *look) top(resolved string) {
 	l.tree(top)
 }
 
-// dir is a directory that the look has still to read.
+// dir is a directory that is still to be read.
 type dir struct {
 	rel   string // below the top
 	state *pattern.State
 }
 
-// tree looks at a directory and everything below it. For any depth, it holds at most three
-// descriptors.
+// tree counts the names in a directory and everything below it. For any depth, it holds at most
+// three descriptors.
 func (l *look) tree(top *os.Root) {
 	for queue := []dir{{"", l.rules.At("")}}; len(queue) > 0; queue = queue[1:] {
 		if l.ctx.Err() != nil || l.left <= 0 {

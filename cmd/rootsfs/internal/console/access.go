@@ -128,7 +128,7 @@ func (a *access) forget(r *http.Request) {
 	}
 }
 
-// foreign returns why a request is not one of the page's own; "": it is, or may be.
+// foreign returns the reason why a request is not from the page itself; "": it is, or may be.
 func (a *access) foreign(r *http.Request) string {
 	change := r.Method != http.MethodGet && r.Method != http.MethodHead
 	api := strings.HasPrefix(r.URL.Path, "/api/")

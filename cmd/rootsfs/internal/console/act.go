@@ -64,6 +64,24 @@ func (s *Server) revoke(ctx context.Context, in revoking) (revocation, error) {
 	return revocation{sessions, float64(time.Since(start).Microseconds()) / 1000}, nil
 }
 
+// applyStaged and discardStaged are about the changes that the owner has looked at, and so need
+// their paths.
+func applyStaged(ctx context.Context, c *control.Client, in control.StageRequest) (control.StageAnswer, error) {
+	if len(in.Paths) == 0 {
+		return control.StageAnswer{}, errNoPath
+	}
+	return control.ApplyStage.Call(ctx, c, control.StageApplyRequest{StageRequest: in})
+}
+
+func discardStaged(ctx context.Context, c *control.Client, in control.StageRequest) (control.StageAnswer, error) {
+	if len(in.Paths) == 0 {
+		return control.StageAnswer{}, errNoPath
+	}
+	return control.DiscardStage.Call(ctx, c, in)
+}
+
+var errNoPath = errors.New("no path is named")
+
 // adding is a request to approve one more root in a session. The page has fewer options than
 // control.AddRequest: it cannot lift the rules about system directories.
 type adding struct {

@@ -201,6 +201,12 @@ func (s *Server) members() http.Handler {
 	m.HandleFunc("POST /api/inside", pass(s, control.PreviewQuestion))
 	m.HandleFunc("POST /api/policy", pass(s, control.GetPolicy))
 	m.HandleFunc("POST /api/set", pass(s, control.SetMode))
+	// The staged changes of a root. A request that names no path would be about all of them.
+	m.HandleFunc("POST /api/stage", inSession(s, sessionhub.StageList))
+	m.HandleFunc("POST /api/stage/diff", inSession(s, sessionhub.StageDiff))
+	m.HandleFunc("POST /api/stage/apply", inSession(s, applyStaged))
+	m.HandleFunc("POST /api/stage/discard", inSession(s, discardStaged))
+	m.HandleFunc("POST /api/stage/undo", pass(s, control.UndoStage))
 	m.HandleFunc("POST /api/leave", func(w http.ResponseWriter, r *http.Request) {
 		s.access.forget(r)
 		answer(w, struct{}{})

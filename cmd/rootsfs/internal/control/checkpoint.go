@@ -11,7 +11,7 @@ import (
 type Checkpoint struct {
 	Number  int           `json:"number"`         // as `rootsfs undo` takes it
 	Name    names.Foreign `json:"name,omitempty"` // that the owner gave it
-	Cause   names.Foreign `json:"cause"`          // `asked`, or what it was made before: `apply`, `discard`, `undo`, `tool call NAME`
+	Cause   names.Foreign `json:"cause"`          // `asked`, or what it was made before: `apply`, `discard`, `undo`, `session`, `tool call NAME`; `start`: nothing is staged
 	Time    time.Time     `json:"time"`           // when it was made
 	Changed int           `json:"changed"`        // names that were changed, made or removed
 }
@@ -41,7 +41,7 @@ type CheckpointRequest struct {
 	Name  string `json:"name,omitempty"`
 }
 
-// CheckpointAnswer tells which checkpoint has what is staged.
+// CheckpointAnswer has the checkpoint that equals the present stage.
 type CheckpointAnswer struct {
 	Checkpoint Checkpoint `json:"checkpoint"` // that has what is staged now
 	Made       bool       `json:"made"`       // false: it was there, and nothing has changed since
@@ -54,7 +54,7 @@ type UndoRequest struct {
 	DryRun bool   `json:"dry_run,omitempty"`
 }
 
-// UndoAnswer tells what was undone. The changes are those of what programs see.
+// UndoAnswer has the result of an undo. The changes are those that programs see.
 type UndoAnswer struct {
 	To      Checkpoint    `json:"to"`
 	Before  *Checkpoint   `json:"before,omitempty"`  // made before the undo; absent: the latest was equal
@@ -62,7 +62,7 @@ type UndoAnswer struct {
 	Changes []StageChange `json:"changes"`
 }
 
-// UndoAnswerOf is the answer that tells an undo.
+// UndoAnswerOf returns the answer for an undo.
 func UndoAnswerOf(u *vfs.StageUndone) UndoAnswer {
 	a := UndoAnswer{To: CheckpointOf(&u.To), Applied: u.Applied, Changes: changesToSend(u.Changes)}
 	if u.Before != nil {

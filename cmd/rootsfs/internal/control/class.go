@@ -20,7 +20,7 @@ const (
 	Usage       Class = "usage"        // the command line or the configuration makes no sense
 	NotApproved Class = "not_approved" // the rules or the owner refuse
 	NoSuch      Class = "no_such"      // session, root or question
-	System      Class = "system"       // the machine cannot: no FUSE, ...
+	System      Class = "system"       // the machine cannot do it: no FUSE, ...
 )
 
 // Classify returns the class of an error; Failure for an unknown one.

@@ -163,8 +163,8 @@ func (l *listener) finish(fd int) bool {
 	return true
 }
 
-// accept accepts a connection. If no descriptor is left, it gives up one of the reserve. The
-// kernel takes the number before it waits, so no other file gets it meanwhile.
+// accept accepts a connection. If no descriptor is left, it closes one of the reserve. The
+// kernel reserves the free number before it waits, so no other file gets it meanwhile.
 func (l *listener) accept() (int, error) {
 	fd, _, err := unix.Accept4(l.fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	for (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && l.giveUpOne() {

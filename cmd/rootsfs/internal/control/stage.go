@@ -20,7 +20,7 @@ type StageApplyRequest struct {
 	Take    string `json:"take,omitempty"`
 }
 
-// StageContentsRequest asks for what a file has in the stage, or in the source.
+// StageContentsRequest asks for the contents of a file in the stage, or in the source.
 type StageContentsRequest struct {
 	Store  string `json:"store"`
 	Path   []byte `json:"path"`
@@ -40,7 +40,7 @@ type StageChange struct {
 	Output  []byte `json:"output,omitempty"` // the build output that it belongs to, below the root
 }
 
-// StageAnswer tells what was done of a request: of changes that were only listed, all are done.
+// StageAnswer has the result of a request. If the request only lists changes, all are in Done.
 type StageAnswer struct {
 	Done    []StageChange `json:"done"`
 	Left    []StageChange `json:"left,omitempty"`
@@ -69,12 +69,12 @@ func (r *StageRequest) PathStrings() (out []string) {
 	return out
 }
 
-// AnswerOf is the answer that tells a result.
+// AnswerOf returns the answer with a result.
 func AnswerOf(r *vfs.StageResult) StageAnswer {
 	return StageAnswer{Done: changesToSend(r.Done), Left: changesToSend(r.Left), Dropped: changesToSend(r.Dropped), Output: changesToSend(r.Output)}
 }
 
-// Result is the result that the answer tells.
+// Result returns the result in the answer.
 func (a *StageAnswer) Result() vfs.StageResult {
 	return vfs.StageResult{Done: changesReceived(a.Done), Left: changesReceived(a.Left), Dropped: changesReceived(a.Dropped), Output: changesReceived(a.Output)}
 }

@@ -29,7 +29,7 @@ type Place struct {
 	Look func(path string) What
 	// Project is the repository or project that encloses a directory, "" for none.
 	Project func(dir string) string
-	// Getenv returns a variable of the host's environment, as far as that is known here.
+	// Getenv returns a variable of the host's environment, if it is known here.
 	Getenv func(name string) string
 }
 
@@ -93,7 +93,7 @@ type proposer struct {
 	names       []guard.RootName
 }
 
-// target is a text and the path that it stands for.
+// target has a text and the path that the text stands for.
 type target struct {
 	text string // as it is written
 	path string // "" if only the host knows

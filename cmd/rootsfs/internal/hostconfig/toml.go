@@ -82,7 +82,7 @@ func commaEnd(b []byte) int {
 	return 0
 }
 
-// trimmed returns a TOML value as a JSON value, without the items of lists and tables.
+// trimmed returns a TOML value as a JSON value. The items of lists and tables are left out.
 func trimmed(n *tomltree.Node) hujson.ValueTrimmed {
 	switch n.Kind {
 	case tomltree.List:

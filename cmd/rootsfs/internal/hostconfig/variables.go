@@ -85,16 +85,16 @@ func (p *proposer) expand(s string) (target, bool) {
 		p.notef("%s leads out of the project: name what it needs with --root", names.Quote(s))
 		return target{}, false
 	case !filepath.IsAbs(value):
-		return target{}, false // it may well be a token
+		return target{}, false // its value may be a token
 	}
 	return target{s, value + rest}, true
 }
 
-// The host passes a server's "env" to the program that it starts. For a wrapped server that is
-// rootsfs. steering are the variables that rootsfs, or a program that it starts, obeys.
-// steeringStart are the beginnings of the names of others. They decide where the configuration,
-// the sessions and the audit are, and which code runs. TestSteeringVariablesAreKnown compares
-// the list with the variables that the code reads.
+// The host passes a server's "env" to the program that it starts, which is rootsfs for a
+// wrapped server. steering has the variables that rootsfs, or a program that it starts, obeys.
+// steeringStart has the prefixes of further names. These variables decide where the
+// configuration, the sessions and the audit are, and which code runs.
+// TestSteeringVariablesAreKnown compares the list with the variables that the code reads.
 var (
 	steering = []string{"HOME", "PATH", "TMPDIR", "NOTIFY_SOCKET", "JOURNAL_STREAM", "GODEBUG", "MCPGODEBUG", "JSONSCHEMAGODEBUG", "GOTRACEBACK",
 		"ENV", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH",

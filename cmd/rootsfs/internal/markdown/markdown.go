@@ -37,8 +37,8 @@ type block struct {
 	rows  [][]string // of a table, the head first
 }
 
-// grammar is compiled when the first page is parsed: commands that show none, which
-// start three processes for one run, do not wait for it.
+// grammar is compiled when the first page is parsed, so that it does not delay commands that
+// show no page.
 type grammar struct{ heading, item, rule, images, inline *regexp.Regexp }
 
 var syntax = sync.OnceValue(func() *grammar {
@@ -151,8 +151,8 @@ func spans(text string) []span {
 	return out
 }
 
-// hasArticle reports whether text ends with an article. A link behind one keeps its own
-// words, before the command that shows its topic.
+// hasArticle reports whether text ends with an article. A link after an article is rendered as
+// its own words with the command for its topic.
 func hasArticle(text string) bool { return strings.HasSuffix(text, "the ") }
 
 // topicOf returns the topic that a link leads to, "" if it leads elsewhere.

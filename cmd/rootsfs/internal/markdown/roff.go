@@ -2,8 +2,8 @@ package markdown
 
 import "strings"
 
-// Man renders a page for man(1): name and section as in its heading, summary behind
-// the dash of its NAME line. Links to other pages name them as man does.
+// Man renders a page for man(1). name and section go into its heading, and summary behind the
+// dash of its NAME line. Links to other pages become references of man.
 func Man(page, name, section, summary string) string {
 	var b strings.Builder
 	b.WriteString(".TH " + strings.ToUpper(name) + " " + section + " \"\" rootsfs rootsfs\n.SH NAME\n" + Roff(name) + ` \- ` + Roff(summary) + "\n")

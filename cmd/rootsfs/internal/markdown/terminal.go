@@ -103,8 +103,8 @@ func Wrap(text string, width int) []string {
 	return out
 }
 
-// columns lays out a table in columns and wraps the widest. Where that would break words
-// or leave a column too narrow, each row becomes a list below its first cell.
+// columns renders a table in columns and wraps the widest. If that would break words or make a
+// column too narrow, it renders the rows as stacked does.
 func columns(rows [][]string, width int) []string {
 	const gap, least = 2, 14
 	var cells [][]string
@@ -167,7 +167,7 @@ func setRow(row []string, widths []int, gap int) []string {
 	return out
 }
 
-// stacked sets each row of a table below its first cell. Columns beside each other with
+// stacked renders each row of a table as a list below its first cell. Neighbouring columns with
 // the same text share a line.
 func stacked(rows [][]string, width int) []string {
 	var out []string

@@ -5,9 +5,10 @@ import (
 	"net/netip"
 )
 
-// closedPrefixes are the addresses that a name may not lead to: this machine, its link and
-// private networks, carriers' networks, multicast, metadata services, addresses with no public
-// owner, and tunnels, whose other end is unknown. A rule that names an address opens it.
+// closedPrefixes has the addresses to which a name may not lead: this machine, its link and
+// private networks, carriers' networks, multicast, metadata services, addresses without a
+// public owner, and tunnels, whose other end is unknown. A rule for an address permits it
+// nevertheless.
 var closedPrefixes = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
@@ -17,8 +18,8 @@ var closedPrefixes = prefixes(
 	"fc00::/7", "fe80::/9", "ff00::/8",
 )
 
-// embedding are IPv6 prefixes whose addresses hold an IPv4 address that they lead to, and
-// the byte it begins at. It is judged as IPv4.
+// embedding maps IPv6 prefixes whose addresses lead to an embedded IPv4 address to the byte at
+// which that begins. The IPv4 address is judged in their place.
 var embedding = map[netip.Prefix]int{
 	netip.MustParsePrefix("::/96"):           12,
 	netip.MustParsePrefix("::ffff:0:0:0/96"): 12,

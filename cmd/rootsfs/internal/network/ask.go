@@ -95,10 +95,10 @@ func (t target) rule() Rule {
 type openQuestion struct {
 	ctx     context.Context //nolint:containedctx // ends when the question is over, its cause says why
 	cancel  context.CancelCauseFunc
-	waiting int // connections; behind the gate's mutex
+	waiting int // connections; guarded by the gate's mutex
 }
 
-// asking is the part of a gate that asks. Its fields are behind the gate's mutex.
+// asking is the part of a gate that asks. The gate's mutex guards its fields.
 type asking struct {
 	open    map[target]*openQuestion
 	waiting int // connections, for any answer
@@ -233,7 +233,7 @@ func (g *Gate) endQuestionsLocked(cause error, permittedOnly bool) {
 	}
 }
 
-// connTo is a connection to a target, as far as rules look at it.
+// connTo returns a connection to a target with only the fields that rules need.
 func connTo(t target) *conn {
 	c := &conn{host: t.host, port: t.port}
 	if a, err := netip.ParseAddr(t.host); err == nil {

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialTimeout bounds the wait for a host. Programs have shorter ones of their own.
+// dialTimeout bounds the wait for a host. Programs have shorter timeouts of their own.
 const dialTimeout = 30 * time.Second
 
-// conn is one connection that the program has made, or that a service has dialled.
+// conn is one connection, made by the program or dialled by a service.
 type conn struct {
 	inside  *net.TCPConn // nil: a service has dialled
 	host    string       // as Event.Host
@@ -37,7 +37,7 @@ type conn struct {
 	outside     *net.TCPConn
 	addr        netip.AddrPort // of outside
 	needsAddr   bool           // addr is closed by default: a rule of its own permits it
-	serverNames []string       // that hellos of TLS ask for, other than host: each needs a rule
+	serverNames []string       // server names in hellos of TLS, other than host: each needs a rule
 	reason      error          // why the gate ended it
 	look        look
 
@@ -64,7 +64,7 @@ func (g *Gate) accept(l net.Listener) {
 	}
 }
 
-// take begins to carry a connection, or refuses it.
+// take begins to carry an accepted connection, or refuses it.
 func (g *Gate) take(in *net.TCPConn) {
 	inlineUrgent(in)
 	to := in.LocalAddr().(*net.TCPAddr).AddrPort()

@@ -26,7 +26,7 @@ func (g *Gate) serveDatagrams(conn *net.UDPConn) {
 			return
 		}
 		if err != nil {
-			continue // ICMP errors of earlier answers
+			continue // an ICMP error about an earlier answer
 		}
 		if reply := g.answer(query[:n]); reply != nil {
 			_, _, _ = conn.WriteMsgUDPAddrPort(reply, sourceOf(oob[:oobn]), from) // after an error the program asks again

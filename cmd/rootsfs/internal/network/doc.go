@@ -1,14 +1,13 @@
-// Package network lets a confined program reach the hosts that a person approved, and
-// no others, without the program knowing.
+// Package network lets a confined program reach only the hosts that a person approved. The
+// program needs no settings for that.
 //
 // The program runs in a network namespace of its own that no route leaves. Its init opens
-// a few sockets there and passes them out before anything is confined. With those sockets
-// this package makes every address local to the namespace, has the kernel hand each TCP
-// connection to one listener (nf_tables, TPROXY), and answers DNS. A name that a rule
-// permits gets an address of its own from 198.18.0.0/15, so a connection's name is known
-// and not guessed. The gate resolves the name itself, checks the very address that it dials,
-// and copies bytes both ways. A Service is a name inside whose connections are answered outside
-// instead.
+// a few sockets there and passes them out before anything is confined. With those sockets this
+// package makes every address local to the namespace, makes the kernel pass each TCP connection
+// to one listener (nf_tables, TPROXY), and answers DNS. A name that a rule permits gets an
+// address of its own from 198.18.0.0/15, so a connection's name is known and not guessed. The
+// gate resolves the name itself, checks the very address that it dials, and copies bytes both
+// ways. A Service is a name inside whose connections are answered outside instead.
 //
 // With Options.Ask a connection to a host without a rule waits while a person is asked.
 //

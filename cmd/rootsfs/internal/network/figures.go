@@ -19,7 +19,7 @@ type Conn struct {
 	ServerNames []string
 	// Rules permit its host, the closed address that its name leads to, or a server name.
 	Rules   []Rule
-	Service *Service // that has dialled; nil: the program
+	Service *Service // the service that has dialled it; nil: the program has made it
 }
 
 // Totals count the work of a gate so far.
@@ -74,14 +74,14 @@ func (g *Gate) Conns() []Conn {
 	return list
 }
 
-// look is the time of a look at a connection, and the bytes it had moved by then.
+// look has a time, and the bytes that a connection had moved by then.
 type look struct {
 	at    time.Time
 	moved int64
 	rate  int64
 }
 
-// rateLocked returns the bytes a second since the last look that is a second ago or more.
+// rateLocked returns the bytes a second since the latest look that is at least a second old.
 func (c *conn) rateLocked(now time.Time, moved int64) int64 {
 	if c.look.at.IsZero() {
 		c.look.at = c.began

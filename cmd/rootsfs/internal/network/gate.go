@@ -102,7 +102,7 @@ type Event struct {
 	State   State
 	Host    string         // name, or the address if the program gave no name
 	Port    uint16         // 0: a name was looked up
-	Addr    netip.AddrPort // that the gate connected to
+	Addr    netip.AddrPort // the address that the gate connected to
 	Program Program        // that made the connection, if it was found
 	// ServerName is the name in the last hello of TLS, if it differs from Host.
 	ServerName string
@@ -160,7 +160,7 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 	}
 	first := append(g.startServices(), g.rules...)
 	if g.IsAsking() || len(first) == 0 {
-		first = append(first, Rule{}) // listen on the ports of a rule without a port, so that attempts are seen
+		first = append(first, Rule{}) // listen on the default ports, so that attempts are recorded
 	}
 	return g.listenLocked(first)
 }

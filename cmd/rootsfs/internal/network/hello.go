@@ -32,8 +32,9 @@ const (
 	messageHeader = 4 // type, length
 )
 
-// maxHello bounds the bytes of a hello that are read, helloTimeout the time until it has come
-// whole. Hellos with post-quantum keys need about 2 KiB. No server takes one of noHello bytes.
+// maxHello bounds the bytes of a hello that are read, and helloTimeout the time until it is
+// complete. Hellos with post-quantum keys need about 2 KiB. No server accepts a hello of
+// noHello bytes.
 const (
 	maxHello     = 64 << 10
 	helloTimeout = 10 * time.Second
@@ -136,8 +137,8 @@ func hasEnded(fd int) bool {
 	return n > 0
 }
 
-// next returns the next part of begin. isEnough is false if more bytes are needed to know. An
-// empty begin means that the program sends no more.
+// next returns the next part of begin. isEnough is false if it needs more bytes. An empty begin
+// means that the program sends no more.
 func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
 	last := part{isLast: true}
 	if len(begin) == 0 || !h.hasBegun && !mayBeTLS(begin) {

@@ -33,8 +33,8 @@ const (
 
 var errTooManyNames = errors.New("the program asked for too many names")
 
-// nameTable gives each name an address of its own. An address is never given to another
-// name, so a connection to it is meant for that name alone. It is safe for concurrent use.
+// nameTable gives each name an address of its own, and never gives that address to another
+// name. So a connection to the address is meant for that name. It is safe for concurrent use.
 type nameTable struct {
 	net   netip.Prefix
 	fresh *rate.Limiter

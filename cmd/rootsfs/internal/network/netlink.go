@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Messages of netlink(7), rtnetlink(7) and nf_tables (linux/netfilter/nf_tables.h), only
-// those that the gate needs. Libraries open their own sockets, but here the sockets are
+// The messages of netlink(7), rtnetlink(7) and nf_tables (linux/netfilter/nf_tables.h) that the
+// gate needs. Libraries open their own sockets, but the gate must use the sockets that it was
 // given.
 
 // request is one message that the kernel acknowledges.

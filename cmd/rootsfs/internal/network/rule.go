@@ -214,7 +214,7 @@ func (r Rule) Covers(one Rule) bool {
 
 func (r Rule) hasPort(port uint16) bool { return r.Port == 0 || r.Port == port }
 
-// hasName reports whether the rule names the host; name is as isName has it.
+// hasName reports whether the rule names the host. isName must hold for name.
 func (r Rule) hasName(name string) bool {
 	if below, ok := strings.CutPrefix(r.Name, "*"); ok {
 		return len(name) > len(below) && strings.HasSuffix(name, below)
@@ -237,8 +237,8 @@ func (rs rules) permitsAddr(addr netip.Addr, port uint16) bool {
 	return slices.ContainsFunc(rs, func(r Rule) bool { return r.hasAddr(addr) && r.hasPort(port) })
 }
 
-// permitsServer reports whether a connection may ask by TLS for a name that is not its host's.
-// At a loopback address it may ask for localhost, which no rule can name.
+// permitsServer reports whether a connection may name, in TLS, a server other than its host. At
+// a loopback address it may name localhost, which no rule can name.
 func (rs rules) permitsServer(c *conn, name string) bool {
 	return c.literal.IsLoopback() && isLocalhost(name) || isName(name) && rs.permitsName(name, c.port)
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // Service is a name inside whose connections are answered outside, by Serve, and not copied
-// to a host. Serve may connect to one host, by Gate.Dial; the program itself needs a rule for
-// that host as ever.
+// to a host. Serve may connect to one host, by Gate.Dial. The program itself still needs a rule
+// for that host.
 type Service struct {
 	Name string // inside, at ServicePort: lower case, without a final dot
 	Host string // the host that Dial connects to: in the form of Name, or an address
@@ -23,7 +23,7 @@ type Service struct {
 	Serve func(net.Listener)
 
 	conns     chan net.Conn // connections for Accept; without a buffer, so a sent connection has been accepted
-	isRemoved bool          // behind the gate's mutex
+	isRemoved bool          // guarded by the gate's mutex
 }
 
 // maxAnswered bounds the connections that services answer at a time. Answering one takes

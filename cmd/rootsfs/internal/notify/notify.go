@@ -1,9 +1,9 @@
 // Package notify shows notifications on the desktop, through the desktop's own service
 // (org.freedesktop.Notifications on the session bus), if there is one.
 //
-// The caller never waits, and nothing fails: without a bus, or with one that does not
-// answer, nothing is shown. Invisible characters of a text are escaped, and markup is
-// shown as text, not followed.
+// The caller never waits and gets no error: without a bus, or if the bus does not answer, no
+// notification is shown. Invisible characters of a text are escaped, and markup is shown as
+// text.
 //
 // A notification may go unseen. It takes no answer: it decides nothing.
 //
@@ -26,7 +26,7 @@ const (
 	timeout = 5 * time.Second // of the whole call, connection included
 	// most is how much of a text is shown, bytes before it is escaped.
 	most = 300
-	// atATime bounds calls that a slow service keeps.
+	// atATime bounds the calls in progress, which a slow service may not answer.
 	atATime = 4
 )
 
@@ -45,8 +45,8 @@ func New(failed func(error)) *Notifier {
 // Show shows a notification in a goroutine. Beyond atATime at a time it drops
 // notifications. summary is the program's own text; body may hold foreign text.
 func (n *Notifier) Show(summary, body string) {
-	// The variable alone, and no ConnectSessionBus: that would start a bus of its own, by
-	// dbus-launch of PATH, without an address and with "autolaunch:".
+	// Use only the variable. Without an address, or with "autolaunch:", ConnectSessionBus would
+	// start another bus by dbus-launch of PATH.
 	address := os.Getenv("DBUS_SESSION_BUS_ADDRESS")
 	if address == "" {
 		return
@@ -67,7 +67,7 @@ func (n *Notifier) Show(summary, body string) {
 func show(address, summary, body string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// A connection of its own: kept open, it would end with the desktop.
+	// Open a connection for each call: one that is kept would end with the desktop.
 	conn, err := dbus.Connect(address, dbus.WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("the session bus: %w", err)

@@ -90,7 +90,7 @@ const marginWatches = 8
 func watchesLeft() bool {
 	epfd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
 	if err != nil {
-		return true // for want of descriptors, which withoutPoller would not cure
+		return true // no descriptors are left, which withoutPoller cannot change
 	}
 	defer syscall.Close(epfd)
 	event, _, errno := syscall.RawSyscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC, 0)

@@ -8,12 +8,12 @@
 // directory, such as the one for temporary files, is ignored. The nearest repository wins
 // over every project file, so that a module in a repository means the repository. Without
 // a repository, the nearest workspace wins over the nearest project file, because its
-// members need one another. It looks at names and owners only, and runs nothing.
+// members need one another. The package reads names and owners only, and runs no program.
 //
 // # Not promised
 //
-// A version control system may not agree: a marker is taken at its word. The answer is
-// about this moment.
+// A version control system may disagree: only the marker counts, not its contents. The answer
+// may change at any time.
 package project
 
 import (
@@ -173,7 +173,7 @@ func isGit(path string, info fs.FileInfo) bool {
 	return err == nil && bytes.Equal(head, []byte("gitdir:"))
 }
 
-// cause is an error without the path, which the message shows already.
+// cause returns an error without its path, which the message already has.
 func cause(err error) error {
 	if pe, ok := err.(*fs.PathError); ok {
 		return pe.Err

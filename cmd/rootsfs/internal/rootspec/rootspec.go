@@ -1,9 +1,9 @@
 // Package rootspec reads a root as a person writes it on the command line, in the
 // configuration, and in the command that a host starts: [NAME=]PATH[:MODE].
 //
-// A text is read in the same way in all three places. An error says what is wrong with it,
-// and what to write. The package looks nothing up: the path may not exist, and the gate may
-// refuse it.
+// A text is read in the same way in all three places. An error says what is wrong with the
+// text, and what to write instead. The package does not look the path up: it may not exist, and
+// the gate may refuse it.
 package rootspec
 
 import (

@@ -16,9 +16,9 @@
 //
 // # Not promised
 //
-// A hostile program can use the credential for everything that is allowed. Bodies are not looked
-// at, and in queries only parameters that are named like credentials: if a body or query says
-// what to do (GraphQL, a method in a query), rules for paths do not narrow it. A host that puts
-// the credential into the body of an answer, or in another spelling into a header, tells it to
-// the program.
+// A hostile program can use the credential for everything that is allowed. Bodies are not
+// examined, and queries only for parameters that are named like credentials. If a body or query
+// selects the operation (GraphQL, a method in a query), rules for paths do not restrict it. If
+// a host puts the credential into the body of an answer, or in another spelling into a header,
+// the program gets it.
 package secret

@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// passedHeaders go to the host, in lower case; * is any beginning or end. Any other header may be
-// another credential, or some servers may take it for the method, host, path or user of a
-// request: there are too many of these to list.
+// passedHeaders has the headers that are sent to the host, in lower case; * is any beginning or
+// end. Any other header may be a credential, or some servers may take it for the method, host,
+// path or user of a request. There are too many of those to list.
 var passedHeaders = []string{
 	"accept", "accept-*", "cache-control", "content-*", "if-*", "last-event-id", "pragma", "prefer", "range", "te", "user-agent",
 	"*-version", "idempotency-key", "time-zone", "x-client-request-id", "x-correlation-id", "x-request-id", "x-requested-with",
@@ -24,7 +24,7 @@ var passedHeaders = []string{
 	"x-goog-fieldmask", "x-goog-request-params", "x-goog-upload-*", "x-server-timeout", "x-stainless-*", "x-title",
 }
 
-// passes reports whether a header of the program goes to the host.
+// passes reports whether a header of the program is sent to the host.
 func (s *Secret) passes(header string) bool {
 	is := func(pattern string) bool { return matchesHeader(pattern, header) }
 	return slices.ContainsFunc(passedHeaders, is) || slices.ContainsFunc(s.Pass, is)
@@ -51,7 +51,7 @@ var transportHeaders = []string{
 	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// CheckHeader returns an error if text is not as Secret.Header takes it.
+// CheckHeader returns an error if text is not valid for Secret.Header.
 func CheckHeader(text string) error {
 	m := headerText().FindStringSubmatch(text)
 	if m == nil || !httpguts.ValidHeaderFieldName(m[1]) || slices.Contains(transportHeaders, textproto.CanonicalMIMEHeaderKey(m[1])) {
@@ -60,7 +60,7 @@ func CheckHeader(text string) error {
 	return nil
 }
 
-// CheckPass returns an error if text is not as Secret.Pass takes it.
+// CheckPass returns an error if text is not valid for Secret.Pass.
 func CheckPass(text string) error {
 	name := strings.TrimSuffix(text, "*")
 	switch {
@@ -72,7 +72,7 @@ func CheckPass(text string) error {
 	return nil
 }
 
-// credentialParameters are names of parameters that hold credentials, as parameterKey has them.
+// credentialParameters has the keys (see parameterKey) of parameters that hold credentials.
 var credentialParameters = []string{
 	"accesskey", "accesstoken", "apikey", "apitoken", "appkey", "applicationkey", "auth", "authkey", "authorization", "authtoken", "awsaccesskeyid", "bearer",
 	"bearertoken", "clientsecret", "feedtoken", "hapikey", "idtoken", "jobtoken", "jwt", "key", "oauthsignature", "oauthtoken", "ospassword", "password",

@@ -95,7 +95,7 @@ func (p *Proxy) Serve(l net.Listener) {
 		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		DisableGeneralOptionsHandler: true, ErrorLog: silent,
 	}
-	_ = s.Serve(l) // it ends when l does
+	_ = s.Serve(l) // it ends when l fails
 }
 
 // silent drops net/http's messages about connections, through which the program could
@@ -270,8 +270,8 @@ func (x *exchange) clean(h http.Header) {
 	}
 }
 
-// tells reports whether a text holds the credential: as it is, as HTTP Basic encodes it, or as
-// URLs encode it.
+// tells reports whether a text contains the credential: as it is, as HTTP Basic encodes it, or
+// as URLs encode it.
 func (p *Proxy) tells(text string) bool {
 	decoded := encodedByte().ReplaceAllStringFunc(text, func(s string) string {
 		b, _ := strconv.ParseUint(s[1:], 16, 8)
@@ -280,8 +280,8 @@ func (p *Proxy) tells(text string) bool {
 	return p.credential.In(text) || p.credential.In(decoded) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic "))
 }
 
-// isName reports whether the name of a header, compared without case, holds the credential as
-// it is or as HTTP Basic encodes it.
+// isName reports whether the name of a header, compared without case, contains the credential
+// as it is or as HTTP Basic encodes it.
 func (p *Proxy) isName(name string) bool {
 	holds := func(text string) bool {
 		return text != "" && strings.Contains(strings.ToLower(name), strings.ToLower(text))

@@ -30,8 +30,8 @@ type Secret struct {
 	URL    URL    `toml:"url" need:"url = \"https://api.example.org\"" jsonschema:"the requests that it is for: https://HOST[:PORT][/PREFIX]"`
 	Allow  []Rule `toml:"allow" jsonschema:"requests that are sent on, as in GET /repos/me/**; default: every one below url"`              // nil: the default
 	Header string `toml:"header" kind:"header" jsonschema:"the header that the credential is sent in (default \"Authorization: Bearer\")"` // NAME, or NAME: SCHEME
-	// Pass names headers and parameters that are sent on although they are none of
-	// passedHeaders or look like credentials. A name that ends in * is the beginning of headers.
+	// Pass names further headers, and parameters that look like credentials, that are sent to
+	// the host. A name that ends in * matches all headers with this beginning.
 	Pass []string `toml:"pass" kind:"pass" jsonschema:"other headers that are sent on, and parameters of the query although they are named like credentials (X-Own-*, key)"`
 	User string   `toml:"user" jsonschema:"send the credential as this user's password (HTTP Basic) instead"`
 	// Variable names the variable that holds the base URL for the program.
@@ -173,7 +173,7 @@ func (s *Secret) Environ() []string {
 
 // CheckAll returns an error if secrets conflict with each other.
 func CheckAll(list []*Secret) error {
-	users := map[string]string{} // by what only one may have
+	users := map[string]string{} // by a value that only one secret may have
 	for _, s := range list {
 		variable, _ := s.BaseURL()
 		for _, one := range []string{"the name " + s.Inside(), "the variable " + s.Name, "the variable " + variable} {

@@ -68,8 +68,8 @@ func (s *Session) waitServed() {
 	<-s.served()
 }
 
-// A session whose mount could not be unmounted, for want of descriptors or because fusermount3
-// does not find the mount in its table, tries again at this interval, this many times.
+// The interval and the number of further attempts to unmount. An unmount fails for want of
+// descriptors, or if fusermount3 does not find the mount in its table.
 const (
 	unmountAgain = 2 * time.Second
 	mostUnmounts = 5
@@ -80,7 +80,7 @@ const (
 // for a moment.
 const (
 	letGoAfter = 300 * time.Millisecond
-	lookFor    = 500 * time.Millisecond // at one process
+	lookFor    = 500 * time.Millisecond // the longest search in one process
 )
 
 // lookWhoHolds logs which processes still hold the detached mount. Everything is revoked, so a
@@ -122,7 +122,7 @@ func (s *Session) end(why string) {
 		s.outcome.err = errors.Join(err, closeErr)
 		if s.outcome.err == nil {
 			s.lookWhoHolds()
-		} else { // for as long as it is held
+		} else { // until no program holds the mount
 			if err := s.publish(closeErr == nil); err != nil {
 				s.log.Error("the session file could not be brought up to date", "error", err)
 			}

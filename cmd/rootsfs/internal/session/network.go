@@ -21,7 +21,7 @@ type Network interface {
 	// State returns its rules and open connections.
 	State() control.NetState
 	// Add permits more hosts, in the form of `run --net`, or none of them after an error. It
-	// returns the new ones, which no rule named before and record has accepted.
+	// returns the hosts that no rule named before. It permits only hosts that record accepts.
 	Add(hosts []string, record func(host string) error) ([]string, error)
 	// Remove removes rules (nil: all of them), or none if one does not exist. When it returns,
 	// connections that only these rules permitted carry no more data.

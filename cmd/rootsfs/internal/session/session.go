@@ -4,7 +4,7 @@
 //
 // # Promises
 //
-//   - Start leaves nothing behind when it fails, not even an audit file.
+//   - Start leaves no files behind when it fails, not even an audit file.
 //   - A session that ends for any reason (a signal, the owner's unmount, another program's
 //     umount) first revokes every root and only then unmounts. It does not wait for programs
 //     that still hold the detached mount. Only if not everything could be taken back does it
@@ -152,8 +152,8 @@ type Session struct {
 	conf     confState
 }
 
-// outcome describes the end of a session. It does not change after endDone is closed, but for
-// isStuck, which Run has.
+// outcome describes the end of a session. After endDone is closed, only isStuck changes, which
+// belongs to Run.
 type outcome struct {
 	ended     []control.Ended
 	err       error    // revokeErr, and that of the unmount
@@ -176,7 +176,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	if !opt.Unmounted {
 		collectLate()
-		// Only a session that is no short run is worth further threads.
+		// Short runs do without further threads.
 		time.AfterFunc(lasting, manyPs)
 	}
 	s := &Session{

@@ -26,7 +26,7 @@ func stageOf(r *guard.Status) *control.Stage {
 	return &control.Stage{Store: names.Foreign(st.Store), Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: names.Foreign(st.Damaged), Checkpoints: st.Checkpoints}
 }
 
-// StageOutput returns what the owner's configuration calls build output in stages. Without a
+// StageOutput returns the build output in stages, by the owner's configuration. Without a
 // configuration, c is nil.
 func StageOutput(c *config.Config) (vfs.StageOutput, error) {
 	if c == nil || c.StageOutput == nil {
@@ -35,7 +35,7 @@ func StageOutput(c *config.Config) (vfs.StageOutput, error) {
 	return vfs.NewStageOutput(c.StageOutput)
 }
 
-// setStageOutput sets what the configuration calls build output.
+// setStageOutput sets the configured patterns of build output.
 func (s *Session) setStageOutput(c *config.Config) {
 	o, err := StageOutput(c)
 	if err != nil {
@@ -44,8 +44,8 @@ func (s *Session) setStageOutput(c *config.Config) {
 	s.tree.SetStageOutput(o)
 }
 
-// closeStages waits until the changes of staged roots are on the disk, and the owner's commands
-// can open the stores.
+// closeStages writes the changes of staged roots to the disk, and closes the stores so that the
+// owner's commands can open them.
 func (s *Session) closeStages() {
 	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
 	defer cancel()
@@ -54,7 +54,7 @@ func (s *Session) closeStages() {
 	}
 }
 
-// stagedRoot is the root of a registry whose changes lie in a store.
+// stagedRoot returns the root of a registry whose changes are in a store.
 func stagedRoot(reg *guard.Registry, store string) (guard.RootName, error) {
 	for _, st := range reg.Roots() {
 		if st.Stage != nil && st.Stage.Store == store {
@@ -74,7 +74,7 @@ func ListStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req con
 	return control.AnswerOf(&vfs.StageResult{Done: list}), err
 }
 
-// StageContents reads what a file has in the stage, or in the source.
+// StageContents reads the contents of a file in the stage, or in the source.
 func StageContents(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageContentsRequest) (control.StageContentsAnswer, error) {
 	root, err := stagedRoot(reg, req.Store)
 	if err != nil {

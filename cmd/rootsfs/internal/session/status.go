@@ -216,8 +216,8 @@ func (f *refusals) noteRefusal(reg *guard.Registry, rec *guard.Record) {
 	}
 	switch rec.Kind {
 	case names.ReadOnly, names.Permission:
-		// liftable checks later whether a right is missing: this code runs in the middle
-		// of an operation, and must not look at the source.
+		// liftable checks later whether a right is missing: this code runs in the middle of an
+		// operation, and must not read the source.
 		st, ok := reg.Lookup(rec.Path.Root)
 		if !ok || st.State != guard.Live || rec.Rule != "" ||
 			rec.Kind == names.Permission && rec.Rights&^st.Grant.Policy.Rights == 0 && len(st.Nested) == 0 {
@@ -229,8 +229,8 @@ func (f *refusals) noteRefusal(reg *guard.Registry, rec *guard.Record) {
 		if !ok {
 			return
 		}
-		// A new approval of a grant with an end gets an end again: the same one, or, if that
-		// has passed, one after the same duration.
+		// A new approval of a grant with an end gets the same end. If that has passed, it gets
+		// an end after the same duration.
 		r.ForMS = g.life().Milliseconds()
 		if !g.Expires.After(time.Now()) {
 			g.Expires = time.Time{}

@@ -32,8 +32,8 @@ func (s *Session) pruneTrashes(ctx context.Context) {
 	}
 }
 
-// trashRoots returns the live roots of a registry that keep removed files. A staged root does
-// not: its programs remove nothing from its directory.
+// trashRoots returns the live roots of a registry that keep removed files. A staged root keeps
+// none: its programs remove no file of its directory.
 func trashRoots(reg *guard.Registry) (out []guard.RootName) {
 	for _, st := range reg.Roots() {
 		if st.State == guard.Live && st.Grant.Policy.Trash.On && !st.FileRoot && st.Stage == nil {

@@ -166,8 +166,8 @@ func (b *builder) syntax(err error) error {
 	return e
 }
 
-// line returns the line of an offset. For an offset before the last one it returns the line of
-// the last one.
+// line returns the line of an offset. It must be called with rising offsets: for an earlier one
+// it returns the line of the last.
 func (b *builder) line(offset uint32) int {
 	if at := int(offset); at > b.seen {
 		b.last += bytes.Count(b.doc[b.seen:at], []byte{'\n'})

@@ -34,7 +34,7 @@ func (m *model) press(key, text string) tea.Cmd {
 	case "3":
 		return m.see(viewHistory)
 	case "tab":
-		return m.see((m.view + 1) % 3)
+		return m.see((m.view + 1) % viewStage)
 	case "E":
 		m.typing, m.text = typingSure, ""
 	default:
@@ -48,6 +48,8 @@ func (m *model) press(key, text string) tea.Cmd {
 			return m.pressAsk(key)
 		case viewHistory:
 			return m.pressHistory(key)
+		case viewStage:
+			return m.pressStage(key)
 		}
 	}
 	return nil
@@ -63,7 +65,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 		m.choose(rows, m.row+1)
 		return nil
 	}
-	if len(rows) == 0 || !slices.Contains([]string{"x", "X", "m"}, key) {
+	if len(rows) == 0 || !slices.Contains([]string{"x", "X", "m", "s"}, key) {
 		return nil
 	}
 	if m.now.Sub(m.moved) < Settle {
@@ -81,6 +83,8 @@ func (m *model) pressNow(key string) tea.Cmd {
 		return m.revoke(control.RevokeRequest{All: true}, at.session)
 	case "m":
 		return m.setMode(at)
+	case "s":
+		return m.seeStage(at)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // Package top is the console in a terminal: it shows every live session of the user with its
 // roots and events, the questions of servers, and the records. It has the same source (package
-// live) and the same actions as the page, and decides nothing itself.
+// sessionhub) and the same actions as the page, and decides nothing itself.
 //
 // # Promises
 //
@@ -11,7 +11,7 @@
 //     the key that makes a root writable, do not work within Settle after their target has come
 //     to the front, has changed, or was scrolled to. A key that comes too soon starts the time
 //     again. So a key that was typed ahead, or is held down, answers nothing.
-//   - Leaving it ends nothing else.
+//   - When the user leaves it, no session ends.
 //
 // # Not promised
 //
@@ -56,6 +56,7 @@ const (
 	viewNow view = iota
 	viewAsk
 	viewHistory
+	viewStage // of one root; not among the tabs
 )
 
 // typing is the purpose of the line that the user is typing.
@@ -93,7 +94,7 @@ type model struct {
 	mode          string    // of the chosen root
 	moved         time.Time // when another root came to row without a key
 	scroll        scroll
-	asked         int // which question is in front
+	asked         int // the index of the question in front
 	front         string
 	frontQuestion control.Question
 	since         time.Time // when the target of keys came to the front, or a key came too soon
@@ -105,6 +106,7 @@ type model struct {
 	glob          string
 	found         auditview.Found
 	finding       bool
+	stage         stageView
 	said          string
 	bad           bool
 }
@@ -176,7 +178,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
-		m.scroll.begin() // the lines are others now
+		m.scroll.begin() // the lines have changed
 	case tickMsg:
 		return m, tick()
 	case sessionhub.Update:
@@ -187,6 +189,10 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.said, m.bad = msg.text, true
 	case foundMsg:
 		m.found, m.finding = msg.found, false
+	case stageMsg:
+		return m, m.takeStage(msg)
+	case stageDiffMsg:
+		m.takeDiff(msg)
 	case insideMsg:
 		m.inside[msg.key] = msg.text
 	case tea.KeyPressMsg:

@@ -43,6 +43,10 @@ func full(width, height int) *model {
 	m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []control.Question{q, two},
 		Denials: []control.Denial{{OfSession: control.OfSession{Session: "s"}, ID: "d", Subject: hostile, Path: "/" + hostile}},
 		Events:  []control.Event{{OfSession: control.OfSession{Session: "s"}, Kind: "refusal", Op: "open", Path: hostile, Reason: "Permission", Detail: hostile}}})
+	m.stage = stageView{session: "s", root: hostile, list: sessionhub.StageListAnswer{
+		Rows:        []sessionhub.StageRow{{StageChange: control.StageChange{Path: []byte(hostile), Class: 'C', Why: hostile}}, {StageChange: control.StageChange{Path: []byte("b"), Class: sessionhub.UnitClass}}},
+		Checkpoints: []control.Checkpoint{{Number: 1, Name: hostile, Cause: hostile, Time: m.now}}},
+		diff: sessionhub.StageDiffAnswer{Lines: []string{"@@ -1 +1 @@", "-" + hostile, "+" + hostile, "+" + strings.Repeat(" ", 400) + "far away", "+\t\tx"}}}
 	m.speeds["s"].total = []rate{{ops: 1}, {ops: 1 << 40, read: 1 << 60}}
 	m.found = auditview.Found{Entries: []auditview.Entry{{Session: hostile, Op: hostile, Verdict: "refused", Path: hostile, Detail: hostile}}}
 	m.said, m.glob, m.text, m.path = hostile, hostile, hostile, "/"+hostile
@@ -53,7 +57,7 @@ func full(width, height int) *model {
 // terminal gets no control characters but those of the styles.
 func TestScreenIsSafe(t *testing.T) {
 	for _, size := range [][2]int{{150, 40}, {80, 24}, {20, 5}, {1, 1}, {0, 0}} {
-		for v := range viewHistory + 1 {
+		for v := range viewStage + 1 {
 			for ty := range typingForget + 1 {
 				m := full(size[0], size[1])
 				m.view, m.typing = v, ty

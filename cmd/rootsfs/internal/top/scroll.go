@@ -35,7 +35,7 @@ func (s *scroll) page() int { return max(1, s.room-2) }
 // begin scrolls to the top, for another view.
 func (s *scroll) begin() { *s = scroll{follow: true} }
 
-// show returns the lines that are on the screen, and notes them. Its last line says how many
+// show returns the lines that are on the screen, and notes them. Their last one says how many
 // lines are below.
 func (s *scroll) show(p *page, room int, ask bool) []string {
 	s.room, s.lines = room, len(p.lines)
@@ -102,7 +102,7 @@ func (m *model) pressScroll(key string) bool {
 	default:
 		return false
 	}
-	m.since = m.now // for the lines that have just come to the screen
+	m.since = m.now // the lines have just come to the screen
 	return true
 }
 
@@ -126,6 +126,8 @@ func (m *model) body() *page {
 		m.viewAsk(p)
 	case viewHistory:
 		m.viewHistory(p)
+	case viewStage:
+		m.viewStage(p)
 	}
 	return p
 }

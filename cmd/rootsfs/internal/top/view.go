@@ -132,9 +132,10 @@ func (m *model) foot(p *page) {
 		p.add(wrong, "revoke every root of every session? y: yes; any other key: no")
 	case typingNothing:
 		m.note(p, faint, [...]string{
-			"up down: choose  x: revoke root  X: revoke session  E: revoke everything  m: ro or rw  tab: views  q: quit",
+			"up down: choose  x: revoke root  X: revoke session  E: revoke everything  m: ro or rw  s: staged  tab: views  q: quit",
 			"r: allow read-only  w: allow as asked  n: narrow  t: for how long  d: deny  D: deny and remember  f: forget a denial  tab: views  q: quit",
 			"up down PgUp PgDn  /: search  enter: again  v: verify the chain  tab: views  q: quit",
+			"up down: choose  a: apply it  d: discard it  u: undo  enter: again  esc: back  q: quit",
 		}[m.view], 4)
 	}
 }
@@ -155,6 +156,7 @@ func (m *model) viewNow(p *page) {
 			if q := quota("written", r.Written, r.Limits.MaxWritten, config.FormatSize) + quota("names", r.Created, r.Limits.MaxCreated, decimal); q != "" {
 				p.add(faint, "    %s", strings.TrimSpace(q))
 			}
+			stagedLine(p, r)
 			at++
 		}
 		if s.MoreRoots > 0 {

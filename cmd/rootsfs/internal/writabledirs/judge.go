@@ -21,10 +21,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// rootsfs runs programs and reads files for the owner. If a confined program can write one
-// of them, it could give orders in the owner's name. So each such program and file passes
-// a Judge; integration/deps lists all of them (ownerfiles_test.go), and fails for a new
-// one.
+// rootsfs runs programs and reads files for the owner. A confined program that can write one of
+// them could act in the owner's name. So each such program and file passes a Judge;
+// integration/deps lists all of them (ownerfiles_test.go), and fails for a new one.
 
 // Judge knows the directories that confined programs can write.
 type Judge struct {
@@ -50,9 +49,9 @@ func (e *Error) Error() string {
 }
 
 // NewJudge returns a Judge that knows the directories of all sessions so far, including
-// live ones. coming are directories that programs will be able to write: roots of the
-// configuration and of the command line, and a HOME that is kept. A file in a mount of
-// rootsfs lies in a root, whatever its path.
+// live ones. coming has the directories that programs will be able to write: roots of the
+// configuration and of the command line, and a kept HOME. A file in a mount of rootsfs lies in
+// a root, whatever its path.
 func NewJudge(coming ...string) *Judge {
 	j := &Judge{opener: vfs.Opener()}
 	if d, err := Open(); err == nil { // without a state directory no session can start
@@ -73,8 +72,8 @@ func NewJudge(coming ...string) *Judge {
 	return j
 }
 
-// Holder returns the directory that programs can write and that holds place, a path
-// without links, or is it; "" if there is none.
+// Holder returns the directory, writable by programs, that is or contains place, a path without
+// links; "" if there is none.
 func (j *Judge) Holder(place string) string {
 	for _, dir := range j.coming {
 		if names.Under(place, dir) {
@@ -191,14 +190,15 @@ func (j *Judge) pathsOf(text string) error {
 	return nil
 }
 
-// separators end a path in a text, or stand before one: a name may have any of them.
+// separators has the characters that may come before or after a path in a text. But a file name
+// may contain them, too.
 const separators = " \t\n\"'`;|&()<>=:,[]{}@+%!^#*?"
 
 // unquoted removes a shell's quotes, which matter for where a path begins and ends.
 var unquoted = strings.NewReplacer(`"`, "", "'", "", `\`, "")
 
 // expanded returns a text with the values of its variables, as a shell has them in an argument
-// or in BASH_ENV. Of ${NAME:-other} and the like the name counts.
+// or in BASH_ENV. For forms such as ${NAME:-other} it takes the value of NAME.
 func expanded(text string) string {
 	return os.Expand(text, func(name string) string {
 		if end := strings.IndexFunc(name, func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsDigit(c) }); end > 0 {
@@ -298,6 +298,6 @@ func (j *Judge) CertificateFiles() error {
 			}
 		}
 	}
-	_, _ = x509.SystemCertPool() // what is wrong with them is told when a host is asked
+	_, _ = x509.SystemCertPool() // a mistake in them shows at the first connection
 	return nil
 }

@@ -10,10 +10,10 @@
 //
 // # Not promised
 //
-// The file holds the newest directories, see maxDirs. A renamed directory is not known by
-// its new path, unless it is a root of a live session. Not known either are a file's
-// second name (hard link), a directory that is mounted in two places, and files that were
-// writable on another machine, for another user or with another state directory.
+// The file holds the newest directories, see maxDirs. A renamed directory is not known by its
+// new path, unless it is a root of a live session. The package also does not know second names
+// of files (hard links), second mounts of directories, and files that were writable on another
+// machine, for another user or with another state directory.
 package writabledirs
 
 import (
@@ -37,7 +37,7 @@ import (
 // maxDirs is how many directories are kept when the file is shortened, at twice as many.
 const maxDirs = 10_000
 
-// Dirs are the directories in one file. It implements guard.History.
+// Dirs has the directories that one file lists. It implements guard.History.
 type Dirs struct {
 	path string
 
@@ -96,7 +96,7 @@ func (d *Dirs) Writer(path string) string {
 	return d.holderLocked(path)
 }
 
-// holderLocked returns the directory that path is or lies in.
+// holderLocked returns the listed directory that is or contains path.
 func (d *Dirs) holderLocked(path string) string {
 	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
 		if d.set[at] {
@@ -108,7 +108,7 @@ func (d *Dirs) holderLocked(path string) string {
 	}
 }
 
-// addLocked puts a directory into the file, unless it lies in one that is there.
+// addLocked adds a directory to the file, unless the file lists it or one that contains it.
 func (d *Dirs) addLocked(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(d.path), 0o700); err != nil {
 		return err

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Roots that are granted while the command runs, the init's side: the init keeps the
-// whole tree and a writable copy of the minimal root, and binds parts of the tree on
-// request.
+// The init's side of roots that are granted while the command runs. The init keeps the whole
+// tree and a writable copy of the minimal root, and binds parts of the tree on request.
 
 // lateAt is where the init keeps the whole tree.
 const lateAt = scratch + "/tree"
@@ -19,14 +18,14 @@ const lateAt = scratch + "/tree"
 // lateMounts holds the descriptors by which the init shows more of the tree later.
 type lateMounts struct {
 	tree int // the tree
-	root int // the minimal root, where it can be written to
+	root int // the minimal root, through a writable mount
 	// bound are the things shown later.
 	bound map[string]*lateMount
 }
 
 type lateMount struct {
-	target  int           // the place that it is mounted on
-	created []createdName // names made to mount it there, the outermost first
+	target  int           // the file or directory under the mount
+	created []createdName // names made for the mount, the outermost first
 }
 
 // createdName is a name in a directory.
@@ -52,7 +51,7 @@ func (b *builder) keepTree(from string) error {
 	return nil
 }
 
-// keepRoot keeps a way to write to the minimal root, before that is closed.
+// keepRoot keeps a writable mount of the minimal root, before seal makes the root read-only.
 func (b *builder) keepRoot() (err error) {
 	if b.late == nil {
 		return nil
@@ -61,8 +60,8 @@ func (b *builder) keepRoot() (err error) {
 	return step(err, "copy the mount of the new root")
 }
 
-// bindLate binds or unbinds a path for the caller, and answers. The thread it runs on is
-// not the one that was confined, so it may mount: see confine.
+// bindLate binds or unbinds a path for the caller, and answers. It does not run on the confined
+// thread, so it may mount: see confine.
 func (p *initProc) bindLate(m Message) {
 	err := errors.New("this confinement was not made for it")
 	if p.late != nil {
@@ -84,8 +83,8 @@ func (p *initProc) bindLate(m Message) {
 // may remove its own files. Each try takes some microseconds.
 const bindTries = 128
 
-// bind shows a part of the tree. Everything is named by descriptors, since directories on
-// the way may be the command's.
+// bind shows a part of the tree. It uses descriptors, because the command may change
+// directories on the way.
 func (k *lateMounts) bind(from, at string) error {
 	if k.bound[at] != nil {
 		if err := k.unbind(at); err != nil {
@@ -181,14 +180,14 @@ func (s *lateMount) remove() {
 // unbind unmounts whatever is shown at a path.
 func (k *lateMounts) unbind(at string) error {
 	s := k.bound[at]
-	if s == nil { // since the start
+	if s == nil { // it was bound at the start
 		fd, err := openInside(at)
 		if err != nil {
 			return step(err, "find %s", at)
 		}
 		s = &lateMount{target: fd}
 	}
-	// A process that is in it stays in it; the tree answers its calls.
+	// A process with its working directory in the mount keeps it; the tree answers its calls.
 	err := unix.Unmount(ownFD(s.target), unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) { // nothing is mounted there any more
 		return step(err, "unmount %s", at)

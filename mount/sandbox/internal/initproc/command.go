@@ -14,9 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// streams opens the standard streams of the command that are not pipes again inside: there its
-// terminal has the right name, which the host's terminals and /dev/null would not have. It
-// passes the master side of the terminal to the caller.
+// streams opens the command's terminal and /dev/null inside, so that they have the right names
+// there. It passes the master side of the terminal to the caller.
 func (p *initProc) streams() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -46,7 +45,8 @@ func (p *initProc) streams() error {
 	return nil
 }
 
-// openTerminal makes a pty, sends its master side out, and returns the command's side.
+// openTerminal makes a pty, sends its master side to the caller, and returns the command's
+// side.
 func (p *initProc) openTerminal() (*os.File, error) {
 	master, slave, err := pty.Open()
 	if err != nil {
@@ -94,7 +94,7 @@ func (p *initProc) command() (pid int, step string, err error) {
 	for i, f := range p.files {
 		f.Close()
 		if p.conf.Streams[i] == Terminal {
-			unix.Close(i) // a file that has taken its place
+			unix.Close(i) // a file that has got this number
 		}
 	}
 	var lim unix.Rlimit
@@ -166,7 +166,7 @@ func (p *initProc) listen(pid int) {
 	}
 }
 
-// reap waits for every child that ends until the command has.
+// reap waits for children until the command has ended.
 func (p *initProc) reap(pid int) {
 	for {
 		var st unix.WaitStatus

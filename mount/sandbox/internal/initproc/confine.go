@@ -23,8 +23,8 @@ const (
 // runtime aborts when it cannot create one.
 const SparePids = 64
 
-// confine drops every right that this thread has or could get. The command is started
-// from this thread. The order matters: no step may take what a later one needs.
+// confine drops every right that this thread has or could get. The command is started from this
+// thread. The order matters: no step may drop a right that a later step needs.
 //
 // The init's other threads keep capabilities over the namespaces: confining them would take
 // longer than all the rest (see package landlock). The command cannot reach them. It may not
@@ -47,9 +47,8 @@ func (p *initProc) confine() error {
 		return step(err, "set no_new_privs")
 	}
 	p.on("no_new_privs", "set-uid programs gain nothing")
-	// After the capabilities: dropping them clears both. Without a pid
-	// namespace the init must live to end the command; it learns of its caller's end by the
-	// socket.
+	// Set both after the capabilities: dropping these clears both. Without a pid namespace the
+	// init must live on to end the command. It learns of its caller's end by the socket.
 	if os.Getpid() == 1 {
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return step(err, "tie this process to its parent")
@@ -91,8 +90,9 @@ func (p *initProc) confine() error {
 	return nil
 }
 
-// userLimits are limits of resources that the kernel counts by user, since a command could
-// leave none to the user's other programs, and of open files, which take the machine's memory.
+// userLimits has limits for resources that the kernel counts by user, of which a command could
+// leave none to the user's other programs. It also limits open files, which take the machine's
+// memory.
 var userLimits = []struct {
 	resource int
 	what     string
@@ -174,8 +174,8 @@ func (p *initProc) limits() error {
 	return nil
 }
 
-// secureBits take all privileges from uid 0, for good. There is no uid 0 inside, so these bits
-// are a second line of defence.
+// secureBits takes all privileges from uid 0, for good. Inside there is no uid 0, so these bits
+// are only an additional protection.
 const secureBits = 1<<0 | 1<<1 | // SECBIT_NOROOT, _LOCKED
 	1<<2 | 1<<3 | // SECBIT_NO_SETUID_FIXUP, _LOCKED
 	1<<5 | // SECBIT_KEEP_CAPS_LOCKED
@@ -217,7 +217,7 @@ func dropCaps(c *Config) (note string, err error) {
 // dropBounding empties the bounding set and locks the secure bits.
 func dropBounding() error {
 	for c := uintptr(0); ; c++ {
-		// EINVAL: one more than the kernel knows, which may be more than
+		// EINVAL: the first capability that the kernel does not know. It may know more than
 		// unix.CAP_LAST_CAP.
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {

@@ -8,7 +8,7 @@ import (
 )
 
 // Unsupported are the errors by which a kernel refuses a feature that it lacks, or that
-// this user may not use. Every other error is about one start.
+// this user may not use. Any other error concerns only one start.
 var Unsupported = []unix.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP, unix.ENODEV, unix.ENOENT, unix.ENOPROTOOPT}
 
 // IsUnsupported reports whether an error says that a feature does not exist here.
@@ -16,7 +16,7 @@ func IsUnsupported(err error) bool {
 	return slices.ContainsFunc(Unsupported, func(e unix.Errno) bool { return errors.Is(err, e) })
 }
 
-// resources are the errors of resources that are used up, with advice what to check.
+// resources maps the errors for used-up resources to advice.
 var resources = map[unix.Errno]string{
 	unix.ENOSPC:       "namespaces, mounts or terminals (user.max_*_namespaces, fs.mount-max, kernel.pty.max)",
 	unix.EUSERS:       "namespaces of this user (user.max_user_namespaces)",
@@ -29,7 +29,7 @@ var resources = map[unix.Errno]string{
 	unix.ENOBUFS:      "memory for sockets",
 }
 
-// Exhausted returns the resource that an error says is used up; "" if it says none.
+// Exhausted returns the resource that is used up, by an error; "" for any other error.
 func Exhausted(err error) string {
 	for errno, what := range resources {
 		if errors.Is(err, errno) {

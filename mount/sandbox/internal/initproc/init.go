@@ -139,7 +139,7 @@ func (p *initProc) fail(step string, err error) {
 	os.Exit(exitFailed)
 }
 
-// step says which step failed.
+// step adds the failed step to an error.
 func step(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -197,8 +197,8 @@ var deadly = []os.Signal{
 	unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
 }
 
-// oomScoreAdj makes the kernel treat a process, when memory runs out, as if it had half
-// of the machine's memory besides its own (proc_pid_oom_score_adj(5)).
+// oomScoreAdj makes the kernel's OOM killer count half of the machine's memory in addition to
+// the process's own (proc_pid_oom_score_adj(5)).
 const oomScoreAdj = 500
 
 // prepareProcess sets up this process: its session, signals and limits.
@@ -230,7 +230,7 @@ func (p *initProc) enterLevel() error {
 	return step(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become a subreaper")
 }
 
-// namespaces finishes the namespaces this process is in, and builds the root.
+// namespaces sets up the namespaces of this process, and builds the root.
 func (p *initProc) namespaces() error {
 	p.on("namespaces", "user, mount, pid, ipc, uts")
 	switch err := unix.Unshare(unix.CLONE_NEWCGROUP); {
@@ -260,8 +260,8 @@ func (p *initProc) namespaces() error {
 	return nil
 }
 
-// bubblewrap reports the layers that bwrap has made. A bwrap of root has made the private
-// directories for root: bubblewrap gives them to the command's uid.
+// bubblewrap reports the layers that bwrap has made. If bwrap was run by root, the private
+// directories belong to root, so bubblewrap gives them to the command's uid.
 func (p *initProc) bubblewrap() error {
 	if p.conf.SetID {
 		p.on("namespaces", "mount, pid, ipc, uts")

@@ -43,8 +43,7 @@ func (b *builder) create(parent int, at string, file bool) error {
 	return createAt(parent, filepath.Base(at), file)
 }
 
-// mount attaches the mount of fd at a path, which is made if the new root does not have
-// it.
+// mount attaches the mount of fd at a path. It makes the path if the new root lacks it.
 func (b *builder) mount(fd int, at string) error {
 	file, err := isFile(fd)
 	if err != nil {
@@ -95,7 +94,7 @@ func createAt(dir int, name string, file bool) error {
 	return unix.Mkdirat(dir, name, 0o755)
 }
 
-// isFile reports whether a descriptor is of anything but a directory.
+// isFile reports whether a descriptor does not refer to a directory.
 func isFile(fd int) (bool, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
@@ -137,13 +136,13 @@ func (b *builder) rebind(from, at string, attrs uint64) error {
 
 // The command can connect to a socket in any directory that it sees: neither a read-only
 // mount nor Landlock before its ABI 9 refuses connect(2). So the directories of the host
-// are shown through an overlay. Its files are those of the host, but its sockets are
-// other inodes than the ones that servers have bound, so connect(2) says ECONNREFUSED.
-// FIFOs likewise have no other end. Where no overlay can be mounted the directories are
-// bound, and sockets of the unix family are refused.
+// are shown through an overlay. Its files are those of the host, but its sockets have other
+// inodes than those that servers have bound, so connect(2) fails with ECONNREFUSED. In the same
+// way FIFOs have no other end. If no overlay can be mounted, the directories are bound, and
+// sockets of the unix family are refused.
 
-// mountHost shows a directory or file of the host's: by an overlay, if it is the system's and
-// that can be, otherwise by a bind.
+// mountHost shows a directory or file of the host. It uses an overlay for a system directory,
+// if possible, and otherwise a bind.
 func (b *builder) mountHost(m layout.Bind) error {
 	why := fmt.Errorf("%s is shown as it is", m.To)
 	if m.System {
@@ -190,7 +189,7 @@ func refreshSystem(l *layout.Layout) {
 		}
 		var st unix.Statfs_t
 		if unix.Fstatfs(fd, &st) != nil || st.Type != unix.OVERLAYFS_SUPER_MAGIC {
-			unix.Close(fd) // a root's, or a bind
+			unix.Close(fd) // not an overlay of a system directory
 			continue
 		}
 		dirs = append(dirs, fd)
@@ -207,8 +206,8 @@ func refreshSystem(l *layout.Layout) {
 func refresh(fd int) {
 	fs, err := unix.Fspick(fd, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
 	if err != nil {
-		return // the next time
+		return // try again the next time
 	}
 	defer unix.Close(fs)
-	_ = unix.FsconfigReconfigure(fs) // the next time
+	_ = unix.FsconfigReconfigure(fs) // try again the next time
 }

@@ -55,11 +55,12 @@ var networkSockets = []struct {
 
 const listenerSocket = "listener"
 
-// networkSocketsMax is how many of them are passed out in one packet (SCM_MAX_FD is 253).
+// networkSocketsMax is how many network sockets one packet passes to the caller (SCM_MAX_FD is
+// 253).
 const networkSocketsMax = 128
 
-// network passes the sockets of this namespace out. The caller serves them before it has the
-// command started.
+// network passes the sockets of this namespace to the caller, which serves them before it
+// releases the command.
 func (p *initProc) network() error {
 	if !p.conf.OpenNetwork {
 		return nil
@@ -108,8 +109,8 @@ func passOut(name string, fd int) error {
 	return Send(controlFD, Message{Kind: KindFile, Name: name}, fd)
 }
 
-// unixSockets permits sockets of the unix family if the files and names that they can
-// reach are the command's own. reachable says why files are not.
+// unixSockets permits sockets of the unix family if they can reach only the command's own files
+// and names. reachable is the reason why they can reach other files.
 func (p *initProc) unixSockets(reachable error) {
 	const name = "unix sockets"
 	why := ""
@@ -128,18 +129,18 @@ func (p *initProc) unixSockets(reachable error) {
 	}
 	p.conf.Filter.Unix = true
 	if p.conf.Net {
-		// The init, which makes the calls of bind, makes none for them: see package seccomp.
-		// Landlock refuses the abstract names of others.
+		// The init makes the calls of bind, and makes none for these sockets: see package
+		// seccomp. Landlock refuses the abstract names of other processes.
 		p.on(name, "to granted sockets and in pairs; none can be bound, as they have names in the host's network")
 	} else {
 		p.on(name, "among its own processes; none of the host's can be reached")
 	}
 }
 
-// SocketBacklog is how many connections wait at a granted socket.
+// SocketBacklog is how many connections may wait at a granted socket.
 const SocketBacklog = 64
 
-// sockets makes the granted sockets inside and hands them out.
+// sockets makes the granted sockets inside and passes them to the caller.
 func (p *initProc) sockets() error {
 	if len(p.conf.Sockets) == 0 {
 		return nil

@@ -36,7 +36,7 @@ const sharePart = 4
 // nestedLimits are the counters of namespaces that may be made below this one.
 var nestedLimits = []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"}
 
-// proc mounts a /proc of our pid namespace and hides the host's entries.
+// proc mounts a /proc of the init's pid namespace and hides the host's entries.
 func (b *builder) proc() error {
 	// hidepid: processes of another uid have no directory, nor have processes that are
 	// not dumpable, such as the init.
@@ -76,7 +76,7 @@ func (b *builder) nested() error {
 	return nil
 }
 
-// PutFile writes to a file that is there.
+// PutFile writes to an existing file.
 func PutFile(dirfd int, path, value string) error {
 	fd, err := unix.Openat(dirfd, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func (b *builder) copySysctls(proc int) error {
 			return step(err, "read %s", name)
 		}
 		if err != nil {
-			continue // another kernel's
+			continue // this kernel lacks it
 		}
 		var buf [256]byte
 		n, err := unix.Read(fd, buf[:])
@@ -121,7 +121,7 @@ func (b *builder) copySysctls(proc int) error {
 func (b *builder) share(limit string, all []byte) ([]byte, error) {
 	n, err := strconv.Atoi(strings.TrimSpace(string(all)))
 	if err != nil {
-		return all, nil // it has no bound
+		return all, nil // the resource has no bound
 	}
 	part := strconv.Itoa(max(n/sharePart, 1))
 	if err := PutFile(b.limits, limit, part); Exhausted(err) != "" {
@@ -185,7 +185,7 @@ func (b *builder) mask(proc int, e os.DirEntry) error {
 		return b.rebind(sysDir, "/proc/"+name, hidingAttrs)
 	case e.IsDir():
 		over = emptyDir
-	case e.Type()&os.ModeSymlink != 0: // what it leads to
+	case e.Type()&os.ModeSymlink != 0: // hide its target
 		return b.rebind(over, "/proc/"+name, hidingAttrs)
 	}
 	// There are some thirty, so with one call each.

@@ -18,9 +18,9 @@ const Nap = time.Millisecond
 const rounds = 20
 
 // killAll kills the processes that find returns. It stops all of them before it kills the
-// first, so that none can fork any more, and the stopped ones still count for their limit
-// of processes. Killed one by one, processes that fork as fast as they can keep ahead
-// (measured: for a minute).
+// first: then none can fork any more, and the stopped ones still count for the limit of
+// processes. If they were killed one by one, processes that fork as fast as they can would stay
+// ahead (measured: for a minute).
 func killAll(find func() []int) {
 	stopped := map[int]bool{}
 	for range rounds {
@@ -44,7 +44,7 @@ func End(find func() []int) {
 	for len(find()) > 0 {
 		killAll(find)
 		for _, pid := range find() {
-			_, _ = unix.Wait4(pid, nil, unix.WALL|unix.WNOHANG, nil) // what it leaves is found in the next round
+			_, _ = unix.Wait4(pid, nil, unix.WALL|unix.WNOHANG, nil) // its children are found in the next round
 		}
 		time.Sleep(Nap)
 	}
@@ -89,7 +89,8 @@ func readParents() (map[int][]int, error) {
 		if Exhausted(err) != "" {
 			return nil, err
 		}
-		// "pid (name) state ppid": the name may hold anything, so from its end.
+		// "pid (name) state ppid": read from the end of the name, which may have any
+		// characters.
 		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 		if err != nil || len(f) < 2 {
 			continue // it has ended

@@ -29,23 +29,22 @@ const (
 	emptyFile = scratch + "/none"
 	// sysDir is where the copies of sysctls are.
 	sysDir = scratch + "/sys"
-	// treeAt is the place of a tree that the caller has opened, while its directories are
-	// bound. It is in the host's root, which is then unmounted with all mounts in it. (An
-	// unmount of its own takes a while.)
+	// treeAt is the mountpoint, while its directories are bound, of a tree that the caller has
+	// opened. It is in the host's root, which is later unmounted with all mounts in it. (A
+	// separate unmount takes a while.)
 	treeAt = "/usr"
 )
 
-// builder makes the minimal root in the mount namespace of this process. Paths
-// are inside paths; all are resolved in the new root, which nothing but this
-// process has seen yet.
+// builder makes the minimal root in the mount namespace of this process. Paths are those
+// inside. They are resolved in the new root, which only this process can see so far.
 type builder struct {
 	root   int // the new root's descriptor
 	limits int // /proc/sys/user, which is hidden by the time it is needed
 	layout *layout.Layout
-	files  map[string]int // what the caller has opened, by name
+	files  map[string]int // descriptors that the caller has opened, by name
 	late   *lateMounts    // nil: nothing is shown later
-	// socketsReachable is why the host's sockets could be reached; see mountOverlay. nil: they
-	// cannot be.
+	// socketsReachable is the reason why the host's sockets can be reached; see mountOverlay.
+	// nil: they cannot be.
 	socketsReachable error
 }
 
@@ -61,7 +60,7 @@ func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
 		return nil, err
 	}
 	b := &builder{root: root, layout: l, files: files}
-	// Over the host's root: the one directory that is certainly there.
+	// Mount it over the host's root, the only directory that surely exists.
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")
 	}
@@ -72,7 +71,7 @@ func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
 
 // privateFS mounts the file system that the command can fill.
 func (b *builder) privateFS() error {
-	// One inode for every 4 KiB: a limit in bytes alone leaves empty files free.
+	// One inode for every 4 KiB: a limit in bytes alone does not bound empty files.
 	fd, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755",
 		"size", strconv.FormatInt(b.layout.TmpSize, 10), "nr_inodes", strconv.FormatInt(b.layout.TmpSize/4096, 10))
 	if err != nil {
@@ -150,7 +149,7 @@ func (b *builder) bind(m layout.Bind) error {
 // 3,072 outside the host's reserve (kernel.pty.max).
 const maxTerminals = "256"
 
-// devpts gives the command terminals of its own: the host's are not among them.
+// devpts gives the command terminals of its own, without those of the host.
 func (b *builder) devpts() error {
 	fd, err := newFS("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode", "0666", "mode", "0600", "max", maxTerminals)
 	if err != nil {
@@ -167,7 +166,7 @@ func (b *builder) tree() error {
 	if fd, opened := b.files[layout.TreeFile]; opened {
 		defer unix.Close(fd)
 		from = treeAt
-		// Only what is mounted in our namespace can be bound in parts.
+		// Parts of a mount can be bound only if it is attached in this namespace.
 		if err := unix.MoveMount(fd, "", unix.AT_FDCWD, treeAt, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return step(err, "mount the tree of roots")
 		}
@@ -179,7 +178,7 @@ func (b *builder) tree() error {
 		return err
 	}
 	for _, top := range l.Tops {
-		if err := b.bindTree(from+top, top); err != nil && !errors.Is(err, unix.ENOENT) { // it may not show it
+		if err := b.bindTree(from+top, top); err != nil && !errors.Is(err, unix.ENOENT) { // the tree may lack it
 			return err
 		}
 	}
@@ -211,8 +210,8 @@ func (b *builder) pivot() error {
 	if err := unix.Fchdir(b.root); err != nil {
 		return step(err, "enter the new root")
 	}
-	// With both arguments the same, the old root lies on top of the new one,
-	// and there is no directory needed for it (pivot_root(2), NOTES).
+	// If both arguments are the same, the old root lies on top of the new one and needs no
+	// directory (pivot_root(2), NOTES).
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return step(err, "pivot_root")
 	}

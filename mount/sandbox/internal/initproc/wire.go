@@ -16,7 +16,8 @@ import (
 // Config is the caller's configuration of the init.
 type Config struct {
 	Args []string
-	// Program is executed in the place of a command without a slash; "": it is looked for.
+	// Program is the path of the program to execute for a command without a slash; "": search
+	// PATH.
 	Program string
 	Env     []string
 	Dir     string
@@ -29,15 +30,15 @@ type Config struct {
 	Unconfined bool
 	Net        bool     // the host's network
 	Listen     []uint16 // ports that the command may listen on, in the host's network
-	// OpenNetwork passes the sockets of the command's network out, and Listeners sockets
-	// for single ports.
+	// OpenNetwork makes the init pass the sockets of the command's network to the caller, with
+	// Listeners sockets for single ports.
 	OpenNetwork bool
 	Listeners   int
-	Sockets     []string // names of the sockets of the host's that are granted
+	Sockets     []string // names of the granted sockets of the host
 	NoCgroups   bool     // the machine allows no cgroup namespaces
 	Pids        int
 	Ignore      []int     // signals that the command is to ignore, as under nohup(1)
-	Streams     [3]Stream // what each standard stream is to be
+	Streams     [3]Stream // the kind of each standard stream
 	Rows, Cols  uint16    // of the terminal
 	Rules       landlock.Rules
 	Filter      seccomp.Wants
@@ -46,10 +47,10 @@ type Config struct {
 	SetID    bool
 	UID, GID uint32
 	KeptHome bool // HOME is a directory of the host's, whose owner stays
-	Probe    bool // end when all is confined
+	Probe    bool // end when the confinement is complete
 }
 
-// StderrFile is the name of the command's standard error, where bwrap's own is another.
+// StderrFile is the name of the command's standard error, if bwrap itself has another one.
 const StderrFile = "stderr"
 
 // Stream is the kind of a standard stream of the command.
@@ -72,7 +73,7 @@ const (
 	NotAvailable State = "not available" // wanted, and this machine does not have it
 )
 
-// Layer is one thing that confines.
+// Layer is one layer of the confinement.
 type Layer struct {
 	Name   string `json:"name"`
 	State  State  `json:"state"`
@@ -97,15 +98,15 @@ type Message struct {
 	At   string `json:",omitempty"`
 }
 
-// The kinds of message. The last three are to the init, the others from it. KindStopped
-// comes each time the command is stopped.
+// The kinds of message. The last three are sent to the init, the others by it. KindStopped is
+// sent each time the command is stopped.
 const (
 	KindFile    = "file"    // carries a descriptor, which Name names
-	KindReady   = "ready"   // all but the command, which is held
-	KindStarted = "started" // the command, with what confines it
-	KindFailed  = "failed"  // nothing was started, and why
-	KindStopped = "stopped" // the command, by a signal
-	KindExited  = "exited"  // how the command ended
+	KindReady   = "ready"   // the confinement is complete; the init waits for KindRelease
+	KindStarted = "started" // the command was started; has the layers
+	KindFailed  = "failed"  // nothing was started; has the reason
+	KindStopped = "stopped" // a signal has stopped the command
+	KindExited  = "exited"  // the command has ended; has the status
 	KindDone    = "done"    // the answer to bind, or Error
 	KindRelease = "release" // start the command
 	KindSignal  = "signal"
@@ -126,13 +127,13 @@ const (
 const (
 	StepConfine = "confine"
 	StepCommand = "command"
-	// Not the command itself is at fault, but its working directory, or the interpreter
-	// that its first line names, or its loader.
+	// The command itself exists. Its working directory is missing, or the interpreter that its
+	// first line names, or its loader.
 	StepDir         = "directory"
 	StepInterpreter = "interpreter"
 )
 
-// maxMessage bounds a packet; layers are far below it.
+// maxMessage bounds a packet. Messages with layers are far smaller.
 const maxMessage = 64 << 10
 
 // maxPassed bounds the descriptors of a packet (SCM_MAX_FD of the kernel).
@@ -164,7 +165,8 @@ func Receive(sock int) (Message, []int, error) {
 	for {
 		n, oobn, flags, _, err := unix.Recvmsg(sock, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
-		// ECONNRESET comes before what the peer had sent, if it ended without reading all.
+		// If the peer ended without reading everything, ECONNRESET comes before the data that
+		// it had sent.
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNRESET):
 			continue
 		case err != nil:

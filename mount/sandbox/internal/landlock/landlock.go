@@ -39,7 +39,8 @@ type Rules struct {
 	// Reach are directories whose sockets may be connected to, even if a process outside
 	// made them.
 	Reach []string `json:"reach,omitempty"`
-	// Spare may be written to as well, and sockets made in it; relative to the tree.
+	// Spare has paths, relative to the tree, that may be written and in which sockets may be
+	// made.
 	Spare []string `json:"spare,omitempty"`
 	// NoNet also refuses TCP and UDP; it is for levels without a network
 	// namespace, where there is no loopback interface of the command's own.
@@ -50,7 +51,7 @@ type Rules struct {
 // (Documentation/userspace-api/landlock.rst). The rights are consecutive bits.
 var abis = []struct {
 	abi  int
-	fs   int // how many file rights there are from here on
+	fs   int // how many file rights there are up to this ABI
 	net  int
 	what string
 }{
@@ -143,7 +144,7 @@ func Restrict(r Rules, tree int) (done, missing string, err error) {
 		{writeRights, unix.AT_FDCWD, r.Write},
 		{ll.AccessFSIoctlDev, unix.AT_FDCWD, devices},
 		{ll.AccessFSMakeSock, unix.AT_FDCWD, r.Sockets},
-		{resolveUnix, unix.AT_FDCWD, r.Reach}, // the server of such a socket is outside the rules
+		{resolveUnix, unix.AT_FDCWD, r.Reach}, // the server of such a socket is not under these rules
 		{writeRights | ll.AccessFSMakeSock, tree, r.Spare},
 	} {
 		for _, path := range rule.paths {
@@ -176,7 +177,7 @@ func addRule(set, dir int, path string, rights uint64) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		rights &= fileRights // the kernel refuses the others on a file
 	}
-	if rights == 0 { // of this kernel's; it refuses an empty rule
+	if rights == 0 { // none that this kernel has, and it refuses an empty rule
 		return nil
 	}
 	if err := ll.LandlockAddPathBeneathRule(set, &ll.PathBeneathAttr{AllowedAccess: rights, ParentFd: fd}, 0); err != nil {

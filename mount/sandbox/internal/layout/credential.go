@@ -27,17 +27,17 @@ var (
 	}
 )
 
-// maxSettings bounds the files of one directory of settings. One with more is not shown.
+// maxSettings bounds the files of one directory of settings. A directory with more is not
+// shown.
 const maxSettings = 256
 
-// settings are the files with a credential, and the other files and links of their
-// directories.
+// settings has the files with a credential, and the other files and links of their directories.
 type settings struct {
-	hidden []string // not shown: of /etc
-	masked []string // an empty file is in their place: of the system's directories
-	dirs   []string // of /etc, in which something is hidden
-	files  []string // the others in dirs
-	links  []string // likewise
+	hidden []string // files of /etc that are not shown
+	masked []string // files of system directories that an empty file replaces
+	dirs   []string // directories of /etc with a hidden file
+	files  []string // the other files in dirs
+	links  []string // the links in dirs
 }
 
 // findSettings searches the machine's settings once.
@@ -61,8 +61,7 @@ var findSettings = sync.OnceValue(func() *settings {
 	return s
 })
 
-// addDir adds the hidden and the shown files of a directory, if something in it is
-// hidden.
+// addDir adds the hidden and the shown files of a directory that has a hidden file.
 func (s *settings) addDir(dir string) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -93,8 +92,8 @@ func (s *settings) addDir(dir string) {
 	}
 }
 
-// Hidden returns the files of the machine's that are not shown, because they hold a
-// credential: in /etc, and in the system's directories, where an empty file is in their place.
+// Hidden returns the machine's files that are not shown because they hold a credential: files
+// in /etc, and files in the system's directories, which an empty file replaces.
 func Hidden() (etc, system []string) {
 	s := findSettings()
 	return slices.Clone(s.hidden), slices.Clone(s.masked)
@@ -120,8 +119,9 @@ var (
 // credentialFiles hold nothing but credentials.
 var credentialFiles = []string{".netrc", ".pgpass", ".git-credentials"}
 
-// holdsCredential reports whether a regular file seems to hold a credential. One that is too
-// long to be copied is taken to hold one; one that cannot be read is not shown anyway.
+// holdsCredential reports whether a regular file seems to hold a credential. It reports true
+// for a file that is too long to be copied, and false for one that cannot be opened, which is
+// not shown in any case.
 func holdsCredential(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -135,14 +135,14 @@ func holdsCredential(path string) bool {
 	return err != nil || len(text) > CopyMax || len(text) > 0 && slices.Contains(credentialFiles, filepath.Base(path)) || isCredential(string(text))
 }
 
-// hints are in every line that the expressions match, in lower case: lines without one are not
-// looked at, which would take milliseconds.
+// hints has texts in lower case: each line that the expressions match contains one. Lines
+// without a hint are skipped, because matching them takes milliseconds.
 var hints = []string{
 	"_auth", "_pwd", "_pat", "passw", "passphrase", "token", "secret", "key", `"auth"`, "://", "authorization", "cookie", "bearer",
 	"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "npm_", "pypi-", "xox", "sk-", "akia",
 }
 
-// isCredential reports whether a text seems to hold a credential, be it in a comment.
+// isCredential reports whether a text seems to hold a credential, even in a comment.
 func isCredential(text string) bool {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -151,7 +151,7 @@ func isCredential(text string) bool {
 			continue
 		}
 		if i+1 < len(lines) {
-			line += "\n" + lines[i+1] // where the value of an element of XML may be
+			line += "\n" + lines[i+1] // it may have the value of an XML element
 		}
 		if credential().MatchString(line) {
 			return true

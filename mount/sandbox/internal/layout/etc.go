@@ -26,7 +26,7 @@ var etcFiles = []string{
 	"ssl/openssl.cnf", "pki/tls/openssl.cnf", "pki/tls/cert.pem",
 }
 
-// etcNetFiles are there, too, when the command has a network.
+// etcNetFiles has the files that are copied, too, if the command has a network.
 var etcNetFiles = []string{"resolv.conf", "hosts"}
 
 // ownHosts are the lines of /etc/hosts that every command has.
@@ -45,7 +45,7 @@ func (o *Spec) hosts() []byte {
 	return append(append(lines, '\n'), ownHosts...)
 }
 
-// etcDirs are the host's directories that are shown read-only. Their last elements may be
+// etcDirs has the host's directories that are shown read-only. Their last elements may be
 // patterns.
 var etcDirs = []string{
 	"alternatives", "ssl/certs", "ca-certificates", "pki/ca-trust", "pki/tls/certs", "crypto-policies", "ld.so.conf.d", "fonts", "terminfo", "profile.d",
@@ -63,7 +63,7 @@ var EtcFiles = sync.OnceValue(func() (files []string) {
 	return append(files, s.files...)
 })
 
-// EtcDirs returns the directories of /etc that this host has and a command sees, whole.
+// EtcDirs returns the directories of this host's /etc that a command sees completely.
 func EtcDirs() (dirs []string) {
 	for _, pattern := range etcDirs {
 		found, _ := filepath.Glob("/etc/" + pattern) // the patterns are well-formed
@@ -138,8 +138,8 @@ var plainName = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // UserName returns the name of the command's uid in its /etc/passwd: $USER if the command
-// runs as the caller and that is an ordinary name, else "server". The host's user database
-// is not asked, because it may be on a network.
+// runs as the caller and that is an ordinary name, else "server". UserName does not query the
+// host's user database, which may be on a network.
 func UserName(uid uint32) string {
 	if name := os.Getenv("USER"); uint32(os.Getuid()) == uid && uid != 0 && plainName().MatchString(name) && name != "root" && name != "nobody" {
 		return name

@@ -45,11 +45,12 @@ var PrivateModes = map[string]uint32{
 // SocketDir is where granted sockets are inside.
 const SocketDir = Runtime + "/sockets"
 
-// ownDirs are directories of the minimal root's own, whatever the host has there.
+// ownDirs has directories that the minimal root makes itself, whatever the host has there.
 var ownDirs = []string{"/etc", "/proc", "/dev", "/sys", PrivateDir, "/tmp", "/var", "/run"}
 
-// treeDirs are the directories of ownDirs that become the tree's when a root lies in
-// them. In /tmp only single directories do: the command can write to the rest.
+// treeDirs has the directories of ownDirs that are bound from the tree if a root lies in them.
+// Of /tmp only single directories are bound, because the command must be able to write to the
+// rest.
 var treeDirs = []string{"/var", "/run"}
 
 // SysDirs are the directories of /sys that programs read to size their pools: lscpu, the
@@ -60,26 +61,26 @@ var SysDirs = []string{"/sys/devices/system/cpu", "/sys/devices/system/node", "/
 // groupDir is where control groups are mounted, by every convention.
 const groupDir = "/sys/fs/cgroup"
 
-// Devices are the devices that programs need. They reach nothing of the host.
+// Devices has the devices that programs need. They give no access to the host.
 var Devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
 // Spec describes the command that a layout is for.
 type Spec struct {
 	Tree   string   // where the tree is mounted
-	FlatAt string   // where all of the tree appears; "": each root at its own path
-	Roots  []string // as in the tree, if FlatAt is ""
+	FlatAt string   // path at which the whole tree appears; "": each root appears at its own path
+	Roots  []string // paths of the roots in the tree, if FlatAt is ""
 	Links  []string // links that the tree shows
-	Spare  []string // directories of the tree where something can be shown later
+	Spare  []string // spare directories of the tree, which can show a root later
 	// Interpreters are shown read-only at their own paths.
 	Interpreters []string
-	KeptHome     string // a directory of the host's that appears as HOME; "": none
+	KeptHome     string // directory of the host that appears as HOME; "": none
 	HomeAt       string // HOME inside
 	UID, GID     uint32
 	Net          bool   // the host's network
 	ResolvConf   []byte // for a network of the command's own; nil: there is no such network
 	TmpSize      int64  // bytes of the private file system
-	// Group is the directory of a control group that only the command is in, "" if there is
-	// none; GroupOne tells that it is of version 1.
+	// Group is the directory of the command's own control group, "" if there is none. GroupOne
+	// says that the group is of version 1.
 	Group    string
 	GroupOne bool
 }
@@ -87,15 +88,15 @@ type Spec struct {
 // Bind is one directory or file of the host that appears inside.
 type Bind struct {
 	From, To string // From may have been opened by the caller: see File
-	Write    bool   // as far as its own file system lets it
+	Write    bool   // writable, if its own file system permits that
 	Device   bool
-	Kernel   bool // the kernel makes its files: no socket is among them
+	Kernel   bool // the kernel makes its files, so it has no socket
 	Optional bool // left out if it cannot be reached
-	System   bool // a directory of the system's, shown by an overlay
+	System   bool // a system directory, shown by an overlay
 }
 
-// TreeFile, and File of a bind, name descriptors that the caller has opened because only
-// it may.
+// TreeFile, and File of a bind, name descriptors that the caller has opened because only the
+// caller may.
 const TreeFile = "tree"
 
 // File names the descriptor that the caller has opened for the bind.
@@ -110,8 +111,8 @@ type File struct {
 	Data []byte
 }
 
-// Copy is a file of the host's that is copied to a path inside. From has no links: the
-// init resolves it below the new root, where a link with .. in it would lead there.
+// Copy is a file of the host's that is copied to a path inside. From has no links: the init
+// resolves it below the new root, where a link with .. could lead to another file.
 type Copy struct{ From, To string }
 
 // CopyMax is the size of the largest file that is copied.
@@ -122,19 +123,19 @@ type Layout struct {
 	Dirs  []string // empty directories; the parents of other entries are made with these
 	Links []Link
 	Files []File
-	// Copies are copied if they exist and can be read: small, and replaced by
-	// renaming on the host, so that a bind mount would not follow them anyway.
+	// Copies has small files that are copied if they exist and can be read. The host replaces
+	// such files by renaming, so a bind mount would not show their changes either.
 	Copies []Copy
 	Binds  []Bind
-	Masks  []string // files in Binds in whose place an empty one is
-	Places []Bind   // of directories in PrivateDir: /tmp and the like
+	Masks  []string // files in Binds that an empty file replaces
+	Places []Bind   // binds of directories in PrivateDir, such as /tmp
 	// TreeFrom is the path of the tree, which the caller may have opened (TreeFile).
 	TreeFrom string
-	FlatAt   string // "": each root at its own path
-	// Tops are paths inside bound from the tree's directory of that path, if
-	// the tree has it; Nested likewise, over what a system directory shows.
+	FlatAt   string // "": each root appears at its own path
+	// Tops has paths inside that are bound from the tree's directory of the same path, if the
+	// tree has it. Nested has such paths in system directories.
 	Tops, Nested []string
-	Spare        []string // where something can be shown later
+	Spare        []string // spare directories of the tree
 	TmpSize      int64
 }
 
@@ -210,8 +211,8 @@ func topEntries() []os.DirEntry {
 	return slices.DeleteFunc(entries, func(e os.DirEntry) bool { return uses("/" + e.Name()) })
 }
 
-// uses reports whether the minimal root has a directory at the top, or something in it: the
-// tree's would hide /nix/store.
+// uses reports whether the minimal root has a top-level directory, or an entry in it. Such a
+// directory of the tree would hide, for example, /nix/store.
 func uses(top string) bool {
 	return slices.Contains(ownDirs, top) || slices.ContainsFunc(SystemDirs, func(dir string) bool { return names.Under(dir, top) })
 }
@@ -309,20 +310,19 @@ func invalid(format string, args ...any) error {
 	return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// inSystem reports whether a path lies in a directory of the host's that is
-// shown as it is.
+// inSystem reports whether a path lies in a directory of the host that is shown as it is.
 func (l *Layout) inSystem(p string) bool {
 	return slices.ContainsFunc(l.Binds, func(b Bind) bool {
 		return slices.Contains(SystemDirs, b.To) && names.Under(p, b.To)
 	})
 }
 
-// Rules returns Landlock's rules for this layout: a second line behind the flags of the
+// Rules returns Landlock's rules for this layout. They protect in addition to the flags of the
 // mounts.
 func (l *Layout) Rules() landlock.Rules {
 	r := landlock.Rules{Read: []string{"/"}, Write: append([]string{PrivateDir, "/dev/pts"}, Devices...), Spare: l.Spare}
 	for dir := range PrivateModes {
-		// A HOME that is kept is the host's: programs outside could connect there.
+		// A kept HOME is on the host, where programs outside could connect to a socket.
 		if !slices.ContainsFunc(l.Binds, func(b Bind) bool { return b.Write && b.To == dir }) {
 			r.Sockets = append(r.Sockets, dir)
 		}
@@ -338,8 +338,8 @@ func (l *Layout) Rules() landlock.Rules {
 	}
 	r.Write = append(r.Write, tree...)
 	for _, dir := range tree {
-		// A process outside cannot reach a socket in the tree by the source, but can reach one
-		// in a HOME below it.
+		// A process outside can reach a socket in a HOME below the tree, but no other socket in
+		// the tree.
 		if !slices.ContainsFunc(l.Binds, func(b Bind) bool { return b.Write && names.Under(b.To, dir) }) {
 			r.Sockets = append(r.Sockets, dir)
 		}

@@ -83,16 +83,16 @@ var refused = map[uint32]unix.Errno{
 	unix.SYS_SYSLOG: unix.EPERM,
 }
 
-// sharedIPC are refused where there is no ipc namespace: System V's segments,
-// semaphores and queues, and POSIX's queues, belong to all of a uid.
+// sharedIPC has the calls that are refused without an ipc namespace: all processes of a uid
+// share System V's segments, semaphores and queues, and POSIX's queues.
 var sharedIPC = []uint32{
 	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL,
 	unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 }
 
-// tracing are the calls by which a process controls others, and reads and writes their
-// memory. The kernel (5.13 and newer) judges the calls of a traced process by its filter
-// after its tracer has changed them.
+// tracing has the calls by which a process controls others, and reads and writes their memory.
+// The kernel (5.13 and newer) judges the calls of a traced process by its filter after its
+// tracer has changed them.
 var tracing = []uint32{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV}
 
 const addrNoRandomize = 0x0040000 // ADDR_NO_RANDOMIZE of linux/personality.h
@@ -104,7 +104,7 @@ func program(w Wants) ([]bpf.RawInstruction, error) {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: filterArch, SkipTrue: 1},
 		bpf.RetConstant{Val: kill}, // the numbers below mean other calls there
 		bpf.LoadAbsolute{Off: dataNr, Size: 4},
-		// x32's numbers, with their bit 30, are beyond it too.
+		// The numbers of x32 have bit 30 set, so they are greater, too.
 		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: lastCall, SkipFalse: 1},
 		bpf.RetConstant{Val: refuse(unix.ENOSYS)},
 	}
@@ -173,9 +173,8 @@ func judged(w Wants) map[uint32][]bpf.Instruction {
 	return calls
 }
 
-// flagged refuses a call one of whose arguments has one of the bits. All of these
-// are flags in the low half; the kernel ignores (clone, modes) or refuses (unshare)
-// any in the high one.
+// flagged refuses a call one of whose arguments has one of the bits. All these flags are in the
+// low half. The kernel ignores (clone, modes) or refuses (unshare) flags in the high half.
 func flagged(arg, bits uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(arg), Size: 4},
@@ -203,8 +202,8 @@ func setIDCalls() map[uint32][]bpf.Instruction {
 // modeIn refuses a mode with set-id bits in an argument.
 func modeIn(arg uint32) []bpf.Instruction { return flagged(arg, setID) }
 
-// createIn refuses such a mode in the argument behind flags that make a file. Without
-// such flags that argument is arbitrary.
+// createIn refuses a mode with bits of setID in the argument after flags that make a file.
+// Without such flags that argument is arbitrary.
 func createIn(flags uint32) []bpf.Instruction {
 	const tmpfile = unix.O_TMPFILE &^ unix.O_DIRECTORY
 	return append([]bpf.Instruction{
@@ -232,9 +231,9 @@ func ownLimits() []bpf.Instruction {
 }
 
 // require ends a call with the verdict otherwise if an argument, of which only the bits of
-// mask count, is none of the values. If it is one, the following instructions decide. The
-// arguments in question are ints to the kernel, which ignores the upper half: looking at
-// it would let TIOCSTI + 1<<32 through.
+// mask count, is none of the values. If it is one, the following instructions decide. These
+// arguments are ints to the kernel, which ignores the upper half: a filter that compared it
+// would permit TIOCSTI + 1<<32.
 func require(arg, mask, otherwise uint32, values ...uint32) []bpf.Instruction {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(arg), Size: 4},
@@ -246,10 +245,10 @@ func require(arg, mask, otherwise uint32, values ...uint32) []bpf.Instruction {
 	return append(p, bpf.RetConstant{Val: otherwise})
 }
 
-// allBits is the mask of an argument all of whose low half counts.
+// allBits is the mask of an argument whose whole low half counts.
 const allBits = 0xffffffff
 
-// among has one verdict if an argument is one of the values, another one if not.
+// among gives one verdict if an argument is one of the values, and another one if it is not.
 func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
 	return append(require(arg, allBits, other, values...), always(verdict)...)
 }
@@ -257,7 +256,7 @@ func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
 // socket permits TCP and UDP. It permits netlink, to list network interfaces, and unix
 // sockets if they can reach only the command's own. Otherwise a unix socket reaches servers
 // in any directory or by an abstract name (D-Bus, Docker, rootsfs' control socket). MPTCP and
-// the rest bypass Landlock's rules for TCP, and vsock bypasses network namespaces.
+// other protocols bypass Landlock's rules for TCP, and vsock bypasses network namespaces.
 func socket(w Wants) []bpf.Instruction {
 	if w.NoSockets {
 		return always(refuse(unix.EAFNOSUPPORT))
@@ -298,9 +297,9 @@ func interfaceSocket() []bpf.Instruction {
 // ipLocalPortRange is IP_LOCAL_PORT_RANGE of linux/in.h (Linux 6.3).
 const ipLocalPortRange = 51
 
-// portRange refuses the option by which a program limits the ports that the kernel chooses
-// from, because it could so listen on a port of its choice. The error is that of a kernel
-// without the option.
+// portRange refuses the option by which a program limits the ports from which the kernel
+// chooses. With it the program could listen on a port of its choice. The error is that of a
+// kernel without the option.
 func portRange() []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(2), Size: 4},

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// In the host's network the command may connect, and listen only on the ports that it was
-// given. bind(2) and listen(2) have their address in memory, or in the kernel, where no
-// filter sees it, so the filter hands both calls to the init (seccomp_unotify(2)). The init
-// reads the address once, takes a copy of the socket's descriptor, and makes the call
-// itself or refuses it. Changes that the command makes meanwhile have no effect.
+// In the host's network the command may connect, but listen only on the granted ports. The
+// address for bind(2) and listen(2) is in memory, or in the kernel, where a filter cannot read
+// it. So the filter passes both calls to the init (seccomp_unotify(2)). The init reads the
+// address once, takes a copy of the socket's descriptor, and makes the call itself or refuses
+// it. Changes that the command makes meanwhile have no effect.
 
 // maxSockaddr is the size of struct sockaddr_storage.
 const maxSockaddr = 128
@@ -48,8 +48,8 @@ type binder struct {
 	ports []uint16
 }
 
-// Serve makes the command's calls of bind and listen, which come from the descriptor that
-// Install returned. It permits the ports. It returns when the command and its descendants
+// Serve makes the command's calls of bind and listen, which it gets from the descriptor that
+// Install returned. It permits the given ports. It returns when the command and its descendants
 // have ended.
 func Serve(fd int, ports []uint16) {
 	b := &binder{fd, ports}
@@ -67,7 +67,7 @@ func Serve(fd int, ports []uint16) {
 			errors.As(err, &errno)
 			v.errno = -int32(errno)
 		}
-		_ = notifyIoctl(b.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&v)) // its caller may be gone
+		_ = notifyIoctl(b.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&v)) // the caller may be gone
 	}
 }
 
@@ -106,8 +106,8 @@ func (b *binder) call(n *notification) error {
 	return b.listen(sock, int(int32(n.args[1])))
 }
 
-// bind binds to a permitted port, or to one that the kernel chooses. Any client gets one
-// of those anyway, and cannot listen on it.
+// bind binds to a permitted port, or to one that the kernel chooses. A client gets such a port
+// in any case, and cannot listen on it.
 func (b *binder) bind(sock int, addr []byte) error {
 	if err := isInet(sock); err != nil {
 		return err

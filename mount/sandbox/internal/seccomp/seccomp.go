@@ -11,8 +11,8 @@
 // # Not promised
 //
 // A filter confines only the calling thread and the processes started from it. It does not
-// look at paths: mounts and Landlock do. There is no filter on processors other than amd64
-// and arm64.
+// examine paths, which mounts and Landlock restrict. There is no filter on processors other
+// than amd64 and arm64.
 package seccomp
 
 // Wants selects the calls that the filter refuses or permits beyond its lists.
@@ -20,7 +20,8 @@ type Wants struct {
 	NoSockets bool `json:"noSockets,omitempty"` // but pairs of its own
 	// Unix permits sockets of the unix family, where none of the host's can be reached.
 	Unix bool `json:"unix,omitempty"`
-	// Interfaces permits listing the network interfaces, of a network of the command's own.
+	// Interfaces permits listing the network interfaces, if the command has a network of its
+	// own.
 	Interfaces bool `json:"interfaces,omitempty"`
 	NoIPC      bool `json:"noIPC,omitempty"` // refuses objects that processes of a uid share
 	// NoSetID refuses to make files that other users could run with this uid's rights, if
@@ -29,7 +30,7 @@ type Wants struct {
 	// Trace permits a process to trace others, as debuggers and sanitizers do, if it can
 	// reach only processes that are confined alike.
 	Trace bool `json:"-"`
-	// Binder makes the init make the calls of bind and listen; NoBind refuses them.
+	// With Binder the init makes the calls of bind and listen. NoBind refuses them.
 	Binder bool `json:"binder,omitempty"`
 	NoBind bool `json:"noBind,omitempty"`
 	// Init is the pid of the init that the filter protects from signals; 0: the kernel

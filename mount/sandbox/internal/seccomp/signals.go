@@ -14,8 +14,8 @@ import (
 // it (its other threads are not). A stopped init would neither end anything nor pass a
 // signal on.
 
-// signals returns the calls by which a process could send the init a signal, or join its process
-// group, of which it would send signals to all; pid is the number that names it there.
+// signals returns the calls by which a process could send the init a signal, or join its
+// process group and then send signals to the whole group. pid is the init's process id there.
 func signals(pid uint32) map[uint32][]bpf.Instruction {
 	toIt := func(arg uint32, more ...uint32) []bpf.Instruction {
 		return among(arg, allow, refuse(unix.EPERM), slices.Concat([]uint32{pid}, more)...)
@@ -26,7 +26,8 @@ func signals(pid uint32) map[uint32][]bpf.Instruction {
 		unix.SYS_SETPGID: toIt(1),
 		unix.SYS_TKILL:   toIt(0), unix.SYS_TGKILL: toIt(1),
 		unix.SYS_RT_SIGQUEUEINFO: toIt(0), unix.SYS_RT_TGSIGQUEUEINFO: toIt(1),
-		// A descriptor does not say whose it is; libraries fall back to kill.
+		// A filter cannot read which process a descriptor refers to. Libraries fall back to
+		// kill.
 		unix.SYS_PIDFD_SEND_SIGNAL: always(refuse(unix.ENOSYS)),
 		unix.SYS_FCNTL:             owners(pid),
 	}
@@ -38,8 +39,7 @@ var ownerIoctls = []uint32{fiosetown, unix.SIOCSPGRP}
 
 const fiosetown = 0x8901 // FIOSETOWN in asm-generic/sockios.h
 
-// owners refuses to make the init the receiver of a file's signals, of whatever kind
-// (F_SETSIG).
+// owners refuses calls that make the init the receiver of a file's signals (see F_SETSIG).
 func owners(pid uint32) []bpf.Instruction {
 	return append([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(1), Size: 4},

@@ -5,6 +5,7 @@ import { count, h, many, moment, name, plain, put, size, span } from "/dom.js";
 import { Chart } from "/chart.js";
 import { post } from "/api.js";
 import { sayEnded, sayError } from "/said.js";
+import { showStage } from "/stage.js";
 
 const mostCharts = 24; // of one session: more are no longer small pictures
 
@@ -39,8 +40,9 @@ export class RootRow extends HTMLElement {
     this.created = bar("names");
     this.spark = h("div", { class: "spark" });
     this.button = h("button", { type: "button", class: "danger", "aria-label": "Revoke " + plain(this.name), onclick: () => this.revoke() }, "Revoke");
+    this.staged = h("button", { type: "button", class: "staged", hidden: true, onclick: () => showStage(this.session, this.name, this.store) });
     this.replaceChildren(
-      h("div", { class: "what" }, h("b", {}, name(this.name)), " ", this.state, " ", this.path, h("br"), this.facts, h("div", { class: "quotas" }, this.written, this.created)),
+      h("div", { class: "what" }, h("b", {}, name(this.name)), " ", this.state, " ", this.path, h("br"), this.facts, " ", this.staged, h("div", { class: "quotas" }, this.written, this.created)),
       this.spark, h("div", { class: "row" }, this.mode, this.button));
   }
 
@@ -80,6 +82,11 @@ export class RootRow extends HTMLElement {
     if (r.lifted_protections) facts.push(r.lifted_protections);
     for (const d of r.created_repositories ?? []) facts.push(`its users made the repository ${d || "at the top"}: untrusted`);
     put(this.facts, facts.join(" · "));
+    this.staged.hidden = !r.stage;
+    if (r.stage) {
+      this.store = r.stage.store;
+      put(this.staged, `${many(r.stage.changed, "change")} staged, ${size(r.stage.bytes)}: look`);
+    }
     const l = r.limits ?? {};
     this.written.show(r.bytes_written, l.max_written, size);
     this.created.show(r.names_created, l.max_created, count);

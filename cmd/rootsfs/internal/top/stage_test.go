@@ -1,0 +1,83 @@
+package top
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
+)
+
+// showsStage is a model with the changes of a stage on the screen, and the diff of the first.
+func showsStage() *model {
+	m := full(100, 40)
+	m.view, m.said = viewStage, ""
+	m.stage = stageView{session: "s", root: "code", store: "/store", loading: true, diffed: -1}
+	row := func(path string, class byte, kind, why string) sessionhub.StageRow {
+		return sessionhub.StageRow{StageChange: control.StageChange{Path: []byte(path), Class: class, Why: why}, Kind: kind}
+	}
+	m.takeStage(stageMsg{store: "/store", list: sessionhub.StageListAnswer{
+		Checkpoints: []control.Checkpoint{{Number: 3, Cause: "apply", Time: m.now}},
+		Rows:        []sessionhub.StageRow{row("a.go", 'M', "changed", ""), row("b.go", 'C', "conflict", "changed in the stage, and by you"), row("node_modules", sessionhub.UnitClass, "build output", "")},
+	}})
+	m.takeDiff(stageDiffMsg{"/store", 0, "a.go", sessionhub.StageDiffAnswer{Lines: []string{"@@ -1 +1 @@", "-old", "+\tnew"}}})
+	return m
+}
+
+// The changes of a staged root are listed with a conflict's reason and the diff of the chosen one.
+func TestStageIsShown(t *testing.T) {
+	m := showsStage()
+	text := ansi.Strip(m.View().Content)
+	for _, want := range []string{`staged in "code", session s: 3`, "last checkpoint: 3", `M "a.go"`, "-old", "+    new", `C "b.go"`, `B "node_modules"`, "a: apply it"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("not on the screen: %s\n%s", want, text)
+		}
+	}
+	m.press("down", "")
+	if text = ansi.Strip(m.View().Content); strings.Contains(text, "-old") || !strings.Contains(text, "conflict") || !strings.Contains(text, "by you") {
+		t.Errorf("the second change:\n%s", text)
+	}
+	m.view = viewNow
+	m.sessions[0].Roots[0].Stage = &control.Stage{Changed: 7, Bytes: 2048, Store: "/store"}
+	if text = ansi.Strip(m.View().Content); !strings.Contains(text, "staged: 7 changes, 2.0KB; s: look") {
+		t.Errorf("the root does not say what is staged:\n%s", text)
+	}
+	m.moved, m.row = time.Time{}, 0
+	if m.press("s", "s") == nil || m.view != viewStage || m.stage.store != "/store" {
+		t.Errorf("s shows view %d, %+v", m.view, m.stage)
+	}
+}
+
+// A key applies, discards or undoes only what has been on the screen for a moment, with its diff,
+// and not before the last one was answered.
+func TestStageKeysSettle(t *testing.T) {
+	settled := func(m *model) *model { m.since = time.Now().Add(-2 * Settle); return m }
+	for _, key := range []string{"a", "d", "u"} {
+		m := showsStage()
+		if m.press(key, key) != nil {
+			t.Errorf("%s acts at once", key)
+		}
+		if m = settled(showsStage()); m.press(key, key) == nil {
+			t.Errorf("%s does not act: %s", key, m.said)
+		}
+		if settled(m); m.press(key, key) != nil {
+			t.Errorf("%s acts twice", key)
+		}
+	}
+	m := showsStage()
+	m.press("down", "")
+	if settled(m); m.press("a", "a") != nil || !strings.Contains(m.said, "diff") {
+		t.Errorf("a change is applied whose diff was not shown: %q", m.said)
+	}
+	m.takeDiff(stageDiffMsg{"/store", 0, "a.go", sessionhub.StageDiffAnswer{}})
+	if m.stage.diffed != -1 {
+		t.Error("the diff of another change is taken for that of the chosen one")
+	}
+	m.takeStage(stageMsg{store: "/other"})
+	if len(m.stage.list.Rows) != 3 {
+		t.Error("the changes of another stage are shown")
+	}
+}
