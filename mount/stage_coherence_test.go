@@ -92,6 +92,9 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 		{"owner writes later in a directory that a program has made", func(m stagedMount) error { return childfs.MkdirAll(m.seen("p/q"), 0o755) },
 			[]string{"p/q/x"},
 			func(m stagedMount) error {
+				held, err := childfs.Open(m.seen("p/q")) // the kernel goes on to know the directory
+				m.must(err)
+				m.T.Cleanup(func() { _ = held.Close() })
 				m.must(os.MkdirAll(m.host("p/q"), 0o755))
 				m.settle()
 				m.read("p/q/x") // the absence is cached once more
