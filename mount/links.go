@@ -30,11 +30,7 @@ func (m *Mount) linkUsers(n *node) vfs.Where {
 // holders returns the directories of all names by which the kernel may know the node. A
 // directory without a path counts as the root.
 func (n *node) holders() (dirs []guard.Path) {
-	t := &n.view.m.nodes
-	t.mu.Lock()
-	known := n.namesLocked()
-	t.mu.Unlock()
-	for _, name := range known {
+	for _, name := range n.names() {
 		at, ok := name.dir.path()
 		if !ok {
 			at.Path, _ = guard.NewPath(n.view.name, "")

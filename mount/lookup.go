@@ -103,6 +103,7 @@ func (r *request) lookUp(at vfs.At, name string, again bool) (ref *vfs.File, inf
 func (r *request) publishFound(dir *node, name string, info *vfs.Info, watched bool, out *fuse.EntryOut) *node {
 	n, before := dir.view.publish(dir, name, info, false, out)
 	n.noteLocation(before, location{dir, name})
+	n.placed(dir)
 	n.nameRestored()
 	n.fillEntry(out, info, watched)
 	return n

@@ -247,7 +247,7 @@ func (m *Mount) view(name guard.RootName) *view {
 			return nil
 		}
 	}
-	v := &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote || st.Grant.Policy.Rights.Staged()}
+	v := &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote, staged: st.Grant.Policy.Rights.Staged()}
 	v.noteRights(&st)
 	hasEnded := func(v *view) bool { return v.ended.Load() }
 	m.views[name] = append(slices.DeleteFunc(all, hasEnded), v)

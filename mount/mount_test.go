@@ -36,7 +36,7 @@ func newTestMount(t testing.TB, rights guard.Rights, change func(*Options, *guar
 		t.Skip(err)
 	}
 	src, point := t.TempDir(), t.TempDir()
-	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(t.TempDir(), "test")})
 	opt := Options{Point: point}
 	grant := guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: rights}, Origin: "test"}
 	if change != nil {

@@ -110,7 +110,8 @@ type view struct {
 	name     guard.RootName
 	epoch    uint64
 	fileRoot bool        // a single file
-	remote   bool        // changes on the source are not watched: it is remote, or the root is staged
+	remote   bool        // changes on the source are not watched: it is remote
+	staged   bool        // what programs change is kept apart
 	ended    atomic.Bool // the lifetime is over
 	// unreadable: the root's rights do not include reading, see request.refuseRead.
 	unreadable atomic.Bool

@@ -241,6 +241,12 @@ func tellChanged(ev watch.SourceEvent) {
 			dropBelow(child, map[*node]bool{})
 		}
 		n.notifyContent()
+		if child := n.child(ev.Name); ev.Created && n.view.staged && child != nil && !child.isDir() {
+			// What an undo puts in a file's place may show the identity of the file.
+			child.notifyContent()
+		}
+	case ev.Copied:
+		n.childCopied(ev.Name)
 	case ev.Changed:
 		n.childChanged(ev.Name)
 	}
@@ -269,6 +275,26 @@ func (n *node) childChanged(name string) {
 	}
 	if !child.isOwnChange() {
 		child.notifyContent()
+	}
+}
+
+// childCopied makes the kernel drop what it cached of a file that was copied for a change. The
+// owner may have changed the file between the kernel's reading and the copy. The file's other
+// names are those of the source's file still, which is another file by now.
+func (n *node) childCopied(name string) {
+	child := n.child(name)
+	if child == nil {
+		n.notifyEntry(name)
+		return
+	}
+	child.notifyContent()
+	if child.isDir() {
+		return
+	}
+	for _, at := range child.names() {
+		if at != (location{n, name}) {
+			at.dir.notifyEntry(at.name)
+		}
 	}
 }
 

@@ -79,5 +79,11 @@ func (r *request) rename(in *fuse.RenameIn, name, newName string) error {
 		return err
 	}
 	dir.move(name, to, newName, exchange)
+	if n := to.child(newName); n != nil {
+		n.placed(to)
+	}
+	if n := dir.child(name); n != nil {
+		n.placed(dir) // of an exchange
+	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (n *node) beginWatch(w *dirWatch) bool {
 		}
 	}
 	at, ok := n.path()
-	if !ok || n.isForgotten() {
+	if !ok || n.isForgotten() || n.view.staged && !n.isParentWatched() {
 		return false
 	}
 	m := n.view.m
@@ -100,7 +100,39 @@ func (n *node) beginWatch(w *dirWatch) bool {
 	return true
 }
 
-// unwatch ends the watch of a forgotten node.
+// isParentWatched reports whether the directory that n lies in is watched, and begins to watch
+// it. In a staged root n's watch needs this: the owner may make, replace or remove the directory
+// of the source that belongs to n, and only the watch above reports that.
+func (n *node) isParentWatched() bool {
+	if n == n.view.rootNode() {
+		return true
+	}
+	dir := n.parent().dir
+	return dir != nil && dir.ensureWatched()
+}
+
+// watchAnew ends the watches of directory n and of those below it, and has the kernel drop what
+// it has cached of them. The next look-up in each begins another watch.
+func (n *node) watchAnew(seen map[*node]bool) {
+	seen[n] = true
+	for _, child := range n.childNodes() {
+		if child.isDir() && child.view == n.view && !seen[child] {
+			child.watchAnew(seen)
+		}
+	}
+	n.unwatch()
+	n.view.m.delivery.enqueueAll(n)
+}
+
+// placed is called when directory n has come to a directory of a staged root. If that is not
+// watched, n must not be, either.
+func (n *node) placed(dir *node) {
+	if n.view.staged && n.isDir() && n.dirWatch().isActive() && !dir.dirWatch().isActive() {
+		n.watchAnew(map[*node]bool{})
+	}
+}
+
+// unwatch ends the watch of a node.
 func (n *node) unwatch() {
 	w := n.dirWatch()
 	if w == nil {
@@ -133,6 +165,9 @@ func (m *Mount) sourceChanged(ev watch.SourceEvent) {
 			name := n.view.name
 			go func() { _ = m.reg.Recheck(context.Background(), name) }()
 		}
+	case ev.Stale:
+		n.unwatch() // with those below it, which have such an event, too
+		m.delivery.enqueueAll(n)
 	case (ev.Created || ev.Deleted) && ev.Name != "" && w != nil && w.takeExpected(ev.Name, ev.Created):
 	default:
 		m.delivery.enqueue(n, ev)

@@ -68,6 +68,14 @@ func (dir *node) unlinkLocked(name string) *node {
 	return n
 }
 
+// names returns all names of the node.
+func (n *node) names() []location {
+	t := &n.view.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.namesLocked()
+}
+
 // namesLocked returns all names of the node. The caller holds nodeTable.mu.
 func (n *node) namesLocked() []location {
 	var all []location

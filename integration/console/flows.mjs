@@ -3,7 +3,7 @@
 // {"name", "ok", "error", "note"}. Waiting has long limits, which only end what has
 // failed.
 
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import fs from "node:fs";
 import { createRequire } from "node:module";
 import readline from "node:readline";
@@ -157,6 +157,49 @@ const flows = {
     await until("the charts say so", async () => /bytes|written/i.test(await page.locator(".chart").nth(1).getAttribute("aria-label")));
     await page.getByText("Policy in force").first().click();
     await page.getByText("environment files hold passwords").first().waitFor();
+    await page.close();
+  },
+
+  async "staged changes are looked at, applied and discarded by file"() {
+    const put = (dir, files) => Object.entries(files).forEach(([name, text]) => fs.writeFileSync(`${work}/${dir}/${name}`, text));
+    const odd = "odd" + evil.replaceAll("/", "_");
+    fs.mkdirSync(work + "/drafts");
+    put("drafts", { a: "one\ntwo\n", both: "old\n" });
+    execFileSync(lab.binary, ["roots", "add", work + "/drafts:stage", "--session", "work"], { env: lab.env });
+    put("mnt/drafts", { a: "one\n" + evil + "\n", both: "staged\n", [odd]: "x\n" });
+    put("drafts", { both: "mine\n" });
+    const page = await open("now");
+    const button = root(page, "drafts").locator("button.staged");
+    await button.getByText("3 changes staged").waitFor();
+    await button.click();
+    const d = page.locator("dialog.stage");
+    const act = (name) => d.getByRole("button", { name, exact: true });
+    const press = (name, said) => until(said, async () => {
+      await sleep(800);
+      await act(name).click();
+      return (await d.locator(".outcome").innerText()).includes(said);
+    }, 20);
+    const pick = (name) => d.locator(".change", { hasText: name }).first().click();
+    await d.locator(".change").nth(2).waitFor();
+    await scan(page, "stage");
+    const place = await act("Apply it").boundingBox();
+    await pick("both");
+    await d.getByText("by you at").waitFor();
+    await d.locator(".line", { hasText: "+staged" }).waitFor();
+    await press("Apply it", "Not done: both");
+    await pick("odd");
+    assert.match(await d.locator("h3").innerText(), /odd<img src=x onerror=.*\\u\{202e\}gnp\.\\u\{7\}/);
+    await press("Discard it", "Discarded.");
+    await pick("a");
+    await d.locator(".line", { hasText: "-two" }).waitFor();
+    assert.match(await d.locator(".diff").innerText(), /\+<img src=x onerror=.*\\u\{202e\}gnp\.\\u\{7\}/);
+    await press("Apply it", "Applied.");
+    assert.deepEqual(await act("Apply it").boundingBox(), place, "the buttons have moved");
+    assert.ok(fs.readFileSync(work + "/drafts/a", "utf8").includes("window.pwned"));
+    assert.ok(!fs.existsSync(work + "/drafts/" + odd) && !fs.existsSync(work + "/mnt/drafts/" + odd));
+    assert.equal(fs.readFileSync(work + "/drafts/both", "utf8"), "mine\n");
+    await act("Close").click();
+    execFileSync(lab.binary, ["revoke", "drafts", "--session", "work"], { env: lab.env });
     await page.close();
   },
 

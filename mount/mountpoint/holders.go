@@ -23,51 +23,59 @@ import (
 const (
 	maxHolders = 8      // named in the message
 	maxFDs     = 10_000 // looked at in one process
+	maxSilent  = 4      // processes with a file that does not answer
 	mostTicks  = 50     // ticks without an answer; a process that gets no processor gets no ticks either
 )
 
 // Holders describes, best effort, the processes that keep a detached mount alive, such as
-// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It stops at a file
-// of /proc that takes longer than limit: a working directory may be on a file system that does
-// not answer.
+// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It skips a process
+// with a file in /proc that takes longer than limit: a page or the working directory of that
+// process may be on a file system that does not answer.
 func Holders(in Info, limit time.Duration) []string {
 	return search(in, limit, keptBy)
 }
 
-// search is Holders; use calls looked after each file that it looks at.
+// search is Holders; use calls looked after each file that it looks at. The search ends when
+// maxSilent processes were skipped, because a thread still waits for each of them.
 func search(in Info, limit time.Duration, use func(proc string, in Info, looked func()) string) (all []string) {
-	var looks atomic.Int64
-	found, stop := make(chan string), make(chan struct{})
-	defer close(stop)
-	go func() {
-		defer close(found)
-		looked := func() { looks.Add(1) }
-		for by := range eachHolder(in, func(proc string, in Info) string { return use(proc, in, looked) }) {
-			select {
-			case found <- by:
-			case <-stop:
-				return
-			}
+	silent := 0
+	bounded := func(proc string, in Info) string {
+		by, isSilent := within(limit, func(looked func()) string { return use(proc, in, looked) })
+		if isSilent {
+			silent++
 		}
-	}()
+		return by
+	}
+	for by := range eachHolder(in, bounded) {
+		if by != "" {
+			all = append(all, by)
+		}
+		if len(all) > maxHolders || silent == maxSilent {
+			break
+		}
+	}
+	return andOthers(all)
+}
+
+// within returns the result of look. isSilent is true if look neither returned nor called looked
+// for as long as limit.
+func within(limit time.Duration, look func(looked func()) string) (by string, isSilent bool) {
+	var looks atomic.Int64
+	result := make(chan string, 1)
+	go func() { result <- look(func() { looks.Add(1) }) }()
 	ticker := time.NewTicker(limit / mostTicks)
 	defer ticker.Stop()
-	for ticks, seen := 0, int64(0); ticks < mostTicks && len(all) <= maxHolders; {
+	for ticks, seen := 0, int64(0); ticks < mostTicks; {
 		select {
-		case by, ok := <-found:
-			if !ok {
-				return andOthers(all)
-			}
-			if ticks = 0; by != "" {
-				all = append(all, by)
-			}
+		case by := <-result:
+			return by, false
 		case <-ticker.C:
 			if ticks++; looks.Load() != seen {
 				ticks, seen = 0, looks.Load()
 			}
 		}
 	}
-	return andOthers(all)
+	return "", true
 }
 
 // holders describes, best effort, the holders that keep the mount from being unmounted:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -105,5 +106,41 @@ func TestHoldersOfSlowProcess(t *testing.T) {
 	}
 	if got := search(Info{}, limit/10, hung); len(got) != 0 {
 		t.Fatalf("search found %q beside a process that does not answer", got)
+	}
+}
+
+// A process that cannot be looked at hides no holder that comes after it. A process waits like
+// this while it has a page of a file system that does not answer: its maps cannot be read.
+func TestHoldersBehindASilentProcess(t *testing.T) {
+	silent := make(chan struct{})
+	defer close(silent)
+	use := func(proc string, _ Info, _ func()) string {
+		switch proc {
+		case "/proc/1":
+			<-silent
+		case fmt.Sprintf("/proc/%d", os.Getpid()):
+			return "an open file"
+		}
+		return ""
+	}
+	want := fmt.Sprintf("(pid %d, an open file)", os.Getpid())
+	if got := search(Info{}, time.Second, use); len(got) != 1 || !strings.HasSuffix(got[0], want) {
+		t.Errorf("%q, want one holder %s", got, want)
+	}
+}
+
+// The search ends when too many processes cannot be looked at: each keeps a thread waiting.
+func TestHoldersEndsAtManySilentProcesses(t *testing.T) {
+	silent := make(chan struct{})
+	defer close(silent)
+	var looks atomic.Int32
+	use := func(string, Info, func()) string {
+		looks.Add(1)
+		<-silent
+		return ""
+	}
+	search(Info{}, 50*time.Millisecond, use)
+	if got := looks.Load(); got > maxSilent {
+		t.Errorf("%d processes were waited for, want at most %d", got, maxSilent)
 	}
 }

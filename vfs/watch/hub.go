@@ -195,7 +195,14 @@ func (h *Hub) list(matches func(*Watch) bool) (out []*Watch) {
 func anyWatch(*Watch) bool { return true }
 
 // event queues an event. It runs in the goroutine that reads events, for all watches.
-func (h *Hub) event(ev SourceEvent) { ev.Dir.(*watchedDir).w.enqueue(&ev) }
+func (h *Hub) event(ev SourceEvent) {
+	w := ev.Dir.(*watchedDir).w
+	if ev.Stale {
+		w.overflow()
+		return
+	}
+	w.enqueue(&ev)
+}
 
 // lost makes all watches look at everything.
 func (h *Hub) lost() {

@@ -34,6 +34,12 @@ type SourceEvent struct {
 	Cookie uint32
 	// Self is set when the directory itself was moved or removed.
 	Self bool
+	// Copied is set beside Changed when the stage has made a copy of the source's file for a
+	// change: a file that had several names is another one under this name from then on.
+	Copied bool
+	// Stale is set when another directory of the source belongs to this directory of a staged
+	// root than before, or none. Anything may have changed in it, and it must be watched anew.
+	Stale bool
 }
 
 func sourceEvent(e beneath.NotifyEvent, dir any) SourceEvent {
@@ -79,19 +85,7 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: p, Epoch: epoch, Quiet: true}
 	drop := func(wd int32) { w.Unwatch(wd, dir) }
 	wd, err := gate.Do(ctx, w.reg, req, drop, func(l *guard.Lease) (int32, int64, error) {
-		d, err := beneath.OpenDir(l, p.Rel())
-		if err != nil {
-			return 0, 0, err
-		}
-		defer d.Close()
-		info, err := d.Stat(l)
-		if err == nil && id != (rules.Identity{}) && info.ID() != id {
-			err = unix.ESTALE
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-		wd, err := w.watchOpen(d.FD(), dir)
+		wd, err := w.watchDir(l, p.Rel(), dir, func() (beneath.Dir, error) { return openAs(l, p.Rel(), id) })
 		return wd, 0, err
 	})
 	switch {
@@ -104,32 +98,43 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 	return wd, err
 }
 
+// openAs opens the directory at a path. The error is ESTALE if it has not the identity id,
+// unless that is zero.
+func openAs(l *guard.Lease, rel string, id rules.Identity) (beneath.Dir, error) {
+	d, err := beneath.OpenDir(l, rel)
+	if err != nil {
+		return d, err
+	}
+	info, err := d.Stat(l)
+	if err == nil && id != (rules.Identity{}) && info.ID() != id {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		d.Close()
+	}
+	return d, err
+}
+
 // watchOpen watches a directory that is open.
 func (w *SourceWatcher) watchOpen(fd int, dir any) (int32, error) {
 	w.in.mu.Lock() // until dirs has the watch: its first event may come before Add returns
 	defer w.in.mu.Unlock()
-	kernel, err := w.in.openLocked(w)
-	if err != nil {
+	if _, err := w.in.openLocked(w); err != nil {
 		return 0, err
 	}
-	wd, err := kernel.Add(fd, beneath.NotifyMask)
-	if errors.Is(err, unix.ENOSPC) {
-		err = ErrNoWatches
-	}
-	if err != nil {
-		return 0, err
-	}
-	w.in.dirs[wd] = append(w.in.dirs[wd], subscriber{w, dir})
-	w.watches.Add(1)
-	return wd, nil
+	return w.in.addLocked(fd, subscriber{w: w, dir: dir})
 }
 
 // Unwatch ends one watch.
 func (w *SourceWatcher) Unwatch(wd int32, dir any) {
 	w.in.mu.Lock()
 	defer w.in.mu.Unlock()
+	if t := w.in.twins[wd]; t != nil && t.w == w && t.dir == dir {
+		w.in.dropLocked(t)
+		return
+	}
 	all := w.in.dirs[wd]
-	if i := slices.Index(all, subscriber{w, dir}); i >= 0 {
+	if i := slices.Index(all, subscriber{w: w, dir: dir}); i >= 0 {
 		w.watches.Add(-1)
 		w.in.setLocked(wd, slices.Delete(all, i, i+1))
 	}
@@ -156,6 +161,7 @@ func (w *SourceWatcher) Close() {
 	in.mu.Lock()
 	in.watchers = slices.DeleteFunc(in.watchers, func(u *SourceWatcher) bool { return u == w })
 	kernel, closed := in.kernel, in.closed
+	in.closeLocked(w)
 	isLast := len(in.watchers) == 0
 	if isLast {
 		in.kernel, in.dirs = nil, nil
@@ -185,12 +191,21 @@ type Inotify struct {
 	dirs     map[int32][]subscriber // of each watched directory; mostly one
 	kernel   *beneath.Inotify       // nil: not open
 	closed   chan struct{}          // closed when the reading of kernel has ended
+
+	followers map[beneath.Stage]*follower // of the staged roots with a twin
+	twins     map[int32]*twin
+	lastTwin  int32 // the latest number
+	posted    []due // events of the stages
+	posting   bool  // a goroutine delivers them
+	postsLost bool
 }
 
 // subscriber is a watcher of a directory, with its own value for the directory.
 type subscriber struct {
-	w   *SourceWatcher
-	dir any
+	w       *SourceWatcher
+	dir     any
+	twin    *twin // in a staged root
+	isUpper bool  // the directory is that of the upper directory
 }
 
 // NewWatcher returns a watcher without watches. emit is called for every event, and
@@ -220,6 +235,7 @@ func (in *Inotify) openLocked(w *SourceWatcher) (*beneath.Inotify, error) {
 		return nil, err
 	}
 	in.kernel, in.closed, in.dirs = kernel, make(chan struct{}), map[int32][]subscriber{}
+	in.followers, in.twins = map[beneath.Stage]*follower{}, map[int32]*twin{}
 	go in.run(kernel, in.closed)
 	return kernel, nil
 }
@@ -265,25 +281,28 @@ func (in *Inotify) run(kernel *beneath.Inotify, closed chan struct{}) {
 // deliver passes one event to each watcher that it concerns.
 func (in *Inotify) deliver(e beneath.NotifyEvent) {
 	var lossy []*SourceWatcher
-	var all []subscriber
+	var all []due
 	in.mu.Lock()
 	switch {
 	case e.Mask&unix.IN_Q_OVERFLOW != 0:
 		lossy = slices.Clone(in.watchers)
+		in.lostLocked()
 	case e.Mask&unix.IN_IGNORED != 0: // the directory is gone
 		for _, s := range in.dirs[e.WD] {
 			s.w.watches.Add(-1)
 		}
 		delete(in.dirs, e.WD)
 	default:
-		all = slices.Clone(in.dirs[e.WD])
+		for _, s := range in.dirs[e.WD] {
+			all = append(all, s.eventsLocked(e)...)
+		}
 	}
 	in.mu.Unlock()
 	for _, w := range lossy {
 		w.onLoss()
 	}
-	for _, s := range all {
-		s.w.emit(sourceEvent(e, s.dir))
+	for i := range all {
+		all[i].deliver()
 	}
 }
 

@@ -243,7 +243,7 @@ func (s *scan) watch(dir beneath.Dir, d *watchedDir) (*watchedDir, error) {
 		return nil, nil
 	}
 	d.w, d.src, d.id, d.room = s.w, s.w.h.source(s.l), info.ID(), 1
-	if d.wd, err = d.src.watchOpen(dir.FD(), d); err == nil {
+	if d.wd, err = s.watchAs(dir, info.ID(), d); err == nil {
 		return d, nil
 	}
 	s.w.spare.Add(1)
@@ -258,6 +258,15 @@ func (s *scan) watch(dir beneath.Dir, d *watchedDir) (*watchedDir, error) {
 		return nil, nil
 	}
 	return nil, err
+}
+
+// watchAs watches an open directory, whose identity is id.
+func (s *scan) watchAs(dir beneath.Dir, id rules.Identity, d *watchedDir) (int32, error) {
+	if _, staged := beneath.StageOf(s.l); !staged {
+		return d.src.watchOpen(dir.FD(), d)
+	}
+	rel := dir.StagedPath()
+	return d.src.watchDir(s.l, rel, d, func() (beneath.Dir, error) { return openAs(s.l, rel, id) })
 }
 
 // below records the names below base, where the walker stands, and watches the directories.

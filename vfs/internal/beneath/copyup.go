@@ -277,7 +277,7 @@ func timespec(t unix.StatxTimestamp) unix.Timespec {
 // more. If the file was copied meanwhile, the error is nil.
 func (c *upCopy) place(rel string, low *Info) error {
 	st := c.st
-	parent, base := splitRel(rel)
+	parent, _ := splitRel(rel)
 	if err := st.raise(c.l, parent); err != nil {
 		return err
 	}
@@ -306,13 +306,14 @@ func (c *upCopy) place(rel string, low *Info) error {
 	if err := st.note(draft.Record{Path: rel, Base: c.base}); err != nil {
 		return err
 	}
-	return c.moveTo(dir, base, low)
+	return c.moveTo(rel, dir, low)
 }
 
 // moveTo renames the copy to its name in the upper directory, and moves open descriptors of the
 // source's file to it. The times of the directory stay.
-func (c *upCopy) moveTo(dir int, base string, low *Info) error {
+func (c *upCopy) moveTo(rel string, dir int, low *Info) error {
 	st, l := c.st, c.l
+	_, base := splitRel(rel)
 	was, err := stat(dir)
 	if err != nil {
 		return err
@@ -322,6 +323,7 @@ func (c *upCopy) moveTo(dir int, base string, low *Info) error {
 	move := func() error {
 		return change(l, func() error { return unix.Renameat2(st.tmp, c.name, dir, base, unix.RENAME_NOREPLACE) })
 	}
+	st.followers.tell(func(f Follower) { f.Copying(rel, 1) })
 	if err = move(); err == unix.EACCES && unix.Geteuid() != 0 { //nolint:errorlint // bare errno
 		// A directory in which its owner may not write, such as those of Go's module cache.
 		if err = Chmod(l, changeable(dir), was.Mode&0o7777|0o300); err == nil {
@@ -332,6 +334,7 @@ func (c *upCopy) moveTo(dir int, base string, low *Info) error {
 		}
 	}
 	if err != nil {
+		st.followers.tell(func(f Follower) { f.Copying(rel, -1) })
 		return err
 	}
 	c.made = false
@@ -388,6 +391,7 @@ func (st *staged) raise(l *guard.Lease, rel string) error {
 		return err
 	}
 	st.store.SetUpperDir(rel, true)
+	st.tellRaised(rel)
 	return nil
 }
 
@@ -417,8 +421,7 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	if err := st.note(draft.Record{Path: rel, Base: c.base}); err != nil {
 		return err
 	}
-	_, base := splitRel(rel)
-	if err := c.moveTo(dir, base, info); err != nil {
+	if err := c.moveTo(rel, dir, info); err != nil {
 		return err
 	}
 	if movable == mode {

@@ -17,13 +17,14 @@ import (
 // are those of the source. Its directories are unions of the source and the upper directory.
 type staged struct {
 	*source
-	store   *draft.Store
-	up      int // the upper directory
-	tmp     int // the store's directory for copies in progress
-	temps   atomic.Uint64
-	ids     identities
-	closing sync.Once
-	frozen  frozen
+	store     *draft.Store
+	up        int // the upper directory
+	tmp       int // the store's directory for copies in progress
+	temps     atomic.Uint64
+	ids       identities
+	closing   sync.Once
+	frozen    frozen
+	followers followers
 
 	// mu is held while names change in the upper directory, but not while contents are copied,
 	// so that the copy of a large file blocks no other operation.
@@ -95,6 +96,9 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	if err := st.finishUndo(); err != nil {
 		return nil, err
 	}
+	store.OnHide(func(rel string, isHidden bool) {
+		st.followers.tell(func(f Follower) { f.Hidden(rel, isHidden) })
+	})
 	src.stage = st
 	return st, nil
 }

@@ -244,24 +244,31 @@ func (m *unionMove) move() error {
 	return nil
 }
 
-// moveIndex tells the store which directories lie in the upper directory now.
+// moveIndex tells the store and the followers which directories lie in the upper directory now.
 func (m *unionMove) moveIndex(exchange bool) {
-	from, to, store := m.oldRel(), m.newRel(), m.st.store
+	from, to, st := m.oldRel(), m.newRel(), m.st
+	move := func(from, to string) {
+		st.store.RenameUpperDir(from, to)
+		st.tellMoved(from, to)
+	}
 	if exchange {
 		const aside = "\x00" // no path
 		if m.old[0].info.IsDir() {
-			store.RenameUpperDir(from, aside)
+			move(from, aside)
 		}
 		if m.new[0].info.IsDir() {
-			store.RenameUpperDir(to, from)
+			move(to, from)
+			defer st.tellMerged(from)
 		}
 		if m.old[0].info.IsDir() {
-			store.RenameUpperDir(aside, to)
+			move(aside, to)
+			st.tellMerged(to)
 		}
 		return
 	}
 	if m.old[0].info.IsDir() {
-		store.SetUpperDir(to, false)
-		store.RenameUpperDir(from, to)
+		st.store.SetUpperDir(to, false)
+		move(from, to)
+		st.tellMerged(to)
 	}
 }

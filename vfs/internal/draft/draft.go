@@ -101,6 +101,7 @@ type Store struct {
 	damaged  string
 
 	points checkpoints
+	onHide func(path string, isHidden bool) // see OnHide
 
 	log logFile
 	// untouched is unset by whatever changes the store: see IsTouched.
@@ -283,10 +284,22 @@ func (s *Store) RenameUpperDir(from, to string) {
 	}
 }
 
+// OnHide has f called when a whiteout begins or ends to hide what the source has at a path where
+// the upper has no directory. f is called with the store locked, and must not use it.
+func (s *Store) OnHide(f func(path string, isHidden bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onHide = f
+}
+
 func (s *Store) setFlag(path string, f flag, isSet bool) {
-	now := s.flags[path] &^ f
+	was := s.flags[path]
+	now := was &^ f
 	if isSet {
 		now |= f
+	}
+	if s.onHide != nil && (now^was)&hidden != 0 && (now&raised == 0 || !isSet) {
+		s.onHide(path, isSet)
 	}
 	if now == 0 {
 		delete(s.flags, path)

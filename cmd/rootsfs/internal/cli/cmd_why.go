@@ -32,6 +32,9 @@ session would answer: which root, right, rule or link decides, how the command i
 confined, and which command would allow it. With --root, answer for that root as
 "rootsfs run" would grant it, without a session.
 
+With --op apply, say whether what is staged at PATH and below could be applied now, by a
+dry run of "rootsfs stage apply", and what to do about each change that could not.
+
 PATH is written as for "rootsfs policy check", or leads through the mountpoint. If no
 session is live, the last refusal of PATH on record is explained. Nothing is done, and
 whether the file exists is not said. The exit code is 0 if the operation is allowed,
@@ -40,7 +43,8 @@ and 3 if it was or would be refused.`
 const whyExamples = `  rootsfs why
   rootsfs why code/.env --op read
   rootsfs why ./.git/config --op write --session work
-  rootsfs why .git/hooks/pre-commit --op create --root .:rw`
+  rootsfs why .git/hooks/pre-commit --op create --root .:rw
+  rootsfs why src --op apply`
 
 func (a *app) newWhyCmd() *cobra.Command {
 	f := &whyFlags{}
@@ -86,6 +90,12 @@ func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool)
 	path, err := expandHome(args[0])
 	if err != nil {
 		return nil, usage(err)
+	}
+	if f.op == names.OpApply.String() {
+		if f.root != "" || f.subject != "" || a.Session != "" {
+			return nil, usage(errors.New("--op apply asks about the stage of PATH: leave out --root, --subject and --session"))
+		}
+		return a.whyApply(ctx, path)
 	}
 	if f.root != "" {
 		return whySpec(ctx, f, path)
@@ -328,6 +338,10 @@ func (a *app) endedRoot(ctx context.Context, e *explanation, path string) {
 func (a *app) printExplanation(e *explanation) {
 	if e == nil {
 		a.say("no refusal is on record")
+		return
+	}
+	if e.Op == names.OpApply.String() && e.Session == "" {
+		a.printWhyApply(e)
 		return
 	}
 	a.foldAt("", e.text())

@@ -40,6 +40,9 @@ type explanation struct {
 	Advice      names.Text      `json:"advice,omitempty"`        // what to do if no command would, or what else the command does
 	Older       bool            `json:"older,omitempty"`         // the records were written by an older version, so `root_path`, `confinement` and `allow` may be missing
 
+	Left []stageDiffEntry `json:"left,omitempty"` // of `--op apply`: the changes that cannot be applied
+
+	choices    func()   // prints Left, and what the owner can do about it
 	recordedOp string   // as the audit log names the operation
 	endOp      string   // how the root ended
 	startedBy  string   // the command that started an ended session: run, mount or serve

@@ -1,0 +1,103 @@
+package beneath
+
+import (
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Follower is told of changes of a staged root that inotify reports not at all, or as something
+// else. Its methods are called while the stage is locked, so they must not wait for a program,
+// and must not look into the root.
+type Follower interface {
+	// Copying says that a name is about to be moved into the upper directory which is only a
+	// copy of the source's. by is 1, or -1 if the move has failed.
+	Copying(rel string, by int)
+	// Raised says that a directory lies in the upper directory now. fd refers to it.
+	Raised(rel string, fd int)
+	// Moved says that a directory of the upper directory has another path.
+	Moved(from, to string)
+	// Merged says that the source may show another directory at a path than before.
+	Merged(rel string)
+	// Hidden says whether a whiteout hides what the source has at a path.
+	Hidden(rel string, isHidden bool)
+}
+
+// followers are told of the changes of one staged root.
+type followers struct {
+	mu   sync.RWMutex // guards list
+	list []Follower   // replaced by a change, never written to
+}
+
+// Follow makes f be told of the stage's changes, until Unfollow.
+func (s Stage) Follow(f Follower) {
+	t := &s.st.followers
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.list = append(slices.Clone(t.list), f)
+}
+
+// Unfollow ends Follow.
+func (s Stage) Unfollow(f Follower) {
+	t := &s.st.followers
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.list = slices.DeleteFunc(slices.Clone(t.list), func(other Follower) bool { return other == f })
+}
+
+// tell calls f for every follower, without a lock of its own: a follower may hold its own lock
+// when it calls Follow.
+func (t *followers) tell(f func(Follower)) {
+	t.mu.RLock()
+	list := t.list
+	t.mu.RUnlock()
+	for _, one := range list {
+		f(one)
+	}
+}
+
+// IsHidden reports whether a whiteout hides what the source has at a path.
+func (s Stage) IsHidden(rel string) bool { return s.st.isHidden(rel) }
+
+// tellRaised tells of a directory that was raised. The store must know it before: who begins to
+// follow meanwhile finds it there.
+func (st *staged) tellRaised(rel string) {
+	st.followers.tell(func(f Follower) {
+		fd, err := st.openUpperDir(rel)
+		if err != nil {
+			fd = -1 // the follower cannot watch it
+		}
+		f.Raised(rel, fd)
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	})
+}
+
+// tellMoved tells of a directory that was renamed, whose entry in the store is up to date. What
+// is seen in it may change if the source has a directory at the new path.
+func (st *staged) tellMoved(from, to string) {
+	st.followers.tell(func(f Follower) { f.Moved(from, to) })
+}
+
+// tellMerged tells that a directory has come to a path, if the source has one there, too. It
+// looks after the change: a later change of the source is for inotify to report.
+func (st *staged) tellMerged(rel string) {
+	if st.isHidden(rel) {
+		return
+	}
+	low, err := st.openLowerDir(rel)
+	if err != nil {
+		return
+	}
+	_ = unix.Close(low)
+	st.followers.tell(func(f Follower) { f.Merged(rel) })
+}
+
+// Sides returns the descriptors of a directory of a staged root in the upper directory and in
+// the source, -1 for a side that has none. They are the Dir's, and closed with it.
+func (d Dir) Sides() (up, low int) { return d.union.upDir(), d.union.lowDir() }
+
+// StagedPath returns the directory's path below a staged root.
+func (d Dir) StagedPath() string { return d.union.rel }
