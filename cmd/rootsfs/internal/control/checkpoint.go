@@ -54,7 +54,7 @@ type UndoRequest struct {
 	DryRun bool   `json:"dry_run,omitempty"`
 }
 
-// UndoAnswer has the result of an undo. The changes are those that programs see.
+// UndoAnswer has the result of an undo, with the changes that programs see.
 type UndoAnswer struct {
 	To      Checkpoint    `json:"to"`
 	Before  *Checkpoint   `json:"before,omitempty"`  // made before the undo; absent: the latest was equal

@@ -70,8 +70,8 @@ type StageDiffRequest struct {
 	Change control.StageChange `json:"change"`
 }
 
-// StageDiffAnswer is the diff of one staged change. Its lines are foreign, and escaped by
-// whoever shows them.
+// StageDiffAnswer is the diff of one staged change. Its lines are foreign text: a caller that
+// shows them must escape them.
 type StageDiffAnswer struct {
 	Lines []string `json:"lines"`
 	// Note says why there are no lines, or that more are left out.
