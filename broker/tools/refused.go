@@ -64,7 +64,8 @@ type responseKey struct{}
 // responseOf returns the response to a request, which another handler may have wrapped.
 func responseOf(r *http.Request) *response { return r.Context().Value(responseKey{}).(*response) }
 
-// refuse makes an answer that has not begun report by its status that there is no room for it.
+// refuse makes an answer that has not begun a refusal: its status says that there is no room
+// for the answer.
 func (w *response) refuse() { w.isRefused.Store(true) }
 
 // refusal writes the refusal of a request that the SDK has turned into an event.

@@ -23,7 +23,7 @@ type twin struct {
 	w      *SourceWatcher
 	dir    any
 	of     *follower
-	number int32 // negative, so that it is none of inotify's
+	number int32 // negative, so that it differs from those of inotify
 	rel    string
 	wds    []int32 // of the sides that are watched
 	// copies counts the names that are about to come into the upper directory as copies of the
@@ -350,7 +350,7 @@ func (d *due) deliver() {
 	}
 }
 
-// lostLocked forgets what was to come when the kernel has dropped events.
+// lostLocked drops expected events after the kernel has dropped events.
 func (in *Inotify) lostLocked() {
 	for _, t := range in.twins {
 		t.copies = nil

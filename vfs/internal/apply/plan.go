@@ -211,8 +211,8 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 	return nil
 }
 
-// unfinishedMode is directory for one that was made on both sides. The source's keeps its mode,
-// but for the one with which Apply makes directories: it may have ended before Finish.
+// unfinishedMode is directory for one that both sides have made. The source's keeps its mode,
+// unless Apply may have made it and was killed before Finish.
 func (c *Change) unfinishedMode() {
 	if making := makingMode(c.Mode); c.Mode&0o7777 != making && c.OldMode&0o1777 == making {
 		c.Class, c.mode = Mode, c.Mode

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Follower is told of changes of a staged root that inotify reports not at all, or as something
-// else. Its methods are called while the stage is locked, so they must not wait for a program,
-// and must not look into the root.
+// Follower gets the changes of a staged root that inotify does not report, or reports
+// differently. Its methods are called while the stage is locked, so they must not wait for a
+// program, and must not look into the root.
 type Follower interface {
 	// Copying says that a name is about to be moved into the upper directory which is only a
 	// copy of the source's. by is 1, or -1 if the move has failed.
@@ -30,7 +30,7 @@ type followers struct {
 	list []Follower   // replaced by a change, never written to
 }
 
-// Follow makes f be told of the stage's changes, until Unfollow.
+// Follow makes the stage call f for its changes, until Unfollow.
 func (s Stage) Follow(f Follower) {
 	t := &s.st.followers
 	t.mu.Lock()
@@ -60,8 +60,8 @@ func (t *followers) tell(f func(Follower)) {
 // IsHidden reports whether a whiteout hides what the source has at a path.
 func (s Stage) IsHidden(rel string) bool { return s.st.isHidden(rel) }
 
-// tellRaised tells of a directory that was raised. The store must know it before: who begins to
-// follow meanwhile finds it there.
+// tellRaised tells of a directory that was raised. The store must have it before: a follower
+// that begins meanwhile finds it there.
 func (st *staged) tellRaised(rel string) {
 	st.followers.tell(func(f Follower) {
 		fd, err := st.openUpperDir(rel)

@@ -159,7 +159,7 @@ func (t *Table) acquire(ctx context.Context, l *guard.Lease, k key, try func(*cl
 	return err
 }
 
-// change changes a claim that somebody has.
+// change changes an existing claim.
 func (t *Table) change(k key, f func(*claim)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

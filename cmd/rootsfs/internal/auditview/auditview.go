@@ -136,8 +136,8 @@ func (q *Query) wants(e *audit.Entry) bool {
 	return e.Op != "session" && (q.Verdict == "" || e.Verdict.Raw() == q.Verdict)
 }
 
-// Each calls f for the records that q selects, the oldest first, and returns how many
-// lines were no records. The error is that of ctx when it has ended.
+// Each calls f for the records that q selects, the oldest first, and returns how many lines
+// were no records. If ctx ends, it returns the error of ctx.
 func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (damaged int, err error) {
 	if err := q.Check(); err != nil {
 		return 0, err
@@ -156,7 +156,7 @@ func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (
 	var damage *audit.DamageError
 	if errors.As(err, &damage) {
 		for _, d := range damage.List {
-			if !d.Torn { // one that is being written at this moment is whole
+			if !d.Torn { // a torn line is still being written
 				damaged++
 			}
 		}
@@ -243,7 +243,7 @@ func (c *counting) add(e *audit.Entry) {
 		which = 2
 	}
 	c.at(e.Time.Unix() / c.unit)[which] += int(e.Times())
-	for len(c.n) > maxSpans { // folding once is not enough where they lie apart
+	for len(c.n) > maxSpans { // one folding may not be enough: spans can lie far apart
 		c.fold()
 	}
 }

@@ -168,8 +168,7 @@ func (a *app) command(w commandWords) names.Text {
 	return w.line()
 }
 
-// whySpec grants the root in a registry of its own, which no front end shows, and asks that
-// registry.
+// whySpec grants the root in a separate registry without front ends, and asks that registry.
 func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error) {
 	spec, err := rootspec.Parse(f.root)
 	if err != nil {
@@ -213,8 +212,8 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	return e, nil
 }
 
-// asRun explains for the roots of a registry as a session of `rootsfs run` confined by
-// namespaces would.
+// asRun explains a request for the roots of a registry, as if they belonged to a session of
+// `rootsfs run` at level namespaces.
 func asRun(reg *guard.Registry) session.Explainer {
 	visible := func(dest string, _ bool) bool { return dest == "" || sandbox.Namespaces.Shows(dest) }
 	return session.Explainer{
@@ -298,7 +297,8 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	return nil
 }
 
-// judgeLimit adds to a refusal by a limit, or of a host, the change that would allow it.
+// judgeLimit adds the change that would allow the operation to a refusal by a limit, or of a
+// host.
 func (a *app) judgeLimit(ctx context.Context, c *control.Client, e *explanation, subject string) error {
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil {

@@ -296,10 +296,11 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	}
 }
 
-// openNow opens the stage. If a session has it open, that session's rules judge what is applied.
-// Else those do that the configuration has for the root now, or the built-in ones, together with
-// those of the last session. What is replaced goes to the trash if the session or the
-// configuration says so. The error is Locked if another one has it open that cannot be asked.
+// openNow opens the stage. If a session has it open, an apply uses the session's rules.
+// Otherwise it uses those of the last session, together with the present rules of the
+// configuration for the root, or the built-in ones. Replaced files go to the trash if the
+// session or the configuration says so. If a process that takes no requests has the stage open,
+// the error is Locked.
 func (c *chosenStage) openNow(ctx context.Context) (*openStage, error) {
 	if c.Held {
 		if o, err := c.ofSession(ctx); !errors.Is(err, names.Locked) {

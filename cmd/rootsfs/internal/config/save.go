@@ -29,11 +29,11 @@ import (
 //
 // Load must accept the file, and also the file with the root in it: a name that is taken, or a
 // path that may not be a root, is an error and changes nothing. Two Saves exclude each other.
-// Save notices an editor's save between its reading and its replacing, unless that falls into
-// the rename itself.
+// Save notices that an editor has saved the file since Save read it, except during the rename
+// itself.
 //
-// If set is not nil, it changes the limits of [limits] to those of the root. If it is nil, the
-// root's limits are root.Limits, which is ignored otherwise.
+// The root's limits are those of [limits], changed by set. If set is nil, they are root.Limits,
+// which is otherwise ignored.
 func Save(path string, root Root, set func(*guard.Limits)) error {
 	if set == nil {
 		set = func(l *guard.Limits) { *l = root.Limits }
@@ -57,7 +57,7 @@ func Save(path string, root Root, set func(*guard.Limits)) error {
 }
 
 // SaveNet appends hosts to the file at path as a [[net]] block, as Save does with a root. It
-// does not write hosts again that a block for the same runs has already, without an end.
+// leaves out hosts that a block for the same runs has already without an end.
 func SaveNet(path string, n Net) error {
 	path, err := filepath.Abs(path)
 	if err != nil {

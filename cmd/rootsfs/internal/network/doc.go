@@ -17,11 +17,11 @@
 // person allows it in time (Options.Ask). Addresses that are closed by default are not asked
 // about. A program that causes many questions fills neither the queue nor memory. A name that
 // resolves to an address of this machine, of a private network or of a cloud's metadata service
-// is refused, unless that address has a rule of its own. So is TLS that asks for a name without
-// a rule, at a name or an address. Nothing about a name without a rule goes to a resolver.
-// Remove ends each connection that needs a removed rule. When Remove or Close returns, no
-// byte of a connection that they ended is delivered any more, in either direction. If the
-// process of the gate dies, the namespace has no way out.
+// is refused, unless that address has a rule of its own. A TLS connection that asks for a
+// server name without a rule is refused, too. Nothing about a name without a rule goes to a
+// resolver. Remove ends each connection that needs a removed rule. When Remove or Close
+// returns, no byte of a connection that they ended is delivered any more, in either direction.
+// If the process of the gate dies, the namespace has no way out.
 //
 // # Not promised
 //
