@@ -270,8 +270,16 @@ func TestEndWhileGranting(t *testing.T) {
 			b.overStdio(revision)
 			path := filepath.Join(t.TempDir(), "yes")
 			testkit.Must(t, os.WriteFile(path, []byte("text"), 0o600))
-			go b.call("read_text_file", m{"path": path})
-			<-slow.begun
+			answered := make(chan string, 1)
+			go func() {
+				text, _, _ := b.call("read_text_file", m{"path": path})
+				answered <- text
+			}()
+			select {
+			case <-slow.begun:
+			case text := <-answered:
+				t.Fatalf("nothing is being granted; the call was answered with %q", text)
+			}
 			closed := make(chan struct{})
 			go func() {
 				defer close(closed)

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -142,5 +144,22 @@ func TestWhyProposesNoRootWithoutDirectory(t *testing.T) {
 	e.RootPath = "/home/me/code"
 	if w := e.remedy(nil, "code/a"); w.line() != "rootsfs roots add code=/home/me/code:ro" {
 		t.Error(w.line())
+	}
+}
+
+// why shows the value of each limit that can be set: a new limit needs no row of its own.
+func TestLimitText(t *testing.T) {
+	shown := map[string]string{"ops_per_second": "7", "max_file": "7", "max_created": "7", "timeout": "1h0m0s", "idle": "1h0m0s"}
+	for _, k := range config.Limits() {
+		var l guard.Limits
+		if got := limitText(k.Name(), l); got != "" {
+			t.Errorf("%s: %q, and it is not set", k.Name(), got)
+		}
+		if k.Set(&l, "1h") != nil && k.Set(&l, "7") != nil {
+			t.Errorf("%s takes neither a duration nor a number", k.Name())
+		}
+		if got := limitText(k.Name(), l); got == "" || shown[k.Name()] != "" && got != shown[k.Name()] {
+			t.Errorf("%s: %q, want %q", k.Name(), got, shown[k.Name()])
+		}
 	}
 }

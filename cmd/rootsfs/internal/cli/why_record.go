@@ -9,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/auditview"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
@@ -185,15 +185,11 @@ func (e *explanation) noteLimit(st *control.Status, subject string) {
 
 // limitText returns the value of a limit, "" if it is not set.
 func limitText(limit string, l guard.Limits) string {
-	sizes := map[string]int64{"max_file": l.MaxFile, "max_written": l.MaxWritten}
-	counts := map[string]float64{"max_created": float64(l.MaxCreated), "ops_per_second": l.OpsPerSecond}
-	switch {
-	case sizes[limit] > 0:
-		return sizeText(sizes[limit])
-	case counts[limit] > 0:
-		return strconv.FormatFloat(counts[limit], 'f', -1, 64)
+	k, err := config.KeyNamed(config.Limits(), limit)
+	if err != nil {
+		return ""
 	}
-	return ""
+	return k.Text(&l)
 }
 
 // limitFlags returns a SPEC of the root with a flag for the limit.

@@ -93,6 +93,20 @@ func (k Key[T]) Set(to *T, text string) error {
 	return nil
 }
 
+// Text returns the value as a person reads it, "" if it is not set.
+func (k Key[T]) Text(from *T) string {
+	field := k.of(from)
+	switch {
+	case field.IsZero():
+		return ""
+	case k.key.kind == "size":
+		return FormatSize(field.Int())
+	case field.Kind() == reflect.Float64:
+		return strconv.FormatFloat(field.Float(), 'f', -1, 64)
+	}
+	return fmt.Sprint(field.Interface())
+}
+
 // takes describes the values that the key takes.
 func (k Key[T]) takes() string {
 	switch k.of(new(T)).Interface().(type) {

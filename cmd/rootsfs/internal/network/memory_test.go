@@ -123,7 +123,9 @@ func TestFloodOfConnectionsLeavesNothing(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	n.settled(0)
-	if left := memory() - before; left > 8<<20 {
+	// The host's side of this test, too, ends its goroutines, which it does late on a busy machine.
+	var left int64
+	if !testkit.Eventually(func() bool { left = memory() - before; return left <= 8<<20 }) {
 		t.Errorf("%d bytes are left of %d connections", left, 3*count)
 	}
 	_ = cmd.Process.Kill()
