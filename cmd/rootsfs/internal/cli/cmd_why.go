@@ -32,13 +32,11 @@ session would answer: which root, right, rule or link decides, how the command i
 confined, and which command would allow it. With --root, answer for that root as
 "rootsfs run" would grant it, without a session.
 
-With --op apply, say whether what is staged at PATH and below could be applied now, by a
-dry run of "rootsfs stage apply", and what to do about each change that could not.
-
 PATH is written as for "rootsfs policy check", or leads through the mountpoint. If no
 session is live, the last refusal of PATH on record is explained. Nothing is done, and
 whether the file exists is not said. The exit code is 0 if the operation is allowed,
-and 3 if it was or would be refused.`
+and 3 if it was or would be refused. With --op apply it asks for a dry run of
+"rootsfs stage apply" of PATH and below, and says what to do about what cannot be applied.`
 
 const whyExamples = `  rootsfs why
   rootsfs why code/.env --op read

@@ -2,7 +2,7 @@
 // with it.
 
 import { post } from "/api.js";
-import { h, many, plain, put, span, t, visible } from "/dom.js";
+import { h, many, put, span, t, visible } from "/dom.js";
 
 // A button that acts takes no press until the list, the chosen change and its diff have been on
 // the screen for so many milliseconds: who was about to press something else did not mean it.
@@ -95,7 +95,7 @@ class StageDialog {
   row(c) {
     const path = textOf(c.path);
     const mark = h("span", { class: "badge " + (c.why ? "warn" : "") }, String.fromCharCode(c.class));
-    c.button = h("button", { type: "button", class: "change", "aria-label": `${plain(c.kind)}: ${plain(path)}`, onclick: () => this.choose(c) }, mark, " ", t(path, "path"));
+    c.button = h("button", { type: "button", class: "change", title: c.kind, onclick: () => this.choose(c) }, mark, " ", t(path, "path"));
     return h("li", {}, c.button);
   }
 
