@@ -36,7 +36,7 @@ var topics = []Topic{
 	{"roots", "root grant mode modes rights spec once links symlinks revoke locks subject"},
 	{"policy", "rules patterns hide deny protect hidden protected gitignore env git hooks"},
 	{"consent", "ask question questions approve permission permissions"},
-	{"stage", "staged staging review diff apply discard undo changes upper overlay"},
+	{"stage", "staged staging review diff apply discard undo checkpoint changes upper overlay"},
 	{"trash", "undelete restore deleted recover"},
 	{"limits", "limit quota quotas abuse expire expiry time size memory"},
 	{"confinement", "sandbox confine landlock bubblewrap namespaces seccomp level home socket attacks"},
