@@ -185,7 +185,7 @@ func (a *app) page(text string) error {
 var commandGroups = []struct{ title, names string }{
 	{"Start", "mount run serve unmount"},
 	{"Look", "status why top console audit metrics"},
-	{"Decide", "roots net revoke allow consent policy stage trash resume"},
+	{"Decide", "roots net revoke allow consent policy stage undo trash resume"},
 	{"Set up", "setup wrap config doctor completion version help"},
 }
 
