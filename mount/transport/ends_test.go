@@ -24,7 +24,7 @@ func TestFallback(t *testing.T) {
 	for words, why := range map[string]string{
 		"forbidden": "io_uring_setup: operation not permitted", "nomemory": "io_uring_setup: cannot allocate memory",
 		"nofiles": "io_uring_setup: too many open files", "norings": "io_uring_setup: function not implemented",
-		"register": "register a queue: invalid argument",
+		"register": "register a queue: ", // EINVAL; Ubuntu's 7.0 says EOPNOTSUPP
 	} {
 		t.Run(words, func(t *testing.T) {
 			s := startServer(t, string(IOUring)+" "+words)
