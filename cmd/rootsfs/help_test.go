@@ -83,7 +83,7 @@ func TestEveryPathMayBeginInHome(t *testing.T) {
 // A command line that begins with a command's name has that command, and every
 // other one has all of them.
 func TestCommands(t *testing.T) {
-	const all = "mount run serve unmount roots revoke net resume policy config trash why allow consent status metrics audit doctor setup wrap console top version completion"
+	const all = "mount run serve unmount roots revoke net resume policy config trash stage undo why allow consent status metrics audit doctor setup wrap console top version completion"
 	for name := range strings.FieldsSeq(all) {
 		root := tree(name, "--help")
 		if got, _, err := root.Find([]string{name}); err != nil || got.Name() != name || got == root {
@@ -112,6 +112,7 @@ func TestRunInProcess(t *testing.T) {
 		{"version --json", cli.ExitOK, `"go": "go`, ""},
 		{"--version", cli.ExitOK, output(t, "version"), ""},
 		{"help", cli.ExitOK, "Usage:", ""},
+		{"help", cli.ExitOK, "\n  undo  ", ""},
 		{"help roots add", cli.ExitOK, "rootsfs roots add [SPEC]...", ""},
 		{"help nosuch", cli.ExitUsage, "", "rootsfs: \"nosuch\" is not a topic or command; see: rootsfs help\n"},
 		{"help roots nosuch", cli.ExitUsage, "", "rootsfs: unknown command \"nosuch\"; see: rootsfs roots --help\n"},
@@ -123,6 +124,9 @@ func TestRunInProcess(t *testing.T) {
 		{"roots list --session=", cli.ExitUsage, "", "rootsfs: --session is empty: give it a value, or leave it out; see: rootsfs roots list --help\n"},
 		{"mount --name= /mnt", cli.ExitUsage, "", "rootsfs: --name is empty: give it a value, or leave it out; see: rootsfs mount --help\n"},
 		{"roots renew x --for soon", cli.ExitUsage, "", "rootsfs: --for \"soon\": write a duration, such as 30m or 8h; see: rootsfs roots renew --help\n"},
+		{"stage undo", cli.ExitUsage, "", "rootsfs: unknown command \"undo\": did you mean rootsfs undo; see: rootsfs stage --help\n"},
+		{"stage take x", cli.ExitUsage, "", "rootsfs: unknown command \"take\": did you mean apply; see: rootsfs stage --help\n"},
+		{"stage drop x", cli.ExitUsage, "", "rootsfs: unknown command \"drop\": did you mean discard; see: rootsfs stage --help\n"},
 		{"trash frobnicate", cli.ExitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs trash --help\n"},
 		{"trash empty", cli.ExitUsage, "", "rootsfs: name what to remove for good, or use --all or --older-than; see: rootsfs trash list\n"},
 		{"trash empty --all x", cli.ExitUsage, "", "rootsfs: ids, --all and --older-than cannot be combined: use one of them\n"},

@@ -217,16 +217,32 @@ func unknownCommand(c *cobra.Command, typed string) error {
 				below = append(below, sub.Name()+" "+typed)
 			}
 		}
+		if slices.Contains(sub.SuggestFor, typed) {
+			below = append(below, sub.Name())
+		}
 	}
 	meant := ""
 	m := similarWords(typed, all)
 	if len(m) == 0 {
 		m = below
 	}
+	if len(m) == 0 && c.HasParent() && isCommand(typed) {
+		m = []string{"rootsfs " + typed}
+	}
 	if len(m) > 0 {
 		meant = ": did you mean " + strings.Join(m, " or ")
 	}
 	return usage(fmt.Errorf("unknown command %q%s; see: %s --help", typed, meant, c.CommandPath()))
+}
+
+// isCommand reports whether the first screen lists the command.
+func isCommand(name string) bool {
+	for _, g := range commandGroups {
+		if slices.Contains(strings.Fields(g.names), name) {
+			return true
+		}
+	}
+	return false
 }
 
 // group sets up a command that only has subcommands.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -42,10 +44,11 @@ type applyFlags struct {
 func newStageApplyCmd(a *app) *cobra.Command {
 	f := &applyFlags{}
 	cmd := &cobra.Command{
-		Use:     "apply [PATH]...",
-		Short:   "Bring changes into your files",
-		Long:    stageApplyLong,
-		Example: stageApplyExamples,
+		Use:        "apply [PATH]...",
+		SuggestFor: []string{"take", "accept", "merge"},
+		Short:      "Bring changes into your files",
+		Long:       stageApplyLong,
+		Example:    stageApplyExamples,
 		Args: func(*cobra.Command, []string) error {
 			if f.take != "" && f.take != "stage" && f.take != "source" {
 				return usage(fmt.Errorf("--take %s: write stage or source", names.Quote(f.take)))
@@ -114,6 +117,9 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	if err != nil && len(r.Done) == 0 {
 		return err
 	}
+	if err == nil && len(c.paths) > 0 && len(r.Done)+len(r.Left)+len(r.Dropped)+len(r.Output) == 0 {
+		return &control.Error{Class: control.NoSuch, Text: o.nothingAt(paths)}
+	}
 	// Changes that were applied before an error are still reported.
 	if reportErr := a.report(resultOf(o, &r, f.dryRun), func() { a.printApplied(o, f, &r) }); err != nil || reportErr != nil {
 		return errors.Join(err, reportErr)
@@ -172,7 +178,10 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	case len(r.Done) > 0:
 		a.say("%s %s: %s", verb, plural(len(r.Done), "change"), countText(r.Done))
 	case len(r.Left) == 0 && len(r.Dropped) == 0 && len(r.Output) == 0:
-		a.say("nothing has changed in the stage of %s", quoteIfNeeded(o.Meta.Path))
+		a.say("%s", o.nothingAt(nil))
+	}
+	if _, err := os.Lstat(filepath.Join(o.Meta.Path, rules.TrashName)); err == nil && f.take == "stage" && !f.dryRun && len(r.Done) > 0 {
+		a.say("  your files that were replaced: %s", commandWords{"trash", "list", "--root", names.Foreign(o.Meta.Path)}.line())
 	}
 	_, units := vfs.ReviewStage(r.Output, nil)
 	for i := range units {
@@ -277,10 +286,11 @@ func newStageDiscardCmd(a *app) *cobra.Command {
 	var root string
 	var all, yes bool
 	cmd := &cobra.Command{
-		Use:     "discard [PATH]... | --all",
-		Short:   "Drop changes",
-		Long:    stageDiscardLong,
-		Example: stageDiscardExamples,
+		Use:        "discard [PATH]... | --all",
+		Short:      "Drop changes",
+		SuggestFor: []string{"drop", "revert", "reset"},
+		Long:       stageDiscardLong,
+		Example:    stageDiscardExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			return oneOf("paths and --all", "name what to drop, or use --all; see: rootsfs stage diff --stat", len(args) > 0, all)
 		},
@@ -331,6 +341,9 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 		return err
 	}
 	r := ans.Result()
+	if len(c.paths) > 0 && len(r.Done)+len(r.Left) == 0 {
+		return &control.Error{Class: control.NoSuch, Text: o.nothingAt(paths)}
+	}
 	if err := a.report(resultOf(o, &r, false), func() { a.printDiscarded(o, &r) }); err != nil {
 		return err
 	}
@@ -359,5 +372,9 @@ func (a *app) printDiscarded(o *openStage, r *vfs.StageResult) {
 	for i := range r.Left {
 		a.printChange(o, &r.Left[i])
 	}
-	a.say("discarded %s", plural(len(r.Done), "change"))
+	where := ""
+	if len(o.paths) == 0 && o.flag == "" && !o.isInside() { // the only stage there is: it may not be the one that was meant
+		where = " of " + quoteIfNeeded(o.Meta.Path)
+	}
+	a.say("discarded %s%s", plural(len(r.Done), "change"), where)
 }

@@ -85,7 +85,7 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 		return a.encodeDiff(ctx, p, list, units)
 	}
 	if len(list)+len(units) == 0 {
-		a.say("nothing has changed in the stage of %s", quoteIfNeeded(c.Meta.Path))
+		a.say("%s", o.nothingAt(paths))
 		return nil
 	}
 	notes := ""
@@ -211,6 +211,9 @@ func (a *app) printChangedNames(o *openStage, list []vfs.StageChange, units []vf
 	return nil
 }
 
+// widestPath is how many columns a path may have that the sizes are aligned behind.
+const widestPath = 80
+
 // printStat prints a line for each change and each unit of build output, and the sum.
 func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vfs.StageChange, units []vfs.StageOutputUnit) error {
 	rows := make([][]string, 0, len(list))
@@ -220,7 +223,11 @@ func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vf
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{" " + string(c.Class), quoteIfNeeded(o.shown(c.Path)), size})
+		row := []string{" " + string(c.Class), quoteIfNeeded(o.shown(c.Path)), size}
+		if names.Columns(row[1]) > widestPath {
+			row = []string{row[0], row[1] + "  " + size}
+		}
+		rows = append(rows, row)
 	}
 	for i := range units {
 		rows = append(rows, []string{" B", quoteIfNeeded(o.shown(units[i].Path)), outputText(&units[i])})

@@ -224,6 +224,15 @@ func noStage(root string, paths []string, all []vfs.StageSummary) error {
 	return &control.Error{Class: control.NoSuch, Text: text}
 }
 
+// nothingAt describes paths of a command line at which nothing is staged. If there are none,
+// nothing at all is.
+func (o *openStage) nothingAt(paths []string) string {
+	if len(paths) == 0 {
+		return "nothing has changed in the stage of " + quoteIfNeeded(o.Meta.Path)
+	}
+	return fmt.Sprintf("nothing is staged at %s; what is: %s", quoteIfNeeded(paths[0]), o.command("diff", "--name-only"))
+}
+
 // stageNames lists stages, for an error.
 func stageNames(list []vfs.StageSummary) string {
 	var out []string
