@@ -143,6 +143,33 @@ func TestContinueOrNext(t *testing.T) {
 	}
 }
 
+// A session in another directory at the same path gets a stage of its own, and the stage of the
+// directory that was there stays as it is.
+func TestAnotherDirectoryIsNotContinued(t *testing.T) {
+	stages := t.TempDir()
+	s := openFor(t, stages)
+	testkit.Must(t, s.Note(Record{Path: "a", Whiteout: true}), s.Close())
+	before, err := os.ReadFile(filepath.Join(s.Dir(), metaFile))
+	testkit.Must(t, err)
+	m := testMeta
+	m.ID.Ino++
+	other, err := OpenFor(stages, m)
+	testkit.Must(t, err)
+	if other.Continued() || other.Dir() != s.Dir()+"-2" {
+		t.Errorf("the other directory has the stage %s, continued: %v", other.Dir(), other.Continued())
+	}
+	testkit.Must(t, other.Note(Record{Path: "b", Whiteout: true}), other.Close())
+	if after, err := os.ReadFile(filepath.Join(s.Dir(), metaFile)); err != nil || string(after) != string(before) {
+		t.Errorf("the first stage is now %s, %v; want %s", after, err, before)
+	}
+	again, err := OpenFor(stages, m)
+	testkit.Must(t, err)
+	if again.Dir() != other.Dir() || !again.Continued() {
+		t.Errorf("the other directory's next session has %s", again.Dir())
+	}
+	testkit.Must(t, again.Close())
+}
+
 // A stage that keeps nothing is removed at its end; a held one is not disturbed by List.
 func TestEmptyIsRemoved(t *testing.T) {
 	stages := t.TempDir()

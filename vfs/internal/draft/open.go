@@ -34,8 +34,9 @@ var (
 	errRemoved = fmt.Errorf("just removed: %w", fs.ErrNotExist) // as the lock was being taken
 )
 
-// OpenFor opens the first store of m's root, path and subject that is not in use, or makes
-// another one. stages is the directory of all stores.
+// OpenFor opens the first store of m's root, directory and subject that is not in use, or makes
+// another one. stages is the directory of all stores. A store that was made for another
+// directory at the same path stays as it is.
 func OpenFor(stages string, m Meta) (*Store, error) {
 	if err := os.MkdirAll(stages, 0o700); err != nil {
 		return nil, err
@@ -46,14 +47,14 @@ func OpenFor(stages string, m Meta) (*Store, error) {
 		return nil, err
 	}
 	for _, n := range numbers {
-		if st, err := open(filepath.Join(stages, numbered(base, n)), &m, false, false); !errors.Is(err, errHeld) && !errors.Is(err, fs.ErrNotExist) {
+		if st, err := open(filepath.Join(stages, numbered(base, n)), &m, false); !isAnothers(err) && !errors.Is(err, fs.ErrNotExist) {
 			return st, err
 		}
 	}
 	for n := 1; ; {
-		st, err := open(filepath.Join(stages, numbered(base, n)), &m, true, false)
+		st, err := open(filepath.Join(stages, numbered(base, n)), &m, true)
 		switch {
-		case errors.Is(err, errHeld):
+		case isAnothers(err):
 			n++
 		case !errors.Is(err, errRemoved):
 			return st, err
@@ -61,10 +62,13 @@ func OpenFor(stages string, m Meta) (*Store, error) {
 	}
 }
 
+// isAnothers reports whether open has found a store in use, or of another directory.
+func isAnothers(err error) bool { return errors.Is(err, errHeld) || errors.Is(err, names.Conflict) }
+
 // Open opens one store. If another process or root has it open, the error is Locked and names
 // the session.
 func Open(dir string) (*Store, error) {
-	st, err := open(dir, nil, false, false)
+	st, err := open(dir, nil, false)
 	if errors.Is(err, errHeld) {
 		return nil, heldError(dir)
 	}
@@ -74,7 +78,7 @@ func Open(dir string) (*Store, error) {
 // OpenIn opens one store for the session that m names. If the store belongs to another
 // directory than m's, the error is Conflict.
 func OpenIn(dir string, m Meta) (*Store, error) {
-	st, err := open(dir, &m, false, true)
+	st, err := open(dir, &m, false)
 	if errors.Is(err, errHeld) {
 		return nil, heldError(dir)
 	}
@@ -118,8 +122,8 @@ func numbersOf(stages, base string) ([]int, error) {
 }
 
 // open opens a store, or makes it. Unless m is nil, open records m's session as the one that
-// has the store. isExact refuses a store that belongs to another directory at the same path.
-func open(dir string, m *Meta, make, isExact bool) (*Store, error) {
+// has the store, and refuses a store that belongs to another directory at the same path.
+func open(dir string, m *Meta, make bool) (*Store, error) {
 	if make {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
@@ -131,7 +135,7 @@ func open(dir string, m *Meta, make, isExact bool) (*Store, error) {
 	}
 	s := newStore(dir)
 	s.lock = lock
-	if err := s.load(m, make, isExact); err != nil {
+	if err := s.load(m, make); err != nil {
 		s.closeFiles()
 		return nil, err
 	}
@@ -191,7 +195,7 @@ func isHeld(dir string) bool {
 }
 
 // load makes the missing files of a store, and reads it. The caller holds the store's lock.
-func (s *Store) load(m *Meta, make, isExact bool) error {
+func (s *Store) load(m *Meta, make bool) error {
 	meta, err := readMeta(s.dir)
 	s.continued = err == nil
 	switch {
@@ -204,7 +208,7 @@ func (s *Store) load(m *Meta, make, isExact bool) error {
 	case err != nil:
 		return err
 	case m != nil:
-		if isExact && (meta.ID.Ino != m.ID.Ino || meta.ID.Birth != m.ID.Birth) { // device numbers change
+		if meta.ID.Ino != m.ID.Ino || meta.ID.Birth != m.ID.Birth { // device numbers change
 			return &guard.Error{Kind: names.Conflict, Err: fmt.Errorf("the stage %s was made for another directory, which was at %s: discard it, or put that directory back",
 				names.Quote(filepath.Base(s.dir)), names.Quote(meta.Path))}
 		}
