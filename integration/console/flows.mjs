@@ -174,10 +174,11 @@ const flows = {
     await button.click();
     const d = page.locator("dialog.stage");
     const act = (name) => d.getByRole("button", { name, exact: true });
+    // A press is answered before the button takes another.
     const press = (name, said) => until(said, async () => {
-      await sleep(800);
+      await until(name + " takes a press", async () => (await act(name).getAttribute("aria-disabled")) === "false");
+      if ((await d.locator(".outcome").innerText()).includes(said)) return true;
       await act(name).click();
-      return (await d.locator(".outcome").innerText()).includes(said);
     }, 20);
     const pick = (name) => d.locator(".change", { hasText: name }).first().click();
     await d.locator(".change").nth(2).waitFor();

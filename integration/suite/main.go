@@ -151,7 +151,7 @@ var listed = []struct {
 	name string
 	dirs []string
 }{
-	{"core", []string{"guard", "vfs", "broker", "integration/console", "integration/deps", "integration/model", "integration/policy",
+	{"core", []string{"guard", "vfs", "broker", "integration/deps", "integration/model",
 		"integration/suite", "mount/sandbox"}},
 	{"peers", []string{"integration/programs", "integration/proxy", "integration/files", "integration/race", "integration/revoke",
 		"integration/dist", "integration/serve"}},
