@@ -203,7 +203,7 @@ func (s *undoScene) undo(crash bool) {
 // open, and with the process killed at points of them. An undo shows again the view at the checkpoint,
 // whatever was written since, and the source stays as it was.
 func TestUndoModel(t *testing.T) {
-	runs, steps := uint64(300), 50
+	runs, steps := uint64(150), 50
 	switch {
 	case testing.Short():
 		runs = 60
