@@ -136,7 +136,7 @@ func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 }
 
 // ask chooses the latest call whose answer can be replaced by a question, and replaces it. It
-// returns the id under which the host waits for that answer; nil: there is no such call.
+// returns the id under which the host waits for that answer, or nil if there is no such call.
 func (c *calls) ask(question string) (hostID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

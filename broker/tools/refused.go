@@ -64,7 +64,7 @@ type responseKey struct{}
 // responseOf returns the response to a request, which another handler may have wrapped.
 func responseOf(r *http.Request) *response { return r.Context().Value(responseKey{}).(*response) }
 
-// refuse makes an answer that has not begun a refusal: its status says that there is no room
+// refuse turns an answer that has not begun into a refusal. Its status says that there is no room
 // for the answer.
 func (w *response) refuse() { w.isRefused.Store(true) }
 
