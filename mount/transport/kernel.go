@@ -17,7 +17,7 @@ import (
 var enableFile = "/sys/module/fuse/parameters/enable_uring"
 
 // tested are the kernels that this package's tests ran on with io_uring.
-var tested = []string{"6.18.", "7.3."}
+var tested = []string{"6.18.", "7.0.", "7.3."}
 
 // maxQueues is the largest number of processors that Suits accepts: each costs a thread.
 const maxQueues = 64
