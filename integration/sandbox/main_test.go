@@ -83,6 +83,10 @@ func drive(raw string) int {
 	case o.Bare:
 		err = driveBare(&o)
 	default:
+		// A shell ignores SIGINT and SIGQUIT for its background jobs, nohup ignores SIGHUP, and
+		// what these tests start would inherit that. A signal that is caught here has its default
+		// after the exec, as in a terminal.
+		signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGQUIT, unix.SIGHUP)
 		err = unix.Exec(o.Args[0], o.Args, o.Env)
 	}
 	if err != nil {

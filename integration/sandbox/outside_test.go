@@ -421,9 +421,11 @@ func (o *outside) victim() {
 // shared makes objects that processes of a user share without files.
 func (o *outside) shared() {
 	t := o.t
-	o.ShmKey = 0x726f6f74 + os.Getpid() // any number that is not taken
-	id, _, errno := unix.Syscall(unix.SYS_SHMGET, uintptr(o.ShmKey), 4096, unix.IPC_CREAT|0o666)
-	if errno != 0 {
+	id, errno := uintptr(0), unix.EEXIST
+	for o.ShmKey = 0x726f6f74 + os.Getpid(); errno == unix.EEXIST; o.ShmKey++ { // tests run side by side
+		id, _, errno = unix.Syscall(unix.SYS_SHMGET, uintptr(o.ShmKey), 4096, unix.IPC_CREAT|unix.IPC_EXCL|0o666)
+	}
+	if o.ShmKey--; errno != 0 {
 		t.Fatal(errno)
 	}
 	t.Cleanup(func() { _, _ = unix.SysvShmCtl(int(id), unix.IPC_RMID, nil) })
