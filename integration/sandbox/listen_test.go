@@ -15,6 +15,7 @@ import (
 func TestListen(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			for _, level := range confining {
 				for _, given := range []bool{false, true} {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,6 +33,12 @@ func TestMain(m *testing.M) {
 	}
 	if _, ok := os.LookupEnv(fillVar); ok {
 		os.Exit(fill())
+	}
+	// The tests wait for processes most of the time.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	code := m.Run()
 	if builds.dir != "" {
