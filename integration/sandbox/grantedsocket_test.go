@@ -165,7 +165,7 @@ func TestSocketRefused(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			o := newOutside(t, w)
+			o := newTarget(t, w)
 			host := o.answering("answering")
 			theirs := filepath.Join(o.Dir, "link")
 			testkit.Must(t, os.Symlink(host.path, theirs))

@@ -16,7 +16,7 @@ func TestListen(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			o := newOutside(t, w)
+			o := newTarget(t, w)
 			for _, level := range confining {
 				for _, given := range []bool{false, true} {
 					port := free(t)
