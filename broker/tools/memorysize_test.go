@@ -22,7 +22,7 @@ func sdkJSON(t *testing.T, result any) int64 {
 // What an answer is reckoned to hold is the contents and two copies of the JSON that the SDK
 // makes of it, whatever JSON makes of the contents.
 func TestAnswersAreReckonedInFull(t *testing.T) {
-	const size, frame = 1 << 20, 1 << 10 // frame: what is around the contents
+	const size, frame = 1 << 17, 1 << 10 // frame: what is around the contents
 	for name, one := range map[string]string{
 		"plain": "x", "control": "\x01", "quotes": `"\`, "markup": "<&>", "lines": "\n", "separators": "\u2028", "delete": "\x7f", "not UTF-8": "\xff", "accents": "é",
 	} {

@@ -32,14 +32,20 @@ func (r *Recorder) Fail(err error) {
 	r.mu.Unlock()
 }
 
-// All returns the records so far.
+// All returns the records so far. The caller must not change them: a copy of all of them after
+// each operation took a third of the time of the conformance suite.
 func (r *Recorder) All() []guard.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.list)
+	return slices.Clip(r.list)
 }
 
 // Of returns the records of one operation.
-func (r *Recorder) Of(op guard.Op) []guard.Record {
-	return slices.DeleteFunc(r.All(), func(rec guard.Record) bool { return rec.Op != op })
+func (r *Recorder) Of(op guard.Op) (list []guard.Record) {
+	for _, rec := range r.All() {
+		if rec.Op == op {
+			list = append(list, rec)
+		}
+	}
+	return list
 }

@@ -28,6 +28,7 @@ func TestRefusedWriteOnAHangingSource(t *testing.T) {
 		"write":     {"1 call that changes the source is still in it and may still arrive", "late", 1, []string{"write"}},
 	} {
 		t.Run(request, func(t *testing.T) {
+			t.Parallel()
 			back := t.TempDir()
 			testkit.Must(t, os.WriteFile(filepath.Join(back, "f"), []byte("before"), 0o600))
 			var source *hangfs.FS

@@ -107,6 +107,7 @@ func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
 			}
 			name := fmt.Sprintf("%s/%s/%x", s.name, op.block[:len(op.block)-7], op.flags)
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				sc := newHang(t, s.level)
 				sc.hangIn(op.block, op.cmd, op.flags, 6, false)
 				err := bounded(t, "revoke", func() error {
@@ -186,6 +187,7 @@ func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	for _, s := range settings[:2] {
 		for _, n := range []int{1, 6} {
 			t.Run(fmt.Sprintf("%s/%d", s.name, n), func(t *testing.T) {
+				t.Parallel()
 				sc := newHiddenHang(t, s.level)
 				sc.hangIn("read slow%d", "read", unix.O_RDONLY, n, true)
 				err := bounded(t, "revoke", func() error {
@@ -226,6 +228,7 @@ func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
 // A hung operation does not hang the other changes of roots either.
 func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 	t.Run("set ro", func(t *testing.T) {
+		t.Parallel()
 		sc := newHang(t, mount.Audit)
 		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1, false)
 		err := bounded(t, "set ro", func() error { return sc.reg.Set(context.Background(), "hang", guard.ReadOnly) })
@@ -235,6 +238,7 @@ func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 		}
 	})
 	t.Run("grant of a root inside", func(t *testing.T) {
+		t.Parallel()
 		sc := newHang(t, mount.Audit)
 		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1, false)
 		_ = bounded(t, "grant", func() error {
@@ -245,6 +249,7 @@ func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 		})
 	})
 	t.Run("revoke of a root inside", func(t *testing.T) {
+		t.Parallel()
 		sc := newHang(t, mount.Audit)
 		sc.grant(grantOf("inner", filepath.Join(sc.slow.dir, "in"), guard.ReadOnly))
 		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1, false)

@@ -60,6 +60,7 @@ func TestStuckListingDoesNotHangRevoke(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		for _, where := range []string{"", "code", "code/in"} {
 			t.Run(s.name+"/"+filepath.Base("top/"+where), func(t *testing.T) {
+				t.Parallel()
 				code, other := t.TempDir(), t.TempDir()
 				testkit.Must(t, os.Mkdir(filepath.Join(code, "in"), 0o777))
 				testkit.Must(t, os.WriteFile(filepath.Join(code, "in", "f"), []byte("0123456789"), 0o666))

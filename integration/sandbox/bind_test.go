@@ -203,6 +203,7 @@ func TestLaterAgain(t *testing.T) {
 func TestLaterReplaced(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			dir, err := os.MkdirTemp("/etc", "rootsfs-later-")
 			testkit.Must(t, err)

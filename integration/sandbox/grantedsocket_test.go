@@ -71,6 +71,7 @@ func (a *answering) answer(c *net.UnixConn) {
 func TestGrantedSocket(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			host := o.answering("answering")
 			if out, err := exec.Command(filepath.Join(built(t), "hostile"), "-dial", host.path, "once").CombinedOutput(); err != nil || string(out) != "answered, with 1 descriptor\n" {
@@ -122,6 +123,7 @@ func TestGrantedSocket(t *testing.T) {
 func TestGrantedAgent(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			at := filepath.Join(o.base, "tmp", "agent.17")
 			testkit.Must(t, os.Mkdir(filepath.Dir(at), 0o700))
@@ -162,7 +164,8 @@ func TestGrantedAgent(t *testing.T) {
 func TestSocketRefused(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
-			o := newOutside(t, w)
+			t.Parallel()
+			o := newTarget(t, w)
 			host := o.answering("answering")
 			theirs := filepath.Join(o.Dir, "link")
 			testkit.Must(t, os.Symlink(host.path, theirs))

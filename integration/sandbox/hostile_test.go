@@ -94,7 +94,7 @@ func TestTable(t *testing.T) {
 	proven := map[string]bool{}
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
-			o := newOutside(t, w)
+			o := newTarget(t, w)
 			o.granted = o.answering("granted").path
 			table := map[string]map[string]result{}
 			for _, r := range runs {
@@ -201,7 +201,7 @@ func TestScript(t *testing.T) {
 	holes := []string{"stat a file", "chmod a file", "touch a file", "cd into a directory"}
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
-			o := newOutside(t, w)
+			o := newTarget(t, w)
 			proven := 0
 			for _, r := range runs[:4] {
 				worked := o.script(r)

@@ -86,11 +86,14 @@ func (s *shell) shows(pattern string) {
 // levels are the levels at which rootsfs confines.
 var levels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 
-// eachLevel runs a test for each caller at each level.
+// eachLevel runs a test for each caller at each level, beside each other.
 func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
 	for _, w := range everybody {
 		for _, level := range levels {
-			t.Run(w.name+"/"+level.String(), func(t *testing.T) { f(t, newOutside(t, w), level) })
+			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
+				f(t, newOutside(t, w), level)
+			})
 		}
 	}
 }

@@ -36,6 +36,7 @@ func TestKill(t *testing.T) {
 	for _, w := range everybody {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
 				o := newOutside(t, w)
 				for i := 0; o.killOne(level, i); i++ {
 				}
@@ -97,9 +98,10 @@ func TestKillAtStart(t *testing.T) {
 	}
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			o.plant()
-			tag := fmt.Sprintf("at-start-%d", os.Getpid()) // unique to this run
+			tag := fmt.Sprintf("at-start-%s-%d", w.name, os.Getpid()) // unique to this run
 			levels := []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 			start := func(level sandbox.Level, command ...string) *exec.Cmd {
 				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--level", level.String(), "--")
@@ -151,9 +153,10 @@ func TestKillOften(t *testing.T) {
 	for _, w := range everybody {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
 				o := newOutside(t, w)
 				o.plant()
-				tag := fmt.Sprintf("0.%07d%d55", os.Getpid(), level) // unique to this run
+				tag := fmt.Sprintf("0.%07d%04d%d55", os.Getpid(), w.uid, level) // unique to this run
 				var places []string
 				for range kills {
 					cmd := o.ready(level, tag)
@@ -177,6 +180,7 @@ func TestKillWithWatcher(t *testing.T) {
 	for _, w := range everybody {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
 				o := newOutside(t, w)
 				o.plant()
 				cmd := o.ready(level, "1000")
@@ -234,8 +238,8 @@ func (o *outside) ready(level sandbox.Level, tag string) *exec.Cmd {
 func (o *outside) killOne(level sandbox.Level, index int) bool {
 	t := o.t
 	t.Helper()
-	mark := fmt.Sprintf("0.%07d%d%02d", os.Getpid(), level, index) // unique to this run
-	tag := fmt.Sprintf("is-%d-%d-%d", os.Getpid(), level, index)
+	mark := fmt.Sprintf("0.%07d%04d%d%02d", os.Getpid(), o.who.uid, level, index) // unique to this run
+	tag := fmt.Sprintf("is-%s-%d-%d-%d", o.who.name, os.Getpid(), level, index)
 	o.files()
 	o.plant()
 	testkit.Must(t, os.WriteFile(filepath.Join(o.root, "linger"), []byte("#!/bin/sh\n"+strings.ReplaceAll(lingering, "MARK", mark)), 0o755))

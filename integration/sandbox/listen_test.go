@@ -15,7 +15,8 @@ import (
 func TestListen(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
-			o := newOutside(t, w)
+			t.Parallel()
+			o := newTarget(t, w)
 			for _, level := range confining {
 				for _, given := range []bool{false, true} {
 					port := free(t)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,6 +33,12 @@ func TestMain(m *testing.M) {
 	}
 	if _, ok := os.LookupEnv(fillVar); ok {
 		os.Exit(fill())
+	}
+	// The tests wait for processes most of the time.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	code := m.Run()
 	if builds.dir != "" {
@@ -83,6 +90,10 @@ func drive(raw string) int {
 	case o.Bare:
 		err = driveBare(&o)
 	default:
+		// A shell ignores SIGINT and SIGQUIT for its background jobs, nohup ignores SIGHUP, and
+		// what these tests start would inherit that. A signal that is caught here has its default
+		// after the exec, as in a terminal.
+		signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGQUIT, unix.SIGHUP)
 		err = unix.Exec(o.Args[0], o.Args, o.Env)
 	}
 	if err != nil {

@@ -87,6 +87,7 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 	for _, w := range everybody {
 		for _, level := range netLevels {
 			t.Run(w.name+" "+level.String(), func(t *testing.T) {
+				t.Parallel()
 				o := newOutside(t, w)
 				net := fmt.Sprintf("--net=api.test:%s,*.wild.test,rebound.test,metadata.test,127.0.0.5:%[1]s", port)
 				stdout, log, code := o.run(o.shell(level, net, script))
@@ -118,38 +119,39 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 
 // rootsfs reports a program's need of a network: at the first name or address that it looks
 // for, once, at the end, and in why. Each report names the flag that would permit it. So at
-// each level with a network namespace, as root and as a user. Nothing leaves: the names of
+// each level with a network namespace, as root and as a user: each two of program, level and
+// user meet. Nothing leaves: the names of
 // this machine's /etc/hosts are not resolved, and this machine's services not reached.
 func TestNoNetworkIsTold(t *testing.T) {
 	port := web(t)
-	for _, first := range []struct{ name, script, host string }{
+	for i, first := range []struct{ name, script, host string }{
 		{"a name", "curl -sS -m 10 http://api.test:PORT/ 2>&1; curl -sS -m 10 http://evil.test:PORT/ 2>&1", "api.test"},
 		{"Node's fetch", `node -e 'fetch("http://api.test:PORT/").catch((e) => console.log(e.message))'`, "api.test"},
 		{"an address", "curl -sS -m 10 http://10.1.2.3:4567/ 2>&1; curl -sS -m 10 http://127.0.0.5:PORT/ 2>&1", "10.1.2.3:4567"},
 		{"an IPv6 address", "curl -sS -m 10 'http://[2606:4700::1]:4567/' 2>&1", "[2606:4700::1]:4567"},
 	} {
-		for _, w := range everybody {
-			for _, level := range netLevels {
-				t.Run(first.name+" "+w.name+" "+level.String(), func(t *testing.T) {
-					o := newOutside(t, w)
-					stdout, log, code := o.run(o.shell(level, "--net=false", strings.ReplaceAll(first.script, "PORT", port)))
-					if code == 127 || strings.Contains(stdout, "GET ") {
-						t.Fatalf("exit code %d, the command said %q", code, stdout)
-					}
-					host := names.ShellWord(first.host)
-					begin := fmt.Sprintf("rootsfs: the command has no network; it looked for %q. To permit that: --net=%s, or, while it runs: rootsfs net add %[2]s --session %s", first.host, host, sessionName)
-					if strings.Count(log, "the command has no network") != 1 || !strings.Contains(log, begin) {
-						t.Errorf("want once: %s\nrootsfs said: %s", begin, log)
-					}
-					if end := "rootsfs: the command had no network, and was refused "; strings.Count(log, end) != 1 || !strings.Contains(log, "to permit them: --net=") {
-						t.Errorf("want once: %s\nrootsfs said: %s", end, log)
-					}
-					why, _, code := o.run(order{Args: o.rootsfs("why", "--session", sessionName)})
-					if code != 3 || !strings.Contains(why, ": no rule permits it") || !strings.Contains(why, "--net=") {
-						t.Errorf("why: exit code %d, %s", code, why)
-					}
-				})
-			}
+		for j, w := range everybody {
+			level := netLevels[(i+j)%len(netLevels)]
+			t.Run(first.name+" "+w.name+" "+level.String(), func(t *testing.T) {
+				t.Parallel()
+				o := newOutside(t, w)
+				stdout, log, code := o.run(o.shell(level, "--net=false", strings.ReplaceAll(first.script, "PORT", port)))
+				if code == 127 || strings.Contains(stdout, "GET ") {
+					t.Fatalf("exit code %d, the command said %q", code, stdout)
+				}
+				host := names.ShellWord(first.host)
+				begin := fmt.Sprintf("rootsfs: the command has no network; it looked for %q. To permit that: --net=%s, or, while it runs: rootsfs net add %[2]s --session %s", first.host, host, sessionName)
+				if strings.Count(log, "the command has no network") != 1 || !strings.Contains(log, begin) {
+					t.Errorf("want once: %s\nrootsfs said: %s", begin, log)
+				}
+				if end := "rootsfs: the command had no network, and was refused "; strings.Count(log, end) != 1 || !strings.Contains(log, "to permit them: --net=") {
+					t.Errorf("want once: %s\nrootsfs said: %s", end, log)
+				}
+				why, _, code := o.run(order{Args: o.rootsfs("why", "--session", sessionName)})
+				if code != 3 || !strings.Contains(why, ": no rule permits it") || !strings.Contains(why, "--net=") {
+					t.Errorf("why: exit code %d, %s", code, why)
+				}
+			})
 		}
 	}
 }

@@ -113,6 +113,7 @@ func TestNetworkAsks(t *testing.T) {
 	port := web(t)
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			// The names lead to 127.0.0.5, which needs a rule of its own.
 			script := get(port, "api.test", "api.test", "other.test", "other.test", "evil.example.com", "10.0.0.1") + `python3 -c '
@@ -187,6 +188,7 @@ func TestNetworkAskTimesOut(t *testing.T) {
 	port := web(t)
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			o.settings("[run]\nnet_timeout = \"1s\"\n[[net]]\nask = true\nhosts = [\"127.0.0.5\"]\n")
 			ord := o.shell(netLevels[1], "--net=a.wild.test:"+port, get(port, "a.wild.test", "api.test", "api.test"))
@@ -208,6 +210,7 @@ func TestNetworkAskEnds(t *testing.T) {
 	port := web(t)
 	for _, end := range [][]string{{"net", "remove", "other.test"}, {"revoke", "--net"}, {"revoke", "--all"}} {
 		t.Run(strings.Join(end, " "), func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, everybody[1])
 			hosts, want, recorded := []string{"api.test"}, []string{"failed"}, []string{"api.test port " + port + ": the rule was removed"}
 			if end[0] == "revoke" {
@@ -234,6 +237,7 @@ func TestNetworkAskEnds(t *testing.T) {
 		})
 	}
 	t.Run("unmount", func(t *testing.T) {
+		t.Parallel()
 		o := newOutside(t, everybody[0])
 		a := o.asking(get(port, "api.test") + "sleep 60")
 		a.question("api.test")
@@ -261,6 +265,7 @@ func TestNetworkServerNameEnds(t *testing.T) {
 	permitted := append(slices.Clone(rules), "127.0.0.5")
 	for i, end := range [][]string{{"net", "remove", rules[0]}, {"net", "remove", rules[1]}, {"revoke", "--net"}} {
 		t.Run(strings.Join(end, " "), func(t *testing.T) {
+			t.Parallel()
 			a := newOutside(t, everybody[i%len(everybody)]).asking(`python3 -c '
 import socket, ssl, sys
 s = ssl._create_unverified_context().wrap_socket(socket.create_connection(("api.test", sys.argv[1])), server_hostname="other.test")

@@ -35,43 +35,46 @@ var provenOnNetwork = []string{
 func TestNetworkAttacks(t *testing.T) {
 	targets := serveAttacks(t)
 	for _, w := range everybody {
-		o := newOutside(t, w)
-		raw, err := json.Marshal(targets)
-		testkit.Must(t, err)
-		net := fmt.Sprintf("--net=%s:%s,%[1]s:%[3]s,%[4]s,%[5]s,%[6]s:%[2]s", targets.Approved, targets.TLS, targets.UDP, targets.Rebound, targets.Metadata, targets.Address)
-		names, table := []string{}, map[string]map[string]result{}
-		for _, level := range append([]sandbox.Level{bare}, netLevels...) {
-			ord := o.shell(level, net, "./hostile -network '"+string(raw)+"'")
-			if level == bare {
-				ord.Args = []string{o.root + "/hostile", "-network", string(raw)}
-				ord.Bare, ord.Env = true, append(o.env, "HOME="+o.home)
-			}
-			stdout, log, code := o.run(ord)
-			results := map[string]result{}
-			for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
-				var res result
-				testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
-				results[res.Name] = res
-				switch {
-				case level == bare:
-					names = append(names, res.Name)
-					if !res.Worked && slices.Contains(provenOnNetwork, res.Name) {
-						t.Errorf("%s: %q does not work without rootsfs (%s): it shows nothing", w.name, res.Name, res.Detail)
-					}
-				case res.Worked:
-					t.Errorf("%s, %s: %q works", w.name, level, res.Name)
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			o := newOutside(t, w)
+			raw, err := json.Marshal(targets)
+			testkit.Must(t, err)
+			net := fmt.Sprintf("--net=%s:%s,%[1]s:%[3]s,%[4]s,%[5]s,%[6]s:%[2]s", targets.Approved, targets.TLS, targets.UDP, targets.Rebound, targets.Metadata, targets.Address)
+			names, table := []string{}, map[string]map[string]result{}
+			for _, level := range append([]sandbox.Level{bare}, netLevels...) {
+				ord := o.shell(level, net, "./hostile -network '"+string(raw)+"'")
+				if level == bare {
+					ord.Args = []string{o.root + "/hostile", "-network", string(raw)}
+					ord.Bare, ord.Env = true, append(o.env, "HOME="+o.home)
 				}
+				stdout, log, code := o.run(ord)
+				results := map[string]result{}
+				for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
+					var res result
+					testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
+					results[res.Name] = res
+					switch {
+					case level == bare:
+						names = append(names, res.Name)
+						if !res.Worked && slices.Contains(provenOnNetwork, res.Name) {
+							t.Errorf("%q does not work without rootsfs (%s): it shows nothing", res.Name, res.Detail)
+						}
+					case res.Worked:
+						t.Errorf("%s: %q works", level, res.Name)
+					}
+				}
+				if len(results) != len(names) || len(names) < 20 || code != 0 {
+					t.Fatalf("level %d: exit code %d, %d attempts of %d were made\n%s%s", level, code, len(results), len(names), stdout, log)
+				}
+				table[level.String()] = results
 			}
-			if len(results) != len(names) || len(names) < 20 || code != 0 {
-				t.Fatalf("%s, level %d: exit code %d, %d attempts of %d were made\n%s%s", w.name, level, code, len(results), len(names), stdout, log)
+			made := attacksTable(names, table)
+			t.Log("\n" + made)
+			if w.uid == 0 {
+				compareRows(t, "security", made)
 			}
-			table[level.String()] = results
-		}
-		made := attacksTable(names, table)
-		t.Log("\n" + made)
-		if w.uid == 0 {
-			compareRows(t, "security", made)
-		}
+		})
 	}
 }
 
@@ -80,19 +83,22 @@ func TestNetworkAttacksWithoutHosts(t *testing.T) {
 	raw, err := json.Marshal(serveAttacks(t))
 	testkit.Must(t, err)
 	for i, level := range netLevels {
-		o := newOutside(t, everybody[i])
-		stdout, log, code := o.run(o.shell(level, "--net=false", "./hostile -network '"+string(raw)+"'"))
-		tried := 0
-		for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); tried++ {
-			var res result
-			testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
-			if res.Worked {
-				t.Errorf("%s: %q works", level, res.Name)
+		t.Run(level.String(), func(t *testing.T) {
+			t.Parallel()
+			o := newOutside(t, everybody[i])
+			stdout, log, code := o.run(o.shell(level, "--net=false", "./hostile -network '"+string(raw)+"'"))
+			tried := 0
+			for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); tried++ {
+				var res result
+				testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
+				if res.Worked {
+					t.Errorf("%q works", res.Name)
+				}
 			}
-		}
-		if tried < 20 || code != 0 || !strings.Contains(log, "the command has no network") {
-			t.Errorf("%s: exit code %d, %d attempts were made\n%s%s", level, code, tried, stdout, log)
-		}
+			if tried < 20 || code != 0 || !strings.Contains(log, "the command has no network") {
+				t.Errorf("exit code %d, %d attempts were made\n%s%s", code, tried, stdout, log)
+			}
+		})
 	}
 }
 

@@ -100,8 +100,8 @@ var builds struct {
 	err  error
 }
 
-// built returns a directory with the hostile program, rootsfs, and this test's own
-// program, where every user may execute them.
+// built returns a directory with the hostile program, a set-uid copy of it, rootsfs, and this
+// test's own program, where every user may execute them.
 func built(t *testing.T) string {
 	t.Helper()
 	builds.once.Do(func() {
@@ -117,7 +117,9 @@ func built(t *testing.T) string {
 			builds.err = fmt.Errorf("build the programs: %w\n%s", err, out)
 			return
 		}
-		builds.err = copyFile("/proc/self/exe", filepath.Join(builds.dir, "driver"), 0o755)
+		builds.err = errors.Join(
+			copyFile(filepath.Join(builds.dir, "hostile"), filepath.Join(builds.dir, "setuid"), 0o755|os.ModeSetuid),
+			copyFile("/proc/self/exe", filepath.Join(builds.dir, "driver"), 0o755))
 	})
 	testkit.Must(t, builds.err)
 	return builds.dir
@@ -134,7 +136,7 @@ func copyFile(from, to string, mode os.FileMode) error {
 	return os.Chmod(to, mode)
 }
 
-// newOutside lays everything out for one caller.
+// newOutside lays out the files for one caller.
 func newOutside(t *testing.T, w who) *outside {
 	t.Helper()
 	needRoot(t)
@@ -154,6 +156,13 @@ func newOutside(t *testing.T, w who) *outside {
 	o.files()
 	o.plant()
 	o.place()
+	return o
+}
+
+// newTarget lays out everything that the hostile program attacks.
+func newTarget(t *testing.T, w who) *outside {
+	t.Helper()
+	o := newOutside(t, w)
 	o.listen()
 	o.victim()
 	o.shared()
@@ -268,7 +277,8 @@ func (o *outside) files() {
 	o.Handle = fmt.Sprintf("%d:%s", h.Type(), hex.EncodeToString(h.Bytes()))
 }
 
-// plant makes the root, and a HOME. Each run finds them as if it were the first.
+// plant makes the root, and a HOME. Each run finds them as if it were the first. The programs
+// are links to built's, which no command may write to: they are large, and there are many runs.
 func (o *outside) plant() {
 	t, dir := o.t, o.root
 	for _, d := range []string{dir, o.home} {
@@ -276,10 +286,9 @@ func (o *outside) plant() {
 		testkit.Must(t, os.Mkdir(d, 0o755))
 		o.give(d, 0o755)
 	}
-	testkit.Must(t, copyFile(filepath.Join(built(t), "hostile"), filepath.Join(dir, "hostile"), 0o755))
+	testkit.Must(t, os.Link(filepath.Join(built(t), "hostile"), filepath.Join(dir, "hostile")))
 	testkit.Must(t, copyFile("hostile/hostile.sh", filepath.Join(dir, "hostile.sh"), 0o755))
-	testkit.Must(t, copyFile(filepath.Join(built(t), "hostile"), filepath.Join(dir, "setuid"), 0o755))
-	testkit.Must(t, os.Chmod(filepath.Join(dir, "setuid"), 0o755|os.ModeSetuid))
+	testkit.Must(t, os.Link(filepath.Join(built(t), "setuid"), filepath.Join(dir, "setuid")))
 	testkit.Must(t, os.Symlink(o.Secret, filepath.Join(dir, "link")))
 	o.inRoot()
 }
@@ -421,9 +430,11 @@ func (o *outside) victim() {
 // shared makes objects that processes of a user share without files.
 func (o *outside) shared() {
 	t := o.t
-	o.ShmKey = 0x726f6f74 + os.Getpid() // any number that is not taken
-	id, _, errno := unix.Syscall(unix.SYS_SHMGET, uintptr(o.ShmKey), 4096, unix.IPC_CREAT|0o666)
-	if errno != 0 {
+	id, errno := uintptr(0), unix.EEXIST
+	for o.ShmKey = 0x726f6f74 + os.Getpid(); errno == unix.EEXIST; o.ShmKey++ { // tests run side by side
+		id, _, errno = unix.Syscall(unix.SYS_SHMGET, uintptr(o.ShmKey), 4096, unix.IPC_CREAT|unix.IPC_EXCL|0o666)
+	}
+	if o.ShmKey--; errno != 0 {
 		t.Fatal(errno)
 	}
 	t.Cleanup(func() { _, _ = unix.SysvShmCtl(int(id), unix.IPC_RMID, nil) })

@@ -18,6 +18,7 @@ func eachPipeline(t *testing.T, f func(o *outside, s *shell, line string)) {
 	for _, line := range []string{"RUN | cat", "cat | RUN", "cat | RUN | cat", "(RUN; exit $?)"} {
 		for _, w := range everybody {
 			t.Run(line+"/"+w.name, func(t *testing.T) {
+				t.Parallel()
 				o := newOutside(t, w)
 				s := o.interactive(sandbox.Namespaces)
 				s.types(strings.ReplaceAll(line, "RUN", s.run+listening) + "\n")

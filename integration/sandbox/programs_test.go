@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,7 +62,7 @@ var programs = []struct {
 		npm pkg set --json devDependencies='{"tape": "3.6.1"}' scripts='{"test": "tape test/*.js"}'
 		npm install --silent && npm test --silent | grep '^# \(tests\|pass\|fail\)'`, "# tests 153\n# pass  153\n"},
 	{"go build", []string{"/usr/local/go/bin/go"}, `
-		export PATH=$PATH:/usr/local/go/bin GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOCACHE=$PWD/../go-cache
+		export PATH=$PATH:/usr/local/go/bin GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOCACHE=$PWD/../` + goCache + `
 		echo 'module hello' >go.mod
 		printf 'package main\nfunc main() { println("built") }\n' >main.go
 		go build -o hello . && ./hello 2>&1`, "built\n"},
@@ -71,12 +72,34 @@ var programs = []struct {
 const await = `await() { for i in $(seq 600); do "$@" 2>/dev/null && return; sleep 0.1; done; echo "given up: $*"; }
 `
 
+// goCache is the name of a build cache in the root, beside the directory of the scripts.
+const goCache = "go-cache"
+
+// compileRuntime makes a build cache that has Go's own runtime, which takes most of the time of
+// a first build, and returns its directory.
+func compileRuntime(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command("go", "build", "runtime")
+	cmd.Env = append(os.Environ(), "GOCACHE="+dir, "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
+
 // Programs that people use work inside as they do outside.
 func TestPrograms(t *testing.T) {
+	cache := compileRuntime(t)
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			o.plant()
+			testkit.Must(t, os.CopyFS(filepath.Join(o.root, goCache), os.DirFS(cache)))
+			testkit.Must(t, filepath.WalkDir(filepath.Join(o.root, goCache), func(path string, _ os.DirEntry, err error) error {
+				return errors.Join(err, os.Lchown(path, w.commandUID(), w.commandUID()))
+			}))
 			for _, p := range programs {
 				t.Run(p.name, func(t *testing.T) {
 					for _, tool := range p.needs {

@@ -146,7 +146,7 @@ print(urllib.request.urlopen(os.environ["API_TOKEN_BASE_URL"] + "/hello").read()
 }
 
 // Unmodified programs use a credential that is nowhere inside, at each level that has a network
-// of its own, as root and as a user.
+// of its own: at one as root, and at the other one as a user.
 func TestSecretPrograms(t *testing.T) {
 	a := newAPI(t)
 	var script strings.Builder
@@ -156,9 +156,11 @@ func TestSecretPrograms(t *testing.T) {
 		}
 		fmt.Fprintf(&script, "( %s\n) 2>&1 </dev/null; echo ====\n", strings.ReplaceAll(p.script, "PORT", a.port))
 	}
-	for _, w := range everybody {
-		o := newOutside(t, w)
-		for _, level := range netLevels {
+	for i, w := range everybody {
+		level := netLevels[i]
+		t.Run(w.name+"/"+level.String(), func(t *testing.T) {
+			t.Parallel()
+			o := newOutside(t, w)
 			ord := o.using(a, script.String(), "api")
 			for i, arg := range ord.Args {
 				if arg == netLevels[0].String() {
@@ -168,11 +170,10 @@ func TestSecretPrograms(t *testing.T) {
 			stdout, log, code := o.run(ord)
 			said := strings.Split(stdout, "====\n")
 			if len(said) != len(secretPrograms)+1 || code != 0 {
-				t.Errorf("%s, %s: exit code %d, the programs said\n%s; rootsfs: %s", w.name, level, code, stdout, log)
-				continue
+				t.Fatalf("exit code %d, the programs said\n%s; rootsfs: %s", code, stdout, log)
 			}
 			for i, p := range secretPrograms {
-				t.Run(fmt.Sprintf("%s/%s/%s", p.name, w.name, level), func(t *testing.T) {
+				t.Run(p.name, func(t *testing.T) {
 					if tool := missing(p.needs); tool != "" {
 						t.Skipf("this machine has no %s", tool)
 					}
@@ -194,18 +195,18 @@ func TestSecretPrograms(t *testing.T) {
 			if strings.Contains(audit+log, credential) || strings.Contains(audit, "q=1") {
 				t.Errorf("on record: %s\n%s", audit, log)
 			}
-		}
+		})
 	}
 }
 
 // A secret that is taken back ends a request that is under way, at both ends, and no further
 // one is answered.
 func TestSecretIsRevoked(t *testing.T) {
-	a := newAPI(t)
 	for _, w := range everybody {
 		for _, command := range [][]string{{"net", "remove", "API_TOKEN="}, {"revoke", "--net"}, {"revoke", "--all"}} {
 			t.Run(w.name+" "+strings.Join(command, " "), func(t *testing.T) {
-				o := newOutside(t, w)
+				t.Parallel()
+				a, o := newAPI(t), newOutside(t, w)
 				cmd := o.driver(o.using(a, `curl -sSN $API_TOKEN_BASE_URL/held 2>&1; echo ended; curl -sS $API_TOKEN_BASE_URL/hello 2>&1`, "api"))
 				var log bytes.Buffer
 				cmd.Stderr = &log

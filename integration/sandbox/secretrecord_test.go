@@ -24,6 +24,7 @@ import (
 func TestSecretIsNotUsedUnrecorded(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			var arrived atomic.Int64
 			a := serveAPI(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				arrived.Add(1)

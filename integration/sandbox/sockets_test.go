@@ -20,6 +20,7 @@ import (
 func TestOwnSockets(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			args := []string{"run", "--name", sessionName, "--level", "namespaces", "--root", "root=" + o.root + ":rw", "--", "./hostile", "-own"}
 			if stdout, log, code := o.run(order{Args: o.rootsfs(args...)}); stdout != "" || code != 0 {
@@ -34,6 +35,7 @@ func TestOwnSockets(t *testing.T) {
 func TestSocketsInKeptHome(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			o.files()
 			o.plant()
@@ -69,6 +71,7 @@ func TestSocketsInKeptHome(t *testing.T) {
 func TestSocketStreams(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			for _, r := range runs {
 				log, passed := o.pass(r)
@@ -145,6 +148,7 @@ func closeRights(t *testing.T, oob []byte) {
 func TestSystemRefreshed(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			dir := o.system()
 			old, late := filepath.Join(dir, "old"), filepath.Join(dir, "late")

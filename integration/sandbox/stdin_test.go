@@ -16,6 +16,7 @@ import (
 func TestStdin(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			for _, r := range runs[1:] {
 				o.stdinIsFile(r)

@@ -41,6 +41,7 @@ var usedUp = []struct {
 func TestUsedUp(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			for _, c := range usedUp {
 				ord := o.weakOrder(c.weak, nil)

@@ -145,6 +145,7 @@ func (o *outside) nothingLeft() int {
 func TestRefused(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			none := []string{"namespaces", "landlock"}
 			for _, c := range []struct {
@@ -198,6 +199,7 @@ func TestRefused(t *testing.T) {
 func TestNextLevel(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			stdout, log, code := o.weakRun([]string{"namespaces"}, nil)
 			if want := fmt.Sprintf("ran\n%d\n", w.commandUID()); stdout != want || code != 0 {
@@ -220,6 +222,7 @@ func TestNextLevel(t *testing.T) {
 func TestHardLimits(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutside(t, w)
 			for _, level := range []string{"namespaces", "bubblewrap", "landlock"} {
 				stdout, log, code := o.weakRun(nil, []string{"/usr/bin/prlimit", "--nproc=300:300", "--core=0:0"}, "--level", level)

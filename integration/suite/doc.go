@@ -19,8 +19,8 @@
 // No run hangs a machine: a FUSE connection of the suite's that leaves a request
 // waiting is reported and aborted (watchdog.go), and a part that takes too long is
 // killed. The tests' files are on a file system of the run's own (scratch.go), where root
-// can mount one. They lie below TMPDIR, or below /tmp if TMPDIR has spaces or the like; the umask
-// is 022.
+// can mount one. They lie below TMPDIR, or below /tmp if TMPDIR is long or has spaces or the like;
+// the umask is 022.
 //
 // With -declared tests find no program but those that setup.sh names and Debian's essential
 // packages have (programs.go), so that a test that calls another one fails here, not only on a

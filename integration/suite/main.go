@@ -151,11 +151,11 @@ var listed = []struct {
 	name string
 	dirs []string
 }{
-	{"core", []string{"guard", "vfs", "broker", "integration/deps", "integration/model",
-		"integration/suite", "mount/sandbox"}},
+	{"core", []string{"guard", "vfs", "broker", "integration/model", "integration/suite", "mount/sandbox"}},
 	{"peers", []string{"integration/programs", "integration/proxy", "integration/files", "integration/race", "integration/revoke",
-		"integration/dist", "integration/serve"}},
-	{"confined", []string{"integration/sandbox"}},
+		"integration/dist"}},
+	{"confined", []string{"integration/sandbox", "integration/serve", "integration/console", "integration/policy", "integration/reports",
+		"integration/deps"}},
 }
 
 // findParts returns the parts by their names, all for no name.

@@ -51,11 +51,15 @@ func newScratch() (s *scratch, why, err error) {
 	return s, why, nil
 }
 
-// plainTemp returns the directory for temporary directories of tests: dir, or /tmp if dir has
-// characters that a shell, a pattern or an error message would quote. The tests that are about
-// such characters make paths of their own.
+// maxTemp is the length of the longest directory that plainTemp returns. Questions and errors cut
+// longer paths, and tests look for whole ones.
+const maxTemp = 100
+
+// plainTemp returns the directory for temporary directories of tests: dir, or /tmp if dir is long or
+// has characters that a shell, a pattern or an error message would quote. The tests that are about
+// such paths make paths of their own.
 func plainTemp(dir string) string {
-	if strings.ContainsFunc(dir, func(r rune) bool {
+	if len(dir) > maxTemp || strings.ContainsFunc(dir, func(r rune) bool {
 		return r != '/' && r != '.' && r != '_' && r != '-' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r))
 	}) {
 		return "/tmp"

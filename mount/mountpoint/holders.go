@@ -37,7 +37,7 @@ func Holders(in Info, limit time.Duration) []string {
 
 // search is Holders; use calls looked after each file that it looks at. The search ends when
 // maxSilent processes were skipped, because a thread still waits for each of them.
-func search(in Info, limit time.Duration, use func(proc string, in Info, looked func()) string) (all []string) {
+func search(in Info, limit time.Duration, use func(proc string, in Info, looked func()) string) []string {
 	silent := 0
 	bounded := func(proc string, in Info) string {
 		by, isSilent := within(limit, func(looked func()) string { return use(proc, in, looked) })
@@ -46,15 +46,24 @@ func search(in Info, limit time.Duration, use func(proc string, in Info, looked 
 		}
 		return by
 	}
-	for by := range eachHolder(in, bounded) {
+	return collect(eachHolder(in, bounded), func() bool { return silent == maxSilent })
+}
+
+// collect returns the first maxHolders descriptions, and "and others" if there are more. It stops
+// when done returns true.
+func collect(each iter.Seq[string], done func() bool) (all []string) {
+	for by := range each {
 		if by != "" {
 			all = append(all, by)
 		}
-		if len(all) > maxHolders || silent == maxSilent {
+		if len(all) > maxHolders {
+			return append(all[:maxHolders], "and others")
+		}
+		if done() {
 			break
 		}
 	}
-	return andOthers(all)
+	return all
 }
 
 // within returns the result of look. isSilent is true if look neither returned nor called looked
@@ -82,24 +91,8 @@ func within(limit time.Duration, look func(looked func()) string) (by string, is
 // mounts inside it and processes with a working directory, a root directory, a program or an
 // open file in it. Ordinary users see only their own processes. holders sends no request to a
 // mount of rootsfs.
-func holders(in Info) (all []string) {
-	for by := range eachHolder(in, useBy) {
-		if by != "" {
-			all = append(all, by)
-		}
-		if len(all) > maxHolders {
-			break
-		}
-	}
-	return andOthers(all)
-}
-
-// andOthers cuts a list of holders to the length that a message has room for.
-func andOthers(all []string) []string {
-	if len(all) > maxHolders {
-		return append(all[:maxHolders], "and others")
-	}
-	return all
+func holders(in Info) []string {
+	return collect(eachHolder(in, useBy), func() bool { return false })
 }
 
 // eachHolder yields descriptions of the mounts inside a mount, and of each process: "" if use says

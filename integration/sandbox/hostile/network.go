@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -98,10 +99,24 @@ func attackNetwork(raw string) int {
 	if err := json.Unmarshal([]byte(raw), &t); err != nil {
 		return 2
 	}
+	return atOnce(len(netAttempts), func(i int) (string, error) { return netAttempts[i].name, netAttempts[i].try(&t) })
+}
+
+// atOnce makes n attempts at the same time, because many end only after netPatience. It prints
+// their results in order.
+func atOnce(n int, try func(i int) (name string, err error)) int {
+	results := make([]result, n)
+	var wg sync.WaitGroup
+	for i := range results {
+		wg.Go(func() {
+			name, err := try(i)
+			results[i] = result{name, err == nil, said(err)}
+		})
+	}
+	wg.Wait()
 	out := json.NewEncoder(os.Stdout)
-	for _, a := range netAttempts {
-		err := a.try(&t)
-		if err := out.Encode(result{a.name, err == nil, said(err)}); err != nil {
+	for _, r := range results {
+		if err := out.Encode(r); err != nil {
 			return 1
 		}
 	}

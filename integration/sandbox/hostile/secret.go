@@ -76,14 +76,7 @@ func attackSecret(raw string) int {
 	if err := json.Unmarshal([]byte(raw), &t); err != nil {
 		return 2
 	}
-	out := json.NewEncoder(os.Stdout)
-	for _, a := range secretAttempts {
-		err := a.try(&t)
-		if err := out.Encode(result{a.name, err == nil, said(err)}); err != nil {
-			return 1
-		}
-	}
-	return 0
+	return atOnce(len(secretAttempts), func(i int) (string, error) { return secretAttempts[i].name, secretAttempts[i].try(&t) })
 }
 
 // key makes the credential anew.
