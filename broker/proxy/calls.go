@@ -135,8 +135,8 @@ func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 	return true, false
 }
 
-// ask chooses the latest call whose answer can be replaced by a question, and replaces it. It
-// returns the id under which the host waits for that answer, or nil if there is no such call.
+// ask chooses the latest call that a question can answer, and answers it with the question. It
+// returns the id that the host gave the call; nil: there is no such call.
 func (c *calls) ask(question string) (hostID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -64,8 +64,8 @@ type responseKey struct{}
 // responseOf returns the response to a request, which another handler may have wrapped.
 func responseOf(r *http.Request) *response { return r.Context().Value(responseKey{}).(*response) }
 
-// refuse turns an answer that has not begun into a refusal. Its status says that there is no room
-// for the answer.
+// refuse makes the client get status 503, for want of room, in place of an answer that has not
+// begun. In a batch each request is refused by itself instead.
 func (w *response) refuse() { w.isRefused.Store(true) }
 
 // refusal writes the refusal of a request that the SDK has turned into an event.
