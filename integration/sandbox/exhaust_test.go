@@ -227,7 +227,7 @@ func (o *outside) mustRevoke() {
 // has none if the owner says so.
 func TestMemoryIsLimitedByDefault(t *testing.T) {
 	needRoot(t)
-	for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
+	for _, level := range levels {
 		o := newOutside(t, everybody[0])
 		o.files()
 		o.plant()

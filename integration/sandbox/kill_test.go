@@ -33,16 +33,10 @@ const lingering = `sleep 1000 MARK & setsid sleep 1000 MARK & (setsid sh -c 'tra
 // Whichever process of a run is killed (rootsfs, its watcher, bwrap, the init, the
 // command), nothing of it is left: no process, no mount, no directory. R070.
 func TestKill(t *testing.T) {
-	for _, w := range everybody {
-		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
-			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				o := newOutside(t, w)
-				for i := 0; o.killOne(level, i); i++ {
-				}
-			})
+	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
+		for i := 0; o.killOne(level, i); i++ {
 		}
-	}
+	})
 }
 
 // stopping is a shell command that stops every process it can, and leaves a child behind
@@ -57,7 +51,7 @@ const stopping = `setsid sleep 1000 MARK &
 func TestStopped(t *testing.T) {
 	for _, w := range everybody {
 		o := newOutside(t, w)
-		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
+		for _, level := range levels {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o.t = t
 				mark := fmt.Sprintf("0.%07d%d77", os.Getpid(), level) // unique to this run
@@ -102,7 +96,6 @@ func TestKillAtStart(t *testing.T) {
 			o := newOutside(t, w)
 			o.plant()
 			tag := fmt.Sprintf("at-start-%s-%d", w.name, os.Getpid()) // unique to this run
-			levels := []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 			start := func(level sandbox.Level, command ...string) *exec.Cmd {
 				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--level", level.String(), "--")
 				cmd := o.driver(order{Args: append(args, command...)})
@@ -150,37 +143,31 @@ func TestKillOften(t *testing.T) {
 	if lab.Soak() {
 		kills = 100
 	}
-	for _, w := range everybody {
-		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
-			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				o := newOutside(t, w)
-				o.plant()
-				tag := fmt.Sprintf("0.%07d%04d%d55", os.Getpid(), w.uid, level) // unique to this run
-				var places []string
-				for range kills {
-					cmd := o.ready(level, tag)
-					places = append(places, place(t, cmd.Process.Pid))
-					testkit.Must(t, cmd.Process.Kill())
-					_ = cmd.Wait()
-					o.gone("processes", func() bool { return len(holding(t, tag)) == 0 })
-				}
-				for _, dir := range places {
-					o.gone("places", func() bool { return o.placeGone(dir) })
-				}
-				o.gone("the session", func() bool { return absent(o.Session) })
-			})
+	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
+		o.plant()
+		tag := fmt.Sprintf("0.%07d%04d%d55", os.Getpid(), o.who.uid, level) // unique to this run
+		var places []string
+		for range kills {
+			cmd := o.ready(level, tag)
+			places = append(places, place(t, cmd.Process.Pid))
+			testkit.Must(t, cmd.Process.Kill())
+			_ = cmd.Wait()
+			o.gone("processes", func() bool { return len(holding(t, tag)) == 0 })
 		}
-	}
+		for _, dir := range places {
+			o.gone("places", func() bool { return o.placeGone(dir) })
+		}
+		o.gone("the session", func() bool { return absent(o.Session) })
+	})
 }
 
 // A run that is killed together with its watcher leaves its mount and its directories for
-// the next command to take away. R070.
+// the next command to take away. The cases run one after another, because a run beside them
+// would be that command. R070.
 func TestKillWithWatcher(t *testing.T) {
 	for _, w := range everybody {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
 				o := newOutside(t, w)
 				o.plant()
 				cmd := o.ready(level, "1000")

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/testkit"
-	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // The host's mounts of the time when a run began can be unmounted while it lasts: no
@@ -19,7 +18,7 @@ import (
 func TestHostMountsEndDuringRun(t *testing.T) {
 	needRoot(t)
 	program := filepath.Join(built(t), "rootsfs")
-	for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
+	for _, level := range levels {
 		t.Run(level.String(), func(t *testing.T) {
 			o := newOutside(t, everybody[0])
 			o.files()

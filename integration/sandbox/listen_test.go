@@ -17,7 +17,7 @@ func TestListen(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			o := newTarget(t, w)
-			for _, level := range confining {
+			for _, level := range levels {
 				for _, given := range []bool{false, true} {
 					port := free(t)
 					more := []string{"--net"}
@@ -51,8 +51,6 @@ func TestListen(t *testing.T) {
 		})
 	}
 }
-
-var confining = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 
 // free returns a port without a listener.
 func free(t *testing.T) int {

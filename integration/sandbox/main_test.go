@@ -34,8 +34,7 @@ func TestMain(m *testing.M) {
 	if _, ok := os.LookupEnv(fillVar); ok {
 		os.Exit(fill())
 	}
-	// The tests wait for processes most of the time.
-	flag.Parse()
+	// The tests wait for processes most of the time. A flag of the command line holds instead.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -120,8 +120,8 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 // rootsfs reports a program's need of a network: at the first name or address that it looks
 // for, once, at the end, and in why. Each report names the flag that would permit it. So at
 // each level with a network namespace, as root and as a user: each two of program, level and
-// user meet. Nothing leaves: the names of
-// this machine's /etc/hosts are not resolved, and this machine's services not reached.
+// user meet. Nothing leaves: the names of this machine's /etc/hosts are not resolved, and this
+// machine's services not reached.
 func TestNoNetworkIsTold(t *testing.T) {
 	port := web(t)
 	for i, first := range []struct{ name, script, host string }{

@@ -430,11 +430,16 @@ func (o *outside) victim() {
 // shared makes objects that processes of a user share without files.
 func (o *outside) shared() {
 	t := o.t
-	id, errno := uintptr(0), unix.EEXIST
-	for o.ShmKey = 0x726f6f74 + os.Getpid(); errno == unix.EEXIST; o.ShmKey++ { // tests run side by side
+	o.ShmKey = 0x726f6f74 + os.Getpid()
+	get := func() (id uintptr, errno unix.Errno) {
 		id, _, errno = unix.Syscall(unix.SYS_SHMGET, uintptr(o.ShmKey), 4096, unix.IPC_CREAT|unix.IPC_EXCL|0o666)
+		return id, errno
 	}
-	if o.ShmKey--; errno != 0 {
+	id, errno := get()
+	for ; errno == unix.EEXIST; id, errno = get() {
+		o.ShmKey++ // that of a test beside this one
+	}
+	if errno != 0 {
 		t.Fatal(errno)
 	}
 	t.Cleanup(func() { _, _ = unix.SysvShmCtl(int(id), unix.IPC_RMID, nil) })
