@@ -241,7 +241,7 @@ func (t *Tree) applyAll(ctx context.Context, root guard.RootName, r *StageResult
 	}
 	paths := make([]string, len(r.Dropped))
 	for i := range paths {
-		paths[i] = r.Dropped[i].Path
+		paths[i] = r.Dropped[i].Path.Raw()
 	}
 	dropped, err := t.discard(ctx, root, paths)
 	r.Dropped = dropped.Done
@@ -260,7 +260,7 @@ func (t *Tree) applyBatch(ctx context.Context, root guard.RootName, batch []*app
 		if err != nil {
 			break
 		}
-		_, err = asStager(ctx, t, names.OpApply, root, c.Path, func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
+		_, err = asStager(ctx, t, names.OpApply, root, c.Path.Raw(), func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
 			n, err := e.Apply(ctx, l, c)
 			return struct{}{}, n, errors.Join(err, e.Release(ctx, l, c))
 		})

@@ -151,7 +151,7 @@ func undoneOf(u *beneath.Undone) StageUndone {
 		case !c.Behind:
 			class = StageRemoved
 		}
-		out.Changes = append(out.Changes, StageChange{Path: c.Path, Class: class})
+		out.Changes = append(out.Changes, StageChange{Path: names.Foreign(c.Path), Class: class})
 	}
 	return out
 }

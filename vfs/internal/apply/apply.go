@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
@@ -55,12 +56,12 @@ func (c Class) Blocks() bool { return strings.IndexByte("CWPL?", byte(c)) >= 0 }
 
 // Change is one change.
 type Change struct {
-	Path          string // below the root
+	Path          names.Foreign // below the root
 	Class         Class
 	Mode, OldMode uint32 // with the type, as stat has it; 0: there is nothing
 	Size, OldSize int64
-	Why           string // the reason, if the class is not applied: a clause, with names quoted
-	Output        string // the build output that it belongs to, below the root; "": none
+	Why           names.Text    // the reason, if the class is not applied: a clause, with names quoted
+	Output        names.Foreign // the build output that it belongs to, below the root; "": none
 
 	want, have side
 	mode       uint32         // the mode that the file gets
@@ -71,7 +72,7 @@ type Change struct {
 
 // applied describes the change for the stage, once the source has it.
 func (c *Change) applied() beneath.Applied {
-	return beneath.Applied{Path: c.Path, Upper: c.want.info, Source: c.placed}
+	return beneath.Applied{Path: c.Path.Raw(), Upper: c.want.info, Source: c.placed}
 }
 
 // side describes the file that the stage or the source has at a path.

@@ -69,9 +69,9 @@ func (a *applier) markOutput(list []Change) {
 	for i := range list {
 		c := &list[i]
 		if c.have.isDir() && !c.want.isDir() {
-			gone[c.Path] = true
+			gone[c.Path.Raw()] = true
 		}
-		c.Output = outputOf(set, c, gone)
+		c.Output = names.Foreign(outputOf(set, c, gone))
 	}
 }
 
@@ -79,18 +79,19 @@ func (a *applier) markOutput(list []Change) {
 // none is. The contents of a removed directory are not build output, and neither is a
 // repository's data: these are listed.
 func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
-	if _, isGit := gitUnit(c.Path); isGit {
+	path := c.Path.Raw()
+	if _, isGit := gitUnit(path); isGit {
 		return ""
 	}
-	for end := 0; end < len(c.Path); end++ {
+	for end := 0; end < len(path); end++ {
 		kind := pattern.Dir
-		if n := strings.IndexByte(c.Path[end:], '/'); n >= 0 {
+		if n := strings.IndexByte(path[end:], '/'); n >= 0 {
 			end += n
-		} else if end = len(c.Path); !c.want.isDir() {
+		} else if end = len(path); !c.want.isDir() {
 			kind = pattern.Other
 		}
-		unit := c.Path[:end]
-		if gone[unit] || unit == c.Path && TakesAway(c) {
+		unit := path[:end]
+		if gone[unit] || unit == path && TakesAway(c) {
 			return ""
 		}
 		dir, base := splitRel(unit)
@@ -107,7 +108,7 @@ func (a *applier) ignored(list []Change) (rules []pattern.Rule) {
 	looked := map[string]bool{}
 	files := 0
 	for i := range list {
-		for rel := list[i].Path; rel != ""; {
+		for rel := list[i].Path.Raw(); rel != ""; {
 			rel, _ = splitRel(rel)
 			if looked[rel] {
 				break
@@ -168,7 +169,7 @@ func (c *Change) IsNamed(paths []string) bool {
 		return true
 	}
 	for _, p := range paths {
-		if p == c.Output || strings.HasPrefix(p, c.Output+"/") {
+		if names.Foreign(p) == c.Output || strings.HasPrefix(p, c.Output.Raw()+"/") {
 			return true
 		}
 	}
@@ -177,7 +178,7 @@ func (c *Change) IsNamed(paths []string) bool {
 
 // OutputUnit counts the changes of one directory or file of build output.
 type OutputUnit struct {
-	Path  string
+	Path  names.Foreign
 	Files int   // new or changed files
 	Bytes int64 // size of Files in the stage
 	Taken int   // the owner's files that are removed or replaced
@@ -187,7 +188,7 @@ type OutputUnit struct {
 // counts. Build output that paths name is shown. A change that takes a file away from the owner
 // is in both (TakesAway).
 func Review(list []Change, paths []string) (shown []Change, units []OutputUnit) {
-	index := map[string]int{}
+	index := map[names.Foreign]int{}
 	for i := range list {
 		c := &list[i]
 		if c.IsNamed(paths) {

@@ -134,7 +134,7 @@ func TestOwnerReplacesItTwice(t *testing.T) {
 	s.must(err)
 	temps, err := filepath.Glob(s.at(vfs.TempPrefix + "*"))
 	s.must(err)
-	if len(temps) != 1 || len(r.Left) != 1 || !strings.Contains(r.Left[0].Why, filepath.Base(temps[0])) {
+	if len(temps) != 1 || len(r.Left) != 1 || !strings.Contains(r.Left[0].Why.Raw(), filepath.Base(temps[0])) {
 		t.Fatalf("left %+v beside %v; want the first named", r.Left, temps)
 	}
 	if b, err := os.ReadFile(temps[0]); err != nil || string(b) != "first" {

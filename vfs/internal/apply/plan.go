@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -60,7 +59,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 	keepBelow(list)
 	keepGitWhole(list)
 	a.markOutput(list)
-	return slices.DeleteFunc(list, func(c Change) bool { return !Selects(ask.Paths, c.Path) }), same, walkErr
+	return slices.DeleteFunc(list, func(c Change) bool { return !Selects(ask.Paths, c.Path.Raw()) }), same, walkErr
 }
 
 // settle adjusts the class of one change to the options.
@@ -78,7 +77,7 @@ func (a *applier) settle(c *Change, ask *Asked) {
 		return
 	}
 	p := placement{applier: *a, c: c}
-	parent, base := splitRel(c.Path)
+	parent, base := splitRel(c.Path.Raw())
 	d, err := a.st.Source(a.l).Below(parent, true)
 	if err != nil {
 		return // applying it says why
@@ -88,14 +87,14 @@ func (a *applier) settle(c *Change, ask *Asked) {
 	if _, end, err := p.hold(); err == nil {
 		end()
 	} else if errors.Is(err, errOpen) {
-		c.Class, c.Why = InUse, err.Error()
+		c.Class, c.Why = InUse, names.Text(err.Error())
 	}
 }
 
 // classify compares the file in the stage, the one in the source, and the one that the source
 // had when a program first changed it.
 func (a *applier) classify(path string) Change {
-	c := Change{Path: path}
+	c := Change{Path: names.Foreign(path)}
 	var err error
 	if c.want, err = a.lookUpper(path); err == nil {
 		c.have, err = look(a.st.Source(a.l), path)
@@ -124,7 +123,7 @@ func (a *applier) classify(path string) Change {
 		}
 	}
 	if err != nil {
-		c.Class, c.Why = Conflict, whyError(err)
+		c.Class, c.Why = Conflict, names.Text(whyError(err))
 	}
 	if c.Class.Applies() {
 		a.judge(&c)
@@ -140,7 +139,7 @@ func whyError(err error) string {
 }
 
 func (c *Change) conflict(format string, args ...any) error {
-	c.Class, c.Why = Conflict, fmt.Sprintf(format, args...)
+	c.Class, c.Why = Conflict, names.Textf(format, args...)
 	return nil
 }
 
@@ -169,14 +168,14 @@ func (a *applier) removal(c *Change, rec *draft.Record) error {
 // emptied sets the class of a source directory that is to be removed. It is class if the stage
 // removes all contents of the directory.
 func (a *applier) emptied(c *Change, class Class) error {
-	d, err := a.st.Source(a.l).Below(c.Path, true)
+	d, err := a.st.Source(a.l).Below(c.Path.Raw(), true)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	c.Class = class
 	return beneath.EachName(d, func(e *beneath.Entry) bool {
-		if rec, _ := a.store.Has(c.Path + "/" + e.Name); !rec.Whiteout {
+		if rec, _ := a.store.Has(c.Path.Raw() + "/" + e.Name); !rec.Whiteout {
 			_ = c.conflict("removed in the stage, and you made %s in it", names.Quote(e.Name))
 		}
 		return c.Class == class
@@ -295,12 +294,12 @@ func (a *applier) isBase(c *Change, base *draft.Base) (bool, error) {
 		return false, nil
 	}
 	// A checkout, for example, writes the same contents to a new file.
-	d, err := a.st.Source(a.l).Below(c.Path, false)
+	d, err := a.st.Source(a.l).Below(c.Path.Raw(), false)
 	if err != nil {
 		return false, err
 	}
 	defer d.Close()
-	if sum, ok := beneath.EntriesHash(c.Path, d.FD()); ok {
+	if sum, ok := beneath.EntriesHash(c.Path.Raw(), d.FD()); ok {
 		return sum == base.Hash, nil
 	}
 	if now.Size != base.Size {
@@ -325,12 +324,12 @@ func (a *applier) isSame(c *Change) (bool, error) {
 	if want.Type() != have.Type() || want.Size != have.Size {
 		return false, nil
 	}
-	up, err := a.st.Upper().Below(c.Path, false)
+	up, err := a.st.Upper().Below(c.Path.Raw(), false)
 	if err != nil {
 		return false, err
 	}
 	defer up.Close()
-	low, err := a.st.Source(a.l).Below(c.Path, false)
+	low, err := a.st.Source(a.l).Below(c.Path.Raw(), false)
 	if err != nil {
 		return false, err
 	}
@@ -369,7 +368,7 @@ func (a *applier) equalFiles(x, y int) (bool, error) {
 
 // judge changes the class of a change that must not be applied.
 func (a *applier) judge(c *Change) {
-	if a.store.Unsure(c.Path, c.want.info.Ino) {
+	if a.store.Unsure(c.Path.Raw(), c.want.info.Ino) {
 		c.Class, c.Why = Unsure, "written shortly before the machine stopped: look at it"
 		return
 	}
@@ -378,7 +377,7 @@ func (a *applier) judge(c *Change) {
 
 // judgePolicy is judge without the check for unsure changes.
 func (a *applier) judgePolicy(c *Change) {
-	dir, base := splitRel(c.Path)
+	dir, base := splitRel(c.Path.Raw())
 	access, kind := rules.ToChange, pattern.Other
 	if c.Class == New || c.Class == Replaced {
 		access = rules.ToMake
@@ -396,7 +395,7 @@ func (a *applier) judgePolicy(c *Change) {
 	if err != nil {
 		c.Class, c.Why = Protected, "refused by the policy of now"
 		if r := (*rules.Refusal)(nil); errors.As(err, &r) {
-			c.Why += ": " + r.Why()
+			c.Why += names.Text(": " + r.Why())
 		}
 		return
 	}
@@ -410,7 +409,7 @@ func (a *applier) isOpen(c *Change) bool {
 	if !c.want.is || !c.want.info.IsRegular() {
 		return false
 	}
-	up, err := a.st.Upper().Below(c.Path, false)
+	up, err := a.st.Upper().Below(c.Path.Raw(), false)
 	if err != nil {
 		return false
 	}
@@ -421,9 +420,9 @@ func (a *applier) isOpen(c *Change) bool {
 
 // judgeUpper is the part of judge that reads the upper directory.
 func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
-	up, err := a.st.Upper().Below(c.Path, false)
+	up, err := a.st.Upper().Below(c.Path.Raw(), false)
 	if err != nil {
-		c.Class, c.Why = Conflict, whyError(err)
+		c.Class, c.Why = Conflict, names.Text(whyError(err))
 		return
 	}
 	defer up.Close()
@@ -442,7 +441,7 @@ func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
 		}
 	}
 	if err != nil {
-		c.Class, c.Why = Link, "it leads out of the root, to "+names.Quote(target)
+		c.Class, c.Why = Link, names.Text("it leads out of the root, to "+names.Quote(target))
 	}
 }
 
@@ -452,8 +451,8 @@ func keepBelow(list []Change) {
 	index := map[string]int{}
 	for i := range list {
 		c := &list[i]
-		index[c.Path] = i
-		parent, _ := splitRel(c.Path)
+		index[c.Path.Raw()] = i
+		parent, _ := splitRel(c.Path.Raw())
 		at, ok := index[parent]
 		if !ok || !c.Class.Applies() {
 			continue
@@ -469,14 +468,14 @@ func keepBelow(list []Change) {
 func keepWithContents(list []Change) {
 	index := map[string]int{}
 	for i := range list {
-		index[list[i].Path] = i
+		index[list[i].Path.Raw()] = i
 	}
 	for i := len(list) - 1; i >= 0; i-- {
 		c := &list[i]
 		if c.want.is || c.Class.Applies() {
 			continue
 		}
-		parent, _ := splitRel(c.Path)
+		parent, _ := splitRel(c.Path.Raw())
 		if at, ok := index[parent]; ok && list[at].Class.Applies() && list[at].have.isDir() && !list[at].want.isDir() {
 			_ = list[at].conflict("it holds %s, which stays", names.Quote(c.Path))
 		}
@@ -487,12 +486,12 @@ func keepWithContents(list []Change) {
 func keepGitWhole(list []Change) {
 	waits := map[string]string{} // by unit: a path that has to wait
 	for i := range list {
-		if unit, ok := gitUnit(list[i].Path); ok && list[i].Class.Blocks() {
-			waits[unit] = list[i].Path
+		if unit, ok := gitUnit(list[i].Path.Raw()); ok && list[i].Class.Blocks() {
+			waits[unit] = list[i].Path.Raw()
 		}
 	}
 	for i := range list {
-		unit, _ := gitUnit(list[i].Path)
+		unit, _ := gitUnit(list[i].Path.Raw())
 		if path, ok := waits[unit]; ok && list[i].Class.Applies() {
 			_ = list[i].conflict("a repository is applied whole, and %s cannot be", names.Quote(path))
 		}

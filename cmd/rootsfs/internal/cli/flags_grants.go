@@ -221,7 +221,7 @@ func nameAll(list, others []guard.Grant) ([]guard.Grant, error) {
 		}
 		g.Root = own
 		for n := 2; taken[g.Root]; n++ {
-			if g.Root, err = names.ParseRootName(fmt.Sprintf("%s-%d", own, n)); err != nil {
+			if g.Root, err = names.ParseRootName(string(own) + fmt.Sprintf("-%d", n)); err != nil {
 				return nil, err
 			}
 		}

@@ -208,10 +208,10 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 		var paths []names.Foreign
 		above := "\x00" // the latest path, which stands for all paths below it
 		for i := range left {
-			path := cmp.Or(gitOf(left[i].Path), left[i].Path) // a .git is applied as a whole
-			if is(&left[i]) && len(paths) < mostChoices && !names.Under(path, above) {
-				above = path
-				paths = append(paths, names.Foreign(o.shown(path)))
+			path := cmp.Or(names.Foreign(gitOf(left[i].Path.Raw())), left[i].Path) // a .git is applied as a whole
+			if is(&left[i]) && len(paths) < mostChoices && !names.Under(path.Raw(), above) {
+				above = path.Raw()
+				paths = append(paths, o.shown(path))
 			}
 		}
 		if len(paths) > 0 {

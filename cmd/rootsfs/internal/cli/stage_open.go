@@ -33,13 +33,13 @@ type chosenStage struct {
 func (c *chosenStage) isInside() bool { return names.Under(c.dir, c.Meta.Path) }
 
 // shown returns a path below the root in the form of the command line.
-func (c *chosenStage) shown(rel string) string {
+func (c *chosenStage) shown(rel names.Foreign) names.Foreign {
 	if c.isInside() {
-		if to, err := filepath.Rel(c.dir, filepath.Join(c.Meta.Path, rel)); err == nil {
-			return to
+		if to, err := filepath.Rel(c.dir, filepath.Join(c.Meta.Path, rel.Raw())); err == nil {
+			return names.Foreign(to)
 		}
 	}
-	return string(c.Meta.Root) + "/" + rel
+	return names.Foreign(c.Meta.Root) + "/" + rel
 }
 
 // command returns a command line for the same stage.
@@ -442,10 +442,10 @@ func completeChanges(root *string) cobra.CompletionFunc {
 			list, err := o.changes(ctx, nil)
 			list, units := vfs.ReviewStage(list, nil)
 			for i := range units {
-				out = append(out, cobra.CompletionWithDesc(c.shown(units[i].Path), outputText(&units[i])))
+				out = append(out, cobra.CompletionWithDesc(c.shown(units[i].Path).Raw(), outputText(&units[i])))
 			}
 			for i := range list {
-				out = append(out, cobra.CompletionWithDesc(c.shown(list[i].Path), classWords[list[i].Class]))
+				out = append(out, cobra.CompletionWithDesc(c.shown(list[i].Path).Raw(), classWords[list[i].Class]))
 			}
 			return out, err
 		})

@@ -21,7 +21,7 @@ type patcher struct {
 	// read returns the contents of a file, in the stage or in the root. If there are more than
 	// mostText bytes, the error is names.Quota.
 	read    func(ctx context.Context, path string, staged bool) ([]byte, error)
-	renamed map[string]string // the old path of each new one
+	renamed map[names.Foreign]names.Foreign // the old path of each new one
 }
 
 // mostText is the size of the largest file that is compared line by line, in bytes. A larger
@@ -38,7 +38,7 @@ func (p *patcher) contents(ctx context.Context, c *vfs.StageChange, staged bool)
 	if mode == 0 || mode&unix.S_IFMT == unix.S_IFDIR {
 		return "", true, nil
 	}
-	data, err := p.read(ctx, c.Path, staged)
+	data, err := p.read(ctx, c.Path.Raw(), staged)
 	if errors.Is(err, names.Quota) {
 		return "", false, nil
 	}
@@ -60,7 +60,7 @@ func isFile(mode uint32) bool {
 // findRenames finds new files with the contents of removed ones.
 func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error {
 	sum := func(c *vfs.StageChange, staged bool) ([32]byte, bool, error) {
-		data, err := p.read(ctx, c.Path, staged)
+		data, err := p.read(ctx, c.Path.Raw(), staged)
 		if errors.Is(err, names.Quota) {
 			return [32]byte{}, false, nil
 		}
@@ -102,7 +102,7 @@ func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error
 func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error) {
 	var b strings.Builder
 	if c.Why != "" {
-		fmt.Fprintf(&b, "# %s: %s\n", classWords[c.Class], strings.ReplaceAll(c.Why, "\n", " "))
+		fmt.Fprintf(&b, "# %s: %s\n", classWords[c.Class], c.Why)
 	}
 	if c.Mode&unix.S_IFMT == unix.S_IFDIR || c.OldMode&unix.S_IFMT == unix.S_IFDIR {
 		fmt.Fprintf(&b, "# %s\n", directoryLine(c))
@@ -183,7 +183,7 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 		return err
 	}
 	end := "" // a tab after a name with a space ends the name
-	if strings.Contains(c.Path, " ") {
+	if strings.Contains(c.Path.Raw(), " ") {
 		end = "\t"
 	}
 	fmt.Fprintf(b, "--- %s%s\n+++ %s%s\n", from, end, to, end)
@@ -245,7 +245,7 @@ func gitMode(mode uint32) string {
 }
 
 // gitQuote returns a path as git writes it in a patch: quoted as in C, if necessary.
-func gitQuote(path string) string {
+func gitQuote[S ~string](path S) string {
 	var b strings.Builder
 	quote := false
 	for _, c := range []byte(path) {
@@ -261,7 +261,7 @@ func gitQuote(path string) string {
 		}
 	}
 	if !quote {
-		return path
+		return string(path)
 	}
 	return `"` + b.String() + `"`
 }

@@ -91,8 +91,8 @@ func TestStagePaths(t *testing.T) {
 			t.Errorf("in %s, %s: %q, %v; want %q", tt.c.dir, tt.path, got, err, tt.want)
 		}
 		if err == nil && got != "" {
-			if again, err := tt.c.below(tt.c.shown(got)); err != nil || again != got {
-				t.Errorf("%q is shown as %s, which is %q, %v", got, tt.c.shown(got), again, err)
+			if again, err := tt.c.below(tt.c.shown(names.Foreign(got)).Raw()); err != nil || again != got {
+				t.Errorf("%q is shown as %s, which is %q, %v", got, tt.c.shown(names.Foreign(got)), again, err)
 			}
 		}
 	}
@@ -107,7 +107,7 @@ type side struct {
 // patchOf makes a patch of files of two sides.
 func patchOf(t *testing.T, old, staged map[string]side) string {
 	t.Helper()
-	p := &patcher{renamed: map[string]string{}, read: func(_ context.Context, path string, isStaged bool) ([]byte, error) {
+	p := &patcher{renamed: map[names.Foreign]names.Foreign{}, read: func(_ context.Context, path string, isStaged bool) ([]byte, error) {
 		of := old
 		if isStaged {
 			of = staged
@@ -121,7 +121,7 @@ func patchOf(t *testing.T, old, staged map[string]side) string {
 	var list []vfs.StageChange
 	for path, o := range old {
 		n := staged[path]
-		c := vfs.StageChange{Path: path, OldMode: o.mode, OldSize: int64(len(o.text)), Mode: n.mode, Size: int64(len(n.text)), Class: vfs.StageChanged}
+		c := vfs.StageChange{Path: names.Foreign(path), OldMode: o.mode, OldSize: int64(len(o.text)), Mode: n.mode, Size: int64(len(n.text)), Class: vfs.StageChanged}
 		if n.mode == 0 {
 			c.Class = vfs.StageRemoved
 		}
@@ -129,7 +129,7 @@ func patchOf(t *testing.T, old, staged map[string]side) string {
 	}
 	for path, n := range staged {
 		if _, has := old[path]; !has {
-			list = append(list, vfs.StageChange{Path: path, Mode: n.mode, Size: int64(len(n.text)), Class: vfs.StageNew})
+			list = append(list, vfs.StageChange{Path: names.Foreign(path), Mode: n.mode, Size: int64(len(n.text)), Class: vfs.StageNew})
 		}
 	}
 	if err := p.findRenames(t.Context(), list); err != nil {

@@ -18,9 +18,9 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 	if err != nil {
 		return nil, err
 	}
-	e = &explanation{CheckAnswer: control.CheckAnswer{Op: names.OpApply.String(), Path: names.Foreign(c.shown("")), Root: names.Foreign(c.Meta.Root)}, RootPath: names.Foreign(c.Meta.Path), Mode: "stage"}
+	e = &explanation{CheckAnswer: control.CheckAnswer{Op: names.OpApply.String(), Path: c.shown(""), Root: names.Foreign(c.Meta.Root)}, RootPath: names.Foreign(c.Meta.Path), Mode: "stage"}
 	if len(c.paths) > 0 {
-		e.Path = names.Foreign(c.shown(c.paths[0]))
+		e.Path = c.shown(names.Foreign(c.paths[0]))
 	}
 	defer a.waiting("comparing")()
 	o, err := c.open(ctx)
@@ -54,7 +54,7 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 	case n == 1:
 		left := &r.Left[0]
 		e.Reason, e.Detail = kindOfClass(left.Class).String(), names.Text(names.EscapeQuoted(left.Why))
-		e.Path = names.Foreign(o.shown(left.Path))
+		e.Path = o.shown(left.Path)
 	case n > 1:
 		e.Reason, e.Detail = kindOfClass(r.Left[0].Class).String(), names.Text(fmt.Sprintf("%s of %s cannot be applied", countText(r.Left), plural(n+len(r.Done), "change")))
 	case len(r.Done) == 0 && len(r.Output) == 0:

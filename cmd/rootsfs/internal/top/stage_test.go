@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // showsStage is a model with the changes of a stage on the screen, and the diff of the first.
@@ -17,7 +18,7 @@ func showsStage() *model {
 	m.view, m.said = viewStage, ""
 	m.stage = stageView{session: "s", root: "code", store: "/store", loading: true, diffed: -1}
 	row := func(path string, class byte, kind, why string) sessionhub.StageRow {
-		return sessionhub.StageRow{StageChange: control.StageChange{Path: []byte(path), Class: class, Why: why}, Kind: kind}
+		return sessionhub.StageRow{StageChange: control.StageChange{Path: []byte(path), Class: class, Why: names.Text(why)}, Kind: kind}
 	}
 	m.takeStage(stageMsg{store: "/store", list: sessionhub.StageListAnswer{
 		Checkpoints: []control.Checkpoint{{Number: 3, Cause: "apply", Time: m.now}},
