@@ -159,7 +159,7 @@ func gitNotes(list []vfs.StageChange) string {
 	for i := range list {
 		c := &list[i]
 		if c.Why != "" {
-			fmt.Fprintf(&b, "# %s %s: %s\n", classWords[c.Class], gitQuote(c.Path), c.Why)
+			fmt.Fprintf(&b, "# %s %s: %s\n", classWords[c.Class], gitQuote(c.Path), strings.ReplaceAll(c.Why.Raw(), "\n", " "))
 		} else if vfs.StageTakesAway(c) {
 			fmt.Fprintf(&b, "# %s %s\n", classWords[c.Class], gitQuote(c.Path))
 		}

@@ -102,7 +102,7 @@ func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error
 func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error) {
 	var b strings.Builder
 	if c.Why != "" {
-		fmt.Fprintf(&b, "# %s: %s\n", classWords[c.Class], c.Why)
+		fmt.Fprintf(&b, "# %s: %s\n", classWords[c.Class], strings.ReplaceAll(c.Why.Raw(), "\n", " "))
 	}
 	if c.Mode&unix.S_IFMT == unix.S_IFDIR || c.OldMode&unix.S_IFMT == unix.S_IFDIR {
 		fmt.Fprintf(&b, "# %s\n", directoryLine(c))
