@@ -150,9 +150,9 @@ func (a *applier) lookUpper(rel string) (side, error) {
 	return got, err
 }
 
-// Selects reports whether a path is one of paths or lies below one. If paths is empty, every
+// selects reports whether a path is one of paths or lies below one. If paths is empty, every
 // path is selected.
-func Selects(paths []string, rel string) bool {
+func selects(paths []string, rel string) bool {
 	for _, p := range paths {
 		if p == "" || rel == p || strings.HasPrefix(rel, p+"/") {
 			return true

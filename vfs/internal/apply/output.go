@@ -18,9 +18,9 @@ import (
 // names it, and is then applied as a whole. Lists only count its files. But a list shows each
 // file of the owner that it removes or replaces.
 
-// GitignoreWord, as a pattern of build output, stands for the patterns in the source's
+// gitignoreWord, as a pattern of build output, stands for the patterns in the source's
 // .gitignore files.
-const GitignoreWord = ".gitignore"
+const gitignoreWord = ".gitignore"
 
 // DefaultOutput has the patterns of build output that apply if the owner has written none.
 var DefaultOutput = []string{"node_modules/", "target/", ".venv/", "dist/", "__pycache__/"}
@@ -42,7 +42,7 @@ type Output struct {
 func NewOutput(patterns []rules.Pattern) (Output, error) {
 	var o Output
 	for _, p := range patterns {
-		if p.Text == GitignoreWord {
+		if p.Text == gitignoreWord {
 			o.gitignore = true
 			continue
 		}
@@ -117,14 +117,14 @@ func (a *applier) ignored(list []Change) (rules []pattern.Rule) {
 		}
 	}
 	for _, dir := range slices.Sorted(maps.Keys(looked)) { // a directory comes before those in it
-		text := a.sourceText(strings.TrimPrefix(dir+"/"+GitignoreWord, "/"))
+		text := a.sourceText(strings.TrimPrefix(dir+"/"+gitignoreWord, "/"))
 		if text == "" {
 			continue
 		}
 		if files++; files > maxIgnores {
 			break
 		}
-		for _, r := range pattern.ParseIgnore(text, GitignoreWord, dir) {
+		for _, r := range pattern.ParseIgnore(text, gitignoreWord, dir) {
 			r.List = pattern.OwnHide
 			rules = append(rules, r)
 		}

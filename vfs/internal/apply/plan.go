@@ -45,7 +45,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 			return nil, nil, err
 		}
 		c := a.classify(path)
-		if Selects(ask.Paths, path) {
+		if selects(ask.Paths, path) {
 			a.settle(&c, &ask)
 		}
 		if c.Class != Same {
@@ -59,7 +59,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 	keepBelow(list)
 	keepGitWhole(list)
 	a.markOutput(list)
-	return slices.DeleteFunc(list, func(c Change) bool { return !Selects(ask.Paths, c.Path.Raw()) }), same, walkErr
+	return slices.DeleteFunc(list, func(c Change) bool { return !selects(ask.Paths, c.Path.Raw()) }), same, walkErr
 }
 
 // settle adjusts the class of one change to the options.

@@ -157,14 +157,14 @@ func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done,
 		return nil, nil, err
 	}
 	for i := range same {
-		if Selects(paths, same[i].Path.Raw()) {
+		if selects(paths, same[i].Path.Raw()) {
 			list = append(list, Change{Path: same[i].Path})
 		}
 	}
 	SortPaths(list)
 	for i := len(list) - 1; i >= 0; i-- {
 		c := list[i]
-		if above := a.removedAbove(c.Path.Raw()); above != "" && !Selects(paths, above) {
+		if above := a.removedAbove(c.Path.Raw()); above != "" && !selects(paths, above) {
 			_ = c.conflict("the stage has removed or moved %[1]s: discard %[1]s, which holds it", names.Quote(above))
 			left = append(left, c)
 			continue

@@ -290,9 +290,6 @@ func (w Changeable) Own() (Info, error) { return stat(w.FD()) }
 // BaseOf returns the facts about a file that a stage records.
 func BaseOf(info *Info) draft.Base { return baseOf(info) }
 
-// MaxHashed is the size of the largest file whose contents a stage records the hash of.
-const MaxHashed = maxHashed
-
 // HashOf returns the SHA-256 of an open file's contents.
 func HashOf(fd int) ([32]byte, error) { return hashOf(fd) }
 

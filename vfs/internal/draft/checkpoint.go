@@ -27,8 +27,8 @@ const (
 	// MaxCheckpoints is the most checkpoints that a store has. The oldest is removed first, and
 	// one that the owner has not asked for before one that the owner has.
 	MaxCheckpoints = 50
-	// KeptEmpty is how long a store without changes is kept for its checkpoints.
-	KeptEmpty = 7 * 24 * time.Hour
+	// keptEmpty is how long a store without changes is kept for its checkpoints.
+	keptEmpty = 7 * 24 * time.Hour
 )
 
 // CauseAsked is the Cause of a checkpoint that the owner asked for. CauseStart is the Cause of
@@ -376,7 +376,7 @@ func (s *Store) keepsCheckpoints() bool {
 		_, err := os.Stat(s.checkpointPath(c.Number) + appliedSuffix)
 		return c.Changed > 0 || c.Cause == CauseAsked || err == nil
 	})
-	return worth && time.Since(list[len(list)-1].Time) < KeptEmpty
+	return worth && time.Since(list[len(list)-1].Time) < keptEmpty
 }
 
 // SetRecords replaces the records by those of list, in one write.

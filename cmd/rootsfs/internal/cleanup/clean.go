@@ -79,7 +79,7 @@ func afterRun(ctx context.Context, p *Place) error {
 			err = nil
 		}
 		// Ending processes of the run may still be writing.
-		if p.Remove(); p.IsGone() {
+		if p.Remove(); p.isGone() {
 			break
 		}
 		select {
@@ -156,5 +156,5 @@ func clearPlace(dir string) bool {
 	}
 	p.Remove()
 	sandbox.ForgetMemory(p.Run())
-	return p.IsGone()
+	return p.isGone()
 }

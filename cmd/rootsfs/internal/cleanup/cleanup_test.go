@@ -97,8 +97,8 @@ func TestAfterRun(t *testing.T) {
 				_ = unix.Unmount(p.Scratch(), unix.MNT_DETACH)
 				p.Remove()
 			})
-			if err := afterRun(context.Background(), &Place{dir: p.dir}); err != nil || !p.IsGone() {
-				t.Errorf("%v; gone: %v", err, p.IsGone())
+			if err := afterRun(context.Background(), &Place{dir: p.dir}); err != nil || !p.isGone() {
+				t.Errorf("%v; gone: %v", err, p.isGone())
 			}
 		})
 	}
@@ -157,13 +157,13 @@ func TestAwaitsTheEnd(t *testing.T) {
 	}
 	of.Close()
 	awaitWait(t, cmd.Process.Pid)
-	if p.IsGone() {
+	if p.isGone() {
 		t.Error("it has not waited")
 	}
 	in.Close()
 	_ = run.Wait()
-	if err := cmd.Wait(); err != nil || !p.IsGone() {
-		t.Errorf("the watcher: %v; the place is gone: %v", err, p.IsGone())
+	if err := cmd.Wait(); err != nil || !p.isGone() {
+		t.Errorf("the watcher: %v; the place is gone: %v", err, p.isGone())
 	}
 	if _, err := os.Stat(session); !os.IsNotExist(err) {
 		t.Errorf("the session: %v", err)
@@ -190,8 +190,8 @@ func TestDismiss(t *testing.T) {
 		}
 		w.Dismiss()
 		w.Dismiss()
-		if left := watchersOf(t, p.dir); len(left) != 0 || p.IsGone() {
-			t.Errorf("killed %v: left %v; the place is gone: %v", killed, left, p.IsGone())
+		if left := watchersOf(t, p.dir); len(left) != 0 || p.isGone() {
+			t.Errorf("killed %v: left %v; the place is gone: %v", killed, left, p.isGone())
 		}
 	}
 }

@@ -115,14 +115,14 @@ func (p *Place) Run() string { return strings.TrimPrefix(filepath.Base(p.dir), "
 func (p *Place) Remove() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = os.Remove(p.Point()) // each fails if something is left; IsGone then reports false
+	_ = os.Remove(p.Point()) // each fails if something is left; isGone then reports false
 	_ = os.Remove(filepath.Dir(p.Point()))
 	_ = removeAll(p.Scratch())
 	_ = os.Remove(p.dir)
 }
 
-// IsGone reports whether nothing is left of the place.
-func (p *Place) IsGone() bool {
+// isGone reports whether nothing is left of the place.
+func (p *Place) isGone() bool {
 	_, err := os.Lstat(p.dir)
 	return errors.Is(err, fs.ErrNotExist)
 }

@@ -66,13 +66,13 @@ func watch(args ...string) (*Watcher, error) {
 	return &Watcher{cmd: cmd}, nil
 }
 
-// Kill ends the watcher and does not wait for its end.
-func (w *Watcher) Kill() { _ = w.cmd.Process.Kill() } // it may have ended
+// kill ends the watcher and does not wait for its end.
+func (w *Watcher) kill() { _ = w.cmd.Process.Kill() } // it may have ended
 
 // Dismiss ends the watcher and waits until it has ended.
 func (w *Watcher) Dismiss() {
 	w.once.Do(func() {
-		w.Kill()
+		w.kill()
 		_ = w.cmd.Wait()
 	})
 }

@@ -78,7 +78,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	code := exitOf(exit)
+	code := exit.Status()
 	switch {
 	case !errors.Is(exit.Lost, unix.EPIPE):
 		a.noteOutput(exit.Lost)
@@ -97,15 +97,6 @@ func hearSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, notIgnored(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)...)
 	return signals
-}
-
-// exitOf returns the command's own exit code, or, as shells do, 128 plus the number of the
-// signal that ended it.
-func exitOf(e sandbox.Exit) int {
-	if e.Signal != 0 {
-		return 128 + int(e.Signal)
-	}
-	return e.Code
 }
 
 // run creates the session, mount and process, waits for the command, and removes them in the
@@ -353,7 +344,7 @@ func (r *runner) forward(signals <-chan os.Signal) {
 	insisted := false
 	for sig := range signals {
 		if sig != unix.SIGUSR2 {
-			first, insists := asking.Hear(time.Now())
+			first, insists := asking.hear(time.Now())
 			if first {
 				close(r.termRequested)
 			}
@@ -477,7 +468,7 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 		_ = r.proc.Signal(unix.SIGTERM)
 	}
 	wg.Wait()
-	if broken != nil && err == nil && exitOf(exit) == ExitOK {
+	if broken != nil && err == nil && exit.Status() == ExitOK {
 		err = &exitError{Code: exitFailure} // the message was printed above
 	}
 	return exit, err

@@ -55,7 +55,7 @@ func TestStageIsShown(t *testing.T) {
 // A key applies, discards or undoes only what has been on the screen for a moment, with its diff,
 // and not before the last one was answered.
 func TestStageKeysSettle(t *testing.T) {
-	settled := func(m *model) *model { m.since = time.Now().Add(-2 * Settle); return m }
+	settled := func(m *model) *model { m.since = time.Now().Add(-2 * settle); return m }
 	for _, key := range []string{"a", "d", "u"} {
 		m := showsStage()
 		if m.press(key, key) != nil {
