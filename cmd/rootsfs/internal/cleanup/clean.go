@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// Main serves as a watcher and does not return, if this process was started as one;
+// Main serves as a cleaner and does not return, if this process was started as one;
 // otherwise it does nothing.
 func Main(log *slog.Logger) {
 	if len(os.Args) < 2 || os.Args[1] != Name {

@@ -108,13 +108,13 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *sessionFlags, d
 	}
 	revokes(s)
 	if f.Daemon {
-		watcher, err := cleanup.WatchMount(s.Point())
+		cleaner, err := cleanup.StartForMount(s.Point())
 		if err != nil {
 			stopped := make(chan struct{})
 			close(stopped)
 			return errors.Join(err, s.Run(stopped))
 		}
-		defer watcher.Dismiss()
+		defer cleaner.Dismiss()
 	}
 	line := mountedLine(s)
 	switch {

@@ -105,18 +105,18 @@ func (r *runner) run(ctx context.Context, signals <-chan os.Signal) (exit sandbo
 	if r.place, err = cleanup.MakePlace(*r.plan.session.Mount.Owner); err != nil {
 		return exit, err
 	}
-	watcher, err := cleanup.WatchRun(r.place)
+	cleaner, err := cleanup.StartForRun(r.place)
 	if err != nil {
 		r.place.Remove()
 		return exit, err
 	}
 	exit, err = r.runSession(ctx, signals)
-	// Not deferred: after a panic the watcher must clean up.
-	watcher.Dismiss()
+	// Not deferred: after a panic the cleaner must clean up.
+	cleaner.Dismiss()
 	return exit, err
 }
 
-// runSession is the part of run after which the watcher cleans up.
+// runSession is the part of run after which the cleaner cleans up.
 func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	defer r.place.Remove()
 	done := r.a.waiting("mounting")
@@ -265,7 +265,7 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 		if err := r.recordSockets(); err != nil {
 			return err
 		}
-		r.later.watchRoots(r.reg)
+		r.later.registerView(r.reg)
 		r.learned.begin()
 		return nil
 	}

@@ -198,9 +198,9 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Watch calls f for each update. It returns nil when ctx or the session ends, and f's error
+// Stream calls f for each update. It returns nil when ctx or the session ends, and f's error
 // if f returns one.
-func (c *Client) Watch(ctx context.Context, req WatchRequest, f func(Update) error) error {
+func (c *Client) Stream(ctx context.Context, req StreamRequest, f func(Update) error) error {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return err

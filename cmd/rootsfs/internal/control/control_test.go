@@ -50,7 +50,7 @@ func (o *owner) handlers() []Handler {
 	}
 }
 
-func (o *owner) Watch(ctx context.Context, _ WatchRequest, send func(Update) error) error {
+func (o *owner) Stream(ctx context.Context, _ StreamRequest, send func(Update) error) error {
 	updates := o.updates
 	for {
 		select {
@@ -237,7 +237,7 @@ func TestWatch(t *testing.T) {
 	o.updates <- Update{Waiting: &Waiting{}}
 	close(o.updates)
 	var seen []Update
-	if err := c.Watch(t.Context(), WatchRequest{}, func(u Update) error { seen = append(seen, u); return nil }); err != nil || len(seen) != 3 {
+	if err := c.Stream(t.Context(), StreamRequest{}, func(u Update) error { seen = append(seen, u); return nil }); err != nil || len(seen) != 3 {
 		t.Fatalf("%+v, %v", seen, err)
 	}
 	if seen[0].Status.Session != "s" || seen[0].Waiting.Denials[0].ID != "d1" || seen[1].Status != nil || seen[1].Events[0].Kind != "added" || seen[2].Waiting == nil {
@@ -246,7 +246,7 @@ func TestWatch(t *testing.T) {
 	stop := errors.New("enough")
 	o.updates = make(chan Update, 1)
 	o.updates <- Update{}
-	if err := c.Watch(t.Context(), WatchRequest{}, func(Update) error { return stop }); err != stop {
+	if err := c.Stream(t.Context(), StreamRequest{}, func(Update) error { return stop }); err != stop {
 		t.Errorf("the caller's own end: %v", err)
 	}
 }

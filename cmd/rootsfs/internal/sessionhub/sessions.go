@@ -285,7 +285,7 @@ func (f *follower) follow(ctx context.Context) {
 	defer cancel(nil)
 	silent := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer silent.Stop()
-	err := f.client.Watch(ctx, control.WatchRequest{State: true}, func(u control.Update) error {
+	err := f.client.Stream(ctx, control.StreamRequest{State: true}, func(u control.Update) error {
 		silent.Reset(silence)
 		f.apply(u)
 		return nil
