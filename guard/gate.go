@@ -202,7 +202,7 @@ func (l *Lease) findRoot() error {
 		r = l.reg.snap.Load().byName[req.Path.Root]
 	}
 	if r == nil {
-		if l.reg.wasRevoked(req.Path.Root, req.Caller.Subject) {
+		if l.reg.WasRevoked(req.Path.Root, req.Caller.Subject) {
 			return &Error{Kind: names.Revoked}
 		}
 		return &Error{Kind: names.NoConsent}

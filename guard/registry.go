@@ -243,9 +243,10 @@ func (g *Registry) commit(made []*root) (outers []*root, err error) {
 	return outers, nil
 }
 
-// wasRevoked reports whether a root of this name has ended that was granted to the subject,
-// or to everybody. For any other subject it is as if the root had never existed.
-func (g *Registry) wasRevoked(name RootName, who Subject) bool {
+// WasRevoked reports whether a root of this name has ended that was granted to the subject, or to
+// everybody. For any other subject it is as if the root had never existed. Another root may have
+// the name now.
+func (g *Registry) WasRevoked(name RootName, who Subject) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	whose, ok := g.past[name]

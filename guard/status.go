@@ -117,13 +117,6 @@ func (g *Registry) SubjectOf(name RootName) (Subject, bool) {
 	return of(g, name, func(r *root) Subject { return r.grant.Subject })
 }
 
-// WasRevoked reports whether a root of this name that the subject had has ended, and no other
-// root has the name now.
-func (g *Registry) WasRevoked(name RootName, who Subject) bool {
-	_, live := g.SubjectOf(name)
-	return !live && g.wasRevoked(name, who)
-}
-
 // EpochOf returns the epoch of one root. It is cheap: one look-up in a map.
 func (g *Registry) EpochOf(name RootName) (uint64, bool) {
 	return of(g, name, func(r *root) uint64 { return r.epoch })

@@ -81,10 +81,11 @@ func (s *Server) parseNamed(ctx context.Context, text string) (guard.Path, error
 	short := strings.TrimPrefix(text, "./")
 	first, _, _ := strings.Cut(short, "/")
 	root, reg := guard.RootName(first), s.cfg.Registry
-	if whose, ok := reg.SubjectOf(root); ok && whose.Covers(s.cfg.Subject) {
+	whose, isLive := reg.SubjectOf(root)
+	if isLive && whose.Covers(s.cfg.Subject) {
 		return names.ParsePath(short)
 	}
-	if all := s.visible(); len(all) == 1 && !reg.WasRevoked(root, s.cfg.Subject) {
+	if all := s.visible(); len(all) == 1 && (isLive || !reg.WasRevoked(root, s.cfg.Subject)) {
 		return names.ParsePath(string(all[0].Grant.Root) + "/" + text)
 	}
 	p, err := names.ParsePath(short)

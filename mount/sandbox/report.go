@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
 )
 
 // Layer is one layer of the confinement, and State is its state. The texts of the states are
@@ -99,3 +100,10 @@ func try(ctx context.Context, level Level, checkProgram func(path string) error)
 	_, err = p.Wait()
 	return p.Report(), err
 }
+
+// The oldest kernels. The documents name these numbers; a test compares them.
+const (
+	LeastKernel      = "5.6"           // openat2(2), which mounts and every level need
+	NamespacesKernel = "5.12"          // mount_setattr(2), which level Namespaces needs
+	LandlockKernel   = landlock.Kernel // for level Landlock, and for the layer Landlock of other levels
+)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -51,5 +53,17 @@ func TestBound(t *testing.T) {
 	}
 	if (Bound{}).over(now) || !(Bound{Expires: now}).over(now) || (Bound{Expires: late}).over(now) {
 		t.Error("Over is wrong")
+	}
+}
+
+// A root that was allowed to requests without a session says who else has it.
+func TestRootsSaySharing(t *testing.T) {
+	st := control.Status{
+		Roots: []control.Root{{Name: "a", Subject: "s#1"}, {Name: "b", Subject: "s#2"}, {Name: "c"}},
+		Files: []broker.Stats{{Subject: "s#2"}, {Subject: "s#1", SharedBy: "all"}, {SharedBy: "nobody in particular"}},
+	}
+	addSharing(&st)
+	if st.Roots[0].SharedBy != "all" || st.Roots[1].SharedBy != "" || st.Roots[2].SharedBy != "" {
+		t.Errorf("%+v", st.Roots)
 	}
 }
