@@ -15,7 +15,7 @@ import (
 // to a host. Serve may connect to one host, by Gate.Dial. The program itself still needs a rule
 // for that host.
 type Service struct {
-	Name string // inside, at servicePort: lower case, without a final dot
+	Name string // inside, at ServicePort: lower case, without a final dot
 	Host string // the host that Dial connects to: in the form of Name, or an address
 	Port uint16
 	// Serve answers connections until Accept fails. It must close each connection when it is
@@ -35,13 +35,13 @@ var errTooManyAnswered = fmt.Errorf("the program holds %d connections that are a
 // isAnswered reports whether a service answers the connection.
 func (c *conn) isAnswered() bool { return c.service != nil && c.inside != nil }
 
-// servicePort is where services are reached inside.
-const servicePort = 80
+// ServicePort is where services are reached inside.
+const ServicePort = 80
 
 // permits reports whether the service permits a connection: to its port inside, or made by
 // Dial. A removed service permits none.
 func (s *Service) permits(c *conn) bool {
-	return !s.isRemoved && (c.inside == nil || c.port == servicePort)
+	return !s.isRemoved && (c.inside == nil || c.port == ServicePort)
 }
 
 // service returns the service of a name, even if it was removed; nil if there is none.
@@ -79,7 +79,7 @@ func (g *Gate) RemoveService(gone ...*Service) int {
 func (g *Gate) startServices() (list []Rule) {
 	for _, s := range g.opt.Services {
 		g.served.Go(func() { s.Serve(&serviceListener{g.ctx, s.conns}) })
-		list = append(list, Rule{Name: s.Name, Port: servicePort})
+		list = append(list, Rule{Name: s.Name, Port: ServicePort})
 	}
 	return list
 }
@@ -121,7 +121,7 @@ func (l *serviceListener) Accept() (net.Conn, error) {
 func (l *serviceListener) Close() error { return nil }
 
 // Addr implements net.Listener.
-func (l *serviceListener) Addr() net.Addr { return &net.TCPAddr{Port: servicePort} }
+func (l *serviceListener) Addr() net.Addr { return &net.TCPAddr{Port: ServicePort} }
 
 // servedConn is a connection of the program that a service answers.
 type servedConn struct {

@@ -196,13 +196,13 @@ func TestServicesAreBounded(t *testing.T) {
 	s := g.Services()[0]
 	var held []*conn
 	for range maxAnswered {
-		c := &conn{inside: &net.TCPConn{}, service: s, port: servicePort}
+		c := &conn{inside: &net.TCPConn{}, service: s, port: ServicePort}
 		if err := g.register(c); err != nil {
 			t.Fatal(err)
 		}
 		held = append(held, c)
 	}
-	more := &conn{inside: &net.TCPConn{}, service: s, port: servicePort}
+	more := &conn{inside: &net.TCPConn{}, service: s, port: ServicePort}
 	if err := g.register(more); !errors.Is(err, errTooManyAnswered) {
 		t.Errorf("one more: %v", err)
 	}
