@@ -21,7 +21,9 @@ Programs change a root of mode stage (--root PATH:stage) as they like, and your 
 as they are. The changes are its stage, which outlives the session and is continued by the
 next one with the same root. Apply or discard it at any time, also while programs run: a
 file that is open for writing waits, and a program that has a discarded file open keeps
-its copy until it closes it.`
+its copy until it closes it.
+
+The stage is that of the root around the working directory. Elsewhere, name it with --root.`
 
 const stageExamples = `  rootsfs run --root .:stage -- my-agent
   rootsfs stage diff

@@ -52,6 +52,9 @@ func firstOf(args []string) string {
 
 func (a *app) stageCheckpoint(ctx context.Context, root, name string) (err error) {
 	c, err := chooseKept(root)
+	if err == nil {
+		err = c.mustBeNamed(nil)
+	}
 	if err != nil {
 		return err
 	}
@@ -137,6 +140,9 @@ type undoChange struct {
 
 func (a *app) undo(ctx context.Context, root, to string, dryRun bool) (err error) {
 	c, err := chooseKept(root)
+	if err == nil {
+		err = c.mustBeNamed(nil)
+	}
 	if err != nil {
 		return err
 	}
@@ -160,17 +166,17 @@ func (a *app) undo(ctx context.Context, root, to string, dryRun bool) (err error
 		for i := range seen {
 			a.printChange(o, &seen[i])
 		}
-		a.printUndone(&r, seen)
+		a.printUndone(o, &r, seen)
 	})
 }
 
-func (a *app) printUndone(r *undoResult, seen []vfs.StageChange) {
+func (a *app) printUndone(o *openStage, r *undoResult, seen []vfs.StageChange) {
 	what := fmt.Sprintf("%s: %s", checkpointText(&r.To), countText(seen))
 	switch {
 	case r.DryRun:
 		a.say("would go back to %s", what)
 	case r.Before != nil:
-		a.say("back at %s; take this back: rootsfs undo %d", what, r.Before.Number)
+		a.say("back at %s; take this back: %s", what, o.line(commandWords{"undo", names.Foreign(strconv.Itoa(r.Before.Number))}))
 	default:
 		a.say("back at %s", what)
 	}

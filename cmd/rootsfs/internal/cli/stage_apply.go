@@ -99,6 +99,9 @@ func resultOf(o *openStage, r *vfs.StageResult, dryRun bool) stageResult {
 
 func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (err error) {
 	c, err := chooseStage(f.root, paths)
+	if err == nil {
+		err = c.mustBeNamed(paths)
+	}
 	if err != nil {
 		return err
 	}
@@ -311,6 +314,9 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 	if kept, keptErr := chooseKept(root); err != nil && len(paths) == 0 && keptErr == nil {
 		c, err = kept, nil
 	}
+	if err == nil {
+		err = c.mustBeNamed(paths)
+	}
 	if err != nil {
 		return err
 	}
@@ -372,9 +378,5 @@ func (a *app) printDiscarded(o *openStage, r *vfs.StageResult) {
 	for i := range r.Left {
 		a.printChange(o, &r.Left[i])
 	}
-	where := ""
-	if len(o.paths) == 0 && o.flag == "" && !o.isInside() { // the only stage there is: it may not be the one that was meant
-		where = " of " + quoteIfNeeded(o.Meta.Path)
-	}
-	a.say("discarded %s%s", plural(len(r.Done), "change"), where)
+	a.say("discarded %s", plural(len(r.Done), "change"))
 }

@@ -85,7 +85,7 @@ func (a *app) warnStaged(ctx context.Context, ended string) {
 			continue
 		}
 		c := &chosenStage{StageSummary: *s, dir: session.Resolve(dir)}
-		if meant, _ := stagesMeant(all, "", c.dir, nil); len(meant) != 1 || meant[0].Dir != s.Dir {
+		if meant, _ := stagesMeant(all, "", c.dir, nil); len(meant) != 1 || meant[0].Dir != s.Dir || !c.isInside() {
 			c.flag = stageFlag(all, s)
 		}
 		if text := c.counts(ctx); text != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -26,6 +27,7 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 	o, err := c.open(ctx)
 	if isRootGone(err) {
 		e.Reason, e.Detail = names.Conflict.String(), names.Text("the directory of the root is gone, or another one is at its path now")
+		c.flag = filepath.Base(c.Dir)
 		e.Advice = names.Text("put the directory back, or drop the stage: " + string(c.command("discard", "--all")))
 		return e, nil
 	}
