@@ -115,8 +115,8 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	ans, err := askStage(ctx, o, control.ApplyStage, session.ApplyStage, control.StageApplyRequest{
 		StageRequest: o.request(c.paths), Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
-	err = applyError(ctx, err)
 	r := ans.Result()
+	err = applyError(ctx, err, &r)
 	if err != nil && len(r.Done) == 0 {
 		return err
 	}
@@ -134,9 +134,13 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 }
 
 // applyError replaces the error of an apply that a signal cut short by what the owner has then.
-func applyError(ctx context.Context, err error) error {
-	if ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINTR) {
+func applyError(ctx context.Context, err error, r *vfs.StageResult) error {
+	if _, isOfSession := errors.AsType[*control.Error](err); err == nil || ctx.Err() == nil ||
+		!isOfSession && !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINTR) {
 		return err
+	}
+	if len(r.Left) > 0 {
+		return fmt.Errorf("interrupted: %s applied; left staged: %s", plural(len(r.Done), "change"), countText(r.Left))
 	}
 	return errors.New("interrupted: what was applied stays applied, and the rest stays staged; see rootsfs stage diff --stat")
 }
@@ -164,7 +168,9 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 		}
 	}
 	for i := range r.Left {
-		a.printChange(o, &r.Left[i])
+		if !r.Left[i].Class.Applies() { // those that were not reached are only counted
+			a.printChange(o, &r.Left[i])
+		}
 	}
 	a.printChoices(o, r.Left)
 	verb, drop := "applied", "dropped"
@@ -231,6 +237,7 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 	choice("if it is whole", of(vfs.StageUnsure), "apply", "--take", "stage")
 	choice("with the links", of(vfs.StageLink), "apply", "--links")
 	choice("when nobody writes it any more", of(vfs.StageInUse), "apply")
+	choice("when the file system allows it", of(vfs.StageRefused), "apply")
 	for i := range left {
 		if left[i].Class == vfs.StageProtected {
 			a.say("  what is protected you can copy yourself from %s", quoteIfNeeded(filepath.Join(o.Dir, "upper")))
@@ -243,14 +250,14 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 var classWords = map[vfs.StageClass]string{
 	vfs.StageNew: "new", vfs.StageChanged: "changed", vfs.StageMode: "mode", vfs.StageRemoved: "removed", vfs.StageReplaced: "replaced",
 	vfs.StageConflict: "conflict", vfs.StageInUse: "in use", vfs.StageProtected: "protected", vfs.StageLink: "link",
-	vfs.StageSpecial: "special file", vfs.StageUnsure: "unsure",
+	vfs.StageSpecial: "special file", vfs.StageUnsure: "unsure", vfs.StageRefused: "refused",
 }
 
 // countText counts changes by their classes: "3 changed, 1 new".
 func countText(list []vfs.StageChange) string {
 	order := []vfs.StageClass{
 		vfs.StageChanged, vfs.StageMode, vfs.StageNew, vfs.StageRemoved, vfs.StageReplaced, vfs.StageConflict,
-		vfs.StageInUse, vfs.StageProtected, vfs.StageLink, vfs.StageSpecial, vfs.StageUnsure,
+		vfs.StageInUse, vfs.StageRefused, vfs.StageProtected, vfs.StageLink, vfs.StageSpecial, vfs.StageUnsure,
 	}
 	count := map[vfs.StageClass]int{}
 	for i := range list {

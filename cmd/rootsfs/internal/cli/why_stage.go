@@ -76,6 +76,8 @@ func kindOfClass(class vfs.StageClass) names.Kind {
 		return names.Escaped
 	case vfs.StageInUse:
 		return names.Locked
+	case vfs.StageRefused:
+		return names.IO
 	}
 	return names.Conflict
 }

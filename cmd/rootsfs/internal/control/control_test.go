@@ -272,7 +272,7 @@ func TestStrictRequests(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := &owner{}
 			_, c := serve(t, o)
-			resp, err := c.send(t.Context(), tt.method, tt.path, []byte(tt.body))
+			resp, err := c.send(t.Context(), tt.method, tt.path, []byte(tt.body), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
