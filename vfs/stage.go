@@ -51,11 +51,11 @@ const (
 
 // StageApply selects the changes to apply.
 type StageApply struct {
-	Paths   []string // below the root; none: everything
+	Paths []string // below the root; none: everything
 	// Partial applies the rest if something cannot be applied. Without it, the apply also ends
 	// at the first change that the file system refuses.
 	Partial bool
-	Links   bool     // also links that leave the root
+	Links   bool // also links that leave the root
 	DryRun  bool
 	// Take decides about conflicts and unsure changes. With "stage" they replace the source's
 	// files, which go to the root's trash. With "source" they are dropped from the stage.

@@ -32,6 +32,8 @@ type owner struct {
 	ended   []Ended
 	err     error
 	updates chan Update // sent to the watching clients; closing it ends the session
+	// applying is closed when an apply has begun, which lasts until its context ends.
+	applying chan struct{}
 }
 
 func (o *owner) handlers() []Handler {
@@ -46,6 +48,11 @@ func (o *owner) handlers() []Handler {
 		Revoke.Handle(func(_ context.Context, req RevokeRequest) (RevokeAnswer, error) {
 			o.revoked = req
 			return RevokeAnswer{Ended: o.ended}, o.err
+		}),
+		ApplyStage.Handle(func(ctx context.Context, _ StageApplyRequest) (StageAnswer, error) {
+			close(o.applying)
+			<-ctx.Done()
+			return StageAnswer{Left: []StageChange{{Path: []byte("left")}}}, ctx.Err()
 		}),
 	}
 }
@@ -225,6 +232,19 @@ func TestCallsAndErrors(t *testing.T) {
 	o.err, o.ended = errors.New("one page"), []Ended{{Root: "x", Error: "one page"}}
 	if a, err := Revoke.Call(ctx, c, RevokeRequest{All: true}); err == nil || len(a.Ended) != 1 || a.Ended[0].Error != "one page" || !o.revoked.All {
 		t.Errorf("incomplete revocation: %+v, %v", a, err)
+	}
+}
+
+// TestInterruptedApplyAnswers checks that a client whose context ends gets the part of an apply that
+// the session has done.
+func TestInterruptedApplyAnswers(t *testing.T) {
+	o := &owner{applying: make(chan struct{})}
+	_, c := serve(t, o)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-o.applying; cancel() }()
+	a, err := ApplyStage.Call(ctx, c, StageApplyRequest{})
+	if err == nil || len(a.Left) != 1 || string(a.Left[0].Path) != "left" {
+		t.Errorf("the answer is %+v, %v", a, err)
 	}
 }
 
