@@ -24,7 +24,7 @@ const stageApplyLong = `Bring staged changes into your files.
 
 A change is applied only if the file is as it was when the program changed it. If a change
 cannot be applied, it is listed, nothing is applied, and the exit code is 6; --partial
-applies the rest.`
+applies the rest. Outside of the root's directory, name a path or --root.`
 
 const stageApplyExamples = `  rootsfs stage apply
   rootsfs stage apply --dry-run
@@ -167,12 +167,7 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 			a.printChange(o, c)
 		}
 	}
-	for i := range r.Left {
-		if !r.Left[i].Class.Applies() { // those that were not reached are only counted
-			a.printChange(o, &r.Left[i])
-		}
-	}
-	a.printChoices(o, r.Left)
+	a.printLeft(o, r.Left)
 	verb, drop := "applied", "dropped"
 	if f.dryRun {
 		verb, drop = "would apply", "would drop"
@@ -197,6 +192,29 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 		path := o.shown(units[i].Path)
 		a.say("left staged: %s: %s; take it: %s", quoteIfNeeded(path), outputText(&units[i]), o.command("apply", names.Foreign(path)))
 	}
+}
+
+// printLeft lists the changes that were left, and remedies. Those that were not reached are only
+// counted by the caller. Those of a .git that wait for the same are one line.
+func (a *app) printLeft(o *openStage, left []vfs.StageChange) {
+	type unit struct{ git, why string }
+	count := map[unit]int{}
+	for i := range left {
+		count[unit{gitOf(left[i].Path), left[i].Why}]++
+	}
+	for i := range left {
+		c := &left[i]
+		u := unit{gitOf(c.Path), c.Why}
+		switch n := count[u]; {
+		case c.Class.Applies():
+		case u.git == "" || n == 1:
+			a.printChange(o, c)
+		case n > 1:
+			count[u] = 0 // it is said
+			a.say("%c %s  %s: %s", c.Class, quoteIfNeeded(o.shown(u.git)), plural(n, "change"), names.EscapeQuoted(c.Why))
+		}
+	}
+	a.printChoices(o, left)
 }
 
 // printChange prints a line for a change.
@@ -230,10 +248,11 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 	of := func(class vfs.StageClass) func(*vfs.StageChange) bool {
 		return func(c *vfs.StageChange) bool { return c.Class == class }
 	}
-	isDir := func(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFDIR }
+	// A directory in a .git waits for the rest of the repository.
+	isDir := func(c *vfs.StageChange) bool { return c.OldMode&unix.S_IFMT == unix.S_IFDIR && gitOf(c.Path) == "" }
 	choice("keep yours", of(vfs.StageConflict), "discard")
-	choice("take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && !isDir(c.OldMode) }, "apply", "--take", "stage")
-	choice("move your directory away to take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && isDir(c.OldMode) }, "apply")
+	choice("take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && !isDir(c) }, "apply", "--take", "stage")
+	choice("move your directory away to take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && isDir(c) }, "apply")
 	choice("if it is whole", of(vfs.StageUnsure), "apply", "--take", "stage")
 	choice("with the links", of(vfs.StageLink), "apply", "--links")
 	choice("when nobody writes it any more", of(vfs.StageInUse), "apply")
@@ -287,7 +306,8 @@ const stageDiscardLong = `Drop staged changes; programs see your files again.
 ` + pathsText + `
 
 --all drops everything, and asks first. rootsfs undo brings back what was dropped. If
-nothing is staged, --all drops the checkpoints.`
+nothing is staged, --all drops the checkpoints. Outside of the root's directory,
+name a path or --root.`
 
 const stageDiscardExamples = `  rootsfs stage discard src/main.go
   rootsfs stage discard --all`

@@ -57,7 +57,7 @@ func (c *chosenStage) line(line commandWords) names.Text {
 
 // stagedWhere describes the root of a stage, for people.
 func stagedWhere(s *vfs.StageSummary) string {
-	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), plural(s.Changed, "change"))
+	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), touchedText(s.Changed))
 }
 
 // chooseStage finds the stage of --root, of the paths or of the working directory. A stage that

@@ -45,12 +45,11 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 		e.Left = append(e.Left, entryOfChange(&r.Left[i]))
 	}
 	e.choices = func() {
-		for i := range r.Left {
-			if len(r.Left) > 1 {
-				a.printChange(o, &r.Left[i])
-			}
+		if len(r.Left) == 1 { // the verdict has its reason
+			a.printChoices(o, r.Left)
+			return
 		}
-		a.printChoices(o, r.Left)
+		a.printLeft(o, r.Left)
 	}
 	switch n := len(r.Left); {
 	case n == 1:
