@@ -45,6 +45,7 @@ const (
 	Link      Class = 'L' // a link that leaves the root
 	Special   Class = 'S' // a device, FIFO or socket
 	Unsure    Class = '?' // written shortly before the machine stopped
+	Refused   Class = 'X' // the file system of the source refuses it
 )
 
 // Applies reports whether changes of the class can be applied.
@@ -52,7 +53,7 @@ func (c Class) Applies() bool { return strings.IndexByte("AMmDT", byte(c)) >= 0 
 
 // Blocks reports whether a change of the class keeps all others from being applied, unless the
 // owner asks for a partial apply.
-func (c Class) Blocks() bool { return strings.IndexByte("CWPL?", byte(c)) >= 0 }
+func (c Class) Blocks() bool { return strings.IndexByte("CWPL?X", byte(c)) >= 0 }
 
 // Change is one change.
 type Change struct {

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -57,12 +58,8 @@ func NewOutput(patterns []rules.Pattern) (Output, error) {
 // markOutput sets Change.Output in a sorted list of all changes. If the rules cannot be used
 // together, no change is build output, so all are listed.
 func (a *applier) markOutput(list []Change) {
-	rules := a.Output.rules
-	if a.Output.gitignore {
-		rules = append(a.ignored(list), rules...) // the owner's rules come later, so !PATTERN overrides
-	}
-	set, err := pattern.New(rules, pattern.Options{})
-	if len(rules) == 0 || err != nil {
+	set := a.outputSet(list)
+	if set == nil {
 		return
 	}
 	gone := map[string]bool{} // directories of the source that the stage has removed
@@ -72,6 +69,31 @@ func (a *applier) markOutput(list []Change) {
 			gone[c.Path.Raw()] = true
 		}
 		c.Output = names.Foreign(outputOf(set, c, gone))
+	}
+}
+
+// outputSet returns the rules about build output for a list of changes; nil: there are none.
+func (a *applier) outputSet(list []Change) *pattern.Set {
+	rules := a.Output.rules
+	if a.Output.gitignore {
+		rules = append(a.ignored(list), rules...) // the owner's rules come later, so !PATTERN overrides
+	}
+	set, err := pattern.New(rules, pattern.Options{})
+	if len(rules) == 0 || err != nil {
+		return nil
+	}
+	return set
+}
+
+// MarkSeen sets Change.Output in a sorted list of what programs see change. Nothing of it takes a
+// file away from the owner, so removals are build output as well.
+func (e Env) MarkSeen(ctx context.Context, l *guard.Lease, list []Change) {
+	a := e.begin(ctx, l)
+	set := a.outputSet(list)
+	for i := range list {
+		if set != nil {
+			list[i].Output = names.Foreign(outputOf(set, &Change{Path: list[i].Path, Class: New}, nil))
+		}
 	}
 }
 

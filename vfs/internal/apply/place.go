@@ -46,7 +46,7 @@ func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 }
 
 // Apply brings one change into the source. If that is no longer possible, Apply sets the class
-// to Conflict or InUse, and returns no error.
+// to Conflict, InUse or Refused, and returns no error.
 func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int64, err error) {
 	p := placement{applier: e.begin(ctx, l), c: c}
 	defer func() { p.d.Close() }()
@@ -65,8 +65,8 @@ func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int6
 		c.Class, c.Why = Conflict, names.Text(errLater.Error())
 	case errors.Is(err, unix.ELOOP) || beneath.IsAbsent(err):
 		c.Class, c.Why = Conflict, "its directory in the source has gone"
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
-		c.Class, c.Why = Conflict, names.Text("the source does not let you: "+err.Error())
+	case isRefused(err):
+		c.Class, c.Why = Refused, names.Text(p.whyRefused(err))
 	default:
 		return p.written, err
 	}

@@ -73,7 +73,14 @@ func (a *applier) settle(c *Change, ask *Asked) {
 			c.Class = Replaced
 		}
 	}
-	if !ask.IsFor || !c.Class.Applies() || c.Class == Mode || !c.have.is || !c.have.info.IsRegular() {
+	if !ask.IsFor || !c.Class.Applies() || c.Class == Mode {
+		return
+	}
+	if dir, err := a.writable(c.Path.Raw()); err != nil && isRefused(err) {
+		c.Class, c.Why = Refused, names.Text(whyClosed(dir, err))
+		return
+	}
+	if !c.have.is || !c.have.info.IsRegular() {
 		return
 	}
 	p := placement{applier: *a, c: c}
@@ -458,7 +465,7 @@ func keepBelow(list []Change) {
 			continue
 		}
 		if dir := &list[at]; dir.Class.Blocks() && dir.want.isDir() && !dir.have.isDir() {
-			_ = c.conflict("it lies in %s, which is left: %s", names.Quote(parent), dir.Why)
+			c.waitFor(dir, "it lies in %s, which is left: %s", names.Quote(parent), dir.Why)
 		}
 	}
 }
@@ -477,23 +484,23 @@ func keepWithContents(list []Change) {
 		}
 		parent, _ := splitRel(c.Path.Raw())
 		if at, ok := index[parent]; ok && list[at].Class.Applies() && list[at].have.isDir() && !list[at].want.isDir() {
-			_ = list[at].conflict("it holds %s, which stays", names.Quote(c.Path))
+			list[at].waitFor(c, "it holds %s, which stays", names.Quote(c.Path))
 		}
 	}
 }
 
 // keepGitWhole keeps all of a repository's data from being applied if a part of it cannot be.
 func keepGitWhole(list []Change) {
-	waits := map[string]string{} // by unit: a path that has to wait
+	waits := map[string]*Change{} // by unit: a change that has to wait
 	for i := range list {
 		if unit, ok := gitUnit(list[i].Path.Raw()); ok && list[i].Class.Blocks() {
-			waits[unit] = list[i].Path.Raw()
+			waits[unit] = &list[i]
 		}
 	}
 	for i := range list {
 		unit, _ := gitUnit(list[i].Path.Raw())
-		if path, ok := waits[unit]; ok && list[i].Class.Applies() {
-			_ = list[i].conflict("a repository is applied whole, and %s cannot be", names.Quote(path))
+		if c := waits[unit]; c != nil && list[i].Class.Applies() {
+			list[i].waitFor(c, "a repository is applied whole, and %s cannot be", names.Quote(c.Path))
 		}
 	}
 }

@@ -284,6 +284,11 @@ func (d Dir) Below(rel string, isDir bool) (Dir, error) {
 // shows.
 func (d Dir) Own() (Info, error) { return stat(d.fd) }
 
+// Writable returns the error that this process would get for a new name in the directory.
+func (d Dir) Writable() error {
+	return unix.Faccessat(unix.AT_FDCWD, procPath(d.fd), unix.W_OK|unix.X_OK, unix.AT_EACCESS)
+}
+
 // Own is Dir.Own for a file that may be changed.
 func (w Changeable) Own() (Info, error) { return stat(w.FD()) }
 

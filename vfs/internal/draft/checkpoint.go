@@ -197,7 +197,7 @@ func (s *Store) Keep(c Checkpoint, state *State) (Checkpoint, error) {
 	if err := os.Rename(path+".new", path); err != nil {
 		return c, err
 	}
-	s.points.list = append(s.points.list, c)
+	s.points.list = moveNames(append(s.points.list, c))
 	s.points.uses[c.Number] = state.objects()
 	return c, nil
 }
@@ -302,7 +302,20 @@ func listCheckpoints(dir string) (out []Checkpoint) {
 		}
 	}
 	slices.SortFunc(out, func(a, b Checkpoint) int { return a.Number - b.Number })
-	return out
+	return moveNames(out)
+}
+
+// moveNames leaves each name to the latest checkpoint that was given it, so that a name means one.
+func moveNames(list []Checkpoint) []Checkpoint {
+	taken := map[string]bool{}
+	for i := range slices.Backward(list) {
+		if c := &list[i]; taken[c.Name] {
+			c.Name = ""
+		} else {
+			taken[c.Name] = true
+		}
+	}
+	return list
 }
 
 // Forget removes a checkpoint. Its objects stay until they are removed: see Unused.

@@ -114,7 +114,7 @@ func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange
 	}
 	var ofGit []vfs.StageChange
 	for i := range list {
-		if isOfGit(list[i].Path.Raw()) {
+		if isOfGit(list[i].Path) {
 			ofGit = append(ofGit, list[i])
 			continue
 		}
@@ -133,12 +133,12 @@ func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange
 }
 
 // isOfGit reports whether a path is a .git, or lies in one.
-func isOfGit(path string) bool { return gitOf(path) != "" }
+func isOfGit(path names.Foreign) bool { return gitOf(path) != "" }
 
 // gitOf returns the path of the .git that is or contains path, "" if there is none.
-func gitOf(path string) string {
+func gitOf(path names.Foreign) names.Foreign {
 	end := 0
-	for part := range strings.SplitSeq(path, "/") {
+	for part := range strings.SplitSeq(path.Raw(), "/") {
 		end += len(part)
 		if part == ".git" {
 			return path[:end]
@@ -240,7 +240,7 @@ func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vf
 // stageDiffEntry is a change for --json.
 type stageDiffEntry struct {
 	Path    names.Foreign `json:"path"`                   // below the root
-	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`; `build output` counts all that is new or changed in a directory that is not listed
+	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file`, `unsure` or `refused` (by the file system); `build output` counts all that is new or changed in a directory that is not listed
 	Mode    string        `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
 	OldMode string        `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
 	Size    int64         `json:"size"`                   // bytes in the stage

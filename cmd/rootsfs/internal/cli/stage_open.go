@@ -44,7 +44,11 @@ func (c *chosenStage) shown(rel names.Foreign) names.Foreign {
 
 // command returns a command line for the same stage.
 func (c *chosenStage) command(words ...names.Foreign) names.Text {
-	line := append(commandWords{"stage"}, words...)
+	return c.line(append(commandWords{"stage"}, words...))
+}
+
+// line is command for words that name the whole command.
+func (c *chosenStage) line(line commandWords) names.Text {
 	if c.flag != "" {
 		line = append(line, "--root", names.Foreign(c.flag))
 	}
@@ -53,13 +57,23 @@ func (c *chosenStage) command(words ...names.Foreign) names.Text {
 
 // stagedWhere describes the root of a stage, for people.
 func stagedWhere(s *vfs.StageSummary) string {
-	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), plural(s.Changed, "change"))
+	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), touchedText(s.Changed))
 }
 
 // chooseStage finds the stage of --root, of the paths or of the working directory. A stage that
 // has no changes and only keeps checkpoints is none.
 func chooseStage(root string, paths []string) (*chosenStage, error) {
 	return chooseStageOf(root, paths, func(s *vfs.StageSummary) bool { return !onlyKeeps(s) })
+}
+
+// mustBeNamed refuses the only stage that there is if the command line does not name it, and the
+// working directory is not in its root: it may not be the one that was meant.
+func (c *chosenStage) mustBeNamed(paths []string) error {
+	if c.flag != "" || len(paths) > 0 || c.isInside() {
+		return nil
+	}
+	return usage(fmt.Errorf("the working directory is in no staged root; to use the stage of %s, write --root %s",
+		quoteIfNeeded(c.Meta.Path), names.ShellWord(filepath.Base(c.Dir))))
 }
 
 // chooseKept is chooseStage for a command about checkpoints.

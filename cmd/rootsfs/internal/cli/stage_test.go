@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -297,22 +298,28 @@ func TestApplyErrorOfAnInterrupt(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	const want = "interrupted: what was applied stays applied"
+	none := &vfs.StageResult{}
+	some := &vfs.StageResult{Done: make([]vfs.StageChange, 1), Left: []vfs.StageChange{{Class: vfs.StageNew}, {Class: vfs.StageConflict}}}
 	for _, err := range []error{
 		fmt.Errorf("stage.apply: %w", context.Canceled),
 		&guard.Error{Kind: names.IO, Err: unix.EINTR},
+		&control.Error{Text: "context canceled"},
 	} {
-		if got := applyError(ended, err); !strings.HasPrefix(got.Error(), want) {
+		if got := applyError(ended, err, none); !strings.HasPrefix(got.Error(), want) {
 			t.Errorf("after a signal, %v became %q", err, got)
 		}
-		if got := applyError(t.Context(), err); got != err {
+		if got := applyError(ended, err, some).Error(); got != "interrupted: 1 change applied; left staged: 1 new, 1 conflict" {
+			t.Errorf("after a signal that left something, %v became %q", err, got)
+		}
+		if got := applyError(t.Context(), err, none); got != err {
 			t.Errorf("without a signal, %v became %q", err, got)
 		}
 	}
 	full := &guard.Error{Kind: names.IO, Err: unix.ENOSPC}
-	if got := applyError(ended, full); got != error(full) {
+	if got := applyError(ended, full, none); got != error(full) {
 		t.Errorf("a full disk became %q", got)
 	}
-	if got := applyError(ended, nil); got != nil {
+	if got := applyError(ended, nil, none); got != nil {
 		t.Errorf("an apply that was done became %q", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -26,6 +27,7 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 	o, err := c.open(ctx)
 	if isRootGone(err) {
 		e.Reason, e.Detail = names.Conflict.String(), names.Text("the directory of the root is gone, or another one is at its path now")
+		c.flag = filepath.Base(c.Dir)
 		e.Advice = names.Text("put the directory back, or drop the stage: " + string(c.command("discard", "--all")))
 		return e, nil
 	}
@@ -43,12 +45,11 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 		e.Left = append(e.Left, entryOfChange(&r.Left[i]))
 	}
 	e.choices = func() {
-		for i := range r.Left {
-			if len(r.Left) > 1 {
-				a.printChange(o, &r.Left[i])
-			}
+		if len(r.Left) == 1 { // the verdict has its reason
+			a.printChoices(o, r.Left)
+			return
 		}
-		a.printChoices(o, r.Left)
+		a.printLeft(o, r.Left)
 	}
 	switch n := len(r.Left); {
 	case n == 1:
@@ -74,6 +75,8 @@ func kindOfClass(class vfs.StageClass) names.Kind {
 		return names.Escaped
 	case vfs.StageInUse:
 		return names.Locked
+	case vfs.StageRefused:
+		return names.IO
 	}
 	return names.Conflict
 }
