@@ -248,7 +248,7 @@ func TestVisibleText(t *testing.T) {
 func TestStagePatchOfGit(t *testing.T) {
 	const plain = unix.S_IFREG | 0o644
 	for path, want := range map[string]bool{".git": true, ".git/index": true, "sub/.git/HEAD": true, ".gitignore": false, "a.git/x": false} {
-		if isOfGit(path) != want {
+		if isOfGit(names.Foreign(path)) != want {
 			t.Errorf("%s is of git: %v", path, !want)
 		}
 	}
