@@ -188,7 +188,7 @@ func equal(now, then *beneath.Info) bool {
 	return now.IsDir() || now.Size == then.Size && now.Mtime == then.Mtime
 }
 
-// chmod changes the mode in place.
+// chmod changes the mode, the ACL and the attributes of the user in place.
 func (p *placement) chmod() error {
 	at, err := beneath.OpenChild(p.d, p.base)
 	if err != nil {
@@ -209,6 +209,9 @@ func (p *placement) chmod() error {
 	p.c.placed = now.ID()
 	p.old, p.made = p.st.KeepOld(p.l, p.d, p.base), beneath.BaseOf(&now)
 	p.made.Mode = now.Mode&^0o7777 | p.c.mode&0o7777
+	if err := beneath.CopyXattrs(p.l, p.up.FD(), w); err != nil {
+		return err
+	}
 	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
 }
 

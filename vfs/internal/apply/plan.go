@@ -198,7 +198,7 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 		c.unfinishedMode() // made on both sides
 		return nil
 	case c.have.isDir():
-		return c.modes(&rec.Base, Same)
+		return a.attributes(c, &rec.Base, Same)
 	}
 	isOld, err := a.isBase(c, &rec.Base)
 	if err != nil {
@@ -245,7 +245,7 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 	case isSame && (!isRegular || rec.Base.Kind == draft.Nothing):
 		return nil
 	case isSame:
-		return c.modes(&rec.Base, Same)
+		return a.attributes(c, &rec.Base, Same)
 	case rec.Base.Kind == draft.Nothing:
 		return c.conflict("made in the stage, and by you at %s", c.since())
 	}
@@ -259,7 +259,39 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 		c.Class, c.mode = Replaced, c.Mode
 		return nil
 	}
-	return c.modes(&rec.Base, Changed)
+	return a.attributes(c, &rec.Base, Changed)
+}
+
+// attributes sets the mode and class of a file that both sides have. The class is with if the
+// mode, the ACL and the attributes of the user stay.
+func (a *applier) attributes(c *Change, base *draft.Base, with Class) error {
+	if err := c.modes(base, with); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
+		return err
+	}
+	up, err := a.st.Upper().Below(c.Path, false)
+	if err != nil {
+		return err
+	}
+	defer up.Close()
+	low, err := a.st.Source(a.l).Below(c.Path, false)
+	if err != nil {
+		return err
+	}
+	defer low.Close()
+	now := beneath.BaseOf(&c.have.info)
+	isOld := now.Ino == base.Ino && now.Ctime == base.Ctime // which a change of attributes advances
+	if c.want.isDir() {
+		isOld = beneath.XattrsHash(low.FD()) == base.Hash
+	}
+	switch {
+	case beneath.SameXattrs(up.FD(), low.FD()):
+	case c.want.isDir() && beneath.XattrsHash(up.FD()) == base.Hash: // only the owner changed them
+	case !isOld:
+		return c.conflict("its attributes were changed in the stage, or by you at %s", c.since())
+	case with == Same:
+		c.Class = Mode
+	}
+	return nil
 }
 
 // modes sets the mode and class of a file that both sides have. The class is with if the mode
