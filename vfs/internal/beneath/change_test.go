@@ -30,6 +30,7 @@ var changes = map[string]struct {
 	"Setxattr":     {"setxattr", func(s *hangScene, l *guard.Lease) error { return Setxattr(l, s.fd, "user.new", []byte("x"), 0) }},
 	"Removexattr":  {"removexattr", func(s *hangScene, l *guard.Lease) error { return Removexattr(l, s.fd, "user.old") }},
 	"CopyXattr":    {"setxattr", func(s *hangScene, l *guard.Lease) error { return CopyXattr(l, s.fd.FD(), s.other, "user.old") }},
+	"CopyXattrs":   {"setxattr", func(s *hangScene, l *guard.Lease) error { return CopyXattrs(l, s.fd.FD(), s.other) }},
 	"CopyAttributes": {"setattr", func(s *hangScene, l *guard.Lease) error {
 		return CopyAttributes(l, s.fd.FD(), &Info{Mode: unix.S_IFREG, UID: s.who.UID, GID: s.who.GID}, s.other, 0o600)
 	}},

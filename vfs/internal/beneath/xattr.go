@@ -30,8 +30,17 @@ func copiedXattrs(fd int) ([]string, error) {
 	}), nil
 }
 
+// holdsXattr reports whether the file system of a file supports attributes of the kind of name.
+func holdsXattr(fd int, name string) bool {
+	if strings.HasPrefix(name, "user.") {
+		name = "user.rootsfs" // any name
+	}
+	_, err := Getxattr(fd, name, nil)
+	return err != unix.EOPNOTSUPP //nolint:errorlint // bare errno
+}
+
 // CopyXattrs gives a file the ACL and the user's attributes of another, and no others. It leaves
-// out what the file system of the copy does not support.
+// alone what one of the two file systems does not support.
 func CopyXattrs(l *guard.Lease, from int, to Changeable) error {
 	want, err := copiedXattrs(from)
 	if err != nil {
@@ -42,7 +51,7 @@ func CopyXattrs(l *guard.Lease, from int, to Changeable) error {
 		return err
 	}
 	for _, name := range have {
-		if slices.Contains(want, name) {
+		if slices.Contains(want, name) || !holdsXattr(from, name) {
 			continue
 		}
 		if err := Removexattr(l, to, name); err != nil && err != unix.ENODATA { //nolint:errorlint // bare errno
@@ -73,8 +82,21 @@ func attrsOf(fd int) map[string][]byte {
 	return out
 }
 
-// SameXattrs reports whether two files have the same ACL and the same attributes of the user.
-func SameXattrs(x, y int) bool { return maps.EqualFunc(attrsOf(x), attrsOf(y), bytes.Equal) }
+// SameXattrs reports whether two files have the same ACL and the same attributes of the user. It
+// ignores what one of the two file systems does not support.
+func SameXattrs(x, y int) bool {
+	a, b := attrsOf(x), attrsOf(y)
+	for _, list := range []map[string][]byte{a, b} {
+		for name := range list {
+			v, inA := a[name]
+			w, inB := b[name]
+			if (inA != inB || !bytes.Equal(v, w)) && holdsXattr(x, name) && holdsXattr(y, name) {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 // XattrsHash returns a hash of a file's ACL and attributes of the user, zero if it has none.
 func XattrsHash(fd int) (sum [sha256.Size]byte) {
