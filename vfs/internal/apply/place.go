@@ -299,6 +299,9 @@ func (p *placement) fill(w beneath.Changeable) error {
 		return err
 	}
 	p.written = p.info.Size
+	if err := p.keepXattrs(in, w); err != nil {
+		return err
+	}
 	if err := beneath.CopyAttributes(p.l, in, &p.info, w, p.c.mode); err != nil {
 		return err
 	}
@@ -308,4 +311,18 @@ func (p *placement) fill(w beneath.Changeable) error {
 		}
 	}
 	return nil
+}
+
+// keepXattrs gives the new file the attributes of the source's old file that the stage's file in
+// cannot have, because its file system does not support them.
+func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
+	if !p.c.have.is || !p.c.have.info.IsRegular() {
+		return nil
+	}
+	old, err := beneath.OpenChild(p.d, p.base)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	return beneath.CopyXattrsBeside(p.l, old.FD(), in, w)
 }

@@ -268,6 +268,32 @@ func TestAttributesAlone(t *testing.T) {
 	}
 }
 
+// What the file system of the stage cannot hold of a file stays as it is in the source.
+func TestStageWithoutAttributes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a file system without attributes")
+	}
+	s := newScene(t, "opened", "changed")
+	s.end()
+	s.must(os.MkdirAll(s.stages, 0o700), unix.Mount("none", s.stages, "ramfs", 0, ""))
+	t.Cleanup(func() { s.must(unix.Unmount(s.stages, unix.MNT_DETACH)) }) // the end of the root may still be at work
+	s.store = ""
+	s.start()
+	for _, rel := range []string{"opened", "changed"} {
+		s.must(unix.Setxattr(s.at(rel), "user.a", []byte("b"), 0), unix.Setxattr(s.at(rel), "system.posix_acl_access", []byte(defaultACL), 0))
+		f, _, err := s.tree.Open(t.Context(), s.who, s.place(rel), unix.O_WRONLY)
+		s.must(err)
+		f.Close()
+	}
+	s.put("changed", "staged")
+	s.apply(vfs.StageApply{}, "M changed", "")
+	for _, rel := range []string{"opened", "changed"} {
+		if got := s.xattrs(rel); got != "system.posix_acl_access user.a=b" {
+			t.Errorf("%s has %q", rel, got)
+		}
+	}
+}
+
 // A program sees a file that was applied also in a directory that the stage has made in the place of
 // one of the source's, and that stays in the stage. What the program has removed or moved stays away.
 func TestAppliedInNewDirectory(t *testing.T) {

@@ -66,6 +66,23 @@ func CopyXattrs(l *guard.Lease, from int, to Changeable) error {
 	return nil
 }
 
+// CopyXattrsBeside copies the attributes that the file system of a third file does not support.
+func CopyXattrsBeside(l *guard.Lease, from, third int, to Changeable) error {
+	list, err := copiedXattrs(from)
+	if err != nil {
+		return err
+	}
+	for _, name := range list {
+		if holdsXattr(third, name) {
+			continue
+		}
+		if err := CopyXattr(l, from, to, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // attrsOf reads the attributes that a copy of a file gets, nil if there are none.
 func attrsOf(fd int) map[string][]byte {
 	list, err := copiedXattrs(fd)
