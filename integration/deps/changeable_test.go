@@ -11,7 +11,7 @@ import (
 )
 
 // takesChangeable are the calls that change a file through its descriptor.
-var takesChangeable = []string{"Chmod", "Chown", "Utimes", "Truncate", "TruncatePath", "Setxattr", "Removexattr", "CopyXattr",
+var takesChangeable = []string{"Chmod", "Chown", "Utimes", "Truncate", "TruncatePath", "Setxattr", "Removexattr", "CopyXattr", "CopyXattrs", "CopyXattrsBeside",
 	"Pwritev", "Fsync", "Fallocate", "CopyFileRange", "OFDLock", "Flock", "Link"}
 
 // A descriptor that Change was not asked about cannot be passed to a call that changes a

@@ -36,7 +36,7 @@ const (
 	Same      Class = 0 // nothing to do; not listed
 	New       Class = 'A'
 	Changed   Class = 'M' // contents
-	Mode      Class = 'm' // the mode alone
+	Mode      Class = 'm' // the mode or the attributes alone
 	Removed   Class = 'D'
 	Replaced  Class = 'T' // by something of another kind
 	Conflict  Class = 'C' // the owner has changed it, too

@@ -189,7 +189,7 @@ func equal(now, then *beneath.Info) bool {
 	return now.IsDir() || now.Size == then.Size && now.Mtime == then.Mtime
 }
 
-// chmod changes the mode in place.
+// chmod changes the mode, the ACL and the attributes of the user in place.
 func (p *placement) chmod() error {
 	at, err := beneath.OpenChild(p.d, p.base)
 	if err != nil {
@@ -210,6 +210,9 @@ func (p *placement) chmod() error {
 	p.c.placed = now.ID()
 	p.old, p.made = p.st.KeepOld(p.l, p.d, p.base), beneath.BaseOf(&now)
 	p.made.Mode = now.Mode&^0o7777 | p.c.mode&0o7777
+	if err := beneath.CopyXattrs(p.l, p.up.FD(), w); err != nil {
+		return err
+	}
 	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
 }
 
@@ -297,6 +300,9 @@ func (p *placement) fill(w beneath.Changeable) error {
 		return err
 	}
 	p.written = p.info.Size
+	if err := p.keepXattrs(in, w); err != nil {
+		return err
+	}
 	if err := beneath.CopyAttributes(p.l, in, &p.info, w, p.c.mode); err != nil {
 		return err
 	}
@@ -306,4 +312,18 @@ func (p *placement) fill(w beneath.Changeable) error {
 		}
 	}
 	return nil
+}
+
+// keepXattrs gives the new file the attributes of the source's old file that the stage's file in
+// cannot have, because its file system does not support them.
+func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
+	if !p.c.have.is || !p.c.have.info.IsRegular() {
+		return nil
+	}
+	old, err := beneath.OpenChild(p.d, p.base)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	return beneath.CopyXattrsBeside(p.l, old.FD(), in, w)
 }

@@ -204,7 +204,7 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 		c.unfinishedMode() // made on both sides
 		return nil
 	case c.have.isDir():
-		return c.modes(&rec.Base, Same)
+		return a.attributes(c, &rec.Base, Same)
 	}
 	isOld, err := a.isBase(c, &rec.Base)
 	if err != nil {
@@ -251,7 +251,7 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 	case isSame && (!isRegular || rec.Base.Kind == draft.Nothing):
 		return nil
 	case isSame:
-		return c.modes(&rec.Base, Same)
+		return a.attributes(c, &rec.Base, Same)
 	case rec.Base.Kind == draft.Nothing:
 		return c.conflict("made in the stage, and by you at %s", c.since())
 	}
@@ -265,29 +265,7 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 		c.Class, c.mode = Replaced, c.Mode
 		return nil
 	}
-	return c.modes(&rec.Base, Changed)
-}
-
-// modes sets the mode and class of a file that both sides have. The class is with if the mode
-// stays.
-func (c *Change) modes(base *draft.Base, with Class) error {
-	bits := uint32(0o7777)
-	if !c.want.isDir() {
-		bits = 0o1777 // a stage never has set-id bits
-	}
-	want, have, old := c.Mode&bits, c.OldMode&bits, base.Mode&bits
-	c.Class, c.mode = with, c.OldMode
-	switch {
-	case want == old || want == have:
-	case have != old:
-		return c.conflict("its mode was changed in the stage, and by you")
-	default:
-		c.mode = c.Mode
-		if with == Same {
-			c.Class = Mode
-		}
-	}
-	return nil
+	return a.attributes(c, &rec.Base, Changed)
 }
 
 // isBase reports whether the source's file is the one that a program first changed.

@@ -173,7 +173,7 @@ func (st *staged) reverse(state draft.State, applied []draft.Applied) (out draft
 }
 
 // looksLikeSource reports whether an object, or noObject for the file in the upper directory, has
-// the contents and mode of a file of the source.
+// the contents, mode and attributes of a file of the source.
 func (st *staged) looksLikeSource(object uint64, rel string) bool {
 	low, err := openLong(st.fd, rel, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
@@ -191,7 +191,7 @@ func (st *staged) looksLikeSource(object uint64, rel string) bool {
 	defer unix.Close(up)
 	x, err := stat(low)
 	y, yErr := stat(up)
-	if err != nil || yErr != nil || x.Mode != y.Mode || x.Size != y.Size {
+	if err != nil || yErr != nil || x.Mode != y.Mode || x.Size != y.Size || !SameXattrs(low, up) {
 		return false
 	}
 	switch x.Type() {

@@ -297,7 +297,7 @@ func (o *openStage) contents(ctx context.Context, path string, staged bool, most
 
 // closingTime is how long a command waits for a stage that a session or another command is about
 // to close.
-const closingTime = 10 * time.Second
+var closingTime = 10 * time.Second // tests replace it
 
 // open opens the stage, and waits a little while another one closes it.
 func (c *chosenStage) open(ctx context.Context) (*openStage, error) {

@@ -22,6 +22,15 @@ type patcher struct {
 	// mostText bytes, the error is names.Quota.
 	read    func(ctx context.Context, path string, staged bool) ([]byte, error)
 	renamed map[names.Foreign]names.Foreign // the old path of each new one
+	// unreadable has the paths whose contents could not be read.
+	unreadable map[names.Foreign]bool
+}
+
+// isUnreadable reports whether an error is of one file only: its mode keeps the owner out, too,
+// the disk cannot read it, or a program has removed it meanwhile. No program may hide all other
+// changes with such a file.
+func isUnreadable(err error) bool {
+	return errors.Is(err, names.Permission) || errors.Is(err, names.IO) || errors.Is(err, names.NotExist)
 }
 
 // mostText is the size of the largest file that is compared line by line, in bytes. A larger
@@ -39,7 +48,13 @@ func (p *patcher) contents(ctx context.Context, c *vfs.StageChange, staged bool)
 		return "", true, nil
 	}
 	data, err := p.read(ctx, c.Path.Raw(), staged)
-	if errors.Is(err, names.Quota) {
+	if isUnreadable(err) {
+		if p.unreadable == nil {
+			p.unreadable = map[names.Foreign]bool{}
+		}
+		p.unreadable[c.Path] = true
+	}
+	if errors.Is(err, names.Quota) || isUnreadable(err) {
 		return "", false, nil
 	}
 	return string(data), !isBinary(data), err
@@ -61,7 +76,7 @@ func isFile(mode uint32) bool {
 func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error {
 	sum := func(c *vfs.StageChange, staged bool) ([32]byte, bool, error) {
 		data, err := p.read(ctx, c.Path.Raw(), staged)
-		if errors.Is(err, names.Quota) {
+		if errors.Is(err, names.Quota) || isUnreadable(err) {
 			return [32]byte{}, false, nil
 		}
 		return sha256.Sum256(data), err == nil, err
@@ -174,6 +189,9 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 	case gitMode(c.OldMode) != gitMode(c.Mode):
 		fmt.Fprintf(b, "old mode %s\nnew mode %s\n", gitMode(c.OldMode), gitMode(c.Mode))
 	}
+	if p.unreadable[c.Path] {
+		fmt.Fprintf(b, "# cannot be read: %s\n", gitQuote(c.Path))
+	}
 	if !oldText || !isText {
 		fmt.Fprintf(b, "Binary files %s and %s differ\n", from, to)
 		return nil
@@ -203,6 +221,9 @@ func (p *patcher) size(ctx context.Context, c *vfs.StageChange) (string, error) 
 	text, isText, err := p.contents(ctx, c, true)
 	if err != nil {
 		return "", err
+	}
+	if p.unreadable[c.Path] {
+		return "cannot be read", nil
 	}
 	if !oldText || !isText {
 		return fmt.Sprintf("%s -> %s", sizeText(c.OldSize), sizeText(c.Size)), nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -226,6 +227,25 @@ func TestStagePatchNotes(t *testing.T) {
 	} {
 		if got, err := p.patch(t.Context(), &tt.c); err != nil || got != tt.want {
 			t.Errorf("%q, %v; want %q", got, err, tt.want)
+		}
+	}
+}
+
+// A file that cannot be read hides no other change: its patch and its line say so.
+func TestStagePatchOfUnreadable(t *testing.T) {
+	for _, kind := range []error{names.Permission, names.IO, names.NotExist} {
+		p := &patcher{renamed: map[names.Foreign]names.Foreign{}, read: func(context.Context, string, bool) ([]byte, error) { return nil, kind }}
+		list := []vfs.StageChange{
+			{Path: "old", Class: vfs.StageRemoved, OldMode: unix.S_IFREG | 0o600, OldSize: 3},
+			{Path: "new", Class: vfs.StageNew, Mode: unix.S_IFREG, Size: 3},
+		}
+		testkit.Must(t, p.findRenames(t.Context(), list))
+		patch, err := p.patch(t.Context(), &list[1])
+		if err != nil || !strings.Contains(patch, "# cannot be read: new\n") {
+			t.Errorf("%v: the patch is %q, %v", kind, patch, err)
+		}
+		if text, err := p.size(t.Context(), &list[0]); err != nil || text != "cannot be read" {
+			t.Errorf("%v: the line says %q, %v", kind, text, err)
 		}
 	}
 }
