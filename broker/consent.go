@@ -399,6 +399,6 @@ func (b *Broker) freeName(base guard.RootName) guard.RootName {
 		if _, taken := b.cfg.Registry.Lookup(name); !taken {
 			return name
 		}
-		name = guard.RootName(fmt.Sprintf("%s-%d", base, n))
+		name = base + guard.RootName(fmt.Sprintf("-%d", n))
 	}
 }

@@ -47,7 +47,7 @@ func TestConsentLateAnswer(t *testing.T) {
 					t.Errorf("%s %+v", r.Result, r.Error)
 				}
 			}
-			p.s.Close() // what was asked is decided
+			p.s.Close() // returns when every question is decided
 			if got := l.reg.RootsOf("alice"); len(got) != 0 {
 				t.Errorf("granted: %+v", got)
 			}
@@ -87,7 +87,7 @@ func TestConsentNarrowsWhatWasShown(t *testing.T) {
 				}
 			}
 			narrower := base + "/shown/sub"
-			if name == "a file" { // is in it, and is narrower too
+			if name == "a file" { // a file in the directory is a narrower path, too
 				narrower += "/f"
 			}
 			a.give = func(*Question) (Answer, error) {

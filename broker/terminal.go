@@ -160,13 +160,13 @@ func Lines(q *Question) []string {
 	}
 	var lines []string
 	for i := range q.Items {
-		lines = append(lines, Describe(&q.Items[i]))
+		lines = append(lines, describe(&q.Items[i]))
 	}
 	return lines
 }
 
-// Describe returns the line of one item.
-func Describe(it *Item) string {
+// describe returns the line of one item.
+func describe(it *Item) string {
 	if it.Problem != "" {
 		return fmt.Sprintf("%s: cannot be granted: %s", short(names.Quote(it.Requested)), short(names.Escape(it.Problem)))
 	}
@@ -218,7 +218,7 @@ func (p *prompt) ask(q *Question) Answer {
 	}
 	for i := range q.Items {
 		it := &q.Items[i]
-		p.say("\n%s\n", p.fold(Describe(it), "  "))
+		p.say("\n%s\n", p.fold(describe(it), "  "))
 		if it.Problem == "" {
 			a.Decisions[i] = p.decide(it)
 			continue

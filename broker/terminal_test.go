@@ -206,7 +206,7 @@ func TestQuestionIsShort(t *testing.T) {
 	for _, q := range u.List() {
 		shown += len(Heading(&q))
 		for i := range q.Items {
-			shown += len(Describe(&q.Items[i]))
+			shown += len(describe(&q.Items[i]))
 		}
 	}
 	if shown > 100<<10 {

@@ -99,9 +99,9 @@ func TestErrorsOfTwoPaths(t *testing.T) {
 	p.must(wire.Rename, map[string]any{"oldPath": "r/old", "newPath": "r/d/old", "ifMatch": etag("r/old")}, nil)
 }
 
-// R055, R077: the session's limits hold for every way to write: appends count
-// from the end of the file, also at the same time, copies like writes; what came
-// to nothing is given back.
+// R055, R077: the session's limits hold for every way to write. Appends count from the end of the
+// file, also when several run at the same time; copies count as writes do; the bytes of a write
+// that fails are given back.
 func TestLimitsOfEveryWrite(t *testing.T) {
 	const maxFile, maxWritten = 1000, 3000
 	l := newLab(t, func(c *Config) { c.Limits.MaxFile, c.Limits.MaxWritten = maxFile, maxWritten })

@@ -27,8 +27,7 @@ func TestStat(t *testing.T) {
 	})
 }
 
-// Directories are made with what is missing above them, all or none, and each
-// counts.
+// MkdirAll makes the missing directories of a path, all of them or none, and leaves one record.
 func TestMkdirAll(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		out := b.tree("d/", "f=", "l => d", "out => $OUT", "outdir => $OUT/dir", "dangling => no", "fifo|")
@@ -98,7 +97,7 @@ func TestMkdirAllQuota(t *testing.T) {
 	_, _, err = b.t.MkdirAll(bg, who, b.path("a/b"), 0o755)
 	b.must(err)
 	created(2)
-	// What a failure leaves does not count, because it leaves nothing.
+	// Only the new directory counts.
 	b.must(os.Chmod(b.host("a/b"), 0o755))
 	_, _, err = b.t.MkdirAll(bg, who, b.path("a/"+strings.Repeat("x", 200)), 0o755)
 	b.must(err)
@@ -239,8 +238,8 @@ func TestRenamePath(t *testing.T) {
 	})
 }
 
-// What a nested root does not allow is not done through the outer one, also
-// where the meaning of the operation decides.
+// The outer root gives no way to do what a nested root refuses, not even for an operation that
+// takes other rights when the file exists.
 func TestWholeInNestedRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("in/f=kept", "in/g=g", "a=a")

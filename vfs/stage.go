@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -47,13 +46,16 @@ const (
 	StageLink      = apply.Link
 	StageSpecial   = apply.Special
 	StageUnsure    = apply.Unsure
+	StageRefused   = apply.Refused
 )
 
 // StageApply selects the changes to apply.
 type StageApply struct {
-	Paths   []string // below the root; none: everything
-	Partial bool     // apply the rest if something cannot be applied
-	Links   bool     // also links that leave the root
+	Paths []string // below the root; none: everything
+	// Partial applies the rest if something cannot be applied. Without it, the apply also ends
+	// at the first change that the file system refuses.
+	Partial bool
+	Links   bool // also links that leave the root
 	DryRun  bool
 	// Take decides about conflicts and unsure changes. With "stage" they replace the source's
 	// files, which go to the root's trash. With "source" they are dropped from the stage.
@@ -61,7 +63,8 @@ type StageApply struct {
 }
 
 // StageResult has the changes that were applied or discarded, and the changes that were left,
-// both sorted by path.
+// both sorted by path. A change in Left that could be applied (Class.Applies) was not reached,
+// because the apply ended before.
 type StageResult struct {
 	Done, Left []StageChange
 	// Dropped has conflicts that were dropped from the stage, because Take is "source".
@@ -201,77 +204,9 @@ func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply
 		r.Dropped = nil
 		return r, nil
 	}
-	err = t.applyAll(ctx, root, &r, todo, plan.same)
+	run := applying{t: t, root: root, r: &r, partial: a.Partial, held: map[string]*apply.Change{}}
+	err = run.all(ctx, todo, plan.same)
 	return r, err
-}
-
-// applyAll applies changes, each as an operation of its own, and drops them from the stage when
-// they are on the disk.
-func (t *Tree) applyAll(ctx context.Context, root guard.RootName, r *StageResult, todo []*apply.Change, same []StageChange) error {
-	var failed error
-	var done []*apply.Change
-	for rest := todo; len(rest) > 0 && failed == nil; {
-		batch := apply.Batch(rest)
-		rest = rest[len(batch):]
-		failed = t.applyBatch(ctx, root, batch, func(c *apply.Change) {
-			if !c.Class.Applies() {
-				r.Left = append(r.Left, *c)
-				return
-			}
-			r.Done = append(r.Done, *c)
-			done = append(done, c)
-		})
-	}
-	apply.SortPaths(r.Done)
-	apply.SortPaths(r.Left)
-	gone := slices.Concat(same, r.Done)
-	_, err := asStager(ctx, t, names.OpApply, root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
-		for i := len(done) - 1; i >= 0; i-- {
-			if done[i].IsNewDir() {
-				if err := e.Finish(ctx, l, done[i]); err != nil {
-					return struct{}{}, 0, err
-				}
-			}
-		}
-		return struct{}{}, 0, e.Clear(ctx, l, gone)
-	})
-	err = errors.Join(failed, err)
-	if err != nil || len(r.Dropped) == 0 {
-		return err
-	}
-	paths := make([]string, len(r.Dropped))
-	for i := range paths {
-		paths[i] = r.Dropped[i].Path
-	}
-	dropped, err := t.discard(ctx, root, paths)
-	r.Dropped = dropped.Done
-	r.Left = append(r.Left, dropped.Left...)
-	apply.SortPaths(r.Left)
-	return err
-}
-
-// applyBatch prepares changes, and applies each. It calls ended with each change that was
-// applied or left.
-func (t *Tree) applyBatch(ctx context.Context, root guard.RootName, batch []*apply.Change, ended func(*apply.Change)) error {
-	_, err := asStager(ctx, t, names.OpApply, root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
-		return struct{}{}, 0, e.Ready(ctx, l, batch)
-	})
-	for _, c := range batch {
-		if err != nil {
-			break
-		}
-		_, err = asStager(ctx, t, names.OpApply, root, c.Path, func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
-			n, err := e.Apply(ctx, l, c)
-			return struct{}{}, n, errors.Join(err, e.Release(ctx, l, c))
-		})
-		if err == nil {
-			ended(c)
-		}
-	}
-	for _, c := range batch {
-		c.Forget()
-	}
-	return err
 }
 
 // StageDiscard drops the changes at and below paths, or all without paths. Left has the changes

@@ -130,14 +130,16 @@ func (t *Tree) StageUndo(ctx context.Context, root guard.RootName, to string, dr
 	if dryRun {
 		op = names.OpStage
 	}
-	return asStager(ctx, t, op, root, "", func(l *guard.Lease, _ apply.Env) (out StageUndone, n int64, err error) {
+	return asStager(ctx, t, op, root, "", func(l *guard.Lease, e apply.Env) (out StageUndone, n int64, err error) {
 		st, _ := beneath.StageOf(l)
 		u, err := st.Undo(l, to, dryRun)
 		if err != nil {
 			return out, 0, err
 		}
 		l.Notes().Remark(fmt.Sprintf("the stage is as at checkpoint %d", u.To.Number))
-		return undoneOf(&u), 0, nil
+		out = undoneOf(&u)
+		e.MarkSeen(ctx, l, out.Changes)
+		return out, 0, nil
 	})
 }
 
@@ -151,7 +153,7 @@ func undoneOf(u *beneath.Undone) StageUndone {
 		case !c.Behind:
 			class = StageRemoved
 		}
-		out.Changes = append(out.Changes, StageChange{Path: c.Path, Class: class})
+		out.Changes = append(out.Changes, StageChange{Path: names.Foreign(c.Path), Class: class})
 	}
 	return out
 }

@@ -64,7 +64,7 @@ func (s *stageScene) applyLive() (applied, open int) {
 	for _, o := range s.open {
 		writers = writers || o.f.Writable()
 		for i := range r.Done {
-			if r.Done[i].Path == o.path {
+			if r.Done[i].Path.Raw() == o.path {
 				open++
 			}
 		}

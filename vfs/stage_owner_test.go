@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// whiteouts reads from the log of the store what is hidden.
+// whiteouts reads the hidden names from the log of the store.
 func (s *stageScene) whiteouts() map[string]bool {
 	s.Helper()
 	text, err := os.ReadFile(filepath.Join(s.store, "log"))
@@ -80,7 +80,7 @@ func TestUnionLookup(t *testing.T) {
 				_ = op.model(filepath.Join(s.source, a), filepath.Join(s.source, b), text)
 			} else {
 				s.log = append(s.log, op.name+" "+a+" "+b)
-				_ = op.staged(s, a, b, text) // what it returns TestStageModel compares
+				_ = op.staged(s, a, b, text) // TestStageModel compares its errors
 			}
 			have, want := s.seen(), s.united()
 			if !maps.Equal(have, want) {

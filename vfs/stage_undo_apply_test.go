@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -154,7 +155,7 @@ func TestUndoOverKilledApply(t *testing.T) {
 
 func whys(list []vfs.StageChange) (out []string) {
 	for i := range list {
-		out = append(out, list[i].Path+": "+list[i].Why)
+		out = append(out, fmt.Sprintf("%s: %s", list[i].Path, list[i].Why))
 	}
 	return out
 }

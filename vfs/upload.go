@@ -62,7 +62,7 @@ func (t *Tree) BeginUpload(ctx context.Context, c guard.Caller, p guard.Path, co
 	if err != nil {
 		return nil, err
 	}
-	go u.watch()
+	go u.endWithRoot()
 	return u, nil
 }
 
@@ -147,8 +147,8 @@ func (u *Upload) removeTemp(d beneath.Dir) {
 	})
 }
 
-// watch ends the upload with its root.
-func (u *Upload) watch() {
+// endWithRoot ends the upload with its root.
+func (u *Upload) endWithRoot() {
 	select {
 	case <-u.hold.Load().Dead():
 		u.Abort()

@@ -97,9 +97,9 @@ func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
 // Run carries until both directions have ended, and returns nil then. The end of the host's
 // input closes the server's, once the session has answered the server's earlier requests
 // (and after drainFor at the latest); the server's remaining output is delivered. A server
-// that asks on, or that no host can hear any more, is stopped (Options.Stop). The end of the
-// server's output closes the host's. A peer that takes nothing more ends its direction. When
-// ctx ends, both directions end at once, and the error is its cause.
+// that still sends requests then, or whose host has stopped reading, is stopped (Options.Stop).
+// The end of the server's output closes the host's. If a peer takes no more bytes, the
+// direction to it ends. When ctx ends, both directions end at once, and the error is its cause.
 func (p *Proxy) Run(ctx context.Context) error {
 	for _, stream := range []any{p.opt.Host, p.opt.HostOut, p.opt.Server, p.opt.ServerOut} {
 		broker.Widen(stream)

@@ -30,9 +30,9 @@ type pump struct {
 	mu         sync.Mutex // guards the fields below; not held while reading
 	buf        []byte     // beyond end, the reader's
 	start, end int        // what is read and not dealt with
-	seen       int        // up to here no line ends
+	seen       int        // no line ends before this offset
 	mid        bool       // in a line of which a part has passed, while nothing was decided
-	shows      bool       // that part can be seen: what comes up to a CR is no message
+	shows      bool       // a reader has seen that part, so the bytes up to a CR are no message
 	first      opening    // the line at start, while nothing is decided
 	idle       bool       // no byte of the last read has been written
 }
@@ -123,7 +123,7 @@ func (u *pump) deal(last bool) error {
 			err = u.rest()
 		case state == undecided:
 			more, err = u.sniff(last)
-		case u.mid: // what follows is judged as a line, so it is to be one
+		case u.mid: // the following bytes are judged as a line, so they must begin one
 			u.mid = false
 			err = u.write([]byte{'\n'})
 		default:

@@ -33,26 +33,41 @@ func TestConformance(t *testing.T) {
 		uris    bool // paths are absolute: so they are written in one way only
 		read    func(*toolsFront, string) ([]byte, error)
 		list    func(*toolsFront, string) ([]string, error)
+		staged  bool
 	}{
-		"memory":    {inMemory, false, (*toolsFront).readText, (*toolsFront).listDirectory},
-		"stdio":     {func(b *bench) { b.overStdio("") }, false, (*toolsFront).readRange, (*toolsFront).listWithSizes},
-		"http":      {func(b *bench) { b.overHTTP("") }, false, (*toolsFront).readMultiple, (*toolsFront).tree},
-		"resources": {inMemory, true, (*toolsFront).readResource, (*toolsFront).search},
+		"memory":    {inMemory, false, (*toolsFront).readText, (*toolsFront).listDirectory, false},
+		"stdio":     {func(b *bench) { b.overStdio("") }, false, (*toolsFront).readRange, (*toolsFront).listWithSizes, false},
+		"http":      {func(b *bench) { b.overHTTP("") }, false, (*toolsFront).readMultiple, (*toolsFront).tree, false},
+		"resources": {inMemory, true, (*toolsFront).readResource, (*toolsFront).search, false},
+		"staged":    {inMemory, false, (*toolsFront).readText, (*toolsFront).listDirectory, true},
 	} {
+		if run.staged && os.Getenv("ROOTSFS_SOAK") == "" {
+			continue // it takes a while: each case makes a stage and closes it
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of the time is the disk's
-			guardtest.Run(t, guardtest.Suite{
+			var tree *vfs.Tree
+			s := guardtest.Suite{
 				Opener: vfs.Opener(), Subject: "test", AtLeast: 270,
 				Can: guardtest.Can{ParsesPaths: !run.uris, KindsOnly: true, FixedSize: true},
 				Make: func(t testing.TB, reg *guard.Registry) guardtest.Front {
 					b := startOn(t, reg, nil, nil)
+					tree = vfs.New(reg)
 					// Beside other roots every path begins with a root's name, and every tool is offered.
 					b.root("second", guard.ReadWrite)
 					b.root("third", guard.ReadWrite)
 					run.connect(b)
 					return &toolsFront{b: b, read: run.read, list: run.list}
 				},
-			})
+			}
+			if run.staged {
+				s.Opener, s.Staged, s.AtLeast = vfs.StagingOpener(t.TempDir(), "test"), true, 170
+				s.Apply = func(root guard.RootName) error {
+					_, err := tree.StageApply(context.Background(), root, vfs.StageApply{Links: true})
+					return err
+				}
+			}
+			guardtest.Run(t, s)
 		})
 	}
 }

@@ -36,10 +36,10 @@ const (
 
 type connectionKey struct{}
 
-// Watch records the connections of a server. It returns the listener to serve on, below TLS,
-// and keeps the server's ConnContext. Without Watch, a revocation stops an answer before its
+// Attach records the connections of a server. It returns the listener to serve on, below TLS,
+// and keeps the server's ConnContext. Without Attach, a revocation stops an answer before its
 // next piece, but the part that the system has buffered may still arrive.
-func (h *HTTP) Watch(srv *http.Server, l net.Listener) net.Listener {
+func (h *HTTP) Attach(srv *http.Server, l net.Listener) net.Listener {
 	base := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		if base != nil {

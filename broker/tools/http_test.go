@@ -73,7 +73,7 @@ func (b *bench) siteOf(o tools.HTTPOptions) (*httptest.Server, *tools.HTTP) {
 		return tools.New(cfg)
 	}, o)
 	site := httptest.NewUnstartedServer(h)
-	site.Listener = h.Watch(site.Config, site.Listener)
+	site.Listener = h.Attach(site.Config, site.Listener)
 	site.Start()
 	b.t.Cleanup(func() {
 		h.Close()

@@ -220,7 +220,7 @@ func tryStages(t *testing.T, do func(command string, args ...string) string, dir
 	do("stage list")
 	do("stage diff")
 	do("stage apply", filepath.Join(dir, odd+"1"))
-	do("stage checkpoint", "before")
-	do("stage discard", "--all", "--yes")
-	do("undo", "before")
+	do("stage checkpoint", "before", "--root", dir)
+	do("stage discard", "--all", "--yes", "--root", dir)
+	do("undo", "before", "--root", dir)
 }

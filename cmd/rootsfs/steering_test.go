@@ -55,7 +55,7 @@ var computed = map[string]string{
 	"os/env.go":  "Getenv and Environ themselves",
 	"os/file.go": "HOME",
 	"internal/syscall/execenv/execenv_default.go":                         "for the commands that are started: see steering",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup/watcher.go":  "for this program itself",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup/cleaner.go":  "for this program itself",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/mount_daemon.go": "for this program itself",
 	"os/exec/exec.go":                                                    "for the commands that are started: see steering",
 	"golang.org/x/sys/unix/env_unix.go":                                  "Getenv itself",

@@ -25,7 +25,8 @@ func (h house) options(session string) Options {
 	return Options{Dir: filepath.Join(h.dir, "audit"), Session: session, Anchor: anchor, MaxBytes: 4000}
 }
 
-// fill makes records of a session until it has files, and lets them be of days ago.
+// fill makes records of a session until they take the given number of files, and gives the files
+// a date that many days ago.
 func (h house) fill(session string, files int, days int) {
 	h.t.Helper()
 	l := mustOpen(h.t, h.options(session))
@@ -90,8 +91,8 @@ func (h house) verify(session string) Report {
 	return mustVerify(h.t, h.options(session))
 }
 
-// Item 22: what is too old goes, whole sessions too; verify tells how much, and a
-// session whose records are all gone goes on in its chain.
+// Files that are too old are removed, also all files of a session. Verify reports how many records
+// are gone, and a session without records goes on with its chain.
 func TestPruneByAge(t *testing.T) {
 	h := newHouse(t)
 	h.fill("old", 3, 100)
@@ -113,7 +114,8 @@ func TestPruneByAge(t *testing.T) {
 	}
 }
 
-// By size the session that has most loses its oldest files; the others keep theirs.
+// If the records take too much room, the largest session loses its oldest files, and the other
+// sessions keep theirs.
 func TestPruneBySize(t *testing.T) {
 	h := newHouse(t)
 	h.fill("small", 2, 50) // the oldest
@@ -139,8 +141,8 @@ func TestPruneBySize(t *testing.T) {
 	}
 }
 
-// A live session loses nothing, and however much it writes, what others left keeps
-// half of the room.
+// A live session loses no records. However much it writes, the records of ended sessions keep half
+// of the room.
 func TestPruneSparesLiveSessions(t *testing.T) {
 	h := newHouse(t)
 	h.fill("ended", 2, 1)

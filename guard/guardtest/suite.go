@@ -238,7 +238,7 @@ func (c *Case) run(e *Env, can Can) bool {
 			e.Errorf("%s: the source has changed:\n%s\nbefore:\n%s", c.Call.Text, now, source)
 		}
 		if c.Special || c.Want == names.Rate {
-			return true // it is not applied; a root that allows no operation more applies nothing
+			return true // a special file is not applied, and a root at its rate limit applies nothing
 		}
 		if _, live := e.Reg.Lookup(e.RootName("code")); live && (c.Check != nil || c.Unguarded) {
 			e.Must(e.apply(e.RootName("code")))

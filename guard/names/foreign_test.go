@@ -33,28 +33,29 @@ func TestShowableVectors(t *testing.T) {
 	}
 }
 
-// holds has a Foreign and a Text where fmt and a log may find them.
+// holds has a Foreign, a Text and a RootName where fmt and a log may find them.
 type holds struct {
 	F    Foreign
 	T    Text
+	Root RootName
 	List []Foreign
 	ByID map[Foreign]Text
 }
 
-// Whatever prints a Foreign or a Text prints nothing that a terminal obeys or hides.
+// Whatever prints a Foreign, a Text or a RootName prints nothing that a terminal obeys or hides.
 func TestForeignPrints(t *testing.T) {
 	for _, evil := range []string{
 		"a\x1b[2J\u202e\u2800\"\\  b", "\u009b31m\u009d0;t\u0007", "a\r\nroot: yes", "\xff\xfe\xc3", "\u2028\u2066x\u2069\u200b", "", strings.Repeat("\x1b]0;x\a", 100),
 	} {
 		f, text := Foreign(evil), Text(evil)
-		values := []any{f, text, &f, &text, []Foreign{f}, []Text{text}, [1]any{f}, map[string]any{"k": text}, map[Foreign]Text{f: text}, error(foreignError{f}),
-			holds{F: f, T: text, List: []Foreign{f}, ByID: map[Foreign]Text{f: text}}}
+		values := []any{f, text, RootName(f), &f, &text, []Foreign{f}, []RootName{RootName(f)}, []Text{text}, [1]any{f}, map[string]any{"k": text}, map[Foreign]Text{f: text}, error(foreignError{f}),
+			holds{F: f, T: text, Root: RootName(f), List: []Foreign{f}, ByID: map[Foreign]Text{f: text}}}
 		for _, verb := range []string{"%s", "%v", "%+v", "%q", "%x", "%X", "%U", "%d", "%t", "%20s", "%-3.9s", "%!"} {
 			for _, v := range values {
 				checkPrinted(t, verb, fmt.Sprintf(verb, v))
 			}
 		}
-		for _, v := range []any{f, text} {
+		for _, v := range []any{f, text, RootName(f)} {
 			checkPrinted(t, "%#v", fmt.Sprintf("%#v", v))
 			checkPrinted(t, "Sprint", fmt.Sprint(v)+fmt.Sprintln(v)[:len(fmt.Sprintln(v))-1])
 			checkPrinted(t, "Errorf", fmt.Errorf("a %s %w", v, errors.Join(foreignError{f})).Error())

@@ -1,6 +1,8 @@
 package names
 
 import (
+	"fmt"
+	"log/slog"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -21,6 +23,12 @@ const (
 // RootName is the unique name of a root within a session. It is the first element of every path
 // that a peer sends, and the directory's name in the mount.
 type RootName string
+
+// Format implements fmt.Formatter as Foreign does: a server may have chosen the name.
+func (n RootName) Format(s fmt.State, verb rune) { Foreign(n).Format(s, verb) }
+
+// LogValue implements slog.LogValuer: see Foreign.
+func (n RootName) LogValue() slog.Value { return Foreign(n).LogValue() }
 
 // ParseRootName checks that s can name a root: 1 to MaxRootName bytes of valid UTF-8, without
 // slash, colon, equals sign, comma, NUL or control characters. The name must not be "." or

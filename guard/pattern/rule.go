@@ -112,8 +112,8 @@ type Rule struct {
 	Stays bool
 }
 
-// Negated reports whether the rule overrides earlier ones of its list ("!").
-func (r *Rule) Negated() bool { return strings.HasPrefix(r.Text, "!") }
+// negated reports whether the rule overrides earlier ones of its list ("!").
+func (r *Rule) negated() bool { return strings.HasPrefix(r.Text, "!") }
 
 // Builtin reports whether the rule is one of the built-in ones.
 func (r *Rule) Builtin() bool { return r.Reason != "" }

@@ -89,7 +89,7 @@ func TestOwnRulesAreShared(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
-// However many lists of rules there are, of rules only the built-in ones are kept.
+// However many lists there are, only the compiled built-in rules are kept.
 func TestFewCompiledRulesAreKept(t *testing.T) {
 	var s sharedRules
 	for i := range 20 {

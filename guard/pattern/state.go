@@ -87,7 +87,7 @@ func (st *State) Enter(dir, name string) *State {
 	next.held = slices.DeleteFunc(chain, func(h held) bool { return st.set.rules[h.rule].Self })
 	for _, r := range rules {
 		if c := st.set.rules[r]; c.List == Except {
-			next.except = !c.Negated()
+			next.except = !c.negated()
 		}
 	}
 	return next
@@ -223,7 +223,7 @@ func (st *State) Leads(dir, name string, facts Facts) *Rule {
 	leads := func(it item) *Rule {
 		c := s.rules[it.rule]
 		e := &c.elems[it.pos]
-		if c.List.Effect() != Protect || c.Negated() || int(it.pos) == len(c.elems)-1 || e.kind != literal || e.text != key {
+		if c.List.Effect() != Protect || c.negated() || int(it.pos) == len(c.elems)-1 || e.kind != literal || e.text != key {
 			return nil
 		}
 		h := held{it.rule, depth(dir) - it.pos}
@@ -266,7 +266,7 @@ func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
 		}
 	}
 	for l, r := range by {
-		if r != nil && r.Negated() {
+		if r != nil && r.negated() {
 			by[l] = nil
 		}
 	}

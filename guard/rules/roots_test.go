@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// R129: kernel interfaces never, system directories not for writing, nothing of
-// the owner's plane.
+// R129: no root is a kernel interface, a system directory that could be written, or a directory
+// of rootsfs itself.
 func TestRootRules(t *testing.T) {
 	keep := rules.RootRules{Keep: []rules.Keep{{Path: "/home/u/mnt", What: "the mountpoint"}, {Path: "/home/u/.config/rootsfs", What: "the configuration"}}}
 	for _, c := range []struct {

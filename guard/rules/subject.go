@@ -2,6 +2,8 @@ package rules
 
 import (
 	"fmt"
+	"log/slog"
+	"strconv"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -10,6 +12,12 @@ import (
 // Subject is the server that a grant is for; "" stands for every caller of the session. A
 // server with several sessions at a time has a subject for each of them (see InSession).
 type Subject string
+
+// Format implements fmt.Formatter as names.Foreign does: a server may have chosen the name.
+func (s Subject) Format(state fmt.State, verb rune) { names.Foreign(s).Format(state, verb) }
+
+// LogValue implements slog.LogValuer: see names.Foreign.
+func (s Subject) LogValue() slog.Value { return names.Foreign(s).LogValue() }
 
 // MaxSubject bounds a subject's name (Named), in bytes, as that of a root is bounded.
 const MaxSubject = 255
@@ -34,7 +42,7 @@ func (s Subject) InSession(n uint64) Subject {
 	if s == "" {
 		return s
 	}
-	return Subject(fmt.Sprintf("%s%s%d", s.WithoutSession(), inSession, n))
+	return s.WithoutSession() + inSession + Subject(strconv.FormatUint(n, 10))
 }
 
 // WithoutSession returns the subject whose session this is, or the subject itself.

@@ -1,9 +1,12 @@
 package rules_test
 
 import (
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
@@ -37,6 +40,22 @@ func TestSubjectNamed(t *testing.T) {
 	for _, name := range []string{"", " ", "*", " a", "a ", "a\nb", "a\x00", "\x1b[1m", "al\u202eice", "a\u200bb", "a\u2028b", "a\u00a0b", "\ufeffa", "a\xff", long + "a"} {
 		if rules.Subject(name).Named() {
 			t.Errorf("%q is one", name)
+		}
+	}
+}
+
+// A server that is named to trick a terminal cannot do it through fmt or a log. Neither does its
+// name change when a session gets a number.
+func TestSubjectPrintsEscaped(t *testing.T) {
+	const evil = rules.Subject("a\x1b[2J\"\u202e\n\xff")
+	if got := evil.InSession(12); got != evil+"#12" {
+		t.Errorf("its session is called %+q", string(got))
+	}
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("m", "server", evil)
+	for _, got := range []string{fmt.Sprint(evil), fmt.Sprintf("%v", []rules.Subject{evil}), fmt.Sprintf("%+v", rules.Caller{Subject: evil}), strings.TrimSpace(log.String())} {
+		if !names.Shows(got) {
+			t.Errorf("it is printed as %+q", got)
 		}
 	}
 }

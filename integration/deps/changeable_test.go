@@ -1,59 +1,31 @@
 package deps
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 )
 
-// beneathPackage is the package that makes the file-system calls, with its types.
-func beneathPackage(t *testing.T) (*types.Package, types.Importer, *token.FileSet) {
-	t.Helper()
-	path := module + "/vfs/internal/beneath"
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", path)
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	exports := map[string]string{}
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct{ ImportPath, Export string }
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		exports[p.ImportPath] = p.Export
-	}
-	fset := token.NewFileSet()
-	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	pkg, err := imports.Import(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pkg, imports, fset
-}
-
 // takesChangeable are the calls that change a file through its descriptor.
-var takesChangeable = []string{"Chmod", "Chown", "Utimes", "Truncate", "TruncatePath", "Setxattr", "Removexattr", "CopyXattr",
+var takesChangeable = []string{"Chmod", "Chown", "Utimes", "Truncate", "TruncatePath", "Setxattr", "Removexattr", "CopyXattr", "CopyXattrs", "CopyXattrsBeside",
 	"Pwritev", "Fsync", "Fallocate", "CopyFileRange", "OFDLock", "Flock", "Link"}
 
 // A descriptor that Change was not asked about cannot be passed to a call that changes a
 // file: it does not compile. Neither can any other package make a Changeable of one.
 func TestLowerCannotBeChanged(t *testing.T) {
-	pkg, imports, fset := beneathPackage(t)
+	const path = module + "/vfs/internal/beneath"
+	_, fset, imports, err := compiled(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkg, err := imports.Import(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	changeable := pkg.Scope().Lookup("Changeable").Type()
 	fields := changeable.Underlying().(*types.Struct)
 	for i := range fields.NumFields() {

@@ -2,12 +2,12 @@ package deps
 
 import (
 	"bytes"
-	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,31 +15,25 @@ import (
 	"testing"
 )
 
-// The rules by which a text reaches a person. A field of type names.Foreign or names.Text prints
-// itself; each field of another type of text that a command can print has a rule.
+// The rules by which a text reaches a person. A field of a type that prints itself, such as
+// names.Foreign (printsItself), needs none; each field of another type of text that a command can
+// print has a rule. None of them may hold what a server, a file or a host chose.
 const (
-	ours    = "ours"    // a word, a number or an address that rootsfs or the system makes
-	owners  = "owners"  // the owner's own: a flag, the configuration, the machine
-	shown   = "shown"   // a server, file or host may have chosen it: it is printed by a function that escapes
-	escaped = "escaped" // the same, and it is filled with a result of names.Escape or names.Quote
-	said    = "said"    // a sentence of the program, in which names are quoted
+	ours   = "ours"   // a word, a number or an address that rootsfs or the system makes
+	owners = "owners" // the owner's own: a flag, the configuration, the machine
+	said   = "said"   // a sentence of the program, in which names are quoted
 )
 
-// printed are the text fields, of other types than names.Foreign and names.Text, of values that
-// commands print, in JSON (where names.JSON escapes all of it) or for people, or take texts from.
+// printed are the text fields, of types that do not print themselves, of values that commands
+// print, in JSON (where names.JSON escapes all of it) or for people, or take texts from.
 var printed = map[string]string{
-	// A grant, a rule, a removed file and a server of a host have texts that somebody else chose.
-	"broker.Question.Subject": shown, "cli.stageDiffEntry.Patch": shown, "cli.wrapResult.Diff": escaped, "rules.Grant.Root": shown,
-	"rules.Grant.Subject": shown,
-	"apply.Change.Path":   shown,
-	"apply.Change.Why":    shown, "apply.Change.Output": shown, "trash.Entry.Subject": shown,
 	// The session, its roots, questions and policies.
 	"audit.Report.Session": owners, "broker.Item.Mode": ours, "broker.Question.ID": ours, "broker.Question.Kind": ours, "broker.Stats.Revision": ours,
-	"broker.Stats.SharedBy": ours, "control.Answered.ID": ours, "control.CheckAnswer.Lacks": ours, "control.CheckAnswer.Op": owners, "control.CheckAnswer.Reason": ours,
+	"broker.Stats.SharedBy": ours, "control.AnswerAnswer.Saved": owners, "control.Answered.ID": ours, "control.CheckAnswer.Lacks": ours, "control.CheckAnswer.Op": owners, "control.CheckAnswer.Reason": ours,
 	"control.Confined.Confinement": ours, "control.Confined.Hosts": owners, "control.Confined.Map": ours, "control.Confined.Secrets": owners, "control.Denial.ID": ours,
 	"control.Ended.State": ours, "control.Event.Kind": ours, "control.Event.Op": ours, "control.Event.Reason": ours, "control.Layer.Name": ours, "control.Layer.State": ours,
 	"control.NetAdded.Added": owners, "control.NetConnection.Address": ours, "control.NetConnection.PermittedBy": owners, "control.NetRemoved.Removed": owners,
-	"control.NetRequest.Hosts": owners, "control.NetState.Hosts": owners, "control.NetState.Reach": ours, "control.NetState.Secrets": owners, "control.OfSession.Session": owners,
+	"control.NetState.Hosts": owners, "control.NetState.Reach": ours, "control.NetState.Secrets": owners, "control.OfSession.Session": owners,
 	"control.Operation.Op": ours, "control.Operation.Reason": ours, "control.Operation.Verdict": ours, "control.Operation.Via": ours, "control.PolicyRule.Effect": ours,
 	"control.PolicyRule.Reason": owners, "control.PolicyRule.When": ours, "control.ProfileAnswer.Added": owners, "control.ProfileAnswer.Changed": owners,
 	"control.ProfileAnswer.Profile": owners, "control.ProfileAnswer.Removed": owners, "control.Refusal.Mode": ours, "control.Refusal.Op": ours, "control.Refusal.Reason": ours,
@@ -84,13 +78,13 @@ var media = map[string]string{
 
 // rawUsed are the files in which a raw text only looks printed, and why.
 var rawUsed = map[string]string{
+	"cmd/rootsfs/internal/config/save.go":     "a list of texts that are checked",
 	"cmd/rootsfs/internal/top/keys.go":        "an argument of a request",
 	"cmd/rootsfs/internal/cli/run_places.go":  "a list of paths that are not printed",
 	"cmd/rootsfs/internal/consent/consent.go": "a record's detail, which is escaped when it is shown",
 }
 
-// Every text field that a command prints is on the list, and no function prints text that
-// others choose unescaped.
+// Every text field that a command prints has a type that prints itself, or is on the list.
 func TestForeignTextIsShown(t *testing.T) {
 	seen := map[string]types.Type{}
 	for _, c := range load(t) {
@@ -100,11 +94,18 @@ func TestForeignTextIsShown(t *testing.T) {
 				if !ok || len(call.Args) == 0 {
 					return true
 				}
-				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"report", "line"}, sel.Sel.Name) {
+				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"report", "line", "lineOr", "encode"}, sel.Sel.Name) {
 					c.texts(c.info.Types[call.Args[0]].Type, seen)
 				}
 				return true
 			})
+		}
+		for name, instance := range c.info.Instances { // do and show print the answer of a session
+			for i := 0; i < instance.TypeArgs.Len() && c.pkg.Name() == "cli" && (name.Name == "do" || name.Name == "show"); i++ {
+				if t := instance.TypeArgs.At(i); !strings.HasSuffix(t.String(), "Request") {
+					c.texts(t, seen)
+				}
+			}
 		}
 		for _, name := range []string{"Refusal", "Server", "Event", "Status"} { // beside what report prints
 			if obj := c.pkg.Scope().Lookup(name); obj != nil && slices.Contains([]string{"control", "hostconfig"}, c.pkg.Name()) {
@@ -117,12 +118,12 @@ func TestForeignTextIsShown(t *testing.T) {
 		case printsItself(typ) && row != "":
 			t.Errorf("%s is on the list, and its type prints itself: remove the row", name)
 		case !printsItself(typ) && row == "" && !strings.HasPrefix(name, "sandbox."):
-			t.Errorf("%s is text that a command can print: make it a names.Foreign or names.Text, or put it on the list, with the rule by which it is printed", name)
+			t.Errorf("%s is text that a command can print: if a server, a file or a host may have chosen it, make it a names.Foreign or names.Text; if not, put it on the list", name)
 		}
 	}
-	for _, c := range load(t) {
-		for _, where := range c.rawPrints(func(f string) bool { return printed[f] == shown }) {
-			t.Errorf("%s is printed as it is, and somebody else may have chosen it: make it a names.Foreign, or call names.Quote, QuoteIfNeeded, …", where)
+	for name := range printed {
+		if seen[name] == nil {
+			t.Errorf("%s is on the list, and no command prints it: remove the row", name)
 		}
 	}
 	for what, where := range media {
@@ -154,61 +155,75 @@ func TestRawTextIsNotPrinted(t *testing.T) {
 	}
 }
 
-// The checks find planted errors.
-func TestRawForeignIsFound(t *testing.T) {
-	const code = `package names
-import "fmt"
-type Foreign string
-func (f Foreign) Raw() string { return string(f) }
-type T struct{ Name, Other string; List []string; Own Foreign }
-func say(string, ...any) {}
-func quote(s string) string { return s }
-func f(t *T, q struct{ T }) {
-	say("%s", t.Name)
-	fmt.Println("x" + t.Name)
-	_ = []string{"a", t.Name}
-	for _, one := range t.List { fmt.Printf("%s", one) }
-	n := t.Name
-	say("%s", n)
-	say("%s", q.Name)
-	say("%s", string(t.Name))
-	say("%s", t.Own)
-	say("%s", t.Own.Raw())
-	say("%s", "x" + string(t.Own))
-	say("%s", quote(t.Own.Raw()))
-	_ = t.Own.Raw() == "x"
-	say("%s", quote(t.Name))
-	say("%s", quote("x" + t.Name))
-	say("%s", t.Other)
-	_ = t.Name == "x"
-}`
+// plant type-checks a package that stands for names.
+func plant(t *testing.T, code string) *checked {
+	t.Helper()
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "p.go", code, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := checked{fset: fset, files: []*ast.File{file}, info: &types.Info{
-		Types: map[ast.Expr]types.TypeAndValue{}, Selections: map[*ast.SelectorExpr]*types.Selection{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}}
+	c := &checked{fset: fset, files: []*ast.File{file}, info: newInfo()}
 	conf := types.Config{Importer: importer.ForCompiler(fset, "source", nil)}
-	if _, err := conf.Check(module+"/guard/names", fset, c.files, c.info); err != nil {
+	if c.pkg, err = conf.Check(module+"/guard/names", fset, c.files, c.info); err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// The text fields of a value are found wherever it holds them, also behind an alias of a type, and
+// those that print themselves are known, also by another name.
+func TestTextFieldsAreFound(t *testing.T) {
+	c := plant(t, `package names
+type Foreign string
+type Own = Foreign
+type Inner struct { Plain string; Shown Own; Names []Own; Skipped string `+"`json:\"-\"`"+`; own string; Number int }
+type Alias = Inner
+type Embedded struct { Text string }
+type Other = Embedded
+type List = []*Deep
+type Deep struct { ByID map[string]string }
+type Answer struct { *Other; A Alias; L List; Kind Word }
+type Word string
+`)
+	seen := map[string]types.Type{}
+	c.texts(c.pkg.Scope().Lookup("Answer").Type(), seen)
+	got := map[string]bool{}
+	for name, typ := range seen {
+		got[name] = printsItself(typ)
+	}
+	want := map[string]bool{
+		"names.Inner.Plain": false, "names.Inner.Shown": true, "names.Inner.Names": true,
+		"names.Embedded.Text": false, "names.Deep.ByID": false, "names.Answer.Kind": false,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("found, and whether it prints itself: %v; want %v", got, want)
+	}
+}
+
+// Raw texts that are printed are found.
+func TestRawForeignIsFound(t *testing.T) {
+	c := plant(t, `package names
+import "fmt"
+type Foreign string
+func (f Foreign) Raw() string { return string(f) }
+type T struct{ Own Foreign }
+func say(string, ...any) {}
+func quote(s string) string { return s }
+func f(t *T) {
+	say("%s", t.Own)
+	say("%s", t.Own.Raw())
+	say("%s", "x" + string(t.Own))
+	_ = []string{t.Own.Raw()}
+	fmt.Println("x" + t.Own.Raw())
+	say("%s", quote(t.Own.Raw()))
+	_ = t.Own.Raw() == "x"
+}`)
 	var lines []int
-	for _, where := range c.rawPrints(func(f string) bool { return f == "names.T.Name" || f == "names.T.List" || f == "names.T.Own" }) {
-		var line, column int
-		if _, err := fmt.Sscanf(where, "p.go:%d:%d:", &line, &column); err != nil {
-			t.Fatal(err)
-		}
-		lines = append(lines, line)
+	for _, at := range c.raws(c.files[0]) {
+		lines = append(lines, c.fset.Position(at.Pos()).Line)
 	}
-	if want := []int{9, 10, 11, 12, 14, 15, 16}; !slices.Equal(lines, want) {
-		t.Errorf("found in the lines %v, want %v", lines, want)
-	}
-	lines = nil
-	for _, at := range c.raws(file) {
-		lines = append(lines, fset.Position(at.Pos()).Line)
-	}
-	if want := []int{18, 19}; !slices.Equal(lines, want) {
+	if want := []int{10, 11, 12, 13}; !slices.Equal(lines, want) {
 		t.Errorf("raw texts are found in the lines %v, want %v", lines, want)
 	}
 }

@@ -52,7 +52,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/network/owner.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/poller/poller.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	// Started again.
-	"cmd/rootsfs/internal/cleanup/watcher.go exec.Cmd":  {itself, "cmd/rootsfs/internal/cleanup/cleanup_test.go TestAwaitsTheEnd"},
+	"cmd/rootsfs/internal/cleanup/cleaner.go exec.Cmd":  {itself, "cmd/rootsfs/internal/cleanup/cleanup_test.go TestAwaitsTheEnd"},
 	"cmd/rootsfs/internal/cli/mount_daemon.go exec.Cmd": {itself, "script mount"},
 	"mount/sandbox/start.go exec.Cmd":                   {itself, "script run"},
 	// The command of run, and the files it needs.

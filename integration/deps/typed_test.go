@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -29,38 +28,53 @@ type checked struct {
 	info  *types.Info
 }
 
-// typed type-checks the module's packages that print foreign text: cmd and broker.
-var typed = sync.OnceValues(func() ([]checked, error) {
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,Module", "./cmd/...", "./broker/...")
+// listed is a package as go list prints it.
+type listed struct {
+	ImportPath, Export, Dir string
+	GoFiles                 []string
+}
+
+// compiled compiles the packages and all that they import. It returns what go list says of each,
+// and an importer of their types.
+func compiled(patterns ...string) (all []listed, fset *token.FileSet, imports types.Importer, err error) {
+	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles"}, patterns...)...)
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	type listed struct {
-		ImportPath, Export, Dir string
-		GoFiles                 []string
-		Module                  *struct{ Path string }
-	}
-	exports, ours := map[string]string{}, []listed{}
+	exports := map[string]string{}
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 		exports[p.ImportPath] = p.Export
-		if name := strings.TrimPrefix(p.ImportPath, module+"/"); strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "broker") {
-			ours = append(ours, p)
-		}
+		all = append(all, p)
 	}
-	fset := token.NewFileSet()
-	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	var all []checked
-	for _, p := range ours {
-		c := checked{path: strings.TrimPrefix(p.ImportPath, module+"/"), fset: fset, info: &types.Info{
-			Types: map[ast.Expr]types.TypeAndValue{}, Selections: map[*ast.SelectorExpr]*types.Selection{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}}
+	fset = token.NewFileSet()
+	imports = importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	return all, fset, imports, nil
+}
+
+func newInfo() *types.Info {
+	return &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Instances: map[*ast.Ident]types.Instance{}}
+}
+
+// typed type-checks the module's packages that print foreign text: cmd and broker.
+var typed = sync.OnceValues(func() (all []checked, err error) {
+	list, fset, imports, err := compiled("./cmd/...", "./broker/...")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		path, isOurs := strings.CutPrefix(p.ImportPath, module+"/")
+		if !isOurs || !strings.HasPrefix(path, "cmd/") && !strings.HasPrefix(path, "broker") {
+			continue
+		}
+		c := checked{path: path, fset: fset, info: newInfo()}
 		for _, name := range p.GoFiles {
 			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
 			if err != nil {
@@ -76,36 +90,6 @@ var typed = sync.OnceValues(func() ([]checked, error) {
 	}
 	return all, nil
 })
-
-// fieldOf returns the name of the field that an expression reads, as control.Root.Name,
-// "" if it reads none. variables are the variables that hold such a field.
-func (c *checked) fieldOf(e ast.Expr, variables map[types.Object]string) string {
-	switch e := e.(type) {
-	case *ast.Ident:
-		return variables[c.info.Uses[e]]
-	case *ast.IndexExpr:
-		return c.fieldOf(e.X, variables)
-	case *ast.SelectorExpr:
-		sel := c.info.Selections[e]
-		if sel == nil || sel.Kind() != types.FieldVal {
-			return ""
-		}
-		owner := sel.Recv()
-		for _, at := range sel.Index()[:len(sel.Index())-1] {
-			owner = structOf(owner).Field(at).Type()
-		}
-		return fieldName(owner, sel.Obj().Name())
-	}
-	return ""
-}
-
-func structOf(t types.Type) *types.Struct {
-	if p, ok := t.Underlying().(*types.Pointer); ok {
-		t = p.Elem()
-	}
-	st, _ := t.Underlying().(*types.Struct)
-	return st
-}
 
 func fieldName(owner types.Type, field string) string {
 	if p, ok := types.Unalias(owner).(*types.Pointer); ok {
@@ -138,41 +122,6 @@ func (c *checked) prints(call *ast.CallExpr) bool {
 		return slices.Contains([]string{"Usage", "invalid", "refuse", "say", "add"}, f.Name)
 	}
 	return false
-}
-
-// rawPrints finds where a field that is to be shown in one way is printed as it is.
-func (c *checked) rawPrints(mustShow func(field string) bool) (found []string) {
-	for _, f := range c.files {
-		variables := map[types.Object]string{}
-		var stack []ast.Node
-		ast.Inspect(f, func(n ast.Node) bool {
-			if n == nil {
-				stack = stack[:len(stack)-1]
-				return true
-			}
-			stack = append(stack, n)
-			switch n := n.(type) {
-			case *ast.RangeStmt:
-				if v, ok := n.Value.(*ast.Ident); ok {
-					variables[c.info.Defs[v]] = c.fieldOf(n.X, variables)
-				}
-			case *ast.AssignStmt:
-				if v, ok := n.Lhs[0].(*ast.Ident); ok && len(n.Rhs) == 1 && n.Tok == token.DEFINE {
-					variables[c.info.Defs[v]] = c.fieldOf(n.Rhs[0], variables)
-				}
-			case ast.Expr:
-				field := c.fieldOf(n, variables)
-				if t := c.info.Types[n].Type; field == "" || !mustShow(field) || printsItself(t) {
-					break
-				}
-				if printed := c.printedBy(stack); printed != nil {
-					found = append(found, fmt.Sprintf("%s: %s", c.fset.Position(n.Pos()), field))
-				}
-			}
-			return true
-		})
-	}
-	return found
 }
 
 // printedBy returns the call or list that the innermost expression of a stack is a part of, if
@@ -266,7 +215,7 @@ func load(t *testing.T) []checked {
 
 // printsItself reports whether a type of text is names.Foreign or names.Text.
 func printsItself(t types.Type) bool {
-	return t != nil && (t.String() == module+"/guard/names.Foreign" || t.String() == module+"/guard/names.Text")
+	return t != nil && slices.Contains([]string{"names.Foreign", "names.Text", "names.RootName", "rules.Subject"}, strings.TrimPrefix(types.Unalias(t).String(), module+"/guard/"))
 }
 
 // raws finds calls of Raw, and conversions to another type, of texts that print themselves, where

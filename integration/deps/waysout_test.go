@@ -32,7 +32,7 @@ var waysOut = map[string]string{
 	"broker/client/lines.go stream":                    "frames of the protocol",
 	"cmd/rootsfs/internal/cli/mount_daemon.go stream":  "is handed to our own other process",
 	"cmd/rootsfs/internal/cleanup/clean.go stream":     "a sentence of ours",
-	"cmd/rootsfs/internal/cleanup/watcher.go stream":   "is handed to our own other process",
+	"cmd/rootsfs/internal/cleanup/cleaner.go stream":   "is handed to our own other process",
 	"cmd/rootsfs/main.go stream":                       "the app's writers, which output.go uses; a sentence of ours",
 	"cmd/rootsfs/internal/cli/run_runner.go stream":    "is handed to the program that run starts",
 	"cmd/rootsfs/internal/cli/output.go stream":        "the log, see handler",

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -34,6 +35,21 @@ func TestConformance(t *testing.T) {
 	t.Run("raw", func(t *testing.T) {
 		guardtest.Run(t, guardtest.Suite{Opener: vfs.Opener(), Can: can, Subject: "peer", AtLeast: least,
 			Make: func(t testing.TB, reg *guard.Registry) guardtest.Front {
+				return &rawFront{p: connectRaw(t, newBroker(t, reg, nil))}
+			}})
+	})
+	if !lab.Soak() {
+		return // the rest takes a while: each case makes a stage and closes it
+	}
+	t.Run("staged", func(t *testing.T) {
+		var tree *vfs.Tree
+		guardtest.Run(t, guardtest.Suite{Opener: vfs.StagingOpener(t.TempDir(), "test"), Staged: true, Can: can, Subject: "peer", AtLeast: 180,
+			Apply: func(root guard.RootName) error {
+				_, err := tree.StageApply(context.Background(), root, vfs.StageApply{Links: true})
+				return err
+			},
+			Make: func(t testing.TB, reg *guard.Registry) guardtest.Front {
+				tree = vfs.New(reg)
 				return &rawFront{p: connectRaw(t, newBroker(t, reg, nil))}
 			}})
 	})

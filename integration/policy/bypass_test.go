@@ -22,7 +22,7 @@ import (
 // front end has; the others are rows of guardtest, each tried with and without
 // the rule on every front. R110, R151.
 
-// What is protected gets no second name, whatever it is taken by.
+// A protected file gets no second name, whether a call takes it by path, descriptor or handle.
 func TestNoLinkToWhatIsProtected(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept")}, "kept=k", "free/")
 	through := func(flags, link int) func(dir string) error {
@@ -93,7 +93,7 @@ func TestNothingMovesOrDropsWhatIsMatched(t *testing.T) {
 	w.holds("on", "g/secret", "s")
 }
 
-// A control file is brought into place by none of the calls that bring one.
+// No call that makes a name can put a control file into its place.
 func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 	for _, to := range []string{".git/config", ".git/commondir", ".git/config.worktree", ".git/hooks/pre-commit",
 		".git/modules/m/config", ".git/modules/m/hooks/post-checkout", ".git/worktrees/w/commondir", ".mcp.json", ".vscode/tasks.json",
@@ -144,7 +144,7 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 			if dir == "" || dir == ".git/" {
 				return
 			}
-			// The directory around it, with it inside: another's place is taken.
+			// A directory that holds the control file cannot take the place of .git either.
 			for _, root := range []string{"on", "off"} {
 				if err := os.RemoveAll(filepath.Join(w.src[root], dir)); err != nil {
 					t.Fatal(err)
@@ -288,8 +288,8 @@ func TestDescriptorsAndHandles(t *testing.T) {
 	}
 }
 
-// What is denied can be looked at as any file whose modes keep one out: "ls -l", which
-// asks for its ACL, has nothing to complain of. Other attributes are contents.
+// A denied file looks like a file that its mode closes: "ls -l", which asks for the file's ACL,
+// reports no error. Other extended attributes count as contents, and are refused.
 func TestDeniedIsListedWithoutComplaint(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Deny: guard.Texts("closed", "shut/")}, "closed=c", "shut/in=s", "x=x")
 	for _, name := range []string{"closed", "shut"} {

@@ -28,7 +28,7 @@ func testAccess(s *scene) {
 		s.errno(unix.EACCES, s.as(alice).Access("l", unix.R_OK, 0), "what a link points at")
 		s.ok(s.as(alice).Access("l", 7, unix.AT_SYMLINK_NOFOLLOW), "a link itself")
 	})
-	s.sub("changes", func(s *scene) { // an answer is never an old one
+	s.sub("changes", func(s *scene) { // an answer is never from before a change
 		s.needRoot()
 		s.createAs(regular, "f", 0o600, alice)
 		b := s.as(bob)

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// uid is used by no other package: others bound how many processes a user has.
+// uid is a user of this package alone: other packages bound how many processes their users have.
 const uid = 1002
 
 // As another user: new files belong to that user on the source, and the modes hold.

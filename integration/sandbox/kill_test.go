@@ -46,8 +46,8 @@ const stopping = `setsid sleep 1000 MARK &
 	echo ready; exec sleep 1000 MARK`
 
 // A command cannot prevent its end: it stops every process it can, rootsfs is killed as a
-// host kills a server that does not end, and nothing is left. At level Landlock it
-// stopped its init, which then ended nothing. R070.
+// host kills a server that does not end, and nothing is left. At level Landlock a command
+// could once stop its init, and the init then ended nothing. R070.
 func TestStopped(t *testing.T) {
 	for _, w := range everybody {
 		o := newOutside(t, w)
@@ -109,7 +109,7 @@ func TestKillAtStart(t *testing.T) {
 			for i := range kills {
 				cmd := start(levels[i%len(levels)], "sleep", "1000", tag)
 				time.Sleep(whole * time.Duration(i) / time.Duration(kills))
-				// Stopped, it makes no place after this has looked for one.
+				// A stopped process makes no place while the test looks for one.
 				testkit.Must(t, cmd.Process.Signal(unix.SIGSTOP))
 				place := place(t, cmd.Process.Pid)
 				if place != "" {
@@ -250,8 +250,9 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	o.gone("the run's parts", func() bool {
 		pids, watcher, dir = parts(t, cmd.Process.Pid, mark), false, "" // none: no dir either
 		for i, pid := range pids {
-			// The command is on its way from the shell to the last of them, and a
-			// child of the shell's was taken for it: in an execve there is no line.
+			// Only the last process may be the command. If an earlier one looks like it, or
+			// has no command line because it is in an execve, the shell is still starting
+			// the command.
 			if line := cmdline(pid); i < len(pids)-1 && (line == "" || strings.Contains(line, mark)) {
 				return false
 			}
@@ -267,7 +268,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	if more {
 		kill(t, pids[index])
 	}
-	if !more || watcher { // without whom the command goes on
+	if !more || watcher { // the command does not end when its watcher does
 		testkit.Must(t, cmd.Process.Signal(unix.SIGTERM))
 	}
 	if _, err := io.Copy(io.Discard, lines); err != nil { // until no process holds it

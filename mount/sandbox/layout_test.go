@@ -28,7 +28,7 @@ var rooted = []Level{Namespaces, Bubblewrap}
 func TestSame(t *testing.T) {
 	atLevels(t, rooted, func(t *testing.T, level Level) {
 		point := tree(t)
-		// The last is there on the host, as a root is.
+		// The last directory exists on the host, as the directory of a root does.
 		roots := []string{"/home/u/code", "/tmp/scratch", "/tmp/deep/er/root", "/usr/share"}
 		for _, r := range roots {
 			put(t, point+r+"/f", "at "+r)
@@ -121,7 +121,8 @@ func TestTmpSize(t *testing.T) {
 	}
 }
 
-// How a command ends is told as it was; a signal reaches it and its group.
+// Wait reports the true end of a command: its exit code, or its signal. A signal reaches the
+// command and its group.
 func TestExit(t *testing.T) {
 	atLevels(t, append(confining, None), func(t *testing.T, level Level) {
 		for script, want := range map[string]Exit{

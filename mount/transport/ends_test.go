@@ -95,7 +95,7 @@ func askFromEachProcessor(t *testing.T, s *served) {
 	if !strings.HasPrefix(s.kind, string(IOUring)+" ") {
 		t.Errorf("served by %s", s.kind)
 	}
-	n, err := PossibleCPUs()
+	n, err := possibleCPUs()
 	testkit.Must(t, err)
 	for cpu := range n {
 		set := unix.CPUSet{}

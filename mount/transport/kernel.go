@@ -35,7 +35,7 @@ func Suits() error {
 	if release := unix.ByteSliceToString(u.Release[:]); !isTested(release) {
 		return fmt.Errorf("FUSE over io_uring is not tested with Linux %s", release)
 	}
-	if n, err := PossibleCPUs(); err != nil || n > maxQueues {
+	if n, err := possibleCPUs(); err != nil || n > maxQueues {
 		return errors.Join(fmt.Errorf("FUSE over io_uring takes a thread for each of %d processors", n), err)
 	}
 	return nil
@@ -132,9 +132,9 @@ func processorOf(tid uint32) (int, error) {
 	return strconv.Atoi(fields[statProcessor])
 }
 
-// PossibleCPUs counts the processors that the kernel wants a queue for. These are more
+// possibleCPUs counts the processors that the kernel wants a queue for. These are more
 // than runtime.NumCPU counts under an affinity mask.
-func PossibleCPUs() (int, error) {
+func possibleCPUs() (int, error) {
 	b, err := os.ReadFile("/sys/devices/system/cpu/possible")
 	if err != nil {
 		return 0, fmt.Errorf("count the processors: %w", err)

@@ -157,7 +157,7 @@ func (c *Conn) makeRings(start <-chan bool, registered chan<- error) (int, error
 	if c.options.MaxWrite < minMaxWrite {
 		return 0, fmt.Errorf("requests of %d bytes are too small for io_uring", c.options.MaxWrite)
 	}
-	queues, err := PossibleCPUs()
+	queues, err := possibleCPUs()
 	if err != nil {
 		return 0, err
 	}

@@ -170,7 +170,7 @@ func TestCountCPUs(t *testing.T) {
 			t.Errorf("%q: %d, %v", list, n, err)
 		}
 	}
-	if n, err := PossibleCPUs(); err != nil || n < runtime.NumCPU() {
+	if n, err := possibleCPUs(); err != nil || n < runtime.NumCPU() {
 		t.Errorf("%d processors, %v", n, err)
 	}
 }

@@ -41,8 +41,8 @@ const (
 	Created EventKind = 1 << iota
 	Modified
 	Deleted
-	// AllEvents is the set of all.
-	AllEvents = Created | Modified | Deleted
+	// allEvents is the set of all.
+	allEvents = Created | Modified | Deleted
 )
 
 func (k EventKind) String() string {

@@ -2,8 +2,8 @@ package watch
 
 import "testing"
 
-// What servers watch never takes room from a mount, nor both from the user's other
-// programs.
+// Watches of servers never take the room of a mount's watches, and both together leave room for
+// the user's other programs.
 func TestDivide(t *testing.T) {
 	for _, n := range []int64{0, 1, 10, 8192, 65536, 192536, 1 << 20} {
 		mount, hub := mountRoom(n), hubRoom(n)

@@ -14,7 +14,7 @@ import (
 type Options struct {
 	// Recursive watches all directories below too.
 	Recursive bool
-	// Events are the kinds reported; 0 stands for AllEvents.
+	// Events are the kinds reported; 0 stands for allEvents.
 	Events EventKind
 }
 
@@ -74,7 +74,7 @@ var (
 // the error is names.Quota with a *LimitError.
 func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o Options, emit func(context.Context, []Event)) (*Watch, error) {
 	if o.Events == 0 {
-		o.Events = AllEvents
+		o.Events = allEvents
 	}
 	w := &Watch{
 		h: h, c: c, path: p, o: o, emit: emit,

@@ -88,7 +88,7 @@ func Parse(b []byte) (f Frame, ok bool) {
 			f.Clash = w.Key
 		}
 	}
-	return f, w.Last()
+	return f, w.last()
 }
 
 // repeats reports whether a key was seen, in any case.
@@ -127,7 +127,7 @@ func Batch(line []byte, most int) (members []Span, ok bool) {
 			members = append(members, w.Val)
 		}
 	}
-	return members, w.Last()
+	return members, w.last()
 }
 
 // longestID bounds the ids that are repeated in error answers, in bytes of JSON.

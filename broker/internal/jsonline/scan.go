@@ -89,8 +89,8 @@ func (w *Walker) Next() bool {
 // Ended reports whether the walk came to the end of the object or array.
 func (w *Walker) Ended() bool { return w.ended }
 
-// Last reports whether the walk came to the end, and only white space follows it.
-func (w *Walker) Last() bool { return w.ended && SkipSpace(w.b, w.i) == len(w.b) }
+// last reports whether the walk came to the end, and only white space follows it.
+func (w *Walker) last() bool { return w.ended && SkipSpace(w.b, w.i) == len(w.b) }
 
 // Is reports whether the member's key is name, however it is escaped.
 func (w *Walker) Is(name string) bool { return Equal(w.Key.Of(w.b), name) }

@@ -45,7 +45,7 @@ func scanned(b []byte) (all []pair, ok bool) {
 		key := string([]rune(string(Unquote(w.Key.Of(b))))) // what is not UTF-8, as encoding/json has it
 		all = append(all, pair{key, string(w.Val.Of(b))})
 	}
-	return all, w.Last()
+	return all, w.last()
 }
 
 var long = strings.Repeat("calm ", 40)

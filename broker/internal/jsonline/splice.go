@@ -182,5 +182,5 @@ func Without(object []byte, keys []string, more ...Patch) ([]byte, bool) {
 		member()
 		out = p.append(out)
 	}
-	return append(out, '}'), w.Last()
+	return append(out, '}'), w.last()
 }

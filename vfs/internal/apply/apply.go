@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
@@ -35,7 +36,7 @@ const (
 	Same      Class = 0 // nothing to do; not listed
 	New       Class = 'A'
 	Changed   Class = 'M' // contents
-	Mode      Class = 'm' // the mode alone
+	Mode      Class = 'm' // the mode or the attributes alone
 	Removed   Class = 'D'
 	Replaced  Class = 'T' // by something of another kind
 	Conflict  Class = 'C' // the owner has changed it, too
@@ -44,6 +45,7 @@ const (
 	Link      Class = 'L' // a link that leaves the root
 	Special   Class = 'S' // a device, FIFO or socket
 	Unsure    Class = '?' // written shortly before the machine stopped
+	Refused   Class = 'X' // the file system of the source refuses it
 )
 
 // Applies reports whether changes of the class can be applied.
@@ -51,16 +53,16 @@ func (c Class) Applies() bool { return strings.IndexByte("AMmDT", byte(c)) >= 0 
 
 // Blocks reports whether a change of the class keeps all others from being applied, unless the
 // owner asks for a partial apply.
-func (c Class) Blocks() bool { return strings.IndexByte("CWPL?", byte(c)) >= 0 }
+func (c Class) Blocks() bool { return strings.IndexByte("CWPL?X", byte(c)) >= 0 }
 
 // Change is one change.
 type Change struct {
-	Path          string // below the root
+	Path          names.Foreign // below the root
 	Class         Class
 	Mode, OldMode uint32 // with the type, as stat has it; 0: there is nothing
 	Size, OldSize int64
-	Why           string // the reason, if the class is not applied: a clause, with names quoted
-	Output        string // the build output that it belongs to, below the root; "": none
+	Why           names.Text    // the reason, if the class is not applied: a clause, with names quoted
+	Output        names.Foreign // the build output that it belongs to, below the root; "": none
 
 	want, have side
 	mode       uint32         // the mode that the file gets
@@ -71,7 +73,7 @@ type Change struct {
 
 // applied describes the change for the stage, once the source has it.
 func (c *Change) applied() beneath.Applied {
-	return beneath.Applied{Path: c.Path, Upper: c.want.info, Source: c.placed}
+	return beneath.Applied{Path: c.Path.Raw(), Upper: c.want.info, Source: c.placed}
 }
 
 // side describes the file that the stage or the source has at a path.
@@ -149,9 +151,9 @@ func (a *applier) lookUpper(rel string) (side, error) {
 	return got, err
 }
 
-// Selects reports whether a path is one of paths or lies below one. If paths is empty, every
+// selects reports whether a path is one of paths or lies below one. If paths is empty, every
 // path is selected.
-func Selects(paths []string, rel string) bool {
+func selects(paths []string, rel string) bool {
 	for _, p := range paths {
 		if p == "" || rel == p || strings.HasPrefix(rel, p+"/") {
 			return true

@@ -30,13 +30,13 @@ func (p *placement) exchange() error {
 		return errors.Join(err, p.unmake(temp))
 	}
 	defer end()
-	if err := atStep("exchange", p.c.Path); err != nil {
+	if err := atStep("exchange", p.c.Path.Raw()); err != nil {
 		return err
 	}
 	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
 		return errors.Join(err, p.unmake(temp))
 	}
-	if err := atStep("look", p.c.Path); err != nil {
+	if err := atStep("look", p.c.Path.Raw()); err != nil {
 		return err
 	}
 	out, err := beneath.StatIn(p.d, temp)
@@ -51,10 +51,10 @@ func (p *placement) exchange() error {
 	if err := p.retire(temp, &out); err != nil {
 		return p.back(temp, err)
 	}
-	if err := atStep("retired", p.c.Path); err != nil {
+	if err := atStep("retired", p.c.Path.Raw()); err != nil {
 		return err
 	}
-	return p.store.Placed(p.c.Path)
+	return p.store.Placed(p.c.Path.Raw())
 }
 
 // makeTemp makes the new file under a temporary name, and records that it is about to be
@@ -74,7 +74,7 @@ func (p *placement) makeTemp() (string, error) {
 		err = p.symlink(temp)
 	}
 	if err != nil {
-		return "", errors.Join(err, p.store.Placed(p.c.Path))
+		return "", errors.Join(err, p.store.Placed(p.c.Path.Raw()))
 	}
 	info, err := beneath.StatIn(p.d, temp)
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *placement) retire(temp string, out *beneath.Info) error {
 		return err
 	}
 	defer bin.Close()
-	return bin.Unlink(p.l, p.d, temp, p.c.Path)
+	return bin.Unlink(p.l, p.d, temp, p.c.Path.Raw())
 }
 
 // back exchanges the names back, for the reason why. If the owner has replaced the file once
@@ -187,7 +187,7 @@ func (p *placement) isUsed(temp string, then *draft.Base) bool {
 // that, the file would look changed by the owner.
 func (p *placement) rebase() error {
 	now, err := beneath.StatIn(p.d, p.base)
-	rec, ok := p.store.Has(p.c.Path)
+	rec, ok := p.store.Has(p.c.Path.Raw())
 	if err != nil || !ok || !equal(&now, &p.c.have.info) || rec.Base.Ctime != p.c.have.info.ChangeNanos() {
 		return nil //nolint:nilerr // the file then counts as changed
 	}
@@ -203,8 +203,8 @@ func tempPath(path, temp string) string {
 
 // leave returns an error that says under which temporary name a file of the owner is left.
 func (p *placement) leave(temp string, why error) error {
-	p.why = why.Error() + "; what was there lies in " + tempPath(p.c.Path, temp)
-	return errors.Join(why, p.store.Placed(p.c.Path))
+	p.why = why.Error() + "; what was there lies in " + tempPath(p.c.Path.Raw(), temp)
+	return errors.Join(why, p.store.Placed(p.c.Path.Raw()))
 }
 
 // remove removes the source's file.
@@ -226,13 +226,13 @@ func (p *placement) remove() error {
 		return err
 	}
 	temp := r.temp
-	if err := atStep("move", p.c.Path); err != nil {
+	if err := atStep("move", p.c.Path.Raw()); err != nil {
 		return err
 	}
 	if err := beneath.RenameNew(p.l, p.d, p.base, p.d, temp); err != nil {
-		return errors.Join(err, p.store.Placed(p.c.Path))
+		return errors.Join(err, p.store.Placed(p.c.Path.Raw()))
 	}
-	if err := atStep("look", p.c.Path); err != nil {
+	if err := atStep("look", p.c.Path.Raw()); err != nil {
 		return err
 	}
 	out, err := beneath.StatIn(p.d, temp)
@@ -247,7 +247,7 @@ func (p *placement) remove() error {
 		err = p.retire(temp, &out)
 	}
 	if err == nil {
-		return p.store.Placed(p.c.Path)
+		return p.store.Placed(p.c.Path.Raw())
 	}
 	switch back := beneath.RenameNew(p.l, p.d, temp, p.d, p.base); {
 	case errors.Is(back, unix.EEXIST):
@@ -255,5 +255,5 @@ func (p *placement) remove() error {
 	case back != nil:
 		return errors.Join(err, back) // Recover tries again
 	}
-	return errors.Join(err, p.rebase(), p.store.Placed(p.c.Path))
+	return errors.Join(err, p.rebase(), p.store.Placed(p.c.Path.Raw()))
 }

@@ -198,7 +198,7 @@ func (s *scene) chmod(rel string, mode uint32) {
 func words(list []vfs.StageChange) string {
 	var out []string
 	for _, c := range list {
-		out = append(out, string(rune(c.Class))+" "+c.Path)
+		out = append(out, string(rune(c.Class))+" "+c.Path.Raw())
 	}
 	return strings.Join(out, ", ")
 }
@@ -215,7 +215,7 @@ func (s *scene) wantChanges(want string) {
 func whys(list []vfs.StageChange) []string {
 	var out []string
 	for _, c := range list {
-		out = append(out, c.Why)
+		out = append(out, c.Why.Raw())
 	}
 	return out
 }

@@ -47,9 +47,9 @@ func Order(list []*Change) {
 			return cmp.Compare(x, y)
 		}
 		if x == removing {
-			return strings.Compare(b.Path, a.Path)
+			return strings.Compare(b.Path.Raw(), a.Path.Raw())
 		}
-		return cmp.Or(cmp.Compare(gitRank(a.Path), gitRank(b.Path)), strings.Compare(a.Path, b.Path))
+		return cmp.Or(cmp.Compare(gitRank(a.Path.Raw()), gitRank(b.Path.Raw())), strings.Compare(a.Path.Raw(), b.Path.Raw()))
 	})
 }
 
@@ -112,5 +112,5 @@ func gitRank(path string) int {
 
 // SortPaths sorts changes by path.
 func SortPaths(list []Change) {
-	slices.SortFunc(list, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(list, func(a, b Change) int { return strings.Compare(a.Path.Raw(), b.Path.Raw()) })
 }

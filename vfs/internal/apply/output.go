@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -18,9 +19,9 @@ import (
 // names it, and is then applied as a whole. Lists only count its files. But a list shows each
 // file of the owner that it removes or replaces.
 
-// GitignoreWord, as a pattern of build output, stands for the patterns in the source's
+// gitignoreWord, as a pattern of build output, stands for the patterns in the source's
 // .gitignore files.
-const GitignoreWord = ".gitignore"
+const gitignoreWord = ".gitignore"
 
 // DefaultOutput has the patterns of build output that apply if the owner has written none.
 var DefaultOutput = []string{"node_modules/", "target/", ".venv/", "dist/", "__pycache__/"}
@@ -42,7 +43,7 @@ type Output struct {
 func NewOutput(patterns []rules.Pattern) (Output, error) {
 	var o Output
 	for _, p := range patterns {
-		if p.Text == GitignoreWord {
+		if p.Text == gitignoreWord {
 			o.gitignore = true
 			continue
 		}
@@ -57,21 +58,42 @@ func NewOutput(patterns []rules.Pattern) (Output, error) {
 // markOutput sets Change.Output in a sorted list of all changes. If the rules cannot be used
 // together, no change is build output, so all are listed.
 func (a *applier) markOutput(list []Change) {
-	rules := a.Output.rules
-	if a.Output.gitignore {
-		rules = append(a.ignored(list), rules...) // the owner's rules come later, so !PATTERN overrides
-	}
-	set, err := pattern.New(rules, pattern.Options{})
-	if len(rules) == 0 || err != nil {
+	set := a.outputSet(list)
+	if set == nil {
 		return
 	}
 	gone := map[string]bool{} // directories of the source that the stage has removed
 	for i := range list {
 		c := &list[i]
 		if c.have.isDir() && !c.want.isDir() {
-			gone[c.Path] = true
+			gone[c.Path.Raw()] = true
 		}
-		c.Output = outputOf(set, c, gone)
+		c.Output = names.Foreign(outputOf(set, c, gone))
+	}
+}
+
+// outputSet returns the rules about build output for a list of changes; nil: there are none.
+func (a *applier) outputSet(list []Change) *pattern.Set {
+	rules := a.Output.rules
+	if a.Output.gitignore {
+		rules = append(a.ignored(list), rules...) // the owner's rules come later, so !PATTERN overrides
+	}
+	set, err := pattern.New(rules, pattern.Options{})
+	if len(rules) == 0 || err != nil {
+		return nil
+	}
+	return set
+}
+
+// MarkSeen sets Change.Output in a sorted list of what programs see change. Nothing of it takes a
+// file away from the owner, so removals are build output as well.
+func (e Env) MarkSeen(ctx context.Context, l *guard.Lease, list []Change) {
+	a := e.begin(ctx, l)
+	set := a.outputSet(list)
+	for i := range list {
+		if set != nil {
+			list[i].Output = names.Foreign(outputOf(set, &Change{Path: list[i].Path, Class: New}, nil))
+		}
 	}
 }
 
@@ -79,18 +101,19 @@ func (a *applier) markOutput(list []Change) {
 // none is. The contents of a removed directory are not build output, and neither is a
 // repository's data: these are listed.
 func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
-	if _, isGit := gitUnit(c.Path); isGit {
+	path := c.Path.Raw()
+	if _, isGit := gitUnit(path); isGit {
 		return ""
 	}
-	for end := 0; end < len(c.Path); end++ {
+	for end := 0; end < len(path); end++ {
 		kind := pattern.Dir
-		if n := strings.IndexByte(c.Path[end:], '/'); n >= 0 {
+		if n := strings.IndexByte(path[end:], '/'); n >= 0 {
 			end += n
-		} else if end = len(c.Path); !c.want.isDir() {
+		} else if end = len(path); !c.want.isDir() {
 			kind = pattern.Other
 		}
-		unit := c.Path[:end]
-		if gone[unit] || unit == c.Path && TakesAway(c) {
+		unit := path[:end]
+		if gone[unit] || unit == path && TakesAway(c) {
 			return ""
 		}
 		dir, base := splitRel(unit)
@@ -107,7 +130,7 @@ func (a *applier) ignored(list []Change) (rules []pattern.Rule) {
 	looked := map[string]bool{}
 	files := 0
 	for i := range list {
-		for rel := list[i].Path; rel != ""; {
+		for rel := list[i].Path.Raw(); rel != ""; {
 			rel, _ = splitRel(rel)
 			if looked[rel] {
 				break
@@ -116,14 +139,14 @@ func (a *applier) ignored(list []Change) (rules []pattern.Rule) {
 		}
 	}
 	for _, dir := range slices.Sorted(maps.Keys(looked)) { // a directory comes before those in it
-		text := a.sourceText(strings.TrimPrefix(dir+"/"+GitignoreWord, "/"))
+		text := a.sourceText(strings.TrimPrefix(dir+"/"+gitignoreWord, "/"))
 		if text == "" {
 			continue
 		}
 		if files++; files > maxIgnores {
 			break
 		}
-		for _, r := range pattern.ParseIgnore(text, GitignoreWord, dir) {
+		for _, r := range pattern.ParseIgnore(text, gitignoreWord, dir) {
 			r.List = pattern.OwnHide
 			rules = append(rules, r)
 		}
@@ -168,7 +191,7 @@ func (c *Change) IsNamed(paths []string) bool {
 		return true
 	}
 	for _, p := range paths {
-		if p == c.Output || strings.HasPrefix(p, c.Output+"/") {
+		if names.Foreign(p) == c.Output || strings.HasPrefix(p, c.Output.Raw()+"/") {
 			return true
 		}
 	}
@@ -177,7 +200,7 @@ func (c *Change) IsNamed(paths []string) bool {
 
 // OutputUnit counts the changes of one directory or file of build output.
 type OutputUnit struct {
-	Path  string
+	Path  names.Foreign
 	Files int   // new or changed files
 	Bytes int64 // size of Files in the stage
 	Taken int   // the owner's files that are removed or replaced
@@ -187,7 +210,7 @@ type OutputUnit struct {
 // counts. Build output that paths name is shown. A change that takes a file away from the owner
 // is in both (TakesAway).
 func Review(list []Change, paths []string) (shown []Change, units []OutputUnit) {
-	index := map[string]int{}
+	index := map[names.Foreign]int{}
 	for i := range list {
 		c := &list[i]
 		if c.IsNamed(paths) {

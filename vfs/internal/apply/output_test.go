@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/internal/apply"
 )
@@ -25,7 +26,7 @@ func (s *scene) outputs(patterns ...string) string {
 		if c.Output != "" {
 			c.Path += "=" + c.Output
 		}
-		out = append(out, c.Path)
+		out = append(out, c.Path.Raw())
 	}
 	return strings.Join(out, " ")
 }
@@ -72,7 +73,7 @@ func TestBuildOutput(t *testing.T) {
 // around it have not.
 func TestReview(t *testing.T) {
 	file := func(path string, class apply.Class, output string) apply.Change {
-		return apply.Change{Path: path, Class: class, Output: output, Mode: unix.S_IFREG | 0o644, Size: 10}
+		return apply.Change{Path: names.Foreign(path), Class: class, Output: names.Foreign(output), Mode: unix.S_IFREG | 0o644, Size: 10}
 	}
 	gone := apply.Change{Path: "a/dist/old", Class: apply.Removed, Output: "a/dist", OldMode: unix.S_IFREG | 0o644}
 	list := []apply.Change{

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
@@ -26,13 +27,13 @@ var errOpen = errors.New("somebody has it open for writing: try again")
 // last: with these attributes the directory may not be writable.
 func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 	p := placement{applier: e.begin(ctx, l), c: c}
-	parent, base := splitRel(c.Path)
+	parent, base := splitRel(c.Path.Raw())
 	var err error
 	if p.d, err = p.st.Source(l).Below(parent, true); err != nil {
 		return err
 	}
 	defer p.d.Close()
-	if p.up, err = p.st.Upper().Below(c.Path, true); beneath.IsAbsent(err) {
+	if p.up, err = p.st.Upper().Below(c.Path.Raw(), true); beneath.IsAbsent(err) {
 		return nil // a program has removed or moved it meanwhile
 	} else if err != nil {
 		return err
@@ -45,11 +46,11 @@ func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 }
 
 // Apply brings one change into the source. If that is no longer possible, Apply sets the class
-// to Conflict or InUse, and returns no error.
+// to Conflict, InUse or Refused, and returns no error.
 func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int64, err error) {
 	p := placement{applier: e.begin(ctx, l), c: c}
 	defer func() { p.d.Close() }()
-	parent, base := splitRel(c.Path)
+	parent, base := splitRel(c.Path.Raw())
 	p.base = base
 	if p.d, err = p.parent(parent); err == nil {
 		err = p.run()
@@ -59,18 +60,18 @@ func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int6
 	}
 	switch {
 	case errors.Is(err, errOpen), errors.Is(err, errProgram):
-		c.Class, c.Why = InUse, err.Error()
+		c.Class, c.Why = InUse, names.Text(err.Error())
 	case errors.Is(err, errLater), errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY):
-		c.Class, c.Why = Conflict, errLater.Error()
+		c.Class, c.Why = Conflict, names.Text(errLater.Error())
 	case errors.Is(err, unix.ELOOP) || beneath.IsAbsent(err):
 		c.Class, c.Why = Conflict, "its directory in the source has gone"
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
-		c.Class, c.Why = Conflict, "the source does not let you: "+err.Error()
+	case isRefused(err):
+		c.Class, c.Why = Refused, names.Text(p.whyRefused(err))
 	default:
 		return p.written, err
 	}
 	if p.why != "" {
-		c.Why = p.why
+		c.Why = names.Text(p.why)
 	}
 	return p.written, nil
 }
@@ -118,20 +119,20 @@ func makingMode(mode uint32) uint32 { return mode&0o777 | 0o700 }
 
 func (p *placement) run() error {
 	c := p.c
-	if err := atStep("begin", c.Path); err != nil {
+	if err := atStep("begin", c.Path.Raw()); err != nil {
 		return err
 	}
 	if err := p.check(); err != nil {
 		return err
 	}
 	if !c.want.is {
-		if now, err := p.lookUpper(c.Path); err != nil || now.is {
+		if now, err := p.lookUpper(c.Path.Raw()); err != nil || now.is {
 			return cmp.Or(err, errProgram)
 		}
 		return p.remove()
 	}
 	var err error
-	if p.up, err = p.st.Upper().Below(c.Path, false); beneath.IsAbsent(err) {
+	if p.up, err = p.st.Upper().Below(c.Path.Raw(), false); beneath.IsAbsent(err) {
 		return errProgram
 	} else if err != nil {
 		return err
@@ -160,7 +161,7 @@ func (p *placement) run() error {
 // note notes the change for an undo. Where a file of the owner's goes, that is before it does.
 func (p *placement) note() error {
 	p.isNoted = true
-	return p.st.NoteApplied(p.c.Path, p.old, p.made, p.d, p.base)
+	return p.st.NoteApplied(p.c.Path.Raw(), p.old, p.made, p.d, p.base)
 }
 
 // check refuses the change if the source's file has changed since the comparison.
@@ -188,7 +189,7 @@ func equal(now, then *beneath.Info) bool {
 	return now.IsDir() || now.Size == then.Size && now.Mtime == then.Mtime
 }
 
-// chmod changes the mode in place.
+// chmod changes the mode, the ACL and the attributes of the user in place.
 func (p *placement) chmod() error {
 	at, err := beneath.OpenChild(p.d, p.base)
 	if err != nil {
@@ -209,6 +210,9 @@ func (p *placement) chmod() error {
 	p.c.placed = now.ID()
 	p.old, p.made = p.st.KeepOld(p.l, p.d, p.base), beneath.BaseOf(&now)
 	p.made.Mode = now.Mode&^0o7777 | p.c.mode&0o7777
+	if err := beneath.CopyXattrs(p.l, p.up.FD(), w); err != nil {
+		return err
+	}
 	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
 }
 
@@ -231,7 +235,7 @@ func (p *placement) create() error {
 		return beneath.Link(p.l, r.w, p.d, p.base)
 	}
 	if err = beneath.RenameNew(p.l, p.d, r.temp, p.d, p.base); err == nil {
-		return p.store.Placed(p.c.Path)
+		return p.store.Placed(p.c.Path.Raw())
 	}
 	return errors.Join(err, p.unmake(r.temp))
 }
@@ -247,7 +251,7 @@ func (p *placement) unmake(temp string) error {
 	if err = beneath.IgnoreAbsent(err); err != nil {
 		return err
 	}
-	return p.store.Placed(p.c.Path)
+	return p.store.Placed(p.c.Path.Raw())
 }
 
 func (p *placement) symlink(name string) error {
@@ -296,6 +300,9 @@ func (p *placement) fill(w beneath.Changeable) error {
 		return err
 	}
 	p.written = p.info.Size
+	if err := p.keepXattrs(in, w); err != nil {
+		return err
+	}
 	if err := beneath.CopyAttributes(p.l, in, &p.info, w, p.c.mode); err != nil {
 		return err
 	}
@@ -305,4 +312,18 @@ func (p *placement) fill(w beneath.Changeable) error {
 		}
 	}
 	return nil
+}
+
+// keepXattrs gives the new file the attributes of the source's old file that the stage's file in
+// cannot have, because its file system does not support them.
+func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
+	if !p.c.have.is || !p.c.have.info.IsRegular() {
+		return nil
+	}
+	old, err := beneath.OpenChild(p.d, p.base)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	return beneath.CopyXattrsBeside(p.l, old.FD(), in, w)
 }

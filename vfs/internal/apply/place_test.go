@@ -1,8 +1,10 @@
 package apply_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,7 +136,7 @@ func TestOwnerReplacesItTwice(t *testing.T) {
 	s.must(err)
 	temps, err := filepath.Glob(s.at(vfs.TempPrefix + "*"))
 	s.must(err)
-	if len(temps) != 1 || len(r.Left) != 1 || !strings.Contains(r.Left[0].Why, filepath.Base(temps[0])) {
+	if len(temps) != 1 || len(r.Left) != 1 || !strings.Contains(r.Left[0].Why.Raw(), filepath.Base(temps[0])) {
 		t.Fatalf("left %+v beside %v; want the first named", r.Left, temps)
 	}
 	if b, err := os.ReadFile(temps[0]); err != nil || string(b) != "first" {
@@ -231,5 +233,139 @@ func TestAttributes(t *testing.T) {
 	}
 	if now, err := os.Lstat(s.at("f")); err != nil || !now.ModTime().Equal(info.ModTime()) {
 		t.Errorf("f is of %v, %v; want %v", now.ModTime(), err, info.ModTime())
+	}
+}
+
+// A change of the ACL or of the attributes of the user is a change, although contents and mode
+// stay. What the owner has changed meanwhile is not overwritten.
+func TestAttributesAlone(t *testing.T) {
+	s := newScene(t, "f", "both", "mine", "open", "d/", "dboth/", "dmine/")
+	set := func(rel, value string) { s.must(unix.Setxattr(s.at(rel), "user.a", []byte(value), 0)) }
+	for _, rel := range []string{"f", "d"} {
+		set(rel, "old")
+	}
+	for _, rel := range []string{"f", "both", "d", "dboth"} {
+		s.must(s.tree.Setxattr(t.Context(), s.who, s.place(rel), nil, "user.b", []byte("staged"), 0))
+	}
+	s.must(s.tree.Removexattr(t.Context(), s.who, s.place("f"), nil, "user.a"))
+	s.chmod("dmine", 0o755)
+	s.put("mine", "staged")
+	for _, rel := range []string{"both", "dboth", "dmine", "mine"} {
+		set(rel, "owner's")
+	}
+	f, _, err := s.tree.Open(t.Context(), s.who, s.place("open"), unix.O_WRONLY)
+	s.must(err)
+	f.Close()
+	s.apply(vfs.StageApply{Partial: true}, "m d, m f", "C both, C dboth, C mine")
+	for rel, want := range map[string]string{"f": "user.b=staged", "d": "user.a=old user.b=staged", "both": "user.a=owner's", "dboth": "user.a=owner's", "dmine": "user.a=owner's", "mine": "user.a=owner's"} {
+		if got := s.xattrs(rel); got != want {
+			t.Errorf("%s has %q, want %q", rel, got, want)
+		}
+	}
+	s.apply(vfs.StageApply{Paths: []string{"both"}, Take: "stage"}, "M both", "")
+	if got := s.xattrs("both"); got != "user.b=staged" {
+		t.Errorf("both has %q", got)
+	}
+}
+
+// What the file system of the stage cannot hold of a file stays as it is in the source.
+func TestStageWithoutAttributes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a file system without attributes")
+	}
+	s := newScene(t, "opened", "changed")
+	s.end()
+	s.must(os.MkdirAll(s.stages, 0o700), unix.Mount("none", s.stages, "ramfs", 0, ""))
+	t.Cleanup(func() { s.must(unix.Unmount(s.stages, unix.MNT_DETACH)) }) // the end of the root may still be at work
+	s.store = ""
+	s.start()
+	for _, rel := range []string{"opened", "changed"} {
+		s.must(unix.Setxattr(s.at(rel), "user.a", []byte("b"), 0), unix.Setxattr(s.at(rel), "system.posix_acl_access", []byte(defaultACL), 0))
+		f, _, err := s.tree.Open(t.Context(), s.who, s.place(rel), unix.O_WRONLY)
+		s.must(err)
+		f.Close()
+	}
+	s.put("changed", "staged")
+	s.apply(vfs.StageApply{}, "M changed", "")
+	for _, rel := range []string{"opened", "changed"} {
+		if got := s.xattrs(rel); got != "system.posix_acl_access user.a=b" {
+			t.Errorf("%s has %q", rel, got)
+		}
+	}
+}
+
+// A program sees a file that was applied also in a directory that the stage has made in the place of
+// one of the source's, and that stays in the stage. What the program has removed or moved stays away.
+func TestAppliedInNewDirectory(t *testing.T) {
+	for name, c := range map[string]struct {
+		away    func(s *scene)
+		changes string
+	}{
+		"removed": {func(s *scene) { s.rm("c/d/old"); s.rmdir("c/d"); s.rmdir("c") }, "m c, m c/d, D c/d/old"},
+		"moved":   {func(s *scene) { s.mv("c", "x") }, "m c, m c/d, D c/d/old, A x, A x/d, A x/d/old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, "c/d/old")
+			c.away(s)
+			for _, rel := range []string{"c", "c/d"} {
+				s.mkdir(rel)
+				s.chmod(rel, 0o700)
+			}
+			s.put("c/d/a", "staged")
+			s.apply(vfs.StageApply{Paths: []string{"c/d/a"}}, "A c/d/a", "")
+			f, _, err := s.tree.Open(t.Context(), s.who, s.place("c/d/a"), unix.O_RDONLY)
+			s.must(err)
+			f.Close()
+			if _, err := s.tree.Lstat(t.Context(), s.who, s.place("c/d/old")); !errors.Is(err, unix.ENOENT) {
+				t.Errorf("the old file: %v", err)
+			}
+			s.wantChanges(c.changes)
+		})
+	}
+}
+
+// xattrs returns the attributes of the user and the names of the ACLs that a file of the source has.
+func (s *scene) xattrs(rel string) string {
+	s.Helper()
+	buf := make([]byte, 1024)
+	n, err := unix.Llistxattr(s.at(rel), buf)
+	s.must(err)
+	var out []string
+	for _, name := range strings.Split(strings.TrimSuffix(string(buf[:n]), "\x00"), "\x00") {
+		value := make([]byte, 1024)
+		switch n, err := unix.Lgetxattr(s.at(rel), name, value); {
+		case err == nil && strings.HasPrefix(name, "user."):
+			out = append(out, name+"="+string(value[:n]))
+		case strings.HasPrefix(name, "system."):
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// defaultACL is the default ACL of a directory that lets user 1234 write to all new files in it:
+// version 2, then tag, permissions and id of each entry.
+const defaultACL = "\x02\x00\x00\x00" + "\x01\x00\x07\x00\xff\xff\xff\xff" + "\x02\x00\x07\x00\xd2\x04\x00\x00" +
+	"\x04\x00\x05\x00\xff\xff\xff\xff" + "\x10\x00\x07\x00\xff\xff\xff\xff" + "\x20\x00\x05\x00\xff\xff\xff\xff"
+
+// A file without an ACL gets none by the default ACL of its directory when its change is applied,
+// nor by that of the directory in which stages lie.
+func TestDefaultACLGivesNoAccess(t *testing.T) {
+	s := newScene(t, "d/f", "e/f")
+	s.must(os.MkdirAll(s.stages+"/more", 0o700), unix.Setxattr(s.at("d"), "system.posix_acl_default", []byte(defaultACL), 0))
+	s.end()
+	s.must(os.RemoveAll(s.store), unix.Setxattr(s.stages, "system.posix_acl_default", []byte(defaultACL), 0))
+	s.store = ""
+	s.start()
+	for _, rel := range []string{"d/f", "e/f"} {
+		s.put(rel, "staged")
+	}
+	s.chmod("e", 0o700)
+	s.apply(vfs.StageApply{}, "M d/f, m e, M e/f", "")
+	for _, rel := range []string{"d/f", "e", "e/f"} {
+		if got := s.xattrs(rel); got != "" {
+			t.Errorf("%s has %s", rel, got)
+		}
 	}
 }

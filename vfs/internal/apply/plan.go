@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -46,7 +45,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 			return nil, nil, err
 		}
 		c := a.classify(path)
-		if Selects(ask.Paths, path) {
+		if selects(ask.Paths, path) {
 			a.settle(&c, &ask)
 		}
 		if c.Class != Same {
@@ -60,7 +59,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 	keepBelow(list)
 	keepGitWhole(list)
 	a.markOutput(list)
-	return slices.DeleteFunc(list, func(c Change) bool { return !Selects(ask.Paths, c.Path) }), same, walkErr
+	return slices.DeleteFunc(list, func(c Change) bool { return !selects(ask.Paths, c.Path.Raw()) }), same, walkErr
 }
 
 // settle adjusts the class of one change to the options.
@@ -74,11 +73,18 @@ func (a *applier) settle(c *Change, ask *Asked) {
 			c.Class = Replaced
 		}
 	}
-	if !ask.IsFor || !c.Class.Applies() || c.Class == Mode || !c.have.is || !c.have.info.IsRegular() {
+	if !ask.IsFor || !c.Class.Applies() || c.Class == Mode {
+		return
+	}
+	if dir, err := a.writable(c.Path.Raw()); err != nil && isRefused(err) {
+		c.Class, c.Why = Refused, names.Text(whyClosed(dir, err))
+		return
+	}
+	if !c.have.is || !c.have.info.IsRegular() {
 		return
 	}
 	p := placement{applier: *a, c: c}
-	parent, base := splitRel(c.Path)
+	parent, base := splitRel(c.Path.Raw())
 	d, err := a.st.Source(a.l).Below(parent, true)
 	if err != nil {
 		return // applying it says why
@@ -88,14 +94,14 @@ func (a *applier) settle(c *Change, ask *Asked) {
 	if _, end, err := p.hold(); err == nil {
 		end()
 	} else if errors.Is(err, errOpen) {
-		c.Class, c.Why = InUse, err.Error()
+		c.Class, c.Why = InUse, names.Text(err.Error())
 	}
 }
 
 // classify compares the file in the stage, the one in the source, and the one that the source
 // had when a program first changed it.
 func (a *applier) classify(path string) Change {
-	c := Change{Path: path}
+	c := Change{Path: names.Foreign(path)}
 	var err error
 	if c.want, err = a.lookUpper(path); err == nil {
 		c.have, err = look(a.st.Source(a.l), path)
@@ -124,7 +130,7 @@ func (a *applier) classify(path string) Change {
 		}
 	}
 	if err != nil {
-		c.Class, c.Why = Conflict, whyError(err)
+		c.Class, c.Why = Conflict, names.Text(whyError(err))
 	}
 	if c.Class.Applies() {
 		a.judge(&c)
@@ -140,7 +146,7 @@ func whyError(err error) string {
 }
 
 func (c *Change) conflict(format string, args ...any) error {
-	c.Class, c.Why = Conflict, fmt.Sprintf(format, args...)
+	c.Class, c.Why = Conflict, names.Textf(format, args...)
 	return nil
 }
 
@@ -169,14 +175,14 @@ func (a *applier) removal(c *Change, rec *draft.Record) error {
 // emptied sets the class of a source directory that is to be removed. It is class if the stage
 // removes all contents of the directory.
 func (a *applier) emptied(c *Change, class Class) error {
-	d, err := a.st.Source(a.l).Below(c.Path, true)
+	d, err := a.st.Source(a.l).Below(c.Path.Raw(), true)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	c.Class = class
 	return beneath.EachName(d, func(e *beneath.Entry) bool {
-		if rec, _ := a.store.Has(c.Path + "/" + e.Name); !rec.Whiteout {
+		if rec, _ := a.store.Has(c.Path.Raw() + "/" + e.Name); !rec.Whiteout {
 			_ = c.conflict("removed in the stage, and you made %s in it", names.Quote(e.Name))
 		}
 		return c.Class == class
@@ -198,7 +204,7 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 		c.unfinishedMode() // made on both sides
 		return nil
 	case c.have.isDir():
-		return c.modes(&rec.Base, Same)
+		return a.attributes(c, &rec.Base, Same)
 	}
 	isOld, err := a.isBase(c, &rec.Base)
 	if err != nil {
@@ -245,7 +251,7 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 	case isSame && (!isRegular || rec.Base.Kind == draft.Nothing):
 		return nil
 	case isSame:
-		return c.modes(&rec.Base, Same)
+		return a.attributes(c, &rec.Base, Same)
 	case rec.Base.Kind == draft.Nothing:
 		return c.conflict("made in the stage, and by you at %s", c.since())
 	}
@@ -259,29 +265,7 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 		c.Class, c.mode = Replaced, c.Mode
 		return nil
 	}
-	return c.modes(&rec.Base, Changed)
-}
-
-// modes sets the mode and class of a file that both sides have. The class is with if the mode
-// stays.
-func (c *Change) modes(base *draft.Base, with Class) error {
-	bits := uint32(0o7777)
-	if !c.want.isDir() {
-		bits = 0o1777 // a stage never has set-id bits
-	}
-	want, have, old := c.Mode&bits, c.OldMode&bits, base.Mode&bits
-	c.Class, c.mode = with, c.OldMode
-	switch {
-	case want == old || want == have:
-	case have != old:
-		return c.conflict("its mode was changed in the stage, and by you")
-	default:
-		c.mode = c.Mode
-		if with == Same {
-			c.Class = Mode
-		}
-	}
-	return nil
+	return a.attributes(c, &rec.Base, Changed)
 }
 
 // isBase reports whether the source's file is the one that a program first changed.
@@ -295,12 +279,12 @@ func (a *applier) isBase(c *Change, base *draft.Base) (bool, error) {
 		return false, nil
 	}
 	// A checkout, for example, writes the same contents to a new file.
-	d, err := a.st.Source(a.l).Below(c.Path, false)
+	d, err := a.st.Source(a.l).Below(c.Path.Raw(), false)
 	if err != nil {
 		return false, err
 	}
 	defer d.Close()
-	if sum, ok := beneath.EntriesHash(c.Path, d.FD()); ok {
+	if sum, ok := beneath.EntriesHash(c.Path.Raw(), d.FD()); ok {
 		return sum == base.Hash, nil
 	}
 	if now.Size != base.Size {
@@ -325,12 +309,12 @@ func (a *applier) isSame(c *Change) (bool, error) {
 	if want.Type() != have.Type() || want.Size != have.Size {
 		return false, nil
 	}
-	up, err := a.st.Upper().Below(c.Path, false)
+	up, err := a.st.Upper().Below(c.Path.Raw(), false)
 	if err != nil {
 		return false, err
 	}
 	defer up.Close()
-	low, err := a.st.Source(a.l).Below(c.Path, false)
+	low, err := a.st.Source(a.l).Below(c.Path.Raw(), false)
 	if err != nil {
 		return false, err
 	}
@@ -369,7 +353,7 @@ func (a *applier) equalFiles(x, y int) (bool, error) {
 
 // judge changes the class of a change that must not be applied.
 func (a *applier) judge(c *Change) {
-	if a.store.Unsure(c.Path, c.want.info.Ino) {
+	if a.store.Unsure(c.Path.Raw(), c.want.info.Ino) {
 		c.Class, c.Why = Unsure, "written shortly before the machine stopped: look at it"
 		return
 	}
@@ -378,7 +362,7 @@ func (a *applier) judge(c *Change) {
 
 // judgePolicy is judge without the check for unsure changes.
 func (a *applier) judgePolicy(c *Change) {
-	dir, base := splitRel(c.Path)
+	dir, base := splitRel(c.Path.Raw())
 	access, kind := rules.ToChange, pattern.Other
 	if c.Class == New || c.Class == Replaced {
 		access = rules.ToMake
@@ -396,7 +380,7 @@ func (a *applier) judgePolicy(c *Change) {
 	if err != nil {
 		c.Class, c.Why = Protected, "refused by the policy of now"
 		if r := (*rules.Refusal)(nil); errors.As(err, &r) {
-			c.Why += ": " + r.Why()
+			c.Why += names.Text(": " + r.Why())
 		}
 		return
 	}
@@ -410,7 +394,7 @@ func (a *applier) isOpen(c *Change) bool {
 	if !c.want.is || !c.want.info.IsRegular() {
 		return false
 	}
-	up, err := a.st.Upper().Below(c.Path, false)
+	up, err := a.st.Upper().Below(c.Path.Raw(), false)
 	if err != nil {
 		return false
 	}
@@ -421,9 +405,9 @@ func (a *applier) isOpen(c *Change) bool {
 
 // judgeUpper is the part of judge that reads the upper directory.
 func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
-	up, err := a.st.Upper().Below(c.Path, false)
+	up, err := a.st.Upper().Below(c.Path.Raw(), false)
 	if err != nil {
-		c.Class, c.Why = Conflict, whyError(err)
+		c.Class, c.Why = Conflict, names.Text(whyError(err))
 		return
 	}
 	defer up.Close()
@@ -442,7 +426,7 @@ func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
 		}
 	}
 	if err != nil {
-		c.Class, c.Why = Link, "it leads out of the root, to "+names.Quote(target)
+		c.Class, c.Why = Link, names.Text("it leads out of the root, to "+names.Quote(target))
 	}
 }
 
@@ -452,14 +436,14 @@ func keepBelow(list []Change) {
 	index := map[string]int{}
 	for i := range list {
 		c := &list[i]
-		index[c.Path] = i
-		parent, _ := splitRel(c.Path)
+		index[c.Path.Raw()] = i
+		parent, _ := splitRel(c.Path.Raw())
 		at, ok := index[parent]
 		if !ok || !c.Class.Applies() {
 			continue
 		}
 		if dir := &list[at]; dir.Class.Blocks() && dir.want.isDir() && !dir.have.isDir() {
-			_ = c.conflict("it lies in %s, which is left: %s", names.Quote(parent), dir.Why)
+			c.waitFor(dir, "it lies in %s, which is left: %s", names.Quote(parent), dir.Why)
 		}
 	}
 }
@@ -469,32 +453,32 @@ func keepBelow(list []Change) {
 func keepWithContents(list []Change) {
 	index := map[string]int{}
 	for i := range list {
-		index[list[i].Path] = i
+		index[list[i].Path.Raw()] = i
 	}
 	for i := len(list) - 1; i >= 0; i-- {
 		c := &list[i]
 		if c.want.is || c.Class.Applies() {
 			continue
 		}
-		parent, _ := splitRel(c.Path)
+		parent, _ := splitRel(c.Path.Raw())
 		if at, ok := index[parent]; ok && list[at].Class.Applies() && list[at].have.isDir() && !list[at].want.isDir() {
-			_ = list[at].conflict("it holds %s, which stays", names.Quote(c.Path))
+			list[at].waitFor(c, "it holds %s, which stays", names.Quote(c.Path))
 		}
 	}
 }
 
 // keepGitWhole keeps all of a repository's data from being applied if a part of it cannot be.
 func keepGitWhole(list []Change) {
-	waits := map[string]string{} // by unit: a path that has to wait
+	waits := map[string]*Change{} // by unit: a change that has to wait
 	for i := range list {
-		if unit, ok := gitUnit(list[i].Path); ok && list[i].Class.Blocks() {
-			waits[unit] = list[i].Path
+		if unit, ok := gitUnit(list[i].Path.Raw()); ok && list[i].Class.Blocks() {
+			waits[unit] = &list[i]
 		}
 	}
 	for i := range list {
-		unit, _ := gitUnit(list[i].Path)
-		if path, ok := waits[unit]; ok && list[i].Class.Applies() {
-			_ = list[i].conflict("a repository is applied whole, and %s cannot be", names.Quote(path))
+		unit, _ := gitUnit(list[i].Path.Raw())
+		if c := waits[unit]; c != nil && list[i].Class.Applies() {
+			list[i].waitFor(c, "a repository is applied whole, and %s cannot be", names.Quote(c.Path))
 		}
 	}
 }

@@ -218,7 +218,7 @@ func TestPolicyOfNow(t *testing.T) {
 		t.Errorf("changes are %q, want %q: %q", words(list), want, whys(list))
 	}
 	for _, c := range list {
-		if c.Class == vfs.StageProtected && !strings.Contains(c.Why, "protect") && !strings.Contains(c.Why, "hide") {
+		if c.Class == vfs.StageProtected && !strings.Contains(c.Why.Raw(), "protect") && !strings.Contains(c.Why.Raw(), "hide") {
 			t.Errorf("%s does not name the rule: %s", c.Path, c.Why)
 		}
 	}

@@ -62,7 +62,7 @@ func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
 			continue
 		}
 		c.ready = r
-		if err := atStep("ready", c.Path); err != nil {
+		if err := atStep("ready", c.Path.Raw()); err != nil {
 			return err
 		}
 		if c.want.is {
@@ -111,9 +111,9 @@ func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
 	case !r.isNamed && !c.have.is:
 		return nil
 	case !r.isNamed:
-		return p.store.Placed(c.Path)
+		return p.store.Placed(c.Path.Raw())
 	}
-	parent, _ := splitRel(c.Path)
+	parent, _ := splitRel(c.Path.Raw())
 	var err error
 	if p.d, err = p.st.Source(l).Below(parent, true); err != nil {
 		return nil //nolint:nilerr // the owner has moved the directory; Recover looks again
@@ -134,13 +134,13 @@ func (c *Change) Forget() {
 // makeReady prepares one change. It opens p.d.
 func (p *placement) makeReady() (*ready, error) {
 	r := &ready{temp: tempName()}
-	parent, base := splitRel(p.c.Path)
+	parent, base := splitRel(p.c.Path.Raw())
 	p.base = base
 	var err error
 	if p.d, err = p.parent(parent); err != nil || !p.c.want.is {
 		return r, err
 	}
-	if p.up, err = p.st.Upper().Below(p.c.Path, false); err != nil {
+	if p.up, err = p.st.Upper().Below(p.c.Path.Raw(), false); err != nil {
 		return nil, err
 	}
 	defer p.up.Close()
@@ -180,7 +180,7 @@ func (p *placement) makeFile(r *ready) error {
 
 // placing returns the record of the step that applies a prepared change.
 func (p *placement) placing(r *ready) (draft.Placing, error) {
-	pl := draft.Placing{Path: p.c.Path, Temp: r.temp, Old: beneath.BaseOf(&p.c.have.info)}
+	pl := draft.Placing{Path: p.c.Path.Raw(), Temp: r.temp, Old: beneath.BaseOf(&p.c.have.info)}
 	if !p.c.want.is {
 		return pl, nil
 	}
@@ -232,7 +232,7 @@ func (p *placement) nameReady() (temp string, err error) {
 	p.made, p.c.placed = beneath.BaseOf(&info), info.ID()
 	if !r.isNamed {
 		if err := beneath.Link(p.l, r.w, p.d, r.temp); err != nil {
-			return "", errors.Join(err, p.store.Placed(p.c.Path))
+			return "", errors.Join(err, p.store.Placed(p.c.Path.Raw()))
 		}
 	}
 	return r.temp, nil
@@ -240,7 +240,7 @@ func (p *placement) nameReady() (temp string, err error) {
 
 // place records a step on the disk. what has the other fields of the record.
 func (p *placement) place(temp string, what draft.Placing) error {
-	what.Path, what.Temp = p.c.Path, temp
+	what.Path, what.Temp = p.c.Path.Raw(), temp
 	what.Old = draft.Base{}
 	if p.c.have.is {
 		what.Old = beneath.BaseOf(&p.c.have.info)

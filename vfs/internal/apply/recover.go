@@ -49,7 +49,7 @@ func (a *applier) recover(pl draft.Placing) error {
 	if err != nil {
 		return beneath.IgnoreAbsent(err)
 	}
-	p := placement{applier: *a, c: &Change{Path: pl.Path}, d: d, base: base, made: pl.New}
+	p := placement{applier: *a, c: &Change{Path: names.Foreign(pl.Path)}, d: d, base: base, made: pl.New}
 	switch at := beneath.BaseOf(&temp); {
 	case pl.Making:
 		return p.unmake(pl.Temp)
@@ -131,7 +131,7 @@ func (a *applier) syncPlaces(list []Change) error {
 		return a.st.Source(a.l).SyncAll(a.l)
 	}
 	for i := range list {
-		parent, _ := splitRel(list[i].Path)
+		parent, _ := splitRel(list[i].Path.Raw())
 		d, err := a.st.Source(a.l).Below(parent, true)
 		if err == unix.ELOOP || beneath.IsAbsent(err) { //nolint:errorlint // bare errno
 			continue // the owner has moved it
@@ -157,19 +157,19 @@ func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done,
 		return nil, nil, err
 	}
 	for i := range same {
-		if Selects(paths, same[i].Path) {
+		if selects(paths, same[i].Path.Raw()) {
 			list = append(list, Change{Path: same[i].Path})
 		}
 	}
 	SortPaths(list)
 	for i := len(list) - 1; i >= 0; i-- {
 		c := list[i]
-		if above := a.removedAbove(c.Path); above != "" && !Selects(paths, above) {
+		if above := a.removedAbove(c.Path.Raw()); above != "" && !selects(paths, above) {
 			_ = c.conflict("the stage has removed or moved %[1]s: discard %[1]s, which holds it", names.Quote(above))
 			left = append(left, c)
 			continue
 		}
-		if err := a.st.Discard(l, c.Path); err != nil {
+		if err := a.st.Discard(l, c.Path.Raw()); err != nil {
 			return done, left, err
 		}
 		if c.Class != Same {

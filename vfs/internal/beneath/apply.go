@@ -110,6 +110,9 @@ func (st *staged) rebase(rel string, isRemoved bool) error {
 	if sum, ok := EntriesHash(rel, fd); ok {
 		rec.Base.Hash = sum
 	}
+	if info.IsDir() {
+		rec.Base.Hash = XattrsHash(fd)
+	}
 	if err := st.store.Replace(rec); err != nil {
 		return err
 	}
@@ -120,6 +123,9 @@ func (st *staged) rebase(rel string, isRemoved bool) error {
 // descriptors that programs have open. A file with several names keeps both, because in the
 // source each name gets its own file. The caller holds st.mu and st.swaps.
 func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *Info) error {
+	if err := st.uncover(a.Path); err != nil {
+		return err
+	}
 	if err := st.store.Clear(a.Path); err != nil {
 		return err
 	}
@@ -145,6 +151,26 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 		return err
 	}
 	st.swapDown(up.ID(), low.ID(), fd, a.Path)
+	return nil
+}
+
+// uncover ends the whiteouts of the directories above a path. The stage has made these directories
+// anew, and hides with them what the source has there: soon a file that programs see. What the
+// stage has removed in them has whiteouts of its own.
+func (st *staged) uncover(rel string) error {
+	for above, _ := splitRel(rel); above != ""; above, _ = splitRel(above) {
+		rec, _ := st.store.Has(above)
+		if !rec.Whiteout {
+			continue
+		}
+		rec.Whiteout = false
+		if err := st.store.Replace(rec); err != nil {
+			return err
+		}
+		if err := atStep("cleared"); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -284,14 +310,16 @@ func (d Dir) Below(rel string, isDir bool) (Dir, error) {
 // shows.
 func (d Dir) Own() (Info, error) { return stat(d.fd) }
 
+// Writable returns the error that this process would get for a new name in the directory.
+func (d Dir) Writable() error {
+	return unix.Faccessat(unix.AT_FDCWD, procPath(d.fd), unix.W_OK|unix.X_OK, unix.AT_EACCESS)
+}
+
 // Own is Dir.Own for a file that may be changed.
 func (w Changeable) Own() (Info, error) { return stat(w.FD()) }
 
 // BaseOf returns the facts about a file that a stage records.
 func BaseOf(info *Info) draft.Base { return baseOf(info) }
-
-// MaxHashed is the size of the largest file whose contents a stage records the hash of.
-const MaxHashed = maxHashed
 
 // HashOf returns the SHA-256 of an open file's contents.
 func HashOf(fd int) ([32]byte, error) { return hashOf(fd) }

@@ -30,6 +30,10 @@ var changes = map[string]struct {
 	"Setxattr":     {"setxattr", func(s *hangScene, l *guard.Lease) error { return Setxattr(l, s.fd, "user.new", []byte("x"), 0) }},
 	"Removexattr":  {"removexattr", func(s *hangScene, l *guard.Lease) error { return Removexattr(l, s.fd, "user.old") }},
 	"CopyXattr":    {"setxattr", func(s *hangScene, l *guard.Lease) error { return CopyXattr(l, s.fd.FD(), s.other, "user.old") }},
+	"CopyXattrs":   {"setxattr", func(s *hangScene, l *guard.Lease) error { return CopyXattrs(l, s.fd.FD(), s.other) }},
+	"CopyXattrsBeside": {"setxattr", func(s *hangScene, l *guard.Lease) error {
+		return CopyXattrsBeside(l, s.fd.FD(), s.withoutXattrs(), s.other)
+	}},
 	"CopyAttributes": {"setattr", func(s *hangScene, l *guard.Lease) error {
 		return CopyAttributes(l, s.fd.FD(), &Info{Mode: unix.S_IFREG, UID: s.who.UID, GID: s.who.GID}, s.other, 0o600)
 	}},
@@ -84,6 +88,17 @@ type hangScene struct {
 	who             Owner
 	lease, detached *guard.Lease
 	done            func() // with the detached lease
+}
+
+// withoutXattrs opens a file of a file system without attributes of users.
+func (s *hangScene) withoutXattrs() int {
+	s.Helper()
+	fd, err := unix.Open("/proc/self/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { unix.Close(fd) })
+	return fd
 }
 
 func newHangScene(t *testing.T) *hangScene {

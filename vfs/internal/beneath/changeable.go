@@ -164,7 +164,7 @@ func (h *Handle) Sync(l *guard.Lease, dataOnly bool) error {
 	return Fsync(l, changeable(h.fd), dataOnly)
 }
 
-// Hold says whether the handle may be kept; if not, it is closed.
+// hold says whether the handle may be kept; if not, it is closed.
 func (h *Handle) Hold() error {
 	if int64(h.fd) < descriptors.kept.Load() {
 		return nil

@@ -3,7 +3,6 @@ package beneath
 import (
 	"crypto/sha256"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -239,7 +238,8 @@ func reopenQuietly(from int) (int, error) {
 
 // copyAttributes gives a new file the attributes of another: owner, mode, ACL, the user's
 // attributes and times. An ordinary user's copy stays the user's. Set-id bits of files are
-// left out, because nothing in a stage runs as another user.
+// left out, because nothing in a stage runs as another user. An ACL that the new file has from
+// the default ACL of its directory goes.
 func copyAttributes(l *guard.Lease, from int, info *Info, to Changeable, mode uint32) error {
 	if err := Chown(l, to, int(info.UID), int(info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
 		return err
@@ -247,17 +247,8 @@ func copyAttributes(l *guard.Lease, from int, info *Info, to Changeable, mode ui
 	if info.Type() == unix.S_IFLNK {
 		return Utimes(l, to, Stamp{timespec(info.Atime)}, Stamp{timespec(info.Mtime)})
 	}
-	list, err := Listxattr(from)
-	if err != nil && err != unix.EOPNOTSUPP { //nolint:errorlint // bare errno
+	if err := CopyXattrs(l, from, to); err != nil {
 		return err
-	}
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-		if !strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "system.posix_acl_") {
-			continue
-		}
-		if err := CopyXattr(l, from, to, name); err != nil && err != unix.EOPNOTSUPP { //nolint:errorlint // bare errno
-			return err
-		}
 	}
 	if !info.IsDir() {
 		mode &^= unix.S_ISUID | unix.S_ISGID
@@ -386,6 +377,7 @@ func (st *staged) raise(l *guard.Lease, rel string) error {
 	}
 	defer unix.Close(dir)
 	c := &upCopy{st: st, l: l, name: st.tempName(), isDir: true, base: baseOf(&info)}
+	c.base.Hash = XattrsHash(low)
 	if err = c.raiseTo(rel, dir, low, &info); err != nil {
 		c.drop()
 		return err

@@ -48,8 +48,8 @@ func limitDescriptors(limit int64) {
 // MaxKept is how many descriptors can be kept at most.
 func MaxKept() int { return int(min(descriptors.kept.Load(), math.MaxInt)) }
 
-// Hold says whether a descriptor just opened may be kept; if not, it is closed.
-func Hold(fd int) error {
+// hold says whether a descriptor just opened may be kept; if not, it is closed.
+func hold(fd int) error {
 	if int64(fd) < descriptors.kept.Load() {
 		return nil
 	}
@@ -72,7 +72,7 @@ func room() error {
 	if err != nil {
 		return unix.ENFILE
 	}
-	if Hold(fd) != nil {
+	if hold(fd) != nil {
 		return unix.ENFILE
 	}
 	_ = unix.Close(fd)

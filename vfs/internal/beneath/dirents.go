@@ -13,11 +13,11 @@ type Entry struct {
 	Off  uint64 // where reading continues after this entry, for SeekDir
 }
 
-// ParseDirents reads struct linux_dirent64 of getdents64(2), and leaves out the entries for
+// parseDirents reads struct linux_dirent64 of getdents64(2), and leaves out the entries for
 // which keep returns false. text, unless "", is buf as a string: the names are then parts of
 // it. That costs less than a string for each name, and keeps all of text in memory as long
 // as one of the names is kept.
-func ParseDirents(buf []byte, text string, keep func(e *Entry) bool) []Entry {
+func parseDirents(buf []byte, text string, keep func(e *Entry) bool) []Entry {
 	out := make([]Entry, 0, countDirents(buf))
 	var e Entry // one for all entries: keep gets its address, so each would be allocated
 	for at := 0; ; {

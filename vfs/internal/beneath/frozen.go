@@ -2,7 +2,6 @@ package beneath
 
 import (
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -305,26 +304,4 @@ func (st *staged) sweep(l *guard.Lease) error {
 		err = errors.Join(err, IgnoreAbsent(change(l, func() error { return unix.Unlinkat(objects, draft.ObjectName(n), 0) })))
 	}
 	return err
-}
-
-// attrsOf reads the attributes of a directory that a checkpoint keeps.
-func attrsOf(fd int) map[string][]byte {
-	list, err := Listxattr(fd)
-	if err != nil {
-		return nil
-	}
-	out := map[string][]byte{}
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-		if !strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "system.posix_acl_") {
-			continue
-		}
-		buf := make([]byte, 1<<16)
-		if n, err := Getxattr(fd, name, buf); err == nil {
-			out[name] = buf[:n:n]
-		}
-	}
-	if len(out) == 0 {
-		return nil
-	}
-	return out
 }

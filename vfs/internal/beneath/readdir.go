@@ -156,7 +156,7 @@ func quietNames(d Dir) (Names, error) {
 
 // Read reads the next names of the directory into buf, and returns those for which keep
 // returns true. more is false at the end of the directory. If shared is set, the names are
-// parts of one string, see ParseDirents.
+// parts of one string, see parseDirents.
 func (n *Names) Read(buf []byte, shared bool, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
 	if n.merged != nil {
 		return n.merged.read(n.union, buf, keep)
@@ -170,7 +170,7 @@ func (n *Names) Read(buf []byte, shared bool, keep func(e *Entry) bool) (list []
 	if shared {
 		text = string(buf[:got])
 	}
-	return ParseDirents(buf[:got], text, keep), true, nil
+	return parseDirents(buf[:got], text, keep), true, nil
 }
 
 // Refresh sets the present path of an open directory of a staged root: the names of the source
@@ -219,7 +219,7 @@ func EachName(d Dir, f func(e *Entry) bool) error {
 func Dup(d Dir) (Dir, error) {
 	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
-		err = Hold(fd)
+		err = hold(fd)
 	}
 	if err != nil {
 		return Dir{}, err

@@ -105,7 +105,7 @@ func Keep(d Dir) (Handle, error) {
 		kept, err := Dup(d)
 		return Handle{fd: kept.fd}, err
 	}
-	if err := Hold(d.fd); err != nil {
+	if err := hold(d.fd); err != nil {
 		return Handle{}, err
 	}
 	if d.union != nil {

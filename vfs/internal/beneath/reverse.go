@@ -92,9 +92,28 @@ func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name st
 		isSame := at.Kind == made.Kind && at.Ino == made.Ino && at.Birth == made.Birth
 		if isSame && (made.Kind != draft.File || at.Size == made.Size && at.Mtime == made.Mtime && at.Mode == made.Mode) {
 			a.New = at
+			a.New.Hash = indexHash(path, d.fd, name, at)
 		}
 	}
 	return s.st.store.NoteApplied(a)
+}
+
+// indexHash returns the hash of the git index at a path, so that one which the owner's git
+// refreshes after the apply counts as unchanged. It is zero for any other file than at describes.
+func indexHash(path string, dir int, name string, at draft.Base) (sum [32]byte) {
+	if !isGitIndex(path) {
+		return sum
+	}
+	fd, err := open(dir, name, unix.O_PATH|unix.O_NOFOLLOW, stayBeneath)
+	if err != nil {
+		return sum
+	}
+	defer unix.Close(fd)
+	sum, _ = EntriesHash(path, fd)
+	if info, err := stat(fd); err != nil || baseOf(&info) != at {
+		return [32]byte{} // the owner's git has written it meanwhile
+	}
+	return sum
 }
 
 // reverse changes the state of a checkpoint so that programs see the files of that time,
@@ -154,7 +173,7 @@ func (st *staged) reverse(state draft.State, applied []draft.Applied) (out draft
 }
 
 // looksLikeSource reports whether an object, or noObject for the file in the upper directory, has
-// the contents and mode of a file of the source.
+// the contents, mode and attributes of a file of the source.
 func (st *staged) looksLikeSource(object uint64, rel string) bool {
 	low, err := openLong(st.fd, rel, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
@@ -172,7 +191,7 @@ func (st *staged) looksLikeSource(object uint64, rel string) bool {
 	defer unix.Close(up)
 	x, err := stat(low)
 	y, yErr := stat(up)
-	if err != nil || yErr != nil || x.Mode != y.Mode || x.Size != y.Size {
+	if err != nil || yErr != nil || x.Mode != y.Mode || x.Size != y.Size || !SameXattrs(low, up) {
 		return false
 	}
 	switch x.Type() {

@@ -27,8 +27,8 @@ const (
 	// MaxCheckpoints is the most checkpoints that a store has. The oldest is removed first, and
 	// one that the owner has not asked for before one that the owner has.
 	MaxCheckpoints = 50
-	// KeptEmpty is how long a store without changes is kept for its checkpoints.
-	KeptEmpty = 7 * 24 * time.Hour
+	// keptEmpty is how long a store without changes is kept for its checkpoints.
+	keptEmpty = 7 * 24 * time.Hour
 )
 
 // CauseAsked is the Cause of a checkpoint that the owner asked for. CauseStart is the Cause of
@@ -197,7 +197,7 @@ func (s *Store) Keep(c Checkpoint, state *State) (Checkpoint, error) {
 	if err := os.Rename(path+".new", path); err != nil {
 		return c, err
 	}
-	s.points.list = append(s.points.list, c)
+	s.points.list = moveNames(append(s.points.list, c))
 	s.points.uses[c.Number] = state.objects()
 	return c, nil
 }
@@ -302,7 +302,20 @@ func listCheckpoints(dir string) (out []Checkpoint) {
 		}
 	}
 	slices.SortFunc(out, func(a, b Checkpoint) int { return a.Number - b.Number })
-	return out
+	return moveNames(out)
+}
+
+// moveNames leaves each name to the latest checkpoint that was given it, so that a name means one.
+func moveNames(list []Checkpoint) []Checkpoint {
+	taken := map[string]bool{}
+	for i := range slices.Backward(list) {
+		if c := &list[i]; taken[c.Name] {
+			c.Name = ""
+		} else {
+			taken[c.Name] = true
+		}
+	}
+	return list
 }
 
 // Forget removes a checkpoint. Its objects stay until they are removed: see Unused.
@@ -376,7 +389,7 @@ func (s *Store) keepsCheckpoints() bool {
 		_, err := os.Stat(s.checkpointPath(c.Number) + appliedSuffix)
 		return c.Changed > 0 || c.Cause == CauseAsked || err == nil
 	})
-	return worth && time.Since(list[len(list)-1].Time) < KeptEmpty
+	return worth && time.Since(list[len(list)-1].Time) < keptEmpty
 }
 
 // SetRecords replaces the records by those of list, in one write.

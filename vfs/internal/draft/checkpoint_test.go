@@ -102,7 +102,7 @@ func TestPowerLossDropsYoungCheckpoints(t *testing.T) {
 
 // A store without a change stays for a time because of its checkpoints.
 func TestEmptyStoreIsKeptForCheckpoints(t *testing.T) {
-	for age, isKept := range map[time.Duration]bool{0: true, KeptEmpty - time.Hour: true, KeptEmpty + time.Hour: false} {
+	for age, isKept := range map[time.Duration]bool{0: true, keptEmpty - time.Hour: true, keptEmpty + time.Hour: false} {
 		stages := t.TempDir()
 		s := openFor(t, stages)
 		s.keepFile(t, "a", "one", time.Now().Add(-age))

@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// Main serves as a watcher and does not return, if this process was started as one;
+// Main serves as a cleaner and does not return, if this process was started as one;
 // otherwise it does nothing.
 func Main(log *slog.Logger) {
 	if len(os.Args) < 2 || os.Args[1] != Name {
@@ -79,7 +79,7 @@ func afterRun(ctx context.Context, p *Place) error {
 			err = nil
 		}
 		// Ending processes of the run may still be writing.
-		if p.Remove(); p.IsGone() {
+		if p.Remove(); p.isGone() {
 			break
 		}
 		select {
@@ -156,5 +156,5 @@ func clearPlace(dir string) bool {
 	}
 	p.Remove()
 	sandbox.ForgetMemory(p.Run())
-	return p.IsGone()
+	return p.isGone()
 }

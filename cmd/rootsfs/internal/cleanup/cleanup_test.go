@@ -22,7 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// TestMain makes this binary the watcher, too.
+// TestMain makes this binary the cleaner, too.
 func TestMain(m *testing.M) {
 	Main(slog.Default())
 	os.Exit(m.Run())
@@ -36,7 +36,7 @@ func someUser() rules.User {
 	return rules.User{UID: 65600, GID: 65600}
 }
 
-// awaitWait waits until a watcher waits. Only root can see the state of a process that is
+// awaitWait waits until a cleaner waits. Only root can see the state of a process that is
 // not dumpable. Others take it for waiting when it sleeps, which it hardly does before.
 func awaitWait(t *testing.T, pid int) {
 	t.Helper()
@@ -97,14 +97,14 @@ func TestAfterRun(t *testing.T) {
 				_ = unix.Unmount(p.Scratch(), unix.MNT_DETACH)
 				p.Remove()
 			})
-			if err := afterRun(context.Background(), &Place{dir: p.dir}); err != nil || !p.IsGone() {
-				t.Errorf("%v; gone: %v", err, p.IsGone())
+			if err := afterRun(context.Background(), &Place{dir: p.dir}); err != nil || !p.isGone() {
+				t.Errorf("%v; gone: %v", err, p.isGone())
 			}
 		})
 	}
 }
 
-// The watcher waits until the killed run has released everything, also its session's
+// The cleaner waits until the killed run has released everything, also its session's
 // lock: otherwise the session would pass for a live one and stay. R070.
 func TestAwaitsTheEnd(t *testing.T) {
 	exe, err := os.Executable()
@@ -157,21 +157,21 @@ func TestAwaitsTheEnd(t *testing.T) {
 	}
 	of.Close()
 	awaitWait(t, cmd.Process.Pid)
-	if p.IsGone() {
+	if p.isGone() {
 		t.Error("it has not waited")
 	}
 	in.Close()
 	_ = run.Wait()
-	if err := cmd.Wait(); err != nil || !p.IsGone() {
-		t.Errorf("the watcher: %v; the place is gone: %v", err, p.IsGone())
+	if err := cmd.Wait(); err != nil || !p.isGone() {
+		t.Errorf("the cleaner: %v; the place is gone: %v", err, p.isGone())
 	}
 	if _, err := os.Stat(session); !os.IsNotExist(err) {
 		t.Errorf("the session: %v", err)
 	}
 }
 
-// A watcher waits, and ends without cleaning up when it is dismissed. Dismissing a killed
-// watcher does no harm.
+// A cleaner waits, and ends without cleaning up when it is dismissed. Dismissing a killed
+// cleaner does no harm.
 func TestDismiss(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	p, err := MakePlace(someUser())
@@ -180,7 +180,7 @@ func TestDismiss(t *testing.T) {
 	}
 	defer p.Remove()
 	for _, killed := range []bool{false, true} {
-		w, err := WatchRun(p)
+		w, err := StartForRun(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,13 +190,13 @@ func TestDismiss(t *testing.T) {
 		}
 		w.Dismiss()
 		w.Dismiss()
-		if left := watchersOf(t, p.dir); len(left) != 0 || p.IsGone() {
-			t.Errorf("killed %v: left %v; the place is gone: %v", killed, left, p.IsGone())
+		if left := cleanersOf(t, p.dir); len(left) != 0 || p.isGone() {
+			t.Errorf("killed %v: left %v; the place is gone: %v", killed, left, p.isGone())
 		}
 	}
 }
 
-// A watcher that is started by hand does nothing, and removes nothing of another user's
+// A cleaner that is started by hand does nothing, and removes nothing of another user's
 // place.
 func TestMainRefuses(t *testing.T) {
 	for _, args := range [][]string{{}, {ofRun}, {ofRun, t.TempDir()}, {ofMount, "/mnt"}} {
@@ -208,8 +208,8 @@ func TestMainRefuses(t *testing.T) {
 	}
 }
 
-// watchersOf are the processes that watch over a place, or clean up. They are children of this process.
-func watchersOf(t *testing.T, dir string) (pids []string) {
+// cleanersOf are the processes that watch over a place, or clean up. They are children of this process.
+func cleanersOf(t *testing.T, dir string) (pids []string) {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil {

@@ -4,17 +4,17 @@
 // # Promises
 //
 // A mount outlives the process that serves it, and the kernel goes on answering from its
-// caches. So a run and a daemon each have a watcher: this program started again. It waits
+// caches. So a run and a daemon each have a cleaner: this program started again. It waits
 // until they have ended (pidfd_open(2)) and then cleans up, unless it was dismissed
 // before. It waits for the end of the process, not for one descriptor to close: the
 // kernel closes the descriptors and locks of a killed process one after the other.
 //
-// If the watcher was killed as well, its place is left behind. The next run, mount or doctor
+// If the cleaner was killed as well, its place is left behind. The next run, mount or doctor
 // takes the place away (ClearLeft): its lock is free, and its mount answers no call.
 //
 // # Not promised
 //
-// A mount in the foreground has no watcher. A mount that is in use goes on answering from
+// A mount in the foreground has no cleaner. A mount that is in use goes on answering from
 // the kernel's caches for processes that hold something in it, until they let go.
 package cleanup
 
@@ -115,14 +115,14 @@ func (p *Place) Run() string { return strings.TrimPrefix(filepath.Base(p.dir), "
 func (p *Place) Remove() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = os.Remove(p.Point()) // each fails if something is left; IsGone then reports false
+	_ = os.Remove(p.Point()) // each fails if something is left; isGone then reports false
 	_ = os.Remove(filepath.Dir(p.Point()))
 	_ = removeAll(p.Scratch())
 	_ = os.Remove(p.dir)
 }
 
-// IsGone reports whether nothing is left of the place.
-func (p *Place) IsGone() bool {
+// isGone reports whether nothing is left of the place.
+func (p *Place) isGone() bool {
 	_, err := os.Lstat(p.dir)
 	return errors.Is(err, fs.ErrNotExist)
 }

@@ -75,16 +75,16 @@ func show[Out, Part any](a *app, cmd *cobra.Command, v control.Verb[control.None
 	return a.ofSession(cmd)
 }
 
-// watch calls show with the updates of the session that the command line names. It returns when
+// stream calls show with the updates of the session that the command line names. It returns when
 // the session ends, show returns an error or a signal comes.
-func watch(ctx context.Context, a *app, show func(control.Update) error) error {
+func stream(ctx context.Context, a *app, show func(control.Update) error) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	if err = c.Watch(ctx, control.WatchRequest{}, show); ctx.Err() != nil {
+	if err = c.Stream(ctx, control.StreamRequest{}, show); ctx.Err() != nil {
 		return nil
 	}
 	return err

@@ -62,7 +62,7 @@ func newConsentListCmd(a *app) *cobra.Command {
 	once := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if watch {
-			return a.watchQuestions(cmd.Context())
+			return a.streamQuestions(cmd.Context())
 		}
 		return once(cmd, args)
 	}
@@ -116,10 +116,10 @@ type questionEvent struct {
 	Question control.Question `json:"question"`
 }
 
-// watchQuestions shows questions as they come and go.
-func (a *app) watchQuestions(ctx context.Context) error {
+// streamQuestions shows questions as they come and go.
+func (a *app) streamQuestions(ctx context.Context) error {
 	var have []control.Question
-	return watch(ctx, a, func(u control.Update) error {
+	return stream(ctx, a, func(u control.Update) error {
 		if u.Waiting == nil {
 			return nil
 		}

@@ -64,14 +64,14 @@ func TestCheckPath(t *testing.T) {
 	}
 }
 
-// Where nothing of the owner's plane lies in it, / is told its own remedy.
+// If / contains no directory of rootsfs, the check names the flag that permits / as a root.
 func TestCheckTop(t *testing.T) {
 	if c := checkPath(rules.RootRules{}, "/", openRoot("/")); c.Status != checkFail || !strings.Contains(c.Detail, "--allow-root-dir") {
 		t.Errorf("%+v", c)
 	}
 }
 
-// Mounts without a daemon are told, and how many there are.
+// The check reports mounts without a daemon, and their number.
 func TestMountsWithoutADaemonAreTold(t *testing.T) {
 	ours := func() ([]mountpoint.Info, error) {
 		return []mountpoint.Info{{Point: "/a"}, {Point: "/b"}, {Point: "/c"}}, nil

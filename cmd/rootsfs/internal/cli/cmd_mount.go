@@ -49,13 +49,13 @@ func (a *app) newMountCmd() *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Locks, "locks", "local", "whom file locks exclude: local (users of the mount) or host (its processes too)")
 	fs.StringVar(&f.Posix, "posix", "safe", "safe, or full: show special files, and keep set-id bits and security attributes")
-	f.AddMount(cmd)
-	f.AddStart(cmd, "of the mountpoint")
+	f.addMount(cmd)
+	f.addStart(cmd, "of the mountpoint")
 	fs.BoolVar(&f.ReadOnly, "read-only", false, "make the mount itself read-only")
 	fs.BoolVar(&f.AllowOther, "allow-other", false, "let other users into the mount; unless root mounts, this needs user_allow_other in /etc/fuse.conf")
 	fs.BoolVar(&f.AllowTop, "allow-root-dir", false, "let / be a root")
 	fs.BoolVar(&f.Daemon, "daemon", false, "return when the mount answers, and go on in the background")
-	f.Verbosity(fs, "every request of the kernel")
+	f.verbosity(fs, "every request of the kernel")
 	fs.StringVar(&f.Subject, "subject", "", "mount for this one `server`: it alone gets each --root, and it sees the roots that are for every server")
 	f.Add(cmd)
 	a.jsonFlag(cmd)
@@ -108,13 +108,13 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *sessionFlags, d
 	}
 	revokes(s)
 	if f.Daemon {
-		watcher, err := cleanup.WatchMount(s.Point())
+		cleaner, err := cleanup.StartForMount(s.Point())
 		if err != nil {
 			stopped := make(chan struct{})
 			close(stopped)
 			return errors.Join(err, s.Run(stopped))
 		}
-		defer watcher.Dismiss()
+		defer cleaner.Dismiss()
 	}
 	line := mountedLine(s)
 	switch {

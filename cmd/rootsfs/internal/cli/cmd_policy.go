@@ -245,7 +245,7 @@ func newPolicySetCmd(a *app) *cobra.Command {
 	f.Add(cmd.Flags())
 	var patterns guard.Patterns
 	return do(a, cmd, control.SetPatterns, func(args []string) (req control.PatternsRequest, err error) {
-		patterns, err = f.Patterns()
+		patterns, err = f.patterns()
 		return control.PatternsRequest{Name: args[0], Patterns: patterns}, err
 	}, func(got control.RootPolicy) {
 		a.say("%s has %s now, %d of them your own: %s", quoteIfNeeded(got.Root), plural(len(got.Rules), "rule"), ownRules(got.Rules), patterns.Summary())

@@ -107,7 +107,7 @@ type addFlags struct {
 }
 
 func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
-	grants, err := f.All(specs, "command line")
+	grants, err := f.all(specs, "command line")
 	switch {
 	case err != nil:
 		return err
@@ -201,7 +201,7 @@ func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 		if f.ForTime == 0 {
 			r.Expires = g.Expires
 		}
-		if err := config.Save(file, r, f.Limits.Override); err != nil {
+		if err := config.Save(file, r, f.Limits.override); err != nil {
 			return err
 		}
 	}
@@ -336,7 +336,7 @@ func (f *renewFlags) request(cmd *cobra.Command, root string) (control.RenewRequ
 		return req, usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", f.forTime))
 	}
 	g := grantFlags{ForTime: f.forTime, Until: f.until, Fs: cmd.Flags()}
-	end, err := g.Expires(time.Now())
+	end, err := g.expires(time.Now())
 	if err == nil && !end.IsZero() {
 		req.Expires = &end
 	}

@@ -90,13 +90,13 @@ func (a *app) newRunCmd() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // flags behind the command are the command's own
-	f.AddMount(cmd)
-	f.AddStart(cmd, "of the command")
+	f.addMount(cmd)
+	f.addStart(cmd, "of the command")
 	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
 	pathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
 	netFlag(fs, &f.Net, "let the command connect to these `HOSTS` (name, *.domain, address, each with :port or without; repeatable), or without a value to the whole network")
 	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
-	f.netLimits.AddNamed(cmd, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable", config.NetLimits())
+	f.netLimits.addNamed(cmd, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable", config.NetLimits())
 	fs.BoolVar(&f.netAsk, "net-ask", false, "ask you about each other host that the command connects to, while it waits (see: rootsfs help network)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, "let the command use the credential `NAME`[=https://HOST[:PORT][/PREFIX]], which stays outside (see: rootsfs help secrets); repeatable")
 	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
@@ -112,7 +112,7 @@ func (a *app) newRunCmd() *cobra.Command {
 	fs.StringVar(&f.homeMax, "home-max", "", "most that the private HOME and /tmp hold in memory: a `size` such as 4G (default: a quarter of the memory, at most 2G)")
 	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose the missing roots and rights at the end")
 	pathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
-	f.Verbosity(fs, "every request of the kernel")
+	f.verbosity(fs, "every request of the kernel")
 	f.Add(cmd)
 	fs.Lookup("name").Usage = "`name` of the session, with a number if a live one has it; [[net]] and [[secret]] blocks go by it (default: of the command)"
 	one := fs.Lookup("for")

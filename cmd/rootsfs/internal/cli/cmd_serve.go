@@ -59,11 +59,11 @@ func (a *app) newServeCmd() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, specs []string) error { return a.serveMCP(cmd, f, specs) },
 	}
 	fs := cmd.Flags()
-	f.AddStart(cmd, "serve")
+	f.addStart(cmd, "serve")
 	fs.BoolVar(&f.ask, "ask", false, "ask about paths outside of the roots: the MCP host's user, over HTTP the owner")
 	fs.StringVar(&f.clientRoots, "client-roots", "narrow", "`effect` of the client's own roots: narrow or ignore")
 	hideFlags(fs, "client-roots")
-	f.Verbosity(fs, "every refusal")
+	f.verbosity(fs, "every refusal")
 	f.http.add(fs)
 	a.jsonFlag(cmd)
 	f.Add(cmd)

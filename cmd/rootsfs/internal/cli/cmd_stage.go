@@ -21,7 +21,8 @@ Programs change a root of mode stage (--root PATH:stage) as they like, and your 
 as they are. The changes are its stage, which outlives the session and is continued by the
 next one with the same root. Apply or discard it at any time, also while programs run: a
 file that is open for writing waits, and a program that has a discarded file open keeps
-its copy until it closes it.`
+its copy until it closes it.
+`
 
 const stageExamples = `  rootsfs run --root .:stage -- my-agent
   rootsfs stage diff
@@ -96,15 +97,18 @@ func (a *app) listsStages(cmd *cobra.Command) {
 		if err != nil {
 			return err
 		}
+		stop := a.waiting("comparing")
 		list, shown := make([]stageEntry, 0, len(all)), []stageEntry{}
 		for i := range all {
 			e := entryOf(&all[i])
+			e.compare(cmd.Context(), &all[i])
 			list = append(list, e)
 			if verbose || !onlyKeeps(&all[i]) {
 				shown = append(shown, e)
 			}
 		}
-		return a.report(list, func() { a.printStageList(cmd.Context(), shown, len(list) > len(shown), verbose) })
+		stop()
+		return a.report(list, func() { a.printStageList(shown, len(list) > len(shown), verbose) })
 	}
 }
 
@@ -115,7 +119,7 @@ type stageEntry struct {
 	Path    names.Foreign `json:"path"`              // directory of the root
 	Subject names.Foreign `json:"subject,omitempty"` // the one server that the root is for
 	HeldBy  names.Foreign `json:"held_by,omitempty"` // session that has it open
-	Changed int           `json:"changed"`           // names that were changed, made or removed
+	Changed int           `json:"changed"`           // changes, as `stage diff --json` has them without build output as one; of a stage with very many, or that cannot be compared, the names that were changed, made or removed
 	Bytes   int64         `json:"bytes"`             // that it takes on the disk
 	Last    time.Time     `json:"last"`              // time of the last change
 	Store   names.Foreign `json:"store"`             // directory that the changes lie in
@@ -123,14 +127,29 @@ type stageEntry struct {
 
 	Checkpoints []control.Checkpoint `json:"checkpoints"` // that `rootsfs undo` can bring back, the oldest first
 
-	summary *vfs.StageSummary
+	kinds string // of the changes; "": none, or not compared
 }
+
+// compare counts the changes as `rootsfs stage diff` lists them.
+func (e *stageEntry) compare(ctx context.Context, s *vfs.StageSummary) {
+	if s.Changed == 0 || s.Changed > mostCompared {
+		return
+	}
+	c := &chosenStage{StageSummary: *s}
+	if list, err := c.list(ctx); err == nil {
+		e.Changed = len(list)
+		e.kinds = reviewText(vfs.ReviewStage(list, nil))
+	}
+}
+
+// mostCompared is how many names a stage has that is compared with its root for a list of stages.
+const mostCompared = 10_000
 
 func entryOf(s *vfs.StageSummary) stageEntry {
 	e := stageEntry{
 		Stage: names.Foreign(filepath.Base(s.Dir)), Root: names.Foreign(s.Meta.Root), Path: names.Foreign(s.Meta.Path), Subject: names.Foreign(s.Meta.Subject),
 		Changed: s.Changed, Bytes: s.Bytes, Last: s.Last, Store: names.Foreign(s.Dir), Damaged: names.Foreign(s.Damaged),
-		Checkpoints: control.CheckpointsOf(s.Checkpoints), summary: s,
+		Checkpoints: control.CheckpointsOf(s.Checkpoints),
 	}
 	if s.Held {
 		e.HeldBy = names.Foreign(s.Meta.Session)
@@ -139,7 +158,7 @@ func entryOf(s *vfs.StageSummary) stageEntry {
 }
 
 // printStageList lists stages. hasKept says that others only keep checkpoints.
-func (a *app) printStageList(ctx context.Context, list []stageEntry, hasKept, verbose bool) {
+func (a *app) printStageList(list []stageEntry, hasKept, verbose bool) {
 	if len(list) == 0 && hasKept {
 		a.say("nothing is staged; what was is in a checkpoint: rootsfs stage list -v")
 		return
@@ -157,14 +176,11 @@ func (a *app) printStageList(ctx context.Context, list []stageEntry, hasKept, ve
 		rows = append(rows, []string{quoteIfNeeded(e.Stage), quoteIfNeeded(e.Path), held, strconv.Itoa(e.Changed), sizeText(e.Bytes), ageText(time.Since(e.Last))})
 	}
 	a.table(rows)
-	if verbose {
-		defer a.waiting("comparing")()
-	}
 	for _, e := range list {
 		if verbose {
 			a.say("  %s lies in %s", quoteIfNeeded(e.Stage), quoteIfNeeded(filepath.Join(e.Store.Raw(), "upper")))
-			if text := (&chosenStage{StageSummary: *e.summary}).counts(ctx); text != "" {
-				a.say("    %s", text)
+			if e.kinds != "" {
+				a.say("    %s", e.kinds)
 			}
 			a.printCheckpoints(e.Checkpoints)
 		}
@@ -211,7 +227,7 @@ func checkStages() []check {
 			checks = append(checks, one.warn("look at what is left: rootsfs stage diff --root "+name, "of %s: %s", quoteIfNeeded(e.Path), quoteIfNeeded(e.Damaged)))
 		case e.isForgotten():
 			checks = append(checks, one.warn(remedy,
-				"of %s: %s, %s, last changed %s ago", quoteIfNeeded(e.Path), plural(e.Changed, "change"), sizeText(e.Bytes), ageText(time.Since(e.Last))))
+				"of %s: %s, %s, last changed %s ago", quoteIfNeeded(e.Path), touchedText(e.Changed), sizeText(e.Bytes), ageText(time.Since(e.Last))))
 		}
 	}
 	return append(checks, c.ok("%d kept", len(all)))

@@ -36,7 +36,7 @@ func (a *app) newStatusCmd() *cobra.Command {
 		Example: statusExamples,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if watch {
-				return a.watch(cmd.Context())
+				return a.streamStatus(cmd.Context())
 			}
 			return a.status(cmd.Context())
 		},
@@ -341,9 +341,9 @@ func (a *app) printServers(list []broker.Stats) {
 	a.table(rows)
 }
 
-// watch shows the session and then its events until either ends.
-func (a *app) watch(ctx context.Context) error {
-	return watch(ctx, a, func(u control.Update) error {
+// streamStatus shows the session and then its events until either ends.
+func (a *app) streamStatus(ctx context.Context) error {
+	return stream(ctx, a, func(u control.Update) error {
 		if u.Status != nil {
 			if err := a.lineOr(u.Status, func() { a.printSession(*u.Status) }); err != nil {
 				return err

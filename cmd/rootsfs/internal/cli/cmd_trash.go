@@ -117,14 +117,18 @@ func newTrashListCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.report(ans.Files, func() { a.printTrash(ans.Files) })
+			return a.report(ans.Files, func() { a.printTrash(ans.Files, root) })
 		},
 	}
 	trashRootFlag(a, cmd, &root)
 	return cmd
 }
 
-func (a *app) printTrash(list []vfs.Trashed) {
+func (a *app) printTrash(list []vfs.Trashed, root string) {
+	if len(list) == 0 && root == "" {
+		a.say("nothing is kept by the roots of the session; what stage apply replaced: rootsfs trash list --root PATH")
+		return
+	}
 	if len(list) == 0 {
 		a.say("nothing is kept")
 		return

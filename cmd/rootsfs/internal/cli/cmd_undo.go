@@ -20,7 +20,8 @@ const stageCheckpointLong = `Keep what is staged now, so that rootsfs undo can b
 
 Checkpoints are also made by themselves: before each tool call of an MCP client that may
 write, each apply, each discard, and each session that continues the stage. A stage has at
-most 50; the oldest goes first, one that you asked for last (rootsfs stage list -v).`
+most 50; the oldest goes first, one that you asked for last (rootsfs stage list -v).
+A name that you give again moves to the new checkpoint.`
 
 const stageCheckpointExamples = `  rootsfs stage checkpoint
   rootsfs stage checkpoint before-refactoring`
@@ -52,6 +53,9 @@ func firstOf(args []string) string {
 
 func (a *app) stageCheckpoint(ctx context.Context, root, name string) (err error) {
 	c, err := chooseKept(root)
+	if err == nil {
+		err = c.mustBeNamed(nil)
+	}
 	if err != nil {
 		return err
 	}
@@ -69,14 +73,14 @@ func (a *app) stageCheckpoint(ctx context.Context, root, name string) (err error
 			a.say("nothing has changed since %s", checkpointText(&ans.Checkpoint))
 			return
 		}
-		a.say("%s keeps %s of %s", checkpointText(&ans.Checkpoint), plural(ans.Checkpoint.Changed, "change"), quoteIfNeeded(o.Meta.Path))
+		a.say("%s keeps the stage of %s: %s", checkpointText(&ans.Checkpoint), quoteIfNeeded(o.Meta.Path), touchedText(ans.Checkpoint.Changed))
 	})
 }
 
 // checkpointText names a checkpoint, for people.
 func checkpointText(c *control.Checkpoint) string {
 	if c.Cause == vfs.CheckpointStart {
-		return "the start, with nothing staged"
+		return "the start"
 	}
 	text := "checkpoint " + strconv.Itoa(c.Number)
 	if c.Name != "" {
@@ -137,6 +141,9 @@ type undoChange struct {
 
 func (a *app) undo(ctx context.Context, root, to string, dryRun bool) (err error) {
 	c, err := chooseKept(root)
+	if err == nil {
+		err = c.mustBeNamed(nil)
+	}
 	if err != nil {
 		return err
 	}
@@ -157,20 +164,45 @@ func (a *app) undo(ctx context.Context, root, to string, dryRun bool) (err error
 		r.Changes = append(r.Changes, undoChange{names.Foreign(seen[i].Path), classWords[seen[i].Class]})
 	}
 	return a.report(r, func() {
-		for i := range seen {
-			a.printChange(o, &seen[i])
-		}
-		a.printUndone(&r, seen)
+		a.printSeen(o, seen)
+		a.printUndone(o, &r, seen)
 	})
 }
 
-func (a *app) printUndone(r *undoResult, seen []vfs.StageChange) {
-	what := fmt.Sprintf("%s: %s", checkpointText(&r.To), countText(seen))
+// printSeen prints what programs see change: a line for each path, and one for each .git and each
+// directory of build output.
+func (a *app) printSeen(o *openStage, seen []vfs.StageChange) {
+	units := map[names.Foreign][]vfs.StageChange{}
+	for i := range seen {
+		if unit := cmp.Or(gitOf(seen[i].Path), seen[i].Output); unit != "" {
+			units[unit] = append(units[unit], seen[i])
+		}
+	}
+	for i := range seen {
+		c := &seen[i]
+		if _, ok := units[c.Path]; ok && c.Path != cmp.Or(gitOf(c.Path), c.Output) {
+			units[c.Path] = append(units[c.Path], *c) // the directory itself
+			c.Output = c.Path
+		}
+	}
+	for i := range seen {
+		unit := cmp.Or(gitOf(seen[i].Path), seen[i].Output)
+		if unit == "" {
+			a.printChange(o, &seen[i])
+		} else if list := units[unit]; list != nil {
+			a.say("  %s: %s", quoteIfNeeded(o.shown(unit)), countText(list))
+			units[unit] = nil
+		}
+	}
+}
+
+func (a *app) printUndone(o *openStage, r *undoResult, seen []vfs.StageChange) {
+	what := fmt.Sprintf("%s: programs see %s", checkpointText(&r.To), countText(seen))
 	switch {
 	case r.DryRun:
 		a.say("would go back to %s", what)
 	case r.Before != nil:
-		a.say("back at %s; take this back: rootsfs undo %d", what, r.Before.Number)
+		a.say("back at %s; take this back: %s", what, o.line(commandWords{"undo", names.Foreign(strconv.Itoa(r.Before.Number))}))
 	default:
 		a.say("back at %s", what)
 	}
@@ -194,7 +226,7 @@ func completeCheckpoints(root *string) cobra.CompletionFunc {
 		for i := len(list) - 1; i >= 0; i-- {
 			p := &list[i]
 			word := cmp.Or(p.Name.Raw(), strconv.Itoa(p.Number))
-			out = append(out, cobra.CompletionWithDesc(word, causeText(p)+", "+ageText(time.Since(p.Time))))
+			out = append(out, cobra.CompletionWithDesc(word, fmt.Sprintf("%s, %s, %s", causeText(p), p.Time.Local().Format("2006-01-02 15:04:05"), touchedText(p.Changed))))
 		}
 		out = append(out, cobra.CompletionWithDesc("0", "nothing staged"))
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
@@ -216,6 +248,6 @@ func causeText(c *control.Checkpoint) string {
 func (a *app) printCheckpoints(list []control.Checkpoint) {
 	for i := range list {
 		c := &list[i]
-		a.say("    %s: %s, %s, %s", checkpointText(c), causeText(c), ageText(time.Since(c.Time)), plural(c.Changed, "change"))
+		a.say("    %s: %s, %s, %s", checkpointText(c), causeText(c), ageText(time.Since(c.Time)), touchedText(c.Changed))
 	}
 }

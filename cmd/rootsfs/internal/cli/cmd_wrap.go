@@ -219,7 +219,7 @@ func (a *app) writeFile(w *wrapping) (err error) {
 	if !w.yes {
 		again := ""
 		if a.JSON || !isTerminal(a.Stdout) {
-			again = w.res.Diff
+			again = w.res.Diff.Raw()
 		}
 		if err := confirm(again, "Write this to "+w.file.shown()+"?"); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)

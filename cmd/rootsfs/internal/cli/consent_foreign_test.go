@@ -19,7 +19,7 @@ func TestTrashListTellsNamesApart(t *testing.T) {
 		{ID: "20060102T150405.000000000-aaaaaaaa", Root: "r", Path: "a\ufffd", Raw: []byte("a\xfe")},
 		{ID: "20060102T150405.000000000-bbbbbbbb", Root: "r", Path: "a\ufffd", Raw: []byte("a\xff")},
 		{ID: "20060102T150405.000000000-cccccccc", Root: "r", Path: "a\ufffd"},
-	})
+	}, "")
 	for _, want := range []string{`"r/a\xfe"`, `"r/a\xff"`, `"r/a\u{fffd}"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, out.String())

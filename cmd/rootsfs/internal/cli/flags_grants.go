@@ -80,12 +80,12 @@ func (g *grantFlags) policy() (guard.Policy, error) {
 	}
 	p.Trash = g.trash.Values
 	p.Trash.On = g.trashOn
-	p.Patterns, err = g.Patterns.Patterns()
+	p.Patterns, err = g.Patterns.patterns()
 	return p, err
 }
 
-// Expires returns the end of grants made now; zero: never.
-func (g *grantFlags) Expires(now time.Time) (time.Time, error) {
+// expires returns the end of grants made now; zero: never.
+func (g *grantFlags) expires(now time.Time) (time.Time, error) {
 	switch {
 	case g.ForTime != 0 && g.Until != "":
 		return time.Time{}, usage(errors.New("--for and --until: use one of them"))
@@ -143,7 +143,7 @@ func (g *grantFlags) bound(now time.Time) (session.Bound, error) {
 		return session.Bound{}, err
 	}
 	b := session.Bound{Limits: g.Limits.Values, OneFileSystem: g.given("one-file-system") && g.oneFS, Patterns: p.Patterns, Trash: p.Trash}
-	b.Expires, err = g.Expires(now)
+	b.Expires, err = g.expires(now)
 	return b, err
 }
 
@@ -154,7 +154,7 @@ func (g *grantFlags) grants(specs []string, origin string) ([]guard.Grant, error
 	if err != nil {
 		return nil, err
 	}
-	expires, err := g.Expires(time.Now())
+	expires, err := g.expires(time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -179,9 +179,9 @@ func (g *grantFlags) grants(specs []string, origin string) ([]guard.Grant, error
 	return out, nil
 }
 
-// All returns the grants of SPECs and of --once. A root whose SPEC has no name gets that of its
+// all returns the grants of SPECs and of --once. A root whose SPEC has no name gets that of its
 // directory, with a number if another grant has that name.
-func (g *grantFlags) All(specs []string, origin string, others ...guard.Grant) ([]guard.Grant, error) {
+func (g *grantFlags) all(specs []string, origin string, others ...guard.Grant) ([]guard.Grant, error) {
 	out, err := g.grants(specs, origin)
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func nameAll(list, others []guard.Grant) ([]guard.Grant, error) {
 		}
 		g.Root = own
 		for n := 2; taken[g.Root]; n++ {
-			if g.Root, err = names.ParseRootName(fmt.Sprintf("%s-%d", own, n)); err != nil {
+			if g.Root, err = names.ParseRootName(string(own) + fmt.Sprintf("-%d", n)); err != nil {
 				return nil, err
 			}
 		}
@@ -283,7 +283,7 @@ func (f *patternFlags) Add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.noDefaults, "no-default-policy", false, "turn the built-in rules off")
 }
 
-func (f *patternFlags) Patterns() (guard.Patterns, error) {
+func (f *patternFlags) patterns() (guard.Patterns, error) {
 	p := guard.Patterns{
 		Hide: patternsOf(f.Hide), Deny: patternsOf(f.deny), Protect: patternsOf(f.Protect), Allow: patternsOf(f.allow),
 		Gitignore: f.gitignore, NoDefaults: f.noDefaults,

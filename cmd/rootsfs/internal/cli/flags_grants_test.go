@@ -41,7 +41,7 @@ func TestGrantFlags_R077_R078_R079(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	got, err := f.All([]string{"a=" + dir + ":rw", dir + "/b"}, "test")
+	got, err := f.all([]string{"a=" + dir + ":rw", dir + "/b"}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

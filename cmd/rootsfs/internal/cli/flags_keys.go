@@ -24,12 +24,12 @@ type netLimits = keyFlags[network.Limits]
 // addLimits adds --limit, and for each limit a hidden flag such as --max-file, which older
 // versions had instead of --limit.
 func addLimits(cmd *cobra.Command, f *keyFlags[guard.Limits]) {
-	f.AddNamed(cmd, "limit", "limit each root: `NAME=VALUE`, such as max_file=10M or idle=10m (rootsfs help limits); repeatable", config.Limits())
+	f.addNamed(cmd, "limit", "limit each root: `NAME=VALUE`, such as max_file=10M or idle=10m (rootsfs help limits); repeatable", config.Limits())
 	f.addEach(cmd, "", config.Limits())
 }
 
-// AddNamed adds a flag that takes NAME=VALUE, for any of the keys.
-func (f *keyFlags[T]) AddNamed(cmd *cobra.Command, flag, usage string, keys []config.Key[T]) {
+// addNamed adds a flag that takes NAME=VALUE, for any of the keys.
+func (f *keyFlags[T]) addNamed(cmd *cobra.Command, flag, usage string, keys []config.Key[T]) {
 	cmd.Flags().Var(&keyValue[T]{flags: f, keys: keys}, flag, usage)
 	completeFlag(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var list []string
@@ -52,8 +52,8 @@ func (f *keyFlags[T]) addEach(cmd *cobra.Command, prefix string, keys []config.K
 	}
 }
 
-// Override sets the given values in to.
-func (f *keyFlags[T]) Override(to *T) {
+// override sets the given values in to.
+func (f *keyFlags[T]) override(to *T) {
 	for _, k := range f.given {
 		k.Copy(to, &f.Values)
 	}

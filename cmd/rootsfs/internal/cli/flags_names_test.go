@@ -39,7 +39,7 @@ func TestNamesOfRoots(t *testing.T) {
 				specs = append(specs, dir+"/"+s)
 			}
 		}
-		grants, err := f.All(specs, "test", guard.Grant{Root: guard.RootName(c.others)})
+		grants, err := f.all(specs, "test", guard.Grant{Root: guard.RootName(c.others)})
 		for _, g := range grants {
 			got = append(got, string(g.Root))
 		}

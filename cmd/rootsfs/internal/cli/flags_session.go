@@ -48,18 +48,18 @@ type sessionFlags struct {
 	debug       bool
 }
 
-// AddMount adds the flags of every command that mounts.
-func (f *sessionFlags) AddMount(cmd *cobra.Command) {
+// addMount adds the flags of every command that mounts.
+func (f *sessionFlags) addMount(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.Cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
 	cmd.Flags().StringVar(&f.Transport, "transport", "auto", "how the kernel's requests come: auto (io_uring on kernels that it was tested on, else plain), io_uring or plain")
 	fixedWords(cmd, "cache", "strict", "audit", "max")
 	fixedWords(cmd, "transport", "auto", "io_uring", "plain")
 }
 
-// AddStart adds the flags of every command that starts a session: for its roots, configuration
+// addStart adds the flags of every command that starts a session: for its roots, configuration
 // and records, and for its name, whose default is defaultName. Help does not show --audit-paths
 // and --abuse-*: the configuration has keys for them.
-func (f *sessionFlags) AddStart(cmd *cobra.Command, defaultName string) {
+func (f *sessionFlags) addStart(cmd *cobra.Command, defaultName string) {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
 	pathVar(fs, &f.Config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
@@ -74,8 +74,8 @@ func (f *sessionFlags) AddStart(cmd *cobra.Command, defaultName string) {
 	f.abuse.addEach(cmd, "abuse-", config.AbuseBounds())
 }
 
-// Verbosity adds -v, and --debug for -vv. more describes the log of the second v.
-func (f *sessionFlags) Verbosity(fs *pflag.FlagSet, more string) {
+// verbosity adds -v, and --debug for -vv. more describes the log of the second v.
+func (f *sessionFlags) verbosity(fs *pflag.FlagSet, more string) {
 	fs.VarPF(&f.verbose, "verbose", "v", "log what happens to the roots; -vv also logs "+more).NoOptDefVal = oneMore
 	fs.BoolVar(&f.debug, "debug", false, "-vv")
 	hideFlags(fs, "debug")
@@ -120,7 +120,7 @@ func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Option
 			return o, usage(err)
 		}
 	}
-	conf, err := f.Load(cmd)
+	conf, err := f.load(cmd)
 	if err != nil {
 		return o, err
 	}
@@ -150,7 +150,7 @@ func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Option
 	o.Rules = rules.RootRules{AllowSystem: f.AllowSystem, AllowRootDir: f.AllowTop}
 	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.Profile
 	o.Abuse, o.AbuseFixed = conf.Abuse, len(f.abuse.given) > 0
-	f.abuse.Override(&o.Abuse)
+	f.abuse.override(&o.Abuse)
 	if o.AbuseFixed && o.Abuse.Suspend && o.Abuse.Escapes == 0 && o.Abuse.Refusals == 0 {
 		return o, usage(errors.New("--abuse-suspend needs a bound: write --abuse-escapes or --abuse-refusals as well"))
 	}
@@ -168,12 +168,12 @@ func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Option
 		return o, err
 	}
 	o.Flags = f.describe()
-	o.Logger = func(name string) (*slog.Logger, error) { return f.Logger(name) }
+	o.Logger = func(name string) (*slog.Logger, error) { return f.logger(name) }
 	return o, nil
 }
 
-// Load reads the configuration and sets the flags that were not given from it.
-func (f *sessionFlags) Load(cmd *cobra.Command) (*config.Config, error) {
+// load reads the configuration and sets the flags that were not given from it.
+func (f *sessionFlags) load(cmd *cobra.Command) (*config.Config, error) {
 	conf, path, err := config.LoadFlag(f.Config)
 	switch {
 	case err != nil && path == "":
@@ -222,7 +222,7 @@ func (f *sessionFlags) allGrants(conf *config.Config, bound session.Bound) ([]gu
 			all = append(all, bound.Apply(r.Grant(now)))
 		}
 	}
-	mine, err := f.All(f.Roots, "command line", all...)
+	mine, err := f.all(f.Roots, "command line", all...)
 	if err == nil && !f.Daemon { // a daemon has no terminal
 		err = askLinks(mine)
 	}
@@ -255,9 +255,9 @@ func (f *sessionFlags) describe() []string {
 	return out
 }
 
-// Logger returns the log of a session in the foreground or under a manager: lines on standard
+// logger returns the log of a session in the foreground or under a manager: lines on standard
 // error.
-func (f *sessionFlags) Logger(string) (*slog.Logger, error) {
+func (f *sessionFlags) logger(string) (*slog.Logger, error) {
 	level := slog.LevelWarn
 	if toJournal() {
 		level = slog.LevelInfo

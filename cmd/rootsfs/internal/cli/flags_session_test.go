@@ -17,7 +17,7 @@ func TestVerbosity(t *testing.T) {
 	} {
 		var f sessionFlags
 		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-		f.Verbosity(fs, "more")
+		f.verbosity(fs, "more")
 		if err := fs.Parse(strings.Fields(args)); err != nil || f.Level(slog.LevelWarn) != want {
 			t.Errorf("%q: %v, %v, want %v", args, f.Level(slog.LevelWarn), err, want)
 		}
@@ -25,7 +25,7 @@ func TestVerbosity(t *testing.T) {
 	for _, args := range []string{"--verbose=much", "--verbose=-1", "--debug=2"} {
 		var f sessionFlags
 		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-		f.Verbosity(fs, "more")
+		f.verbosity(fs, "more")
 		if err := fs.Parse([]string{args}); err == nil {
 			t.Errorf("%s was taken", args)
 		}

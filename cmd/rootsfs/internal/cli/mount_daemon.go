@@ -74,7 +74,7 @@ func (d *daemonEnd) send(m readyMessage) {
 // a crash leaves its trace there.
 func (d *daemonEnd) logger(f *sessionFlags, name string) (*slog.Logger, error) {
 	if toJournal() {
-		return f.Logger(name)
+		return f.logger(name)
 	}
 	file, path, err := openLog(name)
 	if err != nil {

@@ -77,7 +77,7 @@ func (f *runFlags) preset(cmd *cobra.Command) error {
 	if !ok {
 		return nil
 	}
-	conf, err := f.Load(cmd)
+	conf, err := f.load(cmd)
 	if err != nil {
 		return err
 	}

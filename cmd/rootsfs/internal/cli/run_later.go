@@ -82,9 +82,9 @@ func fileNow(st guard.Status) (id fileID) {
 	return id
 }
 
-// watchRoots registers the view before the command is started. A grant before begin returns
+// registerView registers the view before the command is started. A grant before begin returns
 // only after begin.
-func (l *laterRoots) watchRoots(reg *guard.Registry) {
+func (l *laterRoots) registerView(reg *guard.Registry) {
 	l.watch.Do(func() { reg.AddView(l) })
 }
 

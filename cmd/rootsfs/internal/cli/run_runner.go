@@ -78,7 +78,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	code := exitOf(exit)
+	code := exit.Status()
 	switch {
 	case !errors.Is(exit.Lost, unix.EPIPE):
 		a.noteOutput(exit.Lost)
@@ -99,33 +99,24 @@ func hearSignals() <-chan os.Signal {
 	return signals
 }
 
-// exitOf returns the command's own exit code, or, as shells do, 128 plus the number of the
-// signal that ended it.
-func exitOf(e sandbox.Exit) int {
-	if e.Signal != 0 {
-		return 128 + int(e.Signal)
-	}
-	return e.Code
-}
-
 // run creates the session, mount and process, waits for the command, and removes them in the
 // opposite order.
 func (r *runner) run(ctx context.Context, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	if r.place, err = cleanup.MakePlace(*r.plan.session.Mount.Owner); err != nil {
 		return exit, err
 	}
-	watcher, err := cleanup.WatchRun(r.place)
+	cleaner, err := cleanup.StartForRun(r.place)
 	if err != nil {
 		r.place.Remove()
 		return exit, err
 	}
 	exit, err = r.runSession(ctx, signals)
-	// Not deferred: after a panic the watcher must clean up.
-	watcher.Dismiss()
+	// Not deferred: after a panic the cleaner must clean up.
+	cleaner.Dismiss()
 	return exit, err
 }
 
-// runSession is the part of run after which the watcher cleans up.
+// runSession is the part of run after which the cleaner cleans up.
 func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	defer r.place.Remove()
 	done := r.a.waiting("mounting")
@@ -274,7 +265,7 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 		if err := r.recordSockets(); err != nil {
 			return err
 		}
-		r.later.watchRoots(r.reg)
+		r.later.registerView(r.reg)
 		r.learned.begin()
 		return nil
 	}
@@ -353,7 +344,7 @@ func (r *runner) forward(signals <-chan os.Signal) {
 	insisted := false
 	for sig := range signals {
 		if sig != unix.SIGUSR2 {
-			first, insists := asking.Hear(time.Now())
+			first, insists := asking.hear(time.Now())
 			if first {
 				close(r.termRequested)
 			}
@@ -477,7 +468,7 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 		_ = r.proc.Signal(unix.SIGTERM)
 	}
 	wg.Wait()
-	if broken != nil && err == nil && exitOf(exit) == ExitOK {
+	if broken != nil && err == nil && exit.Status() == ExitOK {
 		err = &exitError{Code: exitFailure} // the message was printed above
 	}
 	return exit, err

@@ -67,8 +67,8 @@ func TestPlanSecrets(t *testing.T) {
 	}
 }
 
-// A variable that --env passes on may be a project's word: wrap writes it for what a project's
-// file sets. It is no secret that the configuration gives unasked.
+// A project can make wrap write --env, by setting variables in its own file. So a variable that
+// --env passes on does not become a secret because the configuration has one of that name.
 func TestPassedVariableIsNoSecret(t *testing.T) {
 	for _, passed := range []string{"MINE", "MI*"} {
 		f, p := &runFlags{}, &runPlan{given: "my-agent", passed: []string{passed}}
@@ -99,8 +99,8 @@ func TestPlanSecretsRefuses(t *testing.T) {
 	}
 }
 
-// The command gets a placeholder whatever --env says, and no credential in another way. The
-// file that holds one is in no root.
+// Whatever --env says, the command gets a placeholder and never the credential. No root may
+// contain the file of a credential.
 func TestReadSecrets(t *testing.T) {
 	const value = "v4lue-of-foo"
 	t.Setenv("FOO", value)
@@ -146,7 +146,7 @@ func TestWithoutSecretHosts(t *testing.T) {
 	}
 }
 
-// Nobody is asked about a name that a secret would have.
+// A host with a name like that of a secret is refused, and the owner is not asked.
 func TestNoQuestionAboutSecrets(t *testing.T) {
 	if err := new(commandNet).denied("other-token.secret.internal", 80); !errors.Is(err, network.ErrNoRule) {
 		t.Errorf("%v", err)

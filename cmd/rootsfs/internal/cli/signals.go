@@ -22,9 +22,9 @@ const sameBreath = time.Second
 // endRequest distinguishes the first request to end from a later, urgent one.
 type endRequest struct{ since time.Time }
 
-// Hear notes a signal that asks for the end. first is true for the first one, and insists for
+// hear notes a signal that asks for the end. first is true for the first one, and insists for
 // those that come more than sameBreath after it.
-func (r *endRequest) Hear(now time.Time) (first, insists bool) {
+func (r *endRequest) hear(now time.Time) (first, insists bool) {
 	if r.since.IsZero() {
 		r.since = now
 		return true, false
@@ -82,7 +82,7 @@ func revokeOnSignal() func(*session.Session) {
 func obey(signals <-chan os.Signal, now func() time.Time, end func(os.Signal)) {
 	var r endRequest
 	for sig := range signals {
-		first, insists := r.Hear(now())
+		first, insists := r.hear(now())
 		switch {
 		case first:
 			end(sig)

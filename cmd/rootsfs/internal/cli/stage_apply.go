@@ -24,7 +24,7 @@ const stageApplyLong = `Bring staged changes into your files.
 
 A change is applied only if the file is as it was when the program changed it. If a change
 cannot be applied, it is listed, nothing is applied, and the exit code is 6; --partial
-applies the rest.`
+applies the rest. Outside of the root's directory, name a path or --root.`
 
 const stageApplyExamples = `  rootsfs stage apply
   rootsfs stage apply --dry-run
@@ -99,6 +99,9 @@ func resultOf(o *openStage, r *vfs.StageResult, dryRun bool) stageResult {
 
 func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (err error) {
 	c, err := chooseStage(f.root, paths)
+	if err == nil {
+		err = c.mustBeNamed(paths)
+	}
 	if err != nil {
 		return err
 	}
@@ -112,8 +115,8 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	ans, err := askStage(ctx, o, control.ApplyStage, session.ApplyStage, control.StageApplyRequest{
 		StageRequest: o.request(c.paths), Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
-	err = applyError(ctx, err)
 	r := ans.Result()
+	err = applyError(ctx, err, &r)
 	if err != nil && len(r.Done) == 0 {
 		return err
 	}
@@ -131,9 +134,13 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 }
 
 // applyError replaces the error of an apply that a signal cut short by what the owner has then.
-func applyError(ctx context.Context, err error) error {
-	if ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINTR) {
+func applyError(ctx context.Context, err error, r *vfs.StageResult) error {
+	if _, isOfSession := errors.AsType[*control.Error](err); err == nil || ctx.Err() == nil ||
+		!isOfSession && !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINTR) {
 		return err
+	}
+	if len(r.Left) > 0 {
+		return fmt.Errorf("interrupted: %s applied; left staged: %s", plural(len(r.Done), "change"), countText(r.Left))
 	}
 	return errors.New("interrupted: what was applied stays applied, and the rest stays staged; see rootsfs stage diff --stat")
 }
@@ -160,10 +167,7 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 			a.printChange(o, c)
 		}
 	}
-	for i := range r.Left {
-		a.printChange(o, &r.Left[i])
-	}
-	a.printChoices(o, r.Left)
+	a.printLeft(o, r.Left)
 	verb, drop := "applied", "dropped"
 	if f.dryRun {
 		verb, drop = "would apply", "would drop"
@@ -186,15 +190,41 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	_, units := vfs.ReviewStage(r.Output, nil)
 	for i := range units {
 		path := o.shown(units[i].Path)
-		a.say("left staged: %s: %s; take it: %s", quoteIfNeeded(path), outputText(&units[i]), o.command("apply", names.Foreign(path)))
+		a.say("left staged: %s: %s; take it: %s", quoteIfNeeded(path), outputText(&units[i]), o.command("apply", path))
 	}
+}
+
+// printLeft lists the changes that were left, and remedies. Those that were not reached are only
+// counted by the caller. Those of a .git that wait for the same are one line.
+func (a *app) printLeft(o *openStage, left []vfs.StageChange) {
+	type unit struct {
+		git names.Foreign
+		why names.Text
+	}
+	count := map[unit]int{}
+	for i := range left {
+		count[unit{gitOf(left[i].Path), left[i].Why}]++
+	}
+	for i := range left {
+		c := &left[i]
+		u := unit{gitOf(c.Path), c.Why}
+		switch n := count[u]; {
+		case c.Class.Applies():
+		case u.git == "" || n == 1:
+			a.printChange(o, c)
+		case n > 1:
+			count[u] = 0 // it is said
+			a.say("%c %s  %s: %s", c.Class, quoteIfNeeded(o.shown(u.git)), plural(n, "change"), c.Why)
+		}
+	}
+	a.printChoices(o, left)
 }
 
 // printChange prints a line for a change.
 func (a *app) printChange(o *openStage, c *vfs.StageChange) {
 	line := fmt.Sprintf("%c %s", c.Class, quoteIfNeeded(o.shown(c.Path)))
 	if c.Why != "" {
-		line += "  " + names.EscapeQuoted(c.Why)
+		line += "  " + c.Why.String()
 	}
 	a.say("%s", line)
 }
@@ -209,9 +239,9 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 		above := "\x00" // the latest path, which stands for all paths below it
 		for i := range left {
 			path := cmp.Or(gitOf(left[i].Path), left[i].Path) // a .git is applied as a whole
-			if is(&left[i]) && len(paths) < mostChoices && !names.Under(path, above) {
-				above = path
-				paths = append(paths, names.Foreign(o.shown(path)))
+			if is(&left[i]) && len(paths) < mostChoices && !names.Under(path.Raw(), above) {
+				above = path.Raw()
+				paths = append(paths, o.shown(path))
 			}
 		}
 		if len(paths) > 0 {
@@ -221,13 +251,15 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 	of := func(class vfs.StageClass) func(*vfs.StageChange) bool {
 		return func(c *vfs.StageChange) bool { return c.Class == class }
 	}
-	isDir := func(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFDIR }
+	// A directory in a .git waits for the rest of the repository.
+	isDir := func(c *vfs.StageChange) bool { return c.OldMode&unix.S_IFMT == unix.S_IFDIR && gitOf(c.Path) == "" }
 	choice("keep yours", of(vfs.StageConflict), "discard")
-	choice("take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && !isDir(c.OldMode) }, "apply", "--take", "stage")
-	choice("move your directory away to take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && isDir(c.OldMode) }, "apply")
+	choice("take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && !isDir(c) }, "apply", "--take", "stage")
+	choice("move your directory away to take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && isDir(c) }, "apply")
 	choice("if it is whole", of(vfs.StageUnsure), "apply", "--take", "stage")
 	choice("with the links", of(vfs.StageLink), "apply", "--links")
 	choice("when nobody writes it any more", of(vfs.StageInUse), "apply")
+	choice("when the file system allows it", of(vfs.StageRefused), "apply")
 	for i := range left {
 		if left[i].Class == vfs.StageProtected {
 			a.say("  what is protected you can copy yourself from %s", quoteIfNeeded(filepath.Join(o.Dir, "upper")))
@@ -240,14 +272,14 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 var classWords = map[vfs.StageClass]string{
 	vfs.StageNew: "new", vfs.StageChanged: "changed", vfs.StageMode: "mode", vfs.StageRemoved: "removed", vfs.StageReplaced: "replaced",
 	vfs.StageConflict: "conflict", vfs.StageInUse: "in use", vfs.StageProtected: "protected", vfs.StageLink: "link",
-	vfs.StageSpecial: "special file", vfs.StageUnsure: "unsure",
+	vfs.StageSpecial: "special file", vfs.StageUnsure: "unsure", vfs.StageRefused: "refused",
 }
 
 // countText counts changes by their classes: "3 changed, 1 new".
 func countText(list []vfs.StageChange) string {
 	order := []vfs.StageClass{
 		vfs.StageChanged, vfs.StageMode, vfs.StageNew, vfs.StageRemoved, vfs.StageReplaced, vfs.StageConflict,
-		vfs.StageInUse, vfs.StageProtected, vfs.StageLink, vfs.StageSpecial, vfs.StageUnsure,
+		vfs.StageInUse, vfs.StageRefused, vfs.StageProtected, vfs.StageLink, vfs.StageSpecial, vfs.StageUnsure,
 	}
 	count := map[vfs.StageClass]int{}
 	for i := range list {
@@ -277,7 +309,8 @@ const stageDiscardLong = `Drop staged changes; programs see your files again.
 ` + pathsText + `
 
 --all drops everything, and asks first. rootsfs undo brings back what was dropped. If
-nothing is staged, --all drops the checkpoints.`
+nothing is staged, --all drops the checkpoints. Outside of the root's directory,
+name a path or --root.`
 
 const stageDiscardExamples = `  rootsfs stage discard src/main.go
   rootsfs stage discard --all`
@@ -310,6 +343,9 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 	c, err := chooseStage(root, paths)
 	if kept, keptErr := chooseKept(root); err != nil && len(paths) == 0 && keptErr == nil {
 		c, err = kept, nil
+	}
+	if err == nil {
+		err = c.mustBeNamed(paths)
 	}
 	if err != nil {
 		return err
@@ -372,9 +408,5 @@ func (a *app) printDiscarded(o *openStage, r *vfs.StageResult) {
 	for i := range r.Left {
 		a.printChange(o, &r.Left[i])
 	}
-	where := ""
-	if len(o.paths) == 0 && o.flag == "" && !o.isInside() { // the only stage there is: it may not be the one that was meant
-		where = " of " + quoteIfNeeded(o.Meta.Path)
-	}
-	a.say("discarded %s%s", plural(len(r.Done), "change"), where)
+	a.say("discarded %s", plural(len(r.Done), "change"))
 }

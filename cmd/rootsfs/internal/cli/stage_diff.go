@@ -69,7 +69,7 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 		return err
 	}
 	list, units := vfs.ReviewStage(list, c.paths)
-	p := &patcher{renamed: map[string]string{}, read: func(ctx context.Context, path string, staged bool) ([]byte, error) {
+	p := &patcher{renamed: map[names.Foreign]names.Foreign{}, read: func(ctx context.Context, path string, staged bool) ([]byte, error) {
 		return o.contents(ctx, path, staged, mostText)
 	}}
 	switch {
@@ -91,7 +91,7 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	notes := ""
 	for i := range units {
 		path := gitQuote(o.shown(units[i].Path))
-		notes += fmt.Sprintf("# %s: %s; look: %s\n", path, outputText(&units[i]), o.command("diff", names.Foreign(o.shown(units[i].Path))))
+		notes += fmt.Sprintf("# %s: %s; look: %s\n", path, outputText(&units[i]), o.command("diff", o.shown(units[i].Path)))
 	}
 	return a.printPatch(ctx, p, list, notes)
 }
@@ -133,12 +133,12 @@ func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange
 }
 
 // isOfGit reports whether a path is a .git, or lies in one.
-func isOfGit(path string) bool { return gitOf(path) != "" }
+func isOfGit(path names.Foreign) bool { return gitOf(path) != "" }
 
 // gitOf returns the path of the .git that is or contains path, "" if there is none.
-func gitOf(path string) string {
+func gitOf(path names.Foreign) names.Foreign {
 	end := 0
-	for part := range strings.SplitSeq(path, "/") {
+	for part := range strings.SplitSeq(path.Raw(), "/") {
 		end += len(part)
 		if part == ".git" {
 			return path[:end]
@@ -159,7 +159,7 @@ func gitNotes(list []vfs.StageChange) string {
 	for i := range list {
 		c := &list[i]
 		if c.Why != "" {
-			fmt.Fprintf(&b, "# %s %s: %s\n", classWords[c.Class], gitQuote(c.Path), strings.ReplaceAll(c.Why, "\n", " "))
+			fmt.Fprintf(&b, "# %s %s: %s\n", classWords[c.Class], gitQuote(c.Path), strings.ReplaceAll(c.Why.Raw(), "\n", " "))
 		} else if vfs.StageTakesAway(c) {
 			fmt.Fprintf(&b, "# %s %s\n", classWords[c.Class], gitQuote(c.Path))
 		}
@@ -192,7 +192,7 @@ func visibleText(line string) string {
 // printChangedNames prints the paths of changes in the form that the commands take. In a pipe,
 // special paths are quoted as git quotes them.
 func (a *app) printChangedNames(o *openStage, list []vfs.StageChange, units []vfs.StageOutputUnit) error {
-	var paths []string
+	var paths []names.Foreign
 	for i := range list {
 		paths = append(paths, list[i].Path)
 	}
@@ -240,27 +240,27 @@ func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vf
 // stageDiffEntry is a change for --json.
 type stageDiffEntry struct {
 	Path    names.Foreign `json:"path"`                   // below the root
-	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`; `build output` counts all that is new or changed in a directory that is not listed
+	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file`, `unsure` or `refused` (by the file system); `build output` counts all that is new or changed in a directory that is not listed
 	Mode    string        `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
 	OldMode string        `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
 	Size    int64         `json:"size"`                   // bytes in the stage
 	OldSize int64         `json:"old_size"`               // bytes in the root now
-	Why     names.Foreign `json:"why,omitempty"`          // why it is not applied
+	Why     names.Text    `json:"why,omitempty"`          // why it is not applied
 	Files   int           `json:"files,omitempty"`        // of `build output`
 	From    names.Foreign `json:"renamed_from,omitempty"` // a removed file that had the same contents; only of `stage diff`
-	Patch   string        `json:"patch,omitempty"`        // as `stage diff` prints it; only there
+	Patch   names.Foreign `json:"patch,omitempty"`        // as `stage diff` prints it; only there
 }
 
 func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange, units []vfs.StageOutputUnit) error {
 	out := make([]stageDiffEntry, 0, len(list))
 	for i := range list {
 		e := entryOfChange(&list[i])
-		e.From = names.Foreign(p.renamed[e.Path.Raw()])
+		e.From = p.renamed[e.Path]
 		patch, err := p.patch(ctx, &list[i])
 		if err != nil {
 			return err
 		}
-		e.Patch = strings.ToValidUTF8(patch, "\uFFFD")
+		e.Patch = names.Foreign(strings.ToValidUTF8(patch, "\uFFFD"))
 		out = append(out, e)
 	}
 	return a.encode(append(out, outputEntries(units)...), "  ")
@@ -268,14 +268,14 @@ func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange
 
 func outputEntries(units []vfs.StageOutputUnit) (out []stageDiffEntry) {
 	for _, u := range units {
-		out = append(out, stageDiffEntry{Path: names.Foreign(u.Path), Change: "build output", Files: u.Files, Size: u.Bytes})
+		out = append(out, stageDiffEntry{Path: u.Path, Change: "build output", Files: u.Files, Size: u.Bytes})
 	}
 	return out
 }
 
 func entryOfChange(c *vfs.StageChange) stageDiffEntry {
 	return stageDiffEntry{
-		Path: names.Foreign(c.Path), Change: classWords[c.Class], Mode: gitMode(c.Mode), OldMode: gitMode(c.OldMode),
-		Size: c.Size, OldSize: c.OldSize, Why: names.Foreign(c.Why),
+		Path: c.Path, Change: classWords[c.Class], Mode: gitMode(c.Mode), OldMode: gitMode(c.OldMode),
+		Size: c.Size, OldSize: c.OldSize, Why: c.Why,
 	}
 }

@@ -33,18 +33,22 @@ type chosenStage struct {
 func (c *chosenStage) isInside() bool { return names.Under(c.dir, c.Meta.Path) }
 
 // shown returns a path below the root in the form of the command line.
-func (c *chosenStage) shown(rel string) string {
+func (c *chosenStage) shown(rel names.Foreign) names.Foreign {
 	if c.isInside() {
-		if to, err := filepath.Rel(c.dir, filepath.Join(c.Meta.Path, rel)); err == nil {
-			return to
+		if to, err := filepath.Rel(c.dir, filepath.Join(c.Meta.Path, rel.Raw())); err == nil {
+			return names.Foreign(to)
 		}
 	}
-	return string(c.Meta.Root) + "/" + rel
+	return names.Foreign(c.Meta.Root) + "/" + rel
 }
 
 // command returns a command line for the same stage.
 func (c *chosenStage) command(words ...names.Foreign) names.Text {
-	line := append(commandWords{"stage"}, words...)
+	return c.line(append(commandWords{"stage"}, words...))
+}
+
+// line is command for words that name the whole command.
+func (c *chosenStage) line(line commandWords) names.Text {
 	if c.flag != "" {
 		line = append(line, "--root", names.Foreign(c.flag))
 	}
@@ -53,13 +57,23 @@ func (c *chosenStage) command(words ...names.Foreign) names.Text {
 
 // stagedWhere describes the root of a stage, for people.
 func stagedWhere(s *vfs.StageSummary) string {
-	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), plural(s.Changed, "change"))
+	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), touchedText(s.Changed))
 }
 
 // chooseStage finds the stage of --root, of the paths or of the working directory. A stage that
 // has no changes and only keeps checkpoints is none.
 func chooseStage(root string, paths []string) (*chosenStage, error) {
 	return chooseStageOf(root, paths, func(s *vfs.StageSummary) bool { return !onlyKeeps(s) })
+}
+
+// mustBeNamed refuses the only stage that there is if the command line does not name it, and the
+// working directory is not in its root: it may not be the one that was meant.
+func (c *chosenStage) mustBeNamed(paths []string) error {
+	if c.flag != "" || len(paths) > 0 || c.isInside() {
+		return nil
+	}
+	return usage(fmt.Errorf("the working directory is in no staged root; to use the stage of %s, write --root %s",
+		quoteIfNeeded(c.Meta.Path), names.ShellWord(filepath.Base(c.Dir))))
 }
 
 // chooseKept is chooseStage for a command about checkpoints.
@@ -283,7 +297,7 @@ func (o *openStage) contents(ctx context.Context, path string, staged bool, most
 
 // closingTime is how long a command waits for a stage that a session or another command is about
 // to close.
-const closingTime = 10 * time.Second
+var closingTime = 10 * time.Second // tests replace it
 
 // open opens the stage, and waits a little while another one closes it.
 func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
@@ -442,10 +456,10 @@ func completeChanges(root *string) cobra.CompletionFunc {
 			list, err := o.changes(ctx, nil)
 			list, units := vfs.ReviewStage(list, nil)
 			for i := range units {
-				out = append(out, cobra.CompletionWithDesc(c.shown(units[i].Path), outputText(&units[i])))
+				out = append(out, cobra.CompletionWithDesc(c.shown(units[i].Path).Raw(), outputText(&units[i])))
 			}
 			for i := range list {
-				out = append(out, cobra.CompletionWithDesc(c.shown(list[i].Path), classWords[list[i].Class]))
+				out = append(out, cobra.CompletionWithDesc(c.shown(list[i].Path).Raw(), classWords[list[i].Class]))
 			}
 			return out, err
 		})

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -72,10 +73,19 @@ func TestOpenWaitsForTheStage(t *testing.T) {
 
 // A wait for a stage ends when the owner interrupts the command, and says what is in use.
 func TestOpenIsInterrupted(t *testing.T) {
+	was := closingTime
+	closingTime = 24 * time.Hour // nothing but the interrupt ends the wait
+	t.Cleanup(func() { closingTime = was })
 	c, _ := heldStage(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.open(ctx); err == nil {
-		t.Error("a held stage was opened")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.open(ctx)
+		ended <- err
+	}()
+	testkit.Until(t, "the wait has ended", func() bool { return len(ended) > 0 })
+	if err := <-ended; !errors.Is(err, names.Locked) {
+		t.Errorf("the error does not say that the stage is in use: %v", err)
 	}
 }

@@ -21,7 +21,16 @@ type patcher struct {
 	// read returns the contents of a file, in the stage or in the root. If there are more than
 	// mostText bytes, the error is names.Quota.
 	read    func(ctx context.Context, path string, staged bool) ([]byte, error)
-	renamed map[string]string // the old path of each new one
+	renamed map[names.Foreign]names.Foreign // the old path of each new one
+	// unreadable has the paths whose contents could not be read.
+	unreadable map[names.Foreign]bool
+}
+
+// isUnreadable reports whether an error is of one file only: its mode keeps the owner out, too,
+// the disk cannot read it, or a program has removed it meanwhile. No program may hide all other
+// changes with such a file.
+func isUnreadable(err error) bool {
+	return errors.Is(err, names.Permission) || errors.Is(err, names.IO) || errors.Is(err, names.NotExist)
 }
 
 // mostText is the size of the largest file that is compared line by line, in bytes. A larger
@@ -38,8 +47,14 @@ func (p *patcher) contents(ctx context.Context, c *vfs.StageChange, staged bool)
 	if mode == 0 || mode&unix.S_IFMT == unix.S_IFDIR {
 		return "", true, nil
 	}
-	data, err := p.read(ctx, c.Path, staged)
-	if errors.Is(err, names.Quota) {
+	data, err := p.read(ctx, c.Path.Raw(), staged)
+	if isUnreadable(err) {
+		if p.unreadable == nil {
+			p.unreadable = map[names.Foreign]bool{}
+		}
+		p.unreadable[c.Path] = true
+	}
+	if errors.Is(err, names.Quota) || isUnreadable(err) {
 		return "", false, nil
 	}
 	return string(data), !isBinary(data), err
@@ -60,8 +75,8 @@ func isFile(mode uint32) bool {
 // findRenames finds new files with the contents of removed ones.
 func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error {
 	sum := func(c *vfs.StageChange, staged bool) ([32]byte, bool, error) {
-		data, err := p.read(ctx, c.Path, staged)
-		if errors.Is(err, names.Quota) {
+		data, err := p.read(ctx, c.Path.Raw(), staged)
+		if errors.Is(err, names.Quota) || isUnreadable(err) {
 			return [32]byte{}, false, nil
 		}
 		return sha256.Sum256(data), err == nil, err
@@ -102,7 +117,7 @@ func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error
 func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error) {
 	var b strings.Builder
 	if c.Why != "" {
-		fmt.Fprintf(&b, "# %s: %s\n", classWords[c.Class], strings.ReplaceAll(c.Why, "\n", " "))
+		fmt.Fprintf(&b, "# %s: %s\n", classWords[c.Class], strings.ReplaceAll(c.Why.Raw(), "\n", " "))
 	}
 	if c.Mode&unix.S_IFMT == unix.S_IFDIR || c.OldMode&unix.S_IFMT == unix.S_IFDIR {
 		fmt.Fprintf(&b, "# %s\n", directoryLine(c))
@@ -174,6 +189,9 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 	case gitMode(c.OldMode) != gitMode(c.Mode):
 		fmt.Fprintf(b, "old mode %s\nnew mode %s\n", gitMode(c.OldMode), gitMode(c.Mode))
 	}
+	if p.unreadable[c.Path] {
+		fmt.Fprintf(b, "# cannot be read: %s\n", gitQuote(c.Path))
+	}
 	if !oldText || !isText {
 		fmt.Fprintf(b, "Binary files %s and %s differ\n", from, to)
 		return nil
@@ -183,7 +201,7 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 		return err
 	}
 	end := "" // a tab after a name with a space ends the name
-	if strings.Contains(c.Path, " ") {
+	if strings.Contains(c.Path.Raw(), " ") {
 		end = "\t"
 	}
 	fmt.Fprintf(b, "--- %s%s\n+++ %s%s\n", from, end, to, end)
@@ -203,6 +221,9 @@ func (p *patcher) size(ctx context.Context, c *vfs.StageChange) (string, error) 
 	text, isText, err := p.contents(ctx, c, true)
 	if err != nil {
 		return "", err
+	}
+	if p.unreadable[c.Path] {
+		return "cannot be read", nil
 	}
 	if !oldText || !isText {
 		return fmt.Sprintf("%s -> %s", sizeText(c.OldSize), sizeText(c.Size)), nil
@@ -245,7 +266,7 @@ func gitMode(mode uint32) string {
 }
 
 // gitQuote returns a path as git writes it in a patch: quoted as in C, if necessary.
-func gitQuote(path string) string {
+func gitQuote[S ~string](path S) string {
 	var b strings.Builder
 	quote := false
 	for _, c := range []byte(path) {
@@ -261,7 +282,7 @@ func gitQuote(path string) string {
 		}
 	}
 	if !quote {
-		return path
+		return string(path)
 	}
 	return `"` + b.String() + `"`
 }

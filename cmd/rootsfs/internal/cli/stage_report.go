@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -21,18 +22,18 @@ func (a *app) printStages(roots []control.Root) {
 		if st == nil {
 			continue
 		}
-		a.say("  %s: %s staged, %s, in %s", quoteIfNeeded(r.Name), plural(st.Changed, "change"), sizeText(st.Bytes), quoteIfNeeded(st.Store))
+		a.say("  %s: staged: %s, %s, in %s", quoteIfNeeded(r.Name), touchedText(st.Changed), sizeText(st.Bytes), quoteIfNeeded(st.Store))
 		if st.Damaged != "" {
 			a.say("  %s: %s", quoteIfNeeded(r.Name), names.Escape(st.Damaged))
 		}
 	}
 }
 
-// modeText returns a root's mode, and for a staged root the number of present changes.
+// modeText returns a root's mode, and whether a staged root has changes of earlier sessions.
 func modeText(st *guard.Status) string {
 	mode := st.Grant.Policy.Rights.String()
 	if st.Stage != nil && st.Stage.Continued && st.Stage.Changed > 0 {
-		mode += fmt.Sprintf(", with %s of earlier sessions", plural(st.Stage.Changed, "change"))
+		mode += ", with changes of earlier sessions"
 	}
 	return mode
 }
@@ -46,7 +47,7 @@ func (a *app) warnContinued(s *session.Session) {
 		}
 		name := quoteIfNeeded(string(st.Grant.Root))
 		if other := heldByOther(&st); st.Stage.Continued && st.Stage.Changed > 0 {
-			a.warn("root %s continues its stage: %s of earlier sessions", name, plural(st.Stage.Changed, "change"))
+			a.warn("root %s continues its stage, with changes of earlier sessions: rootsfs stage diff", name)
 		} else if other != "" {
 			a.warn("root %s has a new stage, %s: session %s has the other one open", name, quoteIfNeeded(filepath.Base(st.Stage.Store)), quoteIfNeeded(other))
 		}
@@ -85,7 +86,7 @@ func (a *app) warnStaged(ctx context.Context, ended string) {
 			continue
 		}
 		c := &chosenStage{StageSummary: *s, dir: session.Resolve(dir)}
-		if meant, _ := stagesMeant(all, "", c.dir, nil); len(meant) != 1 || meant[0].Dir != s.Dir {
+		if meant, _ := stagesMeant(all, "", c.dir, nil); len(meant) != 1 || meant[0].Dir != s.Dir || !c.isInside() {
 			c.flag = stageFlag(all, s)
 		}
 		if text := c.counts(ctx); text != "" {
@@ -111,24 +112,33 @@ func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
 
 // counts describes how many changes of each class a stage has; "": no changes.
 func (c *chosenStage) counts(ctx context.Context) string {
-	inexact := plural(c.Changed, "change")
-	o, err := c.openNow(ctx)
-	if err != nil {
-		return inexact
-	}
-	list, err := o.changes(ctx, nil)
-	if closeErr := o.close(ctx); err != nil || closeErr != nil {
-		return inexact
-	}
-	if len(list) == 0 {
+	list, err := c.list(ctx)
+	switch {
+	case err != nil:
+		return touchedText(c.Changed)
+	case len(list) == 0:
 		return ""
 	}
 	return reviewText(vfs.ReviewStage(list, nil))
 }
 
+// list lists the changes of a stage that need not be open.
+func (c *chosenStage) list(ctx context.Context) ([]vfs.StageChange, error) {
+	o, err := c.openNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := o.changes(ctx, nil)
+	return list, errors.Join(err, o.close(ctx))
+}
+
+// touchedText counts the names that a stage holds. They are at least as many as its changes: a
+// program can also write what was there before.
+func touchedText(n int) string { return plural(n, "name") + " touched" }
+
 // outputText describes a unit of build output: "4312 files, 61M, build output".
 func outputText(u *vfs.StageOutputUnit) string {
-	text := plural(u.Files, "file") + ", " + sizeText(u.Bytes) + ", build output"
+	text := plural(u.Files, "file") + ", " + sizeText(u.Bytes) + "B, build output"
 	if u.Taken > 0 {
 		text += fmt.Sprintf("; %d of yours removed or replaced", u.Taken)
 	}

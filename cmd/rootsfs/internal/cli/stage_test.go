@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -91,8 +93,8 @@ func TestStagePaths(t *testing.T) {
 			t.Errorf("in %s, %s: %q, %v; want %q", tt.c.dir, tt.path, got, err, tt.want)
 		}
 		if err == nil && got != "" {
-			if again, err := tt.c.below(tt.c.shown(got)); err != nil || again != got {
-				t.Errorf("%q is shown as %s, which is %q, %v", got, tt.c.shown(got), again, err)
+			if again, err := tt.c.below(tt.c.shown(names.Foreign(got)).Raw()); err != nil || again != got {
+				t.Errorf("%q is shown as %s, which is %q, %v", got, tt.c.shown(names.Foreign(got)), again, err)
 			}
 		}
 	}
@@ -107,7 +109,7 @@ type side struct {
 // patchOf makes a patch of files of two sides.
 func patchOf(t *testing.T, old, staged map[string]side) string {
 	t.Helper()
-	p := &patcher{renamed: map[string]string{}, read: func(_ context.Context, path string, isStaged bool) ([]byte, error) {
+	p := &patcher{renamed: map[names.Foreign]names.Foreign{}, read: func(_ context.Context, path string, isStaged bool) ([]byte, error) {
 		of := old
 		if isStaged {
 			of = staged
@@ -121,7 +123,7 @@ func patchOf(t *testing.T, old, staged map[string]side) string {
 	var list []vfs.StageChange
 	for path, o := range old {
 		n := staged[path]
-		c := vfs.StageChange{Path: path, OldMode: o.mode, OldSize: int64(len(o.text)), Mode: n.mode, Size: int64(len(n.text)), Class: vfs.StageChanged}
+		c := vfs.StageChange{Path: names.Foreign(path), OldMode: o.mode, OldSize: int64(len(o.text)), Mode: n.mode, Size: int64(len(n.text)), Class: vfs.StageChanged}
 		if n.mode == 0 {
 			c.Class = vfs.StageRemoved
 		}
@@ -129,7 +131,7 @@ func patchOf(t *testing.T, old, staged map[string]side) string {
 	}
 	for path, n := range staged {
 		if _, has := old[path]; !has {
-			list = append(list, vfs.StageChange{Path: path, Mode: n.mode, Size: int64(len(n.text)), Class: vfs.StageNew})
+			list = append(list, vfs.StageChange{Path: names.Foreign(path), Mode: n.mode, Size: int64(len(n.text)), Class: vfs.StageNew})
 		}
 	}
 	if err := p.findRenames(t.Context(), list); err != nil {
@@ -229,6 +231,25 @@ func TestStagePatchNotes(t *testing.T) {
 	}
 }
 
+// A file that cannot be read hides no other change: its patch and its line say so.
+func TestStagePatchOfUnreadable(t *testing.T) {
+	for _, kind := range []error{names.Permission, names.IO, names.NotExist} {
+		p := &patcher{renamed: map[names.Foreign]names.Foreign{}, read: func(context.Context, string, bool) ([]byte, error) { return nil, kind }}
+		list := []vfs.StageChange{
+			{Path: "old", Class: vfs.StageRemoved, OldMode: unix.S_IFREG | 0o600, OldSize: 3},
+			{Path: "new", Class: vfs.StageNew, Mode: unix.S_IFREG, Size: 3},
+		}
+		testkit.Must(t, p.findRenames(t.Context(), list))
+		patch, err := p.patch(t.Context(), &list[1])
+		if err != nil || !strings.Contains(patch, "# cannot be read: new\n") {
+			t.Errorf("%v: the patch is %q, %v", kind, patch, err)
+		}
+		if text, err := p.size(t.Context(), &list[0]); err != nil || text != "cannot be read" {
+			t.Errorf("%v: the line says %q, %v", kind, text, err)
+		}
+	}
+}
+
 // A line of a file is shown on a terminal as it is, but for what a terminal would obey or not
 // show.
 func TestVisibleText(t *testing.T) {
@@ -247,7 +268,7 @@ func TestVisibleText(t *testing.T) {
 func TestStagePatchOfGit(t *testing.T) {
 	const plain = unix.S_IFREG | 0o644
 	for path, want := range map[string]bool{".git": true, ".git/index": true, "sub/.git/HEAD": true, ".gitignore": false, "a.git/x": false} {
-		if isOfGit(path) != want {
+		if isOfGit(names.Foreign(path)) != want {
 			t.Errorf("%s is of git: %v", path, !want)
 		}
 	}
@@ -297,22 +318,28 @@ func TestApplyErrorOfAnInterrupt(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	const want = "interrupted: what was applied stays applied"
+	none := &vfs.StageResult{}
+	some := &vfs.StageResult{Done: make([]vfs.StageChange, 1), Left: []vfs.StageChange{{Class: vfs.StageNew}, {Class: vfs.StageConflict}}}
 	for _, err := range []error{
 		fmt.Errorf("stage.apply: %w", context.Canceled),
 		&guard.Error{Kind: names.IO, Err: unix.EINTR},
+		&control.Error{Text: "context canceled"},
 	} {
-		if got := applyError(ended, err); !strings.HasPrefix(got.Error(), want) {
+		if got := applyError(ended, err, none); !strings.HasPrefix(got.Error(), want) {
 			t.Errorf("after a signal, %v became %q", err, got)
 		}
-		if got := applyError(t.Context(), err); got != err {
+		if got := applyError(ended, err, some).Error(); got != "interrupted: 1 change applied; left staged: 1 new, 1 conflict" {
+			t.Errorf("after a signal that left something, %v became %q", err, got)
+		}
+		if got := applyError(t.Context(), err, none); got != err {
 			t.Errorf("without a signal, %v became %q", err, got)
 		}
 	}
 	full := &guard.Error{Kind: names.IO, Err: unix.ENOSPC}
-	if got := applyError(ended, full); got != error(full) {
+	if got := applyError(ended, full, none); got != error(full) {
 		t.Errorf("a full disk became %q", got)
 	}
-	if got := applyError(ended, nil); got != nil {
+	if got := applyError(ended, nil, none); got != nil {
 		t.Errorf("an apply that was done became %q", got)
 	}
 }

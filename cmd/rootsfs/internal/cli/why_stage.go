@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -18,14 +19,15 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 	if err != nil {
 		return nil, err
 	}
-	e = &explanation{CheckAnswer: control.CheckAnswer{Op: names.OpApply.String(), Path: names.Foreign(c.shown("")), Root: names.Foreign(c.Meta.Root)}, RootPath: names.Foreign(c.Meta.Path), Mode: "stage"}
+	e = &explanation{CheckAnswer: control.CheckAnswer{Op: names.OpApply.String(), Path: c.shown(""), Root: names.Foreign(c.Meta.Root)}, RootPath: names.Foreign(c.Meta.Path), Mode: "stage"}
 	if len(c.paths) > 0 {
-		e.Path = names.Foreign(c.shown(c.paths[0]))
+		e.Path = c.shown(names.Foreign(c.paths[0]))
 	}
 	defer a.waiting("comparing")()
 	o, err := c.open(ctx)
 	if isRootGone(err) {
 		e.Reason, e.Detail = names.Conflict.String(), names.Text("the directory of the root is gone, or another one is at its path now")
+		c.flag = filepath.Base(c.Dir)
 		e.Advice = names.Text("put the directory back, or drop the stage: " + string(c.command("discard", "--all")))
 		return e, nil
 	}
@@ -43,18 +45,17 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 		e.Left = append(e.Left, entryOfChange(&r.Left[i]))
 	}
 	e.choices = func() {
-		for i := range r.Left {
-			if len(r.Left) > 1 {
-				a.printChange(o, &r.Left[i])
-			}
+		if len(r.Left) == 1 { // the verdict has its reason
+			a.printChoices(o, r.Left)
+			return
 		}
-		a.printChoices(o, r.Left)
+		a.printLeft(o, r.Left)
 	}
 	switch n := len(r.Left); {
 	case n == 1:
 		left := &r.Left[0]
 		e.Reason, e.Detail = kindOfClass(left.Class).String(), names.Text(names.EscapeQuoted(left.Why))
-		e.Path = names.Foreign(o.shown(left.Path))
+		e.Path = o.shown(left.Path)
 	case n > 1:
 		e.Reason, e.Detail = kindOfClass(r.Left[0].Class).String(), names.Text(fmt.Sprintf("%s of %s cannot be applied", countText(r.Left), plural(n+len(r.Done), "change")))
 	case len(r.Done) == 0 && len(r.Output) == 0:
@@ -74,6 +75,8 @@ func kindOfClass(class vfs.StageClass) names.Kind {
 		return names.Escaped
 	case vfs.StageInUse:
 		return names.Locked
+	case vfs.StageRefused:
+		return names.IO
 	}
 	return names.Conflict
 }

@@ -23,7 +23,7 @@ type wrapResult struct {
 	Backup  string       `json:"backup,omitempty"` // copy of the file as it was
 	Exact   bool         `json:"exact"`            // with `--undo`: the file is again what it was, byte for byte
 	Links   int          `json:"links,omitempty"`  // other names of the file, where it stays as it was
-	Diff    string       `json:"diff"`             // the change, with keys and tokens blotted out
+	Diff    names.Text   `json:"diff"`             // the change, with keys and tokens blotted out
 	Servers []wrapServer `json:"servers"`          // the servers of the file
 }
 
@@ -76,7 +76,7 @@ var serverStates = map[string]string{
 }
 
 // diff returns the change as a unified diff, escaped for a terminal.
-func (w *wrapping) diff(after *hostconfig.Config) string {
+func (w *wrapping) diff(after *hostconfig.Config) names.Text {
 	title := "wrapped"
 	if w.undo {
 		title = "unwrapped"
@@ -89,7 +89,7 @@ func (w *wrapping) diff(after *hostconfig.Config) string {
 		b.WriteString(visibleLine(strings.TrimRight(line, "\r\n")))
 		b.WriteByte('\n')
 	}
-	return b.String()
+	return names.Text(b.String())
 }
 
 // maxShown bounds the shown part of a line, because a file may be one line. maxIndent is the
@@ -117,7 +117,7 @@ func visibleLine(line string) string {
 // printWrapping prints the change and its effects.
 func (a *app) printWrapping(w *wrapping) {
 	if w.res.Diff != "" {
-		for line := range strings.Lines(w.res.Diff + "\n") {
+		for line := range strings.Lines(w.res.Diff.Raw() + "\n") {
 			a.foldAt("", strings.TrimSuffix(line, "\n"))
 		}
 	}

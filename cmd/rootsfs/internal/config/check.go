@@ -36,7 +36,7 @@ func (f *File) config(r *reader) *Config {
 	c := &Config{Path: r.file, Mount: f.Mount, Run: f.Run, Files: f.Files, Agents: f.Agents, Abuse: ledger.Abuse(f.Abuse),
 		Subjects: map[guard.Subject]ledger.Quota{}, Profiles: map[string][]Root{}, Debounce: f.Reload.Debounce, StageOutput: f.Stage.Output, limits: guard.Limits(f.Limits)}
 	if c.Debounce == 0 {
-		c.Debounce = DefaultDebounce
+		c.Debounce = defaultDebounce
 	}
 	if c.Abuse.Suspend && c.Abuse.Escapes == 0 && c.Abuse.Refusals == 0 {
 		r.fail(r.top.Get("abuse"), "suspend", "says nothing without a bound; write escapes or refusals, too")

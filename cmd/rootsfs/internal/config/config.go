@@ -6,7 +6,7 @@
 //
 // A file with a mistake is not used. An unknown key, a value of the wrong type or out of range,
 // and a name given twice are errors with the file, the line and the key. No input makes the
-// package panic, and its work is bounded (MaxSize). A file that another user could have written
+// package panic, and its work is bounded (maxSize). A file that another user could have written
 // is refused: the file and every directory on the way to it, links included, must belong to the
 // user or to root and be writable by nobody else (except sticky directories). A root in the
 // file must not contain the file.
@@ -41,12 +41,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// MaxSize is the largest configuration that is read, in bytes. Ten thousand
+// maxSize is the largest configuration that is read, in bytes. Ten thousand
 // roots are about one megabyte.
-const MaxSize = 4 << 20
+const maxSize = 4 << 20
 
-// DefaultDebounce is how long the file must be unchanged before a reload.
-const DefaultDebounce = 250 * time.Millisecond
+// defaultDebounce is how long the file must be unchanged before a reload.
+const defaultDebounce = 250 * time.Millisecond
 
 // Config is one state of the file.
 type Config struct {

@@ -55,7 +55,7 @@ func LoadIfPresent(path string) (*Config, error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, &Error{File: path, Err: err}
 	}
-	return &Config{Path: path, Debounce: DefaultDebounce, Profiles: map[string][]Root{}}, nil
+	return &Config{Path: path, Debounce: defaultDebounce, Profiles: map[string][]Root{}}, nil
 }
 
 // LoadFlag is Load for the file that --config names, and LoadIfPresent for the default file
@@ -97,12 +97,12 @@ func read(path string) (doc []byte, resolved string, err error) {
 	if err := trustedFile(info, os.Geteuid()); err != nil {
 		return nil, "", err
 	}
-	doc, err = io.ReadAll(io.LimitReader(f, MaxSize+1))
+	doc, err = io.ReadAll(io.LimitReader(f, maxSize+1))
 	switch {
 	case err != nil:
 		return nil, "", names.Errno(err)
-	case len(doc) > MaxSize:
-		return nil, "", fmt.Errorf("is larger than the limit of %d bytes", MaxSize)
+	case len(doc) > maxSize:
+		return nil, "", fmt.Errorf("is larger than the limit of %d bytes", maxSize)
 	}
 	return doc, resolved, nil
 }
@@ -111,7 +111,7 @@ func read(path string) (doc []byte, resolved string, err error) {
 const maxWait = 4
 
 // Watch calls fn with each new state of the file: as soon as the file has not changed for the
-// debounce (0: DefaultDebounce), at the latest after four times that. Watch looks at the file
+// debounce (0: defaultDebounce), at the latest after four times that. Watch looks at the file
 // when changes has a value; see package hostwatch. One goroutine calls fn with the results of
 // Load. A slow fn delays the next call, but the last state is always reported. A file that was
 // touched, or written with the same contents, is reported too; Diff then finds no change.
@@ -122,7 +122,7 @@ const maxWait = 4
 // The watch ends with ctx. done is closed when fn will not be called again.
 func Watch(ctx context.Context, path string, changes <-chan struct{}, debounce time.Duration, fn func(*Config, error)) (done <-chan struct{}) {
 	if debounce <= 0 {
-		debounce = DefaultDebounce
+		debounce = defaultDebounce
 	}
 	ended := make(chan struct{})
 	reported := stampOf(path)

@@ -20,7 +20,7 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("missing: %v", err)
 	}
-	if c, err := LoadIfPresent(path); err != nil || len(c.Roots) != 0 || c.Path != path || c.Debounce != DefaultDebounce || c.Resolved != "" {
+	if c, err := LoadIfPresent(path); err != nil || len(c.Roots) != 0 || c.Path != path || c.Debounce != defaultDebounce || c.Resolved != "" {
 		t.Fatalf("missing, if present: %+v, %v", c, err)
 	}
 	write(t, path, "[[root]]\npath = \"~/src\"\n")
@@ -125,7 +125,7 @@ func TestTrust(t *testing.T) {
 			testkit.Must(t, os.RemoveAll(p.dir))
 			testkit.Must(t, os.WriteFile(p.dir, nil, 0o600))
 		}},
-		{"too large", "larger than the limit of 4194304 bytes", false, func(t *testing.T, p place) { testkit.Must(t, os.Truncate(p.path, MaxSize+1)) }},
+		{"too large", "larger than the limit of 4194304 bytes", false, func(t *testing.T, p place) { testkit.Must(t, os.Truncate(p.path, maxSize+1)) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.root && os.Geteuid() != 0 {

@@ -119,8 +119,8 @@ func extend(path string, add func(*Config) (string, error)) error {
 		doc = strings.TrimRight(doc, "\n") + "\n\n"
 	}
 	doc += text
-	if len(doc) > MaxSize {
-		return fmt.Errorf("the file would be larger than the limit of %d bytes", MaxSize)
+	if len(doc) > maxSize {
+		return fmt.Errorf("the file would be larger than the limit of %d bytes", maxSize)
 	}
 	if _, err := parse(path, xdg.Home(), []byte(doc)); err != nil {
 		var e *Error

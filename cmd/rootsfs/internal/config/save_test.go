@@ -163,7 +163,7 @@ func TestSaveRefused(t *testing.T) {
 		{"bad name", "", "name", Root{Name: "b/c", Path: "/srv/b", Rights: guard.ReadOnly}},
 		{"no rights", "", "mode", Root{Name: "b", Path: "/srv/b"}},
 		{"not UTF-8", "", "not UTF-8", Root{Name: "b", Path: "/srv/\xff", Rights: guard.ReadOnly}},
-		{"too large", strings.Repeat("#", MaxSize-4) + "\n", "larger than the limit", good},
+		{"too large", strings.Repeat("#", maxSize-4) + "\n", "larger than the limit", good},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(home(t), "config.toml")

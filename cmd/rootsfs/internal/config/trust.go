@@ -75,8 +75,8 @@ func trustedFile(info fs.FileInfo, uid int) error {
 	if info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("is writable by others (mode %04o); run chmod go-w on it", info.Mode().Perm())
 	}
-	if info.Size() > MaxSize {
-		return fmt.Errorf("is larger than the limit of %d bytes", MaxSize)
+	if info.Size() > maxSize {
+		return fmt.Errorf("is larger than the limit of %d bytes", maxSize)
 	}
 	return nil
 }

@@ -60,8 +60,8 @@ func New(most int, log *slog.Logger) *Bound {
 	}
 }
 
-// Watch makes a server report its connections. Call it before the server serves.
-func (b *Bound) Watch(srv *http.Server) {
+// Attach makes a server report its connections. Call it before the server serves.
+func (b *Bound) Attach(srv *http.Server) {
 	srv.ConnState = b.state
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, conn)

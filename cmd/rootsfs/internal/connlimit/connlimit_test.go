@@ -64,7 +64,7 @@ func newLab(t *testing.T) *lab {
 			<-r.Context().Done()
 		}
 	})}
-	b.Watch(srv)
+	b.Attach(srv)
 	go func() { _ = srv.Serve(l) }()
 	t.Cleanup(func() { _ = srv.Close() })
 	return &lab{t, b, l.Addr().String(), log}

@@ -57,7 +57,7 @@ func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (c
 	ctx, cancel := context.WithTimeout(ctx, insideFor)
 	defer cancel()
 	l := &look{ctx: ctx, rules: rules, left: insideNames, start: time.Now()}
-	l.out.Complete, l.out.Examples = true, []string{}
+	l.out.Complete, l.out.Examples = true, []names.Text{}
 	done := make(chan struct{})
 	go func() { // it may lie on a file system that hangs
 		defer func() { <-qs.looks }()
@@ -104,7 +104,7 @@ func (l *look) answer() (a control.Preview) {
 	l.count(func(out *control.Preview) {
 		out.TookMS = float64(time.Since(l.start).Microseconds()) / 1000
 		a = *out
-		a.Examples = append([]string{}, out.Examples...)
+		a.Examples = append([]names.Text{}, out.Examples...)
 	})
 	return a
 }
@@ -200,7 +200,7 @@ func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
 		l.count(func(a *control.Preview) {
 			a.Withheld++
 			if len(a.Examples) < insideExamples {
-				a.Examples = append(a.Examples, names.Escape(path.Join(rel, name)))
+				a.Examples = append(a.Examples, names.Text(names.Escape(path.Join(rel, name))))
 			}
 		})
 		return false

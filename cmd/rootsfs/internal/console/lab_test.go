@@ -170,7 +170,7 @@ func (b *browser) open(path string) (io.ReadCloser, error) {
 	return r.Body, nil
 }
 
-// must is do for what works; out is filled with the answer.
+// must is do for a request that has to succeed. It decodes the answer into out.
 func (b *browser) must(method, path, body string, out any) {
 	b.l.t.Helper()
 	r, data := b.do(method, path, body, nil)

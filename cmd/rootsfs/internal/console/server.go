@@ -123,7 +123,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		ErrorLog:       slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 		BaseContext:    func(net.Listener) context.Context { return ctx },
 	}
-	s.conns.Watch(srv)
+	s.conns.Attach(srv)
 	failed := make(chan error, 2)
 	go func() { failed <- s.live.Run(ctx) }()
 	go func() {

@@ -80,9 +80,14 @@ func (c *Client) dial() (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// send sends one request and returns the answer, whose body the caller closes. When
-// ctx ends, so do the request and the body.
-func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+// lastAnswer is how long a client waits, after its context has ended, for the session to say what
+// it has done before.
+const lastAnswer = 5 * time.Second
+
+// send sends one request and returns the answer, whose body the caller closes. When ctx ends,
+// the session's context of the request ends, too. After patience, so do the request and the
+// body.
+func (c *Client) send(ctx context.Context, method, path string, body []byte, patience time.Duration) (*http.Response, error) {
 	req, err := http.NewRequest(method, "http://session"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -94,7 +99,13 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	stop := context.AfterFunc(ctx, func() {
+		if patience > 0 && conn.CloseWrite() == nil {
+			time.AfterFunc(patience, func() { _ = conn.Close() })
+			return
+		}
+		_ = conn.Close()
+	})
 	resp, err := exchange(conn, req)
 	if err != nil {
 		stop()
@@ -141,7 +152,11 @@ func (c *Client) call(ctx context.Context, verb string, in, out any) error {
 	if (verb == Revoke.name || verb == Unmount.name) && isStopped(c.info.PID) {
 		_ = c.signal(unix.SIGCONT) // if it fails, the session does not answer, and the error says so
 	}
-	resp, err := c.send(ctx, http.MethodPost, "/v1/"+verb, body)
+	patience := time.Duration(0)
+	if verb == ApplyStage.name {
+		patience = lastAnswer
+	}
+	resp, err := c.send(ctx, http.MethodPost, "/v1/"+verb, body, patience)
 	if err != nil {
 		return err
 	}
@@ -198,9 +213,9 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Watch calls f for each update. It returns nil when ctx or the session ends, and f's error
+// Stream calls f for each update. It returns nil when ctx or the session ends, and f's error
 // if f returns one.
-func (c *Client) Watch(ctx context.Context, req WatchRequest, f func(Update) error) error {
+func (c *Client) Stream(ctx context.Context, req StreamRequest, f func(Update) error) error {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return err
@@ -224,7 +239,7 @@ func (c *Client) Watch(ctx context.Context, req WatchRequest, f func(Update) err
 
 // get sends a request. The caller reads and closes the answer.
 func (c *Client) get(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	resp, err := c.send(ctx, method, path, body)
+	resp, err := c.send(ctx, method, path, body, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -73,8 +73,8 @@ type Preview struct {
 	Bytes int64 `json:"bytes"`
 	// Withheld is how many names the policy would hide or deny. Examples are some of them, as
 	// escaped paths below the item.
-	Withheld int64    `json:"withheld"`
-	Examples []string `json:"examples"`
+	Withheld int64        `json:"withheld"`
+	Examples []names.Text `json:"examples"`
 	// Complete is false if the time was too short to look at everything.
 	Complete bool    `json:"complete"`
 	TookMS   float64 `json:"took_ms"`

@@ -32,6 +32,8 @@ type owner struct {
 	ended   []Ended
 	err     error
 	updates chan Update // sent to the watching clients; closing it ends the session
+	// applying is closed when an apply has begun, which lasts until its context ends.
+	applying chan struct{}
 }
 
 func (o *owner) handlers() []Handler {
@@ -47,10 +49,15 @@ func (o *owner) handlers() []Handler {
 			o.revoked = req
 			return RevokeAnswer{Ended: o.ended}, o.err
 		}),
+		ApplyStage.Handle(func(ctx context.Context, _ StageApplyRequest) (StageAnswer, error) {
+			close(o.applying)
+			<-ctx.Done()
+			return StageAnswer{Left: []StageChange{{Path: []byte("left")}}}, ctx.Err()
+		}),
 	}
 }
 
-func (o *owner) Watch(ctx context.Context, _ WatchRequest, send func(Update) error) error {
+func (o *owner) Stream(ctx context.Context, _ StreamRequest, send func(Update) error) error {
 	updates := o.updates
 	for {
 		select {
@@ -228,6 +235,19 @@ func TestCallsAndErrors(t *testing.T) {
 	}
 }
 
+// TestInterruptedApplyAnswers checks that a client whose context ends gets the part of an apply that
+// the session has done.
+func TestInterruptedApplyAnswers(t *testing.T) {
+	o := &owner{applying: make(chan struct{})}
+	_, c := serve(t, o)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-o.applying; cancel() }()
+	a, err := ApplyStage.Call(ctx, c, StageApplyRequest{})
+	if err == nil || len(a.Left) != 1 || string(a.Left[0].Path) != "left" {
+		t.Errorf("the answer is %+v, %v", a, err)
+	}
+}
+
 // Every update is told, until the session ends or the caller wants no more.
 func TestWatch(t *testing.T) {
 	o := &owner{updates: make(chan Update, 3)}
@@ -237,7 +257,7 @@ func TestWatch(t *testing.T) {
 	o.updates <- Update{Waiting: &Waiting{}}
 	close(o.updates)
 	var seen []Update
-	if err := c.Watch(t.Context(), WatchRequest{}, func(u Update) error { seen = append(seen, u); return nil }); err != nil || len(seen) != 3 {
+	if err := c.Stream(t.Context(), StreamRequest{}, func(u Update) error { seen = append(seen, u); return nil }); err != nil || len(seen) != 3 {
 		t.Fatalf("%+v, %v", seen, err)
 	}
 	if seen[0].Status.Session != "s" || seen[0].Waiting.Denials[0].ID != "d1" || seen[1].Status != nil || seen[1].Events[0].Kind != "added" || seen[2].Waiting == nil {
@@ -246,7 +266,7 @@ func TestWatch(t *testing.T) {
 	stop := errors.New("enough")
 	o.updates = make(chan Update, 1)
 	o.updates <- Update{}
-	if err := c.Watch(t.Context(), WatchRequest{}, func(Update) error { return stop }); err != stop {
+	if err := c.Stream(t.Context(), StreamRequest{}, func(Update) error { return stop }); err != stop {
 		t.Errorf("the caller's own end: %v", err)
 	}
 }
@@ -272,7 +292,7 @@ func TestStrictRequests(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := &owner{}
 			_, c := serve(t, o)
-			resp, err := c.send(t.Context(), tt.method, tt.path, []byte(tt.body))
+			resp, err := c.send(t.Context(), tt.method, tt.path, []byte(tt.body), 0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -44,9 +44,9 @@ import (
 type Service interface {
 	// Metrics are the session's figures for GET /metrics.
 	Metrics() prometheus.Gatherer
-	// Watch calls send with each update until the session ends, or send fails, or ctx
+	// Stream calls send with each update until the session ends, or send fails, or ctx
 	// ends.
-	Watch(ctx context.Context, req WatchRequest, send func(Update) error) error
+	Stream(ctx context.Context, req StreamRequest, send func(Update) error) error
 	// Tools reserves room for one more MCP client, or refuses. The caller calls serve once.
 	// serve serves the client over a connection until either end hangs up or the session ends,
 	// and closes the connection.
@@ -118,7 +118,7 @@ func (s *Server) routes() http.Handler {
 	for _, v := range s.verbs {
 		m.HandleFunc("POST /v1/"+v.name, v.serve)
 	}
-	m.HandleFunc("POST /v1/watch", s.watch)
+	m.HandleFunc("POST /v1/watch", s.stream)
 	m.Handle("GET /metrics", promhttp.HandlerFor(s.service.Metrics(), promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
@@ -128,9 +128,9 @@ func (s *Server) routes() http.Handler {
 	return m
 }
 
-// watch streams one update a line until the session or the peer ends.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
-	var req WatchRequest
+// stream streams one update a line until the session or the peer ends.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	var req StreamRequest
 	if err := readRequest(w, r, maxHeader, &req); err != nil {
 		fail(w, http.StatusBadRequest, notUnderstood(err))
 		return
@@ -138,7 +138,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	rc, enc := http.NewResponseController(w), json.NewEncoder(w)
 	_ = rc.Flush() // the stream has begun
-	err := s.service.Watch(r.Context(), req, func(u Update) error {
+	err := s.service.Stream(r.Context(), req, func(u Update) error {
 		_ = rc.SetWriteDeadline(time.Now().Add(bodyTimeout)) // the reader may have stopped reading
 		if err := enc.Encode(u); err != nil {
 			return err

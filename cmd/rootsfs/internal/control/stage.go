@@ -1,6 +1,9 @@
 package control
 
-import "github.com/rootsfs/rootsfs/vfs"
+import (
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
 
 // The owner's commands about the stage of a live session's root. Paths are bytes, because names
 // need not be UTF-8.
@@ -30,14 +33,14 @@ type StageContentsRequest struct {
 
 // StageChange is one change.
 type StageChange struct {
-	Path    []byte `json:"path"`
-	Class   byte   `json:"class"`
-	Mode    uint32 `json:"mode"`
-	OldMode uint32 `json:"old_mode"`
-	Size    int64  `json:"size"`
-	OldSize int64  `json:"old_size"`
-	Why     string `json:"why,omitempty"`
-	Output  []byte `json:"output,omitempty"` // the build output that it belongs to, below the root
+	Path    []byte     `json:"path"`
+	Class   byte       `json:"class"`
+	Mode    uint32     `json:"mode"`
+	OldMode uint32     `json:"old_mode"`
+	Size    int64      `json:"size"`
+	OldSize int64      `json:"old_size"`
+	Why     names.Text `json:"why,omitempty"`
+	Output  []byte     `json:"output,omitempty"` // the build output that it belongs to, below the root
 }
 
 // StageAnswer has the result of a request. If the request only lists changes, all are in Done.
@@ -92,7 +95,7 @@ func changesReceived(list []StageChange) []vfs.StageChange {
 	out := make([]vfs.StageChange, 0, len(list))
 	for i := range list {
 		c := &list[i]
-		out = append(out, vfs.StageChange{Path: string(c.Path), Class: vfs.StageClass(c.Class), Mode: c.Mode, OldMode: c.OldMode, Size: c.Size, OldSize: c.OldSize, Why: c.Why, Output: string(c.Output)})
+		out = append(out, vfs.StageChange{Path: names.Foreign(c.Path), Class: vfs.StageClass(c.Class), Mode: c.Mode, OldMode: c.OldMode, Size: c.Size, OldSize: c.OldSize, Why: c.Why, Output: names.Foreign(c.Output)})
 	}
 	return out
 }

@@ -347,8 +347,8 @@ type RefusalAnswer struct {
 // StateEvery is the interval of the states in a stream.
 const StateEvery = time.Second
 
-// WatchRequest begins a stream of updates.
-type WatchRequest struct {
+// StreamRequest begins a stream of updates.
+type StreamRequest struct {
 	// State asks for the state at each StateEvery, and when roots change. Without it only the
 	// first update has the state.
 	State bool `json:"state,omitempty"`

@@ -241,7 +241,7 @@ func (p *proposer) name(path string) string {
 	}
 	name := own
 	for n := 2; slices.Contains(p.names, name); n++ {
-		name = guard.RootName(fmt.Sprintf("%s-%d", own, n))
+		name = own + guard.RootName(fmt.Sprintf("-%d", n))
 	}
 	p.names = append(p.names, name)
 	if err == nil && name == own {

@@ -8,7 +8,7 @@
 // While nothing changes, no code runs. A change is reported within 100 ms. For any number of
 // changes, the process wakes up at most a dozen times a second.
 //
-// Paths without inotify are reported every Recheck instead: paths on file systems that are
+// Paths without inotify are reported every recheckEvery instead: paths on file systems that are
 // not known to be local, and paths for which no instance or watch is left. Problem says
 // why. The package does not access file systems that may not answer.
 //
@@ -54,7 +54,7 @@ type subscription struct {
 	changed func() bool
 	steps   []*step     // these belong to the goroutine of run
 	recheck *time.Timer // runs if the path has to be reported again; nil: never did
-	problem error       // why the path is reported every Recheck; nil: it is not
+	problem error       // why the path is reported every recheckEvery; nil: it is not
 }
 
 // Scope says which changes of a path are reported.
@@ -70,9 +70,9 @@ const (
 )
 
 const (
-	// Recheck is how often a path that cannot be watched is reported.
-	Recheck = time.Second
-	// recheckMost bounds how many of these paths are reported in each Recheck, because
+	// recheckEvery is how often a path that cannot be watched is reported.
+	recheckEvery = time.Second
+	// recheckMost bounds how many of these paths are reported in each recheckEvery, because
 	// thousands would cost too much. If there are more, they wait longer.
 	recheckMost = 100
 	// gather is how long the watcher waits for further events after one: replacing a file
@@ -137,7 +137,7 @@ func (w *Watcher) CheckAll() {
 	w.check(all...)
 }
 
-// Problem says why paths are reported every Recheck, and how many if not all of them,
+// Problem says why paths are reported every recheckEvery, and how many if not all of them,
 // without naming them; "" if none is.
 func (w *Watcher) Problem() string {
 	w.mu.Lock()
@@ -182,7 +182,7 @@ func (w *Watcher) run(ctx context.Context) {
 		for w.await(ctx, over.C) {
 		}
 		w.mu.Lock()
-		due, recheck := w.due, Recheck*time.Duration(1+len(w.all)/recheckMost)
+		due, recheck := w.due, recheckEvery*time.Duration(1+len(w.all)/recheckMost)
 		w.due = map[*subscription]struct{}{}
 		w.mu.Unlock()
 		for s := range due {
@@ -214,7 +214,7 @@ func (w *Watcher) await(ctx context.Context, over <-chan time.Time) bool {
 	case e := <-events:
 		w.check(w.files.concerned(e, w.forget)...)
 	case <-w.broken:
-		w.retryAt = time.Now().Add(Recheck)
+		w.retryAt = time.Now().Add(recheckEvery)
 		w.closeNotify()
 		w.CheckAll()
 	}

@@ -88,7 +88,7 @@ func TestMan(t *testing.T) {
 		t.Errorf("%q, %q", Roff(`\fB`), Line(".x"))
 	}
 	const heading = ".SH \\fBSTATUS \\-\\-JSON\\fR OF A COMPANY\\(aqS HOST\n"
-	if got := Body("## `status --json` of a company's host\n"); got != heading {
+	if got := body("## `status --json` of a company's host\n"); got != heading {
 		t.Errorf("a heading is %q, want %q", got, heading)
 	}
 }

@@ -7,12 +7,12 @@ import "strings"
 func Man(page, name, section, summary string) string {
 	var b strings.Builder
 	b.WriteString(".TH " + strings.ToUpper(name) + " " + section + " \"\" rootsfs rootsfs\n.SH NAME\n" + Roff(name) + ` \- ` + Roff(summary) + "\n")
-	b.WriteString(Body(page))
+	b.WriteString(body(page))
 	return b.String()
 }
 
-// Body renders a page without its first heading, for a page that begins otherwise.
-func Body(page string) string {
+// body renders a page without its first heading, for a page that begins otherwise.
+func body(page string) string {
 	var b strings.Builder
 	for i, bl := range parse(page) {
 		switch bl.kind {

@@ -31,8 +31,8 @@ const (
 var (
 	ErrDenied           = errors.New("it was denied")
 	ErrUnanswered       = fmt.Errorf("nobody answered the question about it in time, and %w", ErrNoRule)
-	ErrTooManyQuestions = fmt.Errorf("the program caused too many questions, and %w", ErrNoRule)
-	ErrTooManyWaiting   = fmt.Errorf("too many of the program's connections wait for the same answer, and %w", ErrNoRule)
+	errTooManyQuestions = fmt.Errorf("the program caused too many questions, and %w", ErrNoRule)
+	errTooManyWaiting   = fmt.Errorf("too many of the program's connections wait for the same answer, and %w", ErrNoRule)
 	// ErrPermitted ends a question, but refuses no connection.
 	ErrPermitted = errors.New("a rule permits it now")
 )
@@ -162,9 +162,9 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 	case g.asking.over.Load():
 		return nil, ErrRevoked
 	case q != nil && q.waiting >= maxWaiting, len(g.conns)+g.asking.waiting >= g.maxConns:
-		return nil, ErrTooManyWaiting
+		return nil, errTooManyWaiting
 	case q == nil && (len(g.asking.open) >= maxQuestions || !g.asking.fresh.Allow()):
-		return nil, ErrTooManyQuestions
+		return nil, errTooManyQuestions
 	}
 	g.asking.waiting++
 	if q != nil {

@@ -46,7 +46,7 @@ func TestFloodOfQuestions(t *testing.T) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		for _, e := range n.events {
-			if errors.Is(e.Reason, ErrTooManyQuestions) {
+			if errors.Is(e.Reason, errTooManyQuestions) {
 				many++
 			}
 		}
@@ -86,7 +86,7 @@ func TestWaitingConnectionsAreBounded(t *testing.T) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		for _, e := range n.events {
-			if errors.Is(e.Reason, ErrTooManyWaiting) {
+			if errors.Is(e.Reason, errTooManyWaiting) {
 				n0++
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Names beyond those that a program may have are on record and not in the log, which may be
-// a terminal.
+// If a program asks for more names than it may, each further name has a record. None is in the
+// log, which a terminal may show.
 func TestTooManyNamesAreOnRecord(t *testing.T) {
 	var log bytes.Buffer
 	refused := 0

@@ -141,15 +141,15 @@ var methodText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 // maxGlob is the length of the longest pattern of a rule.
 const maxGlob = 1024
 
-// UnmarshalText is ParseRule.
+// UnmarshalText is parseRule.
 func (r *Rule) UnmarshalText(text []byte) (err error) {
-	*r, err = ParseRule(string(text))
+	*r, err = parseRule(string(text))
 	return err
 }
 
-// ParseRule reads METHOD PATTERN, as in "GET /repos/me/**". The method * is every method, and
+// parseRule reads METHOD PATTERN, as in "GET /repos/me/**". The method * is every method, and
 // GET includes HEAD.
-func ParseRule(text string) (Rule, error) {
+func parseRule(text string) (Rule, error) {
 	method, glob, _ := strings.Cut(text, " ")
 	glob = strings.TrimSpace(glob)
 	var err error
@@ -171,7 +171,7 @@ func ParseRule(text string) (Rule, error) {
 	return Rule{method: method, paths: pattern.Glob(glob)}, nil
 }
 
-// String returns the rule as ParseRule reads it.
+// String returns the rule as parseRule reads it.
 func (r Rule) String() string { return r.method + " " + string(r.paths) }
 
 // MarshalText is String.

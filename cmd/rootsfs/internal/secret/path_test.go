@@ -78,7 +78,7 @@ func TestRule(t *testing.T) {
 		{"GET /v1/**", "GET", "/v1/a%20b/my%20file", true},
 		{"GET /x/*.txt", "GET", "/x/{a,b}.txt", true},
 	} {
-		r, err := ParseRule(c.rule)
+		r, err := parseRule(c.rule)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -93,7 +93,7 @@ func TestRule(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "/x", "GET", "GET x", "get /x", "GET, POST /x", "GET /a[", "GET /a%20b", "GET /" + strings.Repeat("{a,b}", 10)} {
-		if r, err := ParseRule(text); err == nil {
+		if r, err := parseRule(text); err == nil {
 			t.Errorf("%q is read as %s", text, r)
 		}
 	}

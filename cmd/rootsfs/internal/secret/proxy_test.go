@@ -171,11 +171,11 @@ func TestCredentialIsAdded(t *testing.T) {
 
 // What is no plain request for an allowed path is not sent.
 func TestRefusedRequests(t *testing.T) {
-	rule, err := ParseRule("GET /repos/me/**")
+	rule, err := parseRule("GET /repos/me/**")
 	if err != nil {
 		t.Fatal(err)
 	}
-	post, err := ParseRule("POST /repos/me/**")
+	post, err := parseRule("POST /repos/me/**")
 	if err != nil {
 		t.Fatal(err)
 	}

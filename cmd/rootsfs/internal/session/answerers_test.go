@@ -20,7 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// attempt asks by a way in for what was not granted; greedy is on the asker's own side.
+// attempt is a question, by one way in, about something that was not granted. greedy is the asker's
+// own client.
 type attempt struct {
 	*greedy
 	ask func() (granted bool)
@@ -112,8 +113,8 @@ func overStdio(t *testing.T, s *Session, ask bool) mcp.Transport {
 	return &mcp.IOTransport{Reader: toClient, Writer: fromClient}
 }
 
-// By each way in, a question is answered by those of the table, in its order, and by nobody
-// else.
+// The table lists the answerers of each way in. They answer its questions, in the order of the
+// table, and nobody else does.
 func TestAnswerers(t *testing.T) {
 	for _, way := range consent.Ways() {
 		if ways[way] == nil {
@@ -132,7 +133,7 @@ func TestAnswerers(t *testing.T) {
 				"nobody is asked":  {"[files]\nconsent = \"deny\"\n", nil},
 			} {
 				if way == consent.WayNetwork && name == "nobody is asked" {
-					continue // which is about paths
+					continue // files.consent is about paths, not hosts
 				}
 				t.Run(fmt.Sprintf("%s, %s, %s", way, revision, name), func(t *testing.T) {
 					var want consent.Answerer

@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Watch implements control.Service. Events that come while an update is made are sent together
+// Stream implements control.Service. Events that come while an update is made are sent together
 // in the next one.
-func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func(control.Update) error) error {
+func (s *Session) Stream(ctx context.Context, req control.StreamRequest, send func(control.Update) error) error {
 	sub := s.hub.Subscribe(events.News{})
 	defer sub.Close()
 	var every <-chan time.Time

@@ -22,7 +22,7 @@ func TestWatch(t *testing.T) {
 	watched := make(chan error, 1)
 	stop := errors.New("enough")
 	go func() {
-		watched <- s.Watch(t.Context(), control.WatchRequest{State: true}, func(u control.Update) error {
+		watched <- s.Stream(t.Context(), control.StreamRequest{State: true}, func(u control.Update) error {
 			updates <- u
 			if len(u.Events) > 0 && u.Status != nil && len(u.Status.Roots) == 1 {
 				return stop
@@ -116,7 +116,7 @@ func updatesOf(t *testing.T, s *Session) <-chan control.Update {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.Watch(ctx, control.WatchRequest{}, func(u control.Update) error {
+		_ = s.Stream(ctx, control.StreamRequest{}, func(u control.Update) error {
 			select {
 			case updates <- u:
 				return nil

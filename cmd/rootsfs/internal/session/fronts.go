@@ -70,7 +70,7 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 	f.http = &http.Server{Handler: mux, ReadHeaderTimeout: httpWithin, IdleTimeout: httpIdle, MaxHeaderBytes: httpHeader,
 		WriteTimeout: tools.DefaultWithin, // package tools extends it while the client reads
 		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
-	bound.Watch(f.http)
+	bound.Attach(f.http)
 	return f, nil
 }
 
@@ -88,7 +88,7 @@ func wayOf(req *control.HTTPRequest) consent.Way {
 // Serve serves on a port until ctx or the session ends, then withdraws questions that wait
 // for a person and lets other calls end for a moment.
 func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
-	l = f.tools.Watch(f.http, l)
+	l = f.tools.Attach(f.http, l)
 	if f.tls != nil {
 		l = tls.NewListener(l, f.tls)
 	}

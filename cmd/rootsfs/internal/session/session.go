@@ -328,9 +328,6 @@ func (s *Session) publish(detached bool) error {
 // Name returns the session's name.
 func (s *Session) Name() string { return s.dir.Name() }
 
-// Dir returns the session's directory, with its control socket.
-func (s *Session) Dir() string { return s.dir.Path() }
-
 // Point returns the resolved mountpoint; "": the session has none.
 func (s *Session) Point() string {
 	if s.mnt == nil {
@@ -382,7 +379,7 @@ func (s *Session) handlers() []control.Handler {
 		control.StageContents.Handle(onTree(s, StageContents)),
 		control.ApplyStage.Handle(onTree(s, ApplyStage)),
 		control.DiscardStage.Handle(onTree(s, DiscardStage)),
-		control.ListCheckpoints.Handle(onTree(s, ListCheckpoints)),
+		control.ListCheckpoints.Handle(onTree(s, listCheckpoints)),
 		control.MakeCheckpoint.Handle(onTree(s, MakeCheckpoint)),
 		control.UndoStage.Handle(onTree(s, UndoStage)),
 		control.ListNet.Handle(s.listNet),

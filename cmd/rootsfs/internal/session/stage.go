@@ -112,8 +112,8 @@ func DiscardStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req 
 	return control.AnswerOf(&r), err
 }
 
-// ListCheckpoints lists the checkpoints of a stage.
-func ListCheckpoints(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageRequest) (control.CheckpointsAnswer, error) {
+// listCheckpoints lists the checkpoints of a stage.
+func listCheckpoints(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageRequest) (control.CheckpointsAnswer, error) {
 	root, err := stagedRoot(reg, req.Store)
 	if err != nil {
 		return control.CheckpointsAnswer{}, err

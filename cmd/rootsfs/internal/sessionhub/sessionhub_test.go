@@ -30,12 +30,12 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 	late := all.Subscribe()
 	defer late.Close()
-	if u, _ := all.Next(t.Context(), late); len(u.Events) != Past || u.Events[0].Session != "s" {
+	if u, _ := all.Next(t.Context(), late); len(u.Events) != maxPast || u.Events[0].Session != "s" {
 		t.Errorf("who comes later begins with %d events", len(u.Events))
 	}
 }
 
-// Updates do not come faster than Interval.
+// Updates do not come faster than interval.
 func TestNext(t *testing.T) {
 	all := &Sessions{}
 	s := all.Subscribe()
@@ -43,15 +43,15 @@ func TestNext(t *testing.T) {
 	start := time.Now() // not after the first, or a pause of the test would count as its pause
 	all.Next(t.Context(), s)
 	(&follower{all: all}).apply(control.Update{Events: make([]control.Event, 1)})
-	if _, ok := all.Next(t.Context(), s); !ok || time.Since(start) < Interval {
+	if _, ok := all.Next(t.Context(), s); !ok || time.Since(start) < interval {
 		t.Errorf("the next came after %v, %v", time.Since(start), ok)
 	}
 }
 
 // Of very many roots the first are passed on, and how many there are more.
 func TestManyRoots(t *testing.T) {
-	st := control.Status{Roots: make([]control.Root, MaxRoots+5)}
-	if s := stateOf(st); len(s.Roots) != MaxRoots || s.MoreRoots != 5 {
+	st := control.Status{Roots: make([]control.Root, maxRoots+5)}
+	if s := stateOf(st); len(s.Roots) != maxRoots || s.MoreRoots != 5 {
 		t.Errorf("%d roots, %d more", len(s.Roots), s.MoreRoots)
 	}
 }

@@ -4,8 +4,8 @@
 // # Promises
 //
 //   - Memory is bounded in every case. A subscriber that does not read loses events, and gets
-//     their number. Only the first MaxRoots roots of a session are passed on.
-//   - A subscriber gets at most one update every Interval. The update has the present state,
+//     their number. Only the first maxRoots roots of a session are passed on.
+//   - A subscriber gets at most one update every interval. The update has the present state,
 //     not each change.
 //   - New sessions appear, and ended ones disappear, within about a second. Nothing polls for
 //     that; see package hostwatch.
@@ -33,14 +33,14 @@ import (
 )
 
 const (
-	// Interval is the shortest time between two updates of one subscriber.
-	Interval = 100 * time.Millisecond
+	// interval is the shortest time between two updates of one subscriber.
+	interval = 100 * time.Millisecond
 	// Every is how often sessions send their state and rates.
 	Every = control.StateEvery
-	// MaxRoots is how many roots of one session are passed on.
-	MaxRoots = 200
-	// Past is how many earlier events a new subscriber gets.
-	Past = 500
+	// maxRoots is how many roots of one session are passed on.
+	maxRoots = 200
+	// maxPast is how many earlier events a new subscriber gets.
+	maxPast = 500
 	// silence is the time without an update after which a session counts as stopped: a running
 	// one sends its state every Every.
 	silence = 5 * time.Second
@@ -79,7 +79,7 @@ type Sessions struct {
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[string]*follower
-	past     []control.Event // the last events of all sessions, at most Past
+	past     []control.Event // the last events of all sessions, at most maxPast
 }
 
 // Run follows the sessions until ctx ends. It returns an error if the directory of the sessions
@@ -204,7 +204,7 @@ func (s *Sessions) Subscribe() *events.Subscriber {
 // Next waits until there is an update for a subscriber. ok is false when ctx has ended or the
 // subscription is closed. One goroutine at a time may call it.
 func (s *Sessions) Next(ctx context.Context, sub *events.Subscriber) (u Update, ok bool) {
-	news, ok := sub.Next(ctx, Interval)
+	news, ok := sub.Next(ctx, interval)
 	if !ok {
 		return Update{}, false
 	}
@@ -239,7 +239,7 @@ func (s *Sessions) update(news events.News) Update {
 
 // passLocked keeps an event and passes it to every subscriber. The caller holds mu.
 func (s *Sessions) passLocked(e control.Event) {
-	if s.past = append(s.past, e); len(s.past) > Past {
+	if s.past = append(s.past, e); len(s.past) > maxPast {
 		s.past = s.past[1:]
 	}
 	s.events.Publish(e)
@@ -285,7 +285,7 @@ func (f *follower) follow(ctx context.Context) {
 	defer cancel(nil)
 	silent := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer silent.Stop()
-	err := f.client.Watch(ctx, control.WatchRequest{State: true}, func(u control.Update) error {
+	err := f.client.Stream(ctx, control.StreamRequest{State: true}, func(u control.Update) error {
 		silent.Reset(silence)
 		f.apply(u)
 		return nil
@@ -334,9 +334,9 @@ func (f *follower) apply(u control.Update) {
 // stateOf returns the part of a session's status that is passed on.
 func stateOf(st control.Status) Session {
 	out := Session{Status: st}
-	if len(st.Roots) > MaxRoots {
-		out.MoreRoots = len(st.Roots) - MaxRoots
-		out.Roots = st.Roots[:MaxRoots]
+	if len(st.Roots) > maxRoots {
+		out.MoreRoots = len(st.Roots) - maxRoots
+		out.Roots = st.Roots[:maxRoots]
 	}
 	return out
 }

@@ -23,9 +23,10 @@ const (
 
 // classWords are the classes of changes, for people.
 var classWords = map[vfs.StageClass]string{
-	vfs.StageNew: "new", vfs.StageChanged: "changed", vfs.StageMode: "only its mode changed", vfs.StageRemoved: "removed",
+	vfs.StageNew: "new", vfs.StageChanged: "changed", vfs.StageMode: "only its mode, ACL or attributes changed", vfs.StageRemoved: "removed",
 	vfs.StageReplaced: "replaced by another kind of file", vfs.StageConflict: "conflict", vfs.StageInUse: "in use",
 	vfs.StageProtected: "protected", vfs.StageLink: "link out of the root", vfs.StageSpecial: "special file", vfs.StageUnsure: "unsure",
+	vfs.StageRefused: "refused by the file system",
 }
 
 // UnitClass is the class of a row that stands for build output.

@@ -124,7 +124,7 @@ func (m *model) look(q control.Question, i int) tea.Cmd {
 		}
 		text := fmt.Sprintf("%sfiles: %d (%sB), directories below: %d, names that the policy would hide: %d", more, a.Files, config.FormatSize(a.Bytes), a.Dirs, a.Withheld)
 		if len(a.Examples) > 0 {
-			text += ", such as " + strings.Join(a.Examples[:min(3, len(a.Examples))], ", ")
+			text += ", such as " + names.Join(a.Examples[:min(3, len(a.Examples))], ", ")
 		}
 		return insideMsg{key, text}, nil
 	})

@@ -68,7 +68,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 	if len(rows) == 0 || !slices.Contains([]string{"x", "X", "m", "s"}, key) {
 		return nil
 	}
-	if m.now.Sub(m.moved) < Settle {
+	if m.now.Sub(m.moved) < settle {
 		m.said, m.bad = "the chosen root has just ended or changed: look again, then press the key", true
 		return nil
 	}
@@ -142,7 +142,7 @@ func (m *model) pressAsk(key string) tea.Cmd {
 // screen. Each early key starts the time again, so keys of a user who goes on typing, or holds
 // a key down, stay early.
 func (m *model) early() bool {
-	if m.now.Sub(m.since) >= Settle {
+	if m.now.Sub(m.since) >= settle {
 		return false
 	}
 	m.since = m.now

@@ -8,7 +8,7 @@
 //     or bidirectional characters: each is escaped, and no line is longer than the
 //     terminal is wide.
 //   - Keys that answer a question work only while the questions have the focus. These keys, and
-//     the key that makes a root writable, do not work within Settle after their target has come
+//     the key that makes a root writable, do not work within settle after their target has come
 //     to the front, has changed, or was scrolled to. A key that comes too soon starts the time
 //     again. So a key that was typed ahead, or is held down, answers nothing.
 //   - When the user leaves it, no session ends.
@@ -34,9 +34,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 )
 
-// Settle is how long a key does not grant or answer after its target came to the front,
+// settle is how long a key does not grant or answer after its target came to the front,
 // changed, or was acted upon.
-const Settle = 700 * time.Millisecond
+const settle = 700 * time.Millisecond
 
 // stalled is how long the model gets no message, not even the tick of each second, if the
 // process could not run. Keys that come then were typed at an older screen.

@@ -92,7 +92,7 @@ func TestAnswersSettle(t *testing.T) {
 			t.Errorf("%s answers at once", k)
 		}
 		readAll(m)
-		m.since = time.Now().Add(-2 * Settle)
+		m.since = time.Now().Add(-2 * settle)
 		m.view = viewNow
 		if key(m, k) != nil {
 			t.Errorf("%s answers from another view", k)
@@ -186,7 +186,7 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 		}
 		grants := m.view == viewAsk && (key == "r" || key == "w") || m.view == viewNow && key == "m" && len(m.rows()) > 0 && m.rows()[m.row].root.Mode != "rw"
 		if cmd := m.press(key, key); cmd != nil && m.typing == typingNothing && target() == before && (grants || m.view == viewAsk && key == "d") {
-			if grants && (m.now.Sub(since) < Settle || m.now.Sub(answered) < Settle) {
+			if grants && (m.now.Sub(since) < settle || m.now.Sub(answered) < settle) {
 				early++
 			} else if grants {
 				late++
@@ -211,7 +211,7 @@ func TestTypedAhead(t *testing.T) {
 	for _, keys := range []string{"r", "dr", "2r"} {
 		m := full(100, 200)
 		readAll(m)
-		m.since = time.Now().Add(-2 * Settle)
+		m.since = time.Now().Add(-2 * settle)
 		switch keys {
 		case "r":
 			m.now = time.Now().Add(-time.Minute)
@@ -230,7 +230,7 @@ func TestTypedAhead(t *testing.T) {
 	m := full(100, 200)
 	readAll(m)
 	for range 50 { // held down
-		m.now = m.now.Add(Settle / 5)
+		m.now = m.now.Add(settle / 5)
 		if m.press("r", "r") != nil {
 			t.Fatal("a key that is held down answers")
 		}
@@ -359,7 +359,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		m.view = viewAsk
 		m.bring()
 		m.View()
-		m.since = time.Now().Add(-2 * Settle)
+		m.since = time.Now().Add(-2 * settle)
 		for _, k := range []string{"r", "w"} {
 			if m.press(k, k) != nil || !m.bad {
 				t.Errorf("%v: %s allows what was not on the screen", size, k)
@@ -387,12 +387,12 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		if m.press("r", "r") != nil {
 			t.Errorf("%v: it is allowed as soon as its end is shown", size)
 		}
-		m.since = m.now.Add(-2 * Settle)
+		m.since = m.now.Add(-2 * settle)
 		if m.press("r", "r") == nil {
 			t.Errorf("%v: read, and cannot be allowed: %s", size, m.said)
 		}
 		// What is learned later, and is not on the screen, is not read.
-		m.since = m.now.Add(-2 * Settle)
+		m.since = m.now.Add(-2 * settle)
 		m.inside[insideKey(m.front, 0)] = "names that the policy would hide: 7"
 		if m.View(); m.press("r", "r") != nil {
 			t.Errorf("%v: what came later was not read", size)
@@ -401,7 +401,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 			m.press("pgup", "")
 			m.View()
 		}
-		m.since = m.now.Add(-2 * Settle)
+		m.since = m.now.Add(-2 * settle)
 		if m.press("r", "r") == nil {
 			t.Errorf("%v: read again, and cannot be allowed: %s", size, m.said)
 		}

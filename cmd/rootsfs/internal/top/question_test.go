@@ -47,7 +47,7 @@ func TestHostQuestion(t *testing.T) {
 	for key, answers := range map[string]bool{"r": false, "n": false, "w": true, "d": true, "D": true} {
 		m := asksForHost(100, 60, host)
 		readAll(m)
-		m.since = time.Now().Add(-2 * Settle)
+		m.since = time.Now().Add(-2 * settle)
 		if got := m.press(key, key) != nil; got != answers || m.typing != typingNothing || m.bad == answers {
 			t.Errorf("%s answers: %v, says %q", key, got, m.said)
 		}

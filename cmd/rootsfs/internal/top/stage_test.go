@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // showsStage is a model with the changes of a stage on the screen, and the diff of the first.
@@ -17,7 +18,7 @@ func showsStage() *model {
 	m.view, m.said = viewStage, ""
 	m.stage = stageView{session: "s", root: "code", store: "/store", loading: true, diffed: -1}
 	row := func(path string, class byte, kind, why string) sessionhub.StageRow {
-		return sessionhub.StageRow{StageChange: control.StageChange{Path: []byte(path), Class: class, Why: why}, Kind: kind}
+		return sessionhub.StageRow{StageChange: control.StageChange{Path: []byte(path), Class: class, Why: names.Text(why)}, Kind: kind}
 	}
 	m.takeStage(stageMsg{store: "/store", list: sessionhub.StageListAnswer{
 		Checkpoints: []control.Checkpoint{{Number: 3, Cause: "apply", Time: m.now}},
@@ -54,7 +55,7 @@ func TestStageIsShown(t *testing.T) {
 // A key applies, discards or undoes only what has been on the screen for a moment, with its diff,
 // and not before the last one was answered.
 func TestStageKeysSettle(t *testing.T) {
-	settled := func(m *model) *model { m.since = time.Now().Add(-2 * Settle); return m }
+	settled := func(m *model) *model { m.since = time.Now().Add(-2 * settle); return m }
 	for _, key := range []string{"a", "d", "u"} {
 		m := showsStage()
 		if m.press(key, key) != nil {

@@ -15,7 +15,7 @@ func Registry(rules rules.RootRules) (*guard.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return guard.NewRegistry(guard.Config{Opener: trialOpener{vfs.Opener()}, Rules: rules, History: d.ReadOnly()}), nil
+	return guard.NewRegistry(guard.Config{Opener: trialOpener{vfs.Opener()}, Rules: rules, History: d.readOnly()}), nil
 }
 
 // trialOpener stages nothing: a grant that is only tried changes nothing, so it needs no store.

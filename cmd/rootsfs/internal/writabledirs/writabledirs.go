@@ -56,8 +56,8 @@ func Open() (*Dirs, error) {
 	return &Dirs{path: path, set: map[string]bool{}}, err
 }
 
-// ReadOnly returns a view that remembers nothing, for commands that only try a grant.
-func (d *Dirs) ReadOnly() rules.History { return readOnly{d} }
+// readOnly returns a view that remembers nothing, for commands that only try a grant.
+func (d *Dirs) readOnly() rules.History { return readOnly{d} }
 
 type readOnly struct{ *Dirs }
 

@@ -24,7 +24,7 @@ func (p *initProc) streams() error {
 	defer null.Close()
 	var slave *os.File
 	for i, kind := range p.conf.Streams {
-		if kind != Passed {
+		if kind != passed {
 			// It replaces the host's /dev/null: the command must not hold a file of the host's
 			// mounts.
 			if err := unix.Dup3(int(null.Fd()), i, unix.O_CLOEXEC); err != nil {
@@ -62,7 +62,7 @@ func (p *initProc) openTerminal() (*os.File, error) {
 	if err := unix.IoctlSetInt(int(slave.Fd()), unix.TIOCSCTTY, 0); err != nil {
 		return nil, step(err, "make the terminal the session's")
 	}
-	return slave, step(passOut(TerminalFile, int(master.Fd())), "hand the terminal out")
+	return slave, step(passOut(terminalFile, int(master.Fd())), "hand the terminal out")
 }
 
 // command starts the command from this thread, in a process group of its own. step is the step
@@ -85,7 +85,7 @@ func (p *initProc) command() (pid int, step string, err error) {
 	if path == "" {
 		var err error
 		if path, err = look(p.conf.Args[0], p.conf.Env); err != nil {
-			return 0, StepCommand, err
+			return 0, stepCommand, err
 		}
 	}
 	if pid, err = syscall.ForkExec(path, p.conf.Args, attr); err != nil {
@@ -120,7 +120,7 @@ func (p *initProc) blame(path string, err error) (step string) {
 	if errors.Is(err, unix.ENOENT) && unix.Faccessat(fd, path, unix.F_OK, 0) == nil {
 		return StepInterpreter
 	}
-	return StepCommand
+	return stepCommand
 }
 
 // look finds a program inside, on the command's own PATH.

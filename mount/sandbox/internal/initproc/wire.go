@@ -58,7 +58,7 @@ type Stream string
 
 // The kinds of streams.
 const (
-	Passed   Stream = "" // the init's own
+	passed   Stream = "" // the init's own
 	Null     Stream = "null"
 	Terminal Stream = "terminal"
 )
@@ -117,7 +117,7 @@ const (
 // followed by names of their own, a granted socket, and the sockets of the command's network,
 // with commas.
 const (
-	TerminalFile = "terminal"
+	terminalFile = "terminal"
 	SocketFile   = "socket:"
 	NetworkFile  = "net:"
 )
@@ -126,7 +126,7 @@ const (
 // confinement failed.
 const (
 	StepConfine = "confine"
-	StepCommand = "command"
+	stepCommand = "command"
 	// The command itself exists. Its working directory is missing, or the interpreter that its
 	// first line names, or its loader.
 	StepDir         = "directory"

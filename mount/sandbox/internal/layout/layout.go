@@ -33,13 +33,13 @@ const (
 	Tmp     = PrivateDir + "/tmp"
 	Run     = PrivateDir + "/run"
 	Runtime = PrivateDir + "/runtime"
-	VarTmp  = PrivateDir + "/var-tmp"
-	Shm     = PrivateDir + "/shm"
+	varTmp  = PrivateDir + "/var-tmp"
+	shm     = PrivateDir + "/shm"
 )
 
 // PrivateModes are the modes of the directories in the private file system.
 var PrivateModes = map[string]uint32{
-	Home: 0o700, Runtime: 0o700, Run: 0o755, Tmp: 0o1777, VarTmp: 0o1777, Shm: 0o1777,
+	Home: 0o700, Runtime: 0o700, Run: 0o755, Tmp: 0o1777, varTmp: 0o1777, shm: 0o1777,
 }
 
 // SocketDir is where granted sockets are inside.
@@ -276,13 +276,13 @@ func tmpTops(roots, links []string) []string {
 
 // private places the command's private directories.
 func (l *Layout) private(o *Spec) {
-	l.Places = []Bind{{From: Shm, To: "/dev/shm", Write: true}, {From: Tmp, To: "/tmp", Write: true}}
+	l.Places = []Bind{{From: shm, To: "/dev/shm", Write: true}, {From: Tmp, To: "/tmp", Write: true}}
 	if !slices.Contains(l.Tops, "/run") {
 		l.Places = append(l.Places, Bind{From: Run, To: "/run", Write: true})
 	}
 	if !slices.Contains(l.Tops, "/var") {
 		l.Links = append(l.Links, Link{"/var/run", "/run"})
-		l.Places = append(l.Places, Bind{From: VarTmp, To: "/var/tmp", Write: true})
+		l.Places = append(l.Places, Bind{From: varTmp, To: "/var/tmp", Write: true})
 	}
 	if o.KeptHome != "" {
 		l.Binds = append(l.Binds, Bind{From: o.KeptHome, To: o.HomeAt, Write: true})

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// Name is the command of a watcher. It is followed by ofRun and the directory of the
+// Name is the command of a cleaner. It is followed by ofRun and the directory of the
 // place, or by ofMount, the mountpoint, and its ID and device.
 // Its standard input is a descriptor of the process that it watches.
 const (
@@ -22,28 +22,28 @@ const (
 	ofMount = "mount"
 )
 
-// Watcher is a process that cleans up after this one.
-type Watcher struct {
+// Cleaner is a process that cleans up after this one.
+type Cleaner struct {
 	cmd  *exec.Cmd
 	once sync.Once
 }
 
-// WatchRun starts the watcher of this process, which is a run.
-func WatchRun(p *Place) (*Watcher, error) { return watch(ofRun, p.dir) }
+// StartForRun starts the cleaner of this process, which is a run.
+func StartForRun(p *Place) (*Cleaner, error) { return start(ofRun, p.dir) }
 
-// WatchMount starts the watcher of this process, which is a daemon with a mount at a path.
-func WatchMount(point string) (*Watcher, error) {
+// StartForMount starts the cleaner of this process, which is a daemon with a mount at a path.
+func StartForMount(point string) (*Cleaner, error) {
 	in, err := mountpoint.Find(point)
 	if err != nil {
 		return nil, fmt.Errorf("watch over this process: %w", err)
 	}
-	return watch(ofMount, in.Point, strconv.Itoa(in.ID), in.Dev)
+	return start(ofMount, in.Point, strconv.Itoa(in.ID), in.Dev)
 }
 
 // waitEnv is the environment of a process that only waits, so one thread is enough.
 var waitEnv = []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
 
-func watch(args ...string) (*Watcher, error) {
+func start(args ...string) (*Cleaner, error) {
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
 		return nil, fmt.Errorf("watch over this process: %w", os.NewSyscallError("pidfd_open", err))
@@ -63,16 +63,16 @@ func watch(args ...string) (*Watcher, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the process that cleans up: %w", err)
 	}
-	return &Watcher{cmd: cmd}, nil
+	return &Cleaner{cmd: cmd}, nil
 }
 
-// Kill ends the watcher and does not wait for its end.
-func (w *Watcher) Kill() { _ = w.cmd.Process.Kill() } // it may have ended
+// kill ends the cleaner and does not wait for its end.
+func (w *Cleaner) kill() { _ = w.cmd.Process.Kill() } // it may have ended
 
-// Dismiss ends the watcher and waits until it has ended.
-func (w *Watcher) Dismiss() {
+// Dismiss ends the cleaner and waits until it has ended.
+func (w *Cleaner) Dismiss() {
 	w.once.Do(func() {
-		w.Kill()
+		w.kill()
 		_ = w.cmd.Wait()
 	})
 }

@@ -1,0 +1,62 @@
+package apply
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// attributes sets the mode and class of a file that both sides have. The class is with if the
+// mode, the ACL and the attributes of the user stay.
+func (a *applier) attributes(c *Change, base *draft.Base, with Class) error {
+	if err := c.modes(base, with); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
+		return err
+	}
+	up, err := a.st.Upper().Below(c.Path.Raw(), false)
+	if err != nil {
+		return err
+	}
+	defer up.Close()
+	low, err := a.st.Source(a.l).Below(c.Path.Raw(), false)
+	if err != nil {
+		return err
+	}
+	defer low.Close()
+	now := beneath.BaseOf(&c.have.info)
+	isOld := now.Ino == base.Ino && now.Ctime == base.Ctime // which a change of attributes advances
+	if c.want.isDir() {
+		isOld = beneath.XattrsHash(low.FD()) == base.Hash
+	}
+	switch {
+	case beneath.SameXattrs(up.FD(), low.FD()):
+	case c.want.isDir() && beneath.XattrsHash(up.FD()) == base.Hash: // only the owner changed them
+	case !isOld:
+		return c.conflict("its attributes were changed in the stage, or by you at %s", c.since())
+	case with == Same:
+		c.Class = Mode
+	}
+	return nil
+}
+
+// modes sets the mode and class of a file that both sides have. The class is with if the mode
+// stays.
+func (c *Change) modes(base *draft.Base, with Class) error {
+	bits := uint32(0o7777)
+	if !c.want.isDir() {
+		bits = 0o1777 // a stage never has set-id bits
+	}
+	want, have, old := c.Mode&bits, c.OldMode&bits, base.Mode&bits
+	c.Class, c.mode = with, c.OldMode
+	switch {
+	case want == old || want == have:
+	case have != old:
+		return c.conflict("its mode was changed in the stage, and by you")
+	default:
+		c.mode = c.Mode
+		if with == Same {
+			c.Class = Mode
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package apply_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// userVar is set for the process that runs as an ordinary user.
+const userVar = "ROOTSFS_TEST_USER"
+
+// TestApplyWithoutPermission checks that an apply names the directory in which the user may not
+// write, and leaves what depends on that for the same reason: it is no conflict.
+func TestApplyWithoutPermission(t *testing.T) {
+	if os.Geteuid() == 0 {
+		base, err := os.MkdirTemp("", "rootsfs-user-")
+		if err == nil {
+			err = os.Chmod(base, 0o777)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(base) })
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestApplyWithoutPermission$", "-test.v")
+		cmd.Env = append(os.Environ(), userVar+"=1", "TMPDIR="+base)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534, Groups: []uint32{}}}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("as a user: %v\n%s", err, out)
+		}
+		return
+	}
+	s := newScene(t, "out/in/f", "out/in/g", "free")
+	s.chmod("out/in", 0o700)
+	s.put("free", "staged")
+	s.put("out/in/new", "staged")
+	s.mkdir("out/in/d")
+	s.put("out/in/d/e", "staged")
+	s.rm("out/in/f", "out/in/g")
+	s.must(os.Chmod(s.at("out/in"), 0o555))
+	t.Cleanup(func() { _ = os.Chmod(s.at("out/in"), 0o755) })
+	const left = "X out/in/d, X out/in/d/e, X out/in/f, X out/in/g, X out/in/new"
+	s.apply(vfs.StageApply{Paths: []string{"out/in/d", "out/in/f", "out/in/g", "out/in/new", "free"}}, "", left)
+	s.apply(vfs.StageApply{Partial: true, Take: "stage", Paths: []string{"out/in/d", "out/in/f", "out/in/g", "out/in/new", "free"}}, "M free", left)
+	r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Paths: []string{"out/in/f"}})
+	s.must(err)
+	const want = `permission denied: you may not write in directory "out/in"; chmod u+w it`
+	if len(r.Left) != 1 || r.Left[0].Why != want {
+		t.Errorf("left %+v, want the reason %s", r.Left, want)
+	}
+
+	// A directory that loses the permission during the apply.
+	s.must(os.Chmod(s.at("out/in"), 0o755))
+	s.during("begin", func(string) error { return os.Chmod(s.at("out/in"), 0o555) })
+	r, err = s.tree.StageApply(t.Context(), "r", vfs.StageApply{Paths: []string{"out/in/f"}})
+	s.must(err)
+	if len(r.Left) != 1 || r.Left[0].Why != want {
+		t.Errorf("left %+v, want the reason %s", r.Left, want)
+	}
+	s.must(os.Chmod(s.at("out/in"), 0o755))
+	s.apply(vfs.StageApply{Paths: []string{"out/in/d", "out/in/f", "out/in/g", "out/in/new"}}, "A out/in/d, A out/in/d/e, D out/in/f, D out/in/g, A out/in/new", "")
+}
+
+// TestApplyNamesWhatStays checks the reason for a directory that is not removed because a change
+// in it was left at the last moment: it is not that the owner had changed the directory.
+func TestApplyNamesWhatStays(t *testing.T) {
+	s := newScene(t, "d/e/f", "d/g")
+	s.rm("d/e/f", "d/g")
+	s.rmdir("d/e")
+	s.rmdir("d")
+	s.during("begin", func(string) error { s.replace("d/e/f", "mine"); return nil }) // of d/g, the last name
+	r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+	s.must(err)
+	if words(r.Left) != "C d, C d/e, C d/e/f" || r.Left[0].Why != `it holds "d/e", which stays` || r.Left[1].Why != `it holds "d/e/f", which stays` {
+		t.Errorf("left %q: %q", words(r.Left), whys(r.Left))
+	}
+	s.wantSource("d/", "d/e/", "d/e/f=mine")
+}
+
+// fullScene has a source on a file system of 256 KiB.
+func fullScene(t *testing.T) *scene {
+	s := newScene(t)
+	s.end()
+	if err := unix.Mount("none", s.source, "tmpfs", 0, "size=256k"); err != nil {
+		t.Skip("no tmpfs can be mounted: ", err)
+	}
+	t.Cleanup(func() { s.end(); _ = unix.Unmount(s.source, unix.MNT_DETACH) })
+	s.store = ""
+	s.write("gone", strings.Repeat("x", 100<<10))
+	s.write("old", "old")
+	s.start()
+	s.rm("gone")
+	s.put("big", strings.Repeat("y", 300<<10))
+	s.put("old", "staged")
+	s.put("small", "staged")
+	return s
+}
+
+// TestApplyOnAFullDisk checks that a file for which there is no room is left and named. With
+// Partial the rest is applied: removals, and files that fit. Without, the apply ends there. No
+// file is half written, and no temporary one is left.
+func TestApplyOnAFullDisk(t *testing.T) {
+	s := fullScene(t)
+	r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+	s.must(err)
+	if words(r.Done) != "D gone" || words(r.Left) != "X big, M old, A small" || !strings.HasPrefix(r.Left[0].Why.Raw(), "no room on the file system") {
+		t.Errorf("applied %q and left %q: %q", words(r.Done), words(r.Left), whys(r.Left))
+	}
+	s.wantSource("old")
+	s.apply(vfs.StageApply{Partial: true}, "M old, A small", "X big")
+	s.wantSource("old=staged", "small=staged")
+	s.restart()
+	s.wantChanges("A big")
+	s.must(unix.Mount("none", s.source, "", unix.MS_REMOUNT, "size=1m"))
+	s.apply(vfs.StageApply{}, "A big", "")
+}
+
+// TestApplyIsInterrupted checks that an apply whose context ends says what it applied and what it
+// did not reach, and that what was applied is not staged any more.
+func TestApplyIsInterrupted(t *testing.T) {
+	s := newScene(t, "a", "b", "c")
+	s.put("a", "staged")
+	s.put("b", "staged")
+	s.rm("c")
+	ctx, cancel := context.WithCancel(t.Context())
+	s.during("retired", func(string) error { cancel(); return nil })
+	r, err := s.tree.StageApply(ctx, "r", vfs.StageApply{})
+	if err == nil || words(r.Done) != "M a, D c" || words(r.Left) != "M b" {
+		t.Errorf("applied %q and left %q, %v", words(r.Done), words(r.Left), err)
+	}
+	s.wantChanges("M b")
+	s.apply(vfs.StageApply{}, "M b", "")
+}

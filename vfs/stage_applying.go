@@ -1,0 +1,130 @@
+package vfs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/apply"
+)
+
+// applying is a StageApply after its plan.
+type applying struct {
+	t       *Tree
+	root    guard.RootName
+	r       *StageResult
+	partial bool
+	done    []*apply.Change
+	reached int // changes that were applied, or left
+	// held has, by directory, a change in it that was left: the directory then stays, too.
+	held map[string]*apply.Change
+	// isEnded says that a change was refused by the file system, and the rest is left.
+	isEnded bool
+}
+
+// all applies changes, each as an operation of its own, and drops them from the stage when they
+// are on the disk.
+func (a *applying) all(ctx context.Context, todo []*apply.Change, same []StageChange) error {
+	var failed error
+	for rest := todo; len(rest) > 0 && failed == nil && !a.isEnded; {
+		batch := apply.Batch(rest)
+		rest = rest[len(batch):]
+		failed = a.batch(ctx, batch)
+	}
+	a.leaveRest(todo)
+	last := context.WithoutCancel(ctx) // what was applied is not staged any more, also after a Ctrl-C
+	if a.isEnded || ctx.Err() != nil {
+		// What was prepared and not used is removed. If the root has ended, the next command
+		// does that.
+		failed = errors.Join(failed, a.t.recoverStage(last, a.root))
+	}
+	apply.SortPaths(a.r.Done)
+	apply.SortPaths(a.r.Left)
+	gone := slices.Concat(same, a.r.Done)
+	_, err := asStager(last, a.t, names.OpApply, a.root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
+		for i := len(a.done) - 1; i >= 0; i-- {
+			if a.done[i].IsNewDir() {
+				if err := e.Finish(last, l, a.done[i]); err != nil {
+					return struct{}{}, 0, err
+				}
+			}
+		}
+		return struct{}{}, 0, e.Clear(last, l, gone)
+	})
+	if err = errors.Join(failed, err); err != nil || len(a.r.Dropped) == 0 {
+		return err
+	}
+	return a.drop(ctx)
+}
+
+// leaveRest adds the changes that were not reached to those that are left.
+func (a *applying) leaveRest(todo []*apply.Change) {
+	for _, c := range todo[a.reached:] {
+		c.Why = "not reached"
+		a.r.Left = append(a.r.Left, *c)
+	}
+}
+
+// drop drops the conflicts from the stage for which the owner takes the source's files.
+func (a *applying) drop(ctx context.Context) error {
+	paths := make([]string, len(a.r.Dropped))
+	for i := range paths {
+		paths[i] = a.r.Dropped[i].Path.Raw()
+	}
+	dropped, err := a.t.discard(ctx, a.root, paths)
+	a.r.Dropped = dropped.Done
+	a.r.Left = append(a.r.Left, dropped.Left...)
+	apply.SortPaths(a.r.Left)
+	return err
+}
+
+// batch prepares changes, and applies each.
+func (a *applying) batch(ctx context.Context, batch []*apply.Change) error {
+	_, err := asStager(ctx, a.t, names.OpApply, a.root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
+		return struct{}{}, 0, e.Ready(ctx, l, batch)
+	})
+	defer func() {
+		for _, c := range batch {
+			c.Forget()
+		}
+	}()
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) { // there may be room for one at a time
+		for _, c := range batch {
+			c.Forget()
+		}
+		err = a.t.recoverStage(ctx, a.root)
+	}
+	for _, c := range batch {
+		if err = cmp.Or(err, ctx.Err()); err != nil || a.isEnded {
+			return err
+		}
+		if !c.StaysFor(a.held[c.Path.Raw()]) {
+			_, err = asStager(ctx, a.t, names.OpApply, a.root, c.Path.Raw(), func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
+				n, err := e.Apply(ctx, l, c)
+				return struct{}{}, n, errors.Join(err, e.Release(ctx, l, c))
+			})
+		}
+		if err == nil {
+			a.ended(c)
+		}
+	}
+	return err
+}
+
+// ended notes a change that was applied, or left.
+func (a *applying) ended(c *apply.Change) {
+	a.reached++
+	if c.Class.Applies() {
+		a.r.Done = append(a.r.Done, *c)
+		a.done = append(a.done, c)
+		return
+	}
+	a.r.Left = append(a.r.Left, *c)
+	a.held[c.Holder()] = c
+	a.isEnded = a.isEnded || c.Class == StageRefused && !a.partial
+}

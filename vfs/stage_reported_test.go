@@ -1,0 +1,124 @@
+package vfs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// reported lists what users have reported of other tools that keep changes apart, or undo those
+// of an agent: files were lost, came back, or were taken from their owner.
+var reported = []struct {
+	name   string
+	source string // files, "path=text", or directories, "path/"
+	steps  string
+	want   string // what programs see, and what the source has once all is applied
+}{
+	// containers/fuse-overlayfs#271
+	{"a directory is removed, and another one gets its name", "a/b/c=c a/b/d=d bak/b/c=c bak/b/d=d",
+		"rm a/b/c, rm a/b/d, rmdir a/b, rmdir a, mv bak/b/c bak/b/c2, mv bak a", "a/ a/b/ a/b/c2=c a/b/d=d"},
+	// containers/fuse-overlayfs#354
+	{"a file gets the name of a removed one", "one=1 two=2", "rm two, put one=new, mv one two", "two=new"},
+	// containers/fuse-overlayfs#151
+	{"a removed name is another's in a directory", "test=1 d/test=2", "rm test, put d/test=new", "d/ d/test=new"},
+	// containers/fuse-overlayfs#306
+	{"a directory moves out of one that was made anew", "a/b/c=c", "rm a/b/c, rmdir a/b, rmdir a, mkdir a, mkdir a/b, mv a/b b", "a/ b/"},
+	// containers/fuse-overlayfs#307
+	{"a file that nobody may write is removed, or its mode changed", "gone=x kept=x", "owner-chmod gone, owner-chmod kept, rm gone, chmod kept", "kept=x"},
+	// anthropics/claude-code#34368
+	{"an undo brings a removed file back", "f=x", "checkpoint, rm f, undo", "f=x"},
+	// anthropics/claude-code#20671
+	{"the old name of a moved file stays away", "f=x", "put f=new, checkpoint, mv f g", "g=new"},
+	// juanandresgs/claude-ctrl#118
+	{"an undo removes what was made since", "f=x", "checkpoint, put new=n, mkdir d, put d/n=n, undo", "f=x"},
+	// entireio/cli#1408
+	{"what was removed at a checkpoint stays removed", "keep=k gone=g", "rm gone, checkpoint, put keep=new, undo", "keep=k"},
+	// github/copilot-cli#1675
+	{"an undo leaves the owner's new files alone", "f=x", "checkpoint, put f=new, owner out/data=big, undo", "f=x out/ out/data=big"},
+	// ilovepixelart/pi-code#89
+	{"an undo to an empty directory", "", "checkpoint, put d=n, undo", ""},
+	// rmusser01/tldw_chatbook#1243
+	{"an undo where a directory has the name of a file", "f=x d/g=y", "checkpoint, rm f, mkdir f, put f/in=n, rm d/g, rmdir d, put d=n, undo", "d/ d/g=y f=x"},
+	// cline/cline#12831
+	{"files that no repository tracks come back", ".gitignore=*.log a.log=1", "checkpoint, put a.log=2, put b.log=3, undo", ".gitignore=*.log a.log=1"},
+}
+
+// Nothing of what users have reported of other tools happens to a stage.
+func TestReportedLosses(t *testing.T) {
+	for _, c := range reported {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStaged(t, strings.Fields(c.source)...)
+			for _, step := range strings.Split(c.steps, ", ") {
+				s.reportedStep(step)
+			}
+			if got := plain(s.seen()); got != c.want {
+				t.Errorf("programs see %q, want %q", got, c.want)
+			}
+			if r := s.applyAll(vfs.StageApply{}); len(r.Left) > 0 {
+				t.Errorf("left: %+v", r.Left)
+			}
+			if got := plain(seenIn(t, s.source)); got != c.want {
+				t.Errorf("the source has %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func (s *stageScene) reportedStep(step string) {
+	s.Helper()
+	arg := append(strings.Fields(step), "", "")
+	name, text, _ := strings.Cut(arg[1], "=")
+	mode := uint32(0o640)
+	switch arg[0] {
+	case "rm":
+		s.unlink(name)
+	case "rmdir":
+		s.rmdir(name)
+	case "mkdir":
+		s.mkdir(name)
+	case "mv":
+		s.must(s.rename(name, arg[2], 0))
+	case "put":
+		s.must(s.putTemp("put~", text))
+		s.must(s.rename("put~", name, 0))
+	case "chmod":
+		_, err := s.tree.Setattr(s.Context(), s.who, s.at(name), nil, vfs.Attrs{Mode: &mode})
+		s.must(err)
+	case "owner":
+		s.must(os.MkdirAll(filepath.Dir(filepath.Join(s.source, name)), 0o755))
+		s.must(os.WriteFile(filepath.Join(s.source, name), []byte(text), 0o644))
+	case "owner-chmod":
+		s.must(unix.Chmod(filepath.Join(s.source, name), 0o444))
+	case "checkpoint":
+		_, _, err := s.tree.StageCheckpoint(s.Context(), "r", "now", vfs.CheckpointAsked)
+		s.must(err)
+	case "undo":
+		_, err := s.tree.StageUndo(s.Context(), "r", "now", false)
+		s.must(err)
+	default:
+		s.Fatalf("no step %q", step)
+	}
+}
+
+var seenText = regexp.MustCompile(`^(\d+) \d+ "(.*)"$`)
+
+// plain describes a tree without modes: "path=text" for files, "path/" for directories.
+func plain(tree map[string]string) string {
+	var out []string
+	for path, text := range tree {
+		if part := seenText.FindStringSubmatch(text); strings.HasPrefix(part[1], "40") {
+			out = append(out, path+"/")
+		} else {
+			out = append(out, path+"="+part[2])
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
