@@ -233,3 +233,43 @@ func TestAttributes(t *testing.T) {
 		t.Errorf("f is of %v, %v; want %v", now.ModTime(), err, info.ModTime())
 	}
 }
+
+// TestDirectoryMadeOnBothSides checks that the owner's directory keeps its mode, in the first apply
+// and in those after it, and that its mode is no change: programs get it, too.
+func TestDirectoryMadeOnBothSides(t *testing.T) {
+	for _, mode := range []uint32{0o700, 0o555} {
+		s := newScene(t)
+		s.mkdir("d")
+		s.put("d/f", "staged")
+		s.chmod("d", mode)
+		s.must(os.Mkdir(s.at("d"), 0o755))
+		s.wantChanges("A d/f")
+		s.apply(vfs.StageApply{}, "A d/f", "")
+		s.wantChanges("")
+		s.put("d/g", "staged")
+		s.apply(vfs.StageApply{}, "A d/g", "")
+		if info, err := os.Stat(s.at("d")); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("staged with %o, the directory of the owner has the mode %v, %v", mode, info.Mode(), err)
+		}
+	}
+}
+
+// TestProgramOpensItBeforeClear checks that a file which a program opens for writing after it was
+// applied stays in the stage: what the program writes then is no change of the source.
+func TestProgramOpensItBeforeClear(t *testing.T) {
+	s := newScene(t, "f")
+	s.put("f", "staged")
+	var f *vfs.File
+	s.during("retired", func(string) (err error) {
+		f, _, err = s.tree.Open(t.Context(), s.who, s.place("f"), unix.O_RDWR)
+		return err
+	})
+	s.apply(vfs.StageApply{}, "M f", "")
+	_, err := f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.Writing{})
+	s.must(err)
+	f.Close()
+	s.wantSource("f=staged")
+	s.wantChanges("M f")
+	s.apply(vfs.StageApply{}, "M f", "")
+	s.wantSource("f=later!")
+}
