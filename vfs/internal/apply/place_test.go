@@ -255,21 +255,31 @@ func TestDirectoryMadeOnBothSides(t *testing.T) {
 }
 
 // TestProgramOpensItBeforeClear checks that a file which a program opens for writing after it was
-// applied stays in the stage: what the program writes then is no change of the source.
+// applied stays in the stage: what the program writes then is not lost, and no change of the source.
+// The file has two names, so no file of the source takes the place of its descriptors.
 func TestProgramOpensItBeforeClear(t *testing.T) {
-	s := newScene(t, "f")
+	s := newScene(t)
 	s.put("f", "staged")
+	_, err := s.tree.Link(t.Context(), s.who, s.place("f"), nil, s.place(""), "g")
+	s.must(err)
 	var f *vfs.File
-	s.during("retired", func(string) (err error) {
-		f, _, err = s.tree.Open(t.Context(), s.who, s.place("f"), unix.O_RDWR)
+	opened := 0
+	apply.AtStep = func(point, rel string) (err error) {
+		if point == "begin" && rel == "g" { // f has been applied, and g is the last
+			opened++
+			f, _, err = s.tree.Open(t.Context(), s.who, s.place("f"), unix.O_RDWR)
+		}
 		return err
-	})
-	s.apply(vfs.StageApply{}, "M f", "")
-	_, err := f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.Writing{})
+	}
+	t.Cleanup(func() { apply.AtStep = nil })
+	s.apply(vfs.StageApply{}, "A f, A g", "")
+	if opened != 1 {
+		t.Fatalf("opened %d times, want once", opened)
+	}
+	_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.Writing{})
 	s.must(err)
 	f.Close()
-	s.wantSource("f=staged")
-	s.wantChanges("M f")
-	s.apply(vfs.StageApply{}, "M f", "")
-	s.wantSource("f=later!")
+	s.wantSource("f=staged", "g=staged")
+	s.apply(vfs.StageApply{}, "M f, M g", "")
+	s.wantSource("f=later!", "g=later!")
 }
