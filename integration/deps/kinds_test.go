@@ -139,7 +139,7 @@ Suspended    . . .  . . .  x . .  . x .  . . .
 // ofOneCall are functions that look for certain answers to one call: any other answer is an error,
 // or is decided about by code.
 var ofOneCall = []string{
-	"broker.conflict", "cmd/rootsfs/internal/cli.grant", "cmd/rootsfs/internal/cli.isRootGone",
+	"broker.conflict", "cmd/rootsfs/internal/cli.grant", "cmd/rootsfs/internal/cli.isRootGone", "cmd/rootsfs/internal/cli.isUnreadable",
 	"cmd/rootsfs/internal/session.ignoreGone", "vfs.removeEntry", "vfs/internal/beneath.ignore", "vfs/internal/beneath.passOver",
 }
 

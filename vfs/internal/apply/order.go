@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // takeStage makes a conflict, or an unsure change, replace the owner's file, which goes to the
@@ -113,4 +115,84 @@ func gitRank(path string) int {
 // SortPaths sorts changes by path.
 func SortPaths(list []Change) {
 	slices.SortFunc(list, func(a, b Change) int { return strings.Compare(a.Path.Raw(), b.Path.Raw()) })
+}
+
+// A change can depend on another: a file on its new directory, the removal of a directory on that
+// of its contents, and the parts of a repository on each other. If one is left, so is the other.
+
+// waitFor leaves a change because another one is left.
+func (c *Change) waitFor(cause *Change, format string, args ...any) {
+	_ = c.conflict(format, args...)
+	if cause.Class == Refused {
+		c.Class = Refused
+	}
+}
+
+// Holder is the directory of a change that was left.
+func (c *Change) Holder() string {
+	dir, _ := splitRel(c.Path.Raw())
+	return dir
+}
+
+// StaysFor leaves the removal of a directory, because a change in it was left, and reports true.
+// cause is that change; nil: there is none.
+func (c *Change) StaysFor(cause *Change) bool {
+	if cause == nil || !c.have.isDir() || c.want.isDir() {
+		return false
+	}
+	c.waitFor(cause, "it holds %s, which stays", names.Quote(cause.Path))
+	return true
+}
+
+// keepBelow makes changes a conflict if the source does not get their directory. In the sorted
+// list the directory comes first.
+func keepBelow(list []Change) {
+	index := map[string]int{}
+	for i := range list {
+		c := &list[i]
+		index[c.Path.Raw()] = i
+		parent, _ := splitRel(c.Path.Raw())
+		at, ok := index[parent]
+		if !ok || !c.Class.Applies() {
+			continue
+		}
+		if dir := &list[at]; dir.Class.Blocks() && dir.want.isDir() && !dir.have.isDir() {
+			c.waitFor(dir, "it lies in %s, which is left: %s", names.Quote(parent), dir.Why)
+		}
+	}
+}
+
+// keepWithContents makes the removal of a directory a conflict if a file in it stays. In the
+// sorted list the contents come after their directory.
+func keepWithContents(list []Change) {
+	index := map[string]int{}
+	for i := range list {
+		index[list[i].Path.Raw()] = i
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		c := &list[i]
+		if c.want.is || c.Class.Applies() {
+			continue
+		}
+		parent, _ := splitRel(c.Path.Raw())
+		if at, ok := index[parent]; ok && list[at].Class.Applies() && list[at].have.isDir() && !list[at].want.isDir() {
+			list[at].waitFor(c, "it holds %s, which stays", names.Quote(c.Path))
+		}
+	}
+}
+
+// keepGitWhole keeps all of a repository's data from being applied if a part of it cannot be.
+func keepGitWhole(list []Change) {
+	waits := map[string]*Change{} // by unit: a change that has to wait
+	for i := range list {
+		if unit, ok := gitUnit(list[i].Path.Raw()); ok && list[i].Class.Blocks() {
+			waits[unit] = &list[i]
+		}
+	}
+	for i := range list {
+		unit, _ := gitUnit(list[i].Path.Raw())
+		if c := waits[unit]; c != nil && list[i].Class.Applies() {
+			list[i].waitFor(c, "a repository is applied whole, and %s cannot be", names.Quote(c.Path))
+		}
+	}
 }

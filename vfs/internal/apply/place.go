@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -107,15 +108,15 @@ func (p *placement) parent(rel string) (beneath.Dir, error) {
 		return beneath.Dir{}, err
 	}
 	defer outer.Close()
-	if _, err := beneath.Mkdir(p.l, outer, base, makingMode(up.info.Mode), beneath.Owner{}); err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
+	if _, err := beneath.Mkdir(p.l, outer, base, up.info.Mode&0o777|0o700, beneath.Owner{}); err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
 		return beneath.Dir{}, err
 	}
 	return outer.Below(base, true)
 }
 
-// makingMode is the mode with which a directory is made, so that something can be made in it,
-// until Finish gives it its own.
-func makingMode(mode uint32) uint32 { return mode&0o777 | 0o700 }
+// makingMode is the mode of a directory that Apply has made, until Finish gives it its own. It
+// lets files be made in it, and hardly anybody else makes a directory with it.
+const makingMode = 0o1700
 
 func (p *placement) run() error {
 	c := p.c
@@ -150,7 +151,7 @@ func (p *placement) run() error {
 	case c.have.is:
 		return p.exchange()
 	case p.info.IsDir():
-		made, err := beneath.Mkdir(p.l, p.d, p.base, makingMode(c.mode), beneath.Owner{})
+		made, err := beneath.Mkdir(p.l, p.d, p.base, makingMode, beneath.Owner{})
 		p.made = beneath.BaseOf(&made)
 		return err
 	default:
@@ -326,4 +327,56 @@ func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
 	}
 	defer old.Close()
 	return beneath.CopyXattrsBeside(p.l, old.FD(), in, w)
+}
+
+// A file system can refuse a change: for want of a permission, or of room. Then no side is
+// newer, and to take the stage's file would be refused as well. So such a change is no conflict.
+
+// isRefused reports whether an error is such a refusal.
+func isRefused(err error) bool {
+	for _, errno := range []error{unix.EACCES, unix.EPERM, unix.EROFS, unix.ENOSPC, unix.EDQUOT} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// writable returns the directory of the source in which a change of a path begins, and the error
+// that this process would get for a new name there. If a directory is to be made first, that is
+// the one around it.
+func (a *applier) writable(path string) (dir string, err error) {
+	for dir, _ = splitRel(path); ; dir, _ = splitRel(dir) {
+		d, err := a.st.Source(a.l).Below(dir, true)
+		if beneath.IsAbsent(err) && dir != "" {
+			continue
+		}
+		if err == nil {
+			err = d.Writable()
+			d.Close()
+		}
+		return dir, err
+	}
+}
+
+// whyClosed says why nothing can be changed in a directory.
+func whyClosed(dir string, err error) string {
+	if !errors.Is(err, unix.EACCES) {
+		return "the file system refuses it: " + err.Error()
+	}
+	if dir == "" {
+		return "permission denied: you may not write in the directory of the root; chmod u+w it"
+	}
+	return fmt.Sprintf("permission denied: you may not write in directory %s; chmod u+w it", names.Quote(dir))
+}
+
+// whyRefused says why the file system refused a change.
+func (p *placement) whyRefused(err error) string {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return "no room on the file system; make some"
+	}
+	if dir, closed := p.writable(p.c.Path.Raw()); closed != nil {
+		return whyClosed(dir, closed)
+	}
+	return "the file system refuses it: " + err.Error()
 }

@@ -369,3 +369,53 @@ func TestDefaultACLGivesNoAccess(t *testing.T) {
 		}
 	}
 }
+
+// TestDirectoryMadeOnBothSides checks that the owner's directory keeps its mode, in the first apply
+// and in those after it, and that its mode is no change: programs get it, too.
+func TestDirectoryMadeOnBothSides(t *testing.T) {
+	for _, mode := range []uint32{0o700, 0o555} {
+		s := newScene(t)
+		s.mkdir("d")
+		s.put("d/f", "staged")
+		s.chmod("d", mode)
+		s.must(os.Mkdir(s.at("d"), 0o755))
+		s.wantChanges("A d/f")
+		s.apply(vfs.StageApply{}, "A d/f", "")
+		s.wantChanges("")
+		s.put("d/g", "staged")
+		s.apply(vfs.StageApply{}, "A d/g", "")
+		if info, err := os.Stat(s.at("d")); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("staged with %o, the directory of the owner has the mode %v, %v", mode, info.Mode(), err)
+		}
+	}
+}
+
+// TestProgramOpensItBeforeClear checks that a file which a program opens for writing after it was
+// applied stays in the stage: what the program writes then is not lost, and no change of the source.
+// The file has two names, so no file of the source takes the place of its descriptors.
+func TestProgramOpensItBeforeClear(t *testing.T) {
+	s := newScene(t)
+	s.put("f", "staged")
+	_, err := s.tree.Link(t.Context(), s.who, s.place("f"), nil, s.place(""), "g")
+	s.must(err)
+	var f *vfs.File
+	opened := 0
+	apply.AtStep = func(point, rel string) (err error) {
+		if point == "begin" && rel == "g" { // f has been applied, and g is the last
+			opened++
+			f, _, err = s.tree.Open(t.Context(), s.who, s.place("f"), unix.O_RDWR)
+		}
+		return err
+	}
+	t.Cleanup(func() { apply.AtStep = nil })
+	s.apply(vfs.StageApply{}, "A f, A g", "")
+	if opened != 1 {
+		t.Fatalf("opened %d times, want once", opened)
+	}
+	_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.Writing{})
+	s.must(err)
+	f.Close()
+	s.wantSource("f=staged", "g=staged")
+	s.apply(vfs.StageApply{}, "M f, M g", "")
+	s.wantSource("f=later!", "g=later!")
+}

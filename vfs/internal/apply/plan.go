@@ -218,9 +218,9 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 }
 
 // unfinishedMode is directory for one that both sides have made. The source's keeps its mode,
-// unless Apply may have made it and was killed before Finish.
+// unless Apply has made it and was killed before Finish.
 func (c *Change) unfinishedMode() {
-	if making := makingMode(c.Mode); c.Mode&0o7777 != making && c.OldMode&0o1777 == making {
+	if c.Mode&0o7777 != makingMode && c.OldMode&0o1777 == makingMode {
 		c.Class, c.mode = Mode, c.Mode
 	}
 }
@@ -427,58 +427,5 @@ func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
 	}
 	if err != nil {
 		c.Class, c.Why = Link, names.Text("it leads out of the root, to "+names.Quote(target))
-	}
-}
-
-// keepBelow makes changes a conflict if the source does not get their directory. In the sorted
-// list the directory comes first.
-func keepBelow(list []Change) {
-	index := map[string]int{}
-	for i := range list {
-		c := &list[i]
-		index[c.Path.Raw()] = i
-		parent, _ := splitRel(c.Path.Raw())
-		at, ok := index[parent]
-		if !ok || !c.Class.Applies() {
-			continue
-		}
-		if dir := &list[at]; dir.Class.Blocks() && dir.want.isDir() && !dir.have.isDir() {
-			c.waitFor(dir, "it lies in %s, which is left: %s", names.Quote(parent), dir.Why)
-		}
-	}
-}
-
-// keepWithContents makes the removal of a directory a conflict if a file in it stays. In the
-// sorted list the contents come after their directory.
-func keepWithContents(list []Change) {
-	index := map[string]int{}
-	for i := range list {
-		index[list[i].Path.Raw()] = i
-	}
-	for i := len(list) - 1; i >= 0; i-- {
-		c := &list[i]
-		if c.want.is || c.Class.Applies() {
-			continue
-		}
-		parent, _ := splitRel(c.Path.Raw())
-		if at, ok := index[parent]; ok && list[at].Class.Applies() && list[at].have.isDir() && !list[at].want.isDir() {
-			list[at].waitFor(c, "it holds %s, which stays", names.Quote(c.Path))
-		}
-	}
-}
-
-// keepGitWhole keeps all of a repository's data from being applied if a part of it cannot be.
-func keepGitWhole(list []Change) {
-	waits := map[string]*Change{} // by unit: a change that has to wait
-	for i := range list {
-		if unit, ok := gitUnit(list[i].Path.Raw()); ok && list[i].Class.Blocks() {
-			waits[unit] = &list[i]
-		}
-	}
-	for i := range list {
-		unit, _ := gitUnit(list[i].Path.Raw())
-		if c := waits[unit]; c != nil && list[i].Class.Applies() {
-			list[i].waitFor(c, "a repository is applied whole, and %s cannot be", names.Quote(c.Path))
-		}
 	}
 }

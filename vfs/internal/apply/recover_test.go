@@ -76,12 +76,12 @@ func TestKilledBeforeTheModeOfADirectory(t *testing.T) {
 		s.chmod(dir, 0o555)
 	}
 	s.end()
-	s.must(os.Mkdir(s.at("d"), 0o755), os.Mkdir(s.at("own"), 0o750)) // as the kill leaves d
+	s.must(os.Mkdir(s.at("d"), 0o700), os.Chmod(s.at("d"), os.ModeSticky|0o700), os.Mkdir(s.at("own"), 0o755)) // as the kill leaves d
 	s.start()
 	s.wantChanges("m d, A d/f, A own/f")
 	s.apply(vfs.StageApply{}, "m d, A d/f, A own/f", "")
 	s.wantMode("d", 0o555)
-	s.wantMode("own", 0o750)
+	s.wantMode("own", 0o755)
 	s.must(os.Chmod(s.at("d"), 0o755)) // so that it can be removed
 }
 

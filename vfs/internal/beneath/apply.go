@@ -69,6 +69,8 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 		return st.rebase(a.Path, true) // a program has removed or moved it since
 	case !up.is:
 		return st.store.Clear(a.Path)
+	case up.info.IsDir() && up.info.Mode == a.Upper.Mode:
+		return st.clearDir(l, a.Path, &up.info)
 	case up.info.IsDir() || !isAsCompared(&up.info, &a.Upper):
 		return st.rebase(a.Path, false)
 	}
@@ -78,6 +80,25 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 		return st.rebase(a.Path, false)
 	}
 	return st.lower(l, &a, dir, base, &up.info)
+}
+
+// clearDir is Clear for a directory. If both sides have made it, the stage's gets the attributes of
+// the source's: with the stage's mode it would be a change from then on.
+func (st *staged) clearDir(l *guard.Lease, rel string, up *Info) error {
+	if rec, ok := st.store.Has(rel); ok && rec.Base.Kind != draft.Nothing {
+		return st.rebase(rel, false)
+	}
+	low, err := st.openLowerDir(rel)
+	if err != nil {
+		return st.rebase(rel, false) // the source has none by now
+	}
+	info, err := stat(low)
+	_ = unix.Close(low)
+	if err != nil || info.Mode == up.Mode {
+		return errors.Join(err, st.rebase(rel, false))
+	}
+	_, err = st.discardDir(l, rel)
+	return err
 }
 
 // isAsCompared reports whether a file is unchanged. A hard link that it has lost, for example
