@@ -151,7 +151,7 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 		return commandWords{"roots", "set", e.Root, names.Foreign(e.wider())}
 	case e.Rule != nil && rules != nil:
 		return e.withoutRule(rules)
-	case e.Reason == names.Suspended.String():
+	case e.Reason == names.Suspended.String(), e.Reason == names.Paused.String():
 		return commandWords{"resume"}
 	case e.Reason == names.Unavailable.String():
 		return commandWords{"roots", "renew", e.Root}

@@ -148,6 +148,7 @@ type Session struct {
 	outcome     outcome
 	journal     *journal
 
+	pausing  pausing
 	refusals refusals
 	conf     confState
 }
@@ -364,6 +365,7 @@ func (s *Session) handlers() []control.Handler {
 		control.RenewRoot.Handle(s.renewRoot),
 		control.SwitchProfile.Handle(s.switchProfile),
 		control.Revoke.Handle(s.revoke),
+		control.Pause.Handle(s.pause),
 		control.Resume.Handle(s.resume),
 		control.Unmount.Handle(s.endByOwner),
 		control.ListQuestions.Handle(s.consent.List),

@@ -85,7 +85,7 @@ export class SessionCard extends HTMLElement {
   }
 
   draw(s) {
-    put(this.problem, s.problem ? "No answer: " + s.problem : s.config_error ? "The configuration is not in force: " + s.config_error : s.audit_ok === false ? "Records cannot be written: operations fail." : "");
+    put(this.problem, s.problem ? "No answer: " + s.problem : s.paused?.length ? pauseText(s.paused[0]) : s.config_error ? "The configuration is not in force: " + s.config_error : s.audit_ok === false ? "Records cannot be written: operations fail." : "");
     this.problem.hidden = !this.problem.dataset.text;
     this.drawFacts(s);
     const roots = s.roots ?? [];
