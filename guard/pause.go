@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,13 +172,14 @@ func (g *Registry) EndPause(cause PauseCause) error {
 	return nil
 }
 
-// add puts a pause in force. A pause of the same cause keeps its beginning.
+// add puts a pause in force. A pause of the same cause keeps its beginning, and its reason if
+// there is no new one.
 func (p *pauses) add(added Pause) {
 	next := []Pause{added}
 	if list := p.inForce.Load(); list != nil {
 		for _, have := range *list {
 			if have.Cause == added.Cause {
-				next[0].Since = have.Since
+				next[0].Since, next[0].Reason = have.Since, cmp.Or(added.Reason, have.Reason)
 				continue
 			}
 			next = append(next, have)
@@ -205,9 +207,13 @@ func (g *Registry) liveRoots() (list []*root) {
 }
 
 func (g *Registry) recordPause(op Op, f Facts, cause error) error {
-	rec := Record{Time: time.Now(), Via: ViaControl, Op: op, Verdict: Allowed, Facts: f}
+	rec := Record{Time: time.Now(), Via: ViaControl, Op: op, Verdict: Allowed, Facts: f, Detail: f.Cause}
+	if f.Reason != "" {
+		rec.Detail += ": " + f.Reason
+	}
 	if cause != nil {
-		rec.Verdict, rec.Kind, rec.Detail = Failed, names.Timeout, "not everything could be taken back: "+cause.Error()
+		rec.Verdict, rec.Kind = Failed, names.Timeout
+		rec.Detail += "; not everything could be taken back: " + cause.Error()
 	}
 	return g.record(rec)
 }

@@ -205,6 +205,9 @@ func (g *granted) life() time.Duration {
 
 // grantAll makes the grants that the owner has approved (each has an Origin), all or none.
 func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Grant, error) {
+	if err := s.lease.allowsGrants(); err != nil {
+		return nil, err
+	}
 	for i := range asks {
 		asks[i].Policy.Rights = s.opt.Bound.Rights(asks[i].Policy.Rights)
 	}

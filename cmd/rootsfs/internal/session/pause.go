@@ -69,8 +69,10 @@ func (s *Session) endPause(cause guard.PauseCause) error {
 }
 
 // paused returns the pauses in force.
-func (s *Session) paused() (list []control.Paused) {
-	for _, p := range s.reg.Paused() {
+func (s *Session) paused() []control.Paused { return pausesOf(s.reg) }
+
+func pausesOf(reg *guard.Registry) (list []control.Paused) {
+	for _, p := range reg.Paused() {
 		list = append(list, control.Paused{Cause: string(p.Cause), Since: p.Since, Reason: names.Foreign(p.Reason)})
 	}
 	return list
