@@ -22,7 +22,7 @@ func TestSmallest(t *testing.T) {
 	}
 	left := []string{
 		"names, attributes", "a source that hangs for longer than the deadline",
-		"no drain of requests", "no second round", "answers that wait for a peer that does not read", "no second look at an answer", "calls are not counted (F2)", "a request belongs to its last view only (F3)",
+		"no drain of requests", "no second round", "answers that wait for a peer that does not read", "no second look at an answer", "the gate leaves the end of a lease to a timer", "calls are not counted (F2)", "a request belongs to its last view only (F3)",
 	}
 	for i := range tables {
 		for _, r := range tables[i].runs {

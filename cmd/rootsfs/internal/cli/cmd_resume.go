@@ -90,7 +90,7 @@ func (a *app) resume(ctx context.Context, req control.ResumeRequest) error {
 
 func (a *app) printResumed(r resumeResult) {
 	if len(r.Resumed)+len(r.Ended) == 0 {
-		a.say("no session is paused and no server is suspended")
+		a.say("nothing is paused, and no server is suspended")
 	}
 	for _, p := range r.Ended {
 		a.say("%s: goes on", p.Session)

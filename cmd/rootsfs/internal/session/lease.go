@@ -92,7 +92,7 @@ func (l *machineLease) read() (control.Lease, error) {
 		return got, notLeased("%s, and the lease is of the fleet %s", of, names.Quote(got.Fleet))
 	case got.Locked != "":
 		return got, notLeased("%s, which has locked it: %s", of, names.Quote(got.Locked))
-	case got.Left() <= 0:
+	case got.Left() <= leaseOften:
 		return got, notLeased("%s, which has not answered since %s; see that its agent runs", of, got.Written.Local().Format(time.DateTime))
 	}
 	return got, nil

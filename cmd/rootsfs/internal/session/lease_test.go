@@ -55,11 +55,11 @@ func TestNoStartWithoutLease(t *testing.T) {
 		lease func(t *testing.T)
 		says  string
 	}{
-		"none":         {func(*testing.T) {}, "acme, which has not answered yet"},
-		"over":         {func(t *testing.T) { leased(t, -time.Second, nil) }, "acme, which has not answered since"},
-		"locked":       {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Locked = "fire" }) }, "has locked it: 'fire'"},
+		"none":         {func(*testing.T) {}, `"acme", which has not answered yet`},
+		"over":         {func(t *testing.T) { leased(t, -time.Second, nil) }, `"acme", which has not answered since`},
+		"locked":       {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Locked = "fire" }) }, `has locked it: "fire"`},
 		"earlier boot": {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.BootID = "x" }) }, "earlier boot"},
-		"other fleet":  {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Fleet = "bolt" }) }, "is of the fleet 'bolt'"},
+		"other fleet":  {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Fleet = "bolt" }) }, `is of the fleet "bolt"`},
 		"newer format": {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Format = 2 }) }, "format 2"},
 		"open to others": {func(t *testing.T) {
 			leased(t, time.Hour, nil)
@@ -125,8 +125,9 @@ func TestLeaseRunsOut(t *testing.T) {
 	leased(t, 1200*time.Millisecond, nil)
 	s, err := Start(context.Background(), opt)
 	testkit.Must(t, err)
-	defer s.close()
-	defer s.end("the test")
+	ended, stop := make(chan error, 1), make(chan struct{})
+	go func() { ended <- s.Run(stop) }()
+	defer func() { close(stop); testkit.Must(t, <-ended) }()
 	read := func() error {
 		l, err := s.reg.Admit(context.Background(), guard.Request{Caller: guard.Caller{Via: guard.ViaFiles}, Op: names.OpRead, Path: pathOf(t, "r")})
 		if err != nil {
@@ -139,7 +140,9 @@ func TestLeaseRunsOut(t *testing.T) {
 	if err := read(); !errors.Is(err, names.Paused) || !strings.Contains(err.Error(), "the fleet acme") {
 		t.Errorf("without a lease: %v", err)
 	}
-	_, err = s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{{Root: "later", Dir: names.Foreign(work), Policy: guard.Policy{Rights: guard.ReadOnly}}}})
+	later := filepath.Join(work, "later")
+	testkit.Must(t, os.Mkdir(later, 0o755))
+	_, err = s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{{Root: "later", Dir: names.Foreign(later), Policy: guard.Policy{Rights: guard.ReadOnly}}}})
 	if control.Classify(err) != control.NotApproved || !strings.Contains(err.Error(), "has not answered since") {
 		t.Errorf("a grant without a lease: %v", err)
 	}
