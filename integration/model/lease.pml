@@ -52,7 +52,7 @@ bit old[T+1]; bit new[T+1];  /* answers that were sent, of keepers without and w
 
 /* The agent takes an answer with the number h to the request of the time i: first what the
  * answer says was revoked, and then the lease.
- * code: control.ReadLease */
+ * code: cmd/rootsfs/internal/control.ReadLease */
 #ifdef M_LEASEFIRST
 #define ORDERS(h) skip
 #else
@@ -91,7 +91,7 @@ bit old[T+1]; bit new[T+1];  /* answers that were sent, of keepers without and w
 #define CONFIRM(k) :: atomic { sent[k] && !confirmed[k] -> confirmed[k] = 1; \
   if :: since == NEVER && ENOUGH -> since = t :: else -> skip fi }
 
-/* code: session.(*Session).followLease, guard.(*Registry).SetLease, guard.(*Registry).Pause, guard.(*Registry).EndPause */
+/* code: cmd/rootsfs/internal/session.(*Session).followLease, guard.(*Registry).SetLease, guard.(*Registry).Pause, guard.(*Registry).EndPause */
 active proctype Fleet() {
 end:
   do

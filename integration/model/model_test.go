@@ -223,7 +223,10 @@ func receiver(fn *ast.FuncDecl) string {
 	if p, ok := typ.(*ast.StarExpr); ok {
 		star, typ = "*", p.X
 	}
-	if g, ok := typ.(*ast.IndexExpr); ok {
+	switch g := typ.(type) {
+	case *ast.IndexExpr:
+		typ = g.X
+	case *ast.IndexListExpr:
 		typ = g.X
 	}
 	return fmt.Sprintf("(%s%s).", star, typ.(*ast.Ident).Name)
