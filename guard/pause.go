@@ -223,14 +223,15 @@ func (p *Pause) refusal() *Error { return &Error{Kind: names.Paused, Err: pauseT
 
 // Text describes the pause, and how it ends, in one line.
 func (p *Pause) Text() string {
-	by, end := "by its owner", "; it goes on after: rootsfs resume"
+	why, end := "by its owner", "; it goes on after: rootsfs resume"
 	if p.Cause == PausedByLease {
-		by, end = "because its lease has run out", "; it goes on when the lease is renewed"
+		why, end = "for want of a lease", "; it goes on with the next lease"
 	}
+	why += " since " + p.Since.Local().Format(time.TimeOnly)
 	if p.Reason != "" {
-		by += " (" + names.Escape(names.Brief(p.Reason)) + ")"
+		why += ": " + names.Escape(names.Brief(p.Reason))
 	}
-	return "the session has been paused " + by + " since " + p.Since.Local().Format(time.TimeOnly) + end
+	return (&Error{Kind: names.Paused}).Text() + " (" + why + ")" + end
 }
 
 // pauseText is an error's text that the owner reads, too.

@@ -104,7 +104,7 @@ var kinds = [kindCount]struct {
 	Hidden:      {"Hidden", syscall.ENOENT, FileNotFound, "no such file or directory", true, false, AboutMissing},
 	Unavailable: {"Unavailable", syscall.ESTALE, IOError, "the root's directory is gone or was replaced; approve it again", false, false, AboutRoot},
 	Suspended:   {"Suspended", syscall.EACCES, PermissionDenied, "suspended after too many refusals; only the owner can end that (rootsfs resume)", true, false, AboutRoot},
-	Paused:      {"Paused", syscall.EACCES, PermissionDenied, "the session is paused; only the owner can end that (rootsfs resume)", true, false, AboutMoment},
+	Paused:      {"Paused", syscall.EACCES, PermissionDenied, "the session is paused", true, false, AboutMoment},
 }
 
 // String is the kind's name, as in error.data.reason.

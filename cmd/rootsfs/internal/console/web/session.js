@@ -12,7 +12,7 @@ const mostRefusals = 8;
 const mostConnections = 8;
 const perSecond = (v) => (v >= 10 ? Math.round(v) : Number(v.toFixed(1))) + "/s";
 
-const pauseText = (p) => `Paused ${p.cause === "lease" ? "because its lease has run out" : "by its owner"} since ${clock(p.since)}${p.reason ? ": " + p.reason : ""}. Everything is refused${p.cause === "lease" ? "." : " until: rootsfs resume"}`;
+const pauseText = (p) => `Paused ${p.cause === "lease" ? "for want of a lease" : "by its owner"} since ${clock(p.since)}${p.reason ? ": " + p.reason : ""}. Everything is refused${p.cause === "lease" ? "." : " until: rootsfs resume"}`;
 
 export class SessionCard extends HTMLElement {
   constructor(name) {
