@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,6 +123,8 @@ func TestHeadsMovedDuringStart(t *testing.T) {
 // it goes on with the next lease. A file that cannot be used is no lease.
 func TestLeaseRunsOut(t *testing.T) {
 	opt, work := joined(t, "r")
+	net := &pausedNetwork{}
+	opt.Network = net
 	leased(t, 1200*time.Millisecond, nil)
 	s, err := Start(context.Background(), opt)
 	testkit.Must(t, err)
@@ -137,6 +140,9 @@ func TestLeaseRunsOut(t *testing.T) {
 	}
 	testkit.Must(t, read())
 	testkit.Until(t, "the pause", func() bool { return len(s.paused()) == 1 })
+	if !net.isPaused.Load() {
+		t.Error("the network goes on during the pause")
+	}
 	if err := read(); !errors.Is(err, names.Paused) || !strings.Contains(err.Error(), "the fleet acme") {
 		t.Errorf("without a lease: %v", err)
 	}
@@ -152,7 +158,42 @@ func TestLeaseRunsOut(t *testing.T) {
 	leased(t, time.Hour, nil)
 	testkit.Until(t, "the end of the pause", func() bool { return len(s.paused()) == 0 })
 	testkit.Must(t, read())
+	testkit.Until(t, "the network", func() bool { return !net.isPaused.Load() })
 }
+
+// The network stays paused until the last pause has ended.
+func TestPausesOfNetwork(t *testing.T) {
+	opt, _ := places(t, "r")
+	net := &pausedNetwork{}
+	opt.Unmounted, opt.Name, opt.Network = true, "s", net
+	s, err := Start(context.Background(), opt)
+	testkit.Must(t, err)
+	ended, stop := make(chan error, 1), make(chan struct{})
+	go func() { ended <- s.Run(stop) }()
+	defer func() { close(stop); testkit.Must(t, <-ended) }()
+	testkit.Must(t, s.beginPause(context.Background(), guard.PausedByLease, ""))
+	_, err = s.pause(context.Background(), control.PauseRequest{Reason: "fire"})
+	testkit.Must(t, err)
+	a, err := s.resume(context.Background(), control.ResumeRequest{All: true})
+	testkit.Must(t, err)
+	if a.Pause == nil || a.Pause.Reason != "fire" || !net.isPaused.Load() || len(s.paused()) != 1 {
+		t.Errorf("the owner's pause has ended: %+v, network paused %v, %+v", a.Pause, net.isPaused.Load(), s.paused())
+	}
+	testkit.Must(t, s.endPause(guard.PausedByLease))
+	if net.isPaused.Load() {
+		t.Error("the network is paused without a pause")
+	}
+}
+
+// pausedNetwork knows whether it is paused.
+type pausedNetwork struct {
+	closingNetwork
+	isPaused atomic.Bool
+}
+
+func (n *pausedNetwork) Pause()  { n.isPaused.Store(true) }
+func (n *pausedNetwork) Resume() { n.isPaused.Store(false) }
+func (n *pausedNetwork) Close()  {}
 
 func pathOf(t *testing.T, root guard.RootName) guard.Path {
 	t.Helper()

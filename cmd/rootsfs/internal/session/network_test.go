@@ -18,9 +18,6 @@ type closingNetwork struct {
 
 func (n *closingNetwork) Remove([]string) ([]string, int, error) { return nil, 0, nil }
 
-func (n *closingNetwork) Pause()  {}
-func (n *closingNetwork) Resume() {}
-
 func (n *closingNetwork) Close() {
 	n.closed = true
 	n.err = n.s.Registry().NoteConnection(guard.Record{Op: names.OpDisconnect, Verdict: guard.Allowed, Detail: "api.test port 443"})
