@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,12 +19,14 @@ func TestSocketsPause(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer host.Close()
+	var accepted atomic.Int64
 	go func() {
 		for {
 			c, err := host.Accept()
 			if err != nil {
 				return
 			}
+			accepted.Add(1)
 			_, _ = c.Write([]byte("x"))
 		}
 	}()
@@ -70,5 +73,8 @@ func TestSocketsPause(t *testing.T) {
 	s.Resume()
 	if _, err := connect(); err != nil {
 		t.Errorf("after the pause: %v", err)
+	}
+	if n := accepted.Load(); n != 2 {
+		t.Errorf("the host has accepted %d connections, one of them during the pause", n)
 	}
 }
