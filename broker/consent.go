@@ -56,7 +56,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.suspended(names.OpGrant); err != nil {
+	if err := s.barred(names.OpGrant); err != nil {
 		return nil, err // no person is asked
 	}
 	if terms := s.b.cfg.Terms; terms != nil { // so that the person sees whether it would be staged

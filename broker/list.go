@@ -27,7 +27,7 @@ func (s *Session) list(r *request, p *wire.ListParams) (any, error) {
 		if p.Cursor != "" {
 			return nil, badParams{text: "params: the list of roots has one page; leave the cursor out"}
 		}
-		if err := s.suspended(names.OpOpendir); err != nil {
+		if err := s.barred(names.OpOpendir); err != nil {
 			return nil, err
 		}
 		return s.listTop(), nil

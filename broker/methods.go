@@ -72,11 +72,13 @@ func (s *Session) sees(root guard.RootName) bool {
 	return ok && whose.Covers(s.subject)
 }
 
-// suspended returns the refusal of a suspended server, for requests that do not pass the
-// gate.
-func (s *Session) suspended(op names.Op) error {
-	if s.b.cfg.Registry.IsSuspended(s.subject) {
-		return &guard.Error{Op: op, Kind: names.Suspended}
+// barred returns the refusal of a suspended server, and of every server while the session is
+// paused, for requests that do not pass the gate.
+func (s *Session) barred(op names.Op) error {
+	var e *guard.Error
+	if errors.As(s.b.cfg.Registry.Barred(s.subject), &e) {
+		e.Op = op
+		return e
 	}
 	return nil
 }

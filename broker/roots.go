@@ -41,7 +41,7 @@ func parseCursor(s string) (c cursor, err error) {
 // listRoots answers roots/list: the roots granted to this subject, a page at a
 // time. Pages of different states of the list never mix.
 func (s *Session) listRoots(_ *request, p *wire.RootsParams) (any, error) {
-	if err := s.suspended(names.OpNone); err != nil {
+	if err := s.barred(names.OpNone); err != nil {
 		return nil, err
 	}
 	all := s.visible()

@@ -80,10 +80,21 @@ func (g *Registry) TakeBack(ctx context.Context, s Subject) error {
 	return err
 }
 
-// isSuspended reports whether a caller's subject is suspended. The owner's own
-// operations go on.
-func (g *Registry) isSuspended(c *Caller) bool {
-	return c.Via != ViaControl && g.IsSuspended(c.Subject)
+// Barred returns the refusal of everything that a subject asks for, or nil: the registry is
+// paused, or the subject is suspended. Admit asks by itself; Barred is for requests that do not
+// pass the gate.
+func (g *Registry) Barred(s Subject) error {
+	if err := g.barred(s, time.Now(), false); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (g *Registry) barred(s Subject, now time.Time, dry bool) *Error {
+	if g.IsSuspended(s) {
+		return &Error{Kind: names.Suspended}
+	}
+	return g.pausedAt(now, dry)
 }
 
 // Suspended lists the subjects that are suspended, by name.

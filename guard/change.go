@@ -103,8 +103,18 @@ func (r *root) asChange(kind ChangeKind) Change {
 }
 
 // narrowViews makes views judge again everything that they handed out of r, after the roots in
-// r changed. If r ends meanwhile, it does nothing.
+// r changed. If r has ended meanwhile, it does nothing.
 func (g *Registry) narrowViews(ctx context.Context, r *root) error {
+	return g.whileLive(ctx, r, func(ctx context.Context) error {
+		narrowed := r.asChange(ChangeNarrowed)
+		g.flush(ctx, narrowed, r)
+		return errors.Join(r.drain(ctx), g.invalidateViews(ctx, narrowed), r.settle(ctx))
+	})
+}
+
+// whileLive calls f with the lock of the root's changes held. If the root ends before, it does
+// nothing.
+func (g *Registry) whileLive(ctx context.Context, r *root, f func(ctx context.Context) error) error {
 	ctx, unlock, err := g.lockLiveChanges(ctx, r)
 	if State(r.state.Load()) != Live && errors.As(err, new(*Error)) {
 		return nil
@@ -113,9 +123,7 @@ func (g *Registry) narrowViews(ctx context.Context, r *root) error {
 		return err
 	}
 	defer unlock()
-	narrowed := r.asChange(ChangeNarrowed)
-	g.flush(ctx, narrowed, r)
-	return errors.Join(r.drain(ctx), g.invalidateViews(ctx, narrowed), r.settle(ctx))
+	return f(ctx)
 }
 
 // Set changes a root's rights while it is in use. When Set returns, handles and mappings

@@ -51,7 +51,8 @@
 // It compiles on every platform; the Opener that turns a path into a descriptor exists for
 // Linux (package vfs).
 //
-// All exported methods may be called concurrently. Two kinds of locks are held across system
-// calls, Auditors and Views: those of Lease.Making and Lease.Moving, for one operation, and
-// that of a root's changes, for one change. No other lock is held across these.
+// All exported methods may be called concurrently. Three kinds of locks are held across system
+// calls, Auditors and Views: those of Lease.Making and Lease.Moving, for one operation, that of
+// a root's changes, for one change, and that of pauses, for one pause. No other lock is held
+// across these.
 package guard

@@ -113,7 +113,8 @@ type crossing struct {
 
 // Admit is the gate. It does, in this order:
 //  1. checks that the request names a caller
-//  2. checks that the root is live, and counts the operation in its generation
+//  2. checks that the root is live, counts the operation in its generation, and checks that
+//     neither the registry is paused nor the caller suspended
 //  3. checks the rights that the operation takes
 //  4. judges an open file by the patterns (a path is judged as it is resolved, see Lease.Judge)
 //  5. waits for the speed limit, until ctx or the root ends
@@ -148,7 +149,7 @@ func (l *Lease) admit(ctx context.Context) error {
 	if req.Caller.Via == 0 || req.Caller.Via > ViaControl {
 		return &Error{Kind: names.Internal, Err: errors.New("the operation names no caller")}
 	}
-	if err := l.checkRequest(); err != nil {
+	if err := l.checkRequest(l.start); err != nil {
 		return err
 	}
 	auditor, rec := l.recorder().expected()
@@ -156,7 +157,7 @@ func (l *Lease) admit(ctx context.Context) error {
 		return err
 	} else if waited {
 		// The policy may have changed meanwhile.
-		if err := l.checkRequest(); err != nil {
+		if err := l.checkRequest(time.Now()); err != nil {
 			return err
 		}
 	}
@@ -178,9 +179,9 @@ func (l *Lease) admit(ctx context.Context) error {
 }
 
 // checkRequest is the part of admission that does not wait: root, rights, patterns.
-func (l *Lease) checkRequest() error {
+func (l *Lease) checkRequest(now time.Time) error {
 	req := &l.req
-	if err := l.findRoot(); err != nil {
+	if err := l.findRoot(now); err != nil {
 		return err
 	}
 	if lacks := rules.Lacked(req.Op, req.Need, l.policy.Rights); lacks != 0 {
@@ -193,7 +194,7 @@ func (l *Lease) checkRequest() error {
 }
 
 // findRoot finds the root, checks its subject and takes the in-flight reference.
-func (l *Lease) findRoot() error {
+func (l *Lease) findRoot(now time.Time) error {
 	req := &l.req
 	var r *root
 	if req.Held != nil {
@@ -225,8 +226,11 @@ func (l *Lease) findRoot() error {
 		return r.endedError()
 	}
 	l.root, l.gen, l.policy, l.nesting = r, gen, r.policy.Load(), r.nesting.Load()
-	if l.reg.isSuspended(&req.Caller) {
-		return &Error{Kind: names.Suspended} // after acquire: TakeBack waits for operations that are counted
+	if req.Caller.Via != ViaControl { // the owner's own operations go on
+		// After acquire: TakeBack and Pause wait for operations that are counted.
+		if err := l.reg.barred(req.Caller.Subject, now, req.Dry != nil); err != nil {
+			return err
+		}
 	}
 	l.patterned = l.Judge().anyRules(func(*rules.RuleSet) bool { return true })
 	for _, h := range []*Hold{req.Held, req.HeldTarget} {

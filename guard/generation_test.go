@@ -152,6 +152,7 @@ var changes = map[string]func(s *setup) error{
 		return second(s.Grant(bg, guard.Grant{Root: "in", Dir: "/a/in", Policy: guard.Policy{Rights: guard.Read}, Origin: "test"}))
 	},
 	"suspend": func(s *setup) error { return s.TakeBack(bg, "") },
+	"pause":   func(s *setup) error { return s.Pause(bg, guard.PausedByOwner, "") },
 }
 
 func second[T any](_ T, err error) error { return err }

@@ -228,7 +228,7 @@ func (v *view) Flush(_ context.Context, c guard.Change) error {
 }
 
 func (v *view) Invalidate(_ context.Context, c guard.Change) error {
-	v.note([]string{"", "ended", "narrowed", "widened", "added"}[c.Kind])
+	v.note([]string{"", "ended", "narrowed", "widened", "added", "paused"}[c.Kind])
 	if v.onInvalidate != nil {
 		v.onInvalidate(c)
 	}

@@ -42,6 +42,9 @@ type Facts struct {
 	ServerName string // server name in TLS, if it is not Host
 	NoRule     bool   // refused because no rule of --net permits the host
 	Program    string // path of the program that connected
+
+	Cause  string // of a pause and its end: a PauseCause
+	Reason string // of a pause: the owner's words, or what the lease is of
 }
 
 // Record is one audit record: the caller, the operation, the path and the outcome. It never

@@ -28,6 +28,9 @@ const (
 	// ChangeWidened and ChangeAdded take nothing away.
 	ChangeWidened
 	ChangeAdded
+	// ChangePaused: the gate refuses everything for a while. What was handed out before is taken
+	// back, but it lives: it works again after the pause.
+	ChangePaused
 )
 
 // Change is one change of a root, as it is passed to views.
@@ -72,9 +75,10 @@ const (
 	EventRepository EventKind = "repository"
 	// EventAbuse: a subject was refused too often.
 	EventAbuse EventKind = "abuse"
-	// EventSuspended: a subject was suspended for that. EventResumed: the owner has ended the
-	// suspension.
+	// EventSuspended: a subject was suspended for that. EventPaused: the gate refuses everything
+	// (pause.go). EventResumed: one of these has ended.
 	EventSuspended EventKind = "suspended"
+	EventPaused    EventKind = "paused"
 	EventResumed   EventKind = "resumed"
 	// EventUnrecorded: a file was closed, and the record of that was not taken. It is not
 	// repeated until a close was recorded again.
@@ -119,6 +123,7 @@ type Registry struct {
 	quotas ledger.Quotas
 
 	offenders ledger.Offenders
+	pauses    pauses
 
 	closeLost atomic.Bool // the record of the latest close was not taken
 

@@ -59,8 +59,11 @@ func (s *Stamps) Err() error {
 			return at.refusal(&Error{Kind: names.Conflict, Err: errors.New("what may be read in the root, or in a root inside it, has changed meanwhile")})
 		}
 	}
-	if len(s.list) > 0 && s.registry.IsSuspended(s.who) {
-		return s.list[0].refusal(&Error{Kind: names.Suspended})
+	if len(s.list) > 0 {
+		var barred *Error
+		if errors.As(s.registry.Barred(s.who), &barred) {
+			return s.list[0].refusal(barred)
+		}
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ func TestStamps(t *testing.T) {
 			}
 			return nil
 		}, names.Suspended},
+		{"paused", func(_ *testing.T, s *setup) error { return s.Pause(bg, guard.PausedByOwner, "") }, names.Paused},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			s := newSetup(t, nil)

@@ -213,7 +213,7 @@ func (c *connection) deliveredLocked() bool {
 // Invalidate implements guard.View. It resets the connections on which data that may no longer
 // be read is still on its way.
 func (h *HTTP) Invalidate(_ context.Context, c guard.Change) error {
-	if c.Kind == guard.ChangeEnded || c.Kind == guard.ChangeNarrowed {
+	if c.Kind == guard.ChangeEnded || c.Kind == guard.ChangeNarrowed || c.Kind == guard.ChangePaused {
 		for c := range h.connections.Range {
 			c.(*connection).invalidate()
 		}

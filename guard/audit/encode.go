@@ -85,7 +85,7 @@ type factText struct {
 }
 
 // factTexts returns the texts of f that may name a path or a host.
-func factTexts(f *guard.Facts) [8]factText {
+func factTexts(f *guard.Facts) [9]factText {
 	return [...]factText{
 		{"dir", f.Dir, maxPathText, true},
 		{"origin", f.Origin, maxNameText, false},
@@ -95,6 +95,7 @@ func factTexts(f *guard.Facts) [8]factText {
 		{"host", f.Host, maxNameText, false},
 		{"server_name", f.ServerName, maxNameText, false},
 		{"program", f.Program, maxPathText, true},
+		{"reason", f.Reason, maxNameText, false},
 	}
 }
 
@@ -268,6 +269,7 @@ func (e *encoder) facts(f *guard.Facts) {
 	}
 	e.text("effect", f.Effect, maxNameText)
 	e.text("level", f.Level, maxNameText)
+	e.text("cause", f.Cause, maxNameText)
 	if f.NoRule {
 		e.key("no_rule")
 		e.b = append(e.b, "true"...)

@@ -59,6 +59,8 @@ type Entry struct {
 	ServerName names.Foreign `json:"server_name,omitempty"` // what TLS asked for, if that was not the host
 	NoRule     bool          `json:"no_rule,omitempty"`     // refused because no rule of `--net` permits the host
 	Program    names.Foreign `json:"program,omitempty"`     // path of the program that connected
+	Cause      names.Foreign `json:"cause,omitempty"`       // of `pause` and of its `resume`: `owner` or `lease`
+	Reason     names.Foreign `json:"reason,omitempty"`      // of `pause`: why
 
 	Count  int64            `json:"count,omitempty"`  // how many equal records this one stands for; left out: one
 	Last   time.Time        `json:"last,omitzero"`    // time of the last of them

@@ -15,7 +15,7 @@ import (
 // speed, its subject, earlier refusals of the subject, and idleness.
 func limitCases() []Case {
 	var all []Case
-	for _, group := range [][]Case{quotaCases(), speedCases(), subjectCases(), suspendedCases(), idleCases()} {
+	for _, group := range [][]Case{quotaCases(), speedCases(), subjectCases(), suspendedCases(), pausedCases(), idleCases()} {
 		all = append(all, group...)
 	}
 	return all
@@ -99,6 +99,20 @@ func suspendedCases() []Case {
 	for _, c := range append(changes(), read("code/a", whatever), list("code"), stat("code/a")) {
 		all = append(all, Case{Name: "suspended/" + c.Text, Req: "R093", Subject: true, Tree: []string{"a=hello", "kept=k", "sub/b=x", "empty/"},
 			Policy: p, Call: c, Want: names.Suspended, Unguarded: true, Then: suspend})
+	}
+	return all
+}
+
+// pausedCases: a paused session refuses everything to everybody.
+func pausedCases() []Case {
+	pause := func(e *Env) {
+		e.Cleanup(func() { e.Must(e.Reg.EndPause(guard.PausedByOwner)) })
+		e.Must(e.Reg.Pause(context.Background(), guard.PausedByOwner, "lunch"))
+	}
+	var all []Case
+	for _, c := range append(changes(), read("code/a", whatever), list("code"), stat("code/a")) {
+		all = append(all, Case{Name: "paused/" + c.Text, Req: "pause", Tree: []string{"a=hello", "kept=k", "sub/b=x", "empty/"},
+			Call: c, Want: names.Paused, Unguarded: true, Then: pause})
 	}
 	return all
 }

@@ -38,6 +38,7 @@ const (
 	Hidden
 	Unavailable
 	Suspended // the subject was refused too often
+	Paused    // the owner has paused the session, or its lease has run out
 	kindCount
 )
 
@@ -65,7 +66,7 @@ const (
 	AboutMissing              // a name that does not exist, or is no directory
 	AboutRequest              // a malformed request
 	AboutRoot                 // all requests in the root, or of the caller, until the owner acts
-	AboutMoment               // any request at this moment; it passes by itself
+	AboutMoment               // any request at this moment; it passes, and what is open then works again
 )
 
 // kinds is the one table of errors. It has the errno for the kernel, the code for a peer, the
@@ -103,6 +104,7 @@ var kinds = [kindCount]struct {
 	Hidden:      {"Hidden", syscall.ENOENT, FileNotFound, "no such file or directory", true, false, AboutMissing},
 	Unavailable: {"Unavailable", syscall.ESTALE, IOError, "the root's directory is gone or was replaced; approve it again", false, false, AboutRoot},
 	Suspended:   {"Suspended", syscall.EACCES, PermissionDenied, "suspended after too many refusals; only the owner can end that (rootsfs resume)", true, false, AboutRoot},
+	Paused:      {"Paused", syscall.EACCES, PermissionDenied, "the session is paused", true, false, AboutMoment},
 }
 
 // String is the kind's name, as in error.data.reason.

@@ -45,6 +45,7 @@ var kindRows = []struct {
 	{Hidden, "Hidden", syscall.ENOENT, "FILE_NOT_FOUND", true, false, AboutMissing},
 	{Unavailable, "Unavailable", syscall.ESTALE, "IO_ERROR", false, false, AboutRoot},
 	{Suspended, "Suspended", syscall.EACCES, "PERMISSION_DENIED", true, false, AboutRoot},
+	{Paused, "Paused", syscall.EACCES, "PERMISSION_DENIED", true, false, AboutMoment},
 }
 
 // R049, R050, R051, R052, R053, R054, R055: the seven codes, and which kind gives which.

@@ -70,6 +70,8 @@ const (
 	OpAbuse
 	OpSuspend
 	OpResume
+	// The pause of a session: in audit records only. OpResume ends it.
+	OpPause
 	// The start of a command by rootsfs run, or its failure to start: in audit records only.
 	OpRun
 	// A network connection of a command of rootsfs run, and its end: in audit records only.
@@ -87,7 +89,7 @@ var opNames = [opCount]string{
 	"getxattr", "listxattr", "setxattr", "removexattr", "statfs", "getlk", "setlk", "watch",
 	"replace", "close",
 	"grant", "revoke", "set", "expire", "unavailable", "mount", "unmount", "reload", "panic",
-	"trash", "restore", "empty", "stage", "apply", "discard", "undo", "abuse", "suspend", "resume",
+	"trash", "restore", "empty", "stage", "apply", "discard", "undo", "abuse", "suspend", "resume", "pause",
 	"run", "connect", "disconnect", "request",
 }
 

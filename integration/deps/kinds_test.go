@@ -134,6 +134,7 @@ Internal     x . .  . . .  . . .  . . .  . . .
 Hidden       x . .  . . .  . . .  . x .  x x .
 Unavailable  . . .  . . .  x . .  . . .  . . .
 Suspended    . . .  . . .  x . .  . x .  . . .
+Paused       . . .  . . .  . . .  . . .  . . .
 `
 
 // ofOneCall are functions that look for certain answers to one call: any other answer is an error,

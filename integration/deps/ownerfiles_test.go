@@ -79,6 +79,9 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/config/save.go os.Open":                   {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/control/sessions.go unix.Open":            {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/control/signal.go os.OpenFile":            {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/control/leasefile.go unix.Openat":         {ownPlace, "cmd/rootsfs/internal/session/lease_test.go TestNoStartWithoutLease"},
+	"cmd/rootsfs/internal/control/leasefile.go os.ReadFile":         {systems, "cmd/rootsfs/internal/session/lease_test.go TestNoStartWithoutLease"}, // in /proc
+	"cmd/rootsfs/internal/session/lease.go os.ReadFile":             {ownPlace, "cmd/rootsfs/internal/session/lease_test.go TestNoStartWithoutLease"},
 	"cmd/rootsfs/internal/session/journal.go os.OpenFile":           {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/writabledirs/writabledirs.go os.OpenFile": {ownPlace, "script badinput"},
 }

@@ -11,6 +11,8 @@
 // gate.pml is the gate, which the other models include. mount.pml is the mount with
 // the kernel and programs; tree.pml is the operations on the source and their callers;
 // answers.pml is the answers of the broker and the tools that wait for their peers.
+// lease.pml is the lease of a machine of a fleet: what an agent and its keepers have to do, and
+// the machine's session.
 // stage.pml is a staged root: its open files, its names, and the owner's apply.
 //
 // # Properties
@@ -38,6 +40,8 @@
 //	    process is killed: it is at its path, in the trash, or where he is told.
 //	P11 A change of a staged name is seen whole or not at all, wherever the process is killed.
 //	P12 A checkpoint contains what a file contained when it was made, whatever is written later.
+//	P13 A lease after the owner of a fleet has all confirmations of a revocation, nothing that
+//	    was granted before is live on a machine, whatever messages are lost, late or repeated.
 //
 // # What is modelled
 //
@@ -88,7 +92,8 @@
 // broker/internal/jsonline's writer.go is Writer, and vfs/watch is Watch. mount's revoke.go is
 // invalidate and content, request.go is ENTER, land and drainFlights, mount.go's view is view,
 // node.go is node and Forget. vfs/internal/apply's place.go, exchange.go and recover.go are Apply
-// of stage.pml, vfs/internal/beneath's stage.go is SWAP, its union*.go and apply.go are NAMES, and its frozen.go is FREEZE. A
+// of stage.pml, vfs/internal/beneath's stage.go is SWAP, its union*.go and apply.go are NAMES, and its frozen.go is FREEZE. guard's
+// pause.go and session's lease.go are lease.pml. A
 // new way to publish, to wait or to take back is a step in a model,
 // and its absence a mutation.
 package main

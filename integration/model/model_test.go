@@ -22,7 +22,7 @@ func TestSmallest(t *testing.T) {
 	}
 	left := []string{
 		"names, attributes", "a source that hangs for longer than the deadline",
-		"no drain of requests", "no second round", "answers that wait for a peer that does not read", "no second look at an answer", "calls are not counted (F2)", "a request belongs to its last view only (F3)",
+		"no drain of requests", "no second round", "answers that wait for a peer that does not read", "no second look at an answer", "the gate leaves the end of a lease to a timer", "calls are not counted (F2)", "a request belongs to its last view only (F3)",
 	}
 	for i := range tables {
 		for _, r := range tables[i].runs {
@@ -223,7 +223,10 @@ func receiver(fn *ast.FuncDecl) string {
 	if p, ok := typ.(*ast.StarExpr); ok {
 		star, typ = "*", p.X
 	}
-	if g, ok := typ.(*ast.IndexExpr); ok {
+	switch g := typ.(type) {
+	case *ast.IndexExpr:
+		typ = g.X
+	case *ast.IndexListExpr:
 		typ = g.X
 	}
 	return fmt.Sprintf("(%s%s).", star, typ.(*ast.Ident).Name)

@@ -36,6 +36,10 @@ func answers(properties, name, flags string) run {
 	return run{name, "answers.pml", strings.Fields(flags), properties, true}
 }
 
+func lease(properties, name, flags string) run {
+	return run{name, "lease.pml", strings.Fields(flags), properties, true}
+}
+
 func stage(properties, name, flags string) run {
 	return run{name, "stage.pml", strings.Fields(flags), properties, true}
 }
@@ -88,6 +92,8 @@ var tables = []table{{
 		stage("P3 P10", "a file is removed beside its owner's edits, with two kills", "APPLY REMOVE"),
 		stage("P11", "four changes of two names, killed anywhere", "NAMES"),
 		stage("P3 P12", "two checkpoints of a file that two programs write", "FREEZE"),
+		lease("P13", "a lease, and a revocation on a bus that loses messages", ""),
+		lease("P13", "the same, two keepers", "NK=2"),
 		small(tree("P1 P2 P3", "a copy of several calls", "COPYUP REMOTE NW=1")),
 		small(mount("P3 P5", "hidden by a pattern", "LIST PATTERNS")),
 		small(mount("P3 P5", "the same, lists without attributes", plain)),
@@ -143,6 +149,13 @@ var tables = []table{{
 		stage("", "a whiteout at the new name", "NAMES M_WHITENEW"),
 		stage("", "what was applied: the name goes before the record", "NAMES M_CLEARLAST"),
 		stage("", "what is discarded: the name goes before the whiteout", "NAMES M_NAMEFIRST"),
+		lease("", "a lease counts from its receipt", "M_FROMRECEIPT"),
+		lease("", "an answer is taken for any request", "M_NONONCE"),
+		lease("", "a lease is applied without its orders", "M_LEASEFIRST"),
+		lease("", "a keeper confirms what it has not stored", "M_CONFIRMEARLY"),
+		lease("", "one keeper's confirmation is taken for all", "NK=2 M_ANYKEEPER"),
+		lease("", "a lease brings back what was revoked", "M_REGRANT"),
+		lease("", "the gate leaves the end of a lease to a timer", "M_TIMERONLY"),
 		small(tree("", "a copy writes without asking", "COPYUP REMOTE NW=1 M_COPYDIRECT")),
 		small(mount("", "no epoch in the request", "NAMES REGRANT M_NOEPOCH")),
 		small(mount("", "all taken back before the drains", "NAMES M_PAGESFIRST")),

@@ -40,8 +40,9 @@ func SocketPath(name string) string { return filepath.Join(layout.SocketDir, nam
 // Sockets are the sockets of the host that a command may connect to. Its methods may be
 // called concurrently.
 type Sockets struct {
-	mu   sync.Mutex // guards list and what it holds
-	list []*grant
+	mu       sync.Mutex // guards the fields below, and what list holds
+	list     []*grant
+	isPaused bool
 }
 
 // Socket is a socket of the host that a command may connect to.
@@ -57,7 +58,8 @@ type grant struct {
 	// listener is the socket inside; nil: there is none yet.
 	listener net.Listener
 	conns    map[net.Conn]bool
-	serving  sync.WaitGroup
+	serving  sync.WaitGroup // every goroutine
+	carrying sync.WaitGroup // those that carry a connection
 }
 
 // Add grants a socket under a name. path is resolved. Add opens the socket now: another socket
@@ -134,6 +136,35 @@ func (s *Sockets) Cut(name string) bool {
 	return true
 }
 
+// Pause closes every connection and refuses new ones until Resume. When it returns, no
+// connection carries any more data. A nil Sockets has none.
+func (s *Sockets) Pause() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	s.isPaused = true
+	for _, one := range s.list {
+		for c := range one.conns {
+			c.Close()
+		}
+	}
+	s.mu.Unlock()
+	for _, one := range s.list { // the list only grows before the command runs
+		one.carrying.Wait()
+	}
+}
+
+// Resume ends a pause.
+func (s *Sockets) Resume() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isPaused = false
+}
+
 // cutAll ends every grant.
 func (s *Sockets) cutAll() {
 	for _, one := range s.Live() {
@@ -177,16 +208,18 @@ func (s *Sockets) serve(one *grant, l net.Listener) {
 			continue
 		}
 		s.mu.Lock()
-		if one.isCut || len(one.conns) >= maxSocketConns {
+		if one.isCut || s.isPaused || len(one.conns) >= maxSocketConns {
 			s.mu.Unlock()
 			c.Close()
 			continue
 		}
 		one.conns[c] = true
 		one.serving.Add(1)
+		one.carrying.Add(1)
 		s.mu.Unlock()
 		go func() {
 			defer one.serving.Done()
+			defer one.carrying.Done()
 			s.carry(one, c)
 		}()
 	}
@@ -201,7 +234,7 @@ func (s *Sockets) carry(one *grant, inside net.Conn) {
 	}
 	defer s.drop(one, host)
 	s.mu.Lock()
-	if one.isCut {
+	if one.isCut || s.isPaused {
 		s.mu.Unlock()
 		return
 	}

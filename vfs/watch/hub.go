@@ -219,7 +219,7 @@ func (h *Hub) Invalidate(ctx context.Context, c guard.Change) error {
 	switch c.Kind {
 	case guard.ChangeEnded:
 		apply = func(w *Watch) <-chan struct{} { return w.endOf(c.Epoch) }
-	case guard.ChangeNarrowed:
+	case guard.ChangeNarrowed, guard.ChangePaused:
 		apply = (*Watch).narrow
 	default:
 		return nil

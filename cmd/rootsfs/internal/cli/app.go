@@ -95,7 +95,7 @@ func defaultArgs(cmd *cobra.Command) {
 func (a *app) commands() commands {
 	return commands{
 		"mount": a.newMountCmd, "run": a.newRunCmd, "serve": a.newServeCmd, "wrap": a.newWrapCmd, "setup": a.newSetupCmd,
-		"roots": a.newRootsCmd, "revoke": a.newRevokeCmd, "resume": a.newResumeCmd, "allow": a.newAllowCmd, "consent": a.newConsentCmd,
+		"roots": a.newRootsCmd, "revoke": a.newRevokeCmd, "pause": a.newPauseCmd, "resume": a.newResumeCmd, "allow": a.newAllowCmd, "consent": a.newConsentCmd,
 		"net": a.newNetCmd, "trash": a.newTrashCmd, "stage": a.newStageCmd, "undo": a.newUndoCmd, "unmount": a.newUnmountCmd,
 		"status": a.newStatusCmd, "audit": a.newAuditCmd, "metrics": a.newMetricsCmd, "top": a.newTopCmd, "console": a.newConsoleCmd,
 		"why": a.newWhyCmd, "policy": a.newPolicyCmd, "doctor": a.newDoctorCmd, "config": a.newConfigCmd,
@@ -126,7 +126,7 @@ func (a *app) addCommands(root *cobra.Command) {
 // EndsAccess reports whether a command line must work without a poller: its command ends or
 // shows access, and needs no other program for that.
 func EndsAccess(args []string) bool {
-	return len(args) == 0 || slices.Contains([]string{"revoke", "status", "unmount", "umount", "version", "--version", "roots"}, args[0])
+	return len(args) == 0 || slices.Contains([]string{"revoke", "pause", "status", "unmount", "umount", "version", "--version", "roots"}, args[0])
 }
 
 // version, commit and date are set by the linker (integration/dist/version.sh names them).

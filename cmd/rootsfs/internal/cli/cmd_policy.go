@@ -212,6 +212,8 @@ func checkText(c *control.CheckAnswer) (text, remedy string) {
 		}
 	case c.Link != nil:
 		text += fmt.Sprintf("refused: the link %s leads out of the root, to %s", names.Quote(c.Link.At), names.Quote(c.Link.Target))
+	case c.Paused != nil:
+		text += "refused: " + c.Paused.String()
 	default:
 		text += "refused: " + c.Reason
 	}

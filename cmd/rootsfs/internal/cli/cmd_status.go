@@ -142,6 +142,9 @@ func (a *app) printSession(st control.Status) {
 	if st.ConfigError != "" {
 		a.say("  the configuration is not in force: %s", names.Escape(st.ConfigError))
 	}
+	for _, p := range st.Paused {
+		a.say("  %s", p.String())
+	}
 	a.printLate(st)
 	a.printConfined(st.Server)
 	a.printNetwork(st.Session, st.Network)

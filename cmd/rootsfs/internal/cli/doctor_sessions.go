@@ -70,6 +70,9 @@ func checkSession(ctx context.Context, in control.Info) check {
 	if err != nil {
 		return s.warn("wait, or end process "+strconv.Itoa(in.PID), "does not answer: %s", oneLine(err))
 	}
+	if len(st.Paused) > 0 {
+		return s.warn("as it says", "%s", st.Paused[0].String())
+	}
 	where := "without a mountpoint"
 	if in.Point != "" {
 		where = "mounted at " + quoteIfNeeded(in.Point)

@@ -185,7 +185,7 @@ func (a *app) page(text string) error {
 var commandGroups = []struct{ title, names string }{
 	{"Start", "mount run serve unmount"},
 	{"Look", "status why top console audit metrics"},
-	{"Decide", "roots net revoke allow consent policy stage undo trash resume"},
+	{"Decide", "roots net revoke pause resume allow consent policy stage undo trash"},
 	{"Set up", "setup wrap config doctor completion version help"},
 }
 
@@ -261,7 +261,7 @@ func (a *app) showHelp(c *cobra.Command, _ []string) {
 func topicFor(command string) string {
 	others := map[string]string{
 		"net": "network", "mount": "roots", "run": "confinement", "wrap": "hosts", "revoke": "roots", "allow": "policy", "top": "console",
-		"resume": "limits", "status": "json", "doctor": "troubleshooting", "setup": "hosts", "why": "troubleshooting", "unmount": "roots",
+		"resume": "limits", "pause": "roots", "status": "json", "doctor": "troubleshooting", "setup": "hosts", "why": "troubleshooting", "unmount": "roots",
 	}
 	if _, ok := help.Page(command); ok {
 		return command

@@ -30,7 +30,7 @@ const hostile = "a\"\\<&>\x1b\u009b\u202e\U000e0041ä\n\xff  z"
 func jsonValues() (printed, passed map[string]any) {
 	printed = map[string]any{
 		"status": &[]control.Status{}, "status watch": &control.Event{}, "roots add": &addResult{}, "roots set": &control.SetAnswer{}, "revoke": &control.RevokeAnswer{},
-		"roots profile": &control.ProfileAnswer{}, "resume": &control.ResumeAnswer{}, "policy show": &control.PolicyAnswer{}, "policy check": &control.CheckAnswer{},
+		"roots profile": &control.ProfileAnswer{}, "resume": &resumeResult{}, "pause": &[]pauseResult{}, "policy show": &control.PolicyAnswer{}, "policy check": &control.CheckAnswer{},
 		"why": &explanation{}, "unmount": &unmountResult{}, "consent list": &control.QuestionsAnswer{}, "consent watch": &questionEvent{}, "consent approve": &control.AnswerAnswer{},
 		"consent denials": &control.DenialsAnswer{}, "net list": &control.NetState{}, "net add": &control.NetAdded{}, "net remove": &control.NetRemoved{},
 		"trash list": &[]vfs.Trashed{}, "trash restore": &control.RestoreAnswer{}, "audit verify": &[]audit.Report{}, "stage list": &[]stageEntry{},

@@ -195,6 +195,12 @@ func (n *commandNet) close() {
 // Close implements session.Network.
 func (n *commandNet) Close() { n.gate.Close() }
 
+// Pause implements session.Network.
+func (n *commandNet) Pause() { n.gate.Pause() }
+
+// Resume implements session.Network.
+func (n *commandNet) Resume() { n.gate.Resume() }
+
 // State implements session.Network.
 func (n *commandNet) State() control.NetState {
 	st := control.NetState{Hosts: textsOf(n.gate.Rules()), Secrets: textsOf(n.liveSecrets()), Asks: n.gate.IsAsking(), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -151,7 +152,7 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 		return commandWords{"roots", "set", e.Root, names.Foreign(e.wider())}
 	case e.Rule != nil && rules != nil:
 		return e.withoutRule(rules)
-	case e.Reason == names.Suspended.String():
+	case e.Reason == names.Suspended.String(), e.Paused != nil && e.Paused.Cause == string(guard.PausedByOwner):
 		return commandWords{"resume"}
 	case e.Reason == names.Unavailable.String():
 		return commandWords{"roots", "renew", e.Root}

@@ -88,6 +88,7 @@ type CheckAnswer struct {
 	Lifted *PolicyRule   `json:"lifted,omitempty"` // the rule that this one lifts
 	At     names.Foreign `json:"at,omitempty"`     // the name that the rule is about, if it is not that of `path`: ROOT/PATH
 	Link   *Link         `json:"link,omitempty"`   // the link on the way to the path that leaves its root: at, and its target
+	Paused *Paused       `json:"paused,omitempty"` // the pause that refuses everything
 	Shown  bool          `json:"shown,omitempty"`  // allowed, because the confinement shows the path; no root holds it
 }
 

@@ -88,6 +88,7 @@ type Status struct {
 	Denials        int             `json:"denials"`                     // denials that are remembered
 	Subjects       []Quota         `json:"subjects,omitempty"`          // servers with a quota, and their use of it
 	Suspended      []Suspended     `json:"suspended,omitempty"`         // servers that are suspended, since when and why
+	Paused         []Paused        `json:"paused,omitempty"`            // the session is paused: by whom, since when and why
 	Process        Process         `json:"process"`                     // the daemon's own figures
 	Server         *Confined       `json:"server,omitempty"`            // the program that `rootsfs run` started
 	Network        *NetState       `json:"network,omitempty"`           // network of approved hosts that the program has
@@ -161,15 +162,42 @@ type Suspended struct {
 	Why     names.Foreign `json:"why"`
 }
 
-// ResumeRequest resumes suspended servers: the named one, or all.
+// Paused is a pause of a session. Each pause has to end.
+type Paused struct {
+	Cause  string        `json:"cause"` // `owner`: rootsfs pause; `lease`: the lease of the machine has run out
+	Since  time.Time     `json:"since"`
+	Reason names.Foreign `json:"reason,omitempty"`
+}
+
+// String describes the pause, and how it ends.
+func (p *Paused) String() string {
+	g := guard.Pause{Cause: guard.PauseCause(p.Cause), Since: p.Since, Reason: p.Reason.Raw()}
+	return g.Text()
+}
+
+// PauseRequest pauses the session.
+type PauseRequest struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// PauseAnswer is the pause. An error that comes with it says what could not be taken back.
+type PauseAnswer struct {
+	Paused Paused  `json:"paused"`
+	TookMS float64 `json:"took_ms"`
+}
+
+// ResumeRequest ends a suspension: of the named server, or with All of everything: it ends the
+// owner's pause of the session, or, if there is none, resumes every suspended server.
 type ResumeRequest struct {
 	Subject string `json:"subject,omitempty"`
 	All     bool   `json:"all,omitempty"`
 }
 
-// ResumeAnswer names the resumed servers.
+// ResumeAnswer names the resumed servers, and the pause that has ended.
 type ResumeAnswer struct {
-	Resumed []names.Foreign `json:"resumed"`
+	Resumed   []names.Foreign `json:"resumed"`
+	Pause     *Paused         `json:"pause,omitempty"`
+	Suspended []Suspended     `json:"suspended,omitempty"` // servers that are still suspended
 }
 
 // Process has the daemon's own figures. A figure that the system does not report is zero.

@@ -34,6 +34,9 @@ var (
 	// Revoke returns when all access has ended. With an error, the answer has the result for
 	// each root.
 	Revoke = Verb[RevokeRequest, RevokeAnswer]{"revoke"}
+	// Pause returns when nothing of what was handed out can be used. After an error the gate is
+	// shut all the same.
+	Pause  = Verb[PauseRequest, PauseAnswer]{"pause"}
 	Resume = Verb[ResumeRequest, ResumeAnswer]{"resume"}
 	// Unmount revokes everything and ends the session.
 	Unmount = Verb[None, UnmountAnswer]{"unmount"}

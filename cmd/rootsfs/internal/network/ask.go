@@ -159,6 +159,8 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 	switch {
 	case g.closed:
 		return nil, ErrEnded
+	case g.paused:
+		return nil, ErrPaused
 	case g.asking.over.Load():
 		return nil, ErrRevoked
 	case q != nil && q.waiting >= maxWaiting, len(g.conns)+g.asking.waiting >= g.maxConns:

@@ -147,6 +147,8 @@ func (g *Gate) register(c *conn) error {
 	switch {
 	case g.closed:
 		return ErrEnded
+	case g.paused:
+		return ErrPaused
 	case !g.permitsLocked(c):
 		return ErrNoRule
 	case len(g.conns)+g.asking.waiting >= g.maxConns:
@@ -200,7 +202,7 @@ func (g *Gate) connect(c *conn) error {
 		err = reason
 	}
 	state := Failed
-	for _, refusal := range []error{ErrClosed, ErrRevoked, ErrEnded, ErrLimit, errNoRecord} {
+	for _, refusal := range []error{ErrClosed, ErrRevoked, ErrEnded, ErrPaused, ErrLimit, errNoRecord} {
 		if errors.Is(err, refusal) {
 			state = Refused
 		}

@@ -32,6 +32,7 @@ var (
 	ErrTooMany   = fmt.Errorf("the program holds %d connections already, or a sixth of ulimit -n", maxConns)
 	ErrRevoked   = errors.New("the rule was removed")
 	ErrEnded     = errors.New("the session ended")
+	ErrPaused    = errors.New("the session is paused")
 	errNoRecord  = errors.New("it cannot be recorded")
 	errNoAddress = errors.New("no name has this address")
 	errNotName   = errors.New("a rule permits what is no host name, and does not exist")
@@ -81,6 +82,7 @@ type Gate struct {
 	asking  *asking
 	reached map[target]*Reached // by connections that have ended
 	closed  bool
+	paused  bool
 	// answered is how many connections services answer.
 	answered int
 	inside   *inside // nil before Serve
@@ -268,6 +270,25 @@ func (g *Gate) endUnpermittedLocked() (ended []*conn) {
 	}
 	g.endLocked(ended, ErrRevoked)
 	return ended
+}
+
+// Pause ends every connection and every question, and refuses new ones until Resume. Rules stay
+// in force. When it returns, no connection carries any more data.
+func (g *Gate) Pause() {
+	g.end(func() []*conn {
+		g.paused = true
+		ended := slices.Collect(maps.Keys(g.conns))
+		g.endLocked(ended, ErrPaused)
+		g.endQuestionsLocked(ErrPaused, false)
+		return ended
+	})
+}
+
+// Resume ends a pause.
+func (g *Gate) Resume() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.paused = false
 }
 
 // Close ends every connection and waits for the gate's goroutines. No byte is carried

@@ -313,6 +313,8 @@ func (p *Proxy) explain(err error) error {
 		return fmt.Errorf("%s leads to this machine or to a private network; --net=ADDRESS permits an address", host)
 	case errors.Is(err, network.ErrRevoked), errors.Is(err, network.ErrEnded), errors.Is(err, network.ErrNoRule):
 		return fmt.Errorf("the secret %s was revoked", p.secret.Name)
+	case errors.Is(err, network.ErrPaused):
+		return errors.New("the session is paused")
 	case errors.Is(err, network.ErrLimit), errors.Is(err, network.ErrTooMany):
 		return errors.New("a limit of the network is reached")
 	case errors.As(err, &dns):

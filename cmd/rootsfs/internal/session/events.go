@@ -100,7 +100,11 @@ func (s *Session) observe(e guard.Event) {
 	case guard.EventUnavailable:
 		s.log.Warn("a root has become unavailable: its directory is gone, was replaced or cannot be read",
 			"root", e.Root, "remedy", "put it back or make it again, then: rootsfs roots renew NAME")
-	case guard.EventAbuse, guard.EventSuspended, guard.EventResumed:
+	case guard.EventPaused:
+		s.log.Warn("paused: everything is refused", "detail", e.Detail, "see", "rootsfs status; rootsfs resume")
+	case guard.EventResumed:
+		s.log.Info("resumed", "detail", e.Detail)
+	case guard.EventAbuse, guard.EventSuspended:
 		s.log.Warn("a server was refused too often: "+string(e.Kind), "detail", e.Detail, "see", "rootsfs status; rootsfs resume")
 	case guard.EventRepository:
 		s.log.Warn("a repository was created in a root", "root", e.Root, "detail", e.Detail)

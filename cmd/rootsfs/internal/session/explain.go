@@ -136,6 +136,9 @@ func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
 	if !e.Allowed {
 		a.Reason = e.Kind.String()
 	}
+	if list := pausesOf(x.Registry); e.Kind == names.Paused && len(list) > 0 {
+		a.Paused = &list[0]
+	}
 	if e.Lacks != 0 {
 		a.Lacks = e.Lacks.String()
 	}

@@ -169,28 +169,6 @@ func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Ti
 	return got[0], nil
 }
 
-// resume serves control.Resume.
-func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.ResumeAnswer, error) {
-	a := control.ResumeAnswer{Resumed: []names.Foreign{}}
-	if req.All && req.Subject != "" {
-		return a, invalid("name a server, or say all of them, not both")
-	}
-	which := []guard.Subject{guard.Subject(req.Subject)}
-	if req.All {
-		which = nil
-		for _, s := range s.reg.Suspended() {
-			which = append(which, s.Subject)
-		}
-	}
-	for _, who := range which {
-		if err := s.reg.Resume(who); err != nil {
-			return a, err
-		}
-		a.Resumed = append(a.Resumed, names.Foreign(who))
-	}
-	return a, nil
-}
-
 // setMode serves control.SetMode.
 func (s *Session) setMode(ctx context.Context, req control.SetRequest) (control.SetAnswer, error) {
 	name := guard.RootName(req.Name)
@@ -227,6 +205,9 @@ func (g *granted) life() time.Duration {
 
 // grantAll makes the grants that the owner has approved (each has an Origin), all or none.
 func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Grant, error) {
+	if err := s.lease.allowsGrants(); err != nil {
+		return nil, err
+	}
 	for i := range asks {
 		asks[i].Policy.Rights = s.opt.Bound.Rights(asks[i].Policy.Rights)
 	}

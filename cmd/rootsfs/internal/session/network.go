@@ -26,6 +26,10 @@ type Network interface {
 	// Remove removes rules (nil: all of them), or none if one does not exist. When it returns,
 	// connections that only these rules permitted carry no more data.
 	Remove(hosts []string) (removed []string, ended int, err error)
+	// Pause ends every connection and refuses new ones until Resume. When it returns, no
+	// connection carries any more data.
+	Pause()
+	Resume()
 	// Close ends every connection for good. When it returns, their ends are recorded.
 	Close()
 }
@@ -49,6 +53,9 @@ func (s *Session) addNet(_ context.Context, req control.NetRequest) (control.Net
 		return out, ErrNoNetwork
 	case s.isEnding():
 		return out, errEnding
+	}
+	if err := s.lease.allowsGrants(); err != nil {
+		return out, err
 	}
 	added, err := s.opt.Network.Add(req.Hosts, func(host string) error {
 		if err := s.reg.NoteFacts(names.OpGrant, guard.Allowed, guard.Facts{Host: host}, "network "+host); err != nil {

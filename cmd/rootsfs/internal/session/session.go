@@ -148,6 +148,8 @@ type Session struct {
 	outcome     outcome
 	journal     *journal
 
+	pausing  pausing
+	lease    *machineLease // nil: the machine belongs to no fleet
 	refusals refusals
 	conf     confState
 }
@@ -244,6 +246,9 @@ func (s *Session) prepare() (err error) {
 	if dir, why := control.RuntimePlace(); why != "" {
 		s.log.Warn("sessions are kept elsewhere: "+why, "directory", dir, "remedy", "set XDG_RUNTIME_DIR to a directory of your own")
 	}
+	if s.lease, err = leaseOfMachine(); err != nil {
+		return err
+	}
 	if err := checkAudit(); err != nil {
 		return err
 	}
@@ -268,6 +273,7 @@ func (s *Session) grantFirst(ctx context.Context) error {
 		Opener: vfs.StagingOpener(stages, s.dir.Name()), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules, History: dirs,
 	})
 	s.reg.Keep(keeps...)
+	s.lease.apply(s.reg)
 	s.reg.SetAbuse(s.opt.Abuse)
 	for at, target := range s.opt.Mount.Layout.Links {
 		s.reg.NoteLink(at, target)
@@ -296,7 +302,16 @@ func (s *Session) open(ctx context.Context) (err error) {
 		return err
 	}
 	go s.pruneTrashes(ctx)
-	return s.publish(false)
+	if err := s.publish(false); err != nil || s.lease == nil {
+		return err
+	}
+	// From here on the fleet's agent finds the session. It may have revoked between the first
+	// look at the lease and now.
+	if err := s.lease.unchanged(); err != nil {
+		return err
+	}
+	s.watches.Go(func() { s.followLease(ctx) })
+	return nil
 }
 
 // lasting is the age at which a session no longer counts as a short run. Work that only longer
@@ -361,6 +376,7 @@ func (s *Session) handlers() []control.Handler {
 		control.RenewRoot.Handle(s.renewRoot),
 		control.SwitchProfile.Handle(s.switchProfile),
 		control.Revoke.Handle(s.revoke),
+		control.Pause.Handle(s.pause),
 		control.Resume.Handle(s.resume),
 		control.Unmount.Handle(s.endByOwner),
 		control.ListQuestions.Handle(s.consent.List),

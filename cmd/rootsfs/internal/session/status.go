@@ -63,9 +63,7 @@ func (s *Session) state() control.Status {
 			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
 		})
 	}
-	for _, s := range s.reg.Suspended() {
-		st.Suspended = append(st.Suspended, control.Suspended{Subject: names.Foreign(s.Subject), Since: s.Since, Why: names.Foreign(s.Why)})
-	}
+	st.Suspended, st.Paused = s.suspended(), s.paused()
 	questions, _ := s.consent.Waiting()
 	st.Process, st.Files, st.Questions = process(roots), brokered(s.broker), len(questions)
 	addSharing(&st)

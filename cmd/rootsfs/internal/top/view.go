@@ -208,6 +208,9 @@ func (m *model) session(p *page, s *sessionhub.Session) {
 	if s.Problem != "" {
 		p.add(wrong, "  no answer: %s", names.EscapeQuoted(s.Problem))
 	}
+	for _, at := range s.Paused {
+		p.add(wrong, "  %s", at.String())
+	}
 	if s.ConfigError != "" {
 		p.add(wrong, "  the configuration is not in force: %s", names.EscapeQuoted(s.ConfigError))
 	}

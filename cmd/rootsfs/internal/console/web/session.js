@@ -12,6 +12,8 @@ const mostRefusals = 8;
 const mostConnections = 8;
 const perSecond = (v) => (v >= 10 ? Math.round(v) : Number(v.toFixed(1))) + "/s";
 
+const pauseText = (p) => `Paused ${p.cause === "lease" ? "for want of a lease" : "by its owner"} since ${clock(p.since)}${p.reason ? ": " + p.reason : ""}. Everything is refused${p.cause === "lease" ? "." : " until: rootsfs resume"}`;
+
 export class SessionCard extends HTMLElement {
   constructor(name) {
     super();
@@ -85,7 +87,7 @@ export class SessionCard extends HTMLElement {
   }
 
   draw(s) {
-    put(this.problem, s.problem ? "No answer: " + s.problem : s.config_error ? "The configuration is not in force: " + s.config_error : s.audit_ok === false ? "Records cannot be written: operations fail." : "");
+    put(this.problem, s.problem ? "No answer: " + s.problem : s.paused?.length ? pauseText(s.paused[0]) : s.config_error ? "The configuration is not in force: " + s.config_error : s.audit_ok === false ? "Records cannot be written: operations fail." : "");
     this.problem.hidden = !this.problem.dataset.text;
     this.drawFacts(s);
     const roots = s.roots ?? [];

@@ -1,0 +1,125 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A machine that belongs to a fleet has a lease: a file in the runtime directory, which the
+// fleet's agent replaces by a rename. Sessions read it and never hold it open.
+
+// Lease is the lease of this machine.
+type Lease struct {
+	Format  int    `json:"format"`
+	Fleet   string `json:"fleet"`
+	Machine string `json:"machine"`
+	// BootID is the boot of the machine whose clock Until is by.
+	BootID string `json:"boot_id"`
+	// Until is the end of the lease by CLOCK_BOOTTIME, in nanoseconds.
+	Until int64 `json:"until_boot_ns"`
+	// Heads are the numbers of the newest orders that the agent has carried out.
+	Heads map[string]uint64 `json:"heads"`
+	// Locked says why the fleet has locked the machine; "": it has not.
+	Locked string `json:"locked"`
+
+	// Written is when the agent wrote the file.
+	Written time.Time `json:"-"`
+}
+
+const (
+	leaseDir    = ".fleet" // in the runtime directory; no session has such a name
+	leaseFile   = "lease"
+	leaseFormat = 1
+	maxLease    = 64 << 10
+	bootIDFile  = "/proc/sys/kernel/random/boot_id"
+)
+
+// LeaseDir returns the directory of the lease.
+func LeaseDir() string { return filepath.Join(RuntimeDir(), leaseDir) }
+
+// ReadLease reads the machine's lease. It refuses a file that others could have written, a lease
+// of an earlier boot, and one with a field that it does not know. It does not look at the time.
+func ReadLease() (Lease, error) {
+	l, err := readLease()
+	if err != nil {
+		return Lease{}, fmt.Errorf("the lease %s cannot be used: %w", names.Quote(filepath.Join(LeaseDir(), leaseFile)), err)
+	}
+	return l, nil
+}
+
+func readLease() (l Lease, err error) {
+	dir, err := openPrivate(LeaseDir())
+	if err != nil {
+		return l, err
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat(dir, leaseFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return l, err
+	}
+	f := os.NewFile(uintptr(fd), leaseFile)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return l, err
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return l, errors.New("it is no regular file")
+	case int(st.Uid) != os.Geteuid():
+		return l, fmt.Errorf("it belongs to the user with id %d, not to you", st.Uid)
+	case st.Mode&0o077 != 0:
+		return l, fmt.Errorf("it is open to other users (mode %04o)", st.Mode&0o7777)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxLease))
+	if err != nil {
+		return l, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&l); err != nil {
+		return l, fmt.Errorf("it is not understood: %w", err)
+	}
+	boot, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return l, err
+	}
+	switch {
+	case l.Format != leaseFormat:
+		return l, fmt.Errorf("it has the format %d, and this version of rootsfs knows %d", l.Format, leaseFormat)
+	case l.BootID != strings.TrimSpace(string(boot)):
+		return l, errors.New("it is of an earlier boot of the machine")
+	}
+	l.Written = time.Unix(st.Mtim.Unix())
+	return l, nil
+}
+
+// BootTime returns the time since the machine was booted, by the clock that goes on while the
+// machine sleeps and that nobody can set.
+func BootTime() (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0, err
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
+// Left returns the rest of the lease; 0 or less: it is over, or the machine is locked.
+func (l *Lease) Left() time.Duration {
+	now, err := BootTime()
+	if err != nil || l.Locked != "" {
+		return 0
+	}
+	return time.Duration(l.Until) - now
+}

@@ -1,0 +1,216 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A machine can belong to a fleet. Then a session begins only under the machine's lease, and
+// pauses when the lease has run out or the fleet has locked the machine. It goes on with the
+// next lease. On a machine without a fleet all this is one stat at the start.
+
+// machineLease is the machine's lease as the session read it last. Only one goroutine changes
+// it. A nil machineLease is that of a machine without a fleet.
+type machineLease struct {
+	fleet string
+	now   control.Lease
+}
+
+// The times at which the lease is read: at half of the time left, but at least that often in
+// its last second, and that often during a pause. The pause begins a little before the end, so
+// that dirty data is flushed while the gate is open.
+const (
+	leaseSoon   = time.Second
+	leaseOften  = 250 * time.Millisecond
+	leasePaused = time.Second
+)
+
+// fleetOf returns the name of the fleet that the machine belongs to; "": it belongs to none.
+func fleetOf() (string, error) {
+	file, err := config.StateDir("fleet", "member.json")
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return "", nil
+	}
+	var member struct {
+		Fleet string `json:"fleet"`
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &member)
+	}
+	if err == nil && member.Fleet == "" {
+		err = errors.New("it names no fleet")
+	}
+	if err != nil {
+		return "", notLeased("whether this machine belongs to a fleet cannot be read in %s: %v", names.Quote(file), err)
+	}
+	return member.Fleet, nil
+}
+
+func notLeased(format string, args ...any) error {
+	return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(format, args...)}
+}
+
+// leaseOfMachine returns the machine's lease, nil if the machine belongs to no fleet. It returns
+// an error if no session may begin.
+func leaseOfMachine() (*machineLease, error) {
+	fleet, err := fleetOf()
+	if fleet == "" || err != nil {
+		return nil, err
+	}
+	l := &machineLease{fleet: fleet}
+	l.now, err = l.read()
+	return l, err
+}
+
+// read returns the lease if it is in force, or an error that says why it is not.
+func (l *machineLease) read() (control.Lease, error) {
+	got, err := control.ReadLease()
+	of := "this machine belongs to the fleet " + names.Quote(l.fleet)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return got, notLeased("%s, which has not answered yet; see that its agent runs", of)
+	case err != nil:
+		return got, notLeased("%s, and %v", of, err)
+	case got.Fleet != l.fleet:
+		return got, notLeased("%s, and the lease is of the fleet %s", of, names.Quote(got.Fleet))
+	case got.Locked != "":
+		return got, notLeased("%s, which has locked it: %s", of, names.Quote(got.Locked))
+	case got.Left() <= leaseOften:
+		return got, notLeased("%s, which has not answered since %s; see that its agent runs", of, got.Written.Local().Format(time.DateTime))
+	}
+	return got, nil
+}
+
+// apply makes the registry pause by itself at the end of the lease.
+func (l *machineLease) apply(reg *guard.Registry) {
+	if l == nil {
+		return
+	}
+	now := l.now
+	reg.SetLease(now.Left(), func() bool { return now.Left() <= 0 }, l.reason(&now))
+}
+
+// reason is the reason of a pause at the end of a lease.
+func (l *machineLease) reason(now *control.Lease) string {
+	if now.Locked != "" {
+		return "the fleet " + l.fleet + " has locked the machine: " + now.Locked
+	}
+	return "the fleet " + l.fleet
+}
+
+// unchanged returns an error if the fleet has given orders since the lease was read.
+func (l *machineLease) unchanged() error {
+	got, err := l.read()
+	if err == nil && !maps.Equal(got.Heads, l.now.Heads) {
+		err = notLeased("the fleet %s has given an order while the session began: start it again", names.Quote(l.fleet))
+	}
+	return err
+}
+
+// allowsGrants returns an error if no root may be granted.
+func (l *machineLease) allowsGrants() error {
+	if l == nil {
+		return nil
+	}
+	_, err := l.read()
+	return err
+}
+
+// followLease reads the lease until ctx ends. It pauses the session at the end of the lease, and
+// lets it go on with the next one.
+func (s *Session) followLease(ctx context.Context) {
+	wake, err := newBootTimer(ctx)
+	if err != nil {
+		s.log.Error("the lease cannot be followed: the session pauses when it has run out", "error", err)
+		return
+	}
+	hasBegun := false
+	for wake.wait(nextLook(s.lease.now.Left(), hasBegun)) == nil {
+		got, err := control.ReadLease()
+		if err == nil && got.Fleet == s.lease.fleet {
+			s.lease.now = got
+		}
+		left := s.lease.now.Left()
+		switch {
+		case left > leaseOften && err == nil:
+			s.lease.apply(s.reg)
+			hasBegun = s.continueByLease()
+		case left <= leaseOften && !hasBegun:
+			hasBegun = true
+			reason := s.lease.reason(&s.lease.now)
+			if err := s.beginPause(ctx, guard.PausedByLease, reason); err != nil {
+				s.log.Error("the lease has run out, and not everything could be taken back", "error", err)
+			}
+		}
+	}
+}
+
+// continueByLease ends the pause of the lease, if there is one, and reports whether it goes on.
+func (s *Session) continueByLease() (isPaused bool) {
+	err := s.endPause(guard.PausedByLease)
+	if err != nil && !errors.Is(err, names.NotExist) { // NotExist: there is none
+		s.log.Error("there is a new lease, and the session stays paused", "error", err)
+		return true
+	}
+	return false
+}
+
+// nextLook returns how long to wait before the lease is read again.
+func nextLook(left time.Duration, isPaused bool) time.Duration {
+	switch {
+	case isPaused:
+		return leasePaused
+	case left <= leaseSoon:
+		return leaseOften
+	}
+	return left / 2
+}
+
+// bootTimer waits by CLOCK_BOOTTIME. A timer of Go stands still while the machine sleeps.
+type bootTimer struct{ f *os.File }
+
+// newBootTimer returns a timer that ends with ctx.
+func newBootTimer(ctx context.Context) (*bootTimer, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a timer: %w", err)
+	}
+	t := &bootTimer{os.NewFile(uintptr(fd), "boot timer")}
+	context.AfterFunc(ctx, func() { _ = t.f.Close() })
+	return t, nil
+}
+
+// wait returns after d, or with an error when the timer has ended.
+func (t *bootTimer) wait(d time.Duration) error {
+	raw, err := t.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var setErr error
+	err = raw.Control(func(fd uintptr) {
+		setErr = unix.TimerfdSettime(int(fd), 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))}, nil)
+	})
+	if err := errors.Join(err, setErr); err != nil {
+		return err
+	}
+	var expirations [8]byte
+	_, err = t.f.Read(expirations[:])
+	return err
+}
