@@ -26,7 +26,7 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, &Error{File: path, Err: err}
 	}
-	doc, resolved, err := read(path)
+	doc, resolved, err := read(path, os.Geteuid())
 	if err != nil {
 		return nil, &Error{File: path, Err: err}
 	}
@@ -74,9 +74,10 @@ func LoadFlag(file string) (c *Config, path string, err error) {
 	return c, path, err
 }
 
-// read returns the contents of a file that nobody else, and no program, could have written.
-func read(path string) (doc []byte, resolved string, err error) {
-	resolved, err = trusted(path, os.Geteuid())
+// read returns the contents of a file that nobody but root and the user uid, and no program,
+// could have written.
+func read(path string, uid int) (doc []byte, resolved string, err error) {
+	resolved, err = trusted(path, uid)
 	if err != nil {
 		return nil, "", err
 	}
@@ -94,7 +95,7 @@ func read(path string) (doc []byte, resolved string, err error) {
 	if err != nil {
 		return nil, "", names.Errno(err)
 	}
-	if err := trustedFile(info, os.Geteuid()); err != nil {
+	if err := trustedFile(info, uid); err != nil {
 		return nil, "", err
 	}
 	doc, err = io.ReadAll(io.LimitReader(f, MaxSize+1))
