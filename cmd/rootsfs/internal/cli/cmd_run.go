@@ -334,25 +334,48 @@ func (f *runFlags) ports() ([]uint16, error) {
 	return ports, nil
 }
 
-// pinLevel sets the level that the configuration demands, unless a flag demands a stronger one.
+// pinLevel sets the level that the configuration or the ceiling demands, unless a flag demands a
+// stronger one.
 func (f *runFlags) pinLevel(p *runPlan) error {
+	given := p.box.Level
 	conf := p.session.Config
-	if conf.Run.Level == "" {
-		return nil
+	ceiling, where := p.session.Ceiling.Level()
+	for _, demand := range []struct{ level, file string }{{conf.Run.Level, conf.Path}, {ceiling, where}} {
+		if demand.level == "" {
+			continue
+		}
+		level, err := sandbox.ParseLevel(demand.level)
+		if err != nil {
+			return err
+		}
+		if given > level {
+			return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("%s is weaker than the confinement that %s demands (run.level = %q); leave the flag out, or change the file",
+				given, names.Quote(demand.file), demand.level)}
+		}
+		if p.box.Level == 0 || given == 0 && p.box.Level > level {
+			p.box.Level, p.pinned = level, demand.file
+		}
 	}
-	level, err := sandbox.ParseLevel(conf.Run.Level)
-	if err != nil {
-		return err
-	}
-	if p.box.Level == 0 {
-		p.box.Level, p.pinned = level, conf.Path
-		return nil
-	}
-	if p.box.Level > level {
-		return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("%s is weaker than the confinement that %s demands (run.level = %q); leave the flag out, or change the file",
-			p.box.Level, names.Quote(conf.Path), conf.Run.Level)}
-	}
+	p.session.Within = func(c *config.Ceiling) error { return p.within(c) }
 	return nil
+}
+
+// within returns an error if the confinement or the network of the run is above a ceiling.
+func (p *runPlan) within(c *config.Ceiling) error {
+	if p.box.Net {
+		if err := c.CheckWholeNet(); err != nil {
+			return err
+		}
+	}
+	word, where := c.Level()
+	if word == "" {
+		return nil
+	}
+	level, err := sandbox.ParseLevel(word)
+	if err == nil && p.box.Level > level {
+		err = fmt.Errorf("%s is weaker than the confinement that the ceiling of this machine demands (%s, run.level = %q)", p.box.Level, where, word)
+	}
+	return err
 }
 
 // runArgs checks the words of `rootsfs run`. The command begins at the first word that is no

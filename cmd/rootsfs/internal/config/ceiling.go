@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type Ceiling struct {
 	Files []string        // that were read
 	Roots []rules.Ceiling // of the files that bound roots
 	files []*ceilingFile
+	text  []byte // of all files
 }
 
 // ceilingFile is one file of the ceiling. Its tags are those of File.
@@ -51,8 +53,8 @@ type ceilingFile struct {
 // ceilingRoot is a [[root]] block.
 type ceilingRoot struct {
 	place
-	Path  string      `toml:"path" kind:"path" need:"path = \"/…\"" jsonschema:"absolute, or beginning with ~/, the home directory of each user; the closest path above a root holds, and each one that the root would reach"`
-	Mode  ceilingMode `toml:"mode" jsonschema:"the most that a root gets: ro (default), rw, stage (what changes anything is staged), a comma list of rights, or none (no root here)"`
+	Path string      `toml:"path" kind:"path" need:"path = \"/…\"" jsonschema:"absolute, or beginning with ~/, the home directory of each user; the closest path above a root holds, and each one that the root would reach"`
+	Mode ceilingMode `toml:"mode" jsonschema:"the most that a root gets: ro (default), rw, stage (what changes anything is staged), a comma list of rights, or none (no root here)"`
 }
 
 type ceilingGrants struct {
@@ -125,6 +127,7 @@ func loadCeiling(dir string, uid int) (*Ceiling, error) {
 			return nil, err
 		}
 		c.add(f)
+		c.text = append(append(c.text, path...), doc...)
 	}
 	return c, nil
 }
@@ -253,15 +256,21 @@ func settled(path string) string {
 // Empty reports whether there is no file.
 func (c *Ceiling) Empty() bool { return c == nil || len(c.files) == 0 }
 
+// Equal reports whether two ceilings were read from the same texts.
+func (c *Ceiling) Equal(other *Ceiling) bool { return bytes.Equal(c.text, other.text) }
+
 func overCeiling(format string, args ...any) error {
 	return &names.Error{Kind: names.Permission, Err: fmt.Errorf(format, args...)}
 }
 
+// levels are the words of run.level, the strongest first.
+var levels = []string{"namespaces", "bubblewrap", "landlock"}
+
 // Level returns the least confinement of runs, as a word of run.level, and its place; "": none
-// is demanded. words are the levels, the strongest first.
-func (c *Ceiling) Level(words []string) (level, where string) {
+// is demanded.
+func (c *Ceiling) Level() (level, where string) {
 	for _, f := range c.all() {
-		if l := f.Run.Level; l != "" && (level == "" || slices.Index(words, l) < slices.Index(words, level)) {
+		if l := f.Run.Level; l != "" && (level == "" || slices.Index(levels, l) < slices.Index(levels, level)) {
 			level, where = l, f.key("run", "level")
 		}
 	}
@@ -305,6 +314,16 @@ func (c *Ceiling) CheckSecret(name string) error {
 		}
 	}
 	return nil
+}
+
+// CheckPath returns an error that names the line if the ceiling would not allow a root with these
+// rights at a path without links. It bounds other files that programs get, too: a kept HOME, and
+// sockets.
+func (c *Ceiling) CheckPath(resolved string, rights guard.Rights) error {
+	if c == nil {
+		return nil
+	}
+	return rules.RootRules{Ceilings: c.Roots}.CheckCeilings(resolved, rights)
 }
 
 // pathModes are the ways of writing paths in records, those that say most first.
