@@ -263,6 +263,46 @@ func overCeiling(format string, args ...any) error {
 	return &names.Error{Kind: names.Permission, Err: fmt.Errorf(format, args...)}
 }
 
+// Bound is one bound of a ceiling, for people.
+type Bound struct {
+	Key         string // "root", or the name of the key
+	Path        string // of a root
+	Most, Where string
+}
+
+// Bounds lists what the ceiling bounds, in the order of the files.
+func (c *Ceiling) Bounds() (list []Bound) {
+	for _, f := range c.all() {
+		for _, b := range f.Roots {
+			list = append(list, Bound{Key: "root", Path: settled(b.Path), Most: b.Mode.rights().String(), Where: f.where(b.line())})
+		}
+		for _, k := range []struct {
+			table, key, most string
+			isSet            bool
+		}{
+			{"grants", "longest", f.Grants.Longest.String(), f.Grants.Longest > 0},
+			{"run", "level", f.Run.Level, f.Run.Level != ""},
+			{"run", "hosts", listed(f.Run.Hosts), f.Run.Hosts != nil},
+			{"run", "secrets", strings.Join(f.Run.Secrets, ","), f.Run.Secrets != nil},
+			{"records", "paths", f.Records.Paths, f.Records.Paths != ""},
+			{"records", "days", strconv.FormatInt(f.Records.Days, 10), f.Records.Days > 0},
+		} {
+			if k.isSet {
+				list = append(list, Bound{Key: k.table + "." + k.key, Most: cmp.Or(k.most, "none"), Where: f.key(k.table, k.key)})
+			}
+		}
+	}
+	return list
+}
+
+func listed(hosts []network.Rule) string {
+	var list []string
+	for _, h := range hosts {
+		list = append(list, h.String())
+	}
+	return strings.Join(list, ",")
+}
+
 // levels are the words of run.level, the strongest first.
 var levels = []string{"namespaces", "bubblewrap", "landlock"}
 
