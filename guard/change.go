@@ -140,13 +140,11 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 	if err != nil {
 		return err
 	}
-	g.mu.Lock()
-	allowed := g.rules
-	g.mu.Unlock()
-	if err := allowed.With(&r.grant).Check(r.grant.Resolved, rights); err != nil {
-		return err
-	}
 	return g.change(ctx, r, func(next Policy) (policyChange, error) {
+		allowed := g.rootRules()
+		if err := allowed.With(&r.grant).Check(r.grant.Resolved, rights); err != nil {
+			return policyChange{}, err
+		}
 		lost := next.Rights &^ rights
 		detail := next.Rights.String() + " -> " + rights.String()
 		next.Rights = rights
@@ -209,6 +207,7 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 		return refuse(names.Invalid, "the new end of root %s is in the past", names.Quote(string(name)))
 	}
 	return g.change(ctx, r, func(old Policy) (policyChange, error) {
+		expires := g.rootRules().End(expires, g.clock.Wall())
 		detail := "ends " + formatEnd(r.life.End()) + " -> " + formatEnd(expires)
 		return policyChange{policy: &old, detail: detail, widens: true, apply: func([]*root) {
 			r.life.SetEnd(expires, g.clock.Now())

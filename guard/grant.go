@@ -125,9 +125,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 // checkRules checks a grant against the rules, less those that the grant lifts for itself
 // (rules.RootRules.With).
 func (g *Registry) checkRules(ask *Grant, location string) error {
-	g.mu.Lock()
-	allowed := g.rules
-	g.mu.Unlock()
+	allowed := g.rootRules()
 	if err := allowed.With(ask).Check(ask.Resolved, ask.Policy.Rights); err != nil {
 		return err
 	}
@@ -168,6 +166,9 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	case got.WiderThan(&p.ask):
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approval is wider than what was asked")}
 	}
+	allowed := g.rootRules()
+	got.Policy.Rights = allowed.KeptApart(got.Resolved, got.Policy.Rights)
+	got.Expires = allowed.End(got.Expires, g.clock.Wall())
 	// Checked again, because got may allow less than p.ask.
 	if err := g.checkRules(&got, p.src.Location()); err != nil {
 		return nil, err

@@ -195,6 +195,13 @@ func (g *Registry) Keep(k ...rules.Keep) {
 	g.mu.Unlock()
 }
 
+// rootRules returns the rules in force about which directories may be roots.
+func (g *Registry) rootRules() rules.RootRules {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.rules
+}
+
 // objection returns the first objection of a view.
 func (g *Registry) objection(old *Policy, next Policy) error {
 	g.mu.Lock()
@@ -217,6 +224,9 @@ func (g *Registry) commit(made []*root) (outers []*root, err error) {
 	defer g.mu.Unlock()
 	next := g.snap.Load().next()
 	for _, r := range made {
+		if err := g.rules.CheckCeilings(r.grant.Resolved, r.grant.Policy.Rights); err != nil {
+			return nil, err // it was lowered meanwhile
+		}
 		if have := next.byName[r.name]; have != nil {
 			if State(have.state.Load()) != UnavailableState {
 				return nil, &Error{Kind: names.Exist, Err: fmt.Errorf(

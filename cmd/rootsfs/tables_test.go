@@ -35,7 +35,7 @@ var generated = regexp.MustCompile(`(?s)(<!-- generated: ([a-z ]+) -->\n\n)(.*?)
 // and exit codes.
 func TestTopicTables(t *testing.T) {
 	makers := map[string]func(*testing.T) string{
-		"exit codes": exitTable, "configuration keys": keyTable, "rules": ruleTable,
+		"exit codes": exitTable, "configuration keys": keyTable, "ceiling keys": ceilingTable, "rules": ruleTable,
 		"json fields": fieldTables, "metrics": metricTable, "agents": agentTable, "secrets": secretTable, "limits": limitTable, "net limits": netLimitTable,
 	}
 	files, err := filepath.Glob("help/*.md")
@@ -131,6 +131,17 @@ func exitTable(*testing.T) string {
 // keyTable is made of the JSON Schema, which is made of its types.
 func keyTable(t *testing.T) string {
 	data, err := config.SchemaJSON()
+	return schemaTable(t, data, err)
+}
+
+// ceilingTable is made of the keys of a ceiling.
+func ceilingTable(t *testing.T) string {
+	data, err := config.CeilingSchemaJSON()
+	return schemaTable(t, data, err)
+}
+
+func schemaTable(t *testing.T, data []byte, err error) string {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,9 @@ func (l *Lifetime) SetEnd(t time.Time, now Instant) {
 // End returns the set end, the zero time if there is none.
 func (l *Lifetime) End() time.Time { return timeOf(&l.end) }
 
+// Since returns when the end was set last: when the root was granted or renewed.
+func (l *Lifetime) Since() time.Time { return timeOf(&l.since) }
+
 // Use records a use of the grant at a time.
 func (l *Lifetime) Use(at time.Time) { l.used.Store(at.UnixNano()) }
 

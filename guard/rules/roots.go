@@ -15,6 +15,8 @@ type RootRules struct {
 	// Keep are rootsfs's own files and directories, which no root may contain or lie in:
 	// the mountpoint, the configuration, audit, session and state files.
 	Keep []Keep
+	// Ceilings are the bounds of this machine, which no grant lifts.
+	Ceilings []Ceiling
 }
 
 // Keep is one file or directory of RootRules.Keep.
@@ -73,7 +75,7 @@ func (r RootRules) Check(resolved string, rights Rights) error {
 	if rights.Mutating() && !r.AllowSystem && isSystem(resolved) {
 		return refuse("is a system directory and may only be read-only (:ro); use --allow-system if writing is meant")
 	}
-	return nil
+	return r.CheckCeilings(resolved, rights)
 }
 
 func isSystem(p string) bool {

@@ -156,6 +156,8 @@ type Options struct {
 	// DefaultID. They are ignored for any other caller, whose command runs as the caller.
 	UID, GID uint32
 	Level    Level
+	// Least is the weakest level that Start takes if Level is zero; zero: Landlock.
+	Least Level
 	// Interpreters has further files and directories that are shown read-only at their own
 	// paths. Unlike a root, they cannot be revoked.
 	Interpreters []string

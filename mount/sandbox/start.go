@@ -60,14 +60,14 @@ func Start(ctx context.Context, o Options) (_ *Process, err error) {
 		return start(ctx, &o, o.Level)
 	}
 	var why []error
-	for level := Namespaces; level < None; level++ {
+	for level := Namespaces; level <= cmp.Or(o.Least, Landlock); level++ {
 		p, err := start(ctx, &o, level)
 		if err == nil || !errors.Is(err, ErrCannot) {
 			return p, err
 		}
 		why = append(why, fmt.Errorf("%s: %w", level, err))
 	}
-	return nil, cannot("no level of confinement can be reached here (%v)", errors.Join(why...))
+	return nil, cannot("no level of confinement that is strong enough can be reached here (%v)", errors.Join(why...))
 }
 
 // launch is the state of starting an init at a level.

@@ -47,6 +47,7 @@ var topics = []Topic{
 	{"serve", "tools http oauth server filesystem"},
 	{"console", "top browser web page ui"},
 	{"config", "configuration toml settings keys profile profiles"},
+	{"ceiling", "administrator admin policy managed mdm organisation bound bounds enforce"},
 	{"audit", "log logs record records history"},
 	{"json", "output fields format script scripts exit code codes"},
 	{"metrics", "prometheus figures monitoring"},

@@ -11,13 +11,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-const configLong = `Check a configuration as a session would read it, with what it grants, or print
-the JSON Schema of configurations. The file is
+const configLong = `Check a configuration as a session would read it, with what it grants, print the
+JSON Schema of configurations, or show what this machine allows at most. The file is
 $XDG_CONFIG_HOME/rootsfs/config.toml, by default ~/.config/rootsfs/config.toml.`
 
 const configExamples = `  rootsfs config check
+  rootsfs config ceiling
   rootsfs config schema >config.schema.json`
 
 func (a *app) newConfigCmd() *cobra.Command {
@@ -26,23 +28,28 @@ func (a *app) newConfigCmd() *cobra.Command {
 		Short:   "Check the configuration, and print its schema",
 		Long:    configLong,
 		Example: configExamples,
-	}, newConfigCheckCmd(a), newConfigSchemaCmd(a))
+	}, newConfigCheckCmd(a), newConfigCeilingCmd(a), newConfigSchemaCmd(a))
 }
 
-const configSchemaLong = `Print the JSON Schema (draft 2020-12) of the configuration. Editors complete and check
-a TOML file whose first line names it: #:schema config.schema.json`
+const configSchemaLong = `Print the JSON Schema (draft 2020-12) of the configuration, or of a ceiling. Editors complete
+and check a TOML file whose first line names it: #:schema config.schema.json`
 
 const configSchemaExamples = `  rootsfs config schema >~/.config/rootsfs/config.schema.json
-  rootsfs config schema | jq '.properties | keys'`
+  rootsfs config schema --ceiling | jq '.properties | keys'`
 
 func newConfigSchemaCmd(a *app) *cobra.Command {
-	return &cobra.Command{
+	ofCeiling := false
+	cmd := &cobra.Command{
 		Use:     "schema",
 		Short:   "Print the JSON Schema of the configuration",
 		Long:    configSchemaLong,
 		Example: configSchemaExamples,
 		RunE: func(*cobra.Command, []string) error {
-			text, err := config.SchemaJSON()
+			schema := config.SchemaJSON
+			if ofCeiling {
+				schema = config.CeilingSchemaJSON
+			}
+			text, err := schema()
 			if err != nil {
 				return err
 			}
@@ -50,6 +57,71 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&ofCeiling, "ceiling", false, "print that of a machine's ceiling")
+	return cmd
+}
+
+const configCeilingLong = `Show what the administrator of this machine allows at most: what the files
+/etc/rootsfs/ceiling.toml and /etc/rootsfs/ceiling.d/*.toml say together. No flag,
+configuration, answer or command goes beyond it (see: rootsfs help ceiling).
+
+The exit code is 0 if there is no ceiling, too, and 2 if a file cannot be used: then
+no session begins.`
+
+const configCeilingExamples = `  rootsfs config ceiling
+  rootsfs config ceiling --json | jq '.bounds[] | select(.key == "root")'`
+
+// ceilingReport is the output of config ceiling --json.
+type ceilingReport struct {
+	Files  []names.Foreign `json:"files"`  // that were read
+	Bounds []ceilingBound  `json:"bounds"` // each of them holds
+}
+
+// ceilingBound is one bound of the ceiling.
+type ceilingBound struct {
+	Key   string        `json:"key"`            // root, or the name of the key
+	Path  names.Foreign `json:"path,omitempty"` // of a root
+	Most  string        `json:"most"`           // the most that is allowed, as the file writes it
+	Where names.Foreign `json:"where"`          // FILE:LINE
+}
+
+func newConfigCeilingCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "ceiling",
+		Short:   "Show what this machine allows at most",
+		Long:    configCeilingLong,
+		Example: configCeilingExamples,
+		Args:    argCount(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			c, err := config.LoadCeiling()
+			if err != nil {
+				return usage(err)
+			}
+			rep := ceilingReport{Files: names.List[names.Foreign](c.Files), Bounds: []ceilingBound{}}
+			for _, b := range c.Bounds() {
+				rep.Bounds = append(rep.Bounds, ceilingBound{Key: b.Key, Path: names.Foreign(b.Path), Most: b.Most, Where: names.Foreign(b.Where)})
+			}
+			return a.report(rep, func() { a.printCeiling(&rep) })
+		},
+	}
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+func (a *app) printCeiling(rep *ceilingReport) {
+	if len(rep.Files) == 0 {
+		a.say("this machine has no ceiling: there is no %s", config.CeilingDir+"/ceiling.toml")
+		return
+	}
+	rows := [][]string{{"KEY", "AT MOST", "PATH", "WHERE"}}
+	for _, b := range rep.Bounds {
+		path := "-"
+		if b.Path != "" {
+			path = quoteIfNeeded(b.Path)
+		}
+		rows = append(rows, []string{b.Key, b.Most, path, quoteIfNeeded(b.Where)})
+	}
+	a.table(rows)
 }
 
 const configCheckLong = `Read a configuration as strictly as a session does, and show each mistake with its

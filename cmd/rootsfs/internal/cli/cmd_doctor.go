@@ -79,6 +79,7 @@ func (a *app) newDoctorCmd() *cobra.Command {
 			}
 			defer a.waiting("checking")()
 			conf, checks := checkConfig(file)
+			checks = append(checks, checkCeiling()...)
 			opened := openRoots(cmd.Context(), slices.Concat(args, rootPaths(conf)))
 			checks = slices.Concat(checkSystem(), []check{checkConfinement(cmd.Context())}, checks, []check{checkRuntime()}, checkSessions(cmd.Context()), checkStages())
 			if conf != nil {
@@ -221,6 +222,19 @@ func checkConfig(file string) (*config.Config, []check) {
 		return conf, []check{c.ok("there is none"), state}
 	}
 	return conf, []check{c.ok("%s, %s", plural(len(conf.Roots), "root"), plural(len(conf.Profiles), "profile")), state}
+}
+
+// checkCeiling checks the ceiling of this machine; nil: there is none.
+func checkCeiling() []check {
+	c := check{Name: "ceiling", Path: config.CeilingDir}
+	ceiling, err := config.LoadCeiling()
+	switch {
+	case err != nil:
+		return []check{c.fail("have root correct it: until then no session begins", "%s", oneLine(err))}
+	case ceiling.Empty():
+		return nil
+	}
+	return []check{c.ok("%s bound what rootsfs gives; see: rootsfs config ceiling", plural(len(ceiling.Files), "file"))}
 }
 
 // leastSpace is the space that a day of refusals can take.

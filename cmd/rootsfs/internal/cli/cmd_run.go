@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,8 +134,9 @@ type runPlan struct {
 	session session.Options
 	box     sandbox.Options
 	mcp     proxy.Mode
-	// pinned is the configuration file that demands the level, "" if none does.
+	// pinned is the file that demands the level, "" if none does.
 	pinned  string
+	reached atomic.Uint32 // the level of confinement, once it is known; sandbox.Level
 	sockets []grantedSocket
 	net     network.Options            // of the approved hosts, and whether others are asked about
 	netEnds map[network.Rule]time.Time // when rules of the configuration are revoked
@@ -334,25 +336,47 @@ func (f *runFlags) ports() ([]uint16, error) {
 	return ports, nil
 }
 
-// pinLevel sets the level that the configuration demands, unless a flag demands a stronger one.
+// pinLevel sets the weakest level that the configuration and the ceiling allow, and refuses a flag
+// that asks for a weaker one.
 func (f *runFlags) pinLevel(p *runPlan) error {
 	conf := p.session.Config
-	if conf.Run.Level == "" {
-		return nil
+	ceiling, where := p.session.Ceiling.Level()
+	for _, demand := range []struct{ level, file string }{{conf.Run.Level, conf.Path}, {ceiling, where}} {
+		if demand.level == "" {
+			continue
+		}
+		level, err := sandbox.ParseLevel(demand.level)
+		if err != nil {
+			return err
+		}
+		if p.box.Level > level {
+			return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("%s is weaker than the confinement that %s demands (run.level = %q); leave the flag out, or change the file",
+				p.box.Level, names.Quote(demand.file), demand.level)}
+		}
+		if p.box.Level == 0 && (p.box.Least == 0 || p.box.Least > level) {
+			p.box.Least, p.pinned = level, demand.file
+		}
 	}
-	level, err := sandbox.ParseLevel(conf.Run.Level)
-	if err != nil {
-		return err
-	}
-	if p.box.Level == 0 {
-		p.box.Level, p.pinned = level, conf.Path
-		return nil
-	}
-	if p.box.Level > level {
-		return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("%s is weaker than the confinement that %s demands (run.level = %q); leave the flag out, or change the file",
-			p.box.Level, names.Quote(conf.Path), conf.Run.Level)}
-	}
+	p.session.Within = p.within
 	return nil
+}
+
+// within returns an error if the confinement or the network of the run is above a ceiling.
+func (p *runPlan) within(c *config.Ceiling) error {
+	if p.box.Net {
+		if err := c.CheckWholeNet(); err != nil {
+			return err
+		}
+	}
+	word, where := c.Level()
+	if word == "" {
+		return nil
+	}
+	least, err := sandbox.ParseLevel(word)
+	if level := sandbox.Level(p.reached.Load()); err == nil && level > least {
+		err = fmt.Errorf("%s is weaker than the confinement that the ceiling of this machine demands (%s, run.level = %q)", level, where, word)
+	}
+	return err
 }
 
 // runArgs checks the words of `rootsfs run`. The command begins at the first word that is no

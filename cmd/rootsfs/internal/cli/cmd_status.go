@@ -145,6 +145,12 @@ func (a *app) printSession(st control.Status) {
 	for _, p := range st.Paused {
 		a.say("  %s", p.String())
 	}
+	if c := st.Ceiling; c != nil {
+		a.say("  ceiling of this machine: %s, read %s", names.Join(c.Files, ", "), c.Read.Local().Format(time.DateTime))
+		if c.Problem != "" {
+			a.say("  its present state is not in force: %s", names.Escape(c.Problem))
+		}
+	}
 	a.printLate(st)
 	a.printConfined(st.Server)
 	a.printNetwork(st.Session, st.Network)

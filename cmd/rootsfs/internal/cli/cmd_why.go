@@ -57,6 +57,9 @@ func (a *app) newWhyCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if e != nil && !e.Allowed {
+				e.keepToCeiling(args)
+			}
 			if err := a.report(e, func() { a.printExplanation(e) }); err != nil {
 				return err
 			}

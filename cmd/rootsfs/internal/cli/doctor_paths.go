@@ -34,7 +34,11 @@ func doctorRules(conf *config.Config) rules.RootRules {
 		more = conf.Keep()
 	}
 	keeps, _ := session.RootKeeps("", more) // an error: there is no HOME, so no place to protect
-	return rules.RootRules{Keep: keeps}
+	out := rules.RootRules{Keep: keeps}
+	if c, err := config.LoadCeiling(); err == nil { // checkCeiling reports the error
+		out.Ceilings = c.Roots
+	}
+	return out
 }
 
 // rootInfo has the facts from opening a path as a root.

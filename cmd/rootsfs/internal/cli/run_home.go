@@ -30,6 +30,13 @@ func keptHome(elem ...string) (string, error) {
 	return dir, nil
 }
 
+// isKept reports whether a directory, given by a path without links, lies where rootsfs keeps the
+// HOMEs of agents.
+func isKept(dir string) bool {
+	data, err := xdg.Data()
+	return err == nil && names.Under(dir, session.Resolve(data))
+}
+
 // holdsHomes reports whether several kept HOMEs lie in a directory, given by a path without
 // links. As a HOME, such a directory would give a command all of them.
 func holdsHomes(dir string) bool {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,6 +40,7 @@ type commandNet struct {
 	secrets []*commandSecret
 	// The session of the run, set before the gate serves.
 	name      string
+	ceiling   func() *config.Ceiling
 	reg       *guard.Registry
 	log       *slog.Logger
 	questions *consent.Questions
@@ -86,6 +89,7 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 	if n == nil {
 		return nil
 	}
+	n.ceiling = s.Ceiling
 	n.name, n.reg, n.log, n.questions, n.warn = s.Name(), s.Registry(), s.Log(), s.Consent(), warn
 	rules := n.gate.Rules()
 	return &sandbox.Network{
@@ -145,6 +149,11 @@ var errNoSecret = fmt.Errorf("no secret of this run has this name, and %w", netw
 func (n *commandNet) denied(host string, port uint16) error {
 	if secret.IsInside(host) {
 		return errNoSecret
+	}
+	if rule, err := network.ParseRule(net.JoinHostPort(host, strconv.Itoa(int(port)))); err == nil && n.ceiling != nil {
+		if err := n.ceiling().CheckHost(rule); err != nil {
+			return fmt.Errorf("%w, and %w", err, network.ErrNoRule)
+		}
 	}
 	return n.questions.HostDenied((&broker.Host{Name: names.Foreign(host), Port: port}).String())
 }
@@ -365,6 +374,9 @@ func (f *runFlags) planNetwork(p *runPlan) error {
 	if !f.Net.All && !f.Net.none {
 		p.configuredHosts(p.session.Config.Net, p.given, f.Profile)
 	}
+	if err := f.keepToCeiling(p); err != nil {
+		return err
+	}
 	p.net.AnyServerName = f.netAnySNI
 	if f.netAsk {
 		p.net.Ask = &network.Ask{}
@@ -380,6 +392,36 @@ func (f *runFlags) planNetwork(p *runPlan) error {
 	}
 	p.net.Limits = config.Stricter(config.NetLimits(), limits, network.Limits(p.session.Config.Run.NetLimits))
 	return nil
+}
+
+// keepToCeiling refuses hosts and secrets that the ceiling does not allow. Of a preset, whose hosts
+// the owner did not write, it leaves them out.
+func (f *runFlags) keepToCeiling(p *runPlan) error {
+	c := p.session.Ceiling
+	if f.Net.All {
+		if err := c.CheckWholeNet(); err != nil {
+			return session.CeilingError(err)
+		}
+	}
+	for _, s := range p.secrets {
+		if err := c.CheckSecret(s.Name); err != nil {
+			return session.CeilingError(err)
+		}
+	}
+	var refused error
+	p.net.Rules = slices.DeleteFunc(p.net.Rules, func(r network.Rule) bool {
+		err := c.CheckHost(r)
+		switch {
+		case err == nil:
+			return false
+		case slices.Contains(f.presetNets, r) && !slices.Contains(f.Net.Rules, r):
+			p.notes = append(p.notes, err.Error()+"; the preset's host is left out")
+		default:
+			refused = cmp.Or(refused, session.CeilingError(err))
+		}
+		return true
+	})
+	return refused
 }
 
 // configuredHosts adds the hosts that the configuration gives to runs of this name and profile.

@@ -252,6 +252,9 @@ func (p *runPlan) checkHome() error {
 	if (rules.RootRules{}).Check(at, guard.ReadWrite) != nil {
 		return homeRefused(home, "is a system directory")
 	}
+	if err := p.session.Ceiling.CheckPath(at, guard.ReadWrite); err != nil && !isKept(at) {
+		return homeRefused(home, "is refused: %v", err)
+	}
 	for _, g := range p.session.Roots {
 		if names.Under(session.Resolve(g.Dir.Raw()), at) {
 			return homeRefused(home, "contains the root %s", names.Quote(g.Dir))

@@ -98,6 +98,9 @@ func (p *runPlan) addSocket(text string) error {
 	case err != nil:
 		return usage(fmt.Errorf("--socket %s: %w", names.Quote(one.asked), err))
 	}
+	if err := p.session.Ceiling.CheckPath(resolved, guard.ReadWrite); err != nil {
+		return session.CeilingError(fmt.Errorf("the socket is refused: %w", err))
+	}
 	keeps, err := session.Keeps("", nil)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -120,6 +121,9 @@ func (r *runner) trustedHome() (files []string) {
 		from, err := ownerFile(file)
 		if err == nil {
 			err = judge.File(from)
+		}
+		if err == nil {
+			err = r.plan.session.Ceiling.CheckPath(session.Resolve(from), guard.ReadOnly)
 		}
 		if err != nil {
 			r.a.warn("%s is left out of the kept HOME: %s", names.Quote(cmp.Or(from, file)), names.EscapeQuoted(err.Error()))

@@ -26,7 +26,7 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, &Error{File: path, Err: err}
 	}
-	doc, resolved, err := read(path)
+	doc, resolved, err := read(path, os.Geteuid())
 	if err != nil {
 		return nil, &Error{File: path, Err: err}
 	}
@@ -74,9 +74,10 @@ func LoadFlag(file string) (c *Config, path string, err error) {
 	return c, path, err
 }
 
-// read returns the contents of a file that nobody else, and no program, could have written.
-func read(path string) (doc []byte, resolved string, err error) {
-	resolved, err = trusted(path, os.Geteuid())
+// read returns the contents of a file that nobody but root and the user uid, and no program,
+// could have written.
+func read(path string, uid int) (doc []byte, resolved string, err error) {
+	resolved, err = trusted(path, uid)
 	if err != nil {
 		return nil, "", err
 	}
@@ -94,7 +95,7 @@ func read(path string) (doc []byte, resolved string, err error) {
 	if err != nil {
 		return nil, "", names.Errno(err)
 	}
-	if err := trustedFile(info, os.Geteuid()); err != nil {
+	if err := trustedFile(info, uid); err != nil {
 		return nil, "", err
 	}
 	doc, err = io.ReadAll(io.LimitReader(f, maxSize+1))
@@ -121,11 +122,31 @@ const maxWait = 4
 //
 // The watch ends with ctx. done is closed when fn will not be called again.
 func Watch(ctx context.Context, path string, changes <-chan struct{}, debounce time.Duration, fn func(*Config, error)) (done <-chan struct{}) {
+	return follow(ctx, changes, debounce, func() any { return stampOf(path) }, func() { fn(Load(path)) })
+}
+
+// WatchCeiling calls fn with each new state of the ceiling, as Watch does with those of the
+// configuration.
+func WatchCeiling(ctx context.Context, changes <-chan struct{}, fn func(*Ceiling, error)) (done <-chan struct{}) {
+	look := func() any {
+		files, err := ceilingFiles(CeilingDir, 0)
+		text := fmt.Sprintln(err)
+		for _, f := range files {
+			text += fmt.Sprintln(f, stampOf(f))
+		}
+		return text
+	}
+	return follow(ctx, changes, 0, look, func() { fn(LoadCeiling()) })
+}
+
+// follow calls report when what look returns has changed, and then stayed as it is for the
+// debounce.
+func follow(ctx context.Context, changes <-chan struct{}, debounce time.Duration, look func() any, report func()) (done <-chan struct{}) {
 	if debounce <= 0 {
 		debounce = defaultDebounce
 	}
 	ended := make(chan struct{})
-	reported := stampOf(path)
+	reported := look()
 	go func() {
 		defer close(ended)
 		for {
@@ -134,22 +155,22 @@ func Watch(ctx context.Context, path string, changes <-chan struct{}, debounce t
 				return
 			case <-changes:
 			}
-			now := stampOf(path)
+			now := look()
 			if now == reported {
 				continue
 			}
-			reported = stamp{} // a file that still changes is reported again
+			reported = nil // what still changes is reported again
 			for range maxWait {
 				if !pause(ctx, debounce) {
 					return
 				}
 				last := now
-				if now = stampOf(path); now == last {
+				if now = look(); now == last {
 					reported = now
 					break
 				}
 			}
-			fn(Load(path))
+			report()
 		}
 	}()
 	return ended

@@ -96,7 +96,7 @@ func extend(path string, add func(*Config) (string, error)) error {
 		return err
 	}
 	defer unlock()
-	old, target, err := read(path)
+	old, target, err := read(path, os.Geteuid())
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, lerr := os.Lstat(path); lerr == nil {
 			return errors.New("it is a link to nothing; make the file it leads to, or remove the link")
@@ -156,7 +156,7 @@ func replace(path, target string, old []byte, doc string) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	now, at, err := read(path)
+	now, at, err := read(path, os.Geteuid())
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && old == nil:
 	case err != nil:

@@ -92,6 +92,9 @@ func owned(info fs.FileInfo, uid int, what string) error {
 	if what != "it" {
 		what = names.Quote(what)
 	}
+	if uid == 0 {
+		return fmt.Errorf("%s belongs to user %d, not to root; run chown root on it", what, st.Uid)
+	}
 	return fmt.Errorf("%s belongs to user %d, not to you (%d) or root; run chown on it, or use another file with --config",
 		what, st.Uid, uid)
 }

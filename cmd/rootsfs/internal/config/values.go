@@ -422,6 +422,13 @@ func schema() *jsonschema.Schema {
 // SchemaJSON is the schema as text, indented.
 func SchemaJSON() ([]byte, error) { return json.MarshalIndent(schema(), "", "  ") }
 
+// CeilingSchemaJSON is the schema of the files of a ceiling as text, indented.
+func CeilingSchemaJSON() ([]byte, error) {
+	top := schemaOf(reflect.TypeFor[ceilingFile](), &key{})
+	top.Schema, top.Title, top.Description = "https://json-schema.org/draft/2020-12/schema", "rootsfs ceiling", CeilingDir+"/ceiling.toml; see rootsfs help ceiling"
+	return json.MarshalIndent(top, "", "  ")
+}
+
 // schemaOf returns the schema of a field of the type.
 func schemaOf(t reflect.Type, k *key) *jsonschema.Schema {
 	if kind := kindOf(t, k); kind != nil {

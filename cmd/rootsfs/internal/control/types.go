@@ -57,6 +57,13 @@ type Stage struct {
 	Checkpoints int           `json:"checkpoints"`         // that `rootsfs undo` can bring back
 }
 
+// Ceiling describes the ceiling that is in force in a session.
+type Ceiling struct {
+	Files   []names.Foreign `json:"files"`             // files that it was read from
+	Read    time.Time       `json:"read"`              // when they were read last without a mistake
+	Problem names.Foreign   `json:"problem,omitempty"` // why their present state is not in force
+}
+
 // Status is the state of a session.
 type Status struct {
 	Session        string          `json:"session"`                     // name of the session
@@ -73,6 +80,7 @@ type Status struct {
 	Profile        string          `json:"profile,omitempty"`           // profile of the configuration in force
 	Config         string          `json:"config,omitempty"`            // configuration file that is watched
 	ConfigError    names.Foreign   `json:"config_error,omitempty"`      // why the present state of that file is not in force
+	Ceiling        *Ceiling        `json:"ceiling,omitempty"`           // what the administrator of this machine allows at most; absent where there is no such file
 	Mounted        bool            `json:"mounted"`                     // the mount is there; false while the daemon waits for the last holder, because not everything could be taken back
 	Stale          bool            `json:"stale,omitempty"`             // no session, but a mount that a dead daemon left at `mountpoint`; no other field counts
 	Audit          string          `json:"audit_file,omitempty"`        // audit file that is written

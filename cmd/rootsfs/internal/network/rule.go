@@ -212,6 +212,21 @@ func (r Rule) Covers(one Rule) bool {
 	return r.hasPort(one.Port) && (one.Name != "" && r.hasName(one.Name) || one.Prefix.IsSingleIP() && r.hasAddr(one.Prefix.Addr()))
 }
 
+// Holds reports whether the rule permits everything that another one permits.
+func (r Rule) Holds(other Rule) bool {
+	switch {
+	case r.Port != 0 && r.Port != other.Port:
+		return false
+	case other.Prefix.IsValid():
+		return r.Prefix.IsValid() && r.Prefix.Bits() <= other.Prefix.Bits() && r.Prefix.Contains(other.Prefix.Addr())
+	}
+	below, isWild := strings.CutPrefix(other.Name, "*")
+	if wide, ok := strings.CutPrefix(r.Name, "*"); ok && isWild {
+		return strings.HasSuffix(below, wide)
+	}
+	return !isWild && r.hasName(other.Name)
+}
+
 func (r Rule) hasPort(port uint16) bool { return r.Port == 0 || r.Port == port }
 
 // hasName reports whether the rule names the host. isName must hold for name.

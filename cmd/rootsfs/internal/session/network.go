@@ -57,6 +57,9 @@ func (s *Session) addNet(_ context.Context, req control.NetRequest) (control.Net
 	if err := s.lease.allowsGrants(); err != nil {
 		return out, err
 	}
+	if err := s.checkHosts(req.Hosts); err != nil {
+		return out, err
+	}
 	added, err := s.opt.Network.Add(req.Hosts, func(host string) error {
 		if err := s.reg.NoteFacts(names.OpGrant, guard.Allowed, guard.Facts{Host: host}, "network "+host); err != nil {
 			return fmt.Errorf("%s cannot be recorded, and nothing more is permitted: %w", host, err)

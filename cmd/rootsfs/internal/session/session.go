@@ -112,6 +112,11 @@ type Options struct {
 	Sockets *sandbox.Sockets
 	// Network is the command's network of approved hosts; nil: it has none.
 	Network Network
+	// Ceiling is the ceiling that these options keep to; nil: Start reads it.
+	Ceiling *config.Ceiling
+	// Within, unless nil, returns an error if the session as a whole is above a ceiling: by its
+	// confinement, or its network. The session ends then.
+	Within func(*config.Ceiling) error
 	// Logger makes the session's log, once its name is known.
 	Logger func(session string) (*slog.Logger, error)
 }
@@ -152,6 +157,7 @@ type Session struct {
 	lease    *machineLease // nil: the machine belongs to no fleet
 	refusals refusals
 	conf     confState
+	ceiling  ceilingState
 }
 
 // outcome describes the end of a session. After endDone is closed, only isStuck changes, which
@@ -274,6 +280,9 @@ func (s *Session) grantFirst(ctx context.Context) error {
 	})
 	s.reg.Keep(keeps...)
 	s.lease.apply(s.reg)
+	if err := s.loadCeiling(ctx); err != nil {
+		return err
+	}
 	s.reg.SetAbuse(s.opt.Abuse)
 	for at, target := range s.opt.Mount.Layout.Links {
 		s.reg.NoteLink(at, target)
@@ -326,6 +335,7 @@ func (s *Session) watch(ctx context.Context) {
 		return
 	case <-time.After(lasting):
 	}
+	s.watches.Go(func() { s.followCeiling(ctx) })
 	if s.opt.Config != nil {
 		s.watches.Go(func() { s.followConfig(ctx) })
 	}

@@ -47,6 +47,7 @@ func (s *Session) state() control.Status {
 		}
 	}
 	st.Profile, st.Config, st.ConfigError = s.conf.status()
+	st.Ceiling = s.ceilingStatus()
 	select {
 	case <-s.left:
 		st.Mounted = false

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"path/filepath"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
+)
+
+// keepToCeiling takes back a proposal that the ceiling of this machine would refuse, and names
+// its line. args are those of `rootsfs why`.
+func (e *explanation) keepToCeiling(args []string) {
+	ceiling, err := config.LoadCeiling()
+	if err == nil {
+		err = e.overCeiling(ceiling, args)
+	}
+	if err == nil {
+		return
+	}
+	e.Allow = ""
+	e.Advice = names.Text(names.EscapeQuoted(err.Error()) + "; only who administers this machine can change that")
+}
+
+// overCeiling returns the ceiling's refusal of what would allow the operation.
+func (e *explanation) overCeiling(c *config.Ceiling, args []string) error {
+	if e.host != "" {
+		rule, err := network.ParseRule(e.host)
+		if err != nil {
+			return nil
+		}
+		return c.CheckHost(rule)
+	}
+	dir, mode := e.RootPath.Raw(), e.Mode
+	switch {
+	case e.Lacks != "":
+		mode = e.wider()
+	case dir == "" && len(args) > 0:
+		if path, err := expandHome(args[0]); err == nil && filepath.IsAbs(path) {
+			dir, mode = nearestExisting(path), modeFor(e.Op).Raw()
+		}
+	}
+	rights, err := rules.ParseMode(mode)
+	if err != nil || dir == "" {
+		return nil
+	}
+	return c.CheckPath(session.Resolve(dir), rights)
+}

@@ -1,0 +1,389 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
+)
+
+// CeilingDir is the directory of the ceiling: ceiling.toml, and the files *.toml in ceiling.d.
+// No variable and no flag leads elsewhere, because those are the user's.
+const CeilingDir = "/etc/rootsfs"
+
+// Ceiling is what the administrator of this machine allows at most, whatever users ask for. It
+// is made of all files in CeilingDir together: each of them holds. The zero Ceiling, that of a
+// machine without such a file, allows everything.
+//
+// It is no protection from users, who can do without rootsfs. It bounds what programs get
+// through rootsfs.
+type Ceiling struct {
+	Files []string        // that were read
+	Roots []rules.Ceiling // of the files that bound roots
+	files []*ceilingFile
+	text  []byte // of all files
+}
+
+// ceilingFile is one file of the ceiling. Its tags are those of File.
+type ceilingFile struct {
+	Roots   []ceilingRoot  `toml:"root" jsonschema:"a directory that may be a root, or hold roots; without such a block, every directory may"`
+	Grants  ceilingGrants  `toml:"grants" jsonschema:"bounds of every root"`
+	Run     ceilingRun     `toml:"run" jsonschema:"bounds of every rootsfs run"`
+	Records ceilingRecords `toml:"records" jsonschema:"what the audit records must keep"`
+
+	path string
+	r    *reader
+}
+
+// ceilingRoot is a [[root]] block.
+type ceilingRoot struct {
+	place
+	Path string      `toml:"path" kind:"path" need:"path = \"/…\"" jsonschema:"absolute, or beginning with ~/, the home directory of each user; the closest path above a root holds, and each one that the root would reach"`
+	Mode ceilingMode `toml:"mode" jsonschema:"the most that a root gets: ro (default), rw, stage (what changes anything is staged), a comma list of rights, or none (no root here)"`
+}
+
+type ceilingGrants struct {
+	Longest time.Duration `toml:"longest" min:"1s" max:"876000h" jsonschema:"how long a root may live until it is renewed; a longer life that is asked for is cut"`
+}
+
+type ceilingRun struct {
+	Level   string         `toml:"level" words:"namespaces,bubblewrap,landlock" jsonschema:"confine by this level or a stronger one; --unconfined is refused"`
+	Hosts   []network.Rule `toml:"hosts" jsonschema:"hosts that may be approved, as run --net takes them; [] is none. The whole network is refused"`
+	Secrets []string       `toml:"secrets" kind:"secret" jsonschema:"names of secrets that may be used; [] is none"`
+}
+
+type ceilingRecords struct {
+	Paths string `toml:"paths" words:"full,hash" jsonschema:"paths are recorded in full, or at least as hashes (see mount.audit_paths)"`
+	Days  int64  `toml:"days" max:"36500" zero:"0 would be none; leave it out" jsonschema:"days for which audit files are kept at least, whatever their size"`
+}
+
+// ceilingMode is the mode of a [[root]] block: rights, or none.
+type ceilingMode guard.Rights
+
+// noRoots is the mode "none". The zero ceilingMode stands for the default.
+const noRoots = ceilingMode(1 << 14)
+
+// UnmarshalText reads what rules.ParseMode reads, and "none".
+func (m *ceilingMode) UnmarshalText(text []byte) error {
+	if string(text) == "none" {
+		*m = noRoots
+		return nil
+	}
+	r, err := rules.ParseMode(string(text))
+	*m = ceilingMode(r)
+	if err != nil {
+		err = fmt.Errorf("%w, or none", err)
+	}
+	return err
+}
+
+func (m ceilingMode) rights() guard.Rights {
+	switch m {
+	case 0:
+		return guard.ReadOnly
+	case noRoots:
+		return 0
+	}
+	return guard.Rights(m)
+}
+
+// LoadCeiling reads the ceiling. An error is an *Error, and says what to mend; nothing may be
+// granted then, because the whole of the ceiling is not known.
+func LoadCeiling() (*Ceiling, error) { return loadCeiling(CeilingDir, 0) }
+
+// loadCeiling reads the ceiling in a directory of which everything has to belong to root or the
+// user uid.
+func loadCeiling(dir string, uid int) (*Ceiling, error) {
+	c := &Ceiling{}
+	files, err := ceilingFiles(dir, uid)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range files {
+		doc, _, err := read(path, uid)
+		if errors.Is(err, fs.ErrNotExist) && isAbsent(dir) && isAbsent(path) {
+			continue
+		}
+		if err != nil {
+			return nil, &Error{File: path, Err: err}
+		}
+		f, err := parseCeiling(path, doc)
+		if err != nil {
+			return nil, err
+		}
+		c.add(f)
+		c.text = append(append(c.text, path...), doc...)
+	}
+	return c, nil
+}
+
+// isAbsent reports whether there is nothing at path, or a directory. A link that leads nowhere
+// is something: what it should lead to may be on a file system that is not mounted now.
+func isAbsent(path string) bool {
+	info, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir()
+}
+
+// ceilingFiles returns the paths of the files, in the order of their names. The first of them
+// need not exist.
+func ceilingFiles(dir string, uid int) ([]string, error) {
+	files := []string{filepath.Join(dir, "ceiling.toml")}
+	more := filepath.Join(dir, "ceiling.d")
+	list, err := os.ReadDir(more)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && isAbsent(more):
+		return files, nil
+	case err != nil:
+		return nil, &Error{File: more, Err: names.Errno(err)}
+	}
+	if err := trustedDir(more, uid); err != nil {
+		return nil, &Error{File: more, Err: err}
+	}
+	for _, e := range list {
+		if filepath.Ext(e.Name()) == ".toml" && !strings.HasPrefix(e.Name(), ".") {
+			files = append(files, filepath.Join(more, e.Name()))
+		}
+	}
+	return files, nil
+}
+
+// parseCeiling reads one file.
+func parseCeiling(path string, doc []byte) (*ceilingFile, error) {
+	home := ""
+	if strings.Contains(string(doc), "~") {
+		var err error
+		if home, err = homeOf(os.Geteuid()); err != nil {
+			return nil, &Error{File: path, Err: fmt.Errorf("it names ~, and %w; write absolute paths", err)}
+		}
+	}
+	r, err := newReader(path, home, doc)
+	if err != nil {
+		return nil, err
+	}
+	f := &ceilingFile{path: path, r: r}
+	if len(r.top.Children) == 0 {
+		// An editor that writes the file anew shows it empty for a moment.
+		return nil, &Error{File: path, Err: errors.New("is empty; to lift the ceiling, remove the file")}
+	}
+	r.table(r.top, reflect.ValueOf(f).Elem())
+	for i := range f.Roots {
+		b := &f.Roots[i]
+		for _, other := range f.Roots[:i] {
+			if b.Path != "" && b.Path == other.Path {
+				b.fail("path", "%s has a block already, in line %d", names.Quote(b.Path), other.line())
+			}
+		}
+	}
+	return f, r.err()
+}
+
+// homeOf returns the home directory of a user by the machine's list of users. HOME would be the
+// user's own word.
+func homeOf(uid int) (string, error) {
+	id := strconv.Itoa(uid)
+	if u, err := user.LookupId(id); err == nil && filepath.IsAbs(u.HomeDir) {
+		return filepath.Clean(u.HomeDir), nil
+	}
+	out, err := exec.Command("/usr/bin/getent", "passwd", id).Output() // asks LDAP and the like, too
+	if fields := strings.Split(string(out), ":"); err == nil && len(fields) > 5 && filepath.IsAbs(fields[5]) {
+		return filepath.Clean(fields[5]), nil
+	}
+	return "", fmt.Errorf("the user %d has no home directory in the machine's list of users", uid)
+}
+
+// add adds a file to the ceiling.
+func (c *Ceiling) add(f *ceilingFile) {
+	c.Files, c.files = append(c.Files, f.path), append(c.files, f)
+	if len(f.Roots) == 0 && f.Grants.Longest == 0 {
+		return
+	}
+	one := rules.Ceiling{Longest: f.Grants.Longest, Where: names.Escape(f.path)}
+	for _, b := range f.Roots {
+		one.Places = append(one.Places, rules.CeilingPlace{
+			Dir: settled(b.Path), Rights: b.Mode.rights(), Where: f.where(b.line()),
+		})
+	}
+	c.Roots = append(c.Roots, one)
+}
+
+// where names a line of the file.
+func (f *ceilingFile) where(line int) string { return names.Escape(f.path) + ":" + strconv.Itoa(line) }
+
+// key names the line of a key.
+func (f *ceilingFile) key(table, key string) string {
+	at := f.r.top.Get(table)
+	return f.where(cmp.Or(at.Get(key), at).Line)
+}
+
+// settled resolves the links of a path that only root can change. A link of a user's stays as it
+// is: its target would be the user's choice, and no root lies under a link.
+func settled(path string) string {
+	ofUser := false // the walk is in a directory that users can change
+	end, err := names.WalkLinks(path, func(s names.LinkStep) (string, error) {
+		info, err := os.Lstat(s.Path())
+		switch {
+		case err != nil:
+			return "", nil
+		case info.Mode()&fs.ModeSymlink == 0:
+			ofUser = ofUser || info.IsDir() && trustedDir(s.Path(), 0) != nil
+			return "", nil
+		case ofUser || owned(info, 0, "it") != nil:
+			return "", nil
+		}
+		return os.Readlink(s.Path())
+	}, nil)
+	if err != nil {
+		return path
+	}
+	return end
+}
+
+// Empty reports whether there is no file.
+func (c *Ceiling) Empty() bool { return c == nil || len(c.files) == 0 }
+
+// Equal reports whether two ceilings were read from the same texts.
+func (c *Ceiling) Equal(other *Ceiling) bool { return bytes.Equal(c.text, other.text) }
+
+func overCeiling(format string, args ...any) error {
+	return &names.Error{Kind: names.Permission, Err: fmt.Errorf(format, args...)}
+}
+
+// Bound is one bound of a ceiling, for people.
+type Bound struct {
+	Key         string // "root", or the name of the key
+	Path        string // of a root
+	Most, Where string
+}
+
+// Bounds lists what the ceiling bounds, in the order of the files.
+func (c *Ceiling) Bounds() (list []Bound) {
+	for _, f := range c.all() {
+		for _, b := range f.Roots {
+			list = append(list, Bound{Key: "root", Path: settled(b.Path), Most: b.Mode.rights().String(), Where: f.where(b.line())})
+		}
+		for _, k := range []struct {
+			table, key, most string
+			isSet            bool
+		}{
+			{"grants", "longest", f.Grants.Longest.String(), f.Grants.Longest > 0},
+			{"run", "level", f.Run.Level, f.Run.Level != ""},
+			{"run", "hosts", listed(f.Run.Hosts), f.Run.Hosts != nil},
+			{"run", "secrets", strings.Join(f.Run.Secrets, ","), f.Run.Secrets != nil},
+			{"records", "paths", f.Records.Paths, f.Records.Paths != ""},
+			{"records", "days", strconv.FormatInt(f.Records.Days, 10), f.Records.Days > 0},
+		} {
+			if k.isSet {
+				list = append(list, Bound{Key: k.table + "." + k.key, Most: cmp.Or(k.most, "none"), Where: f.key(k.table, k.key)})
+			}
+		}
+	}
+	return list
+}
+
+func listed(hosts []network.Rule) string {
+	var list []string
+	for _, h := range hosts {
+		list = append(list, h.String())
+	}
+	return strings.Join(list, ",")
+}
+
+// levels are the words of run.level, the strongest first.
+var levels = []string{"namespaces", "bubblewrap", "landlock"}
+
+// Level returns the least confinement of runs, as a word of run.level, and its place; "": none
+// is demanded.
+func (c *Ceiling) Level() (level, where string) {
+	for _, f := range c.all() {
+		if l := f.Run.Level; l != "" && (level == "" || slices.Index(levels, l) < slices.Index(levels, level)) {
+			level, where = l, f.key("run", "level")
+		}
+	}
+	return level, where
+}
+
+func (c *Ceiling) all() []*ceilingFile {
+	if c == nil {
+		return nil
+	}
+	return c.files
+}
+
+// CheckHost returns an error that names the line if the ceiling does not allow everything that a
+// rule permits.
+func (c *Ceiling) CheckHost(rule network.Rule) error {
+	for _, f := range c.all() {
+		if f.Run.Hosts != nil && !slices.ContainsFunc(f.Run.Hosts, func(most network.Rule) bool { return most.Holds(rule) }) {
+			return overCeiling("the ceiling of this machine does not allow the host %s (%s)", names.Quote(rule.String()), f.key("run", "hosts"))
+		}
+	}
+	return nil
+}
+
+// CheckWholeNet returns an error that names the line if the ceiling bounds the hosts: the whole
+// network is more.
+func (c *Ceiling) CheckWholeNet() error {
+	for _, f := range c.all() {
+		if f.Run.Hosts != nil {
+			return overCeiling("the ceiling of this machine allows no run the whole network (%s); approve hosts: --net=HOST", f.key("run", "hosts"))
+		}
+	}
+	return nil
+}
+
+// CheckSecret returns an error that names the line if the ceiling does not allow a secret.
+func (c *Ceiling) CheckSecret(name string) error {
+	for _, f := range c.all() {
+		if f.Run.Secrets != nil && !slices.Contains(f.Run.Secrets, name) {
+			return overCeiling("the ceiling of this machine does not allow the secret %s (%s)", names.Quote(name), f.key("run", "secrets"))
+		}
+	}
+	return nil
+}
+
+// CheckPath returns an error that names the line if the ceiling would not allow a root with these
+// rights at a path without links. It bounds other files that programs get, too: a kept HOME, and
+// sockets.
+func (c *Ceiling) CheckPath(resolved string, rights guard.Rights) error {
+	if c == nil {
+		return nil
+	}
+	return rules.RootRules{Ceilings: c.Roots}.CheckCeilings(resolved, rights)
+}
+
+// pathModes are the ways of writing paths in records, those that say most first.
+var pathModes = []string{"full", "hash", "none"}
+
+// CheckPaths returns an error that names the line if records would say less about paths than the
+// ceiling demands. mode is a word of mount.audit_paths.
+func (c *Ceiling) CheckPaths(mode string) error {
+	for _, f := range c.all() {
+		if want := f.Records.Paths; want != "" && slices.Index(pathModes, mode) > slices.Index(pathModes, want) {
+			return overCeiling("the ceiling of this machine wants the paths in records as %s, not %s (%s)", want, mode, f.key("records", "paths"))
+		}
+	}
+	return nil
+}
+
+// KeepDays returns for how many days audit files are kept at least; 0: no such demand.
+func (c *Ceiling) KeepDays() (days int64) {
+	for _, f := range c.all() {
+		days = max(days, f.Records.Days)
+	}
+	return days
+}

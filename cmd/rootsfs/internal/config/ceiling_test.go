@@ -1,0 +1,162 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
+)
+
+// writeCeiling writes files, by their names below a directory, which it returns.
+func writeCeiling(t *testing.T, files map[string]string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, doc := range files {
+		path := filepath.Join(dir, name)
+		testkit.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		testkit.Must(t, os.WriteFile(path, []byte(doc), 0o644))
+	}
+	return dir
+}
+
+func mustCeiling(t *testing.T, files map[string]string) *Ceiling {
+	t.Helper()
+	c, err := loadCeiling(writeCeiling(t, files), os.Geteuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Every mistake is an error that names the file, and nothing of the ceiling is in force without
+// the rest.
+func TestCeilingMistakes(t *testing.T) {
+	const good = "[grants]\nlongest = \"8h\"\n"
+	for what, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"a key that is not known":    {map[string]string{"ceiling.toml": "[grant]\nlongest = \"8h\"\n"}, "ceiling.toml:1: grant: unknown key"},
+		"an empty file":              {map[string]string{"ceiling.toml": ""}, "is empty; to lift the ceiling, remove the file"},
+		"comments alone":             {map[string]string{"ceiling.toml": "# soon\n"}, "is empty"},
+		"no path":                    {map[string]string{"ceiling.toml": "[[root]]\nmode = \"rw\"\n"}, "ceiling.toml:1: root.path: is missing"},
+		"a mode that is none":        {map[string]string{"ceiling.toml": "[[root]]\npath = \"/a\"\nmode = \"w\"\n"}, "or none"},
+		"a path twice":               {map[string]string{"ceiling.toml": "[[root]]\npath = \"/a\"\n[[root]]\npath = \"/a/\"\n"}, "has a block already, in line 1"},
+		"a mistake in another file":  {map[string]string{"ceiling.toml": good, "ceiling.d/b.toml": "x"}, "ceiling.d/b.toml:1"},
+		"a relative path":            {map[string]string{"ceiling.toml": "[[root]]\npath = \"a\"\n"}, "is relative"},
+		"a level that is none":       {map[string]string{"ceiling.toml": "[run]\nlevel = \"off\"\n"}, "run.level"},
+		"a host that is none":        {map[string]string{"ceiling.toml": "[run]\nhosts = [\"*\"]\n"}, "run.hosts"},
+		"no days":                    {map[string]string{"ceiling.toml": "[records]\ndays = 0\n"}, "records.days"},
+		"two mistakes, both of them": {map[string]string{"ceiling.toml": "[run]\nlevel = \"x\"\nsecrets = [\"\"]\n"}, "(and 1 more)"},
+	} {
+		if _, err := loadCeiling(writeCeiling(t, c.files), os.Geteuid()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+// A file that another user could have written, or that a link should lead to, is an error: not a
+// machine without a ceiling.
+func TestCeilingIsTrusted(t *testing.T) {
+	doc := map[string]string{"ceiling.toml": "[grants]\nlongest = \"8h\"\n", "ceiling.d/a.toml": "[grants]\nlongest = \"1h\"\n"}
+	for what, c := range map[string]struct {
+		spoil func(dir string) error
+		want  string
+	}{
+		"a file for others":       {func(d string) error { return os.Chmod(filepath.Join(d, "ceiling.toml"), 0o666) }, "is writable by others"},
+		"a directory for others":  {func(d string) error { return os.Chmod(filepath.Join(d, "ceiling.d"), 0o777) }, "others can replace files"},
+		"a link that leads away":  {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.toml")) }, "ceiling.toml"},
+		"a directory's link":      {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.d")) }, "ceiling.d"},
+		"a file's link elsewhere": {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.d", "a.toml")) }, "a.toml"},
+	} {
+		dir := writeCeiling(t, doc)
+		testkit.Must(t, c.spoil(dir))
+		if _, err := loadCeiling(dir, os.Geteuid()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+	if os.Geteuid() != 0 {
+		if _, err := loadCeiling(writeCeiling(t, doc), 0); err == nil || !strings.Contains(err.Error(), "chown root") {
+			t.Errorf("files of a user's: %v", err)
+		}
+	}
+	if c, err := loadCeiling(filepath.Join(t.TempDir(), "none"), 0); err != nil || !c.Empty() {
+		t.Errorf("without a directory: %v, %v", c, err)
+	}
+}
+
+func replaceByLink(path string) error {
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	return os.Symlink("/nowhere/at/all", path)
+}
+
+// A user's own link does not move a place of the ceiling, and neither does HOME.
+func TestCeilingPlacesAreSettled(t *testing.T) {
+	home, err := homeOf(os.Geteuid())
+	if err != nil {
+		t.Skip("this user is in no list of users")
+	}
+	t.Setenv("HOME", t.TempDir())
+	dir := t.TempDir()
+	testkit.Must(t, os.Symlink("/etc", filepath.Join(dir, "work")))
+	if os.Geteuid() == 0 {
+		testkit.Must(t, os.Lchown(filepath.Join(dir, "work"), 65534, 65534))
+	}
+	c := mustCeiling(t, map[string]string{"ceiling.toml": "[[root]]\npath = \"" + dir + "/work\"\nmode = \"rw\"\n[[root]]\npath = \"~/x\"\n"})
+	places := c.Roots[0].Places
+	if want := filepath.Join(dir, "work"); places[0].Dir != want || places[0].Rights != guard.ReadWrite || !strings.HasSuffix(places[0].Where, "ceiling.toml:1") {
+		t.Errorf("%+v, want %s", places[0], want)
+	}
+	if want := filepath.Join(settled(home), "x"); places[1].Dir != want || places[1].Rights != guard.ReadOnly {
+		t.Errorf("%+v, want %s", places[1], want)
+	}
+}
+
+// Each file holds, and a key that a file lacks bounds nothing.
+func TestCeilingsOfFiles(t *testing.T) {
+	c := mustCeiling(t, map[string]string{
+		"ceiling.toml":       "[run]\nhosts = [\"*.example.org:443\", \"10.0.0.0/8\"]\nsecrets = [\"gh\"]\nlevel = \"landlock\"\n",
+		"ceiling.d/10.toml":  "[run]\nhosts = [\"a.example.org\", \"*.b.example.org\", \"10.1.0.0/16:80\", \"other.org\"]\n[records]\npaths = \"hash\"\ndays = 30\n",
+		"ceiling.d/20.toml":  "[run]\nlevel = \"bubblewrap\"\n[records]\ndays = 90\n",
+		"ceiling.d/note.txt": "nothing",
+		"ceiling.d/.#a.toml": "nothing",
+	})
+	if len(c.Files) != 3 {
+		t.Errorf("these were read: %q", c.Files)
+	}
+	for host, ok := range map[string]bool{
+		"a.example.org:443": true, "a.example.org": false, "a.example.org:80": false, "c.example.org:443": false,
+		"*.b.example.org:443": true, "*.example.org:443": false, "x.b.example.org:443": true, "other.org:443": false,
+		"10.1.2.3:80": true, "10.1.2.3": false, "10.2.2.3:80": false, "10.1.0.0/24:80": true, "10.0.0.0/8:80": false,
+	} {
+		rule, err := network.ParseRule(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.CheckHost(rule); (err == nil) != ok {
+			t.Errorf("%s: %v, want allowed %v", host, err, ok)
+		}
+	}
+	if err := c.CheckWholeNet(); err == nil || !strings.Contains(err.Error(), "ceiling.toml:2") {
+		t.Errorf("the whole network: %v", err)
+	}
+	if c.CheckSecret("gh") != nil || c.CheckSecret("aws") == nil {
+		t.Error("gh alone may be used")
+	}
+	if level, where := c.Level(); level != "bubblewrap" || !strings.HasSuffix(where, "20.toml:2") {
+		t.Errorf("level %s by %s", level, where)
+	}
+	if c.CheckPaths("full") != nil || c.CheckPaths("hash") != nil || c.CheckPaths("none") == nil || c.KeepDays() != 90 {
+		t.Error("the demands on records")
+	}
+	var none *Ceiling
+	if !none.Empty() || none.CheckWholeNet() != nil || none.CheckPaths("none") != nil || none.CheckSecret("x") != nil || none.KeepDays() != 0 {
+		t.Error("without a ceiling something is refused")
+	}
+}

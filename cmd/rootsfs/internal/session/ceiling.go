@@ -1,0 +1,188 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// ceilingState is the ceiling in force.
+type ceilingState struct {
+	mu      sync.Mutex // guards the fields below
+	current *config.Ceiling
+	read    time.Time // when the files were read last without a mistake
+	problem error     // why their present state is not in force
+}
+
+// loadCeiling puts the ceiling in force before the first root is granted. If it cannot be read,
+// the session does not begin.
+func (s *Session) loadCeiling(ctx context.Context) error {
+	c, err := s.opt.Ceiling, error(nil)
+	if c == nil {
+		c, err = config.LoadCeiling()
+	}
+	if err == nil {
+		err = s.opt.within(c)
+	}
+	if err != nil {
+		return CeilingError(err)
+	}
+	s.ceiling.current, s.ceiling.read = c, time.Now()
+	_, err = s.reg.SetCeilings(ctx, c.Roots)
+	return err
+}
+
+// CeilingError returns the refusal of a session because of the ceiling: it could not be read, or
+// the session would be above it.
+func CeilingError(err error) error {
+	return &control.Error{Class: control.NotApproved, Text: err.Error()}
+}
+
+// within returns an error if a session as a whole is above a ceiling.
+func (o *Options) within(c *config.Ceiling) error {
+	if err := c.CheckPaths(o.AuditPaths.String()); err != nil || o.Within == nil {
+		return err
+	}
+	return o.Within(c)
+}
+
+// followCeiling applies changes of the ceiling until the context ends, including those since
+// the session began.
+func (s *Session) followCeiling(ctx context.Context) {
+	changes := make(chan struct{}, 1)
+	defer s.paths.Signal(config.CeilingDir, hostwatch.Entries, changes)()
+	defer s.paths.Signal(config.CeilingDir+"/ceiling.d", hostwatch.Entries, changes)()
+	done := config.WatchCeiling(ctx, changes, func(c *config.Ceiling, err error) { s.ceilingRead(ctx, c, err) })
+	c, err := config.LoadCeiling()
+	s.ceilingRead(ctx, c, err)
+	<-done
+}
+
+// ceilingRead gets each new state of the ceiling. After a mistake the last good one stays in
+// force.
+func (s *Session) ceilingRead(ctx context.Context, next *config.Ceiling, err error) {
+	if ctx.Err() != nil || s.isEnding() {
+		return
+	}
+	s.ceiling.mu.Lock()
+	old, problem := s.ceiling.current, s.ceiling.problem
+	if s.ceiling.problem = err; err == nil {
+		s.ceiling.current, s.ceiling.read = next, time.Now()
+	}
+	s.ceiling.mu.Unlock()
+	switch {
+	case err != nil && problem != nil && err.Error() == problem.Error():
+	case err != nil:
+		s.log.Error("the ceiling of this machine cannot be read; the one before stays", "error", err)
+		s.note(guard.Failed, "ceiling kept: "+err.Error())
+		s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: names.Foreign(err.Error())})
+	case problem != nil || !next.Equal(old):
+		s.lower(ctx, next)
+	}
+}
+
+// lower puts a ceiling in force, and ends what it forbids.
+func (s *Session) lower(ctx context.Context, c *config.Ceiling) {
+	ended, err := s.reg.SetCeilings(ctx, c.Roots)
+	var notes []string
+	for _, root := range slices.Sorted(maps.Keys(ended)) {
+		notes = append(notes, fmt.Sprintf("root %s has ended: %v", names.Quote(string(root)), ended[root]))
+	}
+	more, netErr := s.lowerNetwork(c)
+	notes = append(notes, more...)
+	detail := strings.Join(append([]string{"the ceiling of this machine has changed"}, notes...), "; ")
+	s.note(guard.Allowed, detail)
+	s.log.Warn(detail)
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "ceiling", Detail: names.Foreign(detail)})
+	if err := errors.Join(err, netErr); err != nil {
+		s.log.Error("not everything that the ceiling forbids could be taken back", "error", err)
+	}
+	s.avail.Update()
+	if err := s.opt.within(c); err != nil {
+		s.log.Error("ending: revoking every root, then unmounting", "error", err)
+		go s.end(err.Error())
+	}
+}
+
+// lowerNetwork removes the hosts and secrets that a ceiling forbids.
+func (s *Session) lowerNetwork(c *config.Ceiling) (notes []string, err error) {
+	if s.opt.Network == nil {
+		return nil, nil
+	}
+	var gone []string
+	now := s.opt.Network.State()
+	for _, host := range now.Hosts {
+		rule, err := network.ParseRule(host)
+		if err == nil {
+			err = c.CheckHost(rule)
+		}
+		if err != nil {
+			gone, notes = append(gone, host), append(notes, err.Error())
+		}
+	}
+	for _, secret := range now.Secrets {
+		name, _, _ := strings.Cut(secret, "=")
+		if err := c.CheckSecret(name); err != nil {
+			gone, notes = append(gone, secret), append(notes, err.Error())
+		}
+	}
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	removed, _, err := s.opt.Network.Remove(gone)
+	return notes, errors.Join(err, s.noteRemoved(removed))
+}
+
+// checkHosts returns an error if the ceiling does not allow one of the hosts, which are written
+// as run --net takes them.
+func (s *Session) checkHosts(hosts []string) error {
+	c := s.Ceiling()
+	for _, h := range hosts {
+		list, err := network.ParseRules(h)
+		if err != nil {
+			return nil // Network.Add says what is wrong
+		}
+		for _, rule := range list {
+			if err := c.CheckHost(rule); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Ceiling returns the ceiling in force.
+func (s *Session) Ceiling() *config.Ceiling {
+	s.ceiling.mu.Lock()
+	defer s.ceiling.mu.Unlock()
+	return s.ceiling.current
+}
+
+// ceilingStatus describes the ceiling; nil: the machine has none.
+func (s *Session) ceilingStatus() *control.Ceiling {
+	s.ceiling.mu.Lock()
+	defer s.ceiling.mu.Unlock()
+	if s.ceiling.current.Empty() && s.ceiling.problem == nil {
+		return nil
+	}
+	st := &control.Ceiling{Files: []names.Foreign{}, Read: s.ceiling.read}
+	for _, file := range s.ceiling.current.Files {
+		st.Files = append(st.Files, names.Foreign(file))
+	}
+	if s.ceiling.problem != nil {
+		st.Problem = names.Foreign(s.ceiling.problem.Error())
+	}
+	return st
+}

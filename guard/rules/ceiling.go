@@ -1,0 +1,163 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Ceiling is the most that roots may be on this machine, whoever approves them. A registry can
+// have several; a root then stays within each of them. The zero Ceiling allows every root.
+type Ceiling struct {
+	// Places are the directories that may be roots; nil: there is no bound.
+	Places []CeilingPlace
+	// Longest is how long a root may live after it was granted or renewed; 0: as long as the
+	// session.
+	Longest time.Duration
+	// Where is the place of Longest in the file, as FILE:LINE.
+	Where string
+}
+
+// CeilingPlace is a bound on the roots at a directory and below it, as far as no place below is
+// closer to the root.
+type CeilingPlace struct {
+	Dir    string // absolute, without links
+	Rights Rights // the most; 0: no root. With Stage, what can change anything is staged
+	Where  string // the place of the block, as FILE:LINE
+}
+
+// closest returns the place at path or closest above it; nil if there is none.
+func (c *Ceiling) closest(path string) *CeilingPlace {
+	var at *CeilingPlace
+	for i := range c.Places {
+		if p := &c.Places[i]; names.Under(path, p.Dir) && (at == nil || len(p.Dir) > len(at.Dir)) {
+			at = p
+		}
+	}
+	return at
+}
+
+// bounds returns every place whose bound a root at resolved has to keep: the closest one above,
+// and those that the root would reach. It returns an error if no place allows the root.
+func (c *Ceiling) bounds(resolved string) ([]*CeilingPlace, error) {
+	if c.Places == nil {
+		return nil, nil
+	}
+	at := c.closest(resolved)
+	if at == nil {
+		return nil, ceilingError("the ceiling of this machine has no place for a root at %s (%s)", names.Quote(resolved), c.Where)
+	}
+	list := []*CeilingPlace{at}
+	for i := range c.Places {
+		if p := &c.Places[i]; p.Dir != resolved && names.Under(p.Dir, resolved) {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+func ceilingError(format string, args ...any) error {
+	return &names.Error{Kind: names.Permission, Err: fmt.Errorf(format, args...)}
+}
+
+// Check returns an error that names the line if the ceiling does not allow a root at resolved
+// with these rights.
+func (c *Ceiling) Check(resolved string, rights Rights) error {
+	list, err := c.bounds(resolved)
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		switch {
+		case !rights.WiderThan(p.Rights):
+		case p.Rights&ReadWrite == 0 && names.Under(resolved, p.Dir):
+			return ceilingError("the ceiling of this machine allows no root at %s (%s)", names.Quote(resolved), p.Where)
+		case p.Rights&ReadWrite == 0:
+			return ceilingError("%s: the ceiling of this machine allows no root that reaches %s (%s); choose a directory beside it",
+				names.Quote(resolved), names.Quote(p.Dir), p.Where)
+		default:
+			return ceilingError("%s can be at most %s: the ceiling of this machine says so for %s (%s)",
+				names.Quote(resolved), p.Rights, names.Quote(p.Dir), p.Where)
+		}
+	}
+	return nil
+}
+
+// within is RootRules.Within for one ceiling.
+func (c *Ceiling) within(resolved string, rights Rights) (Rights, error) {
+	list, err := c.bounds(resolved)
+	if err != nil {
+		return 0, err
+	}
+	left := rights
+	for _, p := range list {
+		if p.Rights.Staged() && !left.Staged() {
+			left &^= MutatingRights
+		}
+		left &= p.Rights | Stage
+	}
+	if left&ReadWrite == 0 {
+		return 0, c.Check(resolved, rights)
+	}
+	return left, nil
+}
+
+// wantsStage reports whether a root at resolved that can change anything has to be staged.
+func (c *Ceiling) wantsStage(resolved string) bool {
+	list, _ := c.bounds(resolved)
+	return slices.ContainsFunc(list, func(p *CeilingPlace) bool { return p.Rights.Staged() })
+}
+
+// end returns the earlier one of two ends: the one that was asked for, and the latest that the
+// ceiling allows a root that is granted or renewed now.
+func (c *Ceiling) end(asked, now time.Time) time.Time {
+	if c.Longest <= 0 {
+		return asked
+	}
+	if last := now.Add(c.Longest); asked.IsZero() || asked.After(last) {
+		return last
+	}
+	return asked
+}
+
+// CheckCeilings returns an error that names the line if one of the ceilings does not allow a root.
+func (r RootRules) CheckCeilings(resolved string, rights Rights) error {
+	for i := range r.Ceilings {
+		if err := r.Ceilings[i].Check(resolved, rights); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// KeptApart returns the rights with all changes staged where a ceiling wants them staged.
+func (r RootRules) KeptApart(resolved string, rights Rights) Rights {
+	if slices.ContainsFunc(r.Ceilings, func(c Ceiling) bool { return c.wantsStage(resolved) }) {
+		return rights.KeptApart()
+	}
+	return rights
+}
+
+// End returns when a root ends that is granted or renewed now, until the time asked (zero: with
+// the session): at the latest at the end that the ceilings allow.
+func (r RootRules) End(asked, now time.Time) time.Time {
+	for i := range r.Ceilings {
+		asked = r.Ceilings[i].end(asked, now)
+	}
+	return asked
+}
+
+// Within returns as many of a live root's rights as all ceilings allow. If that is none, the
+// error says why. Changes that have to be staged are left out, because a live root cannot
+// become staged.
+func (r RootRules) Within(resolved string, rights Rights) (Rights, error) {
+	for i := range r.Ceilings {
+		var err error
+		if rights, err = r.Ceilings[i].within(resolved, rights); err != nil {
+			return 0, err
+		}
+	}
+	return rights, nil
+}
