@@ -1,7 +1,9 @@
 package secret
 
 import (
+	"encoding/base64"
 	"fmt"
+	"net/http"
 	"net/textproto"
 	"net/url"
 	"slices"
@@ -35,14 +37,67 @@ func (s *Secret) passes(header string) bool {
 // variables (CGI, WSGI, Rack) take X_Api_Key for X-Api-Key.
 func matchesHeader(pattern, header string) bool {
 	pattern, header = strings.ToLower(pattern), strings.ToLower(header)
-	isPlain := strings.Trim(header, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 	if rest, ok := strings.CutSuffix(pattern, "*"); ok {
-		return isPlain && strings.HasPrefix(header, rest)
+		return isPlain(header) && strings.HasPrefix(header, rest)
 	}
 	if rest, ok := strings.CutPrefix(pattern, "*"); ok {
-		return isPlain && strings.HasSuffix(header, rest)
+		return isPlain(header) && strings.HasSuffix(header, rest)
 	}
 	return pattern == header
+}
+
+// isPlain reports whether the name of a header has letters, digits and - only.
+func isPlain(header string) bool {
+	return strings.Trim(strings.ToLower(header), "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// present returns the headers of the program that hold the placeholder, with the credential in
+// its place: the program knows where the host wants it. Headers that are sent on anyway hold
+// no credential, and servers put them into logs and answers.
+func (p *Proxy) present(h http.Header) map[string]string {
+	out := map[string]string{}
+	for name, values := range h {
+		isSentOn := func(pattern string) bool { return matchesHeader(pattern, name) }
+		if !isPlain(name) || slices.Contains(transportHeaders, name) || slices.ContainsFunc(passedHeaders, isSentOn) {
+			continue
+		}
+		for _, value := range values {
+			if filled, ok := p.credential.fill(value); ok {
+				out[name] = filled
+				break
+			}
+		}
+	}
+	return out
+}
+
+// isPresented reports whether a request holds the placeholder where a credential is.
+func (p *Proxy) isPresented(r *http.Request) bool {
+	return len(p.present(r.Header)) > 0 || strings.Contains(r.URL.RawQuery, p.credential.placeholder)
+}
+
+// fill returns the value of a header with the credential in the place of the placeholder, also
+// as HTTP Basic encodes it. It reports whether there was a placeholder.
+func (c Credential) fill(value string) (string, bool) {
+	if c.placeholder == "" {
+		return "", false
+	}
+	if scheme, encoded, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "Basic") {
+		decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(encoded), "="))
+		user, password, _ := strings.Cut(string(decoded), ":")
+		switch {
+		case err != nil:
+			return "", false
+		case user == c.placeholder:
+			user = c.value
+		case password == c.placeholder:
+			password = c.value
+		default:
+			return "", false
+		}
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password)), true
+	}
+	return strings.ReplaceAll(value, c.placeholder, c.value), strings.Contains(value, c.placeholder)
 }
 
 // transportHeaders belong to the connection or to the request itself.
@@ -93,7 +148,7 @@ func parameterKey(name string) string {
 // cleanQuery returns the query that is sent. It leaves out the placeholder that the program
 // sends as its credential, and parameters that servers read in more than one way. It returns
 // an error for another credential: leaving it out could change the meaning of the request.
-func (s *Secret) cleanQuery(raw string) (string, error) {
+func (s *Secret) cleanQuery(raw string, c Credential) (string, error) {
 	var kept []string
 	for pair := range strings.SplitSeq(raw, "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -105,7 +160,7 @@ func (s *Secret) cleanQuery(raw string) (string, error) {
 		key := parameterKey(name)
 		isKey := func(pass string) bool { return parameterKey(pass) == key }
 		if value != "" && slices.Contains(credentialParameters, key) && !slices.ContainsFunc(s.Pass, isKey) {
-			if value == Placeholder {
+			if value == c.placeholder {
 				continue
 			}
 			return "", fmt.Errorf(`the parameter %s of the query would be another credential than the secret %s: leave it out; if it is none, pass = ["%[1]s"] in the [[secret]] block sends it on`,

@@ -57,6 +57,8 @@ type Options struct {
 	Reserve func(context.Context, Request) (room int64, err error)
 	// Record takes the outcome of each request. It is called concurrently.
 	Record func(Request) error
+	// Live reports whether the secret was not revoked; nil: it cannot be.
+	Live func() bool
 	// Roots are the certificate authorities that the host's certificate may be from; nil: the
 	// machine's.
 	Roots *x509.CertPool
@@ -88,14 +90,18 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	return p
 }
 
-// Serve answers the connections of the program until l fails.
+// Serve answers the connections of the program to the base URL until l fails.
 func (p *Proxy) Serve(l net.Listener) {
 	defer p.transport.CloseIdleConnections()
-	s := &http.Server{
-		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+	_ = newServer(p).Serve(l) // it ends when l fails
+}
+
+// newServer returns a server for connections of the program.
+func newServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		DisableGeneralOptionsHandler: true, ErrorLog: silent,
 	}
-	_ = s.Serve(l) // it ends when l fails
 }
 
 // silent drops net/http's messages about connections, through which the program could
@@ -111,8 +117,8 @@ type refusal struct {
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	written, _, _ := strings.Cut(r.RequestURI, "?")
-	x := &exchange{p: p, rec: Request{
-		Secret: p.secret.Name, Host: p.secret.URL.authority(), Method: r.Method[:min(len(r.Method), maxMethod)], Path: written, Began: time.Now(),
+	x := &exchange{p: p, isHTTPS: r.TLS != nil, rec: Request{
+		Secret: p.secret.Name, Host: p.secret.URL.Authority(), Method: r.Method[:min(len(r.Method), maxMethod)], Path: written, Began: time.Now(),
 	}}
 	defer x.record()
 	no := x.admit(r, written)
@@ -160,7 +166,9 @@ func say(w http.ResponseWriter, status int, err error) {
 type exchange struct {
 	p              *Proxy
 	path           requestPath
-	query          string // as it is sent
+	query          string   // as it is sent
+	isHTTPS        bool     // the program speaks to the host, and not to the base URL
+	presented      []string // header values with the credential that the program's own were replaced by
 	sent, received atomic.Int64
 	rec            Request
 }
@@ -169,10 +177,12 @@ type exchange struct {
 func (x *exchange) admit(r *http.Request, written string) *refusal {
 	s := x.p.secret
 	path, err := parsePath(written)
-	query, queryErr := s.cleanQuery(r.URL.RawQuery)
+	query, queryErr := s.cleanQuery(r.URL.RawQuery, x.p.credential)
 	switch {
+	case x.isHTTPS && !x.p.isFor(r):
+		return &refusal{http.StatusMisdirectedRequest, fmt.Errorf("this connection is to %s, and the request is for another host", s.URL.Authority())}
 	case r.URL.Host != "" || r.URL.Scheme != "" || r.Method == http.MethodConnect:
-		return &refusal{http.StatusBadRequest, fmt.Errorf("this is no proxy: send requests to %s", "http://"+s.Inside())}
+		return &refusal{http.StatusBadRequest, fmt.Errorf("this is no proxy: send requests to %s", x.origin())}
 	case err != nil:
 		return &refusal{http.StatusBadRequest, err}
 	case strings.Contains(r.RequestURI, "#"): // in the query; parsePath refuses it in the path
@@ -231,11 +241,27 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	if err != nil {
 		panic(err) // it was encoded here
 	}
-	authority := x.p.secret.URL.authority()
+	authority := x.p.secret.URL.Authority()
 	out.URL = &url.URL{Scheme: "https", Host: authority, Path: path, RawPath: x.path.sent, RawQuery: x.query}
 	out.Host, out.Trailer = authority, nil
 	maps.DeleteFunc(out.Header, func(name string, _ []string) bool { return !x.p.secret.passes(name) })
-	out.Header.Set(x.p.header, x.p.value)
+	presented := x.p.present(pr.In.Header)
+	if len(presented) == 0 {
+		out.Header.Set(x.p.header, x.p.value)
+	}
+	for name, value := range presented {
+		out.Header.Set(name, value)
+		x.presented = append(x.presented, value)
+	}
+	out.Header.Set("Accept-Encoding", "identity") // the credential is not found in a compressed body
+}
+
+// origin returns the beginning of URLs for the program: that of the host, or of the base URL.
+func (x *exchange) origin() string {
+	if x.isHTTPS {
+		return "https://" + x.p.secret.URL.Authority()
+	}
+	return "http://" + x.p.secret.Inside()
 }
 
 // answer cleans the host's answer before it goes to the program.
@@ -246,8 +272,14 @@ func (x *exchange) answer(res *http.Response) error {
 	x.rec.Status = res.StatusCode
 	x.clean(res.Header)
 	x.clean(res.Trailer) // whose names are announced
+	body := scrub(res.Body, x.p.credential.value, x.p.credential.placeholder)
+	for _, value := range append(x.presented, x.p.value) {
+		if basic, ok := strings.CutPrefix(value, "Basic "); ok {
+			body = scrub(body, strings.TrimRight(basic, "="), "")
+		}
+	}
 	res.Body = &countedBody{
-		ReadCloser: res.Body, count: &x.received, failed: &x.rec.Failed,
+		ReadCloser: body, count: &x.received, failed: &x.rec.Failed,
 		closed: func() { x.clean(res.Trailer) }, // which is there when the body was read
 	}
 	return nil
@@ -257,9 +289,12 @@ func (x *exchange) answer(res *http.Response) error {
 // links to the host into links to the proxy.
 func (x *exchange) clean(h http.Header) {
 	maps.DeleteFunc(h, func(name string, values []string) bool {
-		return strings.Contains(parameterKey(name), "setcookie") || x.p.isName(name) || slices.ContainsFunc(values, x.p.tells) // the host sends back what it has got
+		return strings.Contains(parameterKey(name), "setcookie") || x.p.isName(name) || slices.ContainsFunc(values, x.tells) // the host sends back what it has got
 	})
-	outside, inside := "https://"+x.p.secret.URL.authority()+"/", "http://"+x.p.secret.Inside()+"/"
+	if x.isHTTPS {
+		return
+	}
+	outside, inside := "https://"+x.p.secret.URL.Authority()+"/", x.origin()+"/"
 	for _, name := range []string{"Location", "Content-Location"} {
 		if rest, ok := strings.CutPrefix(h.Get(name), outside); ok {
 			h.Set(name, inside+rest)
@@ -268,6 +303,13 @@ func (x *exchange) clean(h http.Header) {
 	for i, v := range h["Link"] {
 		h["Link"][i] = strings.ReplaceAll(v, "<"+outside, "<"+inside)
 	}
+}
+
+// tells reports whether a text contains the credential, or the value of a header that had it.
+func (x *exchange) tells(text string) bool {
+	return x.p.tells(text) || slices.ContainsFunc(x.presented, func(value string) bool {
+		return strings.Contains(text, strings.TrimPrefix(value, "Basic "))
+	})
 }
 
 // tells reports whether a text contains the credential: as it is, as HTTP Basic encodes it, or
@@ -301,7 +343,7 @@ func (x *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
 // explain tells the program why there is no answer. It leaves out facts about the machine,
 // such as its resolver and its files.
 func (p *Proxy) explain(err error) error {
-	host := p.secret.URL.authority()
+	host := p.secret.URL.Authority()
 	var dns *net.DNSError
 	var timeout net.Error
 	switch {
