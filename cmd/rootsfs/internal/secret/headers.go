@@ -145,10 +145,22 @@ func parameterKey(name string) string {
 	}, strings.ToLower(readLeniently(name)))
 }
 
-// cleanQuery returns the query that is sent. It leaves out the placeholder that the program
-// sends as its credential, and parameters that servers read in more than one way. It returns
-// an error for another credential: leaving it out could change the meaning of the request.
-func (s *Secret) cleanQuery(raw string, c Credential) (string, error) {
+// inQuery is the value of Secret.In for parameters of the query.
+const inQuery = "query"
+
+// CheckIn returns an error if text is not valid for Secret.In.
+func CheckIn(text string) error {
+	if text != inQuery {
+		return fmt.Errorf("%s: write %q; headers need no entry, and bodies are sent as they are", names.Quote(text), inQuery)
+	}
+	return nil
+}
+
+// cleanQuery returns the query that is sent, and whether the credential is in it. It leaves out
+// the placeholder that the program sends as its credential, unless Secret.In has the query, and
+// parameters that servers read in more than one way. It returns an error for another credential:
+// leaving it out could change the meaning of the request.
+func (s *Secret) cleanQuery(raw string, c Credential) (sent string, isFilled bool, err error) {
 	var kept []string
 	for pair := range strings.SplitSeq(raw, "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -157,16 +169,20 @@ func (s *Secret) cleanQuery(raw string, c Credential) (string, error) {
 		if nameErr != nil || valueErr != nil || strings.Contains(pair, ";") {
 			continue
 		}
+		if value == c.placeholder && slices.Contains(s.In, inQuery) {
+			kept, isFilled = append(kept, url.QueryEscape(name)+"="+url.QueryEscape(c.value)), true
+			continue
+		}
 		key := parameterKey(name)
 		isKey := func(pass string) bool { return parameterKey(pass) == key }
 		if value != "" && slices.Contains(credentialParameters, key) && !slices.ContainsFunc(s.Pass, isKey) {
 			if value == c.placeholder {
 				continue
 			}
-			return "", fmt.Errorf(`the parameter %s of the query would be another credential than the secret %s: leave it out; if it is none, pass = ["%[1]s"] in the [[secret]] block sends it on`,
+			return "", false, fmt.Errorf(`the parameter %s of the query would be another credential than the secret %s: leave it out; if it is none, pass = ["%[1]s"] in the [[secret]] block sends it on`,
 				key, s.Name)
 		}
 		kept = append(kept, pair)
 	}
-	return strings.Join(kept, "&"), nil
+	return strings.Join(kept, "&"), isFilled, nil
 }

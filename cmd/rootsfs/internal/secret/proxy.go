@@ -167,6 +167,7 @@ type exchange struct {
 	p              *Proxy
 	path           requestPath
 	query          string   // as it is sent
+	isFilled       bool     // query has the credential
 	isHTTPS        bool     // the program speaks to the host, and not to the base URL
 	presented      []string // header values with the credential that the program's own were replaced by
 	sent, received atomic.Int64
@@ -177,7 +178,7 @@ type exchange struct {
 func (x *exchange) admit(r *http.Request, written string) *refusal {
 	s := x.p.secret
 	path, err := parsePath(written)
-	query, queryErr := s.cleanQuery(r.URL.RawQuery, x.p.credential)
+	query, isFilled, queryErr := s.cleanQuery(r.URL.RawQuery, x.p.credential)
 	switch {
 	case x.isHTTPS && !x.p.isFor(r):
 		return &refusal{http.StatusMisdirectedRequest, fmt.Errorf("this connection is to %s, and the request is for another host", s.URL.Authority())}
@@ -194,7 +195,7 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	case isUpgrade(r):
 		return &refusal{http.StatusNotImplemented, fmt.Errorf("the protocol %s is not possible with a secret, only HTTP", names.Quote(r.Header.Get("Upgrade")))}
 	}
-	x.path, x.query, x.rec.Path = path, query, path.sent
+	x.path, x.query, x.isFilled, x.rec.Path = path, query, isFilled, path.sent
 	switch {
 	case queryErr != nil:
 		return &refusal{http.StatusBadRequest, queryErr}
@@ -246,7 +247,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	out.Host, out.Trailer = authority, nil
 	maps.DeleteFunc(out.Header, func(name string, _ []string) bool { return !x.p.secret.passes(name) })
 	presented := x.p.present(pr.In.Header)
-	if len(presented) == 0 {
+	if len(presented) == 0 && !x.isFilled {
 		out.Header.Set(x.p.header, x.p.value)
 	}
 	for name, value := range presented {

@@ -54,7 +54,7 @@ func newLab(t *testing.T, s *Secret, host http.HandlerFunc) *lab {
 	if s.URL.Host == "" {
 		s.URL.Host, s.URL.Port = "example.com", 443
 	}
-	l.proxy = NewProxy(s, Credential{credential}, Options{
+	l.proxy = NewProxy(s, newCredential(credential), Options{
 		Roots: roots,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			l.mu.Lock()
@@ -417,7 +417,7 @@ func TestUnreadAnswerIsBounded(t *testing.T) {
 			}
 		}
 	}
-	p := NewProxy(&Secret{URL: URL{Host: "example.com", Port: 443}}, Credential{credential}, Options{
+	p := NewProxy(&Secret{URL: URL{Host: "example.com", Port: 443}}, newCredential(credential), Options{
 		Roots: roots,
 		Dial: func(context.Context) (net.Conn, error) {
 			inside, outside := net.Pipe()

@@ -30,6 +30,8 @@ type Secret struct {
 	// Pass names further headers, and parameters that look like credentials, that are sent to
 	// the host. A name that ends in * matches all headers with this beginning.
 	Pass []string `toml:"pass" kind:"pass" jsonschema:"other headers that are sent on, and parameters of the query although they are named like credentials (X-Own-*, key)"`
+	// In names further parts of a request in which the placeholder stands for the credential.
+	In   []string `toml:"in" kind:"in" jsonschema:"where else than in headers the placeholder is replaced by the credential: query"`
 	User string   `toml:"user" jsonschema:"send the credential as this user's password (HTTP Basic) instead"`
 	// Variable names the variable that holds the base URL for the program.
 	Variable string   `toml:"variable" kind:"secret" jsonschema:"the variable that tells the program its base URL (default NAME_BASE_URL)"`
