@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,7 +131,20 @@ var secretPrograms = []struct {
 	{"curl, what is not allowed", []string{"curl"}, `curl -sS -X DELETE $API_TOKEN_BASE_URL/hello`,
 		"rootsfs: no rule of the secret API_TOKEN allows DELETE \"/hello\"; it allows: GET /{hello,events,held}, PUT /hello, GET /git/**, POST /git/*/git-upload-pack\n"},
 	{"curl, events", []string{"curl"}, `curl -sSN $API_TOKEN_BASE_URL/events`, "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
-	{"curl to the host itself", []string{"curl"}, `curl -sS https://api.example.com:PORT/hello`, "curl: (6) Could not resolve host: api.example.com\n"},
+	{"curl by https", []string{"curl"}, `curl -sS https://api.example.com:PORT/hello?q=1`, "GET /hello?q=1 \n"},
+	{"curl by https and HTTP/1.1, with the key", []string{"curl"}, `curl -sS --http1.1 -X PUT -d body -u "me:$API_TOKEN" https://api.example.com:PORT/./hello; curl -sS -H "Authorization: Bearer $API_TOKEN" https://api.example.com:PORT/hello`,
+		"you are nobody\nGET /hello \n"}, // the host takes no HTTP Basic, and the program has chosen it
+	{"curl by https, without the variables", []string{"curl"}, `env -i PATH="$PATH" curl -sS https://api.example.com:PORT/hello`, "GET /hello \n"},
+	{"curl by https, what is not allowed", []string{"curl"}, `curl -sS -o /dev/null -w '%{http_code}\n' -X DELETE https://api.example.com:PORT/hello`, "403\n"},
+	{"wget by https", []string{"wget"}, `wget -qO- https://api.example.com:PORT/hello`, "GET /hello \n"},
+	{"python3 urllib by https", []string{"python3"}, `python3 -c '
+import urllib.request
+print(urllib.request.urlopen("https://api.example.com:PORT/hello").read().decode(), end="")'`, "GET /hello \n"},
+	{"node fetch by https", []string{"node"}, `node -e 'fetch("https://api.example.com:PORT/hello").then((r) => r.text()).then((s) => process.stdout.write(s))'`, "GET /hello \n"},
+	{"git clone by https", []string{"git"}, `git clone -q https://api.example.com:PORT/git/repo.git repo2 && cat repo2/file`, "hello by clone\n"},
+	{"whose certificates", []string{"openssl"}, `for host in api evil; do openssl s_client -connect $host.example.com:PORT -servername $host.example.com </dev/null 2>/dev/null | openssl x509 -noout -issuer; done
+		openssl s_client -CApath /etc/ssl/certs -no-CAfile -verify_return_error -connect api.example.com:PORT -servername api.example.com </dev/null 2>/dev/null | grep -o 'Verification: OK'`,
+		"issuer=O = rootsfs, CN = \"rootsfs run, for the hosts of its secrets\"\nissuer=CN = the test\nVerification: OK\n"},
 	{"curl to another port", []string{"curl"}, `curl -s -m 10 $API_TOKEN_BASE_URL:81/hello || echo refused`, "refused\n"},
 	{"python3 urllib", []string{"python3"}, `python3 -c '
 import os, urllib.request
@@ -138,7 +152,7 @@ print(urllib.request.urlopen(os.environ["API_TOKEN_BASE_URL"] + "/hello").read()
 	{"node fetch", []string{"node"}, `node -e 'fetch(process.env.API_TOKEN_BASE_URL + "/hello").then((r) => r.text()).then((s) => process.stdout.write(s))'`,
 		"GET /hello \n"},
 	{"git clone", []string{"git"}, `git clone -q $API_TOKEN_BASE_URL/git/repo.git repo && cat repo/file`, "hello by clone\n"},
-	{"what the command has", nil, `echo $API_TOKEN; echo $API_TOKEN_BASE_URL`, "rootsfs-adds-the-credential\nhttp://api-token.secret.internal\n"},
+	{"what the command has", nil, `echo ${#API_TOKEN}; echo $API_TOKEN_BASE_URL`, fmt.Sprintf("%d\nhttp://api-token.secret.internal\n", len(credential))},
 	// The pattern of grep is in a file: it would find itself.
 	{"where the credential could be", nil, `printf %s v3ryS3cret -tok3n-of-the-owner >pattern
 		find /proc/[0-9]*/environ /proc/[0-9]*/cmdline /tmp /etc /run -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; rm pattern; echo searched`,
@@ -160,6 +174,7 @@ func TestSecretPrograms(t *testing.T) {
 		o := newOutside(t, w)
 		for _, level := range netLevels {
 			ord := o.using(a, script.String(), "api")
+			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--net=evil.example.com") // before --
 			for i, arg := range ord.Args {
 				if arg == netLevels[0].String() {
 					ord.Args[i] = level.String()
