@@ -146,11 +146,6 @@ print(urllib.request.urlopen("https://api.example.com:PORT/hello").read().decode
 		openssl s_client -CApath /etc/ssl/certs -no-CAfile -verify_return_error -connect api.example.com:PORT -servername api.example.com </dev/null 2>/dev/null | grep -o 'Verification: OK'`,
 		"issuer=O = rootsfs, CN = \"rootsfs run, for the hosts of its secrets\"\nissuer=CN = the test\nVerification: OK\n"},
 	{"curl to another port", []string{"curl"}, `curl -s -m 10 $API_TOKEN_BASE_URL:81/hello || echo refused`, "refused\n"},
-	{"python3 urllib", []string{"python3"}, `python3 -c '
-import os, urllib.request
-print(urllib.request.urlopen(os.environ["API_TOKEN_BASE_URL"] + "/hello").read().decode(), end="")'`, "GET /hello \n"},
-	{"node fetch", []string{"node"}, `node -e 'fetch(process.env.API_TOKEN_BASE_URL + "/hello").then((r) => r.text()).then((s) => process.stdout.write(s))'`,
-		"GET /hello \n"},
 	{"git clone", []string{"git"}, `git clone -q $API_TOKEN_BASE_URL/git/repo.git repo && cat repo/file`, "hello by clone\n"},
 	{"what the command has", nil, `echo ${#API_TOKEN}; echo $API_TOKEN_BASE_URL`, fmt.Sprintf("%d\nhttp://api-token.secret.internal\n", len(credential))},
 	// The pattern of grep is in a file: it would find itself.
