@@ -39,9 +39,9 @@ func TestTrust(t *testing.T) {
 		}
 		out, exit := output(t, o, `cd /etc
 			for f in ssl/certs/ca-certificates.crt pki/tls/certs/ca-bundle.crt pki/ca-trust/extracted/pem/tls-ca-bundle.pem pki/tls/cert.pem ssl/ca-bundle.pem ssl/cert.pem ca-certificates/extracted/tls-ca-bundle.pem; do
-				cmp $f "$SSL_CERT_FILE"
+				cmp $f "$SSL_CERT_FILE" || echo "$f differs"
 			done
-			for f in ssl/certs/d6d1a1cf.0 pki/tls/certs/d6d1a1cf.0; do cmp $f "$NODE_EXTRA_CA_CERTS"; done
+			for f in ssl/certs/d6d1a1cf.0 pki/tls/certs/d6d1a1cf.0; do cmp $f "$NODE_EXTRA_CA_CERTS" || echo "$f differs"; done
 			for f in "$SSL_CERT_FILE" ssl/certs/d6d1a1cf.0 ssl/certs/mine; do (echo mine >$f) 2>/dev/null && echo "$f can be written"; done
 			echo $CURL_CA_BUNDLE $PIP_CERT $GIT_SSL_CAINFO; ls ssl/certs | wc -l; cat "$CURL_CA_BUNDLE" "$NODE_EXTRA_CA_CERTS"; cat "$SSL_CERT_FILE"`)
 		want := "/etc/ssl/rootsfs/CURL_CA_BUNDLE.pem /nowhere /etc/ssl/rootsfs/bundle.pem\n"

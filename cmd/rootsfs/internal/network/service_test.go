@@ -279,7 +279,7 @@ func TestRemoveServiceAtAHost(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	if ended := n.g.RemoveService(door.For[1]); ended != 1 || !n.g.IsLive(door) {
-		t.Errorf("%d connections were ended", ended)
+		t.Fatalf("%d connections were ended", ended)
 	}
 	rest, _ := io.ReadAll(r)
 	_ = cmd.Wait()
