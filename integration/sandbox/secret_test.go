@@ -212,11 +212,16 @@ func TestSecretPrograms(t *testing.T) {
 // one is answered.
 func TestSecretIsRevoked(t *testing.T) {
 	a := newAPI(t)
+	direct := "https://api.example.com:" + a.port
 	for _, w := range everybody {
-		for _, command := range [][]string{{"net", "remove", "API_TOKEN="}, {"revoke", "--net"}, {"revoke", "--all"}} {
+		for i, command := range [][]string{{"net", "remove", "API_TOKEN="}, {"revoke", "--net"}, {"revoke", "--all"}} {
+			base, host := "$API_TOKEN_BASE_URL", "api-token.secret.internal"
+			if i%2 == 1 {
+				base, host = direct, "api.example.com"
+			}
 			t.Run(w.name+" "+strings.Join(command, " "), func(t *testing.T) {
 				o := newOutside(t, w)
-				cmd := o.driver(o.using(a, `curl -sSN $API_TOKEN_BASE_URL/held 2>&1; echo ended; curl -sS $API_TOKEN_BASE_URL/hello 2>&1`, "api"))
+				cmd := o.driver(o.using(a, "curl -sSN "+base+"/held 2>&1; echo ended; curl -sS "+base+"/hello 2>&1", "api"))
 				var log bytes.Buffer
 				cmd.Stderr = &log
 				out, err := cmd.StdoutPipe()
@@ -250,7 +255,7 @@ func TestSecretIsRevoked(t *testing.T) {
 				<-a.ended
 				rest, _ := io.ReadAll(lines)
 				_ = cmd.Wait()
-				if got := string(rest); !strings.HasPrefix(got, "curl: (56)") || !strings.HasSuffix(got, "ended\ncurl: (6) Could not resolve host: api-token.secret.internal\n") {
+				if got := string(rest); !strings.HasPrefix(got, "curl: (56)") || !strings.HasSuffix(got, "ended\ncurl: (6) Could not resolve host: "+host+"\n") {
 					t.Errorf("the command said %q; rootsfs: %s", got, log.String())
 				}
 			})

@@ -71,6 +71,7 @@ type Proxy struct {
 	header, value string // the credential's
 	credential    Credential
 	transport     *http.Transport
+	upgrades      *http.Transport // for requests that ask for another protocol, by HTTP/1.1 alone
 }
 
 // NewProxy returns the proxy of a secret. It also silences package log, for the whole process:
@@ -79,7 +80,15 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	log.SetOutput(io.Discard)
 	p := &Proxy{secret: s, opt: o, credential: c}
 	p.header, p.value = s.header(c.value)
-	p.transport = &http.Transport{
+	p.transport, p.upgrades = newTransport(o), newTransport(o)
+	p.upgrades.Protocols = new(http.Protocols)
+	p.upgrades.Protocols.SetHTTP1(true)
+	return p
+}
+
+// newTransport returns a transport to the host of a secret.
+func newTransport(o Options) *http.Transport {
+	return &http.Transport{
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) },
 		TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 		// Answers go to the program as they come, also compressed.
@@ -87,12 +96,12 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 		HTTP2:               &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread},
 		MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxAnswerHeader,
 	}
-	return p
 }
 
 // Serve answers the connections of the program to the base URL until l fails.
 func (p *Proxy) Serve(l net.Listener) {
 	defer p.transport.CloseIdleConnections()
+	defer p.upgrades.CloseIdleConnections()
 	_ = newServer(p).Serve(l) // it ends when l fails
 }
 
@@ -134,7 +143,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1 has it
 	r.Body = &countedBody{ReadCloser: r.Body, count: &x.sent}
 	proxy := httputil.ReverseProxy{
-		Rewrite: x.rewrite, Transport: p.transport, FlushInterval: -1, ErrorLog: silent,
+		Rewrite: x.rewrite, Transport: x.transport(), FlushInterval: -1, ErrorLog: silent,
 		ModifyResponse: x.answer, ErrorHandler: x.fail,
 	}
 	proxy.ServeHTTP(finalAnswer{w}, r)
@@ -168,6 +177,7 @@ type exchange struct {
 	path           requestPath
 	query          string   // as it is sent
 	isFilled       bool     // query has the credential
+	upgrade        string   // the other protocol that the program asks for; "": none
 	isHTTPS        bool     // the program speaks to the host, and not to the base URL
 	presented      []string // header values with the credential that the program's own were replaced by
 	sent, received atomic.Int64
@@ -179,6 +189,7 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	s := x.p.secret
 	path, err := parsePath(written)
 	query, isFilled, queryErr := s.cleanQuery(r.URL.RawQuery, x.p.credential)
+	upgrade, upgradeErr := upgradeOf(r)
 	switch {
 	case x.isHTTPS && !x.p.isFor(r):
 		return &refusal{http.StatusMisdirectedRequest, fmt.Errorf("this connection is to %s, and the request is for another host", s.URL.Authority())}
@@ -192,9 +203,10 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 		return &refusal{http.StatusMethodNotAllowed, errors.New("TRACE would send the credential back")}
 	case len(r.Method) > maxMethod:
 		return &refusal{http.StatusNotImplemented, fmt.Errorf("the method is longer than %d bytes", maxMethod)}
-	case isUpgrade(r):
-		return &refusal{http.StatusNotImplemented, fmt.Errorf("the protocol %s is not possible with a secret, only HTTP", names.Quote(r.Header.Get("Upgrade")))}
+	case upgradeErr != nil:
+		return &refusal{http.StatusNotImplemented, upgradeErr}
 	}
+	x.upgrade = upgrade
 	x.path, x.query, x.isFilled, x.rec.Path = path, query, isFilled, path.sent
 	switch {
 	case queryErr != nil:
@@ -222,19 +234,6 @@ func (x *exchange) reserve(ctx context.Context) *refusal {
 	return nil
 }
 
-// isUpgrade reports whether a request asks for another protocol than HTTP. A request for h2c
-// is answered by HTTP/1.1, as it may be.
-func isUpgrade(r *http.Request) bool {
-	for _, list := range r.Header.Values("Upgrade") {
-		for protocol := range strings.SplitSeq(list, ",") {
-			if protocol = strings.TrimSpace(protocol); protocol != "" && !strings.EqualFold(protocol, "h2c") {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // rewrite makes the request that is sent.
 func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	out := pr.Out
@@ -245,7 +244,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	authority := x.p.secret.URL.Authority()
 	out.URL = &url.URL{Scheme: "https", Host: authority, Path: path, RawPath: x.path.sent, RawQuery: x.query}
 	out.Host, out.Trailer = authority, nil
-	maps.DeleteFunc(out.Header, func(name string, _ []string) bool { return !x.p.secret.passes(name) })
+	maps.DeleteFunc(out.Header, func(name string, _ []string) bool {
+		return !x.p.secret.passes(name) && (x.upgrade == "" || !isOfUpgrade(name))
+	})
 	presented := x.p.present(pr.In.Header)
 	if len(presented) == 0 && !x.isFilled {
 		out.Header.Set(x.p.header, x.p.value)
@@ -267,7 +268,8 @@ func (x *exchange) origin() string {
 
 // answer cleans the host's answer before it goes to the program.
 func (x *exchange) answer(res *http.Response) error {
-	if res.StatusCode < http.StatusOK {
+	isSwitched := x.upgrade != "" && res.StatusCode == http.StatusSwitchingProtocols
+	if res.StatusCode < http.StatusOK && !isSwitched {
 		return fmt.Errorf("the answer has status %d, which is not a final one", res.StatusCode)
 	}
 	x.rec.Status = res.StatusCode
@@ -278,6 +280,10 @@ func (x *exchange) answer(res *http.Response) error {
 		if basic, ok := strings.CutPrefix(value, "Basic "); ok {
 			body = scrub(body, strings.TrimRight(basic, "="), "")
 		}
+	}
+	if isSwitched { // both directions end at any time, and neither failure tells anything
+		res.Body = &countedBody{ReadCloser: body, count: &x.received, written: &x.sent}
+		return nil
 	}
 	res.Body = &countedBody{
 		ReadCloser: body, count: &x.received, failed: &x.rec.Failed,
@@ -382,6 +388,19 @@ type countedBody struct {
 	count  *atomic.Int64
 	failed *error // may be nil
 	closed func() // may be nil
+	// written counts the other direction of a connection that has changed its protocol.
+	written *atomic.Int64
+}
+
+// Write implements io.Writer for such a connection.
+func (b *countedBody) Write(p []byte) (int, error) {
+	w, ok := b.ReadCloser.(io.Writer)
+	if !ok || b.written == nil {
+		return 0, errors.ErrUnsupported
+	}
+	n, err := w.Write(p)
+	b.written.Add(int64(n))
+	return n, err
 }
 
 // Close implements io.Closer.
