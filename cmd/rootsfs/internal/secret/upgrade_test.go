@@ -56,6 +56,7 @@ func TestUpgrade(t *testing.T) {
 		if got, err := io.ReadAll(r); string(got) != "you said hello\n"+d.proxy.credential.placeholder+"." {
 			t.Errorf("%s: %q, %v", host, got, err)
 		}
+		c.Close() // the host has ended its direction alone
 		if rec := d.last(1); rec.Status != 101 || rec.Sent != 6 || rec.Received != int64(len("you said hello\n")+len(key)+1) || rec.Failed != nil {
 			t.Errorf("%s: on record is %+v", host, rec)
 		}
