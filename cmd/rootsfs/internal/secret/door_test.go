@@ -119,7 +119,12 @@ func TestDoor(t *testing.T) {
 		{"Authorization", "Basic %", "Authorization", "Bearer " + key},
 		{"X-Api-Key", ph, "X-Api-Key", key},
 		{"Private-Token", ph, "Private-Token", key},
-		{"Cookie", "session=" + ph, "Cookie", "session=" + key},
+		{"Cookie", "a=b; session=" + ph + "; c=d", "Cookie", "session=" + key},
+		{"Authorization", `Token token="` + ph + `"`, "Authorization", `Token token="` + key + `"`},
+		{"Authorization", "AWS4 Credential=" + ph + "/x", "Authorization", "Bearer " + key},
+		{"X-Original-Url", "/admin?" + ph, "Authorization", "Bearer " + key},
+		{"X-Original-Url", "/admin " + ph, "Authorization", "Bearer " + key},
+		{"X-Http-Method-Override", "DELETE " + ph, "Authorization", "Bearer " + key},
 		{"X_Api_Key", ph, "Authorization", "Bearer " + key}, // also a name for X-Api-Key
 		{"User-Agent", ph, "User-Agent", ph},                // in logs
 		{"X-Sent-On", "yes", "X-Sent-On", "yes"},
@@ -130,7 +135,8 @@ func TestDoor(t *testing.T) {
 				t.Fatal(res.Proto, res.Status, body)
 			}
 			got := d.lab.at()[len(d.lab.at())-1]
-			if !slices.Equal(got.Header[c.at], []string{c.want}) || c.at != "Authorization" && c.at != "User-Agent" && c.at != "X-Sent-On" && got.Header["Authorization"] != nil {
+			if !slices.Equal(got.Header[c.at], []string{c.want}) || c.at != "Authorization" && c.at != "User-Agent" && c.at != "X-Sent-On" && got.Header["Authorization"] != nil ||
+				got.Header["X-Original-Url"] != nil || got.Header["X-Http-Method-Override"] != nil {
 				t.Errorf("%d: %s: %s: the host got %q", i, c.name, c.value, got.Header)
 			}
 			if text := fmt.Sprint(res.Header, body); strings.Contains(text, key) || strings.Contains(text, strings.TrimPrefix(c.want, "Basic ")) && c.want != ph && c.want != "yes" {

@@ -62,7 +62,7 @@ func (p *Proxy) present(h http.Header) map[string]string {
 			continue
 		}
 		for _, value := range values {
-			if filled, ok := p.credential.fill(value); ok {
+			if filled, ok := p.credential.fill(name, value); ok {
 				out[name] = filled
 				break
 			}
@@ -76,28 +76,59 @@ func (p *Proxy) isPresented(r *http.Request) bool {
 	return len(p.present(r.Header)) > 0 || strings.Contains(r.URL.RawQuery, p.credential.placeholder)
 }
 
-// fill returns the value of a header with the credential in the place of the placeholder, also
-// as HTTP Basic encodes it. It reports whether there was a placeholder.
-func (c Credential) fill(value string) (string, bool) {
-	if c.placeholder == "" {
+// fill returns the value of a header with the credential in the place of the placeholder, and
+// whether there was one. Around it stands only what belongs to credentials: a header that this
+// package does not know may name a path or a method for some servers, and the program must not
+// choose these.
+func (c Credential) fill(name, value string) (string, bool) {
+	scheme, rest, hasScheme := strings.Cut(strings.TrimSpace(value), " ")
+	rest = strings.TrimSpace(rest)
+	isCommon := name == "Authorization" || strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "Token")
+	switch {
+	case c.placeholder == "":
+	case strings.TrimSpace(value) == c.placeholder:
+		return c.value, true
+	case name == "Cookie":
+		return c.fillCookies(value)
+	case name == "Sec-Websocket-Protocol": // browsers send a key like this
+		return strings.ReplaceAll(value, c.placeholder, c.value), strings.Contains(value, c.placeholder)
+	case hasScheme && strings.EqualFold(scheme, "Basic"):
+		return c.fillBasic(rest)
+	case hasScheme && isCommon && httpguts.ValidHeaderFieldName(scheme):
+		before, isToken := strings.CutSuffix(strings.ReplaceAll(rest, `"`, ""), c.placeholder)
+		if isToken && (before == "" || before == "token=") {
+			return scheme + " " + strings.Replace(rest, c.placeholder, c.value, 1), true
+		}
+	}
+	return "", false
+}
+
+// fillBasic is fill for HTTP Basic.
+func (c Credential) fillBasic(encoded string) (string, bool) {
+	decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
+	user, password, _ := strings.Cut(string(decoded), ":")
+	switch {
+	case err != nil:
+		return "", false
+	case user == c.placeholder:
+		user = c.value
+	case password == c.placeholder:
+		password = c.value
+	default:
 		return "", false
 	}
-	if scheme, encoded, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "Basic") {
-		decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(encoded), "="))
-		user, password, _ := strings.Cut(string(decoded), ":")
-		switch {
-		case err != nil:
-			return "", false
-		case user == c.placeholder:
-			user = c.value
-		case password == c.placeholder:
-			password = c.value
-		default:
-			return "", false
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password)), true
+}
+
+// fillCookies is fill for cookies. It leaves out those without the placeholder.
+func (c Credential) fillCookies(value string) (string, bool) {
+	var kept []string
+	for pair := range strings.SplitSeq(value, ";") {
+		if name, ok := strings.CutSuffix(strings.TrimSpace(pair), "="+c.placeholder); ok && httpguts.ValidHeaderFieldName(name) {
+			kept = append(kept, name+"="+c.value)
 		}
-		return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password)), true
 	}
-	return strings.ReplaceAll(value, c.placeholder, c.value), strings.Contains(value, c.placeholder)
+	return strings.Join(kept, "; "), len(kept) > 0
 }
 
 // transportHeaders belong to the connection or to the request itself.
