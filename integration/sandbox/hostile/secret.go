@@ -165,7 +165,7 @@ func findKeyInMemory(t *secretTargets) error {
 }
 
 func (t *secretTargets) get(path string, headers ...string) error {
-	return t.ask(append([]string{"GET " + path + " HTTP/1.1", "Host: " + t.Base}, headers...)...)
+	return t.ask(append([]string{"GET " + path + " HTTP/1.1", "Host: " + t.named()}, headers...)...)
 }
 
 // reachPast connects to the host outside and looks who answers.
