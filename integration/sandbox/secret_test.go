@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,15 +131,23 @@ var secretPrograms = []struct {
 	{"curl, what is not allowed", []string{"curl"}, `curl -sS -X DELETE $API_TOKEN_BASE_URL/hello`,
 		"rootsfs: no rule of the secret API_TOKEN allows DELETE \"/hello\"; it allows: GET /{hello,events,held}, PUT /hello, GET /git/**, POST /git/*/git-upload-pack\n"},
 	{"curl, events", []string{"curl"}, `curl -sSN $API_TOKEN_BASE_URL/events`, "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
-	{"curl to the host itself", []string{"curl"}, `curl -sS https://api.example.com:PORT/hello`, "curl: (6) Could not resolve host: api.example.com\n"},
+	{"curl by https", []string{"curl"}, `curl -sS https://api.example.com:PORT/hello?q=1`, "GET /hello?q=1 \n"},
+	{"curl by https and HTTP/1.1, with the key", []string{"curl"}, `curl -sS --http1.1 -X PUT -d body -u "me:$API_TOKEN" https://api.example.com:PORT/./hello; curl -sS -H "Authorization: Bearer $API_TOKEN" https://api.example.com:PORT/hello`,
+		"you are nobody\nGET /hello \n"}, // the host takes no HTTP Basic, and the program has chosen it
+	{"curl by https, without the variables", []string{"curl"}, `env -i PATH="$PATH" curl -sS https://api.example.com:PORT/hello`, "GET /hello \n"},
+	{"curl by https, what is not allowed", []string{"curl"}, `curl -sS -o /dev/null -w '%{http_code}\n' -X DELETE https://api.example.com:PORT/hello`, "403\n"},
+	{"wget by https", []string{"wget"}, `wget -qO- https://api.example.com:PORT/hello`, "GET /hello \n"},
+	{"python3 urllib by https", []string{"python3"}, `python3 -c '
+import urllib.request
+print(urllib.request.urlopen("https://api.example.com:PORT/hello").read().decode(), end="")'`, "GET /hello \n"},
+	{"node fetch by https", []string{"node"}, `node -e 'fetch("https://api.example.com:PORT/hello").then((r) => r.text()).then((s) => process.stdout.write(s))'`, "GET /hello \n"},
+	{"git clone by https", []string{"git"}, `git clone -q https://api.example.com:PORT/git/repo.git repo2 && cat repo2/file`, "hello by clone\n"},
+	{"whose certificates", []string{"openssl"}, `for host in api evil; do openssl s_client -connect $host.example.com:PORT -servername $host.example.com </dev/null 2>/dev/null | openssl x509 -noout -issuer; done
+		openssl s_client -CApath /etc/ssl/certs -no-CAfile -verify_return_error -connect api.example.com:PORT -servername api.example.com </dev/null 2>/dev/null | grep -o 'Verification: OK'`,
+		"issuer=O = rootsfs, CN = \"rootsfs run, for the hosts of its secrets\"\nissuer=CN = the test\nVerification: OK\n"},
 	{"curl to another port", []string{"curl"}, `curl -s -m 10 $API_TOKEN_BASE_URL:81/hello || echo refused`, "refused\n"},
-	{"python3 urllib", []string{"python3"}, `python3 -c '
-import os, urllib.request
-print(urllib.request.urlopen(os.environ["API_TOKEN_BASE_URL"] + "/hello").read().decode(), end="")'`, "GET /hello \n"},
-	{"node fetch", []string{"node"}, `node -e 'fetch(process.env.API_TOKEN_BASE_URL + "/hello").then((r) => r.text()).then((s) => process.stdout.write(s))'`,
-		"GET /hello \n"},
 	{"git clone", []string{"git"}, `git clone -q $API_TOKEN_BASE_URL/git/repo.git repo && cat repo/file`, "hello by clone\n"},
-	{"what the command has", nil, `echo $API_TOKEN; echo $API_TOKEN_BASE_URL`, "rootsfs-adds-the-credential\nhttp://api-token.secret.internal\n"},
+	{"what the command has", nil, `echo ${#API_TOKEN}; echo $API_TOKEN_BASE_URL`, fmt.Sprintf("%d\nhttp://api-token.secret.internal\n", len(credential))},
 	// The pattern of grep is in a file: it would find itself.
 	{"where the credential could be", nil, `printf %s v3ryS3cret -tok3n-of-the-owner >pattern
 		find /proc/[0-9]*/environ /proc/[0-9]*/cmdline /tmp /etc /run -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; rm pattern; echo searched`,
@@ -162,6 +171,7 @@ func TestSecretPrograms(t *testing.T) {
 			t.Parallel()
 			o := newOutside(t, w)
 			ord := o.using(a, script.String(), "api")
+			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--net=evil.example.com") // before --
 			for i, arg := range ord.Args {
 				if arg == netLevels[0].String() {
 					ord.Args[i] = level.String()
@@ -203,11 +213,15 @@ func TestSecretPrograms(t *testing.T) {
 // one is answered.
 func TestSecretIsRevoked(t *testing.T) {
 	for _, w := range everybody {
-		for _, command := range [][]string{{"net", "remove", "API_TOKEN="}, {"revoke", "--net"}, {"revoke", "--all"}} {
+		for i, command := range [][]string{{"net", "remove", "API_TOKEN="}, {"revoke", "--net"}, {"revoke", "--all"}} {
 			t.Run(w.name+" "+strings.Join(command, " "), func(t *testing.T) {
 				t.Parallel()
 				a, o := newAPI(t), newOutside(t, w)
-				cmd := o.driver(o.using(a, `curl -sSN $API_TOKEN_BASE_URL/held 2>&1; echo ended; curl -sS $API_TOKEN_BASE_URL/hello 2>&1`, "api"))
+				base, host := "$API_TOKEN_BASE_URL", "api-token.secret.internal"
+				if i%2 == 1 {
+					base, host = "https://api.example.com:"+a.port, "api.example.com"
+				}
+				cmd := o.driver(o.using(a, "curl -sSN "+base+"/held 2>&1; echo ended; curl -sS "+base+"/hello 2>&1", "api"))
 				var log bytes.Buffer
 				cmd.Stderr = &log
 				out, err := cmd.StdoutPipe()
@@ -241,7 +255,7 @@ func TestSecretIsRevoked(t *testing.T) {
 				<-a.ended
 				rest, _ := io.ReadAll(lines)
 				_ = cmd.Wait()
-				if got := string(rest); !strings.HasPrefix(got, "curl: (56)") || !strings.HasSuffix(got, "ended\ncurl: (6) Could not resolve host: api-token.secret.internal\n") {
+				if got := string(rest); !strings.HasPrefix(got, "curl: (56)") || !strings.HasSuffix(got, "ended\ncurl: (6) Could not resolve host: "+host+"\n") {
 					t.Errorf("the command said %q; rootsfs: %s", got, log.String())
 				}
 			})
@@ -268,5 +282,95 @@ func TestSecretNotAnswered(t *testing.T) {
 	ord.Env = append([]string{}, o.env...)
 	if stdout, log, code := o.run(ord); stdout != "" || code == 0 || !strings.Contains(log, "secret API_TOKEN: the variable is not set here") {
 		t.Errorf("exit code %d, %q; rootsfs: %s", code, stdout, log)
+	}
+}
+
+// memoryHolds returns which of some texts are in the memory of a process.
+func memoryHolds(t *testing.T, pid string, texts ...string) (found []string) {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/" + pid + "/maps")
+	testkit.Must(t, err)
+	memory, err := os.Open("/proc/" + pid + "/mem")
+	testkit.Must(t, err)
+	defer memory.Close()
+	var all []byte
+	for line := range strings.Lines(string(maps)) {
+		var from, to int64
+		if n, _ := fmt.Sscanf(line, "%x-%x r", &from, &to); n != 2 || to-from > 64<<20 || strings.Contains(line, "/usr/") {
+			continue
+		}
+		part := make([]byte, to-from)
+		n, _ := memory.ReadAt(part, from) // the rest of a part may not be there
+		all = append(all, part[:n]...)
+	}
+	for _, text := range texts {
+		if bytes.Contains(all, []byte(text)) {
+			found = append(found, text)
+		}
+	}
+	return found
+}
+
+// The credential is in the memory of no process inside, also when the host sends back what it
+// has got, in headers and in the body, by either way to it.
+func TestCredentialIsNotInMemory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root reads the memory of these processes")
+	}
+	a := serveAPI(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-You-Said", r.Header.Get("Authorization"))
+		fmt.Fprint(w, "you said: ")
+		_ = r.Header.Write(w)
+	}))
+	const program = `
+import os, sys, time, urllib.request
+answers = []
+for url in ["https://api.example.com:PORT", os.environ["API_TOKEN_BASE_URL"]]:
+    for headers in [{}, {"Authorization": "Bearer " + os.environ["API_TOKEN"]}]:
+        answers.append(urllib.request.urlopen(urllib.request.Request(url + "/hello", headers=headers)))
+        answers.append(answers[-1].read())
+print(os.environ["API_TOKEN"], len(answers), flush=True)
+sys.stdin.read()`
+	for _, w := range everybody {
+		o := newOutside(t, w)
+		ord := o.using(a, "exec python3 -c '"+strings.ReplaceAll(program, "PORT", a.port)+"'", "api")
+		if tool := missing([]string{"python3"}); tool != "" {
+			t.Skipf("this machine has no %s", tool)
+		}
+		cmd := o.driver(ord)
+		var log bytes.Buffer
+		cmd.Stderr = &log
+		in, err := cmd.StdinPipe()
+		testkit.Must(t, err)
+		out, err := cmd.StdoutPipe()
+		testkit.Must(t, err)
+		testkit.Must(t, cmd.Start())
+		kill := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
+		line, _ := bufio.NewReader(out).ReadString('\n')
+		placeholder, isDone := strings.CutSuffix(line, " 8\n")
+		inside := map[string]bool{} // pid namespaces of the program
+		procs, err := filepath.Glob("/proc/[0-9]*")
+		testkit.Must(t, err)
+		for _, dir := range procs {
+			if env, _ := os.ReadFile(dir + "/environ"); isDone && bytes.Contains(env, []byte("API_TOKEN="+placeholder)) {
+				ns, _ := os.Readlink(dir + "/ns/pid")
+				inside[ns] = true
+			}
+		}
+		var found []string
+		count := 0
+		for _, dir := range procs {
+			if ns, _ := os.Readlink(dir + "/ns/pid"); inside[ns] {
+				count++
+				found = append(found, memoryHolds(t, filepath.Base(dir), credential, placeholder, "you said: ")...)
+			}
+		}
+		in.Close()
+		err = cmd.Wait()
+		kill.Stop()
+		slices.Sort(found)
+		if !isDone || err != nil || len(inside) != 1 || count < 2 || !slices.Equal(slices.Compact(found), []string{placeholder, "you said: "}) {
+			t.Errorf("%s: %q, %v, %d processes, in memory is %q; rootsfs: %s", w.name, line, err, count, found, log.String())
+		}
 	}
 }

@@ -46,7 +46,7 @@ func (l *launch) layoutSpec(where privatePlaces) *layout.Spec {
 	o := l.o
 	s := &layout.Spec{
 		Tree: o.Tree, Roots: o.Roots, Links: slices.Collect(maps.Keys(o.Links)), Spare: o.Spare, Interpreters: o.Interpreters,
-		KeptHome: o.Home, HomeAt: where.Home, UID: o.UID, GID: o.GID, Net: o.Net, TmpSize: o.TmpSize,
+		KeptHome: o.Home, HomeAt: where.Home, UID: o.UID, GID: o.GID, Net: o.Net, TmpSize: o.TmpSize, Trust: o.trust,
 	}
 	if o.Map == Flat {
 		s.FlatAt = o.FlatAt

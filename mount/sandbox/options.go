@@ -136,6 +136,8 @@ type Options struct {
 	// Network, if not nil, is served by the caller in the command's own network; without
 	// Net, and at levels Namespaces and Bubblewrap only.
 	Network *Network `json:"-"`
+	// Trust is a certificate authority that programs trust besides the machine's; nil: none.
+	Trust *Trust `json:"-"`
 	// Listen has the ports, of TCP and UDP, on which the command may listen in the host's
 	// network; with Net only.
 	Listen []uint16
@@ -189,7 +191,8 @@ type Options struct {
 	// error.
 	BeforeExec func() error `json:"-"`
 
-	probe bool // only try the confinement; see Probe
+	probe bool          // only try the confinement; see Probe
+	trust *layout.Trust // of Trust, from Start on
 }
 
 // idBase is where DefaultID begins: a range that neither distributions' users

@@ -51,6 +51,7 @@ func Start(ctx context.Context, o Options) (_ *Process, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	o.trust = o.Trust.plan(&o)
 	if o.Level != None {
 		if err := checkProcesses(); err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,17 @@ type secretTargets struct {
 	Evil   string    // another host of the same server
 	File   string    // that holds the credential, outside
 	Halves [2]string // of the credential, whose whole is nowhere in this program
+
+	byHTTPS  bool // ask speaks to the host outside, and not to the base URL
+	hasAsked bool
+}
+
+// named returns the host that requests name.
+func (t *secretTargets) named() string {
+	if t.byHTTPS {
+		return t.Host + ":" + t.Port
+	}
+	return t.Base
 }
 
 // owned is the host's answer to a request that is not allowed.
@@ -35,12 +47,12 @@ var secretAttempts = []struct {
 	name string
 	try  func(t *secretTargets) error
 }{
-	{"", func(t *secretTargets) error { return t.ask("GET /hello HTTP/1.1", "Host: "+t.Base) }},
+	{"", func(t *secretTargets) error { return t.ask("GET /hello HTTP/1.1", "Host: "+t.named()) }},
 	{"find the key in variables and arguments of a process", findKey},
 	{"find it in the memory of another process", findKeyInMemory},
 	{"read the file that holds it", func(t *secretTargets) error { return t.holds(os.ReadFile(t.File)) }},
 	{"ask for a path that no rule allows", func(t *secretTargets) error { return t.get("/admin") }},
-	{"use another method", func(t *secretTargets) error { return t.ask("DELETE /hello HTTP/1.1", "Host: "+t.Base) }},
+	{"use another method", func(t *secretTargets) error { return t.ask("DELETE /hello HTTP/1.1", "Host: "+t.named()) }},
 	{"climb out of an allowed path", func(t *secretTargets) error { return t.get("/hello/../admin") }},
 	{"the same with an encoded slash", func(t *secretTargets) error { return t.get("/hello/..%2fadmin") }},
 	{"the same, encoded twice", func(t *secretTargets) error { return t.get("/hello/%252e%252e/admin") }},
@@ -56,27 +68,37 @@ var secretAttempts = []struct {
 	}},
 	{"have it open a tunnel (CONNECT)", func(t *secretTargets) error { return t.ask("CONNECT "+t.Evil+":"+t.Port+" HTTP/1.1", "Host: "+t.Evil) }},
 	{"hide a second request in a body", func(t *secretTargets) error {
-		return t.ask("POST /hello HTTP/1.1", "Host: "+t.Base, "Content-Length: 4", "Transfer-Encoding: chunked", "", "0", "", "DELETE /hello HTTP/1.1", "Host: "+t.Base)
+		return t.ask("POST /hello HTTP/1.1", "Host: "+t.named(), "Content-Length: 4", "Transfer-Encoding: chunked", "", "0", "", "DELETE /hello HTTP/1.1", "Host: "+t.named())
 	}},
-	{"speak another protocol (Upgrade)", func(t *secretTargets) error {
-		return t.get("/hello", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
+	{"speak another HTTP, which no rule sees (Upgrade)", func(t *secretTargets) error {
+		return t.get("/hello", "Connection: Upgrade", "Upgrade: HTTP/2.0")
 	}},
-	{"have the host send the key back (TRACE)", func(t *secretTargets) error { return t.ask("TRACE /hello HTTP/1.1", "Host: "+t.Base) }},
+	{"have the host send the key back (TRACE)", func(t *secretTargets) error { return t.ask("TRACE /hello HTTP/1.1", "Host: "+t.named()) }},
 	{"the same in a header of an answer", func(t *secretTargets) error { return t.get("/hello?echo") }},
 	{"the same in a redirect", func(t *secretTargets) error { return t.get("/hello?told") }},
 	{"have a redirect take the key to another host", func(t *secretTargets) error { return t.get("/hello?away") }},
 	{"connect to the name at another port", func(t *secretTargets) error { return reach(t.Base + ":81") }},
-	{"connect to the key's host itself", func(t *secretTargets) error { return reach(t.Host + ":" + t.Port) }},
+	{"connect to the key's host past rootsfs", reachPast},
 	{"look up the name of another secret", func(*secretTargets) error { return resolve("other.secret.internal", "udp", "") }},
 }
 
-// attackSecret makes the attempts.
+// attackSecret makes the attempts, those that ask for something by both ways to the host.
 func attackSecret(raw string) int {
 	var t secretTargets
 	if err := json.Unmarshal([]byte(raw), &t); err != nil {
 		return 2
 	}
-	return atOnce(len(secretAttempts), func(i int) (string, error) { return secretAttempts[i].name, secretAttempts[i].try(&t) })
+	return atOnce(len(secretAttempts), func(i int) (string, error) {
+		own, a := t, secretAttempts[i]
+		err := a.try(&own)
+		if own.hasAsked && err != nil {
+			own.byHTTPS = true
+			if again := a.try(&own); again == nil || said(again) != said(err) {
+				err = again
+			}
+		}
+		return a.name, err
+	})
 }
 
 // key makes the credential anew.
@@ -139,13 +161,38 @@ func findKeyInMemory(t *secretTargets) error {
 }
 
 func (t *secretTargets) get(path string, headers ...string) error {
-	return t.ask(append([]string{"GET " + path + " HTTP/1.1", "Host: " + t.Base}, headers...)...)
+	return t.ask(append([]string{"GET " + path + " HTTP/1.1", "Host: " + t.named()}, headers...)...)
+}
+
+// reachPast connects to the host outside and looks who answers.
+func reachPast(t *secretTargets) error {
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: netPatience}, "tcp", t.Host+":"+t.Port, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // any certificate is looked at
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if issuer := c.ConnectionState().PeerCertificates[0].Issuer; len(issuer.Organization) == 1 && issuer.Organization[0] == "rootsfs" {
+		return errAnswered
+	}
+	return nil
+}
+
+// errAnswered means that rootsfs, and not the host, has answered.
+var errAnswered = errors.New("rootsfs answers")
+
+// dial connects to the base URL, or to the host outside.
+func (t *secretTargets) dial() (net.Conn, error) {
+	t.hasAsked = true
+	if t.byHTTPS {
+		return tls.DialWithDialer(&net.Dialer{Timeout: netPatience}, "tcp", t.Host+":"+t.Port, nil)
+	}
+	return net.DialTimeout("tcp", t.Base+":80", netPatience)
 }
 
 // ask sends lines to the name of the secret. It returns nil if an answer holds the credential or
 // is to a forbidden request, and otherwise the status.
 func (t *secretTargets) ask(lines ...string) error {
-	c, err := net.DialTimeout("tcp", t.Base+":80", netPatience)
+	c, err := t.dial()
 	if err != nil {
 		return err
 	}

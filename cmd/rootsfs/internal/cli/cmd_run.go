@@ -210,7 +210,10 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	if err := f.readSecrets(cmd.Context(), p); err != nil {
 		return nil, err
 	}
-	if p.network = newCommandNet(p); p.network != nil {
+	if p.network, err = newCommandNet(p); err != nil {
+		return nil, err
+	}
+	if p.network != nil {
 		p.session.Network = p.network
 	}
 	return p, p.places()

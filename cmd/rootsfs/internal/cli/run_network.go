@@ -38,6 +38,7 @@ type commandNet struct {
 	refused tally // HOST or HOST:PORT without a rule that the command tried to reach
 	limited tally // messages about limits that connections have reached
 	secrets []*commandSecret
+	trust   *sandbox.Trust // nil: there is no secret
 	// The session of the run, set before the gate serves.
 	name      string
 	ceiling   func() *config.Ceiling
@@ -62,19 +63,23 @@ const defaultNetTimeout = time.Minute
 
 // newCommandNet returns the network of a plan, or nil if the command has the host's network, or
 // has neither a network namespace nor hosts.
-func newCommandNet(p *runPlan) *commandNet {
+func newCommandNet(p *runPlan) (*commandNet, error) {
 	hasHosts := len(p.net.Rules) > 0 || len(p.secrets) > 0 || p.net.Ask != nil
 	if p.box.Net || p.box.Level >= sandbox.Landlock && !hasHosts {
-		return nil
+		return nil, nil
 	}
 	n := &commandNet{learn: p.learn, asks: p.net.Ask != nil, none: !hasHosts, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
 	opt := p.net
-	opt.ResolveAll, opt.Services, opt.Record = p.learn, n.serveSecrets(p.secrets), n.record
+	opt.ResolveAll, opt.Record = p.learn, n.record
+	var err error
+	if opt.Services, err = n.serveSecrets(p.secrets); err != nil {
+		return nil, err
+	}
 	if opt.Ask != nil {
 		opt.Ask.Put, opt.Ask.Denied, opt.Ask.For = n.ask, n.denied, cmp.Or(p.session.Config.Run.NetTimeout, defaultNetTimeout)
 	}
 	n.gate = network.New(opt)
-	return n
+	return n, nil
 }
 
 // settle notes, when the command has been started, whether the gate serves its network.
@@ -95,7 +100,7 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 	return &sandbox.Network{
 		Optional:   n.none,
 		Offline:    n.none && !n.learn,
-		Listeners:  network.Listeners(rules),
+		Listeners:  network.Listeners(rules) + len(n.secrets),
 		ResolvConf: network.ResolvConf(),
 		Serve: func(sockets map[string][]*os.File) error {
 			one := func(name string) *os.File {

@@ -260,6 +260,9 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	// The mount needs a umask of 0 in this process. The command gets the original one.
 	box.Umask = &r.umask
 	box.Network = r.plan.network.box(r.s, r.a.warn)
+	if r.plan.network != nil {
+		box.Trust = r.plan.network.trust
+	}
 	box.OnLevel = func(level sandbox.Level) {
 		r.plan.reached.Store(uint32(level))
 		r.links.chosen(level)

@@ -140,7 +140,7 @@ func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 		})
 	}
 	for _, s := range p.secrets {
-		p.env = append(p.env, s.Environ()...) // the later one counts, also against PREFIX*
+		p.env = append(p.env, s.Environ(s.credential)...) // the later one counts, also against PREFIX*
 	}
 	return nil
 }
@@ -162,9 +162,15 @@ func (p *runPlan) checkLeaks(box *sandbox.Options) error {
 	return nil
 }
 
-// serveSecrets makes the services of the secrets.
-func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Service) {
+// serveSecrets makes the services of the secrets: one for each base URL, and one for each host.
+func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Service, err error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	var secrets []*secret.Secret
+	doors, proxies := map[string]*network.Service{}, map[*network.Service][]*secret.Proxy{}
 	for _, s := range list {
+		secrets = append(secrets, s.Secret)
 		s.service = &network.Service{Name: s.Inside(), Host: s.URL.Host, Port: s.URL.Port}
 		proxy := secret.NewProxy(s.Secret, s.credential, secret.Options{
 			Reserve: func(ctx context.Context, r secret.Request) (int64, error) {
@@ -172,11 +178,31 @@ func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Se
 			},
 			Record: func(r secret.Request) error { return n.reg.NoteConnection(requestRecord(s.URL, r)) },
 			Dial:   func(ctx context.Context) (net.Conn, error) { return n.gate.Dial(ctx, s.service) },
+			Live:   func() bool { return n.gate.IsLive(s.service) },
 		})
 		s.service.Serve = proxy.Serve
 		services = append(services, s.service)
+		door := doors[s.URL.Authority()]
+		if door == nil {
+			door = &network.Service{Name: s.URL.Host, At: s.URL.Port}
+			doors[s.URL.Authority()] = door
+			services = append(services, door)
+		}
+		door.For, proxies[door] = append(door.For, s.service), append(proxies[door], proxy)
 	}
-	return services
+	authority, err := secret.NewAuthority(secrets)
+	if err != nil {
+		return nil, err
+	}
+	n.trust = &sandbox.Trust{PEM: authority.PEM(), Hash: secret.AuthorityHash}
+	for service, list := range proxies {
+		door, err := secret.NewDoor(authority, list)
+		if err != nil {
+			return nil, err
+		}
+		service.Serve = door.Serve
+	}
+	return services, nil
 }
 
 // liveSecrets returns the secrets that were not revoked.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -114,7 +115,15 @@ func TestReadSecrets(t *testing.T) {
 	if err == nil {
 		err = f.readSecrets(context.Background(), p)
 	}
-	want := []string{"F*", "TERM", "FOO=" + secret.Placeholder, "FOO_BASE_URL=http://foo.secret.internal", "BAR=" + secret.Placeholder, "BAR_BASE_URL=http://bar.secret.internal"}
+	want := []string{"F*", "TERM", "FOO=rootsfs-placeholder-", "FOO_BASE_URL=http://foo.secret.internal", "BAR=*******-**********", "BAR_BASE_URL=http://bar.secret.internal"}
+	for i, e := range p.env {
+		if name, text, ok := strings.Cut(e, "=rootsfs-placeholder-"); ok && len(text) > 20 { // the rest is random
+			p.env[i] = name + "=rootsfs-placeholder-"
+		}
+		if text, ok := strings.CutPrefix(e, "BAR="); ok && text != "another-credential" { // it has the same shape
+			p.env[i] = "BAR=" + regexp.MustCompile("[a-z]").ReplaceAllString(text, "*")
+		}
+	}
 	if err != nil || !slices.Equal(p.env, want) {
 		t.Fatalf("%q, %v", p.env, err)
 	}

@@ -94,6 +94,7 @@ var kinds = map[string]*kind{
 	"secret":       textKind("", secret.CheckName),
 	"header":       textKind("", secret.CheckHeader),
 	"pass":         textKind("a list of names", secret.CheckPass),
+	"in":           textKind("a list", secret.CheckIn),
 	"pattern": {want: aText + ": a pattern as in .gitignore", list: "a list of patterns, as in .gitignore", most: rules.MaxPatterns,
 		read: readPattern, schema: &textSchema},
 	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: textKind("", notEmpty).read, schema: &textSchema},

@@ -124,11 +124,12 @@ func (g *Gate) target(c *conn, addr netip.Addr) error {
 	switch {
 	case !isOurs:
 		c.host, c.literal = addr.String(), addr
+		c.service = g.service(c.host, c.port)
 	case name == "":
 		c.host = addr.String()
 		return errNoAddress
 	default:
-		c.host, c.service = name, g.service(name)
+		c.host, c.service = name, g.service(name, c.port)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -53,7 +52,7 @@ type Options struct {
 	// instead of refusing at once. Their names resolve inside as with ResolveAll. Nil: no
 	// questions.
 	Ask *Ask
-	// Services are names inside that are answered outside. Each has another name.
+	// Services are names inside that are answered outside. Each has another name or port.
 	Services []*Service
 	// Resolver resolves permitted names; nil is the machine's.
 	Resolver *net.Resolver
@@ -257,19 +256,7 @@ func (g *Gate) end(takeOutLocked func() []*conn) int {
 // table.
 func (g *Gate) removeLocked(gone []Rule) []*conn {
 	g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r Rule) bool { return slices.Contains(gone, r) })
-	return g.endUnpermittedLocked()
-}
-
-// endUnpermittedLocked takes connections out of the table that are not permitted any more.
-// The caller resets them.
-func (g *Gate) endUnpermittedLocked() (ended []*conn) {
-	for c := range g.conns {
-		if !g.permitsLocked(c) {
-			ended = append(ended, c)
-		}
-	}
-	g.endLocked(ended, ErrRevoked)
-	return ended
+	return g.endLocked(ErrRevoked, func(c *conn) bool { return !g.permitsLocked(c) })
 }
 
 // Pause ends every connection and every question, and refuses new ones until Resume. Rules stay
@@ -296,8 +283,7 @@ func (g *Gate) Resume() {
 func (g *Gate) Close() {
 	g.end(func() []*conn {
 		g.closed = true
-		ended := slices.Collect(maps.Keys(g.conns))
-		g.endLocked(ended, ErrEnded)
+		ended := g.endLocked(ErrEnded, func(*conn) bool { return true })
 		g.endQuestionsLocked(ErrEnded, false)
 		if g.inside != nil {
 			g.inside.Close()
@@ -308,13 +294,18 @@ func (g *Gate) Close() {
 	g.served.Wait()
 }
 
-// endLocked takes connections out of the table, so that none that is being dialled begins.
-func (g *Gate) endLocked(list []*conn, reason error) {
-	for _, c := range list {
-		c.reason = reason
-		c.cancel()
-		g.dropLocked(c)
+// endLocked takes the connections that isEnding selects out of the table, so that none that is
+// being dialled begins. The caller resets them.
+func (g *Gate) endLocked(reason error, isEnding func(*conn) bool) (ended []*conn) {
+	for c := range g.conns {
+		if isEnding(c) {
+			c.reason = reason
+			c.cancel()
+			g.dropLocked(c)
+			ended = append(ended, c)
+		}
 	}
+	return ended
 }
 
 // permitsLocked reports whether the rules permit everything that a connection needs.
@@ -343,8 +334,8 @@ func (g *Gate) mayResolve(name string) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.service(name)
-	return s != nil && !s.isRemoved || g.rules.permitsName(name, 0)
+	isOf := func(s *Service) bool { return s.Name == name && !s.isGone() }
+	return slices.ContainsFunc(g.opt.Services, isOf) || g.rules.permitsName(name, 0)
 }
 
 func (g *Gate) refuseName(name string, reason error) {

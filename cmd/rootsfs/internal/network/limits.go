@@ -162,13 +162,7 @@ func (g *Gate) endSpent() {
 	if err == nil {
 		return
 	}
-	g.end(func() (ended []*conn) {
-		for c := range g.conns {
-			if !c.isAnswered() {
-				ended = append(ended, c)
-			}
-		}
-		g.endLocked(ended, err)
-		return ended
+	g.end(func() []*conn {
+		return g.endLocked(err, func(c *conn) bool { return !c.isAnswered() })
 	})
 }

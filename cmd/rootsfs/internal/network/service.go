@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -15,7 +16,13 @@ import (
 // to a host. Serve may connect to one host, by Gate.Dial. The program itself still needs a rule
 // for that host.
 type Service struct {
-	Name string // inside, at ServicePort: lower case, without a final dot
+	Name string // inside: lower case, without a final dot; or an address
+	At   uint16 // the port inside; 0: ServicePort
+	// For has the services on whose behalf this one answers, at the name and port of their own
+	// host. It lasts until the last of them is removed, and never dials. Removing any of them
+	// ends the connections to this one, which may carry bytes of each. Other ports of the name,
+	// and this one when the service is gone, are as the rules say. nil: RemoveService removes it.
+	For  []*Service
 	Host string // the host that Dial connects to: in the form of Name, or an address
 	Port uint16
 	// Serve answers connections until Accept fails. It must close each connection when it is
@@ -35,30 +42,63 @@ var errTooManyAnswered = fmt.Errorf("the program holds %d connections that are a
 // isAnswered reports whether a service answers the connection.
 func (c *conn) isAnswered() bool { return c.service != nil && c.inside != nil }
 
-// ServicePort is where services are reached inside.
+// ServicePort is where services are reached inside, unless Service.At says otherwise.
 const ServicePort = 80
+
+// port returns the port inside.
+func (s *Service) port() uint16 { return cmp.Or(s.At, ServicePort) }
+
+// rule returns the rule for connections to the service.
+func (s *Service) rule() Rule {
+	if addr, err := netip.ParseAddr(s.Name); err == nil {
+		return Rule{Prefix: netip.PrefixFrom(addr, addr.BitLen()), Port: s.port()}
+	}
+	return Rule{Name: s.Name, Port: s.port()}
+}
+
+// isGone reports whether the service was removed. The caller holds the gate's mutex.
+func (s *Service) isGone() bool {
+	isLive := func(one *Service) bool { return !one.isRemoved }
+	return s.isRemoved || len(s.For) > 0 && !slices.ContainsFunc(s.For, isLive)
+}
+
+// isFor reports whether the service answers on behalf of one of a list.
+func (s *Service) isFor(list []*Service) bool {
+	return s != nil && slices.ContainsFunc(s.For, func(one *Service) bool { return slices.Contains(list, one) })
+}
 
 // permits reports whether the service permits a connection: to its port inside, or made by
 // Dial. A removed service permits none.
 func (s *Service) permits(c *conn) bool {
-	return !s.isRemoved && (c.inside == nil || c.port == ServicePort)
+	return !s.isGone() && (c.inside == nil || c.port == s.port())
 }
 
-// service returns the service of a name, even if it was removed; nil if there is none.
-func (g *Gate) service(name string) *Service {
+// service returns the service for connections to a port of a host, nil if there is none. A
+// name of a service that is not its host's own leads nowhere else, at any port, even when the
+// service was removed.
+func (g *Gate) service(host string, port uint16) *Service {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for _, s := range g.opt.Services {
-		if s.Name == name {
+		if s.Name == host && (s.For == nil || s.port() == port && !s.isGone()) {
 			return s
 		}
 	}
 	return nil
 }
 
+// IsLive reports whether a service was not removed.
+func (g *Gate) IsLive(s *Service) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !s.isGone()
+}
+
 // Services returns the services that were not removed, by their names.
 func (g *Gate) Services() []*Service {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	list := slices.DeleteFunc(slices.Clone(g.opt.Services), func(s *Service) bool { return s.isRemoved })
+	list := slices.DeleteFunc(slices.Clone(g.opt.Services), func(s *Service) bool { return s.isGone() })
 	slices.SortFunc(list, func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
@@ -71,7 +111,7 @@ func (g *Gate) RemoveService(gone ...*Service) int {
 		for _, s := range gone {
 			s.isRemoved = true
 		}
-		return g.endUnpermittedLocked()
+		return g.endLocked(ErrRevoked, func(c *conn) bool { return !g.permitsLocked(c) || c.service.isFor(gone) })
 	})
 }
 
@@ -79,7 +119,7 @@ func (g *Gate) RemoveService(gone ...*Service) int {
 func (g *Gate) startServices() (list []Rule) {
 	for _, s := range g.opt.Services {
 		g.served.Go(func() { s.Serve(&serviceListener{g.ctx, s.conns}) })
-		list = append(list, Rule{Name: s.Name, Port: ServicePort})
+		list = append(list, s.rule())
 	}
 	return list
 }

@@ -219,3 +219,71 @@ func TestServicesAreBounded(t *testing.T) {
 		g.unserve(c)
 	}
 }
+
+// newDoor returns a namespace with a service that answers for two others at their host's own
+// name.
+func newDoor(t *testing.T, answer func(net.Conn), o Options) (n *namespace, door *Service) {
+	door = &Service{Name: "api.test", At: 443, For: []*Service{{Name: "one.service.test"}, {Name: "two.service.test"}}}
+	door.Serve = func(l net.Listener) {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); answer(c) }()
+		}
+	}
+	for _, s := range door.For {
+		s.Serve = func(net.Listener) {}
+	}
+	o.Services, o.Resolver = append([]*Service{door}, door.For...), resolver(new(atomic.Int64), local)
+	return newNamespace(t, o), door
+}
+
+// A service at the name of a host answers at its own port, even if a rule permits the host. The
+// rules decide about the other ports, and about this one when the service is gone.
+func TestServiceAtAHost(t *testing.T) {
+	port := echo(t)
+	for _, c := range []struct {
+		address, want string
+		isGone        bool
+	}{
+		{"api.test:443", "the door", false},
+		{"api.test:" + port, "you said hello", false},
+		{"api.test:444", "error", false},
+		{"api.test:443", "error", true},
+		{"api.test:" + port, "you said hello", true},
+	} {
+		n, door := newDoor(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c); fmt.Fprint(c, "the door") }, Options{Rules: mustRules(t, "api.test:"+port+",127.0.0.1")})
+		if n.g.RemoveService(door.For[0]); c.isGone {
+			n.g.RemoveService(door.For[1])
+		}
+		if got := n.run("get", c.address, "hello"); !strings.HasPrefix(got, c.want) || n.g.IsLive(door) == c.isGone {
+			t.Errorf("%+v: got %q", c, got)
+		}
+	}
+}
+
+// Removing one of the services on whose behalf another answers ends the connections to that
+// one, which may carry bytes of either.
+func TestRemoveServiceAtAHost(t *testing.T) {
+	n, door := newDoor(t, func(c net.Conn) {
+		b := make([]byte, 4096)
+		for err := error(nil); err == nil; {
+			_, err = c.Write(b)
+		}
+	}, Options{})
+	cmd, out := n.start("flood", "api.test:443")
+	r := bufio.NewReader(out)
+	if line, err := r.ReadString('\n'); line != "begun\n" {
+		t.Fatal(line, err)
+	}
+	if ended := n.g.RemoveService(door.For[1]); ended != 1 || !n.g.IsLive(door) {
+		t.Fatalf("%d connections were ended", ended)
+	}
+	rest, _ := io.ReadAll(r)
+	_ = cmd.Wait()
+	if !strings.Contains(string(rest), "reset") {
+		t.Errorf("the program said %q", rest)
+	}
+}

@@ -1,13 +1,16 @@
 // Package secret lets a confined program use a credential that it does not have.
 //
-// The program speaks plain HTTP to a name inside its network namespace and has a placeholder
-// for the credential. A Proxy, outside, forwards its requests over TLS to one host and adds the
-// credential.
+// The program has a placeholder for the credential. It speaks https to the host, or plain HTTP
+// to a name inside its network namespace. A Door, outside, ends its TLS with a certificate of an
+// Authority that the program trusts. A Proxy, outside, forwards the requests of both ways over
+// TLS to one host, with the credential in the place of the placeholder.
 //
 // # Promises
 //
-// The credential goes to that host alone, and only in its header. It is in no record, error or
-// answer of this package. A request whose method or path no rule allows is not sent. The path
+// The credential goes to that host alone: in its header, in a header in which the program has
+// put the placeholder, or in the query if the owner says so. It is in no record or error of this
+// package, and as it is in no answer. An Authority signs for the hosts of its secrets and for no
+// other: clients refuse what its key would sign otherwise. A request whose method or path no rule allows is not sent. The path
 // that is compared with the rules is the path that is sent: decoded once, cleaned and encoded
 // again. A path that servers read in more than one way is refused. Of the program's headers only
 // those are sent that HTTP and known clients need, and those that the owner names. No other
@@ -19,6 +22,5 @@
 // A hostile program can use the credential for everything that is allowed. Bodies are not
 // examined, and queries only for parameters that are named like credentials. If a body or query
 // selects the operation (GraphQL, a method in a query), rules for paths do not restrict it. If
-// a host puts the credential into the body of an answer, or in another spelling into a header,
-// the program gets it.
+// a host puts the credential into an answer in another spelling, the program gets it.
 package secret

@@ -1,7 +1,9 @@
 package secret
 
 import (
+	"encoding/base64"
 	"fmt"
+	"net/http"
 	"net/textproto"
 	"net/url"
 	"slices"
@@ -35,14 +37,98 @@ func (s *Secret) passes(header string) bool {
 // variables (CGI, WSGI, Rack) take X_Api_Key for X-Api-Key.
 func matchesHeader(pattern, header string) bool {
 	pattern, header = strings.ToLower(pattern), strings.ToLower(header)
-	isPlain := strings.Trim(header, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 	if rest, ok := strings.CutSuffix(pattern, "*"); ok {
-		return isPlain && strings.HasPrefix(header, rest)
+		return isPlain(header) && strings.HasPrefix(header, rest)
 	}
 	if rest, ok := strings.CutPrefix(pattern, "*"); ok {
-		return isPlain && strings.HasSuffix(header, rest)
+		return isPlain(header) && strings.HasSuffix(header, rest)
 	}
 	return pattern == header
+}
+
+// isPlain reports whether the name of a header has letters, digits and - only.
+func isPlain(header string) bool {
+	return strings.Trim(strings.ToLower(header), "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// present returns the headers of the program that hold the placeholder, with the credential in
+// its place: the program knows where the host wants it. Headers that are sent on anyway hold
+// no credential, and servers put them into logs and answers.
+func (p *Proxy) present(h http.Header) map[string]string {
+	out := map[string]string{}
+	for name, values := range h {
+		isSentOn := func(pattern string) bool { return matchesHeader(pattern, name) }
+		if !isPlain(name) || slices.Contains(transportHeaders, name) || slices.ContainsFunc(passedHeaders, isSentOn) {
+			continue
+		}
+		for _, value := range values {
+			if filled, ok := p.credential.fill(name, value); ok {
+				out[name] = filled
+				break
+			}
+		}
+	}
+	return out
+}
+
+// isPresented reports whether a request holds the placeholder where a credential is.
+func (p *Proxy) isPresented(r *http.Request) bool {
+	return len(p.present(r.Header)) > 0 || strings.Contains(r.URL.RawQuery, p.credential.placeholder)
+}
+
+// fill returns the value of a header with the credential in the place of the placeholder, and
+// whether there was one. Around it stands only what belongs to credentials: a header that this
+// package does not know may name a path or a method for some servers, and the program must not
+// choose these.
+func (c Credential) fill(name, value string) (string, bool) {
+	scheme, rest, hasScheme := strings.Cut(strings.TrimSpace(value), " ")
+	rest = strings.TrimSpace(rest)
+	isCommon := name == "Authorization" || strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "Token")
+	switch {
+	case c.placeholder == "":
+	case strings.TrimSpace(value) == c.placeholder:
+		return c.value, true
+	case name == "Cookie":
+		return c.fillCookies(value)
+	case name == "Sec-Websocket-Protocol": // browsers send a key like this
+		return strings.ReplaceAll(value, c.placeholder, c.value), strings.Contains(value, c.placeholder)
+	case hasScheme && strings.EqualFold(scheme, "Basic"):
+		return c.fillBasic(rest)
+	case hasScheme && isCommon && httpguts.ValidHeaderFieldName(scheme):
+		before, isToken := strings.CutSuffix(strings.ReplaceAll(rest, `"`, ""), c.placeholder)
+		if isToken && (before == "" || before == "token=") {
+			return scheme + " " + strings.Replace(rest, c.placeholder, c.value, 1), true
+		}
+	}
+	return "", false
+}
+
+// fillBasic is fill for HTTP Basic.
+func (c Credential) fillBasic(encoded string) (string, bool) {
+	decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
+	user, password, _ := strings.Cut(string(decoded), ":")
+	switch {
+	case err != nil:
+		return "", false
+	case user == c.placeholder:
+		user = c.value
+	case password == c.placeholder:
+		password = c.value
+	default:
+		return "", false
+	}
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password)), true
+}
+
+// fillCookies is fill for cookies. It leaves out those without the placeholder.
+func (c Credential) fillCookies(value string) (string, bool) {
+	var kept []string
+	for pair := range strings.SplitSeq(value, ";") {
+		if name, ok := strings.CutSuffix(strings.TrimSpace(pair), "="+c.placeholder); ok && httpguts.ValidHeaderFieldName(name) {
+			kept = append(kept, name+"="+c.value)
+		}
+	}
+	return strings.Join(kept, "; "), len(kept) > 0
 }
 
 // transportHeaders belong to the connection or to the request itself.
@@ -90,10 +176,22 @@ func parameterKey(name string) string {
 	}, strings.ToLower(readLeniently(name)))
 }
 
-// cleanQuery returns the query that is sent. It leaves out the placeholder that the program
-// sends as its credential, and parameters that servers read in more than one way. It returns
-// an error for another credential: leaving it out could change the meaning of the request.
-func (s *Secret) cleanQuery(raw string) (string, error) {
+// inQuery is the value of Secret.In for parameters of the query.
+const inQuery = "query"
+
+// CheckIn returns an error if text is not valid for Secret.In.
+func CheckIn(text string) error {
+	if text != inQuery {
+		return fmt.Errorf("%s: write %q; headers need no entry, and bodies are sent as they are", names.Quote(text), inQuery)
+	}
+	return nil
+}
+
+// cleanQuery returns the query that is sent, and whether the credential is in it. It leaves out
+// the placeholder that the program sends as its credential, unless Secret.In has the query, and
+// parameters that servers read in more than one way. It returns an error for another credential:
+// leaving it out could change the meaning of the request.
+func (s *Secret) cleanQuery(raw string, c Credential) (sent string, isFilled bool, err error) {
 	var kept []string
 	for pair := range strings.SplitSeq(raw, "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -102,16 +200,20 @@ func (s *Secret) cleanQuery(raw string) (string, error) {
 		if nameErr != nil || valueErr != nil || strings.Contains(pair, ";") {
 			continue
 		}
+		if value == c.placeholder && slices.Contains(s.In, inQuery) {
+			kept, isFilled = append(kept, url.QueryEscape(name)+"="+url.QueryEscape(c.value)), true
+			continue
+		}
 		key := parameterKey(name)
 		isKey := func(pass string) bool { return parameterKey(pass) == key }
 		if value != "" && slices.Contains(credentialParameters, key) && !slices.ContainsFunc(s.Pass, isKey) {
-			if value == Placeholder {
+			if value == c.placeholder {
 				continue
 			}
-			return "", fmt.Errorf(`the parameter %s of the query would be another credential than the secret %s: leave it out; if it is none, pass = ["%[1]s"] in the [[secret]] block sends it on`,
+			return "", false, fmt.Errorf(`the parameter %s of the query would be another credential than the secret %s: leave it out; if it is none, pass = ["%[1]s"] in the [[secret]] block sends it on`,
 				key, s.Name)
 		}
 		kept = append(kept, pair)
 	}
-	return strings.Join(kept, "&"), nil
+	return strings.Join(kept, "&"), isFilled, nil
 }

@@ -91,14 +91,15 @@ func TestCredentialsHeaderIsOne(t *testing.T) {
 // refused. Parameters that the owner lets pass, and all others, are sent as they are.
 func TestCredentialsInQueries(t *testing.T) {
 	l := newLab(t, &Secret{Pass: []string{"key"}}, hello)
+	placeholder := l.proxy.credential.placeholder
 	for query, want := range map[string]string{
 		"q=1&q=%32&a[]=b":                              "q=1&q=%32&a[]=b",
-		"api_key=" + Placeholder + "&q=1":              "q=1",
-		"q=1&access%5Ftoken=" + Placeholder + "&r=%20": "q=1&r=%20",
+		"api_key=" + placeholder + "&q=1":              "q=1",
+		"q=1&access%5Ftoken=" + placeholder + "&r=%20": "q=1&r=%20",
 		"key=mine": "key=mine",
 		"page_token=x&tokens=1&keyword=x&monkey=1": "page_token=x&tokens=1&keyword=x&monkey=1",
 		"token=&q=1":       "token=&q=1",
-		"q=" + Placeholder: "q=" + Placeholder,
+		"q=" + placeholder: "q=" + placeholder,
 		"q=1&a;b=2&%zz=3":  "q=1",
 	} {
 		res, body := l.get("/x?" + query)
@@ -112,7 +113,7 @@ func TestCredentialsInQueries(t *testing.T) {
 		"key", "api_key", "apikey", "API-Key", "api.key", "x-api-key", "access_token", "accessToken", "%61ccess_token", "access+token", "token", "token[]", "auth_token",
 		"oauth_token", "private_token", "job_token", "client_secret", "personal_access_token", "secret_key", "os_password", "hapikey", "sessionid", "X-Amz-Security-Token", "X-Amz-Signature", "sig", "password", "authorization", "\uff4bey",
 	} {
-		for _, query := range []string{name + "=mine", "q=1&" + name + "=" + Placeholder + "x", name + "=" + Placeholder + "&" + name + "=mine"} {
+		for _, query := range []string{name + "=mine", "q=1&" + name + "=" + placeholder + "x", name + "=" + placeholder + "&" + name + "=mine"} {
 			query = strings.ReplaceAll(query, "\uff4b", url.QueryEscape("\uff4b"))
 			res, body := l.get("/x?" + query)
 			if res.StatusCode != 400 || !strings.Contains(body, "another credential") || !strings.Contains(body, "pass = [") || strings.Contains(body, "mine") {

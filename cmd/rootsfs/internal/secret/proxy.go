@@ -57,6 +57,8 @@ type Options struct {
 	Reserve func(context.Context, Request) (room int64, err error)
 	// Record takes the outcome of each request. It is called concurrently.
 	Record func(Request) error
+	// Live reports whether the secret was not revoked; nil: it cannot be.
+	Live func() bool
 	// Roots are the certificate authorities that the host's certificate may be from; nil: the
 	// machine's.
 	Roots *x509.CertPool
@@ -69,6 +71,7 @@ type Proxy struct {
 	header, value string // the credential's
 	credential    Credential
 	transport     *http.Transport
+	upgrades      *http.Transport // for requests that ask for another protocol, by HTTP/1.1 alone
 }
 
 // NewProxy returns the proxy of a secret. It also silences package log, for the whole process:
@@ -77,7 +80,15 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	log.SetOutput(io.Discard)
 	p := &Proxy{secret: s, opt: o, credential: c}
 	p.header, p.value = s.header(c.value)
-	p.transport = &http.Transport{
+	p.transport, p.upgrades = newTransport(o), newTransport(o)
+	p.upgrades.Protocols = new(http.Protocols)
+	p.upgrades.Protocols.SetHTTP1(true)
+	return p
+}
+
+// newTransport returns a transport to the host of a secret.
+func newTransport(o Options) *http.Transport {
+	return &http.Transport{
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) },
 		TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 		// Answers go to the program as they come, also compressed.
@@ -85,17 +96,21 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 		HTTP2:               &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread},
 		MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxAnswerHeader,
 	}
-	return p
 }
 
-// Serve answers the connections of the program until l fails.
+// Serve answers the connections of the program to the base URL until l fails.
 func (p *Proxy) Serve(l net.Listener) {
 	defer p.transport.CloseIdleConnections()
-	s := &http.Server{
-		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+	defer p.upgrades.CloseIdleConnections()
+	_ = newServer(p).Serve(l) // it ends when l fails
+}
+
+// newServer returns a server for connections of the program.
+func newServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		DisableGeneralOptionsHandler: true, ErrorLog: silent,
 	}
-	_ = s.Serve(l) // it ends when l fails
 }
 
 // silent drops net/http's messages about connections, through which the program could
@@ -111,8 +126,8 @@ type refusal struct {
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	written, _, _ := strings.Cut(r.RequestURI, "?")
-	x := &exchange{p: p, rec: Request{
-		Secret: p.secret.Name, Host: p.secret.URL.authority(), Method: r.Method[:min(len(r.Method), maxMethod)], Path: written, Began: time.Now(),
+	x := &exchange{p: p, isHTTPS: r.TLS != nil, rec: Request{
+		Secret: p.secret.Name, Host: p.secret.URL.Authority(), Method: r.Method[:min(len(r.Method), maxMethod)], Path: written, Began: time.Now(),
 	}}
 	defer x.record()
 	no := x.admit(r, written)
@@ -128,7 +143,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1 has it
 	r.Body = &countedBody{ReadCloser: r.Body, count: &x.sent}
 	proxy := httputil.ReverseProxy{
-		Rewrite: x.rewrite, Transport: p.transport, FlushInterval: -1, ErrorLog: silent,
+		Rewrite: x.rewrite, Transport: x.transport(), FlushInterval: -1, ErrorLog: silent,
 		ModifyResponse: x.answer, ErrorHandler: x.fail,
 	}
 	proxy.ServeHTTP(finalAnswer{w}, r)
@@ -160,7 +175,11 @@ func say(w http.ResponseWriter, status int, err error) {
 type exchange struct {
 	p              *Proxy
 	path           requestPath
-	query          string // as it is sent
+	query          string   // as it is sent
+	isFilled       bool     // query has the credential
+	upgrade        string   // the other protocol that the program asks for; "": none
+	isHTTPS        bool     // the program speaks to the host, and not to the base URL
+	presented      []string // header values with the credential that the program's own were replaced by
 	sent, received atomic.Int64
 	rec            Request
 }
@@ -169,10 +188,13 @@ type exchange struct {
 func (x *exchange) admit(r *http.Request, written string) *refusal {
 	s := x.p.secret
 	path, err := parsePath(written)
-	query, queryErr := s.cleanQuery(r.URL.RawQuery)
+	query, isFilled, queryErr := s.cleanQuery(r.URL.RawQuery, x.p.credential)
+	upgrade, upgradeErr := upgradeOf(r)
 	switch {
+	case x.isHTTPS && !x.p.isFor(r):
+		return &refusal{http.StatusMisdirectedRequest, fmt.Errorf("this connection is to %s, and the request is for another host", s.URL.Authority())}
 	case r.URL.Host != "" || r.URL.Scheme != "" || r.Method == http.MethodConnect:
-		return &refusal{http.StatusBadRequest, fmt.Errorf("this is no proxy: send requests to %s", "http://"+s.Inside())}
+		return &refusal{http.StatusBadRequest, fmt.Errorf("this is no proxy: send requests to %s", x.origin())}
 	case err != nil:
 		return &refusal{http.StatusBadRequest, err}
 	case strings.Contains(r.RequestURI, "#"): // in the query; parsePath refuses it in the path
@@ -181,10 +203,11 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 		return &refusal{http.StatusMethodNotAllowed, errors.New("TRACE would send the credential back")}
 	case len(r.Method) > maxMethod:
 		return &refusal{http.StatusNotImplemented, fmt.Errorf("the method is longer than %d bytes", maxMethod)}
-	case isUpgrade(r):
-		return &refusal{http.StatusNotImplemented, fmt.Errorf("the protocol %s is not possible with a secret, only HTTP", names.Quote(r.Header.Get("Upgrade")))}
+	case upgradeErr != nil:
+		return &refusal{http.StatusNotImplemented, upgradeErr}
 	}
-	x.path, x.query, x.rec.Path = path, query, path.sent
+	x.upgrade = upgrade
+	x.path, x.query, x.isFilled, x.rec.Path = path, query, isFilled, path.sent
 	switch {
 	case queryErr != nil:
 		return &refusal{http.StatusBadRequest, queryErr}
@@ -211,19 +234,6 @@ func (x *exchange) reserve(ctx context.Context) *refusal {
 	return nil
 }
 
-// isUpgrade reports whether a request asks for another protocol than HTTP. A request for h2c
-// is answered by HTTP/1.1, as it may be.
-func isUpgrade(r *http.Request) bool {
-	for _, list := range r.Header.Values("Upgrade") {
-		for protocol := range strings.SplitSeq(list, ",") {
-			if protocol = strings.TrimSpace(protocol); protocol != "" && !strings.EqualFold(protocol, "h2c") {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // rewrite makes the request that is sent.
 func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	out := pr.Out
@@ -231,23 +241,52 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	if err != nil {
 		panic(err) // it was encoded here
 	}
-	authority := x.p.secret.URL.authority()
+	authority := x.p.secret.URL.Authority()
 	out.URL = &url.URL{Scheme: "https", Host: authority, Path: path, RawPath: x.path.sent, RawQuery: x.query}
 	out.Host, out.Trailer = authority, nil
-	maps.DeleteFunc(out.Header, func(name string, _ []string) bool { return !x.p.secret.passes(name) })
-	out.Header.Set(x.p.header, x.p.value)
+	maps.DeleteFunc(out.Header, func(name string, _ []string) bool {
+		return !x.p.secret.passes(name) && (x.upgrade == "" || !isOfUpgrade(name))
+	})
+	presented := x.p.present(pr.In.Header)
+	if len(presented) == 0 && !x.isFilled {
+		out.Header.Set(x.p.header, x.p.value)
+	}
+	for name, value := range presented {
+		out.Header.Set(name, value)
+		x.presented = append(x.presented, value)
+	}
+	out.Header.Set("Accept-Encoding", "identity") // the credential is not found in a compressed body
+}
+
+// origin returns the beginning of URLs for the program: that of the host, or of the base URL.
+func (x *exchange) origin() string {
+	if x.isHTTPS {
+		return "https://" + x.p.secret.URL.Authority()
+	}
+	return "http://" + x.p.secret.Inside()
 }
 
 // answer cleans the host's answer before it goes to the program.
 func (x *exchange) answer(res *http.Response) error {
-	if res.StatusCode < http.StatusOK {
+	isSwitched := x.upgrade != "" && res.StatusCode == http.StatusSwitchingProtocols
+	if res.StatusCode < http.StatusOK && !isSwitched {
 		return fmt.Errorf("the answer has status %d, which is not a final one", res.StatusCode)
 	}
 	x.rec.Status = res.StatusCode
 	x.clean(res.Header)
 	x.clean(res.Trailer) // whose names are announced
+	body := scrub(res.Body, x.p.credential.value, x.p.credential.placeholder)
+	for _, value := range append(x.presented, x.p.value) {
+		if basic, ok := strings.CutPrefix(value, "Basic "); ok {
+			body = scrub(body, strings.TrimRight(basic, "="), "")
+		}
+	}
+	if isSwitched { // both directions end at any time, and neither failure tells anything
+		res.Body = &countedBody{ReadCloser: body, count: &x.received, written: &x.sent}
+		return nil
+	}
 	res.Body = &countedBody{
-		ReadCloser: res.Body, count: &x.received, failed: &x.rec.Failed,
+		ReadCloser: body, count: &x.received, failed: &x.rec.Failed,
 		closed: func() { x.clean(res.Trailer) }, // which is there when the body was read
 	}
 	return nil
@@ -257,9 +296,12 @@ func (x *exchange) answer(res *http.Response) error {
 // links to the host into links to the proxy.
 func (x *exchange) clean(h http.Header) {
 	maps.DeleteFunc(h, func(name string, values []string) bool {
-		return strings.Contains(parameterKey(name), "setcookie") || x.p.isName(name) || slices.ContainsFunc(values, x.p.tells) // the host sends back what it has got
+		return strings.Contains(parameterKey(name), "setcookie") || x.p.isName(name) || slices.ContainsFunc(values, x.tells) // the host sends back what it has got
 	})
-	outside, inside := "https://"+x.p.secret.URL.authority()+"/", "http://"+x.p.secret.Inside()+"/"
+	if x.isHTTPS {
+		return
+	}
+	outside, inside := "https://"+x.p.secret.URL.Authority()+"/", x.origin()+"/"
 	for _, name := range []string{"Location", "Content-Location"} {
 		if rest, ok := strings.CutPrefix(h.Get(name), outside); ok {
 			h.Set(name, inside+rest)
@@ -268,6 +310,13 @@ func (x *exchange) clean(h http.Header) {
 	for i, v := range h["Link"] {
 		h["Link"][i] = strings.ReplaceAll(v, "<"+outside, "<"+inside)
 	}
+}
+
+// tells reports whether a text contains the credential, or the value of a header that had it.
+func (x *exchange) tells(text string) bool {
+	return x.p.tells(text) || slices.ContainsFunc(x.presented, func(value string) bool {
+		return strings.Contains(text, strings.TrimPrefix(value, "Basic "))
+	})
 }
 
 // tells reports whether a text contains the credential: as it is, as HTTP Basic encodes it, or
@@ -301,7 +350,7 @@ func (x *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
 // explain tells the program why there is no answer. It leaves out facts about the machine,
 // such as its resolver and its files.
 func (p *Proxy) explain(err error) error {
-	host := p.secret.URL.authority()
+	host := p.secret.URL.Authority()
 	var dns *net.DNSError
 	var timeout net.Error
 	switch {
@@ -341,6 +390,19 @@ type countedBody struct {
 	count  *atomic.Int64
 	failed *error // may be nil
 	closed func() // may be nil
+	// written counts the other direction of a connection that has changed its protocol.
+	written *atomic.Int64
+}
+
+// Write implements io.Writer for such a connection.
+func (b *countedBody) Write(p []byte) (int, error) {
+	w, ok := b.ReadCloser.(io.Writer)
+	if !ok || b.written == nil {
+		return 0, errors.ErrUnsupported
+	}
+	n, err := w.Write(p)
+	b.written.Add(int64(n))
+	return n, err
 }
 
 // Close implements io.Closer.

@@ -54,7 +54,7 @@ func newLab(t *testing.T, s *Secret, host http.HandlerFunc) *lab {
 	if s.URL.Host == "" {
 		s.URL.Host, s.URL.Port = "example.com", 443
 	}
-	l.proxy = NewProxy(s, Credential{credential}, Options{
+	l.proxy = NewProxy(s, newCredential(credential), Options{
 		Roots: roots,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			l.mu.Lock()
@@ -204,7 +204,9 @@ func TestRefusedRequests(t *testing.T) {
 		{"trace /repos/me/x HTTP/1.1\n" + host + "\n", 405, "TRACE"},
 		{"TRACK /repos/me/x HTTP/1.1\n" + host + "\n", 405, "TRACE"},
 		{strings.Repeat("A", 2048) + " /repos/me/x HTTP/1.1\n" + host + "\n", 501, "the method is longer than 32 bytes"},
-		{"GET /repos/me/x HTTP/1.1\n" + host + "Connection: Upgrade\nUpgrade: websocket\n\n", 501, `the protocol "websocket" is not possible`},
+		{"GET /repos/me/x HTTP/1.1\n" + host + "Connection: Upgrade\nUpgrade: websocket, tls/1.0\n\n", 501, `the protocol "websocket, tls/1.0" is not possible`},
+		{"GET /repos/me/x HTTP/1.1\n" + host + "Connection: Upgrade\nUpgrade: HTTP/2.0\n\n", 501, `the protocol "HTTP/2.0" is not possible`},
+		{"GET /repos/you/x HTTP/1.1\n" + host + "Connection: Upgrade\nUpgrade: websocket\n\n", 403, "no rule"},
 		{"GET /repos/me/x HTTP/1.1\n" + host + "Host: other.test\n\n", 400, ""},
 		{"GET /repos/me/x HTTP/1.1\n\n", 400, ""},
 		{"POST /repos/me/x HTTP/1.1\n" + host + "Content-Length: 3\nContent-Length: 4\n\nabcd", 400, ""},
@@ -417,7 +419,7 @@ func TestUnreadAnswerIsBounded(t *testing.T) {
 			}
 		}
 	}
-	p := NewProxy(&Secret{URL: URL{Host: "example.com", Port: 443}}, Credential{credential}, Options{
+	p := NewProxy(&Secret{URL: URL{Host: "example.com", Port: 443}}, newCredential(credential), Options{
 		Roots: roots,
 		Dial: func(context.Context) (net.Conn, error) {
 			inside, outside := net.Pipe()

@@ -17,9 +17,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Placeholder is the text that the program gets in the place of a credential.
-const Placeholder = "rootsfs-adds-the-credential"
-
 // DefaultHeader is the header of a credential unless Secret.Header names another.
 const DefaultHeader = "Authorization: Bearer"
 
@@ -33,6 +30,8 @@ type Secret struct {
 	// Pass names further headers, and parameters that look like credentials, that are sent to
 	// the host. A name that ends in * matches all headers with this beginning.
 	Pass []string `toml:"pass" kind:"pass" jsonschema:"other headers that are sent on, and parameters of the query although they are named like credentials (X-Own-*, key)"`
+	// In names further parts of a request in which the placeholder stands for the credential.
+	In   []string `toml:"in" kind:"in" jsonschema:"where else than in headers the placeholder is replaced by the credential: query"`
 	User string   `toml:"user" jsonschema:"send the credential as this user's password (HTTP Basic) instead"`
 	// Variable names the variable that holds the base URL for the program.
 	Variable string   `toml:"variable" kind:"secret" jsonschema:"the variable that tells the program its base URL (default NAME_BASE_URL)"`
@@ -93,8 +92,8 @@ func ParseURL(text string) (URL, error) {
 	return out, nil
 }
 
-// authority returns the URL's HOST[:PORT].
-func (u URL) authority() string {
+// Authority returns the URL's HOST[:PORT].
+func (u URL) Authority() string {
 	host := u.Host
 	if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
 		host = "[" + host + "]"
@@ -106,7 +105,7 @@ func (u URL) authority() string {
 }
 
 // String returns the URL as ParseURL reads it.
-func (u URL) String() string { return "https://" + u.authority() + u.Prefix }
+func (u URL) String() string { return "https://" + u.Authority() + u.Prefix }
 
 // MarshalText is String.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
@@ -165,10 +164,10 @@ func (s *Secret) BaseURL() (variable, value string) {
 	return variable, "http://" + s.Inside() + s.URL.Prefix
 }
 
-// Environ returns the variables that the program gets.
-func (s *Secret) Environ() []string {
+// Environ returns the variables that the program gets in the place of a credential.
+func (s *Secret) Environ(c Credential) []string {
 	variable, base := s.BaseURL()
-	return []string{s.Name + "=" + Placeholder, variable + "=" + base}
+	return []string{s.Name + "=" + c.placeholder, variable + "=" + base}
 }
 
 // CheckAll returns an error if secrets conflict with each other.

@@ -25,8 +25,12 @@ const (
 	commandTimeout = 2 * time.Minute
 )
 
-// Credential is the value of a secret. Printing it does not show the value.
-type Credential struct{ value string }
+// Credential is the value of a secret, with the text that the program gets in its place.
+// Printing it does not show the value.
+type Credential struct{ value, placeholder string }
+
+// newCredential returns a credential with a placeholder of its own.
+func newCredential(value string) Credential { return Credential{value, newPlaceholder(value)} }
 
 // String implements fmt.Stringer.
 func (Credential) String() string { return "(a credential)" }
@@ -72,7 +76,7 @@ func (s *Secret) Read(ctx context.Context, judge *writabledirs.Judge, env []stri
 	if err != nil {
 		return Credential{}, fmt.Errorf("secret %s: %w", s.Name, err)
 	}
-	return Credential{value}, nil
+	return newCredential(value), nil
 }
 
 // readFile returns the beginning of a regular file. Another kind of file could have no writer,

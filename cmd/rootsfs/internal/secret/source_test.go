@@ -159,7 +159,7 @@ func TestCheckAll(t *testing.T) {
 		t.Error("one variable is to hold the placeholder and the URL")
 	}
 	one := &Secret{Name: "_GITHUB_TOKEN", URL: URL{Host: "a.test", Port: 443, Prefix: "/v1"}}
-	if got := one.Environ(); strings.Join(got, " ") != "_GITHUB_TOKEN="+Placeholder+" _GITHUB_TOKEN_BASE_URL=http://github-token.secret.internal/v1" {
+	if got := one.Environ(Credential{placeholder: "other"}); strings.Join(got, " ") != "_GITHUB_TOKEN=other _GITHUB_TOKEN_BASE_URL=http://github-token.secret.internal/v1" {
 		t.Errorf("the environment is %q", got)
 	}
 	if !IsInside(one.Inside()) {

@@ -98,7 +98,7 @@ func (l *Layout) addEtc(o *Spec) {
 	l.Links = append(l.Links, Link{"/etc/mtab", "/proc/self/mounts"})
 	settings := findSettings()
 	for _, n := range etcFiles {
-		if path := "/etc/" + n; !slices.Contains(settings.hidden, path) {
+		if path := "/etc/" + n; !slices.Contains(settings.hidden, path) && !(o.Trust != nil && slices.Contains(bundles, path)) {
 			l.copy(path)
 		}
 	}
@@ -117,7 +117,13 @@ func (l *Layout) addEtc(o *Spec) {
 	if o.ResolvConf != nil {
 		l.Files = append(l.Files, File{"/etc/resolv.conf", o.ResolvConf})
 	}
+	if o.Trust != nil {
+		l.addTrust(o.Trust)
+	}
 	for _, dir := range EtcDirs() {
+		if o.Trust != nil && slices.Contains(trustDirs, dir) {
+			continue
+		}
 		l.Binds = append(l.Binds, Bind{From: dir, To: dir, Optional: true, System: true})
 	}
 }

@@ -78,6 +78,7 @@ type Spec struct {
 	UID, GID     uint32
 	Net          bool   // the host's network
 	ResolvConf   []byte // for a network of the command's own; nil: there is no such network
+	Trust        *Trust // nil: the machine's authorities alone
 	TmpSize      int64  // bytes of the private file system
 	// Group is the directory of the command's own control group, "" if there is none. GroupOne
 	// says that the group is of version 1.

@@ -1,0 +1,43 @@
+package secret
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A request may ask for another protocol on its connection (RFC 9110, 7.8): websocket, or what
+// container engines use. The rules decide about the request. What follows the host's consent is
+// passed on both ways, and the credential is removed from the bytes of the host.
+
+// upgradeOf returns the protocol that a request asks for, "" if it asks for none. It returns an
+// error for more than one, and for forms of HTTP and TLS: further requests could follow, which
+// no rule sees. A request for h2c is answered by HTTP/1.1, as it may be.
+func upgradeOf(r *http.Request) (string, error) {
+	protocol := strings.Join(r.Header.Values("Upgrade"), ",")
+	lower := strings.ToLower(strings.TrimSpace(protocol))
+	switch {
+	case lower == "" || lower == "h2c" || !httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade"):
+		return "", nil
+	case strings.Contains(lower, ","), strings.HasPrefix(lower, "h"), strings.HasPrefix(lower, "tls"):
+		return "", fmt.Errorf("the protocol %s is not possible with a secret", names.Quote(protocol))
+	}
+	return protocol, nil
+}
+
+// isOfUpgrade reports whether a header is sent to the host with a request for another protocol.
+func isOfUpgrade(name string) bool {
+	return name == "Connection" || name == "Upgrade" || strings.HasPrefix(name, "Sec-Websocket-")
+}
+
+// transport returns the transport for the request.
+func (x *exchange) transport() *http.Transport {
+	if x.upgrade != "" {
+		return x.p.upgrades
+	}
+	return x.p.transport
+}

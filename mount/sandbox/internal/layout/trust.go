@@ -1,0 +1,145 @@
+package layout
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Trust is a certificate authority that the command trusts besides the machine's.
+type Trust struct {
+	PEM []byte
+	// Hash is the name, without its number, by which OpenSSL finds it in a directory.
+	Hash string
+	// Files are further files of certificates, by their paths inside.
+	Files []File
+}
+
+const (
+	// TrustDir has the files of a Trust.
+	TrustDir = "/etc/ssl/rootsfs"
+	// TrustBundle has the machine's authorities and that of the Trust.
+	TrustBundle = TrustDir + "/bundle.pem"
+	// TrustAuthority has that of the Trust alone.
+	TrustAuthority = TrustDir + "/authority.pem"
+)
+
+// bundles are the files in which distributions keep the machine's authorities. Programs have
+// these paths built in, also those of another distribution than the machine's.
+var bundles = []string{
+	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
+	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
+	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+	"/etc/pki/tls/cert.pem",
+	"/etc/ssl/ca-bundle.pem", // SUSE
+	"/etc/ssl/cert.pem",      // Alpine, Arch
+	"/etc/ca-certificates/extracted/tls-ca-bundle.pem",
+	"/etc/ssl/certs/ca-bundle.crt", // NixOS
+}
+
+// trustDirs are directories of etcDirs that are made anew with a Trust. Those of hashedDirs have
+// links by which OpenSSL finds a single authority.
+var (
+	trustDirs  = []string{"/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/ca-trust", "/etc/pki/tls/certs"}
+	hashedDirs = []string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
+)
+
+const (
+	// maxBundle bounds the machine's file of authorities. Usual ones have 220 KB.
+	maxBundle = 4 << 20
+	// maxTrustEntries bounds the entries of the machine's directories of authorities.
+	maxTrustEntries = 4096
+)
+
+// addTrust shows the machine's authorities with one more among them: in files at every place
+// at which a distribution has them, and in directories of OpenSSL.
+func (l *Layout) addTrust(t *Trust) {
+	l.Dirs = append(l.Dirs, TrustDir)
+	l.Files = append(l.Files, File{TrustBundle, slices.Concat(machineBundle(), t.PEM)}, File{TrustAuthority, t.PEM})
+	l.Files = append(l.Files, t.Files...)
+	dirs := map[string]string{} // of trustDirs, by their paths: the directory of trustDirs that a link leads to
+	for _, dir := range trustDirs {
+		dirs[dir] = dir
+		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir && slices.Contains(trustDirs, real) {
+			dirs[dir] = real
+			l.Links = append(l.Links, Link{dir, real})
+		}
+	}
+	own := map[string]string{} // links to the files above
+	for _, path := range bundles {
+		own[through(dirs, path)] = TrustBundle
+	}
+	for _, dir := range hashedDirs {
+		own[through(dirs, dir+"/"+t.Hash+".0")] = TrustAuthority
+	}
+	for at, target := range own {
+		l.Dirs = append(l.Dirs, filepath.Dir(at))
+		l.Links = append(l.Links, Link{at, target})
+	}
+	count := 0
+	for _, dir := range trustDirs {
+		if dirs[dir] == dir {
+			l.repeat(dir, own, &count)
+		}
+	}
+}
+
+// through returns a path with the directories of trustDirs that are links replaced by their
+// targets.
+func through(dirs map[string]string, path string) string {
+	for dir, real := range dirs {
+		if rest, ok := strings.CutPrefix(path, dir+"/"); ok {
+			return real + "/" + rest
+		}
+	}
+	return path
+}
+
+// repeat makes a directory like one of the machine's, except for the entries of own.
+func (l *Layout) repeat(dir string, own map[string]string, count *int) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return
+	}
+	_ = filepath.WalkDir(real, func(path string, e fs.DirEntry, err error) error {
+		at := dir + strings.TrimPrefix(path, real)
+		if *count++; *count > maxTrustEntries {
+			return fs.SkipAll
+		}
+		switch {
+		case err != nil || own[at] != "": // a directory that cannot be read is left out
+		case e.IsDir():
+			l.Dirs = append(l.Dirs, at)
+		case e.Type()&fs.ModeSymlink != 0:
+			if target, err := os.Readlink(path); err == nil {
+				l.Links = append(l.Links, Link{at, target})
+			}
+		case isPublic(path): // the copy can be read by everybody
+			l.Copies = append(l.Copies, Copy{path, at})
+		}
+		return nil
+	})
+}
+
+// isPublic reports whether everybody may read a regular file.
+func isPublic(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o004 != 0
+}
+
+// machineBundle returns the machine's authorities.
+func machineBundle() []byte {
+	for _, path := range bundles {
+		info, err := os.Stat(path)
+		if err != nil || !isPublic(path) || info.Size() > maxBundle {
+			continue
+		}
+		if text, err := os.ReadFile(path); err == nil {
+			return append(bytes.TrimRight(text, "\n"), '\n')
+		}
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package sandbox
+
+import (
+	"encoding/pem"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
+)
+
+// Trust is a certificate authority that the command's programs trust besides the machine's, at
+// levels Namespaces and Bubblewrap.
+type Trust struct {
+	PEM []byte
+	// Hash is the name, without its number, by which OpenSSL finds the authority in a
+	// directory.
+	Hash string
+}
+
+// Variables that name files of authorities: in the place of the machine's, and besides those
+// that the program has.
+var (
+	bundleVariables = []string{
+		"SSL_CERT_FILE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
+	}
+	extraVariables = []string{"NODE_EXTRA_CA_CERTS", "DENO_CERT"}
+)
+
+// maxTrustFile bounds a file of authorities that the owner's variable names.
+const maxTrustFile = 4 << 20
+
+// plan sets the variables that name files of authorities, and returns the files. A file that a
+// variable names already is replaced by one that has the authority, too.
+func (t *Trust) plan(o *Options) *layout.Trust {
+	if t == nil {
+		return nil
+	}
+	out := &layout.Trust{PEM: t.PEM, Hash: t.Hash}
+	o.Env = slices.Clone(o.Env)
+	for i, e := range o.Env {
+		name, path, _ := strings.Cut(e, "=")
+		if !slices.Contains(bundleVariables, name) && !slices.Contains(extraVariables, name) {
+			continue
+		}
+		if certificates := o.certificates(path); certificates != nil {
+			at := layout.TrustDir + "/" + name + ".pem"
+			out.Files = append(out.Files, layout.File{At: at, Data: append(certificates, t.PEM...)})
+			o.Env[i] = name + "=" + at
+		}
+	}
+	for _, name := range bundleVariables {
+		o.Env = without(o.Env, []string{name + "=" + layout.TrustBundle})
+	}
+	for _, name := range extraVariables {
+		o.Env = without(o.Env, []string{name + "=" + layout.TrustAuthority})
+	}
+	return out
+}
+
+// certificates returns the certificates in a file that the command sees at a path, nil if there
+// are none. It returns nothing else that the file may hold.
+func (o *Options) certificates(path string) (list []byte) {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+		return nil
+	}
+	from := path
+	if !layout.Shows(path) { // a file in a root is read as the command reads it
+		if rel, ok := strings.CutPrefix(path, o.FlatAt); o.Map == Flat && ok {
+			path = rel
+		}
+		from = o.Tree + path
+	}
+	f, err := os.OpenFile(from, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxTrustFile))
+	if err != nil {
+		return nil
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "CERTIFICATE" {
+			list = append(list, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+		}
+	}
+	return list
+}
