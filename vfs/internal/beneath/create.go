@@ -93,7 +93,7 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 	}
 	defer u.end()
 	if base != "." {
-		if err := u.vacant(base); err != nil {
+		if err := u.willMake(base); err != nil {
 			return Changeable{}, Info{}, err
 		}
 	}
@@ -175,7 +175,7 @@ func makeName(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make fun
 		return err
 	}
 	defer u.end()
-	if err := u.vacant(base); err != nil {
+	if err := u.willMake(base); err != nil {
 		return err
 	}
 	err = o.as(func() error { return make(dirfd) }, func() error {
@@ -217,7 +217,7 @@ func Mknod(l *guard.Lease, d Dir, base string, mode, dev uint32, o Owner) (Info,
 		if err != nil {
 			return Info{}, err
 		}
-		err = u.vacant(base)
+		err = u.willMake(base)
 		if err == nil {
 			err = change(l, func() error { return unix.Mknodat(dirfd, base, mode, int(decodeDev(dev))) })
 		}

@@ -143,8 +143,7 @@ func (st *staged) isWritten(id rules.Identity) bool {
 // openUpper opens the file that the upper directory has at a path. It makes no system call if
 // there can be none.
 func (st *staged) openUpper(rel string) (int, error) {
-	parent, _ := splitRel(rel)
-	if upper, _ := st.store.Locate(rel); upper != parent && upper != rel {
+	if _, _, mayHave := st.store.Locate(rel); !mayHave {
 		return -1, unix.ENOENT
 	}
 	return openLong(st.up, rel, unix.O_PATH|unix.O_NOFOLLOW)
