@@ -1,9 +1,9 @@
 package draft
 
 import (
-	"fmt"
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -180,13 +180,22 @@ func TestMayHave(t *testing.T) {
 	testkit.Must(t, os.Rename(filepath.Join(s.dir, upperName, "d/1"), filepath.Join(s.dir, upperName, "1")))
 	move("d/1", "1", false)
 	check(`"" true`, "1")
+	for _, name := range []string{"f", "x", "d/a"} { // moved in the index only
+		testkit.Must(t, os.Remove(filepath.Join(s.dir, upperName, name)))
+	}
 	s.kill()
 	s = openFor(t, stages)
 	check(`"" true`, "1")
 	check(`"" false`, "2")
 	check(`"d" true`, "d/2", "d/4")
+	check(`"d" false`, "d/1")
 	s.DropUpper("d")
 	check(`"" false`, "d", "d/2")
+	s.AddUpper("e", true)
+	s.AddUpper("e/failed", false)
+	if s.DropUpper("e"); s.files != 1 {
+		t.Errorf("%d files are counted, want 1", s.files)
+	}
 }
 
 // A session continues the first stage of its root that nobody holds. Another subject, root or

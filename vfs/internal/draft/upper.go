@@ -49,31 +49,6 @@ func (d *upperDir) find(rel string) *upperDir {
 	return d
 }
 
-// set replaces an entry. A nil sub is a file. It returns how many more files the directory has.
-func (d *upperDir) set(name string, sub *upperDir) int {
-	more := -d.remove(name)
-	if sub == nil {
-		more++
-		d.files++
-	}
-	if d.entries == nil {
-		d.entries = map[string]*upperDir{}
-	}
-	d.entries[name] = sub
-	return more
-}
-
-// remove removes an entry. It returns how many files fewer the directory has.
-func (d *upperDir) remove(name string) int {
-	sub, ok := d.entries[name]
-	delete(d.entries, name)
-	if !ok || sub != nil {
-		return 0
-	}
-	d.files--
-	return 1
-}
-
 // crowd drops the files of the directory from the index. It returns how many there were.
 func (d *upperDir) crowd() int {
 	for name, sub := range d.entries {
@@ -121,15 +96,42 @@ func (s *Store) addUpper(rel string, isDir bool) {
 	}
 }
 
-// put sets an entry, if there is room for it.
+// put sets an entry; a nil sub is a file. Without room for one more file, the directory becomes
+// crowded.
 func (s *Store) put(d *upperDir, name string, sub *upperDir) {
+	s.take(d, name)
 	switch {
 	case sub == nil && d.isCrowded:
-		s.files -= d.remove(name)
+		return
 	case sub == nil && s.files >= maxUpperFiles:
-		s.files -= d.remove(name) + d.crowd()
-	default:
-		s.files += d.set(name, sub)
+		s.files -= d.crowd()
+		return
+	case sub == nil:
+		d.files++
+		s.files++
+	}
+	if d.entries == nil {
+		d.entries = map[string]*upperDir{}
+	}
+	d.entries[name] = sub
+}
+
+// take removes an entry, and returns it.
+func (s *Store) take(d *upperDir, name string) *upperDir {
+	sub, ok := d.entries[name]
+	delete(d.entries, name)
+	if ok && sub == nil {
+		d.files--
+		s.files--
+	}
+	return sub
+}
+
+// drop forgets a directory that was removed. Of the names in it, only those can be left that were
+// recorded and never made.
+func (s *Store) drop(d *upperDir) {
+	if d != nil {
+		s.files -= d.files
 	}
 }
 
@@ -139,7 +141,7 @@ func (s *Store) DropUpper(rel string) {
 	defer s.mu.Unlock()
 	parent, base := splitPath(rel)
 	if d := s.names.find(parent); d != nil {
-		s.files -= d.remove(base)
+		s.drop(s.take(d, base))
 	}
 }
 
@@ -160,10 +162,11 @@ func (s *Store) MoveUpper(from, to string, exchange bool, move func() error) err
 	fromParent, fromBase := splitPath(from)
 	toParent, toBase := splitPath(to)
 	a, b := s.names.find(fromParent), s.names.find(toParent)
-	old, replaced := a.entries[fromBase], b.entries[toBase] // nil: a file, perhaps in a crowded directory
-	s.files -= a.remove(fromBase)
+	old, replaced := s.take(a, fromBase), s.take(b, toBase) // nil: a file, perhaps in a crowded directory
 	if s.put(b, toBase, old); exchange {
 		s.put(a, fromBase, replaced)
+	} else {
+		s.drop(replaced)
 	}
 	return nil
 }
