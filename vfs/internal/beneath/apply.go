@@ -74,6 +74,7 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 	}
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
+	st.lowered.Add(1)
 	if st.isWritten(up.info.ID()) {
 		return st.rebase(a.Path, false)
 	}

@@ -111,9 +111,13 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 		return o.own(l, changeable(fd), mode)
 	})
 	if err == nil {
-		u.madeFile(fd)
-		info, err = Stat(l, fd)
+		info, err = stat(fd)
 	}
+	own := info.ID()
+	if err == nil && u != nil {
+		u.st.ids.forget(own)
+	}
+	showIn(l, &info)
 	if err == nil {
 		err = unmask(l, changeable(fd), d, &info, mode)
 	}
@@ -124,7 +128,7 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 	if u == nil {
 		return changeable(fd), info, nil
 	}
-	h, err := u.st.trackUpper(fd, isWritable(flags), false)
+	h, err := u.st.trackUpper(fd, own, isWritable(flags), anyTime)
 	return Changeable{next: fd + 1, tracked: h.tracked}, info, err
 }
 

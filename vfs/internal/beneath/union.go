@@ -29,11 +29,11 @@ type union struct {
 	extra   []int // descriptors to be closed that are not the Dir's own
 }
 
-// topOf is the top directory of a staged root.
-func topOf(st *staged) *union { return &union{st: st, up: st.up, low: st.fd} }
-
 // close closes the union's descriptors, but not that of its Dir.
 func (u *union) close() {
+	if len(u.extra) == 0 {
+		return // also because operations share the union of the root's top
+	}
 	for _, fd := range u.extra {
 		_ = unix.Close(fd)
 	}
@@ -160,22 +160,20 @@ func (u *union) locate(name string) (mayHave, isHidden bool) {
 func (u *union) openName(name string, flags uint64) (fd int, lower bool, err error) {
 	const resolve = stayBeneath | unix.RESOLVE_NO_XDEV
 	mayHave, hidden := u.locate(name)
-	if mayHave {
-		if up := u.upDir(); up >= 0 {
-			if fd, err = open(up, name, flags, resolve); err != unix.ENOENT { //nolint:errorlint // bare errno
-				return fd, false, err
-			}
+	if mayHave && u.up >= 0 {
+		if fd, err = open(u.up, name, flags, resolve); err != unix.ENOENT { //nolint:errorlint // bare errno
+			return fd, false, err
 		}
 		_, hidden = u.locate(name)
+		mayHave = false
 	}
-	low := -1
-	if !hidden {
-		low = u.lowDir()
-	}
-	if low < 0 {
+	switch {
+	case mayHave, !hidden && u.low < 0:
+		return u.st.open(join(u.rel, name), flags) // the side's directory is not open
+	case hidden:
 		return -1, false, unix.ENOENT
 	}
-	fd, err = open(low, name, flags, resolve)
+	fd, err = open(u.low, name, flags, resolve)
 	return fd, true, err
 }
 
@@ -216,28 +214,32 @@ func lookAt(dir int, name string) (side, error) {
 
 // statIn returns the attributes of the file that programs see at a name. d is the directory
 // itself.
-func (u *union) statIn(d Dir, name string) (Info, error) {
+func (u *union) statIn(d Dir, name string) (info Info, err error) {
 	d.union = nil
 	mayHave, hidden := u.locate(name)
-	if mayHave {
-		if d.fd = u.upDir(); d.fd >= 0 {
-			info, err := StatIn(d, name)
-			if err == nil {
-				u.st.show(&info)
-			}
-			if err != unix.ENOENT { //nolint:errorlint // bare errno
-				return info, err
-			}
+	if d.fd = u.up; mayHave && u.up >= 0 {
+		info, err = StatIn(d, name)
+		if err == nil {
+			u.st.show(&info)
+		}
+		if err != unix.ENOENT { //nolint:errorlint // bare errno
+			return info, err
 		}
 		_, hidden = u.locate(name)
+		mayHave = false
 	}
-	if hidden {
+	switch d.fd = u.low; {
+	case hidden && !mayHave:
 		return Info{}, unix.ENOENT
+	case mayHave || u.low < 0:
+		var fd int
+		if fd, _, err = u.st.open(join(u.rel, name), unix.O_PATH|unix.O_NOFOLLOW); err == nil {
+			info, err = stat(fd)
+			_ = unix.Close(fd) // made just now
+		}
+	default:
+		info, err = StatIn(d, name)
 	}
-	if d.fd = u.lowDir(); d.fd < 0 {
-		return Info{}, unix.ENOENT
-	}
-	info, err := StatIn(d, name)
 	if err == nil {
 		u.st.show(&info)
 	}
@@ -283,11 +285,14 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 	if err != nil {
 		return Handle{}, Info{}, err
 	}
+	lowered := u.st.lowered.Load()
 	fd, lower, err := u.openName(base, uint64(flags|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_LARGEFILE))
 	if err != nil {
 		return Handle{}, Info{}, err
 	}
-	info, err := Stat(l, fd)
+	info, err := stat(fd)
+	own := info.ID()
+	u.st.show(&info)
 	if err == nil && (info.ID() != before.ID() || lower && writes) {
 		err = unix.ESTALE
 	}
@@ -301,9 +306,9 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 	}
 	var h Handle
 	if lower {
-		h, err = u.st.track(fd, rel)
+		h, err = u.st.track(fd, own, rel)
 	} else {
-		h, err = u.st.trackUpper(fd, isWritable(flags), true)
+		h, err = u.st.trackUpper(fd, own, isWritable(flags), lowered)
 	}
 	return h, info, err
 }

@@ -94,16 +94,6 @@ func (u *union) madeName(name string) {
 	}
 }
 
-// madeFile records a file that was made and is open.
-func (u *union) madeFile(fd int) {
-	if u == nil {
-		return
-	}
-	if info, err := stat(fd); err == nil {
-		u.st.ids.forget(info.ID())
-	}
-}
-
 // record returns the record of the source's file at a name.
 func (u *union) record(name string, low *side, whiteout bool) draft.Record {
 	rec := draft.Record{Path: join(u.rel, name), Whiteout: whiteout, Base: baseOf(&low.info)}

@@ -122,7 +122,7 @@ func (t *lowerTree) walk(u *union) error {
 	}
 	var list []string
 	err := namesIn(dir, true, func(e *Entry) {
-		if !u.st.isHidden(join(u.rel, e.Name)) {
+		if !u.hides(e.Name) {
 			list = append(list, e.Name)
 		}
 	})

@@ -144,6 +144,13 @@ func (s *Store) Locate(rel string) (upper string, isHidden, mayHave bool) {
 	return rel[:length], isHidden, mayHave || s.moving
 }
 
+// HasWhiteouts reports whether a whiteout hides any path.
+func (s *Store) HasWhiteouts() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.hidden) > 0
+}
+
 // ends yields the length of each leading path of rel, and of rel itself.
 func ends(rel string) iter.Seq[int] {
 	return func(yield func(int) bool) {
