@@ -76,6 +76,7 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 	}
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
+	st.lowered.Add(1)
 	if st.isWritten(up.info.ID()) {
 		return st.rebase(a.Path, false)
 	}
@@ -168,8 +169,11 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 		st.ids.place(low.ID(), up.ID())
 	}
 	unlink := func() error { return change(l, func() error { return unix.Unlinkat(dir, base, 0) }) }
-	if err := withAccess(l, dir, unlink); err != nil || fd < 0 {
+	if err := withAccess(l, dir, unlink); err != nil {
 		return err
+	}
+	if st.store.DropUpper(a.Path); fd < 0 {
+		return nil
 	}
 	st.swapDown(up.ID(), low.ID(), fd, a.Path)
 	return nil
@@ -293,9 +297,7 @@ func (st *staged) removeUpper(l *guard.Lease, rel string) error {
 	if err := withAccess(l, dir, unlink); err != nil {
 		return err
 	}
-	if got.info.IsDir() {
-		st.store.SetUpperDir(rel, false)
-	}
+	st.store.DropUpper(rel)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Changeable is the descriptor of a file that an operation may change. Every call that changes
@@ -189,18 +190,37 @@ func (h *Handle) Close() {
 // Open opens what d refers to once more, for reading; see Reopen.
 func (d Dir) Open(flags int) (Handle, error) {
 	fd, err := Reopen(d.fd, flags)
-	return d.handle(fd, isWritable(flags), err)
+	if err != nil {
+		return Handle{fd: fd}, err
+	}
+	own, err := d.ownID(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return Handle{}, err
+	}
+	return d.handle(fd, own, isWritable(flags))
 }
 
-// handle returns a descriptor of d's file as one that may be kept.
-func (d Dir) handle(fd int, writes bool, err error) (Handle, error) {
-	switch {
-	case err != nil || d.union == nil:
-		return Handle{fd: fd}, err
-	case d.union.up != d.fd:
-		return d.union.st.track(fd, d.union.rel)
+// ownID returns the own identity of d's file, of which fd is a descriptor. Without a stage it
+// returns zero.
+func (d Dir) ownID(fd int) (rules.Identity, error) {
+	if d.union == nil {
+		return rules.Identity{}, nil
 	}
-	return d.union.st.trackUpper(fd, writes, false)
+	info, err := stat(fd)
+	return info.ID(), err
+}
+
+// handle returns a descriptor of d's file as one that may be kept. own is the file's own
+// identity.
+func (d Dir) handle(fd int, own rules.Identity, writes bool) (Handle, error) {
+	switch {
+	case d.union == nil:
+		return Handle{fd: fd}, nil
+	case d.union.up != d.fd:
+		return d.union.st.track(fd, own, d.union.rel)
+	}
+	return d.union.st.trackUpper(fd, own, writes, anyTime)
 }
 
 // Reopen opens the file once more, see the function Reopen. For writing, a file of the source

@@ -315,6 +315,7 @@ func (c *upCopy) moveTo(rel string, dir int, low *Info) error {
 		return change(l, func() error { return unix.Renameat2(st.tmp, c.name, dir, base, unix.RENAME_NOREPLACE) })
 	}
 	st.followers.tell(func(f Follower) { f.Copying(rel, 1) })
+	st.store.AddUpper(rel, false)
 	if err = move(); err == unix.EACCES && unix.Geteuid() != 0 { //nolint:errorlint // bare errno
 		// A directory in which its owner may not write, such as those of Go's module cache.
 		if err = Chmod(l, changeable(dir), was.Mode&0o7777|0o300); err == nil {
@@ -382,7 +383,7 @@ func (st *staged) raise(l *guard.Lease, rel string) error {
 		c.drop()
 		return err
 	}
-	st.store.SetUpperDir(rel, true)
+	st.store.AddUpper(rel, true)
 	st.tellRaised(rel)
 	return nil
 }

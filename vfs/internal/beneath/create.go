@@ -93,7 +93,7 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 	}
 	defer u.end()
 	if base != "." {
-		if err := u.vacant(base); err != nil {
+		if err := u.willMake(base); err != nil {
 			return Changeable{}, Info{}, err
 		}
 	}
@@ -111,9 +111,13 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 		return o.own(l, changeable(fd), mode)
 	})
 	if err == nil {
-		u.madeFile(fd)
-		info, err = Stat(l, fd)
+		info, err = stat(fd)
 	}
+	own := info.ID()
+	if err == nil && u != nil {
+		u.st.ids.forget(own)
+	}
+	showIn(l, &info)
 	if err == nil {
 		err = unmask(l, changeable(fd), d, &info, mode)
 	}
@@ -124,7 +128,7 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 	if u == nil {
 		return changeable(fd), info, nil
 	}
-	h, err := u.st.trackUpper(fd, isWritable(flags), false)
+	h, err := u.st.trackUpper(fd, own, isWritable(flags), anyTime)
 	return Changeable{next: fd + 1, tracked: h.tracked}, info, err
 }
 
@@ -175,7 +179,7 @@ func makeName(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make fun
 		return err
 	}
 	defer u.end()
-	if err := u.vacant(base); err != nil {
+	if err := u.willMake(base); err != nil {
 		return err
 	}
 	err = o.as(func() error { return make(dirfd) }, func() error {
@@ -217,7 +221,7 @@ func Mknod(l *guard.Lease, d Dir, base string, mode, dev uint32, o Owner) (Info,
 		if err != nil {
 			return Info{}, err
 		}
-		err = u.vacant(base)
+		err = u.willMake(base)
 		if err == nil {
 			err = change(l, func() error { return unix.Mknodat(dirfd, base, mode, int(decodeDev(dev))) })
 		}

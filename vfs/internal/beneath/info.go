@@ -66,10 +66,17 @@ const statxMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 // Stat reads the attributes of what a descriptor of the lease's root refers to.
 func Stat(l *guard.Lease, fd int) (Info, error) {
 	info, err := stat(fd)
-	if st := stageOf(l); st != nil && err == nil {
-		st.show(&info)
+	if err == nil {
+		showIn(l, &info)
 	}
 	return info, err
+}
+
+// showIn changes attributes to those that the stage shows, if the lease's root is staged.
+func showIn(l *guard.Lease, info *Info) {
+	if st := stageOf(l); st != nil {
+		st.show(info)
+	}
 }
 
 // Stat reads the attributes of what d refers to.

@@ -31,7 +31,7 @@ func (s *source) Look(rel string, across bool) (rules.Looked, error) {
 // top is the directory of the root.
 func (s *source) top(across bool) Dir {
 	if s.stage != nil {
-		return Dir{fd: s.stage.up, local: true, union: topOf(s.stage)}
+		return Dir{fd: s.stage.up, local: true, union: s.stage.top}
 	}
 	return Dir{fd: s.fd, across: across, local: !s.remote}
 }

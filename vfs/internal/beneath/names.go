@@ -20,7 +20,7 @@ func Link(l *guard.Lease, w Changeable, d Dir, base string) error {
 		return err
 	}
 	defer u.end()
-	if err := u.vacant(base); err != nil {
+	if err := u.willMake(base); err != nil {
 		return err
 	}
 	if err := w.check(); u != nil && err != nil {

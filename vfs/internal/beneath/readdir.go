@@ -117,8 +117,15 @@ func (n *Names) Handle() (Handle, error) {
 		n.owned = false
 		return Handle{fd: n.fd}, nil
 	}
+	own, err := n.ownID(n.fd)
+	if err != nil {
+		return Handle{}, err
+	}
 	fd, err := unix.FcntlInt(uintptr(n.fd), unix.F_DUPFD_CLOEXEC, 0)
-	return n.handle(fd, false, err)
+	if err != nil {
+		return Handle{}, err
+	}
+	return n.handle(fd, own, false)
 }
 
 // ByKernel is for a reader that keeps the Names from the first name to the last. It may then get

@@ -75,7 +75,7 @@ func Root(l *guard.Lease) Dir { return in(l, l.Source().FD()) }
 // in returns a directory of the lease's root that the caller keeps open.
 func in(l *guard.Lease, fd int) Dir {
 	if st := stageOf(l); st != nil {
-		return Dir{fd: st.up, local: true, union: topOf(st)}
+		return Dir{fd: st.up, local: true, union: st.top}
 	}
 	return Dir{fd: fd, across: l.OtherFileSystems(), local: !l.Source().Remote()}
 }
@@ -105,13 +105,23 @@ func Keep(d Dir) (Handle, error) {
 		kept, err := Dup(d)
 		return Handle{fd: kept.fd}, err
 	}
+	own, err := d.ownID(d.fd)
+	if err != nil {
+		d.Close()
+		return Handle{}, err
+	}
+	return d.keep(own)
+}
+
+// keep is Keep for a Dir that owns its descriptor. own is the file's own identity.
+func (d Dir) keep(own rules.Identity) (Handle, error) {
 	if err := hold(d.fd); err != nil {
 		return Handle{}, err
 	}
 	if d.union != nil {
 		d.union.close()
 	}
-	return d.handle(d.fd, false, nil)
+	return d.handle(d.fd, own, false)
 }
 
 // Reference takes a reference, which may be kept, to a file of any type by its name in a
@@ -121,14 +131,13 @@ func Reference(l *guard.Lease, d Dir, name string) (Handle, Info, error) {
 	if err != nil {
 		return Handle{}, Info{}, err
 	}
-	h, err := Keep(child)
+	info, err := stat(child.fd)
 	if err != nil {
+		child.Close()
 		return Handle{}, Info{}, err
 	}
-	info, err := Stat(l, h.fd)
-	if err != nil {
-		h.Close()
-	}
+	h, err := child.keep(info.ID())
+	showIn(l, &info)
 	return h, info, err
 }
 

@@ -228,13 +228,14 @@ func (r *restoration) mkdir(rel string) error {
 		return err
 	}
 	defer unix.Close(dir)
+	st.store.AddUpper(rel, false)
 	err = withAccess(r.l, dir, func() error {
 		return change(r.l, func() error { return unix.Mkdirat(dir, base, 0o700) })
 	})
 	if err != nil {
 		return err
 	}
-	st.store.SetUpperDir(rel, true)
+	st.store.AddUpper(rel, true)
 	made, err := lookAt(dir, base)
 	if err == nil {
 		st.ids.forget(made.info.ID())
@@ -259,6 +260,7 @@ func (r *restoration) placeObject(rel string, number uint64) error {
 	if err != nil {
 		return err
 	}
+	st.store.AddUpper(rel, false)
 	err = withAccess(r.l, dir, func() error {
 		return change(r.l, func() error { return unix.Renameat2(st.tmp, temp, dir, base, 0) })
 	})

@@ -25,6 +25,10 @@ type staged struct {
 	closing   sync.Once
 	frozen    frozen
 	followers followers
+	top       *union // the root's top directory, which all operations share
+	// lowered counts the files that the owner's apply dropped from the upper directory. It changes
+	// while swaps is held.
+	lowered atomic.Uint64
 
 	// mu is held while names change in the upper directory, but not while contents are copied,
 	// so that the copy of a large file blocks no other operation.
@@ -73,6 +77,7 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 // stage makes src the source of a staged root. On success the result owns src and the store.
 func stage(src *source, store *draft.Store) (*staged, error) {
 	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[rules.Identity][]*tracked{}}
+	st.top = &union{st: st, up: st.up, low: st.fd}
 	up, err := stat(st.up)
 	if err != nil {
 		return nil, err

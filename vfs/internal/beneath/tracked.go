@@ -36,19 +36,14 @@ func isWritable(flags int) bool {
 // track tracks a descriptor of the source's file that was seen at a path. If the file was
 // copied meanwhile the descriptor is moved at once. The error is ESTALE, and fd is closed, if
 // the path does not show the file any more.
-func (st *staged) track(fd int, rel string) (Handle, error) {
-	info, err := stat(fd)
-	if err != nil {
-		_ = unix.Close(fd)
-		return Handle{}, err
-	}
+func (st *staged) track(fd int, own rules.Identity, rel string) (Handle, error) {
 	f := &tracked{st: st, fd: fd, rel: rel}
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	now, err := st.openUpper(rel)
 	if err == unix.ENOENT && !st.isHidden(rel) { //nolint:errorlint // bare errno
 		f.isLower.Store(true)
-		st.addLocked(f, info.ID())
+		st.addLocked(f, own)
 		return Handle{fd: fd, tracked: f}, nil
 	}
 	if err != nil {
@@ -57,7 +52,7 @@ func (st *staged) track(fd int, rel string) (Handle, error) {
 	}
 	defer unix.Close(now)
 	up, err := stat(now)
-	if err == nil && st.ids.id(up.ID()).Ino != info.Ino {
+	if err == nil && st.ids.id(up.ID()).Ino != own.Ino {
 		err = unix.ESTALE
 	}
 	if err == nil {
@@ -71,21 +66,28 @@ func (st *staged) track(fd int, rel string) (Handle, error) {
 	return Handle{fd: fd, tracked: f}, nil
 }
 
-// trackUpper tracks a descriptor of a file of the upper directory. The error is ESTALE, and fd
-// is closed, if the file has lost its last name meanwhile and hadName is set.
-func (st *staged) trackUpper(fd int, writes, hadName bool) (Handle, error) {
+// anyTime is for trackUpper.
+const anyTime = ^uint64(0)
+
+// trackUpper tracks a descriptor of a file of the upper directory. lowered is staged.lowered as it
+// was before the file's name was resolved. The error is ESTALE, and fd is closed, if the owner's
+// apply has dropped files since, and this file has no name any more. With anyTime, the file may
+// have none.
+func (st *staged) trackUpper(fd int, own rules.Identity, writes bool, lowered uint64) (Handle, error) {
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
-	info, err := stat(fd)
-	if err == nil && hadName && st.links(&info) == 0 {
-		err = unix.ESTALE
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return Handle{}, err
+	if lowered != anyTime && lowered != st.lowered.Load() {
+		info, err := stat(fd)
+		if err == nil && st.links(&info) == 0 {
+			err = unix.ESTALE
+		}
+		if err != nil {
+			_ = unix.Close(fd)
+			return Handle{}, err
+		}
 	}
 	f := &tracked{st: st, fd: fd, writes: writes}
-	st.addLocked(f, info.ID())
+	st.addLocked(f, own)
 	return Handle{fd: fd, tracked: f}, nil
 }
 
@@ -143,8 +145,7 @@ func (st *staged) isWritten(id rules.Identity) bool {
 // openUpper opens the file that the upper directory has at a path. It makes no system call if
 // there can be none.
 func (st *staged) openUpper(rel string) (int, error) {
-	parent, _ := splitRel(rel)
-	if upper, _ := st.store.Locate(rel); upper != parent && upper != rel {
+	if _, _, mayHave := st.store.Locate(rel); !mayHave {
 		return -1, unix.ENOENT
 	}
 	return openLong(st.up, rel, unix.O_PATH|unix.O_NOFOLLOW)

@@ -17,7 +17,8 @@ import (
 //
 // A look-up reads the upper directory first, and checks for whiteouts after that. A change
 // records the whiteout before it removes the name from the upper directory. So a look-up finds
-// the name or the whiteout at each moment.
+// the name or the whiteout at each moment. The store knows which names the upper directory can
+// have, so most look-ups open one side only.
 
 // union is a directory or file of a staged root.
 type union struct {
@@ -28,11 +29,11 @@ type union struct {
 	extra   []int // descriptors to be closed that are not the Dir's own
 }
 
-// topOf is the top directory of a staged root.
-func topOf(st *staged) *union { return &union{st: st, up: st.up, low: st.fd} }
-
 // close closes the union's descriptors, but not that of its Dir.
 func (u *union) close() {
+	if len(u.extra) == 0 {
+		return // also because operations share the union of the root's top
+	}
 	for _, fd := range u.extra {
 		_ = unix.Close(fd)
 	}
@@ -47,13 +48,13 @@ func splitRel(rel string) (parent, base string) {
 
 // isRaised reports whether the upper directory has the directory rel.
 func (st *staged) isRaised(rel string) bool {
-	upper, _ := st.store.Locate(rel)
+	upper, _, _ := st.store.Locate(rel)
 	return upper == rel
 }
 
 // isHidden reports whether a whiteout hides the source's file at a path.
 func (st *staged) isHidden(rel string) bool {
-	_, hidden := st.store.Locate(rel)
+	_, hidden, _ := st.store.Locate(rel)
 	return hidden
 }
 
@@ -89,56 +90,26 @@ func (u *union) enter(part string, flags uint64) (fd int, next *union, err error
 
 // open opens the file that programs see at a path. lower reports whether it is the source's.
 func (st *staged) open(rel string, flags uint64) (fd int, lower bool, err error) {
-	parent, base := splitRel(rel)
-	upper, hidden := st.store.Locate(rel)
-	isUpper := upper == parent || upper == rel
-	if isUpper {
+	upper, hidden, mayHave := st.store.Locate(rel)
+	if mayHave {
 		if fd, err = openLong(st.up, rel, flags); err != unix.ENOENT { //nolint:errorlint // bare errno
 			return fd, false, err
 		}
 		hidden = st.isHidden(rel)
 	}
 	if hidden {
-		return -1, false, st.absent(rel, isUpper, unix.ENOENT)
+		return -1, false, unix.ENOENT
 	}
 	fd, err = openLong(st.fd, rel, flags)
-	if err == unix.ENOENT || !isUpper && (err == unix.ENOTDIR || err == unix.ELOOP) { //nolint:errorlint // bare errnos
-		err = st.absent(rel, isUpper, err)
-	}
-	if isUpper && (err == unix.ENOTDIR || err == unix.ELOOP) { //nolint:errorlint // bare errnos
-		// The directory is the stage's. The source may have something else at its path.
-		dir, derr := st.openLowerDir(parent)
-		if derr != nil {
-			return -1, false, unix.ENOENT
-		}
-		defer unix.Close(dir)
-		fd, err = open(dir, base, flags, stayBeneath|unix.RESOLVE_NO_XDEV)
-	}
-	return fd, true, err
-}
-
-// absent returns the error for a path at which there is no file: the source's error low, unless
-// the upper directory has a file above the path that is no directory. looked says that the
-// caller has ruled that out.
-func (st *staged) absent(rel string, looked bool, low error) error {
-	if looked {
-		return low
-	}
-	fd, err := openLong(st.up, rel, unix.O_PATH|unix.O_NOFOLLOW)
-	switch err { //nolint:errorlint // bare errnos
-	case nil:
-		_ = unix.Close(fd) // made just now
-		return unix.ENOENT
-	case unix.ENOENT:
-		upper, _ := st.store.Locate(rel)
+	if err == unix.ENOTDIR || err == unix.ELOOP { //nolint:errorlint // bare errnos
+		// The upper directory may have a directory where the source has another file.
 		dir, derr := st.openLowerDir(upper)
 		if derr != nil {
-			return unix.ENOENT // the directory is the stage's; the source has something else there
+			return -1, true, unix.ENOENT
 		}
 		_ = unix.Close(dir)
-		return low
 	}
-	return err
+	return fd, true, err
 }
 
 // openLowerDir opens a directory of the source, whether it is hidden or not.
@@ -179,22 +150,30 @@ func (u *union) lowDir() int {
 	return fd
 }
 
+// locate reports whether the upper directory may have a name, and whether a whiteout hides the source's file.
+func (u *union) locate(name string) (mayHave, isHidden bool) {
+	_, isHidden, mayHave = u.st.store.Locate(join(u.rel, name))
+	return mayHave, isHidden
+}
+
 // openName opens one name of the directory. lower reports whether it is the source's.
 func (u *union) openName(name string, flags uint64) (fd int, lower bool, err error) {
 	const resolve = stayBeneath | unix.RESOLVE_NO_XDEV
-	if up := u.upDir(); up >= 0 {
-		if fd, err = open(up, name, flags, resolve); err != unix.ENOENT { //nolint:errorlint // bare errno
+	mayHave, hidden := u.locate(name)
+	if mayHave && u.up >= 0 {
+		if fd, err = open(u.up, name, flags, resolve); err != unix.ENOENT { //nolint:errorlint // bare errno
 			return fd, false, err
 		}
+		_, hidden = u.locate(name)
+		mayHave = false
 	}
-	low := -1
-	if !u.st.isHidden(join(u.rel, name)) {
-		low = u.lowDir()
-	}
-	if low < 0 {
+	switch {
+	case mayHave, !hidden && u.low < 0:
+		return u.st.open(join(u.rel, name), flags) // the side's directory is not open
+	case hidden:
 		return -1, false, unix.ENOENT
 	}
-	fd, err = open(low, name, flags, resolve)
+	fd, err = open(u.low, name, flags, resolve)
 	return fd, true, err
 }
 
@@ -207,12 +186,16 @@ type side struct {
 // look describes the files that both sides have at a name. A hidden file of the source counts
 // as none.
 func (u *union) look(name string) (up, low side, err error) {
-	if dir := u.upDir(); dir >= 0 {
-		if up, err = lookAt(dir, name); err != nil {
-			return up, low, err
+	mayHave, hidden := u.locate(name)
+	if mayHave {
+		if dir := u.upDir(); dir >= 0 {
+			if up, err = lookAt(dir, name); err != nil {
+				return up, low, err
+			}
 		}
+		_, hidden = u.locate(name)
 	}
-	if u.st.isHidden(join(u.rel, name)) {
+	if hidden {
 		return up, low, nil
 	}
 	if dir := u.lowDir(); dir >= 0 {
@@ -231,24 +214,32 @@ func lookAt(dir int, name string) (side, error) {
 
 // statIn returns the attributes of the file that programs see at a name. d is the directory
 // itself.
-func (u *union) statIn(d Dir, name string) (Info, error) {
+func (u *union) statIn(d Dir, name string) (info Info, err error) {
 	d.union = nil
-	if d.fd = u.upDir(); d.fd >= 0 {
-		info, err := StatIn(d, name)
+	mayHave, hidden := u.locate(name)
+	if d.fd = u.up; mayHave && u.up >= 0 {
+		info, err = StatIn(d, name)
 		if err == nil {
 			u.st.show(&info)
 		}
 		if err != unix.ENOENT { //nolint:errorlint // bare errno
 			return info, err
 		}
+		_, hidden = u.locate(name)
+		mayHave = false
 	}
-	if u.st.isHidden(join(u.rel, name)) {
+	switch d.fd = u.low; {
+	case hidden && !mayHave:
 		return Info{}, unix.ENOENT
+	case mayHave || u.low < 0:
+		var fd int
+		if fd, _, err = u.st.open(join(u.rel, name), unix.O_PATH|unix.O_NOFOLLOW); err == nil {
+			info, err = stat(fd)
+			_ = unix.Close(fd) // made just now
+		}
+	default:
+		info, err = StatIn(d, name)
 	}
-	if d.fd = u.lowDir(); d.fd < 0 {
-		return Info{}, unix.ENOENT
-	}
-	info, err := StatIn(d, name)
 	if err == nil {
 		u.st.show(&info)
 	}
@@ -294,11 +285,14 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 	if err != nil {
 		return Handle{}, Info{}, err
 	}
+	lowered := u.st.lowered.Load()
 	fd, lower, err := u.openName(base, uint64(flags|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_LARGEFILE))
 	if err != nil {
 		return Handle{}, Info{}, err
 	}
-	info, err := Stat(l, fd)
+	info, err := stat(fd)
+	own := info.ID()
+	u.st.show(&info)
 	if err == nil && (info.ID() != before.ID() || lower && writes) {
 		err = unix.ESTALE
 	}
@@ -312,9 +306,9 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 	}
 	var h Handle
 	if lower {
-		h, err = u.st.track(fd, rel)
+		h, err = u.st.track(fd, own, rel)
 	} else {
-		h, err = u.st.trackUpper(fd, isWritable(flags), true)
+		h, err = u.st.trackUpper(fd, own, isWritable(flags), lowered)
 	}
 	return h, info, err
 }

@@ -63,15 +63,18 @@ func (u *union) toUpper(l *guard.Lease) error {
 	return nil
 }
 
-// vacant returns EEXIST if the source shows a name. The upper directory's own names are the
-// kernel's to refuse.
-func (u *union) vacant(name string) error {
+// willMake tells the store that a name is about to be made. It returns EEXIST if the source shows
+// the name. The upper directory's own names are the kernel's to refuse.
+func (u *union) willMake(name string) error {
 	if u == nil {
 		return nil
 	}
 	_, low, err := u.look(name)
 	if err == nil && low.is {
 		err = unix.EEXIST
+	}
+	if err == nil {
+		u.st.store.AddUpper(join(u.rel, name), false)
 	}
 	return err
 }
@@ -87,17 +90,7 @@ func (u *union) madeName(name string) {
 	}
 	u.st.ids.forget(made.info.ID())
 	if made.info.IsDir() {
-		u.st.store.SetUpperDir(join(u.rel, name), true)
-	}
-}
-
-// madeFile records a file that was made and is open.
-func (u *union) madeFile(fd int) {
-	if u == nil {
-		return
-	}
-	if info, err := stat(fd); err == nil {
-		u.st.ids.forget(info.ID())
+		u.st.store.AddUpper(join(u.rel, name), true)
 	}
 }
 
@@ -163,9 +156,7 @@ func (u *union) remove(l *guard.Lease, name string, flags int) error {
 	if err := change(l, func() error { return unix.Unlinkat(u.up, name, flags) }); err != nil {
 		return err
 	}
-	if up.info.IsDir() {
-		u.st.store.SetUpperDir(join(u.rel, name), false)
-	}
+	u.st.store.DropUpper(join(u.rel, name))
 	return nil
 }
 

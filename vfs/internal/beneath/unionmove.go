@@ -122,7 +122,7 @@ func (t *lowerTree) walk(u *union) error {
 	}
 	var list []string
 	err := namesIn(dir, true, func(e *Entry) {
-		if !u.st.isHidden(join(u.rel, e.Name)) {
+		if !u.hides(e.Name) {
 			list = append(list, e.Name)
 		}
 	})
@@ -233,42 +233,39 @@ func (m *unionMove) move() error {
 			return err
 		}
 	}
-	err := change(m.l, func() error { return unix.Renameat2(m.from.up, m.oldName, m.to.up, m.newName, m.flags) })
+	err := m.st.store.MoveUpper(m.oldRel(), m.newRel(), exchange, func() error {
+		return change(m.l, func() error { return unix.Renameat2(m.from.up, m.oldName, m.to.up, m.newName, m.flags) })
+	})
 	if err != nil {
 		return err
 	}
 	if !exchange && m.new[1].is && !m.new[0].is && !m.new[1].info.IsDir() {
 		m.st.setGone(m.new[1].info.ID(), m.newRel(), true)
 	}
-	m.moveIndex(exchange)
+	m.tell(exchange)
 	return nil
 }
 
-// moveIndex tells the store and the followers which directories lie in the upper directory now.
-func (m *unionMove) moveIndex(exchange bool) {
+// tell tells the followers of the directories that have another path now.
+func (m *unionMove) tell(exchange bool) {
 	from, to, st := m.oldRel(), m.newRel(), m.st
-	move := func(from, to string) {
-		st.store.RenameUpperDir(from, to)
-		st.tellMoved(from, to)
-	}
 	if exchange {
 		const aside = "\x00" // no path
 		if m.old[0].info.IsDir() {
-			move(from, aside)
+			st.tellMoved(from, aside)
 		}
 		if m.new[0].info.IsDir() {
-			move(to, from)
+			st.tellMoved(to, from)
 			defer st.tellMerged(from)
 		}
 		if m.old[0].info.IsDir() {
-			move(aside, to)
+			st.tellMoved(aside, to)
 			st.tellMerged(to)
 		}
 		return
 	}
 	if m.old[0].info.IsDir() {
-		st.store.SetUpperDir(to, false)
-		move(from, to)
+		st.tellMoved(from, to)
 		st.tellMerged(to)
 	}
 }

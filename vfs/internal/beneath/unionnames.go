@@ -42,7 +42,7 @@ func (u *union) names(quiet bool) ([]Entry, error) {
 	}
 	if low := u.lowDir(); low >= 0 {
 		err := namesIn(low, quiet, func(e *Entry) {
-			if !have[e.Name] && !u.st.isHidden(join(u.rel, e.Name)) {
+			if !have[e.Name] && !u.hides(e.Name) {
 				e.Ino = u.st.ids.inode(e.Ino, false)
 				list = append(list, *e)
 			}
@@ -52,6 +52,11 @@ func (u *union) names(quiet bool) ([]Entry, error) {
 		}
 	}
 	return list, nil
+}
+
+// hides reports whether a whiteout hides the source's file at a name.
+func (u *union) hides(name string) bool {
+	return u.st.store.HasWhiteouts() && u.st.isHidden(join(u.rel, name))
 }
 
 // namesIn reads the names of one side.
@@ -87,19 +92,19 @@ func namesIn(dirfd int, quiet bool, f func(e *Entry)) error {
 type merged struct {
 	list []Entry // sorted by offset; nil: not read yet
 	pos  uint64  // the offset of the last name that was read
-	// byKernel allows the kernel's offsets if only one side has the directory. one is then that
-	// directory, open for reading. one is zero if both sides have the directory, or no name was
-	// read yet.
-	byKernel bool
-	one      Names
-	quiet    bool // see names
+	// byKernel allows the kernel's offsets if only one side has the directory. isOne is then set
+	// by the first reading, and one is the directory of that side.
+	byKernel, isOne bool
+	one             Names
+	own             uint64 // the inode number that the directory itself shows, if isOne
+	quiet           bool   // see names
 }
 
 // close closes the descriptors of the reading.
 func (m *merged) close() {
 	if m != nil {
 		m.one.Close()
-		m.one = Names{}
+		m.one, m.isOne = Names{}, false
 	}
 }
 
@@ -109,12 +114,18 @@ func (m *merged) openOne(u *union) (err error) {
 	if up >= 0 && low >= 0 || !m.byKernel {
 		return nil
 	}
-	fd, err := openToRead(max(up, low))
-	if err == nil {
-		m.one = Names{Dir: Dir{fd: fd, owned: true}}
-		err = m.one.SeekTo(int64(m.pos))
+	m.one = Names{Dir: Dir{fd: max(up, low)}}
+	if m.one.fd < 0 || slices.Contains(u.extra, m.one.fd) { // not the one that OpenNames has opened
+		if m.one.fd, err = openToRead(m.one.fd); err != nil {
+			return err
+		}
+		m.one.owned = true
 	}
-	return err
+	m.isOne = true
+	if own, err := u.own(); err == nil {
+		m.own = own.Ino
+	}
+	return m.one.SeekTo(int64(m.pos))
 }
 
 // readOne is read for a directory that only one side has.
@@ -123,10 +134,10 @@ func (m *merged) readOne(u *union, buf []byte, keep func(e *Entry) bool) (list [
 	return m.one.Read(buf, false, func(e *Entry) bool {
 		switch {
 		case e.Name == "." || e.Name == "..":
-			if own, err := u.own(); err == nil {
-				e.Ino = own.Ino
+			if m.own != 0 {
+				e.Ino = m.own
 			}
-		case !isUpper && u.st.isHidden(join(u.rel, e.Name)):
+		case !isUpper && u.hides(e.Name):
 			return false
 		default:
 			e.Ino = u.st.ids.inode(e.Ino, isUpper)
@@ -182,12 +193,12 @@ func (u *union) own() (Info, error) {
 
 // read implements Names.Read.
 func (m *merged) read(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
-	if m.list == nil && !m.one.IsOpen() {
+	if m.list == nil && !m.isOne {
 		if err := m.openOne(u); err != nil {
 			return nil, false, err
 		}
 	}
-	if m.one.IsOpen() {
+	if m.isOne {
 		return m.readOne(u, buf, keep)
 	}
 	if m.list == nil {
@@ -218,7 +229,7 @@ func (m *merged) seek(off int64) error {
 	if off == 0 {
 		m.list = nil
 		m.close() // read again, from both sides
-	} else if m.one.IsOpen() {
+	} else if m.isOne {
 		return m.one.SeekTo(off)
 	}
 	return nil

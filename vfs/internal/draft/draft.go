@@ -94,7 +94,10 @@ type Store struct {
 
 	mu       sync.RWMutex
 	records  map[string]Record
-	flags    map[string]flag // by path, for Locate
+	hidden   map[string]bool // paths of whiteouts
+	names    upperDir        // what the upper has
+	files    int             // in names
+	moving   bool            // names may be out of date: see MoveUpper
 	placings map[string]Placing
 	unsure   map[string]bool // paths of records
 	lost     map[uint64]bool // inodes of upper files
@@ -109,14 +112,6 @@ type Store struct {
 
 	size sizes
 }
-
-// flag says that a path has a directory of the upper, a whiteout, or both.
-type flag uint8
-
-const (
-	raised flag = 1 << iota
-	hidden
-)
 
 // Dir is the store's directory. Meta says whose changes it keeps.
 func (s *Store) Dir() string { return s.dir }
@@ -135,22 +130,25 @@ func (s *Store) Tmp() int   { return s.tmp }
 
 // Locate returns the longest part of rel that is a directory of the upper: rel itself, a path
 // above it, or "" for the upper's top. isHidden reports whether a whiteout at rel or above
-// hides the source's file.
-func (s *Store) Locate(rel string) (upper string, isHidden bool) {
+// hides the source's file. If mayHave is false, the upper has no file at rel, and none above it
+// that is no directory.
+func (s *Store) Locate(rel string) (upper string, isHidden, mayHave bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if len(s.flags) == 0 {
-		return "", false
-	}
-	deepest := 0
-	for end := range ends(rel) {
-		f := s.flags[rel[:end]]
-		if f&raised != 0 {
-			deepest = end
+	length, mayHave := s.names.locate(rel)
+	if len(s.hidden) > 0 {
+		for end := range ends(rel) {
+			isHidden = isHidden || s.hidden[rel[:end]]
 		}
-		isHidden = isHidden || f&hidden != 0
 	}
-	return rel[:deepest], isHidden
+	return rel[:length], isHidden, mayHave || s.moving
+}
+
+// HasWhiteouts reports whether a whiteout hides any path.
+func (s *Store) HasWhiteouts() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.hidden) > 0
 }
 
 // ends yields the length of each leading path of rel, and of rel itself.
@@ -259,31 +257,6 @@ func (s *Store) Placed(path string) error {
 	return s.append([]line{{Placed: pathOf(path)}})
 }
 
-// SetUpperDir records in memory whether the upper has a directory at a path.
-func (s *Store) SetUpperDir(path string, isThere bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.setFlag(path, raised, isThere)
-}
-
-// RenameUpperDir moves what SetUpperDir recorded at a path and below it.
-func (s *Store) RenameUpperDir(from, to string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var moved []string
-	for p, f := range s.flags {
-		if f&raised != 0 && (p == from || strings.HasPrefix(p, from+"/")) {
-			moved = append(moved, p)
-		}
-	}
-	for _, p := range moved {
-		s.setFlag(p, raised, false)
-	}
-	for _, p := range moved {
-		s.setFlag(to+strings.TrimPrefix(p, from), raised, true)
-	}
-}
-
 // OnHide has f called when a whiteout begins or ends to hide what the source has at a path where
 // the upper has no directory. f is called with the store locked, and must not use it.
 func (s *Store) OnHide(f func(path string, isHidden bool)) {
@@ -292,19 +265,18 @@ func (s *Store) OnHide(f func(path string, isHidden bool)) {
 	s.onHide = f
 }
 
-func (s *Store) setFlag(path string, f flag, isSet bool) {
-	was := s.flags[path]
-	now := was &^ f
-	if isSet {
-		now |= f
+// setHidden records whether a whiteout hides a path.
+func (s *Store) setHidden(path string, isSet bool) {
+	if s.hidden[path] == isSet || path == "" {
+		return
 	}
-	if s.onHide != nil && (now^was)&hidden != 0 && (now&raised == 0 || !isSet) {
+	if length, _ := s.names.locate(path); s.onHide != nil && (length < len(path) || !isSet) {
 		s.onHide(path, isSet)
 	}
-	if now == 0 {
-		delete(s.flags, path)
-	} else if path != "" {
-		s.flags[path] = now
+	if isSet {
+		s.hidden[path] = true
+	} else {
+		delete(s.hidden, path)
 	}
 }
 

@@ -3,6 +3,7 @@ package draft
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -91,13 +92,13 @@ func TestLocate(t *testing.T) {
 	s := openFor(t, t.TempDir())
 	check := func(rel, upper string, isHidden bool) {
 		t.Helper()
-		if u, h := s.Locate(rel); u != upper || h != isHidden {
+		if u, h, _ := s.Locate(rel); u != upper || h != isHidden {
 			t.Errorf("Locate(%q) = %q, %v; want %q, %v", rel, u, h, upper, isHidden)
 		}
 	}
 	check("a/b", "", false)
-	s.SetUpperDir("a", true)
-	s.SetUpperDir("a/b", true)
+	s.AddUpper("a", true)
+	s.AddUpper("a/b", true)
 	testkit.Must(t, s.Note(Record{Path: "a/b/c", Whiteout: true}, Record{Path: "x", Whiteout: true}, Record{Path: "a/base"}))
 	check("", "", false)
 	check("a", "a", false)
@@ -107,12 +108,94 @@ func TestLocate(t *testing.T) {
 	check("a/b/c/d", "a/b", true)
 	check("a/b/cd", "a/b", false)
 	check("x/y", "", true)
-	s.RenameUpperDir("a", "x")
+	testkit.Must(t, s.MoveUpper("a", "x", false, func() error { return nil }))
 	check("x/b/c", "x/b", true)
 	check("a/b/c", "", true)
 	check("a/b", "", false)
 	testkit.Must(t, s.Clear("x"))
 	check("x/b/c", "x/b", false)
+}
+
+// The index says which names the upper can have: all of them, also after the next session has
+// opened the store, and few others.
+func TestMayHave(t *testing.T) {
+	const most = 5
+	defer func(old int) { maxUpperFiles = old }(maxUpperFiles)
+	maxUpperFiles = most
+	stages := t.TempDir()
+	s := openFor(t, stages)
+	check := func(want string, names ...string) {
+		t.Helper()
+		for _, rel := range names {
+			upper, _, mayHave := s.Locate(rel)
+			if got := fmt.Sprintf("%q %v", upper, mayHave); got != want {
+				t.Errorf("%s: %s, want %s", rel, got, want)
+			}
+		}
+	}
+	put := func(rel string) {
+		t.Helper()
+		s.AddUpper(rel, false)
+		testkit.Must(t, os.WriteFile(filepath.Join(s.dir, upperName, rel), nil, 0o600))
+	}
+	move := func(from, to string, exchange bool) {
+		t.Helper()
+		testkit.Must(t, s.MoveUpper(from, to, exchange, func() error { check(`"" true`, "anything"); return nil }))
+	}
+	s.raise(t, "d", 0o755)
+	put("f")
+	put("d/a")
+	check(`"" true`, "f", "f/below", "")
+	check(`"" false`, "g", "g/below", "fg")
+	check(`"d" true`, "d", "d/a", "d/a/below")
+	check(`"d" false`, "d/b", "d/b/c")
+	move("f", "d/f", false)
+	check(`"" false`, "f")
+	check(`"d" true`, "d/f")
+	move("d", "e", false)
+	check(`"e" true`, "e/f", "e/a")
+	check(`"" false`, "d", "d/f")
+	put("x")
+	move("x", "e", true)
+	check(`"x" true`, "x/f", "x/a")
+	check(`"" true`, "e", "e/a")
+	move("x", "e", true)
+	move("e", "d", false)
+	if err := s.MoveUpper("d", "nowhere", false, func() error { return unix.EACCES }); err != unix.EACCES {
+		t.Errorf("a failed move: %v", err)
+	}
+	check(`"" true`, "x")
+	s.DropUpper("x")
+	check(`"" false`, "x", "nowhere")
+
+	// d/a and d/f are in the index. Three more have room; then d is crowded.
+	for _, name := range []string{"1", "2", "3", "4"} {
+		put("d/" + name)
+	}
+	check(`"d" true`, "d/1", "d/none", "d/none/below")
+	check(`"" false`, "none", "none/below")
+	if s.files != 0 {
+		t.Errorf("%d files are counted after all were dropped", s.files)
+	}
+	testkit.Must(t, os.Rename(filepath.Join(s.dir, upperName, "d/1"), filepath.Join(s.dir, upperName, "1")))
+	move("d/1", "1", false)
+	check(`"" true`, "1")
+	for _, name := range []string{"f", "x", "d/a"} { // moved in the index only
+		testkit.Must(t, os.Remove(filepath.Join(s.dir, upperName, name)))
+	}
+	s.kill()
+	s = openFor(t, stages)
+	check(`"" true`, "1")
+	check(`"" false`, "2")
+	check(`"d" true`, "d/2", "d/4")
+	check(`"d" false`, "d/1")
+	s.DropUpper("d")
+	check(`"" false`, "d", "d/2")
+	s.AddUpper("e", true)
+	s.AddUpper("e/failed", false)
+	if s.DropUpper("e"); s.files != 1 {
+		t.Errorf("%d files are counted, want 1", s.files)
+	}
 }
 
 // A session continues the first stage of its root that nobody holds. Another subject, root or
@@ -213,7 +296,7 @@ func (s *Store) raise(t *testing.T, dir string, mode os.FileMode) {
 	t.Helper()
 	path := filepath.Join(s.dir, upperName, dir)
 	testkit.Must(t, os.Mkdir(path, 0o700), s.Note(Record{Path: dir, Base: Base{Kind: Dir, Mode: unix.S_IFDIR | 0o755}}), os.Chmod(path, mode))
-	s.SetUpperDir(dir, true)
+	s.AddUpper(dir, true)
 }
 
 // Opening indexes the directories of the upper, also below one that its owner may not enter,
@@ -227,10 +310,10 @@ func TestOpeningIndexes(t *testing.T) {
 		os.Chmod(filepath.Join(s.dir, upperName, "d"), 0))
 	s.kill()
 	s = openFor(t, stages)
-	if u, _ := s.Locate("d/e/f"); u != "d/e" {
+	if u, _, _ := s.Locate("d/e/f"); u != "d/e" {
 		t.Errorf("the deepest directory on d/e/f is %q, want d/e", u)
 	}
-	if u, _ := s.Locate("l/f"); u != "" {
+	if u, _, _ := s.Locate("l/f"); u != "" {
 		t.Errorf("the link l counts as a directory: %q", u)
 	}
 	info, err := os.Lstat(filepath.Join(s.dir, upperName, "d"))

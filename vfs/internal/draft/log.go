@@ -212,7 +212,7 @@ func (s *Store) applyLine(l *line) error {
 		p := string(*l.Clear)
 		delete(s.records, p)
 		delete(s.unsure, p)
-		s.setFlag(p, hidden, false)
+		s.setHidden(p, false)
 	case l.Placing != nil:
 		p := Placing{Path: string(*l.Placing), Temp: string(l.Temp), Making: l.Making}
 		if p.Old, err = l.Old.base(); err != nil {
@@ -245,7 +245,7 @@ func (s *Store) takeRecord(r Record) {
 	}
 	s.records[r.Path] = r
 	if r.Whiteout {
-		s.setFlag(r.Path, hidden, true)
+		s.setHidden(r.Path, true)
 	}
 }
 

@@ -79,7 +79,7 @@ func TestDamagedLineEndsTheLog(t *testing.T) {
 			if info, err := s.log.file.Stat(); err != nil || info.Size() != s.log.end {
 				t.Fatalf("byte %d: the log has %d bytes, %v; want none after the %d that count", at, info.Size(), err, s.log.end)
 			}
-			if _, isHidden := s.Locate("c"); isHidden {
+			if _, isHidden, _ := s.Locate("c"); isHidden {
 				t.Fatalf("byte %d: a whiteout after the damage counts", at)
 			}
 			s.kill()
@@ -199,7 +199,7 @@ func FuzzLog(f *testing.F) {
 		if _, err := again.replay(bytes.NewReader(data[:got.end])); err != nil {
 			t.Fatal(err)
 		}
-		if !maps.Equal(s.records, again.records) || !maps.Equal(s.placings, again.placings) || !maps.Equal(s.flags, again.flags) {
+		if !maps.Equal(s.records, again.records) || !maps.Equal(s.placings, again.placings) || !maps.Equal(s.hidden, again.hidden) {
 			t.Fatalf("what counts of the log differs without its damaged end: %+v, %+v", s.records, again.records)
 		}
 		for _, r := range s.records {

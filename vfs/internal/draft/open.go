@@ -145,7 +145,7 @@ func open(dir string, m *Meta, make bool) (*Store, error) {
 func newStore(dir string) *Store {
 	return &Store{
 		dir: dir, lock: -1, upper: -1, tmp: -1, boot: bootID(), points: checkpoints{objects: -1, uses: map[int][]uint64{}},
-		records: map[string]Record{}, flags: map[string]flag{}, placings: map[string]Placing{},
+		records: map[string]Record{}, hidden: map[string]bool{}, placings: map[string]Placing{},
 		unsure: map[string]bool{}, lost: map[uint64]bool{},
 	}
 }
@@ -289,7 +289,7 @@ func (s *Store) damageText() string {
 	return fmt.Sprintf("the log was damaged after record %d, and what followed is lost", len(s.records))
 }
 
-// settle indexes the upper's directories, and marks changes that a power loss made unsure. It
+// settle indexes the upper, and marks changes that a power loss made unsure. It
 // compacts the log if most of its lines are obsolete.
 func (s *Store) settle(got replayed) error {
 	isUnclean := got.boot != s.boot
@@ -302,10 +302,9 @@ func (s *Store) settle(got replayed) error {
 		return err
 	}
 	err := s.walk(upperName, walker{opens: true, visit: func(rel string, st *unix.Stat_t) {
-		switch {
-		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
-			s.setFlag(rel, raised, true)
-		case isUnclean && st.Ctim.Nano() >= got.commit && !s.lost[st.Ino]:
+		isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+		s.addUpper(rel, isDir)
+		if isUnclean && !isDir && st.Ctim.Nano() >= got.commit && !s.lost[st.Ino] {
 			marks = append(marks, line{Lost: []uint64{st.Ino}})
 		}
 	}})

@@ -264,8 +264,7 @@ func (g *Gate) removeLocked(gone []Rule) []*conn {
 func (g *Gate) Pause() {
 	g.end(func() []*conn {
 		g.paused = true
-		ended := slices.Collect(maps.Keys(g.conns))
-		g.endLocked(ended, ErrPaused)
+		ended := g.endLocked(ErrPaused, func(*conn) bool { return true })
 		g.endQuestionsLocked(ErrPaused, false)
 		return ended
 	})

@@ -14,7 +14,7 @@ import (
 // A connection changes its protocol if the rules allow the request and the host agrees, by
 // either way. The bytes of the host then do not hold the credential either, and count.
 func TestUpgrade(t *testing.T) {
-	rule, err := ParseRule("GET /ws")
+	rule, err := parseRule("GET /ws")
 	if err != nil {
 		t.Fatal(err)
 	}
