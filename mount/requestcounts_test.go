@@ -101,10 +101,11 @@ func readWhole(path, _ string) error {
 	return second(f.Read(make([]byte, 100)))
 }
 
-// countedSteps are what a program does with the names in a directory, in this order, with the
-// requests for each name. The kernel makes the others by itself: it drops the attributes of a
-// directory after each change of a name in it, and those of a file after a WRITE, a READ and a
-// RENAME. It looks a name up that must be new (O_EXCL, mkdir(2), a rename's target).
+// countedSteps are steps of a program with the names in a directory, in their order, and the
+// requests for each name. The kernel drops the attributes of a directory after each change of a
+// name in it, and those of a file after a WRITE, a READ and a RENAME, so it asks for them by a
+// GETATTR. It always looks up a name that must be new (O_EXCL, mkdir(2)), and the target of a
+// rename.
 var countedSteps = []struct {
 	name string
 	do   func(dir string) error
@@ -142,9 +143,9 @@ var countedSteps = []struct {
 	}), "GETATTR RMDIR"},
 }
 
-// A name costs no more requests than the kernel needs: what a program has made, changed or
-// removed is as well known to the kernel afterwards as what it has looked up. The mount's own
-// changes, which the watch of the source reports too, drop nothing of it.
+// A name costs no more requests than the kernel needs: it caches a file that a program has made
+// or changed as well as one that was looked up. The mount's own changes, which the watch of the
+// source reports too, drop nothing from that cache.
 func TestRequestsForEachName(t *testing.T) {
 	counter := countRequests(t)
 	m := newTestMount(t, guard.ReadWrite, nil)

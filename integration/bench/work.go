@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// The work rows are what people do with a tree of packages that they unpack into the mount. A
-// step works on what the steps before it have made through the same mount, so the rows are
-// about files that were just made.
+// The work rows time everyday work on a tree of packages that is unpacked into the mount. Each
+// step uses the files that the steps before it have made through the same mount.
 const (
 	unpack    phase = "tar x"
 	gitAdd    phase = "git add"
