@@ -149,8 +149,13 @@ func (j *job) step(step phase) error {
 		return err
 	}
 	j.stop()
-	if _, err := os.Lstat(j.result(scratch, workTree)); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the tree is still there: %w", err)
+	// An overlay marks the removed name by a device.
+	info, err := os.Lstat(j.result(scratch, workTree))
+	switch {
+	case err == nil && info.Mode()&fs.ModeDevice == 0:
+		return errors.New("the tree is still there")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
 	}
-	return nil
+	return err
 }
