@@ -85,14 +85,18 @@ func (r *request) getattr(n *node, fh uint64, out *fuse.AttrOut) error {
 }
 
 // stat reads the attributes through the handle. If the kernel names none, which it does not
-// always do, stat uses any handle of the node. Without a handle it reads them by path.
+// always do, stat uses any handle of the node, or the directory if a program reads its names:
+// after each name that a program removes, the kernel asks for the directory's attributes.
+// Without these it reads them by path.
 func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
-	h := r.fs.files.get(fh)
-	if h == nil {
-		h = n.anyHandle()
+	var open *vfs.File
+	if h := r.fs.files.get(fh); h != nil {
+		open = h.file
+	} else {
+		open = n.anyOpen()
 	}
-	if h != nil && r.borrow(h.file) {
-		return h.file.Stat(r, r.caller)
+	if open != nil && r.borrow(open) {
+		return open.Stat(r, r.caller)
 	}
 	err = r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) (err error) {
 		if f != nil {

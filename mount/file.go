@@ -60,18 +60,21 @@ func (n *node) openForWriting() bool {
 	return slices.ContainsFunc(e.open, func(h *handle) bool { return h.file.Writable() })
 }
 
-// anyHandle returns a handle of the node, or nil.
-func (n *node) anyHandle() *handle {
+// anyOpen returns an open file of the node, or the directory if it is open, or nil.
+func (n *node) anyOpen() *vfs.File {
 	e := n.ext.Load()
 	if e == nil {
 		return nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.open) == 0 {
-		return nil
+	switch {
+	case len(e.open) > 0:
+		return e.open[0].file
+	case len(e.openDirs) > 0:
+		return e.openDirs[0].dir.File()
 	}
-	return e.open[0]
+	return nil
 }
 
 // anyFile returns an open file or directory of the node, a writable file if there is one.

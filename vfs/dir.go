@@ -35,12 +35,7 @@ const direntBuf = 32 << 10
 func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error) {
 	req := at.request(c, names.OpOpendir, at.Path)
 	f, _, err := t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
-		d, err := dirAt(l, at)
-		if err != nil {
-			return opened{}, err
-		}
-		defer d.Close()
-		dir, err := beneath.OpenNames(d)
+		dir, info, err := namesAt(l, at)
 		if err != nil {
 			return opened{}, err
 		}
@@ -53,12 +48,6 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 			dir.Close()
 			return opened{}, err
 		}
-		info, err := dir.Stat(l)
-		if err != nil {
-			h.Close()
-			dir.Close()
-			return opened{}, err
-		}
 		// The identity is needed when the place has to be judged anew.
 		f := newFile(t, l, h, At{Path: at.Path, ID: info.ID(), Epoch: at.Epoch}, c, unix.O_RDONLY, room)
 		f.quiet, f.dir = true, &dir
@@ -68,6 +57,33 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 		return nil, err
 	}
 	return &Dir{f: f}, nil
+}
+
+// namesAt is dirAt for a directory that is opened for reading its names.
+func namesAt(l *guard.Lease, at At) (beneath.Names, Info, error) {
+	dir, info, err := namesAtOnce(l, at)
+	for try := 0; err == unix.ESTALE && try < maxExchanges && at.follow(l); try++ { //nolint:errorlint // bare errno
+		if dir, info, err = namesAtOnce(l, at); err == nil {
+			dir.Spell(at.Path.Rel())
+		}
+	}
+	return dir, info, err
+}
+
+func namesAtOnce(l *guard.Lease, at At) (beneath.Names, Info, error) {
+	dir, err := beneath.OpenDirNames(l, at.Path.Rel())
+	if err != nil {
+		return beneath.Names{}, Info{}, at.stale(err)
+	}
+	info, err := dir.Stat(l)
+	if err == nil && at.ID != anyFile && info.ID() != at.ID {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		dir.Close()
+		return beneath.Names{}, Info{}, err
+	}
+	return dir, info, nil
 }
 
 // Path returns the path at which the directory was opened.

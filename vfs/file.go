@@ -81,31 +81,33 @@ func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 }
 
 // keepBeforeRemoval does the work of At.Removed. If the file cannot be kept, the name is
-// removed nevertheless.
-func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir, name string) {
+// removed nevertheless. It returns the attributes of a kept file, which may be seen, and nil if
+// none was kept.
+func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir, name string) *Info {
 	if dir.Removed == nil {
-		return
+		return nil
 	}
 	p, err := dir.Path.Join(name)
 	if err != nil {
-		return
+		return nil
 	}
 	room, err := t.shares.reserve(c)
 	if err != nil {
-		return
+		return nil
 	}
 	defer room.release()
 	h, info, err := beneath.Reference(l, d, name)
 	if err != nil {
-		return
+		return nil
 	}
 	if info.ID() != dir.Removed.ID || walk.Visible(l, &info) != nil {
 		h.Close()
-		return
+		return nil
 	}
 	f := newFile(t, l, h, At{Path: p, ID: info.ID()}, c, unix.O_RDONLY, room)
 	f.quiet, f.ref = true, true
 	dir.Removed.Keep(f)
+	return &info
 }
 
 // CountOnlyWhileUsed is for a front end that does not learn when programs open and close the

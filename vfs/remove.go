@@ -50,10 +50,14 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 			return err
 		}
 		defer d.Close()
-		if err := checkMovableName(l, d, name); err != nil {
+		if seen := t.keepBeforeRemoval(l, c, dir, d, name); seen != nil {
+			err = checkMovable(l, d, name, seen)
+		} else {
+			_, err = checkMovableName(l, d, name)
+		}
+		if err != nil {
 			return err
 		}
-		t.keepBeforeRemoval(l, c, dir, d, name)
 		if err := f(l, d, name); err != nil {
 			return err
 		}
@@ -63,19 +67,25 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 }
 
 // checkMovableName refuses names that may not be moved or removed: hidden ones, and directories and
-// files that are roots themselves.
-func checkMovableName(l *guard.Lease, d beneath.Dir, name string) error {
+// files that are roots themselves. It returns the attributes of the file, which are zero if it
+// need not look at the file.
+func checkMovableName(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 	if l.PosixFull() && !l.HasNested() {
-		return nil
+		return Info{}, nil
 	}
 	info, err := beneath.StatIn(d, name)
 	if err != nil {
-		return err
+		return Info{}, err
 	}
 	if err := walk.Visible(l, &info); err != nil {
-		return err
+		return Info{}, err
 	}
-	domain, err := beneath.CrossEntry(l, d, name, &info)
+	return info, checkMovable(l, d, name, &info)
+}
+
+// checkMovable is checkMovableName for a file that may be seen.
+func checkMovable(l *guard.Lease, d beneath.Dir, name string, info *Info) error {
+	domain, err := beneath.CrossEntry(l, d, name, info)
 	if err != nil {
 		return err
 	}
@@ -140,14 +150,14 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 	}
 	defer d.Close()
 	if l.IsDry() {
-		return checkMovableName(l, d, base)
+		return errOnly(checkMovableName(l, d, base))
 	}
 	unlock, err := t.claims.LockName(ctx, l, d, base)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := checkMovableName(l, d, base); err != nil {
+	if _, err := checkMovableName(l, d, base); err != nil {
 		return err
 	}
 	info, err := inState(d, base, how.ETag)

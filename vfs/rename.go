@@ -117,6 +117,9 @@ type move struct {
 	ofDir        bool // a directory is moved, under the lock for directories; set only in roots with patterns
 	replaces     bool // a file has the new name already; set only in roots with patterns
 	moved        Info // the file with the old name; set only in roots with patterns
+	// what and target are the files that had the two names when checkMovable looked at them.
+	// what is zero if it did not, and target also if there was none.
+	what, target Info
 }
 
 // rename moves a name. It prevents that names are made in a moved directory, and judges the
@@ -209,7 +212,7 @@ func (m *move) resolveParents() (err error) {
 	if m.src, err = parentAt(m.l, m.oldDir, m.oldName, rules.ToChange); err != nil {
 		return withPath(m.asked, err)
 	}
-	if m.dst, err = dirAt(m.l, m.newDir); err != nil {
+	if m.dst, err = m.openNewDir(); err != nil {
 		return err
 	}
 	if err := beneath.Enter(m.l, &m.dst, m.newName); err != nil {
@@ -219,6 +222,17 @@ func (m *move) resolveParents() (err error) {
 		return withPath(m.asked, unix.EXDEV)
 	}
 	return nil
+}
+
+// openNewDir opens the directory of the new name. Most names stay in their directory, which is
+// open already.
+func (m *move) openNewDir() (beneath.Dir, error) {
+	if m.oldDir.Path == m.newDir.Path && m.oldDir.ID == m.newDir.ID && !m.l.HasNested() {
+		if d, ok := m.src.Share(); ok {
+			return d, nil
+		}
+	}
+	return dirAt(m.l, m.newDir)
 }
 
 // lockNames locks the new name, which another operation may be replacing. It also locks the old
@@ -244,10 +258,13 @@ func (t *Tree) lockNames(m *move) (unlock func(), err error) {
 // checkMovable refuses files that may not be moved or replaced because of their kind, and an
 // old file that is not in the state of the etag.
 func (m *move) checkMovable() error {
-	if err := checkMovableName(m.l, m.src, m.oldName); err != nil {
+	what, err := checkMovableName(m.l, m.src, m.oldName)
+	if err != nil {
 		return withPath(m.asked, err)
 	}
-	if err := checkMovableName(m.l, m.dst, m.newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+	m.what = what
+	m.target, err = checkMovableName(m.l, m.dst, m.newName)
+	if err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
 		// A name that a pattern hides gets the same refusal, whether it exists or not.
 		if refused := m.judgeReplaced(); refused != nil {
 			return refused
@@ -267,7 +284,7 @@ func (m *move) judge() error {
 		return nil
 	}
 	// A file that has the new name already is judged, too.
-	if _, err := beneath.StatIn(m.dst, m.newName); err == nil {
+	if _, target, err := m.look(); err == nil && target != (Info{}) {
 		m.replaces = true
 		if err := m.judgeReplaced(); err != nil {
 			return err
@@ -356,14 +373,13 @@ func (t *Tree) replaceOrMove(m *move) error {
 	if m.flags != 0 {
 		return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, uint(m.flags))
 	}
-	what, err := beneath.StatIn(m.src, m.oldName)
-	if err != nil {
-		return withPath(m.asked, err)
+	if m.ofDir {
+		m.what = Info{} // judging a directory can take long
 	}
-	target, err := beneath.StatIn(m.dst, m.newName)
-	absent := err == unix.ENOENT //nolint:errorlint // bare errno
+	what, target, err := m.look()
+	absent := target == (Info{})
 	switch {
-	case err != nil && !absent:
+	case err != nil:
 		return err
 	case !absent && m.mustBeNew:
 		return unix.EEXIST
@@ -391,6 +407,19 @@ func (t *Tree) replaceOrMove(m *move) error {
 	err = t.unlocked(m, &what, func() error { return withFileLock(m.l, m.dst, m.newName, &target, replace) })
 	replaced = err == nil
 	return err
+}
+
+// look returns the files that have the two names, as checkMovable has seen them if it has looked.
+// target is zero if the new name is free.
+func (m *move) look() (what, target Info, err error) {
+	if m.what != (Info{}) {
+		return m.what, m.target, nil
+	}
+	if what, err = beneath.StatIn(m.src, m.oldName); err != nil {
+		return what, target, withPath(m.asked, err)
+	}
+	target, err = beneath.StatIn(m.dst, m.newName)
+	return what, target, beneath.IgnoreAbsent(err)
 }
 
 // unlocked runs put. With respectLocks it does so only while no other program holds a lock on

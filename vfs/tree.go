@@ -184,8 +184,8 @@ func dirAtOnce(l *guard.Lease, at At) (beneath.Dir, error) {
 	if at.ID == anyFile {
 		return d, nil
 	}
-	info, err := d.Stat(l)
-	if err == nil && info.ID() != at.ID {
+	id, err := d.ID(l)
+	if err == nil && id != at.ID {
 		err = unix.ESTALE
 	}
 	if err != nil {

@@ -38,6 +38,9 @@
 //   - The cost of patterns for a creation is measured in turns of two hundred files
 //     through both peers, mounted side by side, because the disk changes whole passes by
 //     more than the patterns do. The row has the passes.
+//   - The work rows are steps on a tree of 10,000 files in 1,200 directories, which the first
+//     step unpacks through the mount. Each step is timed once, and works on what the steps
+//     before it have made. With -only the steps before are taken too, and not timed.
 //   - The loopback runs without passthrough, which is native speed that nothing
 //     can revoke.
 //   - Sequential write includes its fsync; 4 KiB writes overwrite and do not sync.

@@ -26,6 +26,7 @@ type sizes struct {
 	TreeDirs       int   // directories of 100 files of 4 KiB: find, du, tar
 	RepoDirs       int   // directories of 100 files of 2 KiB: git status, cp -r
 	Creates        int
+	WorkPacks      int   // packages of 100 files in 12 directories: the work rows
 	RepositoryDirs int   // directories of 100 files of 2 KiB, with rules
 	Inodes         []int // revocation: cached inodes
 	Handles        int   // revocation: open, mapped files among them
@@ -41,7 +42,7 @@ const (
 func sizesOf(name string) (sizes, error) {
 	full := sizes{
 		Name: "full", RandBytes: 64 << 20, RandReads: 16384, SeqBytes: 256 << 20, SmallBytes: 16 << 20,
-		TreeDirs: 200, RepoDirs: 50, Creates: 5000, RepositoryDirs: 500, Inodes: []int{10_000, 100_000}, Handles: 1000, MemFiles: 1_000_000,
+		TreeDirs: 200, RepoDirs: 50, Creates: 5000, WorkPacks: 100, RepositoryDirs: 500, Inodes: []int{10_000, 100_000}, Handles: 1000, MemFiles: 1_000_000,
 	}
 	switch name {
 	case "full":
@@ -49,7 +50,7 @@ func sizesOf(name string) (sizes, error) {
 	case "small":
 		return sizes{
 			Name: "small", RandBytes: 8 << 20, RandReads: 2048, SeqBytes: 32 << 20, SmallBytes: 2 << 20,
-			TreeDirs: 20, RepoDirs: 5, Creates: 500, RepositoryDirs: 20, Inodes: []int{1000, 10_000}, Handles: 100, MemFiles: 100_000,
+			TreeDirs: 20, RepoDirs: 5, Creates: 500, WorkPacks: 6, RepositoryDirs: 20, Inodes: []int{1000, 10_000}, Handles: 100, MemFiles: 100_000,
 		}, nil
 	}
 	return sizes{}, fmt.Errorf("size %q: want small or full", name)
@@ -74,6 +75,7 @@ func (l *lab) fixtures() []fixture {
 		{l.seqFile(), func(_ context.Context, f string) error { return makeStamped(f, l.size.SeqBytes) }},
 		{l.tree(), func(ctx context.Context, d string) error { return makeTree(ctx, d, l.size.TreeDirs, treeFile) }},
 		{l.small(), func(ctx context.Context, d string) error { return makeTree(ctx, d, l.size.RepoDirs, repoFile) }},
+		{l.workArchive(), func(ctx context.Context, f string) error { return makeArchive(ctx, f, l.size.WorkPacks) }},
 		{l.repo(), func(ctx context.Context, d string) error { return makeRepo(ctx, d, l.size.RepoDirs) }},
 	}
 }

@@ -32,6 +32,12 @@ var goals = []struct {
 	{"git status cold", audit, 2.5},
 	{"git status warm", audit, 2},
 	{"creates", audit, 1.5},
+	{"work tar x", audit, 1.3},
+	{"work git add", audit, 1.4},
+	{"work git commit", audit, 1.7},
+	{"work git status", audit, 1.5},
+	{"work du -s", audit, 1.5},
+	{"work rm -rf", audit, 2.5},
 	{"tar warm", audit, 2.5},
 	{"tar warm", maxLvl, 1.5},
 }

@@ -36,6 +36,7 @@ func TestBrokenPeer(t *testing.T) {
 		{"write 4k", "lost", nil},
 		{"creates", "lost", nil},
 		{"cp -r", "lost", nil},
+		{"work", "lost", nil},
 	} {
 		t.Run(tt.workload+" "+tt.how, func(t *testing.T) {
 			if err := l.emptyScratch(); err != nil {
@@ -55,7 +56,7 @@ func TestBrokenPeer(t *testing.T) {
 					source = dir // the source is short, the target is not
 				}
 			}
-			j := &job{ctx: context.Background(), lab: l, size: tiny, dir: dir, source: source}
+			j := &job{ctx: context.Background(), lab: l, size: tiny, dir: dir, source: source, phase: w.phases[0]}
 			if err := w.pass(j); err == nil {
 				t.Error("not noticed")
 			}

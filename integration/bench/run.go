@@ -141,7 +141,7 @@ func repeat(j *job, w workload) (passes int, err error) {
 		if err == nil {
 			err = j.ctx.Err()
 		}
-		if err != nil || j.phase == cold || j.total >= enough {
+		if err != nil || j.phase == cold || w.once || j.total >= enough {
 			return passes, err
 		}
 	}

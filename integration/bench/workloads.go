@@ -30,6 +30,8 @@ type workload struct {
 	// warmUp runs before the warm phase; nil means a pass, unless the cold phase
 	// was one.
 	warmUp func(*job) error
+	// once says that a phase cannot be repeated in the same run.
+	once bool
 	// pass does the work once. It stops the clock around checks that are not part
 	// of it, and fails if the peer answered wrongly.
 	pass func(*job) error
@@ -48,6 +50,7 @@ type job struct {
 	written string // the directory that has what is written through the peer: the source or an upper directory
 	phase   phase
 	pass    int // counts the passes of this run
+	worked  int // how many of workSteps have been taken
 	clock
 }
 
@@ -81,5 +84,6 @@ func workloads() []workload {
 		{name: "git status", names: true, phases: both, programs: []string{"git"}, prepare: gitStatus, pass: gitStatus},
 		{name: "tar", names: true, phases: both, programs: []string{"tar"}, pass: tar},
 		{name: "cp -r", names: true, phases: []phase{plain}, pass: cpR},
+		{name: "work", phases: workSteps, once: true, pass: work},
 	}
 }

@@ -14,6 +14,8 @@ const (
 	opLookup      = 1
 	opForget      = 2
 	opGetattr     = 3
+	opUnlink      = 10
+	opRmdir       = 11
 	opOpen        = 14
 	opRead        = 15
 	opWrite       = 16
@@ -21,7 +23,9 @@ const (
 	opGetxattr    = 22
 	opListxattr   = 23
 	opFlush       = 25
+	opOpendir     = 27
 	opReaddir     = 28
+	opReleasedir  = 29
 	opCreate      = 35
 	opInterrupt   = 36
 	opIoctl       = 39
@@ -153,14 +157,18 @@ func (m *message) reply(unique uint64, status fuse.Status, n int) int {
 
 // hotSize is the size of the fixed part of the requests that hot answers.
 var hotSize = map[uint32]int{
-	opLookup:  inHeaderSize,
-	opGetattr: int(unsafe.Sizeof(fuse.GetAttrIn{})),
-	opOpen:    int(unsafe.Sizeof(fuse.OpenIn{})),
-	opRelease: int(unsafe.Sizeof(fuse.ReleaseIn{})),
-	opFlush:   int(unsafe.Sizeof(fuse.FlushIn{})),
-	opCreate:  int(unsafe.Sizeof(fuse.CreateIn{})),
-	opRead:    int(unsafe.Sizeof(fuse.ReadIn{})),
-	opWrite:   int(unsafe.Sizeof(fuse.WriteIn{})),
+	opLookup:     inHeaderSize,
+	opGetattr:    int(unsafe.Sizeof(fuse.GetAttrIn{})),
+	opUnlink:     inHeaderSize,
+	opRmdir:      inHeaderSize,
+	opOpen:       int(unsafe.Sizeof(fuse.OpenIn{})),
+	opRelease:    int(unsafe.Sizeof(fuse.ReleaseIn{})),
+	opFlush:      int(unsafe.Sizeof(fuse.FlushIn{})),
+	opOpendir:    int(unsafe.Sizeof(fuse.OpenIn{})),
+	opReleasedir: int(unsafe.Sizeof(fuse.ReleaseIn{})),
+	opCreate:     int(unsafe.Sizeof(fuse.CreateIn{})),
+	opRead:       int(unsafe.Sizeof(fuse.ReadIn{})),
+	opWrite:      int(unsafe.Sizeof(fuse.WriteIn{})),
 }
 
 // isHot reports whether hot answers a request. go-fuse answers requests that are malformed,
@@ -171,7 +179,7 @@ func (c *Conn) isHot(h *fuse.InHeader, m *message) bool {
 		return false
 	}
 	switch h.Opcode {
-	case opLookup, opCreate:
+	case opLookup, opCreate, opUnlink, opRmdir:
 		end := bytes.IndexByte(m.payload, 0)
 		return end >= 0 && !(h.NodeId == fuse.FUSE_ROOT_ID && string(m.payload[:end]) == pollName)
 	case opRead:
@@ -213,6 +221,16 @@ func (c *Conn) hot(cancel <-chan struct{}, h *fuse.InHeader, m *message) (n int,
 			c.lastOpened.Store(h.NodeId)
 		}
 		return n, status
+	case opUnlink:
+		return 0, c.fs.Unlink(cancel, h, m.name())
+	case opRmdir:
+		return 0, c.fs.Rmdir(cancel, h, m.name())
+	case opOpendir:
+		out := result[fuse.OpenOut](m, &n)
+		return n, c.fs.OpenDir(cancel, (*fuse.OpenIn)(unsafe.Pointer(h)), out)
+	case opReleasedir:
+		c.fs.ReleaseDir((*fuse.ReleaseIn)(unsafe.Pointer(h)))
+		return 0, fuse.OK
 	case opFlush:
 		return 0, c.fs.Flush(cancel, (*fuse.FlushIn)(unsafe.Pointer(h)))
 	case opRelease:

@@ -12,8 +12,14 @@ import (
 // Inotify watches directories that were resolved beneath a root. A watch is set
 // through the descriptor's /proc/self/fd name: setting it by path would race
 // with links and stop at PATH_MAX.
+//
+// The descriptor blocks, so Go's poller does not have it. With the poller each change of a
+// watched directory, also through the tree itself, would wake a thread of this process at
+// once, even while nobody calls Read.
 type Inotify struct {
 	f *os.File
+	// open and closed are the ends of a pipe. Close closes open, which ends a Read.
+	open, closed *os.File
 }
 
 // NotifyEvent is one event: of a name in a watched directory, or, with an empty
@@ -33,11 +39,17 @@ const NotifyMask = unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DE
 
 // NewInotify returns an instance without watches.
 func NewInotify() (*Inotify, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
-	return &Inotify{f: os.NewFile(uintptr(fd), "inotify")}, nil
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	file := func(fd int) *os.File { return os.NewFile(uintptr(fd), "inotify") }
+	return &Inotify{f: file(fd), closed: file(pipe[0]), open: file(pipe[1])}, nil
 }
 
 // Add watches the file of fd and returns the watch's number, which is the same for every watch
@@ -73,8 +85,27 @@ func (n *Inotify) control(f func(fd int) error) error {
 	return ferr
 }
 
-// Read waits for events and returns all that have come. It fails after Close.
+// wait waits for events. The error is os.ErrClosed after Close.
+func (n *Inotify) wait() error {
+	// Fd keeps the descriptors as they are: they block.
+	fds := []unix.PollFd{{Fd: int32(n.f.Fd()), Events: unix.POLLIN}, {Fd: int32(n.closed.Fd())}}
+	err := retry(func() error {
+		_, err := unix.Poll(fds, -1)
+		return err
+	})
+	if err == nil && fds[1].Revents != 0 {
+		err = os.ErrClosed
+	}
+	return err
+}
+
+// Read waits for events and returns all that have come. It fails after Close. Only one
+// goroutine may call it, and it must do so until Read fails: that closes the instance.
 func (n *Inotify) Read(buf []byte) ([]NotifyEvent, error) {
+	if err := n.wait(); err != nil {
+		_, _ = n.closed.Close(), n.f.Close()
+		return nil, err
+	}
 	sz, err := n.f.Read(buf)
 	if err != nil {
 		return nil, err
@@ -101,5 +132,5 @@ func (n *Inotify) Read(buf []byte) ([]NotifyEvent, error) {
 	return out, nil
 }
 
-// Close ends all watches.
-func (n *Inotify) Close() error { return n.f.Close() }
+// Close makes Read fail, which ends all watches.
+func (n *Inotify) Close() error { return n.open.Close() }

@@ -53,13 +53,23 @@ func openToRead(dirfd int) (int, error) {
 // OpenDirNames resolves and judges a directory of the lease's root, and opens it for
 // reading its names: as OpenDir and OpenNames, but in one system call where possible.
 func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
+	return openDirNames(l, rel, open, OpenNames)
+}
+
+// OpenDirNamesQuietly is OpenDirNames for a reading that no caller has asked for, see
+// openQuietly.
+func OpenDirNamesQuietly(l *guard.Lease, rel string) (Names, error) {
+	return openDirNames(l, rel, openQuietly, quietNames)
+}
+
+func openDirNames(l *guard.Lease, rel string, openAt func(dirfd int, rel string, flags, resolve uint64) (int, error), openNames func(Dir) (Names, error)) (Names, error) {
 	if rel != "" && len(rel) <= chunk && l.Source().File() == "" && !l.HasNested() && !spells(l, rel) && stageOf(l) == nil {
 		if err := l.Judge().Dir(rel); err != nil {
 			return Names{}, err
 		}
 		top := Root(l)
 		// Without O_NOFOLLOW, so that a link is ELOOP, not ENOTDIR.
-		fd, err := openQuietly(top.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, top.resolve())
+		fd, err := openAt(top.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, top.resolve())
 		return named(top, fd, err)
 	}
 	d, err := OpenDir(l, rel)
@@ -67,7 +77,7 @@ func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
 		return Names{}, err
 	}
 	defer d.Close()
-	return quietNames(d)
+	return openNames(d)
 }
 
 // OpenSubdir opens the subdirectory called name for reading its names: one step of a walk

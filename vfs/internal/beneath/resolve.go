@@ -29,8 +29,7 @@ type Dir struct {
 	owned  bool
 	across bool // names that lead to other file systems may be followed
 	local  bool // the source cannot hang; what is mounted in it can
-	// id is the directory's identity, by which nested roots in it that are single files
-	// are recognised. Zero: not looked up yet.
+	// id is the directory's identity. Zero: not looked up yet, see ID.
 	id rules.Identity
 	// union has the two sides of a directory of a staged root; nil in other roots.
 	union *union
@@ -96,6 +95,13 @@ func (d Dir) Close() {
 	if d.owned {
 		_ = unix.Close(d.fd)
 	}
+}
+
+// Share returns the directory for a second use. Its Close does nothing, so d must stay open as
+// long. It reports false for a directory of a staged root, which cannot be shared.
+func (d Dir) Share() (Dir, bool) {
+	d.owned = false
+	return d, d.union == nil
 }
 
 // Keep returns the descriptor as a Handle, which the caller must close. On an error d is
@@ -212,14 +218,24 @@ func Enter(l *guard.Lease, d *Dir, name string) error {
 }
 
 func crossName(l *guard.Lease, d *Dir, name string) (uint64, error) {
+	id, err := d.ID(l)
+	if err != nil {
+		return 0, err
+	}
+	return l.EnterIfNested(id, name)
+}
+
+// ID returns the identity of the directory. It asks the source once: a descriptor stays with
+// its directory.
+func (d *Dir) ID(l *guard.Lease) (rules.Identity, error) {
 	if d.id == (rules.Identity{}) {
 		info, err := d.Stat(l)
 		if err != nil {
-			return 0, err
+			return rules.Identity{}, err
 		}
 		d.id = info.ID()
 	}
-	return l.EnterIfNested(d.id, name)
+	return d.id, nil
 }
 
 // Node resolves p, to a file of any type (O_PATH), and judges it for an access. It does not

@@ -48,8 +48,8 @@ type Name struct {
 
 // NameOf is the Name of base in an open directory.
 func NameOf(l *guard.Lease, d beneath.Dir, base string) (Name, error) {
-	info, err := d.Stat(l)
-	return Name{info.ID(), base}, err
+	id, err := d.ID(l)
+	return Name{id, base}, err
 }
 
 // kind is the kind of a claim's key.

@@ -100,7 +100,7 @@ func New(ctx context.Context, l *guard.Lease, o Options) *Walker {
 
 // Start opens the directory that the walk begins at.
 func (w *Walker) Start(rel string) error {
-	dir, err := beneath.OpenDirNames(w.l, rel)
+	dir, err := beneath.OpenDirNamesQuietly(w.l, rel)
 	if err != nil {
 		return err
 	}

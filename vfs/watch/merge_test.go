@@ -1,0 +1,44 @@
+package watch
+
+import (
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Events that say the same of one file, one right after the other, are delivered once. No other
+// event is lost, or comes in another order.
+func TestMerge(t *testing.T) {
+	at := func(mask uint32, name string) beneath.NotifyEvent {
+		return beneath.NotifyEvent{WD: 1, Mask: mask, Name: name}
+	}
+	other := at(unix.IN_MODIFY, "f")
+	other.WD = 2
+	for name, c := range map[string]struct{ events, want []beneath.NotifyEvent }{
+		"a file that is unpacked": {
+			[]beneath.NotifyEvent{at(unix.IN_CREATE, "f"), at(unix.IN_MODIFY, "f"), at(unix.IN_ATTRIB, "f"), at(unix.IN_ATTRIB, "f"), at(unix.IN_CREATE, "g")},
+			[]beneath.NotifyEvent{at(unix.IN_CREATE, "f"), at(unix.IN_MODIFY|unix.IN_ATTRIB, "f"), at(unix.IN_CREATE, "g")},
+		},
+		"a name that comes again": {
+			[]beneath.NotifyEvent{at(unix.IN_MODIFY, "f"), at(unix.IN_DELETE, "f"), at(unix.IN_CREATE, "f"), at(unix.IN_MODIFY, "f")},
+			[]beneath.NotifyEvent{at(unix.IN_MODIFY, "f"), at(unix.IN_DELETE, "f"), at(unix.IN_CREATE, "f"), at(unix.IN_MODIFY, "f")},
+		},
+		"two directories": {
+			[]beneath.NotifyEvent{at(unix.IN_MODIFY, "f"), other},
+			[]beneath.NotifyEvent{at(unix.IN_MODIFY, "f"), other},
+		},
+		"lost events": {
+			[]beneath.NotifyEvent{at(unix.IN_Q_OVERFLOW, ""), at(unix.IN_ATTRIB, "")},
+			[]beneath.NotifyEvent{at(unix.IN_Q_OVERFLOW, ""), at(unix.IN_ATTRIB, "")},
+		},
+	} {
+		var got []beneath.NotifyEvent
+		eachEvent(c.events, func(e beneath.NotifyEvent) { got = append(got, e) })
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
