@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Ceiling is the most that roots may be on this machine, whoever approves them. A registry can
+// Ceiling is the most that roots may be on this machine, with anybody's approval. A registry can
 // have several; a root then stays within each of them. The zero Ceiling allows every root.
 type Ceiling struct {
 	// Places are the directories that may be roots; nil: there is no bound.

@@ -43,7 +43,7 @@ var printed = map[string]string{
 	"control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Session": owners, "control.Status.Transport": ours, "control.Status.Version": ours,
 	"rules.Grant.Origin": owners, "trash.Entry.ID": ours, "trash.Entry.Type": ours, "trash.Entry.Via": ours,
 	// What only the owner, the machine and rootsfs decide.
-	"cli.addResult.Saved": owners, "cli.check.Detail": said, "cli.check.Name": ours, "cli.check.Path": owners, "cli.check.Remedy": said, "cli.check.Status": ours,
+	"cli.addResult.Saved": owners, "cli.ceilingBound.Key": ours, "cli.ceilingBound.Most": ours, "cli.check.Detail": said, "cli.check.Name": ours, "cli.check.Path": owners, "cli.check.Remedy": said, "cli.check.Status": ours,
 	"cli.configProblem.Error": said, "cli.configProblem.Key": owners, "cli.configReport.File": owners, "cli.configReport.Resolved": owners, "cli.configSet.Profile": owners,
 	"cli.consoleMessage.URL": ours, "cli.diagnosis.Verdict": ours, "cli.endedPause.Session": owners, "cli.explanation.Confinement": ours, "cli.explanation.Limit": ours, "cli.explanation.LimitValue": ours,
 	"cli.explanation.Mode": ours, "cli.pauseResult.Session": owners, "cli.questionEvent.Event": ours, "cli.readyMessage.Error": said, "cli.readyMessage.Line": said, "cli.readyMessage.Log": owners,

@@ -48,6 +48,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cli/doctor_paths.go os.ReadFile":       {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/cli/flags.go os.Open":                  {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/cli/output.go os.OpenFile":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/config/ceiling.go exec.Command":        {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/console/access.go os.Open":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/network/owner.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/poller/poller.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},

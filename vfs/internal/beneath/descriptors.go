@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // A process without a free descriptor cannot accept the owner's next command, check whether a
@@ -150,3 +153,39 @@ func Reopen(fd, flags int) (int, error) {
 
 // procPath is the path of fd for calls that take paths only.
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// openQuietly is open for a reading that no caller has asked for: for example, a directory is
+// read before it is moved. It leaves the access time alone if this process may do that
+// (open(2), O_NOATIME: the owner or CAP_FOWNER).
+func openQuietly(dirfd int, rel string, flags, resolve uint64) (int, error) {
+	fd, err := open(dirfd, rel, flags|unix.O_NOATIME, resolve)
+	if err == unix.EPERM { //nolint:errorlint // bare errno
+		fd, err = open(dirfd, rel, flags, resolve)
+	}
+	return fd, err
+}
+
+// changing are the flags of open(2) with which it changes the source.
+const changing = unix.O_CREAT | unix.O_TRUNC | unix.O_TMPFILE&^unix.O_DIRECTORY
+
+// open is openat2 with the flags every call here needs, without those that change
+// the source.
+func open(dirfd int, path string, flags, resolve uint64) (int, error) {
+	how := unix.OpenHow{Flags: flags&^changing | unix.O_CLOEXEC, Resolve: resolve}
+	for range maxRetries {
+		fd, err := unix.Openat2(dirfd, path, &how)
+		switch err {
+		case unix.EINTR, unix.EAGAIN:
+			continue
+		case unix.EXDEV:
+			// Elements are clean and links are not followed, so only a
+			// mount point can lead out.
+			return -1, &guard.Error{Kind: names.Escaped}
+		}
+		if err != nil {
+			return -1, err
+		}
+		return pass(fd)
+	}
+	return -1, unix.EAGAIN
+}

@@ -35,7 +35,7 @@ func jsonValues() (printed, passed map[string]any) {
 		"consent denials": &control.DenialsAnswer{}, "net list": &control.NetState{}, "net add": &control.NetAdded{}, "net remove": &control.NetRemoved{},
 		"trash list": &[]vfs.Trashed{}, "trash restore": &control.RestoreAnswer{}, "audit verify": &[]audit.Report{}, "stage list": &[]stageEntry{},
 		"stage diff": &[]stageDiffEntry{}, "stage apply": &stageResult{}, "undo": &undoResult{}, "stage checkpoint": &control.CheckpointAnswer{}, "wrap": &wrapResult{}, "setup": &setupResult{}, "doctor": &diagnosis{},
-		"config check": &configReport{}, "mount": &readyMessage{}, "serve": &servingMessage{},
+		"config check": &configReport{}, "config ceiling": &ceilingReport{}, "mount": &readyMessage{}, "serve": &servingMessage{},
 		"version": &versionInfo{}, "console": &consoleMessage{}, "policy show of none": &[]control.PolicyRule{}, "policy set": &control.RootPolicy{},
 		"roots list": &[]control.Root{}, "consent forget": &control.ForgetAnswer{},
 	}

@@ -26,7 +26,7 @@ import (
 // No variable and no flag leads elsewhere, because those are the user's.
 const CeilingDir = "/etc/rootsfs"
 
-// Ceiling is what the administrator of this machine allows at most, whatever users ask for. It
+// Ceiling holds the bounds that the administrator of this machine sets to all that users ask for. It
 // is made of all files in CeilingDir together: each of them holds. The zero Ceiling, that of a
 // machine without such a file, allows everything.
 //

@@ -28,8 +28,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,11 +42,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/ledger"
-	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -436,69 +432,3 @@ func enoughFiles() error {
 
 // LogFile returns the log file of a session that runs as a daemon.
 func LogFile(session string) (string, error) { return config.StateDir(session + ".log") }
-
-// RootKeeps returns Keeps and the directory of the HOMEs that are kept for agents and servers.
-// A root there would give one repository's agent the logins and the history of another's. A
-// kept HOME itself, and a socket, may lie there.
-func RootKeeps(point string, more []rules.Keep) ([]rules.Keep, error) {
-	if homes, err := xdg.Data(); err == nil { // otherwise there are no kept HOMEs
-		more = append(slices.Clone(more), rules.Keep{
-			Path: homes, What: "the HOMEs that are kept for agents",
-			Remedy: "choose another directory, or give a run that HOME with --home DIRECTORY",
-		})
-	}
-	return Keeps(point, more)
-}
-
-// Keeps lists the places of rootsfs itself that no root may contain or lie in. Places that do
-// not exist yet count, too: no root may contain them later.
-func Keeps(point string, more []rules.Keep) ([]rules.Keep, error) {
-	state, err := config.StateDir()
-	if err != nil {
-		return nil, err
-	}
-	var all []rules.Keep
-	if point != "" {
-		all = append(all, rules.Keep{Path: point, What: "the mountpoint"})
-	}
-	all = append(all,
-		rules.Keep{Path: control.RuntimeDir(), What: "the session directory"},
-		rules.Keep{Path: state, What: "the directory of audit files and logs"},
-	)
-	if conf, err := config.DefaultPath(); err == nil {
-		all = append(all, rules.Keep{Path: filepath.Dir(conf), What: "the configuration"})
-	}
-	all = append(all, more...)
-	for i := range all {
-		all[i].Path = Resolve(all[i].Path)
-	}
-	return all, nil
-}
-
-// resolveNamed returns where a path leads on the host that a client, and not the owner, has
-// named. It follows no link that programs or other users can change.
-func (s *Session) resolveNamed(path string) (string, error) {
-	if !filepath.IsAbs(path) {
-		return "", errors.New("it is not an absolute path")
-	}
-	if err := s.reg.CheckLinks(path); err != nil {
-		return "", err
-	}
-	return Resolve(path), nil
-}
-
-// Resolve follows the links of the part of path that exists.
-func Resolve(path string) string {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return path
-	}
-	end, err := names.WalkLinks(abs, func(s names.LinkStep) (string, error) {
-		target, _ := os.Readlink(s.Path()) // "" if it is no link, or missing
-		return target, nil
-	}, nil)
-	if err != nil {
-		return abs // too many links
-	}
-	return end
-}
