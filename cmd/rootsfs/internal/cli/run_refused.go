@@ -45,7 +45,7 @@ func (n *commandNet) record(e network.Event) error {
 // command's own error does not say so. The host comes from the command, but is in the form of a
 // rule.
 func (n *commandNet) tellFirst(host string) {
-	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || !n.told.CompareAndSwap(false, true) {
+	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || n.overCeiling(host) != nil || !n.told.CompareAndSwap(false, true) {
 		return
 	}
 	n.telling.Go(func() { // standard error may not be read, and the gate must not wait for it
@@ -163,7 +163,20 @@ func (n *commandNet) printRefused(a *app) {
 	if n.told.Load() {
 		what = fmt.Sprintf("the command had no network, and was refused %s and look-ups of names", plural(times, "connection"))
 	}
-	a.warn("%s%s; to permit them: --net=%s", what, more, names.ShellWord(strings.Join(hosts, ",")))
+	var over error
+	hosts = slices.DeleteFunc(hosts, func(host string) bool {
+		err := n.overCeiling(host)
+		over = cmp.Or(over, err)
+		return err != nil
+	})
+	advice := "to permit them: --net=" + names.ShellWord(strings.Join(hosts, ","))
+	switch {
+	case over != nil && len(hosts) == 0:
+		advice = over.Error()
+	case over != nil:
+		advice += "; not all: " + over.Error()
+	}
+	a.warn("%s%s; %s", what, more, advice)
 }
 
 // maxSaidHosts is how many of these hosts are listed.
