@@ -31,7 +31,7 @@ func (n *commandNet) refusedHosts() (hosts []string, times int) {
 // record records the outcome of a connection. If it returns an error, the connection is
 // refused.
 func (n *commandNet) record(e network.Event) error {
-	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host) {
+	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host.Raw()) {
 		n.refused.add(refusedHost(e))
 		n.tellFirst(refusedHost(e))
 	}
@@ -68,14 +68,14 @@ func connectionRecord(e network.Event) guard.Record {
 		rec.Verdict, rec.Kind = guard.Failed, names.IO
 	}
 	rec.Facts = guard.Facts{
-		Host: e.Host, Port: e.Port, ServerName: e.ServerName, Program: e.Program.Path,
+		Host: e.Host.Raw(), Port: e.Port, ServerName: e.ServerName.Raw(), Program: e.Program.Path.Raw(),
 		NoRule: rec.Verdict == guard.Refused && errors.Is(e.Reason, network.ErrNoRule),
 	}
-	rec.Detail = e.Host
+	rec.Detail = e.Host.Raw()
 	if e.Port != 0 {
-		rec.Detail = fmt.Sprintf("%s port %d", e.Host, e.Port)
+		rec.Detail += fmt.Sprintf(" port %d", e.Port)
 	}
-	if e.Addr.IsValid() && e.Addr.Addr().String() != e.Host {
+	if e.Addr.IsValid() && e.Addr.Addr().String() != e.Host.Raw() {
 		rec.Detail += ", at " + e.Addr.Addr().String()
 	}
 	if e.ServerName != "" {
@@ -94,7 +94,7 @@ func connectionRecord(e network.Event) guard.Record {
 // HOST:PORT. It returns "" for a server name that is no host name: a wildcard or a prefix,
 // proposed as a rule, would permit more.
 func refusedHost(e network.Event) string {
-	return hostRule(cmp.Or(e.ServerName, e.Host), int(e.Port))
+	return hostRule(cmp.Or(e.ServerName, e.Host).Raw(), int(e.Port))
 }
 
 // hostRule returns the rule for a name or address, and for a port unless that is 0. It returns
