@@ -103,6 +103,9 @@ func TestAuthorityIsConstrained(t *testing.T) {
 	if !a.certificate.MaxPathLenZero || a.certificate.MaxPathLen != 0 {
 		t.Error("others may sign below the authority")
 	}
+	if a.key.Equal(a.root.PublicKey) || !a.key.PublicKey.Equal(a.certificate.PublicKey) || a.root.MaxPathLen != 1 {
+		t.Error("the key in memory is that of the root, which Java does not constrain")
+	}
 }
 
 // javaGet prints the answer of a server, or why there is none.
@@ -154,8 +157,8 @@ func TestConstraintsHoldForClients(t *testing.T) {
 		{"node", `for u in "$@"; do NODE_EXTRA_CA_CERTS=ca.pem node -e 'fetch(process.argv[1]).then((r) => r.text()).then(console.log, (e) => console.log(e.cause.message))' $u; done`, "permitted subtree violation"},
 		{"javac", `javac Get.java && java -XX:TieredStopAtLevel=1 -Djavax.net.ssl.trustStore=java.p12 Get "$@"`, "name constraints check failed"},
 	} {
-		if _, err := exec.LookPath(c.tool); err != nil {
-			t.Logf("this machine has no %s", c.tool)
+		if _, err := exec.LookPath(c.tool); err != nil || c.tool == "javac" && os.Getenv("ROOTSFS_SOAK") == "" { // it takes seconds
+			t.Logf("without %s", c.tool)
 			continue
 		}
 		cmd := exec.Command("sh", "-c", c.script, "sh", own, other)
