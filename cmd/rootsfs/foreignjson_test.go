@@ -93,7 +93,7 @@ func TestJSONShowsEverything(t *testing.T) {
 	a.told()
 	do("consent denials")
 	do("consent forget", "--all")
-	for _, line := range []string{"status", "roots list", "policy show", "audit verify", "config check", "doctor", "pause", "resume", "trash list", "allow --last --yes"} {
+	for _, line := range []string{"status", "roots list", "policy show", "audit verify", "config check", "config ceiling", "doctor", "pause", "resume", "trash list", "allow --last --yes"} {
 		words := strings.Fields(line)
 		n := 1
 		if slices.Contains([]string{"roots", "policy", "audit", "config", "trash"}, words[0]) {

@@ -31,8 +31,8 @@ func (a *app) newConfigCmd() *cobra.Command {
 	}, newConfigCheckCmd(a), newConfigCeilingCmd(a), newConfigSchemaCmd(a))
 }
 
-const configSchemaLong = `Print the JSON Schema (draft 2020-12) of the configuration, or of a ceiling. Editors complete
-and check a TOML file whose first line names it: #:schema config.schema.json`
+const configSchemaLong = `Print the JSON Schema (draft 2020-12) of the configuration, or of a ceiling. Editors
+complete and check a TOML file whose first line names it: #:schema config.schema.json`
 
 const configSchemaExamples = `  rootsfs config schema >~/.config/rootsfs/config.schema.json
   rootsfs config schema --ceiling | jq '.properties | keys'`

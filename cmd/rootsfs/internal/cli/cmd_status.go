@@ -145,6 +145,9 @@ func (a *app) printSession(st control.Status) {
 	for _, p := range st.Paused {
 		a.say("  %s", p.String())
 	}
+	if l := st.Lease; l != nil && len(st.Paused) == 0 {
+		a.say("  %s belongs to the fleet %s; its lease has %s left", names.Quote(l.Machine), names.Quote(l.Fleet), (time.Duration(l.LeftMS) * time.Millisecond).Round(time.Second))
+	}
 	if c := st.Ceiling; c != nil {
 		a.say("  ceiling of this machine: %s, read %s", names.Join(c.Files, ", "), c.Read.Local().Format(time.DateTime))
 		if c.Problem != "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard"
@@ -123,8 +124,10 @@ type wrapping struct {
 	file *hostFile
 	conf *hostconfig.Config
 	own  *config.Config // the owner's configuration; nil with --undo
-	doc  []byte         // the new contents of the file
-	res  wrapResult
+	// ceiling is that of this machine; nil with --undo.
+	ceiling *config.Ceiling
+	doc     []byte // the new contents of the file
+	res     wrapResult
 	// exact is the backup whose contents undoing restores, if there is one.
 	exact string
 	first string // the oldest backup, for undoing
@@ -168,6 +171,9 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 	if !f.undo {
 		if w.own, _, err = config.LoadFlag(""); err != nil {
 			return nil, usage(fmt.Errorf("%w; nothing was written: which variables and names your secrets have must be known", err))
+		}
+		if w.ceiling, err = config.LoadCeiling(); err != nil {
+			return nil, session.CeilingError(err)
 		}
 	}
 	if err := w.known(); err != nil {
@@ -309,6 +315,9 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 	if base == "" && w.fetchedHome != "" && p.Fetcher != "" {
 		base, r.Net = w.fetchedHome, true
 	}
+	if err := w.ceiling.CheckWholeNet(); r.Net && err != nil {
+		r.Net, r.Notes = false, append(r.Notes, names.Textf("--net is left out: %v", err))
+	}
 	r.Home = w.homeOf(s, base)
 	h := hostconfig.How{Name: runName(s), Env: names.List[string](r.Env), Home: r.Home, Net: r.Net}
 	if !w.file.isOwners() {
@@ -321,8 +330,8 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 }
 
 // addRoot adds a root and the place where its path leads. It leaves out, with a note, a root
-// whose path passes a link that others can change, or leads to a place of rootsfs itself:
-// `rootsfs run` would refuse it.
+// whose path passes a link that others can change, leads to a place of rootsfs itself, or is
+// above the ceiling of this machine: `rootsfs run` would refuse it.
 func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	isProposed := len(w.given) == 0
 	one := wrapRoot{Spec: names.Foreign(root.Spec), From: names.Text(root.From), Outside: isProposed && w.file.outside(root.Path)}
@@ -337,7 +346,7 @@ func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 			one.Resolved, one.Outside = names.Foreign(resolved), isProposed && w.file.outside(resolved)
 		}
 		one.leads = cmp.Or(resolved, root.Path)
-		if err := checkKept(one.leads); err != nil {
+		if err := w.checkRoot(one.leads, root.Spec); err != nil {
 			r.Notes = append(r.Notes, names.Textf("the root %s is left out: %v", names.Quote(root.Spec), err))
 			return
 		}
@@ -348,13 +357,23 @@ func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	r.Roots = append(r.Roots, one)
 }
 
-// checkKept refuses a place where no session may have a root. place has no links.
-func checkKept(place string) error {
+// checkRoot refuses a root that no session may have at a place. place has no links.
+func (w *wrapping) checkRoot(place, spec string) error {
 	keeps, err := session.RootKeeps("", nil)
 	if err != nil {
 		return err
 	}
-	return rules.RootRules{AllowSystem: true, AllowRootDir: true, Keep: keeps}.Check(place, guard.ReadOnly)
+	rights := guard.ReadOnly
+	if parsed, err := rootspec.Parse(spec); err == nil && parsed.Mode != "" {
+		if rights, err = rules.ParseMode(parsed.Mode); err != nil {
+			return err
+		}
+	}
+	bounds := rules.RootRules{AllowSystem: true, AllowRootDir: true, Keep: keeps}
+	if w.ceiling != nil {
+		bounds.Ceilings = w.ceiling.Roots
+	}
+	return bounds.Check(place, rights)
 }
 
 // homeOf returns a directory below base for this server alone: servers that share a HOME can

@@ -155,12 +155,19 @@ func (n *commandNet) denied(host string, port uint16) error {
 	if secret.IsInside(host) {
 		return errNoSecret
 	}
-	if rule, err := network.ParseRule(net.JoinHostPort(host, strconv.Itoa(int(port)))); err == nil && n.ceiling != nil {
-		if err := n.ceiling().CheckHost(rule); err != nil {
-			return fmt.Errorf("%w, and %w", err, network.ErrNoRule)
-		}
+	if err := n.overCeiling(net.JoinHostPort(host, strconv.Itoa(int(port)))); err != nil {
+		return fmt.Errorf("%w, and %w", err, network.ErrNoRule)
 	}
 	return n.questions.HostDenied((&broker.Host{Name: names.Foreign(host), Port: port}).String())
+}
+
+// overCeiling returns the ceiling's refusal of a host, as run --net takes it, or nil.
+func (n *commandNet) overCeiling(host string) error {
+	rule, err := network.ParseRule(host)
+	if err != nil || n.ceiling == nil {
+		return nil
+	}
+	return n.ceiling().CheckHost(rule)
 }
 
 // endAfter revokes a rule after some time.

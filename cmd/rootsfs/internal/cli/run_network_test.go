@@ -16,7 +16,7 @@ import (
 func TestRefusedHostsAreSingleHosts(t *testing.T) {
 	var h tally
 	for _, server := range []string{"*.co.uk", "0.0.0.0/1", "::/1", "\n\n evil.test", "EVIL.test", "a,b.test", "[::1", "evil.test"} {
-		h.add(refusedHost(network.Event{Host: "api.test", Port: 443, ServerName: server}))
+		h.add(refusedHost(network.Event{Host: "api.test", Port: 443, ServerName: names.Foreign(server)}))
 	}
 	h.add(refusedHost(network.Event{Host: "2606:4700::1", Port: 443}))
 	h.add(refusedHost(network.Event{Host: "looked-up.test"}))

@@ -31,7 +31,7 @@ func (n *commandNet) refusedHosts() (hosts []string, times int) {
 // record records the outcome of a connection. If it returns an error, the connection is
 // refused.
 func (n *commandNet) record(e network.Event) error {
-	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host) {
+	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host.Raw()) {
 		n.refused.add(refusedHost(e))
 		n.tellFirst(refusedHost(e))
 	}
@@ -45,7 +45,7 @@ func (n *commandNet) record(e network.Event) error {
 // command's own error does not say so. The host comes from the command, but is in the form of a
 // rule.
 func (n *commandNet) tellFirst(host string) {
-	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || !n.told.CompareAndSwap(false, true) {
+	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || n.overCeiling(host) != nil || !n.told.CompareAndSwap(false, true) {
 		return
 	}
 	n.telling.Go(func() { // standard error may not be read, and the gate must not wait for it
@@ -68,14 +68,14 @@ func connectionRecord(e network.Event) guard.Record {
 		rec.Verdict, rec.Kind = guard.Failed, names.IO
 	}
 	rec.Facts = guard.Facts{
-		Host: e.Host, Port: e.Port, ServerName: e.ServerName, Program: e.Program.Path,
+		Host: e.Host.Raw(), Port: e.Port, ServerName: e.ServerName.Raw(), Program: e.Program.Path.Raw(),
 		NoRule: rec.Verdict == guard.Refused && errors.Is(e.Reason, network.ErrNoRule),
 	}
-	rec.Detail = e.Host
+	rec.Detail = e.Host.Raw()
 	if e.Port != 0 {
-		rec.Detail = fmt.Sprintf("%s port %d", e.Host, e.Port)
+		rec.Detail += fmt.Sprintf(" port %d", e.Port)
 	}
-	if e.Addr.IsValid() && e.Addr.Addr().String() != e.Host {
+	if e.Addr.IsValid() && e.Addr.Addr().String() != e.Host.Raw() {
 		rec.Detail += ", at " + e.Addr.Addr().String()
 	}
 	if e.ServerName != "" {
@@ -94,7 +94,7 @@ func connectionRecord(e network.Event) guard.Record {
 // HOST:PORT. It returns "" for a server name that is no host name: a wildcard or a prefix,
 // proposed as a rule, would permit more.
 func refusedHost(e network.Event) string {
-	return hostRule(cmp.Or(e.ServerName, e.Host), int(e.Port))
+	return hostRule(cmp.Or(e.ServerName, e.Host).Raw(), int(e.Port))
 }
 
 // hostRule returns the rule for a name or address, and for a port unless that is 0. It returns
@@ -163,7 +163,20 @@ func (n *commandNet) printRefused(a *app) {
 	if n.told.Load() {
 		what = fmt.Sprintf("the command had no network, and was refused %s and look-ups of names", plural(times, "connection"))
 	}
-	a.warn("%s%s; to permit them: --net=%s", what, more, names.ShellWord(strings.Join(hosts, ",")))
+	var over error
+	hosts = slices.DeleteFunc(hosts, func(host string) bool {
+		err := n.overCeiling(host)
+		over = cmp.Or(over, err)
+		return err != nil
+	})
+	advice := "to permit them: --net=" + names.ShellWord(strings.Join(hosts, ","))
+	switch {
+	case over != nil && len(hosts) == 0:
+		advice = over.Error()
+	case over != nil:
+		advice += "; not all: " + over.Error()
+	}
+	a.warn("%s%s; %s", what, more, advice)
 }
 
 // maxSaidHosts is how many of these hosts are listed.

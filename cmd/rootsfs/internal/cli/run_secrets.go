@@ -246,7 +246,7 @@ func (n *commandNet) findSecret(text string) *commandSecret {
 // requestRecord returns the record of the outcome of a request with the secret of a URL.
 func requestRecord(u secret.URL, r secret.Request) guard.Record {
 	rec := guard.Record{Facts: guard.Facts{Host: u.Host, Port: u.Port}, Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration, Room: r.Room}
-	detail := fmt.Sprintf("%s %s, at %s, secret %s", names.Escape(r.Method), names.QuoteShort(r.Path), r.Host, r.Secret)
+	detail := fmt.Sprintf("%s %s, at %s, secret %s", r.Method, names.QuoteShort(r.Path), r.Host, r.Secret)
 	if r.Status != 0 {
 		detail += fmt.Sprintf(", status %d", r.Status)
 	}

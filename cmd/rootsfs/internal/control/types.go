@@ -97,6 +97,7 @@ type Status struct {
 	Subjects       []Quota         `json:"subjects,omitempty"`          // servers with a quota, and their use of it
 	Suspended      []Suspended     `json:"suspended,omitempty"`         // servers that are suspended, since when and why
 	Paused         []Paused        `json:"paused,omitempty"`            // the session is paused: by whom, since when and why
+	Lease          *LeaseStatus    `json:"lease,omitempty"`             // lease of the machine, if it belongs to a fleet
 	Process        Process         `json:"process"`                     // the daemon's own figures
 	Server         *Confined       `json:"server,omitempty"`            // the program that `rootsfs run` started
 	Network        *NetState       `json:"network,omitempty"`           // network of approved hosts that the program has
@@ -181,6 +182,22 @@ type Paused struct {
 func (p *Paused) String() string {
 	g := guard.Pause{Cause: guard.PauseCause(p.Cause), Since: p.Since, Reason: p.Reason.Raw()}
 	return g.Text()
+}
+
+// LeaseStatus is the lease of a machine that belongs to a fleet. When it has run out, the session
+// is paused.
+type LeaseStatus struct {
+	Fleet   names.Foreign `json:"fleet"`            // the fleet's name
+	Machine names.Foreign `json:"machine"`          // the machine's name in the fleet
+	LeftMS  int64         `json:"left_ms"`          // rest of the lease
+	Locked  names.Foreign `json:"locked,omitempty"` // why the fleet has locked the machine
+	Written time.Time     `json:"written"`          // when the fleet's agent wrote it
+}
+
+// LeaseAnswer is the lease, and whether the session is paused.
+type LeaseAnswer struct {
+	Lease  LeaseStatus `json:"lease"`
+	Paused []Paused    `json:"paused"`
 }
 
 // PauseRequest pauses the session.

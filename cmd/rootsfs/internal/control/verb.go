@@ -38,6 +38,9 @@ var (
 	// shut all the same.
 	Pause  = Verb[PauseRequest, PauseAnswer]{"pause"}
 	Resume = Verb[ResumeRequest, ResumeAnswer]{"resume"}
+	// ReadLeaseNow makes the session look at the lease of the machine. It returns when the session
+	// is paused if the lease is over, or goes on if there is a new one.
+	ReadLeaseNow = Verb[None, LeaseAnswer]{"lease.read"}
 	// Unmount revokes everything and ends the session.
 	Unmount = Verb[None, UnmountAnswer]{"unmount"}
 

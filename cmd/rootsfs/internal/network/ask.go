@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Bounds of questions. A program chooses the names that it connects to, and asks as often as it
@@ -55,7 +57,7 @@ type Ask struct {
 
 // Question is about a host that no rule permits.
 type Question struct {
-	Host string // name, or the address if the program gave no name
+	Host names.Foreign // name, or the address if the program gave no name
 	Port uint16
 	// Program made the first connection.
 	Program Program
@@ -69,11 +71,11 @@ type Question struct {
 }
 
 // Rule returns the rule that Permit adds.
-func (q *Question) Rule() Rule { return target{q.Host, q.Port}.rule() }
+func (q *Question) Rule() Rule { return target{q.Host.Raw(), q.Port}.rule() }
 
 // Reached counts the bytes exchanged with a host.
 type Reached struct {
-	Host           string
+	Host           names.Foreign
 	Port           uint16
 	Sent, Received int64 // bytes from and to the program
 }
@@ -177,7 +179,7 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 	ctx, stop := context.WithTimeoutCause(g.ctx, g.opt.Ask.For, ErrUnanswered)
 	q.ctx, q.cancel = context.WithCancelCause(ctx)
 	g.asking.open[t] = q
-	about := Question{Host: c.host, Port: c.port, Permit: func() error { return g.permit(t, q) }}
+	about := Question{Host: names.Foreign(c.host), Port: c.port, Permit: func() error { return g.permit(t, q) }}
 	about.Reached, about.Others = g.reachedLocked()
 	g.served.Go(func() {
 		defer stop()
@@ -251,7 +253,7 @@ func (g *Gate) countLocked(c *conn) {
 		if len(g.reached) >= maxNames {
 			return
 		}
-		g.reached[t] = &Reached{Host: c.host, Port: c.port}
+		g.reached[t] = &Reached{Host: names.Foreign(c.host), Port: c.port}
 	}
 	g.reached[t].Sent += c.sent.Load()
 	g.reached[t].Received += c.received.Load()
@@ -270,7 +272,7 @@ func (g *Gate) reachedLocked() (list []Reached, others int) {
 		}
 		t := target{c.host, c.port}
 		r := all[t]
-		all[t] = Reached{c.host, c.port, r.Sent + c.sent.Load(), r.Received + c.received.Load()}
+		all[t] = Reached{names.Foreign(c.host), c.port, r.Sent + c.sent.Load(), r.Received + c.received.Load()}
 	}
 	for _, r := range all {
 		list = append(list, r)

@@ -126,7 +126,7 @@ func TestQuestionIsAnswered(t *testing.T) {
 	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
 	cmd, out := n.start("many", "hi", "a.test:"+port, "A.test:"+port, "no.test:"+port, "a.test:"+port)
 	for _, q := range p.waiting(t, 2) {
-		if q.Program.PID != cmd.Process.Pid || q.Program.Path != exe(t) {
+		if q.Program.PID != cmd.Process.Pid || q.Program.Path.Raw() != exe(t) {
 			t.Errorf("the program is %+v, want %d %s", q.Program, cmd.Process.Pid, exe(t))
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // dialTimeout bounds the wait for a host. Programs have shorter timeouts of their own.
@@ -114,7 +116,7 @@ func (g *Gate) decide(c *conn, addr netip.Addr) (action, error) {
 func (g *Gate) refuse(c *conn, reason error, waited time.Duration) {
 	program := g.owner(c, true)
 	reset(c.inside)
-	g.note(Event{State: Refused, Host: c.host, Port: c.port, Program: program, Began: c.began, Duration: waited, Reason: reason})
+	g.note(Event{State: Refused, Host: names.Foreign(c.host), Port: c.port, Program: program, Began: c.began, Duration: waited, Reason: reason})
 }
 
 // target finds the destination of the program: the name that has the address, or the address
@@ -192,7 +194,7 @@ func (g *Gate) connect(c *conn) error {
 	c.program = <-found // afterwards the program may have closed the connection
 	if err == nil {
 		if err = g.establish(c, out, needsAddr); err == nil {
-			if err = g.opt.Record(Event{State: Opened, Host: c.host, Port: c.port, Addr: c.addr, Program: c.program, Began: c.began}); err == nil {
+			if err = g.opt.Record(Event{State: Opened, Host: names.Foreign(c.host), Port: c.port, Addr: c.addr, Program: c.program, Began: c.began}); err == nil {
 				return nil
 			}
 			reset(out)
@@ -208,7 +210,7 @@ func (g *Gate) connect(c *conn) error {
 			state = Refused
 		}
 	}
-	g.note(Event{State: state, Host: c.host, Port: c.port, Program: c.program, Began: c.began, Duration: time.Since(c.began), Reason: err})
+	g.note(Event{State: state, Host: names.Foreign(c.host), Port: c.port, Program: c.program, Began: c.began, Duration: time.Since(c.began), Reason: err})
 	return err
 }
 
@@ -222,7 +224,7 @@ func (g *Gate) noteEnd(c *conn, err error) {
 		server = c.serverNames[n-1]
 	}
 	g.note(Event{
-		State: Ended, Host: c.host, Port: c.port, Addr: c.addr, Program: c.program, ServerName: server,
+		State: Ended, Host: names.Foreign(c.host), Port: c.port, Addr: c.addr, Program: c.program, ServerName: names.Foreign(server),
 		Sent: c.sent.Load(), Received: c.received.Load(), Began: c.began, Duration: time.Since(c.began), Reason: err,
 	})
 }

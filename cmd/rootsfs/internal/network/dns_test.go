@@ -37,7 +37,7 @@ func TestMissingNamesAreOnRecord(t *testing.T) {
 	var hosts []string
 	g := New(Options{Rules: mustRules(t, "api.test,*.wild.test"), Record: func(e Event) error {
 		if e.State == Refused {
-			hosts = append(hosts, e.Host)
+			hosts = append(hosts, e.Host.Raw())
 		}
 		return nil
 	}})

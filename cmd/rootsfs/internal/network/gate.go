@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // maxConns bounds the connections that a program holds at once. One more is reset, not left
@@ -101,12 +103,12 @@ const (
 // Event is a step in the life of a connection, or a refused look-up of a name.
 type Event struct {
 	State   State
-	Host    string         // name, or the address if the program gave no name
+	Host    names.Foreign  // name, or the address if the program gave no name
 	Port    uint16         // 0: a name was looked up
 	Addr    netip.AddrPort // the address that the gate connected to
 	Program Program        // that made the connection, if it was found
 	// ServerName is the name in the last hello of TLS, if it differs from Host.
-	ServerName string
+	ServerName names.Foreign
 	Sent       int64 // bytes from the program
 	Received   int64 // bytes to the program
 	Began      time.Time
@@ -338,7 +340,7 @@ func (g *Gate) mayResolve(name string) bool {
 }
 
 func (g *Gate) refuseName(name string, reason error) {
-	g.note(Event{State: Refused, Host: name, Began: time.Now(), Reason: reason})
+	g.note(Event{State: Refused, Host: names.Foreign(name), Began: time.Now(), Reason: reason})
 }
 
 // note records an event that cannot be refused any more.

@@ -358,7 +358,7 @@ func TestServerNames(t *testing.T) {
 		if got := n.run("tls", "api.test:"+port, c.server); !strings.Contains(got, c.want) {
 			t.Errorf("server %q, any %v: got %q, want %q", c.server, c.any, got, c.want)
 		}
-		if e := n.find(Ended, "api.test"); c.want == "error:" && (!errors.Is(e.Reason, ErrNoRule) || e.ServerName != c.server) {
+		if e := n.find(Ended, "api.test"); c.want == "error:" && (!errors.Is(e.Reason, ErrNoRule) || e.ServerName.Raw() != c.server) {
 			t.Errorf("event is %+v", e)
 		}
 	}

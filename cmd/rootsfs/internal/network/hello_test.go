@@ -227,7 +227,7 @@ func TestSecondHelloIsChecked(t *testing.T) {
 		if arrived := bytes.Contains(<-got, []byte(c.second)); arrived != c.arrives {
 			t.Errorf("second name %s, any name %v: at the host: %v", c.second, c.any, arrived)
 		}
-		if e := n.find(Ended, "api.test"); !c.arrives && (!errors.Is(e.Reason, ErrNoRule) || e.ServerName != c.second) {
+		if e := n.find(Ended, "api.test"); !c.arrives && (!errors.Is(e.Reason, ErrNoRule) || e.ServerName.Raw() != c.second) {
 			t.Errorf("second name %s: %+v", c.second, e)
 		}
 	}

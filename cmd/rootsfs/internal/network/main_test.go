@@ -184,7 +184,7 @@ func (n *namespace) find(state State, host string) Event {
 	found := testkit.Eventually(func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		at = slices.IndexFunc(n.events, func(e Event) bool { return e.State == state && e.Host == host })
+		at = slices.IndexFunc(n.events, func(e Event) bool { return e.State == state && e.Host.Raw() == host })
 		return at >= 0
 	})
 	n.mu.Lock()

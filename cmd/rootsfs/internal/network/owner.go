@@ -13,13 +13,15 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Program is a process that made a connection, as the kernel knows it. The zero Program is one
 // that was not found.
 type Program struct {
-	PID  int    // in the caller's namespace
-	Path string // of its executable file, as the program sees it
+	PID  int           // in the caller's namespace
+	Path names.Foreign // of its executable file, as the program sees it
 }
 
 // These bound the search for a connection's process, for a question and for a record. A program
@@ -180,7 +182,7 @@ func holder(netns uint64, socket uint32, first int, end time.Time) Program {
 	}
 	program := func(pid int) Program {
 		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // "" if it has just ended
-		return Program{PID: pid, Path: path}
+		return Program{PID: pid, Path: names.Foreign(path)}
 	}
 	if first != 0 && holds(first) {
 		return program(first)

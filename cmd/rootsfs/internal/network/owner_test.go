@@ -25,7 +25,7 @@ func TestEventsNameThePrograms(t *testing.T) {
 	defer n.mu.Unlock()
 	named := 0
 	for _, e := range n.events {
-		if e.Program.Path == exe(t) && e.Program.PID > 0 {
+		if e.Program.Path.Raw() == exe(t) && e.Program.PID > 0 {
 			named++
 		} else if e.Port != 0 {
 			t.Errorf("%+v", e)

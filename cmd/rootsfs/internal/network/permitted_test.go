@@ -183,7 +183,7 @@ func TestServerNamesAtAddresses(t *testing.T) {
 			if c.want != "error:" {
 				return
 			}
-			if e := n.find(Ended, c.host); !errors.Is(e.Reason, ErrNoRule) || e.ServerName != c.server {
+			if e := n.find(Ended, c.host); !errors.Is(e.Reason, ErrNoRule) || e.ServerName.Raw() != c.server {
 				t.Errorf("%+v", e)
 			}
 		})

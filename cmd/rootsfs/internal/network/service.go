@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Service is a name inside whose connections are answered outside, by Serve, and not copied
@@ -202,7 +204,7 @@ func (g *Gate) Dial(ctx context.Context, s *Service) (net.Conn, error) {
 	c := connTo(target{s.Host, s.Port})
 	c.began, c.service = time.Now(), s
 	if err := g.register(c); err != nil {
-		g.note(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Reason: err})
+		g.note(Event{State: Refused, Host: names.Foreign(c.host), Port: c.port, Began: c.began, Reason: err})
 		return nil, err
 	}
 	defer context.AfterFunc(ctx, c.cancel)()

@@ -36,11 +36,11 @@ const (
 
 // Request describes one request and its outcome.
 type Request struct {
-	Secret         string // its name
-	Host           string // HOST[:PORT]
-	Method, Path   string // as sent, or as the program wrote them if it was refused
-	Status         int    // of the answer; 0: there was none
-	Sent, Received int64  // bytes of the bodies
+	Secret         string        // its name
+	Host           string        // HOST[:PORT]
+	Method, Path   names.Foreign // as sent, or as the program wrote them if it was refused
+	Status         int           // of the answer; 0: there was none
+	Sent, Received int64         // bytes of the bodies
 	Began          time.Time
 	Duration       time.Duration
 	Refused        error // why it was not sent
@@ -127,7 +127,7 @@ type refusal struct {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	written, _, _ := strings.Cut(r.RequestURI, "?")
 	x := &exchange{p: p, isHTTPS: r.TLS != nil, rec: Request{
-		Secret: p.secret.Name, Host: p.secret.URL.Authority(), Method: r.Method[:min(len(r.Method), maxMethod)], Path: written, Began: time.Now(),
+		Secret: p.secret.Name, Host: p.secret.URL.Authority(), Method: names.Foreign(r.Method[:min(len(r.Method), maxMethod)]), Path: names.Foreign(written), Began: time.Now(),
 	}}
 	defer x.record()
 	no := x.admit(r, written)
@@ -211,7 +211,7 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 		return &refusal{http.StatusNotImplemented, upgradeErr}
 	}
 	x.upgrade = upgrade
-	x.path, x.query, x.isFilled, x.rec.Path = path, query, isFilled, path.sent
+	x.path, x.query, x.isFilled, x.rec.Path = path, query, isFilled, names.Foreign(path.sent)
 	switch {
 	case queryErr != nil:
 		return &refusal{http.StatusBadRequest, queryErr}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,11 +23,15 @@ import (
 // pauses when the lease has run out or the fleet has locked the machine. It goes on with the
 // next lease. On a machine without a fleet all this is one stat at the start.
 
-// machineLease is the machine's lease as the session read it last. Only one goroutine changes
-// it. A nil machineLease is that of a machine without a fleet.
+// machineLease is the machine's lease as the session read it last. A nil machineLease is that of
+// a machine without a fleet.
 type machineLease struct {
 	fleet string
-	now   control.Lease
+
+	mu       sync.Mutex // guards the fields below after the session's start
+	now      control.Lease
+	isPaused bool       // the session is paused because the lease has run out
+	wake     *bootTimer // says when to look again
 }
 
 // The times at which the lease is read: at half of the time left, but at least that often in
@@ -118,6 +123,8 @@ func (l *machineLease) reason(now *control.Lease) string {
 // unchanged returns an error if the fleet has given orders since the lease was read.
 func (l *machineLease) unchanged() error {
 	got, err := l.read()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err == nil && !maps.Equal(got.Heads, l.now.Heads) {
 		err = notLeased("the fleet %s has given an order while the session began: start it again", names.Quote(l.fleet))
 	}
@@ -141,24 +148,63 @@ func (s *Session) followLease(ctx context.Context) {
 		s.log.Error("the lease cannot be followed: the session pauses when it has run out", "error", err)
 		return
 	}
-	hasBegun := false
-	for wake.wait(nextLook(s.lease.now.Left(), hasBegun)) == nil {
-		got, err := control.ReadLease()
-		if err == nil && got.Fleet == s.lease.fleet {
-			s.lease.now = got
+	l := s.lease
+	l.mu.Lock()
+	l.wake = wake
+	err = wake.set(nextLook(l.now.Left(), l.isPaused))
+	l.mu.Unlock()
+	for err == nil && wake.wait() == nil {
+		if err := s.lookAtLease(ctx); err != nil {
+			s.log.Error("the lease has run out, and not everything could be taken back", "error", err)
 		}
-		left := s.lease.now.Left()
-		switch {
-		case left > leaseOften && err == nil:
-			s.lease.apply(s.reg)
-			hasBegun = s.continueByLease()
-		case left <= leaseOften && !hasBegun:
-			hasBegun = true
-			reason := s.lease.reason(&s.lease.now)
-			if err := s.beginPause(ctx, guard.PausedByLease, reason); err != nil {
-				s.log.Error("the lease has run out, and not everything could be taken back", "error", err)
-			}
-		}
+	}
+}
+
+// lookAtLease reads the lease now. When it returns, the session is paused if the lease is over.
+// An error says what could not be taken back.
+func (s *Session) lookAtLease(ctx context.Context) (err error) {
+	l := s.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	got, readErr := control.ReadLease()
+	if readErr == nil && got.Fleet == l.fleet {
+		l.now = got
+	}
+	left := l.now.Left()
+	switch {
+	case left > leaseOften && readErr == nil:
+		l.apply(s.reg)
+		l.isPaused = s.continueByLease()
+	case left <= leaseOften && !l.isPaused:
+		l.isPaused = true
+		err = s.beginPause(ctx, guard.PausedByLease, l.reason(&l.now))
+	}
+	if l.wake != nil {
+		err = errors.Join(err, l.wake.set(nextLook(left, l.isPaused)))
+	}
+	return err
+}
+
+// readLease serves control.ReadLeaseNow.
+func (s *Session) readLease(ctx context.Context, _ control.None) (a control.LeaseAnswer, err error) {
+	if s.lease == nil {
+		return a, invalid("this machine belongs to no fleet")
+	}
+	err = s.lookAtLease(ctx)
+	return control.LeaseAnswer{Lease: *s.leaseStatus(), Paused: s.paused()}, err
+}
+
+// leaseStatus describes the lease; nil: the machine belongs to no fleet.
+func (s *Session) leaseStatus() *control.LeaseStatus {
+	l := s.lease
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &control.LeaseStatus{
+		Fleet: names.Foreign(l.fleet), Machine: names.Foreign(l.now.Machine), Locked: names.Foreign(l.now.Locked),
+		LeftMS: max(l.now.Left(), 0).Milliseconds(), Written: l.now.Written,
 	}
 }
 
@@ -197,8 +243,8 @@ func newBootTimer(ctx context.Context) (*bootTimer, error) {
 	return t, nil
 }
 
-// wait returns after d, or with an error when the timer has ended.
-func (t *bootTimer) wait(d time.Duration) error {
+// set makes wait return after d.
+func (t *bootTimer) set(d time.Duration) error {
 	raw, err := t.f.SyscallConn()
 	if err != nil {
 		return err
@@ -207,10 +253,12 @@ func (t *bootTimer) wait(d time.Duration) error {
 	err = raw.Control(func(fd uintptr) {
 		setErr = unix.TimerfdSettime(int(fd), 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))}, nil)
 	})
-	if err := errors.Join(err, setErr); err != nil {
-		return err
-	}
+	return errors.Join(err, setErr)
+}
+
+// wait returns when the time has come, or with an error when the timer has ended.
+func (t *bootTimer) wait() error {
 	var expirations [8]byte
-	_, err = t.f.Read(expirations[:])
+	_, err := t.f.Read(expirations[:])
 	return err
 }

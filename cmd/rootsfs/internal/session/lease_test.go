@@ -161,6 +161,32 @@ func TestLeaseRunsOut(t *testing.T) {
 	testkit.Until(t, "the network", func() bool { return !net.isPaused.Load() })
 }
 
+// What the fleet's agent has written holds when the session has answered that it has read it: a lock
+// pauses it, and the next lease lets it go on.
+func TestLeaseIsReadNow(t *testing.T) {
+	opt, _ := joined(t, "r")
+	leased(t, time.Hour, nil)
+	s, err := Start(context.Background(), opt)
+	testkit.Must(t, err)
+	ended, stop := make(chan error, 1), make(chan struct{})
+	go func() { ended <- s.Run(stop) }()
+	defer func() { close(stop); testkit.Must(t, <-ended) }()
+	for range 3 {
+		leased(t, 0, func(l *control.Lease) { l.Locked = "fire" })
+		a, err := s.readLease(context.Background(), control.None{})
+		testkit.Must(t, err)
+		if len(a.Paused) != 1 || !strings.Contains(a.Paused[0].Reason.Raw(), "fire") || a.Lease.Locked != "fire" || a.Lease.LeftMS != 0 {
+			t.Fatalf("locked: %+v", a)
+		}
+		leased(t, time.Hour, nil)
+		a, err = s.readLease(context.Background(), control.None{})
+		testkit.Must(t, err)
+		if len(a.Paused) != 0 || a.Lease.LeftMS <= 0 || a.Lease.Fleet != "acme" || a.Lease.Machine != "m" {
+			t.Fatalf("unlocked: %+v", a)
+		}
+	}
+}
+
 // The network stays paused until the last pause has ended.
 func TestPausesOfNetwork(t *testing.T) {
 	opt, _ := places(t, "r")

@@ -384,6 +384,7 @@ func (s *Session) handlers() []control.Handler {
 		control.Revoke.Handle(s.revoke),
 		control.Pause.Handle(s.pause),
 		control.Resume.Handle(s.resume),
+		control.ReadLeaseNow.Handle(s.readLease),
 		control.Unmount.Handle(s.endByOwner),
 		control.ListQuestions.Handle(s.consent.List),
 		control.AnswerQuestion.Handle(s.consent.Answer),

@@ -64,7 +64,7 @@ func (s *Session) state() control.Status {
 			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
 		})
 	}
-	st.Suspended, st.Paused = s.suspended(), s.paused()
+	st.Suspended, st.Paused, st.Lease = s.suspended(), s.paused(), s.leaseStatus()
 	questions, _ := s.consent.Waiting()
 	st.Process, st.Files, st.Questions = process(roots), brokered(s.broker), len(questions)
 	addSharing(&st)
