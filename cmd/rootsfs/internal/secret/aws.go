@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -32,11 +33,15 @@ const (
 	amzStreaming = "STREAMING-"
 )
 
-// maxHashed bounds a body whose hash the program has not sent in a header. Only services with
-// small requests leave it out.
-const maxHashed = 16 << 20
+// maxHashed bounds a body whose hash the program has not sent in a header, which is held in
+// memory; only services with small requests leave the hash out. maxBodies bounds the number of
+// these bodies: further requests wait.
+const (
+	maxHashed = 16 << 20
+	maxBodies = 8
+)
 
-// signature is what the signature of a request needs besides the key.
+// signature has the parts of a request's signature that the program chooses.
 type signature struct {
 	service, region string
 	payload         string // the hash of the body, or what S3 takes for one
@@ -113,6 +118,12 @@ func (x *exchange) hashBody(r *http.Request) *refusal {
 	if x.signature == nil || x.signature.payload != "" {
 		return nil
 	}
+	select {
+	case x.p.bodies <- struct{}{}:
+		x.hasBody = true
+	case <-r.Context().Done():
+		return &refusal{http.StatusServiceUnavailable, r.Context().Err()}
+	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxHashed+1))
 	switch {
 	case err != nil:
@@ -122,8 +133,15 @@ func (x *exchange) hashBody(r *http.Request) *refusal {
 	}
 	sum := sha256.Sum256(body)
 	x.signature.payload = hex.EncodeToString(sum[:])
-	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(string(body))), int64(len(body))
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return nil
+}
+
+// dropBody lets another request have its body in memory.
+func (x *exchange) dropBody() {
+	if x.hasBody {
+		<-x.p.bodies
+	}
 }
 
 // signer signs requests before it sends them.

@@ -20,7 +20,7 @@ type Credential struct {
 // part is a text that the program must not have, with its placeholder.
 type part struct{ value, placeholder string }
 
-// found is what a source has of a credential.
+// found has the parts of a credential that a source names.
 type found struct {
 	value string
 	// login is USER:PASSWORD for HTTP Basic, one of which is the value; "": the source names no
@@ -32,15 +32,18 @@ type found struct {
 	settings settings
 }
 
-// settings are what a file of the owner's says besides credentials.
+// settings are the entries of a file of the owner's that hold no credential.
 type settings struct {
 	user   string   // of hosts.yml
 	region string   // of AWS
 	lines  []string // of npm
 }
 
-// newCredential returns the credential that was found, with placeholders of its own.
-func newCredential(f found) Credential {
+// newCredential returns a credential with a placeholder of its own.
+func newCredential(value string) Credential { return found{value: value}.credential() }
+
+// credential returns the credential that was found, with placeholders of its own.
+func (f found) credential() Credential {
 	c := Credential{value: f.value, placeholder: newPlaceholder(f.value), found: f}
 	if f.keys != nil {
 		for _, text := range []string{f.keys.id, f.keys.token} {
@@ -104,8 +107,8 @@ func (c Credential) In(text string) bool {
 // does not.
 func (c Credential) isSent() bool { return c.found.keys == nil }
 
-// basic returns the value of an Authorization header for a user and a password.
-func basic(login string) string {
+// basicHeader returns the value of an Authorization header for a user and a password.
+func basicHeader(login string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(login))
 }
 

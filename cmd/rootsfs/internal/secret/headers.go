@@ -88,7 +88,7 @@ func (c Credential) fill(name, value string) (string, bool) {
 	case c.placeholder == "" || !c.isSent():
 	case c.found.login != "" && name == "Authorization":
 		if p, ok := (Credential{value: c.value, placeholder: c.placeholder}).fill(name, value); ok && p != "" {
-			return basic(c.found.login), true
+			return basicHeader(c.found.login), true
 		}
 	case strings.TrimSpace(value) == c.placeholder:
 		return c.value, true
@@ -121,7 +121,7 @@ func (c Credential) fillBasic(encoded string) (string, bool) {
 	default:
 		return "", false
 	}
-	return basic(user + ":" + password), true
+	return basicHeader(user + ":" + password), true
 }
 
 // fillCookies is fill for cookies. It leaves out those without the placeholder.

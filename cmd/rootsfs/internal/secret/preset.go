@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 )
 
-// preset is what a secret with the name of a program has if it does not say it itself.
+// preset completes a secret that has the name of a program.
 type preset struct {
 	shownAs   string
 	files     []string // with the credential, if shownAs is ""

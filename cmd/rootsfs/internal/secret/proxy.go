@@ -71,6 +71,7 @@ type Proxy struct {
 	header, value string // the credential's
 	credential    Credential
 	transport     *http.Transport
+	bodies        chan struct{}   // has one for each body in memory
 	upgrades      *http.Transport // for requests that ask for another protocol, by HTTP/1.1 alone
 }
 
@@ -78,7 +79,7 @@ type Proxy struct {
 // http.Transport, which has no log of its own, writes unsolicited bytes of hosts there.
 func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	log.SetOutput(io.Discard)
-	p := &Proxy{secret: s, opt: o, credential: c}
+	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies)}
 	p.header, p.value = s.header(c)
 	p.transport, p.upgrades = newTransport(o), newTransport(o)
 	p.upgrades.Protocols = new(http.Protocols)
@@ -137,6 +138,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no == nil {
 		no = x.hashBody(r)
 	}
+	defer x.dropBody()
 	if no != nil {
 		x.rec.Refused, x.rec.Status = no.err, no.status
 		say(w, no.status, no.err)
@@ -181,6 +183,7 @@ type exchange struct {
 	query          string     // as it is sent
 	isFilled       bool       // query has the credential
 	signature      *signature // nil: the host gets the credential itself
+	hasBody        bool       // the body is one of Proxy.bodies
 	upgrade        string     // the other protocol that the program asks for; "": none
 	isHTTPS        bool       // the program speaks to the host, and not to the base URL
 	presented      []string   // header values with the credential that the program's own were replaced by

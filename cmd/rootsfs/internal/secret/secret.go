@@ -129,9 +129,9 @@ func CheckName(text string) error {
 func (s *Secret) header(c Credential) (name, value string) {
 	switch {
 	case s.User != "":
-		return "Authorization", basic(s.User + ":" + c.value)
+		return "Authorization", basicHeader(s.User + ":" + c.value)
 	case c.found.login != "":
-		return "Authorization", basic(c.found.login)
+		return "Authorization", basicHeader(c.found.login)
 	}
 	name, value = DefaultHeader, c.value
 	if s.Header != "" {

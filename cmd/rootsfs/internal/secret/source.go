@@ -39,10 +39,10 @@ func (s *Secret) Read(ctx context.Context, judge *writabledirs.Judge, env []stri
 	if err != nil {
 		return Credential{}, fmt.Errorf("secret %s: %w", s.Name, err)
 	}
-	return newCredential(f), nil
+	return f.credential(), nil
 }
 
-// owner is what sources need to read the owner's files and to run the owner's programs.
+// owner reads the owner's files, and runs the owner's programs, for sources.
 type owner struct {
 	judge *writabledirs.Judge
 	env   []string // of programs
