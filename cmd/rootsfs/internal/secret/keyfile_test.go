@@ -105,7 +105,7 @@ func TestShownFiles(t *testing.T) {
 			t.Errorf("%s of %s: %v", c.url, path, err)
 			continue
 		}
-		if _, header := s.header(got); c.header != "" && header != c.header || got.isSent() != (c.header != "") {
+		if _, header := s.headerOf(got); c.header != "" && header != c.header || got.isSent() != (c.header != "") {
 			t.Errorf("%s of %s is sent as %q, want %q", c.url, path, header, c.header)
 		}
 		if got.From() != filepath.Join(home, path) {
