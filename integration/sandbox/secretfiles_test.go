@@ -77,7 +77,7 @@ func (o *outside) ownersHome(files map[string]string) string {
 	return home
 }
 
-// keyFilesScript is what programs do with the keys of the owner's files. HOST is the host.
+// keyFilesScript runs programs that need the keys of the owner's files. HOST is the host.
 const keyFilesScript = `exec 2>&1
 	grep -o '^[^=]*=h\?t\?t\?p\?s\?' ~/.npmrc; [ "$(tail -n1 ~/.npmrc)" = "//HOST/npm/:_authToken=$NPM_TOKEN" ] && echo "as in the variable"
 	git clone -q https://HOST/git/repo.git r && cd r && echo changed >file && git -c user.name=n -c user.email=e commit -qam m && git push -q && git ls-remote -q | wc -l; cd ..

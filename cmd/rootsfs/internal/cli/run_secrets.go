@@ -43,7 +43,7 @@ func (f *runFlags) askedSecrets(p *runPlan, blocks []config.Secret) ([]*secret.S
 			}
 		} else if !isConfigured {
 			if err := s.SetDefaultURL(p.judge(), p.ownersEnviron()); err != nil {
-				return nil, usage(fmt.Errorf("--secret %s: %w", name, err))
+				return nil, fmt.Errorf("secret %s: %w", name, err)
 			}
 			if err := checkPreset(s); err != nil {
 				return nil, usage(fmt.Errorf("--secret %s: %w", name, err))

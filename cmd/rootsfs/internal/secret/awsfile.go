@@ -120,7 +120,7 @@ func awsURL(o *owner) (string, error) {
 	}
 	region := o.awsRegion()
 	if region == "" {
-		return "", errors.New("no region of AWS is set, in AWS_REGION or ~/.aws/config")
+		return "", errors.New("no region is set, in AWS_REGION or ~/.aws/config: set it, or write --secret aws=https://HOST")
 	}
 	return "https://s3." + region + ".amazonaws.com", nil
 }

@@ -64,10 +64,10 @@ func (s *Secret) SetDefaultURL(judge *writabledirs.Judge, env []string) error {
 		return nil
 	}
 	text, err := s.preset().url(&owner{judge, env})
-	if err == nil {
-		s.URL, err = ParseURL(text)
-	}
 	if err != nil {
+		return err
+	}
+	if s.URL, err = ParseURL(text); err != nil {
 		return fmt.Errorf("%w; --secret %s=https://HOST names another host", err, s.Name)
 	}
 	return nil
