@@ -21,7 +21,7 @@ const (
 	stageDiffed, stageTaken = 100, 1000
 )
 
-// stagedGoal is what a staged root may cost against one of mode rw, for the rows of stagedRows.
+// stagedGoal bounds the cost of a staged root against one of mode rw, for the rows of stagedRows.
 const stagedGoal = 1.15
 
 var stagedRows = []string{
