@@ -164,7 +164,7 @@ var secretPrograms = []secretProgram{
 	{"curl", []string{"curl"}, `curl -sS "$API_TOKEN_BASE_URL/hello?q=1"`, "GET /hello?q=1 \n"},
 	{"curl with a body", []string{"curl"}, `curl -sS -X PUT -d body -H "Authorization: Bearer $API_TOKEN" $API_TOKEN_BASE_URL/./hello`, "PUT /hello body\n"},
 	{"curl, what is not allowed", []string{"curl"}, `curl -sS -X DELETE $API_TOKEN_BASE_URL/hello`,
-		"rootsfs: no rule of the secret API_TOKEN allows DELETE \"/hello\"; it allows: " + strings.Join(allowed, ", ") + "\n"},
+		"rootsfs: no rule of the secret API_TOKEN allows DELETE \"/hello\" (\"DELETE /hello\" in allow of its [[secret]] block would); it allows: " + strings.Join(allowed, ", ") + "\n"},
 	{"curl, events", []string{"curl"}, `curl -sSN $API_TOKEN_BASE_URL/events`, "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
 	{"curl by https", []string{"curl"}, `curl -sS https://api.example.com:PORT/hello?q=1`, "GET /hello?q=1 \n"},
 	{"curl by https and HTTP/1.1, with the key", []string{"curl"}, `curl -sS --http1.1 -X PUT -d body -u "me:$API_TOKEN" https://api.example.com:PORT/./hello; curl -sS -H "Authorization: Bearer $API_TOKEN" https://api.example.com:PORT/hello`,
@@ -326,6 +326,16 @@ func TestSecretNotAnswered(t *testing.T) {
 	want := "rootsfs: the TLS certificate of api.example.com:" + a.port + " is not trusted, or is for another name; SSL_CERT_FILE of rootsfs itself names other authorities\n502\n"
 	if stdout, log, _ := o.run(ord); stdout != want {
 		t.Errorf("%q; rootsfs: %s", stdout, log)
+	}
+	ord = o.using(a, `curl -sS -X DELETE $API_TOKEN_BASE_URL/hello -o /dev/null; curl -sS -X DELETE "$API_TOKEN_BASE_URL/hello%22,%22*" -o /dev/null`, "api")
+	o.run(ord)
+	why, _, code := o.run(order{Args: o.rootsfs("why", "--session", sessionName)})
+	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--op", "request", "--session", sessionName)})
+	if code != 3 || !strings.Contains(why, `no rule of the secret API_TOKEN allows DELETE "/hello\",\"*"; it allows: `) || !strings.Contains(why, "to allow it: a session has the rules of its secrets from its start: change the [[secret]] block") {
+		t.Errorf("why: exit code %d, %s", code, why)
+	}
+	if want := `allows DELETE "/hello" ("DELETE /hello" in allow of its [[secret]] block would); it allows: `; !strings.Contains(audit, want) {
+		t.Errorf("not on record: %s\n%s", want, audit)
 	}
 	ord = o.using(a, script, "nowhere")
 	if stdout, log, _ := o.run(ord); stdout != "rootsfs: nowhere.example.com:"+a.port+" cannot be resolved\n502\n" {

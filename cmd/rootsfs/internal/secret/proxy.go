@@ -246,12 +246,7 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	case !path.below(s.URL.Prefix):
 		return &refusal{http.StatusForbidden, fmt.Errorf("the secret %s is for paths below %s, and this is %s", s.Name, s.URL.Prefix, names.Quote(path.kept))}
 	case s.Allow != nil && !allowed(s.Allow, r.Method, path):
-		texts := make([]string, len(s.Allow))
-		for i, rule := range s.Allow {
-			texts[i] = rule.String()
-		}
-		return &refusal{http.StatusForbidden, fmt.Errorf("no rule of the secret %s allows %s %s; it allows: %s",
-			s.Name, names.Escape(r.Method), names.Quote(path.kept), strings.Join(texts, ", "))}
+		return &refusal{http.StatusForbidden, s.noRule(r.Method, path)}
 	}
 	return nil
 }
