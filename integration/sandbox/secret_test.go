@@ -111,12 +111,18 @@ func serveAPI(t *testing.T, h http.Handler) *api {
 	a.port = portOf(s.Listener)
 	a.certificate = filepath.Join(t.TempDir(), "ca.crt")
 	testkit.Must(t, os.WriteFile(a.certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o644))
-	for dir := filepath.Dir(a.certificate); dir != "/"; dir = filepath.Dir(dir) {
+	makeReachable(t, filepath.Dir(a.certificate))
+	return a
+}
+
+// makeReachable lets everybody pass the directories that lead to one.
+func makeReachable(t *testing.T, dir string) {
+	t.Helper()
+	for ; dir != "/"; dir = filepath.Dir(dir) {
 		if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o001 == 0 {
 			testkit.Must(t, os.Chmod(dir, info.Mode().Perm()|0o111))
 		}
 	}
-	return a
 }
 
 // allowed has the rules of the secret.
