@@ -125,11 +125,11 @@ func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 		return nil
 	}
 	judge, env := p.judge(), p.ownersEnviron()
-	if err := judge.CertificateFiles(); err != nil {
+	var err error
+	if p.certificates, err = judge.CertificateFiles(); err != nil {
 		return err
 	}
 	for _, s := range p.secrets {
-		var err error
 		if s.credential, err = s.Read(ctx, judge, env); err != nil {
 			return err
 		}

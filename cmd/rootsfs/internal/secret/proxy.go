@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,8 @@ const (
 	maxHeader        = 64 << 10
 	maxMethod        = 32 // a record has room for little more than 2,000 bytes
 	maxAnswerHeader  = 256 << 10
-	maxUnread        = 256 << 10 // of an answer by HTTP/2 that the program does not read
+	maxUnread        = 1 << 20   // of an answer by HTTP/2 that the program does not read; less would slow distant hosts down
+	maxUnsent        = 256 << 10 // of the bodies on a connection by HTTP/2 that the host does not read
 	headerTimeout    = 30 * time.Second
 	idleTimeout      = 2 * time.Minute
 	handshakeTimeout = 10 * time.Second
@@ -68,7 +70,7 @@ type Options struct {
 
 // maxRequests bounds the requests of a program that are under way: each holds a part of its
 // answer, and by HTTP/2 a connection has many.
-const maxRequests = 256
+const maxRequests = 128
 
 // Slots has a place for each request that is under way with the secrets of a run.
 type Slots chan struct{}
@@ -120,7 +122,7 @@ func newTransport(o Options) *http.Transport {
 		TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 		// Answers go to the program as they come, also compressed.
 		DisableCompression: true, ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout,
-		HTTP2:               &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread},
+		HTTP2:               &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread, MaxReadFrameSize: bufferSize},
 		MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxAnswerHeader,
 	}
 }
@@ -175,11 +177,26 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1 has it
 	r.Body = &countedBody{ReadCloser: r.Body, count: &x.sent}
 	proxy := httputil.ReverseProxy{
-		Rewrite: x.rewrite, Transport: x.transport(), FlushInterval: -1, ErrorLog: silent,
+		BufferPool: buffers{},
+		Rewrite:    x.rewrite, Transport: x.transport(), FlushInterval: -1, ErrorLog: silent,
 		ModifyResponse: x.answer, ErrorHandler: x.fail,
 	}
 	proxy.ServeHTTP(finalAnswer{w}, r)
 }
+
+// buffers lends buffers for bodies that are larger than httputil's: each is passed on with a record of
+// TLS of its own.
+type buffers struct{}
+
+const bufferSize = 128 << 10
+
+var pool = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// Get implements httputil.BufferPool.
+func (buffers) Get() []byte { return pool.Get().(*[bufferSize]byte)[:] }
+
+// Put implements httputil.BufferPool.
+func (buffers) Put(b []byte) { pool.Put((*[bufferSize]byte)(b)) }
 
 // finalAnswer drops informational answers (status 1xx). httputil.ReverseProxy copies their
 // headers without calling ModifyResponse, and writes them while net/http may write its own.
