@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// recipe is what a test knows of a recipe of `rootsfs help secrets`, by the first line of its
-// block there.
+// recipe describes how a test runs a recipe of `rootsfs help secrets`, which it finds by the first
+// line of its block there.
 type recipe struct {
 	needs  []string
 	want   string

@@ -251,10 +251,8 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	}
 	in, err := control.Find(t.Session)
 	e.Ended = t.Ended || err != nil
-	if r.Op.Raw() == names.OpRequest.String() && r.Host != "" { // with a secret; the detail says which rule would allow it
-		if !strings.HasPrefix(r.Detail.Raw(), noRequest) {
-			e.Advice = "a session has the rules of its secrets from its start: change the [[secret]] block, and start it again"
-		}
+	if r.Secret != "" {
+		e.Advice = secretAdvice(r)
 		return e, nil
 	}
 	if e.Ended {

@@ -202,15 +202,15 @@ func allowed(rules []Rule, method string, p requestPath) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool { return r.allows(method, p) })
 }
 
-// noRule returns the reason why a request is not sent: which rule would allow it, and which there
-// are. The rule comes first, because records cut off long texts.
-func (s *Secret) noRule(method string, p requestPath) error {
+// noRule returns the reason why a request is not sent: the rule that would allow it, and those
+// that there are. The rule comes first, because records cut off long texts.
+func (s *Secret) noRule(method string, p requestPath, rule string) error {
 	texts := make([]string, len(s.Allow))
 	for i, rule := range s.Allow {
 		texts[i] = rule.String()
 	}
 	would := ""
-	if rule := ruleFor(method, p); rule != "" {
+	if rule != "" {
 		would = fmt.Sprintf(" (%s in allow of its [[secret]] block would)", names.Quote(rule))
 	}
 	return fmt.Errorf("no rule of the secret %s allows %s %s%s; it allows: %s", s.Name, names.Escape(method), names.Quote(p.kept), would, strings.Join(texts, ", "))

@@ -45,9 +45,10 @@ type Request struct {
 	Sent, Received int64         // bytes of the bodies
 	Began          time.Time
 	Duration       time.Duration
-	Refused        error // why it was not sent
-	Failed         error // why there is no answer, or not all of it
-	Room           int64 // what Options.Reserve promised for the record
+	Refused        error  // why it was not sent
+	Permit         string // the rule that would allow it; "": none alone
+	Failed         error  // why there is no answer, or not all of it
+	Room           int64  // what Options.Reserve promised for the record
 }
 
 // Options configure a Proxy.
@@ -263,7 +264,8 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	case !path.below(s.URL.Prefix):
 		return &refusal{http.StatusForbidden, fmt.Errorf("the secret %s is for paths below %s, and this is %s", s.Name, s.URL.Prefix, names.Quote(path.kept))}
 	case s.Allow != nil && !allowed(s.Allow, r.Method, path):
-		return &refusal{http.StatusForbidden, s.noRule(r.Method, path)}
+		x.rec.Permit = ruleFor(r.Method, path)
+		return &refusal{http.StatusForbidden, s.noRule(r.Method, path, x.rec.Permit)}
 	}
 	return nil
 }
