@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -21,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -32,12 +35,13 @@ const credential = "v3ryS3cret" + "-tok3n-of-the-owner"
 // api is a host that answers requests with the credential.
 type api struct {
 	port, certificate string
-	ended             chan struct{} // gets one when a request for /held is over
+	began             chan struct{} // gets one when the first bytes of /upload have come
+	ended             chan struct{} // gets one when a request for /held or /upload is over
 }
 
 func newAPI(t *testing.T) *api {
 	t.Helper()
-	ended := make(chan struct{}, 10)
+	began, ended := make(chan struct{}, 10), make(chan struct{}, 10)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/hello", func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -54,6 +58,14 @@ func newAPI(t *testing.T) *api {
 		fmt.Fprint(w, "held\n")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
+		ended <- struct{}{}
+	})
+	mux.HandleFunc("/upload", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = r.Body.Read(make([]byte, 1))
+		began <- struct{}{}
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			t.Error("the upload that is broken off looks complete")
+		}
 		ended <- struct{}{}
 	})
 	mux.HandleFunc("/websocket", greetWebSocket)
@@ -73,7 +85,7 @@ func newAPI(t *testing.T) *api {
 		}
 	}
 	a := serveAPI(t, mux)
-	a.ended = ended
+	a.began, a.ended = began, ended
 	return a
 }
 
@@ -127,7 +139,7 @@ func makeReachable(t *testing.T, dir string) {
 
 // allowed has the rules of the secret.
 var allowed = []string{
-	"GET /{hello,events,held,websocket}", "PUT /hello", "GET /{git,private}/**", "POST /git/*/git-upload-pack", "POST /private/**", "GET /{registry,simple,goproxy,crates}/**",
+	"GET /{hello,events,held,websocket}", "PUT /{hello,upload}", "GET /{git,private}/**", "POST /git/*/git-upload-pack", "POST /private/**", "GET /{registry,simple,goproxy,crates}/**",
 }
 
 // using returns the order for a shell script with the secret. Its host leads to 127.0.0.5, which
@@ -264,6 +276,11 @@ func TestSecretPrograms(t *testing.T) {
 			if strings.Contains(audit+log, credential) || strings.Contains(audit, "q=1") {
 				t.Errorf("on record: %s\n%s", audit, log)
 			}
+			// The session's files: records, state, what the programs have written, a kept HOME.
+			if err := exec.Command("grep", "-rqaF", credential, o.base).Run(); err == nil || exitCode(err) != 1 {
+				out, _ := exec.Command("grep", "-rlaF", credential, o.base).Output()
+				t.Errorf("%v: the credential is in the files %s", err, out)
+			}
 		})
 	}
 }
@@ -280,7 +297,8 @@ func TestSecretIsRevoked(t *testing.T) {
 				if i%2 == 1 {
 					base, host = "https://api.example.com:"+a.port, "api.example.com"
 				}
-				cmd := o.driver(o.using(a, "curl -sSN "+base+"/held 2>&1; echo ended; curl -sS "+base+"/hello 2>&1", "api"))
+				upload := "(while echo x; do sleep 0.05; done) 2>/dev/null | curl -sS -T - " + base + "/upload >upload 2>&1 &\n"
+				cmd := o.driver(o.using(a, upload+"curl -sSN "+base+"/held 2>&1; echo ended; curl -sS "+base+"/hello 2>&1", "api"))
 				var log bytes.Buffer
 				cmd.Stderr = &log
 				out, err := cmd.StdoutPipe()
@@ -310,7 +328,9 @@ func TestSecretIsRevoked(t *testing.T) {
 						t.Errorf("%v: %s", args, got)
 					}
 				}
+				<-a.began
 				owner(command...)
+				<-a.ended
 				<-a.ended
 				rest, _ := io.ReadAll(lines)
 				_ = cmd.Wait()
@@ -357,6 +377,14 @@ func TestSecretNotAnswered(t *testing.T) {
 	}
 }
 
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return -1
+}
+
 // memoryHolds returns which of some texts are in the memory of a process.
 func memoryHolds(t *testing.T, pid string, texts ...string) (found []string) {
 	t.Helper()
@@ -383,8 +411,8 @@ func memoryHolds(t *testing.T, pid string, texts ...string) (found []string) {
 	return found
 }
 
-// The credential is in the memory of no process inside, also when the host sends back what it
-// has got, in headers and in the body, by either way to it.
+// The credential is in the memory of no process inside, of which there is no core dump either. That
+// holds also when the host sends back what it has got, in headers and in the body, by either way to it.
 func TestCredentialIsNotInMemory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root reads the memory of these processes")
@@ -402,10 +430,11 @@ for url in ["https://api.example.com:PORT", os.environ["API_TOKEN_BASE_URL"]]:
         answers.append(urllib.request.urlopen(urllib.request.Request(url + "/hello", headers=headers)))
         answers.append(answers[-1].read())
 print(os.environ["API_TOKEN"], len(answers), flush=True)
-sys.stdin.read()`
+sys.stdin.read()
+os.abort()`
 	for _, w := range everybody {
 		o := newOutside(t, w)
-		ord := o.using(a, "exec python3 -c '"+strings.ReplaceAll(program, "PORT", a.port)+"'", "api")
+		ord := o.using(a, "ulimit -c unlimited; exec python3 -c '"+strings.ReplaceAll(program, "PORT", a.port)+"'", "api")
 		if tool := missing([]string{"python3"}); tool != "" {
 			t.Skipf("this machine has no %s", tool)
 		}
@@ -440,8 +469,11 @@ sys.stdin.read()`
 		in.Close()
 		err = cmd.Wait()
 		kill.Stop()
+		if cores, err := filepath.Glob(filepath.Join(o.root, "*core*")); err != nil || len(cores) > 0 {
+			t.Errorf("the program has left %q, %v", cores, err)
+		}
 		slices.Sort(found)
-		if !isDone || err != nil || len(inside) != 1 || count < 2 || !slices.Equal(slices.Compact(found), []string{placeholder, "you said: "}) {
+		if !isDone || exitCode(err) != 128+int(unix.SIGABRT) || len(inside) != 1 || count < 2 || !slices.Equal(slices.Compact(found), []string{placeholder, "you said: "}) {
 			t.Errorf("%s: %q, %v, %d processes, in memory is %q; rootsfs: %s", w.name, line, err, count, found, log.String())
 		}
 	}
