@@ -218,6 +218,7 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	if p.network != nil {
 		p.session.Network = p.network
 	}
+	p.session.Within = p.within
 	return p, p.places()
 }
 
@@ -362,7 +363,6 @@ func (f *runFlags) pinLevel(p *runPlan) error {
 			p.box.Least, p.pinned = level, demand.file
 		}
 	}
-	p.session.Within = p.within
 	return nil
 }
 
