@@ -62,6 +62,9 @@ func CheckScope(text string) error {
 	return nil
 }
 
+// errSignedURL refuses a signature in the query: it would be the program's own.
+var errSignedURL = errors.New("this URL is signed in advance, by a placeholder, and is worth nothing: send the request with a header Authorization")
+
 // readSignature reads the program's own signature, and refuses what cannot be signed again.
 func (s *Secret) readSignature(r *http.Request) (*signature, *refusal) {
 	bad := func(format string, args ...any) (*signature, *refusal) {
@@ -70,7 +73,7 @@ func (s *Secret) readSignature(r *http.Request) (*signature, *refusal) {
 	algorithm, fields, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	switch {
 	case r.Header.Get("Authorization") == "" && strings.Contains(r.URL.RawQuery, "X-Amz-Signature"):
-		return bad("this URL is signed in advance, by a key that is worth nothing: send the request with a header Authorization")
+		return nil, &refusal{http.StatusBadRequest, errSignedURL}
 	case len(r.Header["Authorization"]) != 1 || algorithm != amzAlgorithm:
 		return bad("a request to AWS needs a header Authorization of the kind %s, by the key in ~/.aws/credentials", amzAlgorithm)
 	case len(r.Header[amzContent]) > 1:

@@ -248,6 +248,8 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	x.upgrade = upgrade
 	x.path, x.query, x.isFilled, x.rec.Path = path, query, isFilled, names.Foreign(path.sent)
 	switch {
+	case queryErr != nil && !x.p.credential.isSent():
+		return &refusal{http.StatusBadRequest, errSignedURL}
 	case queryErr != nil:
 		return &refusal{http.StatusBadRequest, queryErr}
 	case !path.below(s.URL.Prefix):
