@@ -19,8 +19,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/rootsfs/rootsfs/integration/files"
+	"github.com/rootsfs/rootsfs/integration/sigv4"
 	"github.com/rootsfs/rootsfs/integration/testkit"
-	"github.com/rootsfs/rootsfs/integration/testkit/sigv4"
 )
 
 //go:embed testdata/package.json testdata/package-lock.json

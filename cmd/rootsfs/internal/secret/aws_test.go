@@ -16,7 +16,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/rootsfs/rootsfs/integration/testkit/sigv4"
+	"github.com/rootsfs/rootsfs/integration/sigv4"
 )
 
 // awsHost is a host that takes requests that the owner has signed.
