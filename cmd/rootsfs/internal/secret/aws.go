@@ -127,12 +127,12 @@ func (x *exchange) hashBody(r *http.Request) *refusal {
 	case <-r.Context().Done():
 		return &refusal{http.StatusServiceUnavailable, r.Context().Err()}
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxHashed+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(x.p.mostHashed)+1))
 	switch {
 	case err != nil:
 		return &refusal{http.StatusBadRequest, errors.New("the body did not come")}
-	case len(body) > maxHashed:
-		return &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("a body of more than %d bytes needs its hash in the header %s", maxHashed, amzContent)}
+	case len(body) > x.p.mostHashed:
+		return &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("a body of more than %d bytes needs its hash in the header %s", x.p.mostHashed, amzContent)}
 	}
 	sum := sha256.Sum256(body)
 	x.signature.payload = hex.EncodeToString(sum[:])

@@ -71,7 +71,8 @@ func newAWSLab(t *testing.T, s *Secret) (*doorLab, *awsHost) {
 	return d, host
 }
 
-// check reports requests that the host has refused, and a key in their bytes.
+// check reports other requests than those that the host should have got since the last call, and a
+// key in their bytes.
 func (h *awsHost) check(t *testing.T, want ...string) {
 	t.Helper()
 	h.mu.Lock()
@@ -79,6 +80,7 @@ func (h *awsHost) check(t *testing.T, want ...string) {
 	if got := strings.Join(h.said, "\n"); got != strings.Join(want, "\n") {
 		t.Errorf("the host got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
+	h.said = nil
 	if bytes.Contains(h.all, []byte(awsSecret)) {
 		t.Error("the secret key was sent to the host")
 	}
@@ -125,7 +127,9 @@ func TestAWSClients(t *testing.T) {
 		{[]string{"sh", "-c", `curl -sS -o /dev/null -w '%{http_code}\n' --aws-sigv4 aws:amz:us-east-1:s3 -u "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" -T - -H "x-amz-content-sha256: UNSIGNED-PAYLOAD" "https://` + d.at + `/b/k?x=1&a=%2F" </dev/null`},
 			"200\n", []string{"PUT /b/k?a=%2F&x=1"}},
 	} {
-		host.said = nil
+		if c.args[0] == "aws" && os.Getenv("ROOTSFS_SOAK") == "" {
+			continue // it is slow, and botocore makes its requests
+		}
 		if c.args[0] == "python3" && exec.Command("python3", "-c", "import botocore").Run() != nil {
 			t.Log("this machine has no botocore")
 			continue
@@ -194,8 +198,9 @@ func TestAWSRefuses(t *testing.T) {
 // A body whose hash the program has not sent is hashed here, up to a bound.
 func TestAWSHashesBodies(t *testing.T) {
 	d, host := newAWSLab(t, &Secret{})
+	d.proxy.mostHashed = 64 << 10
 	c := d.client(true)
-	for size, want := range map[int]int{0: 200, maxHashed: 200, maxHashed + 1: 413} {
+	for size, want := range map[int]int{0: 200, d.proxy.mostHashed: 200, d.proxy.mostHashed + 1: 413} {
 		req, err := http.NewRequest(http.MethodPost, "https://"+d.at+"/", io.MultiReader(bytes.NewReader(make([]byte, size)))) // of no known length
 		if err != nil {
 			t.Fatal(err)

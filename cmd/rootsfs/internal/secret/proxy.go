@@ -96,6 +96,7 @@ type Proxy struct {
 	credential    Credential
 	transport     *http.Transport
 	bodies        chan struct{}   // has one for each body in memory
+	mostHashed    int             // bytes of such a body
 	upgrades      *http.Transport // for requests that ask for another protocol, by HTTP/1.1 alone
 }
 
@@ -106,7 +107,7 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	if o.Slots == nil {
 		o.Slots = NewSlots()
 	}
-	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies)}
+	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies), mostHashed: maxHashed}
 	p.header, p.value = s.headerOf(c)
 	p.transport, p.upgrades = newTransport(o), newTransport(o)
 	p.upgrades.Protocols = new(http.Protocols)
