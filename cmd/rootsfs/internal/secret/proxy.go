@@ -99,6 +99,7 @@ type Proxy struct {
 	credential    Credential
 	transport     *http.Transport
 	bodies        chan struct{}   // has one for each body in memory
+	mostHashed    int             // bytes of such a body
 	upgrades      *http.Transport // for requests that ask for another protocol, by HTTP/1.1 alone
 }
 
@@ -109,7 +110,7 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	if o.Slots == nil {
 		o.Slots = NewSlots()
 	}
-	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies)}
+	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies), mostHashed: maxHashed}
 	p.header, p.value = s.headerOf(c)
 	p.transport, p.upgrades = newTransport(o), newTransport(o)
 	p.upgrades.Protocols = new(http.Protocols)
@@ -266,6 +267,8 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	x.upgrade = upgrade
 	x.path, x.query, x.isFilled, x.rec.Path = path, query, isFilled, names.Foreign(path.sent)
 	switch {
+	case queryErr != nil && !x.p.credential.isSent():
+		return &refusal{http.StatusBadRequest, errSignedURL}
 	case queryErr != nil:
 		return &refusal{http.StatusBadRequest, queryErr}
 	case !path.below(s.URL.Prefix):
