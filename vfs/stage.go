@@ -137,13 +137,13 @@ func (t *Tree) StageContents(ctx context.Context, root guard.RootName, path stri
 			return nil, 0, err
 		}
 		defer d.Close()
-		text, err := readWhole(d, most)
+		text, err := readWhole(l, d, staged, most)
 		return text, int64(len(text)), err
 	})
 }
 
-// readWhole reads a regular file, or the target of a link.
-func readWhole(d beneath.Dir, most int64) ([]byte, error) {
+// readWhole reads a regular file, or the target of a link. staged says that it is the stage's.
+func readWhole(l *guard.Lease, d beneath.Dir, staged bool, most int64) ([]byte, error) {
 	info, err := d.Own()
 	switch {
 	case err != nil:
@@ -156,7 +156,13 @@ func readWhole(d beneath.Dir, most int64) ([]byte, error) {
 	case info.Size > most:
 		return nil, &guard.Error{Kind: names.Quota, Err: fmt.Errorf("it has %d bytes, more than %d", info.Size, most)}
 	}
-	fd, err := beneath.Reopen(d.FD(), unix.O_RDONLY)
+	fd := -1
+	open := func() (err error) { fd, err = beneath.Reopen(d.FD(), unix.O_RDONLY); return err }
+	if st, _ := beneath.StageOf(l); staged {
+		err = st.Readable(l, d, &info, open)
+	} else {
+		err = open()
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -28,8 +28,12 @@ func (a *applier) attributes(c *Change, base *draft.Base, with Class) error {
 	if c.want.isDir() {
 		isOld = beneath.XattrsHash(low.FD()) == base.Hash
 	}
+	isSame := false
+	err = a.st.Readable(a.l, up, &c.want.info, func() error { isSame = beneath.SameXattrs(up.FD(), low.FD()); return nil })
 	switch {
-	case beneath.SameXattrs(up.FD(), low.FD()):
+	case err != nil:
+		return err
+	case isSame:
 	case c.want.isDir() && beneath.XattrsHash(up.FD()) == base.Hash: // only the owner changed them
 	case !isOld:
 		return c.conflict("its attributes were changed in the stage, or by you at %s", c.since())

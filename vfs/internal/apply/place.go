@@ -211,9 +211,11 @@ func (p *placement) chmod() error {
 	p.c.placed = now.ID()
 	p.old, p.made = p.st.KeepOld(p.l, p.d, p.base), beneath.BaseOf(&now)
 	p.made.Mode = now.Mode&^0o7777 | p.c.mode&0o7777
-	if err := beneath.CopyXattrs(p.l, p.up.FD(), w); err != nil {
+	err = p.st.Readable(p.l, p.up, &p.info, func() error { return beneath.CopyXattrs(p.l, p.up.FD(), w) })
+	if err != nil {
 		return err
 	}
+	p.c.want.info.Ctime = p.info.Ctime // run has compared them
 	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
 }
 
@@ -291,7 +293,9 @@ func (p *placement) like(up beneath.Dir, info *beneath.Info, name string, mode u
 
 // fill gives the new file contents and attributes.
 func (p *placement) fill(w beneath.Changeable) error {
-	in, err := beneath.Reopen(p.up.FD(), unix.O_RDONLY)
+	isCompared := p.info.Ctime == p.c.want.info.Ctime
+	in := -1
+	err := p.st.Readable(p.l, p.up, &p.info, func() (err error) { in, err = beneath.Reopen(p.up.FD(), unix.O_RDONLY); return err })
 	if err != nil {
 		return err
 	}
@@ -301,11 +305,17 @@ func (p *placement) fill(w beneath.Changeable) error {
 		return err
 	}
 	p.written = p.info.Size
-	if err := p.keepXattrs(in, w); err != nil {
+	err = p.st.Readable(p.l, p.up, &p.info, func() error {
+		if err := p.keepXattrs(in, w); err != nil {
+			return err
+		}
+		return beneath.CopyAttributes(p.l, in, &p.info, w, p.c.mode)
+	})
+	if err != nil {
 		return err
 	}
-	if err := beneath.CopyAttributes(p.l, in, &p.info, w, p.c.mode); err != nil {
-		return err
+	if isCompared {
+		p.c.want.info.Ctime = p.info.Ctime
 	}
 	if p.c.have.is { // it keeps its owner, if this process may give files away
 		if err := beneath.Chown(p.l, w, int(p.c.have.info.UID), int(p.c.have.info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno

@@ -324,19 +324,22 @@ func (a *applier) isSame(c *Change) (bool, error) {
 		y, err2 := beneath.Readlink(low.FD())
 		return x == y, errors.Join(err1, err2)
 	}
-	return a.equalFiles(up.FD(), low.FD())
-}
-
-func (a *applier) equalFiles(x, y int) (bool, error) {
-	x, err := beneath.Reopen(x, unix.O_RDONLY)
+	x := -1
+	err = a.st.Readable(a.l, up, want, func() (err error) { x, err = beneath.Reopen(up.FD(), unix.O_RDONLY); return err })
 	if err != nil {
 		return false, err
 	}
 	defer beneath.Close(x)
-	if y, err = beneath.Reopen(y, unix.O_RDONLY); err != nil {
+	y, err := beneath.Reopen(low.FD(), unix.O_RDONLY)
+	if err != nil {
 		return false, err
 	}
 	defer beneath.Close(y)
+	return a.equalFiles(x, y)
+}
+
+// equalFiles reports whether two open files have equal contents.
+func (a *applier) equalFiles(x, y int) (bool, error) {
 	p, q := make([]byte, 64<<10), make([]byte, 64<<10)
 	for off := int64(0); ; {
 		n, err1 := beneath.Pread(x, p, off)

@@ -2,8 +2,10 @@ package apply_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,27 +15,70 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// userVar is set for the process that runs as an ordinary user.
-const userVar = "ROOTSFS_TEST_USER"
+// isUser reports whether the test runs as an ordinary user. If root runs it, isUser runs it as one
+// in another process.
+func isUser(t *testing.T) bool {
+	if os.Geteuid() != 0 {
+		return true
+	}
+	base, err := os.MkdirTemp("", "rootsfs-user-")
+	if err == nil {
+		err = os.Chmod(base, 0o777)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), "TMPDIR="+base)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534, Groups: []uint32{}}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("as a user: %v\n%s", err, out)
+	}
+	return false
+}
+
+// TestApplyUnreadable checks that files whose mode keeps their owner out are compared, shown and
+// applied, with their attributes, and that the stage's keep that mode.
+func TestApplyUnreadable(t *testing.T) {
+	if !isUser(t) {
+		return
+	}
+	s := newScene(t, "f", "g")
+	s.put("g", "staged")
+	s.put("n", "new")
+	for _, name := range []string{"f", "g", "n"} {
+		err := s.tree.Setxattr(t.Context(), s.who, s.place(name), nil, "user.a", []byte(name), 0)
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+			t.Fatal(err)
+		}
+		s.chmod(name, 0)
+	}
+	s.wantChanges("m f, M g, A n")
+	if text, err := s.tree.StageContents(t.Context(), "r", "n", true, 100); err != nil || string(text) != "new" {
+		t.Errorf("the contents are %q, %v", text, err)
+	}
+	s.apply(vfs.StageApply{DryRun: true}, "m f, M g, A n", "")
+	info, err := os.Lstat(filepath.Join(s.store, "upper", "n"))
+	if err != nil || info.Mode() != 0 {
+		t.Errorf("the stage's file is %v, %v", info, err)
+	}
+	s.apply(vfs.StageApply{}, "m f, M g, A n", "")
+	s.wantChanges("")
+	for _, name := range []string{"f", "g", "n"} {
+		info, err := os.Lstat(s.at(name))
+		if err != nil || info.Mode() != 0 {
+			t.Errorf("%s is %v, %v", name, info, err)
+		}
+		s.must(os.Chmod(s.at(name), 0o600))
+	}
+	s.wantSource("f", "g=staged", "n=new")
+}
 
 // TestApplyWithoutPermission checks that an apply names the directory in which the user may not
 // write, and leaves what depends on that for the same reason: it is no conflict.
 func TestApplyWithoutPermission(t *testing.T) {
-	if os.Geteuid() == 0 {
-		base, err := os.MkdirTemp("", "rootsfs-user-")
-		if err == nil {
-			err = os.Chmod(base, 0o777)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(base) })
-		cmd := exec.Command("/proc/self/exe", "-test.run=^TestApplyWithoutPermission$", "-test.v")
-		cmd.Env = append(os.Environ(), userVar+"=1", "TMPDIR="+base)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534, Groups: []uint32{}}}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("as a user: %v\n%s", err, out)
-		}
+	if !isUser(t) {
 		return
 	}
 	s := newScene(t, "out/in/f", "out/in/g", "free")

@@ -200,6 +200,13 @@ func (n *commandNet) expire(rule network.Rule) {
 	}
 }
 
+// awaitRefusals waits until what the command has tried to reach is on record.
+func (n *commandNet) awaitRefusals() {
+	if n != nil {
+		n.gate.Settle()
+	}
+}
+
 // close ends every connection, even if there is no session to do it.
 func (n *commandNet) close() {
 	if n == nil {

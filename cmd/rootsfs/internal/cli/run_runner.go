@@ -151,6 +151,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	if exit.IsFull {
 		r.a.warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", sizeText(r.report.TmpSize))
 	}
+	r.plan.network.awaitRefusals()
 	r.plan.network.printRefused(r.a)
 	r.plan.network.printLimits(r.a)
 	hosts, times := r.plan.network.refusedHosts()
@@ -203,6 +204,7 @@ func (r *runner) endTogether() {
 		case <-r.drained: // all its refusals are on record
 		case <-time.After(stopAfter):
 		}
+		r.plan.network.awaitRefusals()
 		if !r.plan.learn {
 			r.finish()
 		}

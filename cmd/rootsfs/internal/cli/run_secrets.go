@@ -168,7 +168,7 @@ func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Se
 		return nil, nil
 	}
 	var secrets []*secret.Secret
-	doors, proxies := map[string]*network.Service{}, map[*network.Service][]*secret.Proxy{}
+	doors, proxies, slots := map[string]*network.Service{}, map[*network.Service][]*secret.Proxy{}, secret.NewSlots()
 	for _, s := range list {
 		secrets = append(secrets, s.Secret)
 		s.service = &network.Service{Name: s.Inside(), Host: s.URL.Host, Port: s.URL.Port}
@@ -179,6 +179,7 @@ func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Se
 			Record: func(r secret.Request) error { return n.reg.NoteConnection(requestRecord(s.URL, r)) },
 			Dial:   func(ctx context.Context) (net.Conn, error) { return n.gate.Dial(ctx, s.service) },
 			Live:   func() bool { return n.gate.IsLive(s.service) },
+			Slots:  slots,
 		})
 		s.service.Serve = proxy.Serve
 		services = append(services, s.service)

@@ -124,7 +124,7 @@ func (b *rootBlock) root(f *File) Root {
 	if b.Stage && !root.Rights.Mutating() {
 		b.fail("stage", "needs a mode that writes; write mode = \"rw\"")
 	} else if b.Stage {
-		root.Rights = root.Rights.KeptApart()
+		root.Rights = root.Rights.AsStaged()
 	}
 	if root.For > 0 && !root.Expires.IsZero() {
 		b.fail("for", "a root has an end (expires) or a life (for), not both")

@@ -63,6 +63,9 @@ func (p *Proxy) present(h http.Header) map[string]string {
 		}
 		for _, value := range values {
 			if filled, ok := p.credential.fill(name, value); ok {
+				if strings.HasPrefix(filled, "Basic ") && p.secret.User != "" {
+					filled = p.value // the user is the owner's choice: some hosts let a key act for others
+				}
 				out[name] = filled
 				break
 			}

@@ -59,10 +59,34 @@ type Options struct {
 	Record func(Request) error
 	// Live reports whether the secret was not revoked; nil: it cannot be.
 	Live func() bool
+	// Slots bounds the requests that are under way; nil: it is the proxy's own.
+	Slots Slots
 	// Roots are the certificate authorities that the host's certificate may be from; nil: the
 	// machine's.
 	Roots *x509.CertPool
 }
+
+// maxRequests bounds the requests of a program that are under way: each holds a part of its
+// answer, and by HTTP/2 a connection has many.
+const maxRequests = 256
+
+// Slots has a place for each request that is under way with the secrets of a run.
+type Slots chan struct{}
+
+// NewSlots returns free places.
+func NewSlots() Slots { return make(Slots, maxRequests) }
+
+// acquire takes a place, and reports whether one was free.
+func (s Slots) acquire() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s Slots) release() { <-s }
 
 // Proxy forwards requests of the program to the host of a secret, with the credential.
 type Proxy struct {
@@ -78,6 +102,9 @@ type Proxy struct {
 // http.Transport, which has no log of its own, writes unsolicited bytes of hosts there.
 func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	log.SetOutput(io.Discard)
+	if o.Slots == nil {
+		o.Slots = NewSlots()
+	}
 	p := &Proxy{secret: s, opt: o, credential: c}
 	p.header, p.value = s.header(c.value)
 	p.transport, p.upgrades = newTransport(o), newTransport(o)
@@ -131,6 +158,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}}
 	defer x.record()
 	no := x.admit(r, written)
+	if no == nil && !p.opt.Slots.acquire() {
+		no = &refusal{http.StatusServiceUnavailable, fmt.Errorf("%d requests with secrets are under way: wait for one of them", maxRequests)}
+	} else if no == nil {
+		defer p.opt.Slots.release()
+	}
 	if no == nil {
 		no = x.reserve(r.Context())
 	}
@@ -273,6 +305,10 @@ func (x *exchange) answer(res *http.Response) error {
 		return fmt.Errorf("the answer has status %d, which is not a final one", res.StatusCode)
 	}
 	x.rec.Status = res.StatusCode
+	res.Status = "" // a text of the host's, which is sent to the program with a change of protocol
+	if err := decode(res); err != nil {
+		return err
+	}
 	x.clean(res.Header)
 	x.clean(res.Trailer) // whose names are announced
 	body := scrub(res.Body, x.p.credential.value, x.p.credential.placeholder)
@@ -280,6 +316,9 @@ func (x *exchange) answer(res *http.Response) error {
 		if basic, ok := strings.CutPrefix(value, "Basic "); ok {
 			body = scrub(body, strings.TrimRight(basic, "="), "")
 		}
+	}
+	if encoded := url.QueryEscape(x.p.credential.value); x.isFilled && encoded != x.p.credential.value {
+		body = scrub(body, encoded, "") // hosts repeat the URL
 	}
 	if isSwitched { // both directions end at any time, and neither failure tells anything
 		res.Body = &countedBody{ReadCloser: body, count: &x.received, written: &x.sent}
@@ -322,11 +361,14 @@ func (x *exchange) tells(text string) bool {
 // tells reports whether a text contains the credential: as it is, as HTTP Basic encodes it, or
 // as URLs encode it.
 func (p *Proxy) tells(text string) bool {
-	decoded := encodedByte().ReplaceAllStringFunc(text, func(s string) string {
-		b, _ := strconv.ParseUint(s[1:], 16, 8)
-		return string([]byte{byte(b)})
-	})
-	return p.credential.In(text) || p.credential.In(decoded) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic "))
+	decode := func(text string) string {
+		return encodedByte().ReplaceAllStringFunc(text, func(s string) string {
+			b, _ := strconv.ParseUint(s[1:], 16, 8)
+			return string([]byte{byte(b)})
+		})
+	}
+	inQuery := strings.ReplaceAll(text, "+", " ")
+	return p.credential.In(text) || p.credential.In(decode(text)) || p.credential.In(decode(inQuery)) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic "))
 }
 
 // isName reports whether the name of a header, compared without case, contains the credential
@@ -356,6 +398,8 @@ func (p *Proxy) explain(err error) error {
 	switch {
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return fmt.Errorf("the TLS certificate of %s is not trusted, or is for another name; SSL_CERT_FILE of rootsfs itself names other authorities", host)
+	case errors.As(err, new(encodingError)):
+		return err
 	case errors.As(err, new(tls.RecordHeaderError)):
 		return fmt.Errorf("%s does not speak TLS as it should", host)
 	case errors.Is(err, network.ErrClosed):
