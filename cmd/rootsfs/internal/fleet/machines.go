@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// MachineStatus is what a machine says of itself.
+// MachineStatus is a machine's own report.
 type MachineStatus struct {
 	Version  string          `json:"version"`
 	Sessions []SessionStatus `json:"sessions"`
@@ -146,7 +146,7 @@ func (m *Member) AnswerStatus(b *Bus, status func() MachineStatus) error {
 // RunAgent connects the machine and answers owners until ctx ends. It calls ready when it has
 // begun: the connection may be made later.
 func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, status func() MachineStatus, ready func() error) error {
-	b, err := m.dial(true)
+	b, err := m.dial(true, logged(log)...)
 	if err != nil {
 		return err
 	}
@@ -168,6 +168,18 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, status func() M
 			return nil
 		case <-time.After(renewTime):
 		}
+	}
+}
+
+// logged returns the options of a connection that logs when it is lost and made.
+func logged(log *slog.Logger) []nats.Option {
+	return []nats.Option{
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			log.Warn("the fleet's server refuses", "error", err)
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("the connection to the fleet is lost", "error", err) }),
+		nats.ConnectHandler(func(*nats.Conn) { log.Info("connected to the fleet") }),
+		nats.ReconnectHandler(func(*nats.Conn) { log.Info("connected to the fleet again") }),
 	}
 }
 

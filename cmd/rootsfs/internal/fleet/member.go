@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats.go"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -94,8 +95,8 @@ func (m *Member) save(cred credential, charter []byte) error {
 }
 
 // dial connects the machine.
-func (m *Member) dial(stays bool) (*Bus, error) {
-	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, stays)
+func (m *Member) dial(stays bool, more ...nats.Option) (*Bus, error) {
+	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, stays, more...)
 }
 
 func (m *Member) credential() (credential, error) {
