@@ -34,7 +34,11 @@ func install(ctx context.Context, dir, dest, prefix string) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range files {
+	more, err := d.companion().files("install", stages[runtime.GOARCH].built)
+	if err != nil {
+		return err
+	}
+	for _, f := range append(files, more...) {
 		target := filepath.Join(dest, prefix, f.target)
 		data, err := f.content(filepath.Join(prefix, "bin"))
 		if err != nil {

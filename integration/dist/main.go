@@ -45,6 +45,13 @@ type release struct {
 	out     string
 }
 
+// companion returns the release of the second package, which goes into the same directory.
+func (r *release) companion() *release {
+	c := *r
+	c.description = r.description.companion()
+	return &c
+}
+
 // path returns where the release's file of a name is.
 func (r *release) path(name string) string { return filepath.Join(r.out, name) }
 
@@ -80,12 +87,14 @@ func makeRelease(ctx context.Context, dir, out string) error {
 	jobs.SetLimit(runtime.NumCPU())
 	for _, arch := range r.Arches {
 		s := r.stages[arch]
-		jobs.Go(func() error { return r.writeArchive(s) })
 		jobs.Go(func() error { return r.writeBundle(s) })
 		jobs.Go(func() error { return r.writePlatformNPM(s) })
-		jobs.Go(func() error { return r.writeMaterials(s) })
-		for _, kind := range packageKinds {
-			jobs.Go(func() error { return r.writePackage(kind, s) })
+		for _, of := range []*release{r, r.companion()} {
+			jobs.Go(func() error { return of.writeArchive(s) })
+			jobs.Go(func() error { return of.writeMaterials(s) })
+			for _, kind := range packageKinds {
+				jobs.Go(func() error { return of.writePackage(kind, s) })
+			}
 		}
 	}
 	jobs.Go(r.writeNPM)

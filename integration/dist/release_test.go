@@ -160,7 +160,7 @@ func TestMakeInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"opt/tools/bin/rootsfs", "opt/tools/share/man/man1/rootsfs.1", "opt/tools/lib/systemd/user/rootsfs@.service", "opt/tools/share/zsh/site-functions/_rootsfs",
+	for _, want := range []string{"opt/tools/bin/rootsfs", "opt/tools/share/man/man1/rootsfs.1", "opt/tools/lib/systemd/user/rootsfs@.service", "opt/tools/lib/systemd/user/rootsfs-fleet.service", "opt/tools/share/zsh/site-functions/_rootsfs",
 		"opt/tools/share/bash-completion/completions/rootsfs", "opt/tools/share/fish/vendor_completions.d/rootsfs.fish"} {
 		if !slices.Contains(found, want) {
 			t.Errorf("%s is missing", want)
@@ -176,6 +176,9 @@ func TestMakeInstall(t *testing.T) {
 		t.Errorf("the unit: %v\n%s", err, unit)
 	}
 	checkVersion(t, filepath.Join(dest, "opt/tools/bin/rootsfs"))
+	if out, _ := exec.Command(filepath.Join(dest, "opt/tools/bin/rootsfs"), "fleet", "init", "A").CombinedOutput(); !strings.Contains(string(out), "a fleet cannot be called") {
+		t.Errorf("rootsfs fleet, as installed: %s", out) // the other program, in libexec
+	}
 }
 
 // checkVersion compares a program's version with the checkout.
