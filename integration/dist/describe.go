@@ -70,8 +70,9 @@ type fileEntry struct {
 	Gzip   []string    `toml:"gzip"`
 }
 
-// readDescription reads dist.toml in dir. An unknown key or kind is an error.
-func readDescription(dir string) (*description, error) {
+// readDescription reads dist.toml in dir, without the companion unless both is set. An unknown key
+// or kind is an error.
+func readDescription(dir string, both bool) (*description, error) {
 	name := filepath.Join(dir, "dist.toml")
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -80,6 +81,9 @@ func readDescription(dir string) (*description, error) {
 	d := &description{dir: dir}
 	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(d); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if !both {
+		d.Companion = companion{}
 	}
 	if len(d.Arches) == 0 {
 		return nil, fmt.Errorf("%s: arches is missing", name)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -140,9 +141,21 @@ func members(t *testing.T, in *bytes.Reader) map[string][]byte {
 type byteReader struct{ *bytes.Reader }
 
 // The second package has its program where rootsfs looks for it, needs rootsfs, and runs no
-// script of rootsfs's.
+// script of rootsfs's. The other tests do without it: its server takes a minute to compile.
 func TestCompanion(t *testing.T) {
-	dir, v := built(t)
+	if os.Getenv("ROOTSFS_SOAK") == "" {
+		t.Skip("builds the second program for each architecture; make soak does")
+	}
+	v, err := readVersion(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, dest := t.TempDir(), t.TempDir()
+	dist(t, "../..", "-out", dir)
+	dist(t, "../..", "-install", dest, "-prefix", "/opt/tools")
+	if out, _ := exec.Command(filepath.Join(dest, "opt/tools/bin/rootsfs"), "fleet", "init", "A").CombinedOutput(); !strings.Contains(string(out), "a fleet cannot be called") {
+		t.Errorf("rootsfs fleet, as installed: %s", out) // the work of the program in libexec
+	}
 	name := only(t, dir, "rootsfs-fleet-*-1."+rpmArch()+".rpm")
 	home := t.TempDir()
 	rpm := func(args ...string) string {

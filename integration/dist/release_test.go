@@ -86,7 +86,7 @@ func TestReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := filepath.Join(t.TempDir(), "out")
-	cmd := exec.Command("sh", "-c", "umask 077; exec \"$@\"", "sh", program, "-out", again)
+	cmd := exec.Command("sh", "-c", "umask 077; exec \"$@\"", "sh", program, "-companion=false", "-out", again)
 	cmd.Dir = elsewhere
 	cmd.Env = append(os.Environ(), "TZ=Pacific/Kiritimati", "SOURCE_DATE_EPOCH=1", "LC_ALL=C", "TMPDIR="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -148,7 +148,7 @@ func copyCheckout(t *testing.T, from, to string) {
 // make install puts rootsfs where its variables say, and the unit starts it from there.
 func TestMakeInstall(t *testing.T) {
 	dest := t.TempDir()
-	command(t, "../..", "make", "-s", "install", "DESTDIR="+dest, "PREFIX=/opt/tools")
+	command(t, "../..", "make", "-s", "install", "DESTDIR="+dest, "PREFIX=/opt/tools", "DISTFLAGS=-companion=false")
 	var found []string
 	err := filepath.WalkDir(dest, func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -160,7 +160,7 @@ func TestMakeInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"opt/tools/bin/rootsfs", "opt/tools/share/man/man1/rootsfs.1", "opt/tools/lib/systemd/user/rootsfs@.service", "opt/tools/lib/systemd/user/rootsfs-fleet.service", "opt/tools/share/zsh/site-functions/_rootsfs",
+	for _, want := range []string{"opt/tools/bin/rootsfs", "opt/tools/share/man/man1/rootsfs.1", "opt/tools/lib/systemd/user/rootsfs@.service", "opt/tools/share/zsh/site-functions/_rootsfs",
 		"opt/tools/share/bash-completion/completions/rootsfs", "opt/tools/share/fish/vendor_completions.d/rootsfs.fish"} {
 		if !slices.Contains(found, want) {
 			t.Errorf("%s is missing", want)
@@ -176,9 +176,6 @@ func TestMakeInstall(t *testing.T) {
 		t.Errorf("the unit: %v\n%s", err, unit)
 	}
 	checkVersion(t, filepath.Join(dest, "opt/tools/bin/rootsfs"))
-	if out, _ := exec.Command(filepath.Join(dest, "opt/tools/bin/rootsfs"), "fleet", "init", "A").CombinedOutput(); !strings.Contains(string(out), "a fleet cannot be called") {
-		t.Errorf("rootsfs fleet, as installed: %s", out) // the other program, in libexec
-	}
 }
 
 // checkVersion compares a program's version with the checkout.

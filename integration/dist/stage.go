@@ -64,7 +64,11 @@ func (d *description) compile(ctx context.Context, v version, s *stage) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w "+v.flags(), "-o", built+"/", "./cmd/rootsfs", "./cmd/rootsfs/rootsfs-fleet")
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w " + v.flags(), "-o", built + "/", "./cmd/rootsfs"}
+	if d.Companion.Name != "" {
+		args = append(args, "./cmd/rootsfs/"+d.Companion.Name)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(d.dir, "..", "..")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+s.arch, "GOAMD64=v1", "GOARM64=v8.0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -81,12 +85,12 @@ func describeItself(ctx context.Context, s *stage, name string) error {
 	if _, err := run(ctx, s.program(name), "help", "--man", filepath.Join(s.built, "man")); err != nil {
 		return err
 	}
-	for shell, name := range completions {
+	for shell, file := range completions {
 		out, err := run(ctx, s.program(name), "completion", shell)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(s.built, name), out, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(s.built, file), out, 0o644); err != nil {
 			return err
 		}
 	}
