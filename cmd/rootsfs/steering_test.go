@@ -59,6 +59,7 @@ var computed = map[string]string{
 	"internal/syscall/execenv/execenv_default.go":                         "for the commands that are started: see steering",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup/cleaner.go":  "for this program itself",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/mount_daemon.go": "for this program itself",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/cmd_fleet.go":    "for rootsfs-fleet, which no host starts",
 	"os/exec/exec.go":                                                    "for the commands that are started: see steering",
 	"golang.org/x/sys/unix/env_unix.go":                                  "Getenv itself",
 	"vendor/golang.org/x/net/http/httpproxy/proxy.go":                    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY: " + ofOAuth,

@@ -71,7 +71,7 @@ func built(t testing.TB) (dir string, v version) {
 		t.Fatal(err)
 	}
 	dir = filepath.Join(scratch, "release")
-	releaseOnce.Do(func() { dist(t, "../..", "-out", dir) })
+	releaseOnce.Do(func() { dist(t, "../..", "-companion=false", "-out", dir) })
 	if _, err := os.Stat(filepath.Join(dir, "SHA256SUMS")); err != nil {
 		t.Fatalf("there is no release: %v", err)
 	}
