@@ -103,8 +103,7 @@ func wanted(path string) string {
 // serveAPI serves requests with the credential.
 func serveAPI(t *testing.T, h http.Handler) *api {
 	t.Helper()
-	a := &api{}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serveHTTPS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header["Authorization"]; len(got) != 1 && r.URL.Query().Get("key") != credential || len(got) == 1 && got[0] != wanted(r.URL.Path) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="the test"`)
 			http.Error(w, "you are nobody", http.StatusUnauthorized)
@@ -112,6 +111,13 @@ func serveAPI(t *testing.T, h http.Handler) *api {
 		}
 		h.ServeHTTP(w, r)
 	}))
+}
+
+// serveHTTPS serves every request.
+func serveHTTPS(t *testing.T, h http.Handler) *api {
+	t.Helper()
+	a := &api{}
+	s := httptest.NewUnstartedServer(h)
 	s.Listener.Close()
 	s.Listener = listenAt(t)
 	cert := certificate(t)
@@ -320,7 +326,7 @@ func TestSecretIsRevoked(t *testing.T) {
 					return string(out)
 				}
 				name := "API_TOKEN=https://api.example.com:" + a.port
-				if list := owner("net", "list"); !strings.Contains(list, name+"\n") || !strings.Contains(list, "api.example.com") {
+				if list := owner("net", "list"); !strings.Contains(list, name+"\n") || !strings.Contains(list, "api.example.com") || !strings.Contains(list, `GET "/held"`) || !strings.Contains(list, "under way") {
 					t.Errorf("listed: %s", list)
 				}
 				for _, args := range [][]string{{"status"}, {"status", "--json"}, {"net", "list", "--json"}} {
