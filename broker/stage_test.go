@@ -57,7 +57,7 @@ func TestConsentInSessionThatStages(t *testing.T) {
 	l := newLabOn(t, staging{vfs.Opener()}, func(c *Config) {
 		c.Asker, c.Limits.Consents = a, -1
 		c.Terms = func(g guard.Grant) guard.Grant {
-			g.Policy.Rights = g.Policy.Rights.KeptApart()
+			g.Policy.Rights = g.Policy.Rights.AsStaged()
 			return g
 		}
 	})

@@ -167,7 +167,7 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approval is wider than what was asked")}
 	}
 	allowed := g.rootRules()
-	got.Policy.Rights = allowed.KeptApart(got.Resolved, got.Policy.Rights)
+	got.Policy.Rights = allowed.AsStaged(got.Resolved, got.Policy.Rights)
 	got.Expires = allowed.End(got.Expires, g.clock.Wall())
 	// Checked again, because got may allow less than p.ask.
 	if err := g.checkRules(&got, p.src.Location()); err != nil {

@@ -34,7 +34,7 @@ func TestCompletion(t *testing.T) {
 		dirs    = ":16\n"
 	)
 	for _, tt := range []struct{ args, want string }{
-		{"status", noFiles}, {"roots list", noFiles}, {"config", "check\tFind the mistakes of a configuration, and what it grants\nschema\tPrint the JSON Schema of the configuration\n" + noFiles},
+		{"status", noFiles}, {"roots list", noFiles}, {"config", "ceiling\tShow what this machine allows at most\ncheck\tFind the mistakes of a configuration, and what it grants\nschema\tPrint the JSON Schema of the configuration\n" + noFiles},
 		{"mount", dirs}, {"mount --root", files}, {"mount --config", files}, {"mount --for", noFiles}, {"mount --max-file", noFiles}, {"mount --name", noFiles},
 		{"mount --cache", "strict\naudit\nmax\n" + noFiles}, {"run --home", dirs}, {"serve --token-file", files}, {"serve --http", noFiles},
 		{"mount --profile", "review\n" + noFiles}, {"run --profile", "review\n" + noFiles}, {"serve --profile", "review\n" + noFiles},

@@ -132,10 +132,10 @@ func (r RootRules) CheckCeilings(resolved string, rights Rights) error {
 	return nil
 }
 
-// KeptApart returns the rights with all changes staged where a ceiling wants them staged.
-func (r RootRules) KeptApart(resolved string, rights Rights) Rights {
+// AsStaged returns the rights, with all changes staged where a ceiling demands that.
+func (r RootRules) AsStaged(resolved string, rights Rights) Rights {
 	if slices.ContainsFunc(r.Ceilings, func(c Ceiling) bool { return c.wantsStage(resolved) }) {
-		return rights.KeptApart()
+		return rights.AsStaged()
 	}
 	return rights
 }

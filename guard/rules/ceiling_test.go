@@ -99,7 +99,7 @@ func TestCeilingsTogether(t *testing.T) {
 			t.Errorf("end %v: %v, want %v", asked, got, want)
 		}
 	}
-	if got := r.KeptApart("/home/u/review/x", ReadWrite); got != ReadWrite|Stage {
+	if got := r.AsStaged("/home/u/review/x", ReadWrite); got != ReadWrite|Stage {
 		t.Errorf("where changes are staged, rw is %s", got)
 	}
 	if got := (RootRules{}).End(time.Time{}, now); !got.IsZero() {

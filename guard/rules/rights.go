@@ -117,12 +117,11 @@ func (r *Rights) UnmarshalText(text []byte) (err error) {
 // Valid reports whether the rights are those of a root: at least one, and no other bits.
 func (r Rights) Valid() bool { return r&ReadWrite != 0 && r&^(ReadWrite|Stage) == 0 }
 
-// Staged reports whether changes are kept apart.
+// Staged reports whether changes are staged.
 func (r Rights) Staged() bool { return r&Stage != 0 }
 
-// KeptApart returns the rights with all changes kept apart: rights that can change anything are
-// staged.
-func (r Rights) KeptApart() Rights {
+// AsStaged returns the rights with all changes staged. Rights that change nothing stay as they are.
+func (r Rights) AsStaged() Rights {
 	if r.Mutating() {
 		return r | Stage
 	}
@@ -133,7 +132,7 @@ func (r Rights) KeptApart() Rights {
 func (r Rights) Visible() Rights { return r &^ Stage }
 
 // WiderThan reports whether the rights allow something that other does not: a right, or
-// changes that are not kept apart.
+// changes that are not staged.
 func (r Rights) WiderThan(other Rights) bool {
 	return r&^other&^Stage != 0 || other.Staged() && !r.Staged() && r.Mutating()
 }

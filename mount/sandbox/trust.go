@@ -1,14 +1,17 @@
 package sandbox
 
 import (
+	"crypto/x509"
 	"encoding/pem"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"software.sslmate.com/src/go-pkcs12"
 
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
@@ -29,6 +32,14 @@ var (
 		"SSL_CERT_FILE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
 	}
 	extraVariables = []string{"NODE_EXTRA_CA_CERTS", "DENO_CERT"}
+)
+
+// Java reads no file of PEM. It takes options from a variable, among them the file of its
+// authorities, which has no password.
+const (
+	javaVariable = "JAVA_TOOL_OPTIONS"
+	javaStore    = "-Djavax.net.ssl.trustStore="
+	javaOptions  = javaStore + layout.TrustJava + " -Djavax.net.ssl.trustStoreType=PKCS12"
 )
 
 // maxTrustFile bounds a file of authorities that the owner's variable names.
@@ -59,7 +70,37 @@ func (t *Trust) plan(o *Options) *layout.Trust {
 	for _, name := range extraVariables {
 		o.Env = without(o.Env, []string{name + "=" + layout.TrustAuthority})
 	}
+	if store := javaTrust(slices.Concat(layout.MachineBundle(), t.PEM)); store != nil {
+		out.Files = append(out.Files, layout.File{At: layout.TrustJava, Data: store})
+		o.addJavaOptions()
+	}
 	return out
+}
+
+// addJavaOptions names the authorities to Java, unless the owner's options name others.
+func (o *Options) addJavaOptions() {
+	o.Env = without(o.Env, []string{javaVariable + "="})
+	for i, e := range o.Env {
+		if own, ok := strings.CutPrefix(e, javaVariable+"="); ok && !strings.Contains(own, javaStore) {
+			o.Env[i] = javaVariable + "=" + strings.TrimSpace(own+" "+javaOptions)
+		}
+	}
+}
+
+// javaTrust returns authorities as a PKCS #12 file in which Java finds them, nil if it cannot be
+// made.
+func javaTrust(text []byte) []byte {
+	var list []pkcs12.TrustStoreEntry
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "CERTIFICATE" { // only its bytes are used
+			list = append(list, pkcs12.TrustStoreEntry{Cert: &x509.Certificate{Raw: block.Bytes}, FriendlyName: strconv.Itoa(len(list))})
+		}
+	}
+	store, err := pkcs12.Passwordless.EncodeTrustStoreEntries(list, "")
+	if err != nil {
+		return nil
+	}
+	return store
 }
 
 // certificates returns the certificates in a file that the command sees at a path, nil if there

@@ -1,10 +1,19 @@
 package sandbox
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"software.sslmate.com/src/go-pkcs12"
 )
 
 // Texts in the form of certificates.
@@ -61,4 +70,35 @@ func TestTrust(t *testing.T) {
 			break
 		}
 	})
+}
+
+// Java finds the authorities in a file of its own kind, which its options name unless the owner's
+// options name another.
+func TestTrustOfJava(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	list, err := pkcs12.DecodeTrustStore(javaTrust(slices.Concat(authority, []byte("text\n"), authority)), "")
+	if err != nil || len(list) != 2 || !slices.Equal(list[1].Raw, der) {
+		t.Errorf("%d certificates, %v", len(list), err)
+	}
+	const ours = "-Djavax.net.ssl.trustStore=/etc/ssl/rootsfs/java.p12 -Djavax.net.ssl.trustStoreType=PKCS12"
+	for own, want := range map[string]string{
+		"-": ours, "": ours, "-Xmx1g": "-Xmx1g " + ours, "-Djavax.net.ssl.trustStore=/own -Xmx1g": "-Djavax.net.ssl.trustStore=/own -Xmx1g",
+	} {
+		o := Options{Env: []string{"JAVA_TOOL_OPTIONS=" + own}}
+		if own == "-" {
+			o.Env = nil
+		}
+		if (&Trust{PEM: authority}).plan(&o); !slices.Contains(o.Env, "JAVA_TOOL_OPTIONS="+want) {
+			t.Errorf("%q: %q", own, o.Env)
+		}
+	}
 }

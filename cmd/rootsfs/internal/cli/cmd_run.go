@@ -99,7 +99,7 @@ func (a *app) newRunCmd() *cobra.Command {
 	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
 	f.netLimits.addNamed(cmd, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable", config.NetLimits())
 	fs.BoolVar(&f.netAsk, "net-ask", false, "ask you about each other host that the command connects to, while it waits (see: rootsfs help network)")
-	fs.StringArrayVar(&f.secrets, "secret", nil, "let the command use the credential `NAME`[=https://HOST[:PORT][/PREFIX]], which stays outside (see: rootsfs help secrets); repeatable")
+	fs.StringArrayVar(&f.secrets, "secret", nil, "let the command use the credential `NAME`[=https://HOST[:PORT][/PREFIX]], which stays outside: a variable, or git, gh, npm or aws (see: rootsfs help secrets); repeatable")
 	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
 	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
@@ -141,12 +141,14 @@ type runPlan struct {
 	net     network.Options            // of the approved hosts, and whether others are asked about
 	netEnds map[network.Rule]time.Time // when rules of the configuration are revoked
 	secrets []*commandSecret
-	network *commandNet
-	passed  []string // the values of --env, without the preset's
-	env     []string // the values of --env, with those that the run adds
-	agent   string   // whose preset was taken; "": none
-	home    string   // the HOME to keep, as written; "": a private one
-	newHome string   // the note to print if home does not exist yet; "": none
+	// certificates waits until the authorities of the secrets' hosts are read; nil: no secret.
+	certificates func()
+	network      *commandNet
+	passed       []string // the values of --env, without the preset's
+	env          []string // the values of --env, with those that the run adds
+	agent        string   // whose preset was taken; "": none
+	home         string   // the HOME to keep, as written; "": a private one
+	newHome      string   // the note to print if home does not exist yet; "": none
 	// homeParts are the files to copy into a kept HOME, see agents.Agent.Home.
 	homeParts []string
 	learn     bool
@@ -216,6 +218,7 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	if p.network != nil {
 		p.session.Network = p.network
 	}
+	p.session.Within = p.within
 	return p, p.places()
 }
 
@@ -360,7 +363,6 @@ func (f *runFlags) pinLevel(p *runPlan) error {
 			p.box.Least, p.pinned = level, demand.file
 		}
 	}
-	p.session.Within = p.within
 	return nil
 }
 

@@ -151,6 +151,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	if exit.IsFull {
 		r.a.warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", sizeText(r.report.TmpSize))
 	}
+	r.plan.network.awaitRefusals()
 	r.plan.network.printRefused(r.a)
 	r.plan.network.printLimits(r.a)
 	hosts, times := r.plan.network.refusedHosts()
@@ -203,6 +204,7 @@ func (r *runner) endTogether() {
 		case <-r.drained: // all its refusals are on record
 		case <-time.After(stopAfter):
 		}
+		r.plan.network.awaitRefusals()
 		if !r.plan.learn {
 			r.finish()
 		}
@@ -248,6 +250,9 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	box.Env = r.plan.socketEnv(box.Env)
 	if err := r.plan.checkLeaks(&box); err != nil {
 		return box, err
+	}
+	if r.plan.certificates != nil {
+		r.plan.certificates()
 	}
 	if r.interactive() || r.plan.mcp == proxy.Auto && !mayBeHost(os.Stdin) {
 		r.plan.mcp = proxy.Off
@@ -300,7 +305,11 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 		box.Dir = r.first(roots)
 	}
 	box.Env = gitEnv(box, roots)
+	files := r.plan.secretFiles()
 	if box.Home == "" {
+		for _, f := range files {
+			box.HomeFiles = append(box.HomeFiles, sandbox.HomeFile(f))
+		}
 		return nil
 	}
 	isNew, err := makeHome(box.Home, box.UID, box.GID)
@@ -311,6 +320,7 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 		r.plan.notes = append(r.plan.notes, r.plan.newHome)
 	}
 	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.trustedHome(), box.UID, box.GID)...)
+	r.plan.notes = append(r.plan.notes, bringSecrets(box.Home, files, box.UID, box.GID)...)
 	home, err := filepath.EvalSymlinks(box.Home)
 	if err != nil {
 		return err

@@ -94,6 +94,14 @@ func (b *secretBlock) check() {
 	if b.has("file") && len(b.Command) > 0 {
 		b.fail("command", "a credential is in a file (file) or printed by a command (command), not both")
 	}
+	for _, key := range []string{"header", "user", "in"} {
+		if b.IsSigned() && b.has(key) {
+			b.fail(key, "is not for keys of AWS, which sign requests and are not sent")
+		}
+	}
+	if b.has("scopes") && (!b.IsSigned() || len(b.Scopes) == 0) {
+		b.fail("scopes", "is for keys of AWS: write scopes = [\"s3/eu-central-1\"], with shown_as = \"~/.aws/credentials\"")
+	}
 }
 
 func (c *Config) roots(f *File) {
@@ -124,7 +132,7 @@ func (b *rootBlock) root(f *File) Root {
 	if b.Stage && !root.Rights.Mutating() {
 		b.fail("stage", "needs a mode that writes; write mode = \"rw\"")
 	} else if b.Stage {
-		root.Rights = root.Rights.KeptApart()
+		root.Rights = root.Rights.AsStaged()
 	}
 	if root.For > 0 && !root.Expires.IsZero() {
 		b.fail("for", "a root has an end (expires) or a life (for), not both")

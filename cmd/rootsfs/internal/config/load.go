@@ -161,7 +161,7 @@ func follow(ctx context.Context, changes <-chan struct{}, debounce time.Duration
 			}
 			reported = nil // what still changes is reported again
 			for range maxWait {
-				if !pause(ctx, debounce) {
+				if !sleep(ctx, debounce) {
 					return
 				}
 				last := now
@@ -176,8 +176,8 @@ func follow(ctx context.Context, changes <-chan struct{}, debounce time.Duration
 	return ended
 }
 
-// pause waits for d. It reports false if ctx has ended.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleep waits for d. It reports false if ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false

@@ -62,7 +62,9 @@ func (g *Gate) accept(l net.Listener) {
 			}
 			continue
 		}
+		g.deciding.Add(1)
 		g.begin(in.(*net.TCPConn))
+		g.deciding.Add(-1)
 	}
 }
 

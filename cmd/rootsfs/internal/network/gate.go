@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -72,6 +73,8 @@ type Gate struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	served sync.WaitGroup // every goroutine
+	// deciding is how many connections are accepted and not yet decided about.
+	deciding atomic.Int64
 
 	maxConns int // see connLimit
 	meter    *meter

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -233,4 +235,45 @@ func (s *Sockets) listenDatagrams() (*net.UDPConn, error) {
 // they cannot reach the first one, for want of routes.
 func ResolvConf() []byte {
 	return []byte("nameserver " + resolverAddr.String() + "\nnameserver 127.0.0.1\noptions timeout:2 attempts:2\n")
+}
+
+// Settle waits, for at most settleTime, until the connections that a program has made before it
+// ended are decided about. The kernel accepts a connection before the gate does, so a program can
+// have ended before its refusal is on record.
+func (g *Gate) Settle() {
+	for end := time.Now().Add(settleTime); g.hasQueued() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+const settleTime = time.Second
+
+// hasQueued reports whether a connection waits for the gate.
+func (g *Gate) hasQueued() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside == nil || g.closed {
+		return false
+	}
+	return slices.ContainsFunc(g.inside.listeners, hasBacklog) || g.deciding.Load() > 0
+}
+
+// hasBacklog reports whether the kernel has accepted a connection that l has not.
+func hasBacklog(l net.Listener) bool {
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return false
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var n uint32
+	_ = raw.Control(func(fd uintptr) {
+		// Of a listener it is the length of this queue: tcp_get_info in the kernel's net/ipv4/tcp.c.
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = info.Unacked
+		}
+	})
+	return n > 0
 }

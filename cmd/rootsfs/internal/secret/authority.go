@@ -16,11 +16,12 @@ import (
 )
 
 // Authority is the certificate authority of one run. It signs for the hosts of the run's
-// secrets and for no other: its own certificate says so, and clients check that. Its key is in
-// the memory of this process and nowhere else.
+// secrets and for no other: its certificates say so, and clients check that. Programs trust a
+// root, whose key has signed one certificate and is gone. Java does not check what a root says
+// about itself, and so only what is below it is safe to have a key.
 type Authority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
+	root, certificate *x509.Certificate
+	key               *ecdsa.PrivateKey // of certificate, in the memory of this process and nowhere else
 }
 
 // AuthorityHash is the name, without its number, of the authority's file in a directory of
@@ -35,8 +36,37 @@ const validFor = 397 * 24 * time.Hour
 
 // NewAuthority makes an authority for the hosts of secrets.
 func NewAuthority(list []*Secret) (*Authority, error) {
-	t := template(authorityName)
-	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero, t.KeyUsage = true, true, true, x509.KeyUsageCertSign
+	root, rootKey, err := signed(constrained(authorityName, 1, list), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	below := pkix.Name{Organization: authorityName.Organization, CommonName: authorityName.CommonName + ", by this process"}
+	certificate, key, err := signed(constrained(below, 0, list), root, rootKey)
+	return &Authority{root, certificate, key}, err
+}
+
+// signed makes a key and a certificate for it. Without a parent it is its own.
+func signed(t, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	if parent == nil {
+		parent, by = t, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, parent, key.Public(), by)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a certificate for the hosts of secrets: %w", err)
+	}
+	c, err := x509.ParseCertificate(der)
+	return c, key, err
+}
+
+// constrained returns a template of an authority for the hosts of secrets, with some further
+// ones below it.
+func constrained(name pkix.Name, below int, list []*Secret) *x509.Certificate {
+	t := template(name)
+	t.IsCA, t.BasicConstraintsValid, t.MaxPathLen, t.MaxPathLenZero, t.KeyUsage = true, true, below, below == 0, x509.KeyUsageCertSign
 	t.PermittedDNSDomainsCritical = true
 	for _, s := range list {
 		if addr, err := netip.ParseAddr(s.URL.Host); err == nil {
@@ -52,17 +82,7 @@ func NewAuthority(list []*Secret) (*Authority, error) {
 	if t.PermittedIPRanges == nil {
 		t.ExcludedIPRanges = []*net.IPNet{{IP: make(net.IP, 4), Mask: make(net.IPMask, 4)}, {IP: make(net.IP, 16), Mask: make(net.IPMask, 16)}}
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("make the certificate authority for the hosts of secrets: %w", err)
-	}
-	a := &Authority{key: key}
-	a.certificate, err = x509.ParseCertificate(der)
-	return a, err
+	return t
 }
 
 // template returns a template with what all certificates have.
@@ -76,9 +96,9 @@ func template(subject pkix.Name) *x509.Certificate {
 	}
 }
 
-// PEM returns the authority's certificate for programs inside.
+// PEM returns the certificate that programs inside trust.
 func (a *Authority) PEM() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.root.Raw})
 }
 
 // leaf makes the certificate of a host.
@@ -90,13 +110,9 @@ func (a *Authority) leaf(host string) (tls.Certificate, error) {
 	} else {
 		t.DNSNames = []string{host}
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	c, key, err := signed(t, a.certificate, a.key)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, a.certificate, key.Public(), a.key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make a certificate for %s: %w", host, err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+	return tls.Certificate{Certificate: [][]byte{c.Raw, a.certificate.Raw}, PrivateKey: key}, nil
 }

@@ -4,15 +4,20 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"software.sslmate.com/src/go-pkcs12"
 )
 
 // signFor returns a certificate of the authority for names that it should not sign for.
@@ -58,8 +63,9 @@ func TestAuthorityIsConstrained(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		roots := x509.NewCertPool()
+		roots, below := x509.NewCertPool(), x509.NewCertPool()
 		roots.AppendCertsFromPEM(a.PEM())
+		below.AddCert(a.certificate)
 		dir := t.TempDir()
 		file := filepath.Join(dir, AuthorityHash+".0")
 		if err := os.WriteFile(file, a.PEM(), 0o600); err != nil {
@@ -67,18 +73,20 @@ func TestAuthorityIsConstrained(t *testing.T) {
 		}
 		for name, want := range c.names {
 			leaf := signFor(t, a, name, false)
-			if _, err := leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots}); (err == nil) != want {
+			if _, err := leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, Intermediates: below}); (err == nil) != want {
 				t.Errorf("Go: %s: %v", name, err)
 			}
 			if noTool != nil {
 				continue
 			}
-			at := filepath.Join(dir, "leaf")
-			if err := os.WriteFile(at, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}), 0o600); err != nil {
-				t.Fatal(err)
+			at, chain := filepath.Join(dir, "leaf"), filepath.Join(dir, "chain")
+			for file, c := range map[string]*x509.Certificate{at: leaf, chain: a.certificate} {
+				if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
 			// By the directory, so that the hash is checked, too.
-			out, err := exec.Command(openssl, "verify", "-no-CAfile", "-no-CAstore", "-CApath", dir, at).CombinedOutput()
+			out, err := exec.Command(openssl, "verify", "-no-CAfile", "-no-CAstore", "-CApath", dir, "-untrusted", chain, at).CombinedOutput()
 			if (err == nil) != want || !want && !strings.Contains(string(out), "subtree violation") {
 				t.Errorf("OpenSSL: %s: %v\n%s", name, err, out)
 			}
@@ -94,6 +102,72 @@ func TestAuthorityIsConstrained(t *testing.T) {
 	}
 	if !a.certificate.MaxPathLenZero || a.certificate.MaxPathLen != 0 {
 		t.Error("others may sign below the authority")
+	}
+	if a.key.Equal(a.root.PublicKey) || !a.key.PublicKey.Equal(a.certificate.PublicKey) || a.root.MaxPathLen != 1 {
+		t.Error("the key in memory is that of the root, which Java does not constrain")
+	}
+}
+
+// javaGet prints the answer of a server, or why there is none.
+const javaGet = `
+import java.net.URI;
+import java.net.http.*;
+public class Get {
+	public static void main(String[] urls) throws Exception {
+		HttpClient c = HttpClient.newHttpClient();
+		for (String url : urls) try {
+			System.out.println(c.send(HttpRequest.newBuilder(URI.create(url)).build(), HttpResponse.BodyHandlers.ofString()).body());
+		} catch (java.io.IOException e) { System.out.println(e); }
+	}
+}`
+
+// Node and Java refuse a server whose certificate the key of the authority has signed for another
+// name. Java does so only below the root: it does not check what a root says about itself.
+func TestConstraintsHoldForClients(t *testing.T) {
+	a, err := NewAuthority([]*Secret{{URL: URL{Host: "api.example.com", Port: 443}}, {URL: URL{Host: "127.0.0.1", Port: 443}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func(host string) (url string) {
+		leaf, err := a.leaf(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewUnstartedServer(http.HandlerFunc(hello))
+		s.TLS, s.Config.ErrorLog = &tls.Config{Certificates: []tls.Certificate{leaf}}, silent
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		return "https://" + net.JoinHostPort(host, s.URL[strings.LastIndex(s.URL, ":")+1:]) + "/"
+	}
+	own, other := serve("127.0.0.1"), serve("localhost")
+	dir := t.TempDir()
+	write := func(name string, data []byte) {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store, err := pkcs12.Passwordless.EncodeTrustStoreEntries([]pkcs12.TrustStoreEntry{{Cert: a.root, FriendlyName: "0"}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("java.p12", store)
+	write("ca.pem", a.PEM())
+	write("Get.java", []byte(javaGet))
+	for _, c := range []struct{ tool, script, refusal string }{
+		{"node", `for u in "$@"; do NODE_EXTRA_CA_CERTS=ca.pem node -e 'fetch(process.argv[1]).then((r) => r.text()).then(console.log, (e) => console.log(e.cause.message))' $u; done`, "permitted subtree violation"},
+		{"javac", `javac Get.java && java -XX:TieredStopAtLevel=1 -Djavax.net.ssl.trustStore=java.p12 Get "$@"`, "name constraints check failed"},
+	} {
+		if _, err := exec.LookPath(c.tool); err != nil || c.tool == "javac" && os.Getenv("ROOTSFS_SOAK") == "" { // it takes seconds
+			t.Logf("without %s", c.tool)
+			continue
+		}
+		cmd := exec.Command("sh", "-c", c.script, "sh", own, other)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		first, second, _ := strings.Cut(string(out), "\n")
+		if err != nil || first != "hello" || !strings.Contains(second, c.refusal) {
+			t.Errorf("%s: %v\n%s", c.tool, err, out)
+		}
 	}
 }
 

@@ -72,6 +72,25 @@ func TestPassedHeaders(t *testing.T) {
 	}
 }
 
+// The user of HTTP Basic is the owner's: some hosts let a key act for other users. A placeholder
+// that is in two parts is none.
+func TestOwnersUser(t *testing.T) {
+	l := newLab(t, &Secret{User: "git"}, hello)
+	placeholder := l.proxy.credential.placeholder
+	for _, value := range []string{
+		basic("admin:" + placeholder), basic(placeholder + ":"), basic("git:" + placeholder), "bAsIc " + strings.TrimPrefix(basic("admin:"+placeholder), "Basic "),
+		basic("git::" + placeholder), basic("git:" + placeholder + ":"), "Bearer mine",
+		"Bearer " + placeholder[:10] + "\nX-Own: " + placeholder[10:], "Basic\nAuthorization: " + basic("a:"+placeholder),
+	} {
+		if res, body := l.get("/x", "Authorization: "+value); res.StatusCode != 200 {
+			t.Fatal(res.Status, body)
+		}
+		if got := l.at()[len(l.at())-1].Header; !slices.Equal(got["Authorization"], []string{basic("git:" + credential)}) || got["X-Own"] != nil {
+			t.Errorf("%q: the host got %q", value, got)
+		}
+	}
+}
+
 // Nothing passes under another spelling of the credential's header, whatever the owner lets pass.
 func TestCredentialsHeaderIsOne(t *testing.T) {
 	l := newLab(t, &Secret{Header: "x-api-key", Pass: []string{"X-*"}}, hello)

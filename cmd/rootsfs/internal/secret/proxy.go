@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,8 @@ const (
 	maxHeader        = 64 << 10
 	maxMethod        = 32 // a record has room for little more than 2,000 bytes
 	maxAnswerHeader  = 256 << 10
-	maxUnread        = 256 << 10 // of an answer by HTTP/2 that the program does not read
+	maxUnread        = 1 << 20   // of an answer by HTTP/2 that the program does not read; less would slow distant hosts down
+	maxUnsent        = 256 << 10 // of the bodies on a connection by HTTP/2 that the host does not read
 	headerTimeout    = 30 * time.Second
 	idleTimeout      = 2 * time.Minute
 	handshakeTimeout = 10 * time.Second
@@ -43,9 +45,10 @@ type Request struct {
 	Sent, Received int64         // bytes of the bodies
 	Began          time.Time
 	Duration       time.Duration
-	Refused        error // why it was not sent
-	Failed         error // why there is no answer, or not all of it
-	Room           int64 // what Options.Reserve promised for the record
+	Refused        error  // why it was not sent
+	Permit         string // the rule that would allow it; "": none alone
+	Failed         error  // why there is no answer, or not all of it
+	Room           int64  // what Options.Reserve promised for the record
 }
 
 // Options configure a Proxy.
@@ -59,10 +62,34 @@ type Options struct {
 	Record func(Request) error
 	// Live reports whether the secret was not revoked; nil: it cannot be.
 	Live func() bool
+	// Slots bounds the requests that are under way; nil: it is the proxy's own.
+	Slots Slots
 	// Roots are the certificate authorities that the host's certificate may be from; nil: the
 	// machine's.
 	Roots *x509.CertPool
 }
+
+// maxRequests bounds the requests of a program that are under way: each holds a part of its
+// answer, and by HTTP/2 a connection has many.
+const maxRequests = 128
+
+// Slots has a place for each request that is under way with the secrets of a run.
+type Slots chan struct{}
+
+// NewSlots returns free places.
+func NewSlots() Slots { return make(Slots, maxRequests) }
+
+// acquire takes a place, and reports whether one was free.
+func (s Slots) acquire() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s Slots) release() { <-s }
 
 // Proxy forwards requests of the program to the host of a secret, with the credential.
 type Proxy struct {
@@ -71,6 +98,8 @@ type Proxy struct {
 	header, value string // the credential's
 	credential    Credential
 	transport     *http.Transport
+	bodies        chan struct{}   // has one for each body in memory
+	mostHashed    int             // bytes of such a body
 	upgrades      *http.Transport // for requests that ask for another protocol, by HTTP/1.1 alone
 }
 
@@ -78,8 +107,11 @@ type Proxy struct {
 // http.Transport, which has no log of its own, writes unsolicited bytes of hosts there.
 func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	log.SetOutput(io.Discard)
-	p := &Proxy{secret: s, opt: o, credential: c}
-	p.header, p.value = s.header(c.value)
+	if o.Slots == nil {
+		o.Slots = NewSlots()
+	}
+	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies), mostHashed: maxHashed}
+	p.header, p.value = s.headerOf(c)
 	p.transport, p.upgrades = newTransport(o), newTransport(o)
 	p.upgrades.Protocols = new(http.Protocols)
 	p.upgrades.Protocols.SetHTTP1(true)
@@ -93,7 +125,7 @@ func newTransport(o Options) *http.Transport {
 		TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 		// Answers go to the program as they come, also compressed.
 		DisableCompression: true, ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout,
-		HTTP2:               &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread},
+		HTTP2:               &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread, MaxReadFrameSize: bufferSize},
 		MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxAnswerHeader,
 	}
 }
@@ -131,9 +163,18 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}}
 	defer x.record()
 	no := x.admit(r, written)
+	if no == nil && !p.opt.Slots.acquire() {
+		no = &refusal{http.StatusServiceUnavailable, fmt.Errorf("%d requests with secrets are under way: wait for one of them", maxRequests)}
+	} else if no == nil {
+		defer p.opt.Slots.release()
+	}
 	if no == nil {
 		no = x.reserve(r.Context())
 	}
+	if no == nil {
+		no = x.hashBody(r)
+	}
+	defer x.dropBody()
 	if no != nil {
 		x.rec.Refused, x.rec.Status = no.err, no.status
 		say(w, no.status, no.err)
@@ -143,11 +184,26 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1 has it
 	r.Body = &countedBody{ReadCloser: r.Body, count: &x.sent}
 	proxy := httputil.ReverseProxy{
-		Rewrite: x.rewrite, Transport: x.transport(), FlushInterval: -1, ErrorLog: silent,
+		BufferPool: buffers{},
+		Rewrite:    x.rewrite, Transport: x.transport(), FlushInterval: -1, ErrorLog: silent,
 		ModifyResponse: x.answer, ErrorHandler: x.fail,
 	}
 	proxy.ServeHTTP(finalAnswer{w}, r)
 }
+
+// buffers lends buffers for bodies that are larger than httputil's: each is passed on with a record of
+// TLS of its own.
+type buffers struct{}
+
+const bufferSize = 128 << 10
+
+var pool = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// Get implements httputil.BufferPool.
+func (buffers) Get() []byte { return pool.Get().(*[bufferSize]byte)[:] }
+
+// Put implements httputil.BufferPool.
+func (buffers) Put(b []byte) { pool.Put((*[bufferSize]byte)(b)) }
 
 // finalAnswer drops informational answers (status 1xx). httputil.ReverseProxy copies their
 // headers without calling ModifyResponse, and writes them while net/http may write its own.
@@ -175,11 +231,13 @@ func say(w http.ResponseWriter, status int, err error) {
 type exchange struct {
 	p              *Proxy
 	path           requestPath
-	query          string   // as it is sent
-	isFilled       bool     // query has the credential
-	upgrade        string   // the other protocol that the program asks for; "": none
-	isHTTPS        bool     // the program speaks to the host, and not to the base URL
-	presented      []string // header values with the credential that the program's own were replaced by
+	query          string     // as it is sent
+	isFilled       bool       // query has the credential
+	signature      *signature // nil: the host gets the credential itself
+	hasBody        bool       // the body is one of Proxy.bodies
+	upgrade        string     // the other protocol that the program asks for; "": none
+	isHTTPS        bool       // the program speaks to the host, and not to the base URL
+	presented      []string   // header values with the credential that the program's own were replaced by
 	sent, received atomic.Int64
 	rec            Request
 }
@@ -209,19 +267,22 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	x.upgrade = upgrade
 	x.path, x.query, x.isFilled, x.rec.Path = path, query, isFilled, names.Foreign(path.sent)
 	switch {
+	case queryErr != nil && !x.p.credential.isSent():
+		return &refusal{http.StatusBadRequest, errSignedURL}
 	case queryErr != nil:
 		return &refusal{http.StatusBadRequest, queryErr}
 	case !path.below(s.URL.Prefix):
 		return &refusal{http.StatusForbidden, fmt.Errorf("the secret %s is for paths below %s, and this is %s", s.Name, s.URL.Prefix, names.Quote(path.kept))}
 	case s.Allow != nil && !allowed(s.Allow, r.Method, path):
-		texts := make([]string, len(s.Allow))
-		for i, rule := range s.Allow {
-			texts[i] = rule.String()
-		}
-		return &refusal{http.StatusForbidden, fmt.Errorf("no rule of the secret %s allows %s %s; it allows: %s",
-			s.Name, names.Escape(r.Method), names.Quote(path.kept), strings.Join(texts, ", "))}
+		x.rec.Permit = ruleFor(r.Method, path)
+		return &refusal{http.StatusForbidden, s.noRule(r.Method, path, x.rec.Permit)}
 	}
-	return nil
+	if x.p.credential.isSent() {
+		return nil
+	}
+	var no *refusal
+	x.signature, no = s.readSignature(r)
+	return no
 }
 
 // reserve makes sure that there is room for the record of the request before it is sent.
@@ -248,7 +309,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		return !x.p.secret.passes(name) && (x.upgrade == "" || !isOfUpgrade(name))
 	})
 	presented := x.p.present(pr.In.Header)
-	if len(presented) == 0 && !x.isFilled {
+	if len(presented) == 0 && !x.isFilled && x.signature == nil {
 		out.Header.Set(x.p.header, x.p.value)
 	}
 	for name, value := range presented {
@@ -273,13 +334,23 @@ func (x *exchange) answer(res *http.Response) error {
 		return fmt.Errorf("the answer has status %d, which is not a final one", res.StatusCode)
 	}
 	x.rec.Status = res.StatusCode
+	res.Status = "" // a text of the host's, which is sent to the program with a change of protocol
+	if err := decode(res); err != nil {
+		return err
+	}
 	x.clean(res.Header)
 	x.clean(res.Trailer) // whose names are announced
-	body := scrub(res.Body, x.p.credential.value, x.p.credential.placeholder)
+	body := res.Body
+	for _, part := range x.p.credential.parts() {
+		body = scrub(body, part.value, part.placeholder)
+	}
 	for _, value := range append(x.presented, x.p.value) {
 		if basic, ok := strings.CutPrefix(value, "Basic "); ok {
 			body = scrub(body, strings.TrimRight(basic, "="), "")
 		}
+	}
+	if encoded := url.QueryEscape(x.p.credential.value); x.isFilled && encoded != x.p.credential.value {
+		body = scrub(body, encoded, "") // hosts repeat the URL
 	}
 	if isSwitched { // both directions end at any time, and neither failure tells anything
 		res.Body = &countedBody{ReadCloser: body, count: &x.received, written: &x.sent}
@@ -322,11 +393,14 @@ func (x *exchange) tells(text string) bool {
 // tells reports whether a text contains the credential: as it is, as HTTP Basic encodes it, or
 // as URLs encode it.
 func (p *Proxy) tells(text string) bool {
-	decoded := encodedByte().ReplaceAllStringFunc(text, func(s string) string {
-		b, _ := strconv.ParseUint(s[1:], 16, 8)
-		return string([]byte{byte(b)})
-	})
-	return p.credential.In(text) || p.credential.In(decoded) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic "))
+	decode := func(text string) string {
+		return encodedByte().ReplaceAllStringFunc(text, func(s string) string {
+			b, _ := strconv.ParseUint(s[1:], 16, 8)
+			return string([]byte{byte(b)})
+		})
+	}
+	inQuery := strings.ReplaceAll(text, "+", " ")
+	return p.credential.In(text) || p.credential.In(decode(text)) || p.credential.In(decode(inQuery)) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic "))
 }
 
 // isName reports whether the name of a header, compared without case, contains the credential
@@ -335,7 +409,13 @@ func (p *Proxy) isName(name string) bool {
 	holds := func(text string) bool {
 		return text != "" && strings.Contains(strings.ToLower(name), strings.ToLower(text))
 	}
-	return holds(p.credential.value) || p.secret.User != "" && holds(strings.TrimRight(strings.TrimPrefix(p.value, "Basic "), "="))
+	for _, part := range p.credential.parts() {
+		if holds(part.value) {
+			return true
+		}
+	}
+	login, isBasic := strings.CutPrefix(p.value, "Basic ")
+	return isBasic && holds(strings.TrimRight(login, "="))
 }
 
 // fail answers a request that has got no answer.
@@ -356,6 +436,8 @@ func (p *Proxy) explain(err error) error {
 	switch {
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return fmt.Errorf("the TLS certificate of %s is not trusted, or is for another name; SSL_CERT_FILE of rootsfs itself names other authorities", host)
+	case errors.As(err, new(encodingError)):
+		return err
 	case errors.As(err, new(tls.RecordHeaderError)):
 		return fmt.Errorf("%s does not speak TLS as it should", host)
 	case errors.Is(err, network.ErrClosed):

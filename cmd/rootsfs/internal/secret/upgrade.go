@@ -30,13 +30,17 @@ func upgradeOf(r *http.Request) (string, error) {
 }
 
 // isOfUpgrade reports whether a header is sent to the host with a request for another protocol.
+// Extensions of websocket are not: they compress, and the credential is not found in that.
 func isOfUpgrade(name string) bool {
-	return name == "Connection" || name == "Upgrade" || strings.HasPrefix(name, "Sec-Websocket-")
+	return name == "Connection" || name == "Upgrade" || strings.HasPrefix(name, "Sec-Websocket-") && name != "Sec-Websocket-Extensions"
 }
 
 // transport returns the transport for the request.
-func (x *exchange) transport() *http.Transport {
-	if x.upgrade != "" {
+func (x *exchange) transport() http.RoundTripper {
+	switch {
+	case x.signature != nil:
+		return signer{x, x.p.transport}
+	case x.upgrade != "":
 		return x.p.upgrades
 	}
 	return x.p.transport

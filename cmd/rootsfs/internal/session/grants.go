@@ -305,7 +305,7 @@ func (b Bound) over(now time.Time) bool {
 // Rights returns the rights that a root gets for which the owner has approved rights.
 func (b Bound) Rights(approved guard.Rights) guard.Rights {
 	if b.Stage {
-		return approved.KeptApart()
+		return approved.AsStaged()
 	}
 	return approved
 }

@@ -80,8 +80,8 @@ func pausesOf(reg *guard.Registry) (list []control.Paused) {
 
 // suspended returns the servers that are suspended.
 func (s *Session) suspended() (list []control.Suspended) {
-	for _, s := range s.reg.Suspended() {
-		list = append(list, control.Suspended{Subject: names.Foreign(s.Subject), Since: s.Since, Why: names.Foreign(s.Why)})
+	for _, who := range s.reg.Suspended() {
+		list = append(list, control.Suspended{Subject: names.Foreign(who.Subject), Since: who.Since, Why: names.Foreign(who.Why)})
 	}
 	return list
 }
@@ -103,8 +103,8 @@ func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.
 			}
 		}
 		which = nil
-		for _, s := range s.reg.Suspended() {
-			which = append(which, s.Subject)
+		for _, one := range s.reg.Suspended() {
+			which = append(which, one.Subject)
 		}
 		if len(which) == 0 && len(list) > 0 {
 			return a, &guard.Error{Kind: names.Permission, Err: errors.New(list[0].String())}

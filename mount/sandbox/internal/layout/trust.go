@@ -25,6 +25,8 @@ const (
 	TrustBundle = TrustDir + "/bundle.pem"
 	// TrustAuthority has that of the Trust alone.
 	TrustAuthority = TrustDir + "/authority.pem"
+	// TrustJava is TrustBundle in the form that Java reads, if the Trust has it among its Files.
+	TrustJava = TrustDir + "/java.p12"
 )
 
 // bundles are the files in which distributions keep the machine's authorities. Programs have
@@ -58,7 +60,7 @@ const (
 // at which a distribution has them, and in directories of OpenSSL.
 func (l *Layout) addTrust(t *Trust) {
 	l.Dirs = append(l.Dirs, TrustDir)
-	l.Files = append(l.Files, File{TrustBundle, slices.Concat(machineBundle(), t.PEM)}, File{TrustAuthority, t.PEM})
+	l.Files = append(l.Files, File{TrustBundle, slices.Concat(MachineBundle(), t.PEM)}, File{TrustAuthority, t.PEM})
 	l.Files = append(l.Files, t.Files...)
 	dirs := map[string]string{} // of trustDirs, by their paths: the directory of trustDirs that a link leads to
 	for _, dir := range trustDirs {
@@ -130,8 +132,8 @@ func isPublic(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o004 != 0
 }
 
-// machineBundle returns the machine's authorities.
-func machineBundle() []byte {
+// MachineBundle returns the machine's authorities.
+func MachineBundle() []byte {
 	for _, path := range bundles {
 		info, err := os.Stat(path)
 		if err != nil || !isPublic(path) || info.Size() > maxBundle {

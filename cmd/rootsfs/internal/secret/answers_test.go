@@ -1,0 +1,162 @@
+package secret
+
+import (
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// A host that compresses its answers although it was asked not to does not tell the credential:
+// the program gets the answer decompressed, or none.
+func TestCompressedAnswers(t *testing.T) {
+	writers := map[string]func(io.Writer) io.WriteCloser{
+		"gzip":    func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
+		"X-GZIP":  func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
+		"deflate": func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) },
+		"raw":     func(w io.Writer) io.WriteCloser { z, _ := flate.NewWriter(w, 6); return z },
+		"zstd":    func(w io.Writer) io.WriteCloser { z, _ := zstd.NewWriter(w); return z },
+	}
+	long := strings.Repeat("x", 70000)
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
+		coding := r.URL.Query().Get("coding")
+		var b bytes.Buffer
+		if open := writers[coding]; open != nil {
+			z := open(&b)
+			fmt.Fprintf(z, "<%s>%s", r.Header.Get("Authorization"), long)
+			_ = z.Close()
+		} else if coding != "nothing" {
+			b.WriteString("compressed: " + r.Header.Get("Authorization"))
+		}
+		w.Header().Set("Content-Encoding", map[string]string{"raw": "deflate", "nothing": "gzip", "both": "gzip, br"}[coding])
+		if w.Header().Get("Content-Encoding") == "" {
+			w.Header().Set("Content-Encoding", coding)
+		}
+		if r.Header.Get("Range") != "" {
+			w.WriteHeader(http.StatusPartialContent)
+		}
+		_, _ = w.Write(b.Bytes())
+	})
+	for coding := range writers {
+		res, body := l.get("/?coding="+coding, "Accept-Encoding: br, gzip")
+		if want := "<Bearer " + l.proxy.credential.placeholder + ">" + long; len(l.proxy.credential.placeholder) == len(credential) && body != want || strings.Contains(body, credential) || !strings.HasSuffix(body, ">"+long) {
+			t.Errorf("%s: %s %.100q", coding, res.Status, body)
+		}
+		if res.Header.Get("Content-Encoding") != "" || l.last(1).Received != int64(len(body)) {
+			t.Errorf("%s: %v", coding, res.Header)
+		}
+		if res, body := l.get("/?coding="+coding, "Range: bytes=0-9"); res.StatusCode != 502 || !strings.Contains(body, "without the header Range") {
+			t.Errorf("a part of %s: %s %.100q", coding, res.Status, body)
+		}
+		l.last(1)
+	}
+	for _, coding := range []string{"br", "compress", "dcb", "both", "gzip,gzip,gzip"} {
+		res, body := l.get("/?coding=" + coding)
+		if rec := l.last(1); res.StatusCode != 502 || !strings.Contains(body, "is compressed") || strings.Contains(body, "compressed: ") || rec.Failed == nil {
+			t.Errorf("%s: %s %q, %+v", coding, res.Status, body, rec)
+		}
+	}
+	for _, coding := range []string{"nothing", "identity", "utf-8"} {
+		if res, body := l.get("/?coding=" + coding); res.StatusCode != 200 || strings.Contains(body, credential) || coding != "nothing" && !strings.HasPrefix(body, "compressed: Bearer ") {
+			t.Errorf("%s: %s %q", coding, res.Status, body)
+		}
+		l.last(1)
+	}
+}
+
+// A compressed answer that comes in parts reaches the program in parts.
+func TestCompressedStream(t *testing.T) {
+	next := make(chan struct{})
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		for _, event := range []string{"one\n", "two\n"} {
+			fmt.Fprint(z, event)
+			_ = z.Flush()
+			w.(http.Flusher).Flush()
+			<-next
+		}
+		_ = z.Close()
+	})
+	res, err := http.Get("http://" + l.address + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	for _, want := range []string{"one\n", "two\n"} {
+		if got, err := lines.ReadString('\n'); got != want {
+			t.Fatal(got, err)
+		}
+		next <- struct{}{}
+	}
+}
+
+// The host's text beside the status of an upgrade, and its compressed bytes afterwards, would
+// tell the credential: the one is left out, and the other is not agreed upon.
+func TestUpgradeIsNotCompressed(t *testing.T) {
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "HTTP/1.1 101 %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n[%s]", credential, r.Header.Get("Sec-Websocket-Extensions"))
+	})
+	c, err := net.Dial("tcp", l.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
+	answer, err := io.ReadAll(c)
+	if text := string(answer); err != nil || !strings.HasPrefix(text, "HTTP/1.1 101 Switching Protocols\r\n") || strings.Contains(text, credential) || !strings.HasSuffix(text, "\r\n\r\n[]") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// With in = ["query"] the credential takes the place of the placeholder in the query, and only
+// there: it is in no other header, no record, and not in an answer that repeats the URL.
+func TestCredentialIsInQuery(t *testing.T) {
+	l := newLab(t, &Secret{In: []string{"query"}}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "<"+r.RequestURI+"&page=2>; rel=next")
+		fmt.Fprint(w, r.RequestURI)
+	})
+	const odd = "a key/with+odd=characters"
+	l.proxy.credential = newCredential(odd)
+	l.proxy.header, l.proxy.value = l.proxy.secret.header(odd)
+	placeholder := l.proxy.credential.placeholder
+	for query, want := range map[string]string{
+		"q=1&key=" + placeholder:                             "q=1&key=a+key%2Fwith%2Bodd%3Dcharacters",
+		"any%5B%5D=" + placeholder + "&q=%32":                "any%5B%5D=a+key%2Fwith%2Bodd%3Dcharacters&q=%32",
+		"key=" + strings.Replace(placeholder, "-", "%2D", 1): "key=a+key%2Fwith%2Bodd%3Dcharacters",
+		"q=x" + placeholder:                                  "q=x" + placeholder, // not the whole value
+		placeholder + "=1":                                   placeholder + "=1",
+	} {
+		res, body := l.get("/x?" + query)
+		got := l.at()[len(l.at())-1]
+		if got.URL.RawQuery != want || (got.Header.Get("Authorization") == "") != strings.Contains(want, "odd") {
+			t.Errorf("%s: sent as %s with %q", query, got.URL.RawQuery, got.Header)
+		}
+		if text := fmt.Sprint(res.Header, body); strings.Contains(text, "odd") || !strings.HasPrefix(body, "/x?") || res.StatusCode != 200 {
+			t.Errorf("%s: %s %s", query, res.Status, text)
+		}
+		if rec := l.last(1); rec.Path != "/x" || strings.Contains(fmt.Sprintf("%+v", rec), "odd") {
+			t.Errorf("%s: on record is %+v", query, rec)
+		}
+	}
+	// In a form it stays what it is, and another credential is refused as always.
+	if res, body := l.get("/x?key=mine"); res.StatusCode != 400 || !strings.Contains(body, "another credential") {
+		t.Errorf("%s %q", res.Status, body)
+	}
+}

@@ -1,0 +1,113 @@
+package secret
+
+import (
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// The host is asked for an answer that is not compressed, and some compress it all the same. The
+// credential is not found in compressed bytes, so the program gets them decompressed.
+
+// decompressors has the content codings that are decompressed; nil: it is no compression.
+var decompressors = map[string]func(io.Reader) (io.Reader, error){
+	"": nil, "identity": nil, "utf-8": nil, "aws-chunked": nil, // the last ones are mistakes of known hosts
+	"gzip": gunzip, "x-gzip": gunzip, "deflate": inflate, "zstd": unzstd,
+}
+
+func gunzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
+
+// inflate reads zlib's format, or what comes without its header from some hosts.
+func inflate(r io.Reader) (io.Reader, error) {
+	in := bufio.NewReader(r)
+	head, err := in.Peek(2)
+	if err != nil {
+		return nil, err
+	}
+	if head[0]&0x0f == 8 && (int(head[0])<<8|int(head[1]))%31 == 0 { // RFC 1950, 2.2
+		return zlib.NewReader(in)
+	}
+	return flate.NewReader(in), nil
+}
+
+// maxWindow bounds what zstd remembers, as RFC 9659 asks of those who send it by HTTP.
+const maxWindow = 8 << 20
+
+func unzstd(r io.Reader) (io.Reader, error) {
+	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+}
+
+// encodingError is the reason why an answer is not passed on.
+type encodingError string
+
+// Error implements error.
+func (e encodingError) Error() string { return string(e) }
+
+// decode makes the body of an answer one that is not compressed. It returns an error if that is
+// not possible.
+func decode(res *http.Response) error {
+	coding := strings.ToLower(strings.Join(res.Header.Values("Content-Encoding"), ","))
+	if res.Body == http.NoBody || res.StatusCode == http.StatusSwitchingProtocols || res.Request.Method == http.MethodHead || res.StatusCode == http.StatusNotModified {
+		return nil
+	}
+	codings := strings.Split(coding, ",")
+	const maxCodings = 2
+	body, isDecoded := res.Body, false
+	for i := len(codings) - 1; i >= 0; i-- {
+		open, isKnown := decompressors[strings.TrimSpace(codings[i])]
+		switch {
+		case !isKnown || len(codings) > maxCodings:
+			return encodingError("the answer is compressed (" + names.QuoteShort(coding) + ") although it was asked for as it is, and the credential is not found in it")
+		case open == nil:
+			continue
+		case res.StatusCode == http.StatusPartialContent:
+			return encodingError("the answer is a part of a compressed one, in which the credential is not found: ask without the header Range")
+		}
+		body, isDecoded = &decoded{ReadCloser: body, open: open}, true
+	}
+	if isDecoded {
+		res.Body, res.ContentLength = body, -1
+		res.Header.Del("Content-Encoding")
+		res.Header.Del("Content-Length")
+	}
+	return nil
+}
+
+// decoded is a body that is decompressed from its first byte on: before, it may take long.
+type decoded struct {
+	io.ReadCloser
+	open func(io.Reader) (io.Reader, error)
+	from io.Reader // nil: it was not read yet
+	err  error
+}
+
+// Read implements io.Reader.
+func (d *decoded) Read(p []byte) (int, error) {
+	if d.from == nil && d.err == nil {
+		d.from, d.err = d.open(d.ReadCloser)
+		if d.err == io.EOF { // nothing compressed is nothing
+			d.from, d.err = bytes.NewReader(nil), nil
+		}
+	}
+	if d.err != nil {
+		return 0, d.err
+	}
+	return d.from.Read(p)
+}
+
+// Close implements io.Closer.
+func (d *decoded) Close() error {
+	if z, ok := d.from.(*zstd.Decoder); ok {
+		z.Close()
+	}
+	return d.ReadCloser.Close()
+}

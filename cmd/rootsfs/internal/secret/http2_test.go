@@ -1,0 +1,262 @@
+package secret
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// frames is a connection by HTTP/2 to the door, on which the test writes what it likes.
+type frames struct {
+	*http2.Framer
+	c       *tls.Conn
+	encoded bytes.Buffer
+	encoder *hpack.Encoder
+}
+
+func (d *doorLab) frames() *frames {
+	d.t.Helper()
+	c, err := tls.Dial("tcp", d.at, &tls.Config{ServerName: "example.com", RootCAs: d.trusted, NextProtos: []string{"h2"}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	f := &frames{Framer: http2.NewFramer(c, c), c: c}
+	f.encoder = hpack.NewEncoder(&f.encoded)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	_, _ = io.WriteString(c, http2.ClientPreface)
+	_ = f.WriteSettings()
+	return f
+}
+
+// block encodes fields NAME VALUE.
+func (f *frames) block(fields ...string) []byte {
+	f.encoded.Reset()
+	for _, field := range fields {
+		name, value, _ := strings.Cut(field, " ")
+		_ = f.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
+	}
+	return bytes.Clone(f.encoded.Bytes())
+}
+
+// request is the fields of a plain request.
+func request(more ...string) []string {
+	return append([]string{":method GET", ":scheme https", ":authority example.com", ":path /x"}, more...)
+}
+
+// answer returns the status of a stream, or how it ended without one.
+func (f *frames) answer(stream uint32) string {
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			return "the connection ended"
+		}
+		switch fr := frame.(type) {
+		case *http2.MetaHeadersFrame:
+			if fr.StreamID == stream {
+				return fr.PseudoValue("status")
+			}
+		case *http2.RSTStreamFrame:
+			if fr.StreamID == stream {
+				return "reset"
+			}
+		case *http2.GoAwayFrame:
+			return "the connection ended"
+		}
+	}
+}
+
+// What HTTP/2 lets a program write and HTTP/1 does not know, does not reach the host as another
+// request than the one that the rules have seen.
+func TestHTTP2Smuggling(t *testing.T) {
+	d := newDoorLab(t, hello, &Secret{})
+	for _, c := range []struct {
+		fields []string
+		want   string
+	}{
+		{request(), "200"},
+		{request("host example.com"), "200"},
+		{request("host other.test"), "421 reset"},
+		{[]string{":method GET", ":scheme https", ":path /x", "host other.test"}, "421"},
+		{[]string{":method GET", ":scheme https", ":path /x"}, "421 400"},
+		{[]string{":method GET", ":scheme https", ":authority other.test", ":path /x", "host example.com"}, "421 reset"},
+		{[]string{":method GET", ":scheme https", ":authority me@example.com", ":path /x"}, "421 400 reset"},
+		{[]string{":method GET", ":scheme https", ":authority example.com", ":path https://other.test/x"}, "400 reset"},
+		{[]string{":method GET", ":scheme https", ":authority example.com", ":path x"}, "400 reset"},
+		{[]string{":method GET", ":scheme https", ":authority example.com", ":path /x HTTP/1.1\r\nHost: other.test\r\n\r\n"}, "400 reset"},
+		{[]string{":method GET", ":scheme https", ":authority example.com", ":path /x", ":path /y"}, "reset"},
+		{[]string{":method GET\r\nX: y", ":scheme https", ":authority example.com", ":path /x"}, "reset 400"},
+		{[]string{":method CONNECT", ":authority example.com:443"}, "400 reset 421"},
+		{[]string{":method CONNECT", ":protocol websocket", ":scheme https", ":authority example.com", ":path /x"}, "reset 400"},
+		{request("transfer-encoding chunked"), "reset 400"},
+		{request("connection close"), "reset 400"},
+		{request("upgrade websocket"), "reset 400"},
+		{request("x-one a\r\nx-two: b"), "reset 400"},
+		{request("x-one: a"), "reset 400"},
+		{request("X-One a"), "reset 400"},
+		{request("content-length 5"), "200"}, // it has no body
+		{append(request("a b"), ":method DELETE"), "reset"},
+	} {
+		f := d.frames()
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.block(c.fields...), EndStream: true, EndHeaders: true})
+		got := f.answer(1)
+		if !strings.Contains(c.want, got) && !(strings.Contains(c.want, "reset") && got == "the connection ended") {
+			t.Errorf("%q: %s, want %s", c.fields, got, c.want)
+		}
+	}
+	for _, r := range d.lab.at() {
+		if r.RequestURI != "/x" || r.Host != "example.com" || r.Method != http.MethodGet || r.Header.Get("X-Two") != "" || r.ContentLength != 0 {
+			t.Errorf("arrived: %s %s for %s with %v", r.Method, r.RequestURI, r.Host, r.Header)
+		}
+	}
+	if n := len(d.lab.at()); n != 3 {
+		t.Errorf("%d requests have arrived, want 3", n)
+	}
+}
+
+// A body that is not as long as its header says, and trailers, make no second request of it.
+func TestHTTP2Bodies(t *testing.T) {
+	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %v %v", b, err, r.Trailer)
+	}, &Secret{})
+	for _, c := range []struct{ length, body, trailer, want string }{
+		{"5", "hello", "x-late", "200"},
+		{"5", "hello", "authorization", "reset"},
+		{"5", "hello", "content-length", "200"}, // it is not sent on
+		{"4", "helloGET /admin HTTP/1.1", "x-late", "reset"},
+		{"9", "hello", "x-late", "reset 502"},
+	} {
+		f := d.frames()
+		fields := []string{":method POST", ":scheme https", ":authority example.com", ":path /x", "content-length " + c.length, "trailer " + c.trailer}
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.block(fields...), EndHeaders: true})
+		_ = f.WriteData(1, false, []byte(c.body))
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.block(c.trailer + " 7"), EndHeaders: true, EndStream: true})
+		if got := f.answer(1); !strings.Contains(c.want, got) {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	for _, r := range d.lab.at() {
+		if r.URL.Path != "/x" || len(r.Trailer) > 0 || r.Header.Get("Authorization") != "Bearer "+key {
+			t.Errorf("arrived: %s %s %v %v", r.Method, r.RequestURI, r.Header, r.Trailer)
+		}
+	}
+}
+
+// A program that floods the door is cut off by itself, and others are answered.
+func TestHTTP2Floods(t *testing.T) {
+	var busy, most atomic.Int64
+	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) {
+		most.Store(max(most.Load(), busy.Add(1)))
+		defer busy.Add(-1)
+		if r.URL.Path == "/held" {
+			<-r.Context().Done()
+		}
+	}, &Secret{})
+	floods := map[string]func(f *frames, stream uint32) error{
+		"streams that are reset at once": func(f *frames, stream uint32) error {
+			fields := f.block(":method GET", ":scheme https", ":authority example.com", ":path /held")
+			return errors.Join(f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: fields, EndHeaders: true, EndStream: true}),
+				f.WriteRSTStream(stream, http2.ErrCodeCancel))
+		},
+		"headers without an end": func(f *frames, stream uint32) error {
+			if stream == 1 {
+				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.block(request()...)})
+			}
+			return f.WriteContinuation(1, false, f.block("x-more "+strings.Repeat("y", 8000)))
+		},
+		"settings":             func(f *frames, stream uint32) error { return f.WriteSettings() },
+		"a window of too much": func(f *frames, stream uint32) error { return f.WriteWindowUpdate(0, 1<<31-1) },
+	}
+	for name, write := range floods {
+		f := d.frames()
+		isCut := make(chan struct{})
+		go func() {
+			defer close(isCut)
+			for {
+				if frame, err := f.ReadFrame(); err != nil {
+					return
+				} else if away, ok := frame.(*http2.GoAwayFrame); ok && away.ErrCode != http2.ErrCodeNo {
+					return
+				}
+			}
+		}()
+		if name != "settings" { // they are answered, and the program has to read the answers
+			for stream := uint32(1); ; stream += 2 {
+				if err := write(f, stream); err != nil {
+					break
+				}
+				select {
+				case <-isCut:
+				default:
+					if stream < 200000 {
+						continue
+					}
+					t.Errorf("%s: the connection goes on after %d", name, stream)
+				}
+				break
+			}
+		}
+		f.c.Close()
+		<-isCut
+		if res, body := d.do(d.client(true), "https://example.com/x", "A", "b"); res.StatusCode != 200 {
+			t.Errorf("%s: then %s %q", name, res.Status, body)
+		}
+	}
+	if n := most.Load(); n > maxStreams+1 {
+		t.Errorf("%d requests were under way at a time", n)
+	}
+	before := len(d.lab.at())
+	req, _ := http.NewRequest(http.MethodGet, "https://example.com/x", nil)
+	req.Header.Set("X-Large", strings.Repeat("y", 2*maxHeader))
+	if res, err := d.client(true).Do(req); err == nil {
+		res.Body.Close()
+	}
+	if n := len(d.lab.at()); n != before {
+		t.Errorf("%d requests with large headers have arrived", n-before)
+	}
+}
+
+// Requests beyond the bound are refused, however many connections they come by, and the others go
+// on.
+func TestRequestsAreBounded(t *testing.T) {
+	arrived, open := make(chan struct{}, maxRequests+maxStreams), make(chan struct{})
+	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) { arrived <- struct{}{}; <-open }, &Secret{})
+	var all []*frames
+	for range maxRequests/maxStreams + 1 {
+		f := d.frames()
+		all = append(all, f)
+		for i := range uint32(maxStreams) {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: f.block(request()...), EndHeaders: true, EndStream: true})
+		}
+	}
+	for range maxRequests {
+		<-arrived
+	}
+	for range maxStreams {
+		if rec := d.last(1); rec.Status != 503 || rec.Refused == nil || !strings.Contains(rec.Refused.Error(), "128 requests") {
+			t.Fatalf("on record is %+v", rec)
+		}
+	}
+	close(open)
+	for range maxRequests {
+		d.last(1)
+	}
+	if n := len(d.lab.at()); n != maxRequests {
+		t.Errorf("%d requests have arrived", n)
+	}
+	for _, f := range all {
+		f.c.Close()
+	}
+}
