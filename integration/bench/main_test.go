@@ -76,7 +76,7 @@ func npmCache() string {
 // tiny is small enough for every workload on every peer in a test.
 var tiny = sizes{
 	Name: "tiny", RandBytes: 1 << 20, RandReads: 64, SeqBytes: 2 << 20, SmallBytes: 1 << 20,
-	TreeDirs: 2, RepoDirs: 1, Creates: 20, WorkPacks: 1, RepositoryDirs: 1, Inodes: []int{300, 600}, Handles: 20, MemFiles: 1000,
+	TreeDirs: 2, RepoDirs: 1, Creates: 20, WorkPacks: 1, Programs: 1, RepositoryDirs: 1, Inodes: []int{300, 600}, Handles: 20, MemFiles: 1000,
 }
 
 func newLab(t *testing.T) *lab {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // stopGrace is how long a daemon may take to unmount after SIGTERM. A healthy
@@ -105,6 +107,20 @@ func (p *process) line(ctx context.Context) (string, error) {
 	case <-ctx.Done():
 		return "", fmt.Errorf("%s printed no line: %w", p.name, ctx.Err())
 	}
+}
+
+// cpu returns the CPU time that the child's own process has used. It returns 0 for the native
+// peer, and for a process that is not the one that serves the files.
+func (m *mounted) cpu() time.Duration {
+	if m.process == nil || m.inside != nil {
+		return 0
+	}
+	const schedulerClock = 2 // CPUCLOCK_SCHED of linux/posix-timers.h
+	var used unix.Timespec
+	if unix.ClockGettime(int32(^m.cmd.Process.Pid)<<3|schedulerClock, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Nano())
 }
 
 // ended describes a child that ended when it should not have.
