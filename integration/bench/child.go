@@ -40,8 +40,8 @@ func child(args []string) (ran bool, err error) {
 		return true, runNetworkClient(args[1], len(args) > 2 && args[2] == childProxied)
 	case args[0] == childRepository && len(args) > 1:
 		return true, workInRepository(args[1], len(args) > 2, os.Stdin, os.Stdout)
-	case args[0] == childPrograms && len(args) == 1:
-		return true, runPrograms(os.Stdin, os.Stdout)
+	case args[0] == childPrograms && len(args) == 2:
+		return true, runPrograms(args[1], os.Stdin, os.Stdout)
 	case args[0] == childTests && len(args) == 3:
 		return true, runTestFiles(args[1], args[2])
 	case args[0] == childHold && len(args) == 4:

@@ -48,8 +48,8 @@
 //     copied into the mount just before.
 //   - rootsfs-run runs the programs of the work rows in the sandbox of "rootsfs run". Its start
 //     does not count. The other workloads are no programs, so it does not run them.
-//   - The CPU time of the daemon is that of the peer's process. It is not measured for
-//     rootsfs-run, and not for the native peer and overlayfs, which have no daemon.
+//   - The CPU time of the daemon is that of the peer's process, which in rootsfs-run serves the
+//     files, too. The process of overlayfs and fuse-overlayfs only waits.
 //   - The loopback runs without passthrough, which is native speed that nothing
 //     can revoke.
 //   - Sequential write includes its fsync; 4 KiB writes overwrite and do not sync.

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+
+	"golang.org/x/sys/unix"
 )
 
-// childPrograms is the child inside rootsfs run: it runs the programs that it reads from its
-// standard input, one after another.
+// childPrograms DIR is the child inside rootsfs run. It runs the programs that it reads from its
+// standard input, one after another. DIR is the source, as it is shown inside.
 const childPrograms = "child-programs"
 
 // inRun is the peer whose programs run in the sandbox of rootsfs run.
@@ -21,7 +23,7 @@ func (l *lab) runPeer() peer {
 	// When this program stops it, rootsfs run ends as a shell ends whose command got SIGTERM.
 	return peer{name: inRun, skip: cmp.Or(l.fuseMissing, l.rootsfsMissing), line: true, inside: true, exitsWith: 128 + 15,
 		argv: func(source, _ string) []string {
-			return []string{l.rootsfs, "run", "--name", "bench-work", "--root", source + ":rw", "--root", l.self, "--", l.self, childPrograms}
+			return []string{l.rootsfs, "run", "--name", "bench-work", "--root", source + ":rw", "--root", l.self, "--", l.self, childPrograms, source}
 		}}
 }
 
@@ -31,10 +33,14 @@ type programResult struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// runPrograms runs the programs that come from in, and writes a line for each. A first line
-// says that it is ready.
-func runPrograms(in io.Reader, out io.Writer) error {
-	if _, err := fmt.Fprintln(out, "ready"); err != nil {
+// runPrograms runs the programs that come from in, and writes a line for each. Its first line
+// is the FUSE connection that shows dir.
+func runPrograms(dir string, in io.Reader, out io.Writer) error {
+	var shown unix.Stat_t
+	if err := unix.Stat(dir, &shown); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(out, unix.Minor(shown.Dev)); err != nil {
 		return err
 	}
 	for programs, results := json.NewDecoder(in), json.NewEncoder(out); ; {

@@ -212,7 +212,12 @@ func (m *mounted) await(ctx context.Context, line bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startGrace)
 	defer cancel()
 	if line {
-		if _, err := m.line(ctx); err != nil || m.inside != nil {
+		first, err := m.line(ctx)
+		if err == nil && m.inside != nil {
+			_, err = fmt.Sscan(first, &m.dev)
+			return err
+		}
+		if err != nil {
 			return err
 		}
 	}

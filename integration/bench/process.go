@@ -109,10 +109,9 @@ func (p *process) line(ctx context.Context) (string, error) {
 	}
 }
 
-// cpu returns the CPU time that the child's own process has used. It returns 0 for the native
-// peer, and for a process that is not the one that serves the files.
+// cpu returns the CPU time that the peer's process has used; 0 for the native peer.
 func (m *mounted) cpu() time.Duration {
-	if m.process == nil || m.inside != nil {
+	if m.process == nil {
 		return 0
 	}
 	const schedulerClock = 2 // CPUCLOCK_SCHED of linux/posix-timers.h
