@@ -119,6 +119,8 @@ type view struct {
 	mu      sync.Mutex // guards running
 	running map[*request]struct{}
 
+	closer refCloser
+
 	// The fields below are guarded by nodeTable.mu.
 
 	number uint64 // in node IDs, see nodeTable
@@ -361,7 +363,12 @@ func (v *view) shrinkLocked() {
 // release closes a removed node's descriptors and ends its watch.
 func (n *node) release() {
 	n.view.m.fileCache.drop(n)
-	n.dropRef()
+	if ref := n.takeRef(); ref != nil {
+		n.view.closer.add(func() {
+			n.view.m.refs.Add(-1)
+			ref.Close()
+		})
+	}
 	n.dropLocks()
 	n.unwatch()
 }

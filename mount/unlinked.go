@@ -64,13 +64,105 @@ func (l *pendingRemoval) done(gone bool) {
 
 // dropRef closes the reference.
 func (n *node) dropRef() {
-	e := n.ext.Load()
-	if e == nil {
-		return
-	}
-	if ref := e.ref.Swap(nil); ref != nil {
+	if ref := n.takeRef(); ref != nil {
 		n.view.m.refs.Add(-1)
 		ref.Close()
+	}
+}
+
+// takeRef takes the reference from the node; nil: it has none.
+func (n *node) takeRef() *vfs.File {
+	e := n.ext.Load()
+	if e == nil {
+		return nil
+	}
+	return e.ref.Swap(nil)
+}
+
+// refCloser closes the references of a view that the kernel has forgotten, one after another.
+// With the last reference to a removed file the source frees the file, which takes long on some
+// disks. Meanwhile rmdir(2) of the directory that the file was in waits in a loop in the kernel,
+// which takes as much processor time as it lasts (shrink_dcache_parent, fs/dcache.c). So the
+// closer closes nothing during an RMDIR: a file whose reference is open does not make rmdir(2)
+// wait. The closer has a goroutine of its own, because neither FORGET nor RMDIR may wait for
+// each other on a source that hangs.
+type refCloser struct {
+	mu      sync.Mutex    // guards the fields below
+	waiting []func()      // each closes a reference
+	running bool          // closing runs
+	busy    chan struct{} // closed at the end of the closing in progress; nil: none
+	rmdirs  int
+}
+
+// maxWaitingRefs bounds the references that stay open for RMDIRs: programs that remove
+// directories all the time must not use up maxRefs.
+const maxWaitingRefs = maxRefs / 4
+
+// add closes a reference soon.
+func (c *refCloser) add(closeRef func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, closeRef)
+	c.startLocked()
+}
+
+func (c *refCloser) isDueLocked() bool {
+	return len(c.waiting) > 0 && (c.rmdirs == 0 || len(c.waiting) > maxWaitingRefs)
+}
+
+func (c *refCloser) startLocked() {
+	if !c.running && c.isDueLocked() {
+		c.running = true
+		go c.closing()
+	}
+}
+
+func (c *refCloser) closing() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.isDueLocked() {
+		closeRef := c.waiting[0]
+		c.waiting[0] = nil
+		c.waiting = c.waiting[1:]
+		c.busy = make(chan struct{})
+		c.mu.Unlock()
+		closeRef()
+		c.mu.Lock()
+		close(c.busy)
+		c.busy = nil
+	}
+	c.running = false
+}
+
+// closeAll closes all references that wait. The caller calls it at the end of the root.
+func (c *refCloser) closeAll() {
+	c.mu.Lock()
+	waiting := c.waiting
+	c.waiting = nil
+	c.mu.Unlock()
+	for _, closeRef := range waiting {
+		closeRef()
+	}
+}
+
+// pause makes the closer close nothing until the caller calls resume. It waits for the closing
+// in progress, but not after done.
+func (c *refCloser) pause(done func() <-chan struct{}) (resume func()) {
+	c.mu.Lock()
+	c.rmdirs++
+	busy := c.busy
+	c.mu.Unlock()
+	if busy != nil {
+		select {
+		case <-busy:
+		case <-done():
+		}
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.rmdirs--
+		c.startLocked()
 	}
 }
 
