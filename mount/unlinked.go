@@ -82,16 +82,16 @@ func (n *node) takeRef() *vfs.File {
 // refCloser closes the references of a view that the kernel has forgotten, one after another.
 // With the last reference to a removed file the source frees the file, which takes long on some
 // disks. Meanwhile rmdir(2) of the directory that the file was in waits in a loop in the kernel,
-// which takes as much processor time as it lasts (shrink_dcache_parent, fs/dcache.c). So the
-// closer closes nothing during an RMDIR: a file whose reference is open does not make rmdir(2)
-// wait. The closer has a goroutine of its own, because neither FORGET nor RMDIR may wait for
-// each other on a source that hangs.
+// which uses a processor all the time (shrink_dcache_parent, fs/dcache.c). So the closer closes
+// nothing during an RMDIR: a file whose reference is open does not make rmdir(2) wait. The closer
+// has a goroutine of its own, because FORGET may not wait for an RMDIR on a source that hangs.
 type refCloser struct {
 	mu      sync.Mutex    // guards the fields below
 	waiting []func()      // each closes a reference
 	running bool          // closing runs
-	busy    chan struct{} // closed at the end of the closing in progress; nil: none
-	rmdirs  int
+	busy    bool          // a reference is being closed
+	rmdirs  int           // in progress
+	closed  chan struct{} // closed when a reference was closed; nil: no RMDIR waits for it
 }
 
 // maxWaitingRefs bounds the references that stay open for RMDIRs: programs that remove
@@ -106,9 +106,7 @@ func (c *refCloser) add(closeRef func()) {
 	c.startLocked()
 }
 
-func (c *refCloser) isDueLocked() bool {
-	return len(c.waiting) > 0 && (c.rmdirs == 0 || len(c.waiting) > maxWaitingRefs)
-}
+func (c *refCloser) isDueLocked() bool { return len(c.waiting) > 0 && c.rmdirs == 0 }
 
 func (c *refCloser) startLocked() {
 	if !c.running && c.isDueLocked() {
@@ -124,12 +122,15 @@ func (c *refCloser) closing() {
 		closeRef := c.waiting[0]
 		c.waiting[0] = nil
 		c.waiting = c.waiting[1:]
-		c.busy = make(chan struct{})
+		c.busy = true
 		c.mu.Unlock()
 		closeRef()
 		c.mu.Lock()
-		close(c.busy)
-		c.busy = nil
+		c.busy = false
+		if c.closed != nil {
+			close(c.closed)
+			c.closed = nil
+		}
 	}
 	c.running = false
 }
@@ -146,24 +147,32 @@ func (c *refCloser) closeAll() {
 }
 
 // pause makes the closer close nothing until the caller calls resume. It waits for the closing
-// in progress, but not after done.
+// in progress, and while too many references wait, but not after done.
 func (c *refCloser) pause(done func() <-chan struct{}) (resume func()) {
 	c.mu.Lock()
-	c.rmdirs++
-	busy := c.busy
-	c.mu.Unlock()
-	if busy != nil {
-		select {
-		case <-busy:
-		case <-done():
+	defer c.mu.Unlock()
+	for isDone := false; !isDone && (c.busy || len(c.waiting) > maxWaitingRefs); {
+		if c.closed == nil {
+			c.closed = make(chan struct{})
 		}
-	}
-	return func() {
+		closed := c.closed
+		c.mu.Unlock()
+		select {
+		case <-closed:
+		case <-done():
+			isDone = true
+		}
 		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.rmdirs--
-		c.startLocked()
 	}
+	c.rmdirs++
+	return c.resume
+}
+
+func (c *refCloser) resume() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rmdirs--
+	c.startLocked()
 }
 
 // errnoWithoutPath returns the error of an operation that needs the path of a node without
