@@ -28,7 +28,7 @@ func (fs *fileSystem) remove(cancel <-chan struct{}, header *fuse.InHeader, op g
 	return fs.changeDir(cancel, header, op, name, func(r *request, dir *node, at vfs.At) error {
 		done := dir.prepareRemoval(&at, name)
 		if op == names.OpRmdir {
-			defer dir.view.closer.pause(r.Done)()
+			defer dir.view.closer.pause()()
 		}
 		dir.expectEvent(name, false)
 		err := remove(r, r.caller, at, name)

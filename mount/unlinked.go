@@ -3,7 +3,9 @@ package mount
 import (
 	"sync"
 	"syscall"
+	"time"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -94,9 +96,14 @@ type refCloser struct {
 	closed  chan struct{} // closed when a reference was closed; nil: no RMDIR waits for it
 }
 
-// maxWaitingRefs bounds the references that stay open for RMDIRs: programs that remove
-// directories all the time must not use up maxRefs.
-const maxWaitingRefs = maxRefs / 4
+const (
+	// maxWaitingRefs bounds the references that stay open for RMDIRs: programs that remove
+	// directories all the time must not use up maxRefs.
+	maxWaitingRefs = maxRefs / 4
+	// pauseLimit bounds how long an RMDIR waits for a source that hangs: a revocation waits for
+	// the RMDIR.
+	pauseLimit = guard.EndDeadline / 10
+)
 
 // add closes a reference soon.
 func (c *refCloser) add(closeRef func()) {
@@ -147,20 +154,24 @@ func (c *refCloser) closeAll() {
 }
 
 // pause makes the closer close nothing until the caller calls resume. It waits for the closing
-// in progress, and while too many references wait, but not after done.
-func (c *refCloser) pause(done func() <-chan struct{}) (resume func()) {
+// in progress, and while too many references wait, but at most for pauseLimit.
+func (c *refCloser) pause() (resume func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for isDone := false; !isDone && (c.busy || len(c.waiting) > maxWaitingRefs); {
+	var limit <-chan time.Time
+	for isLate := false; !isLate && (c.busy || len(c.waiting) > maxWaitingRefs); {
 		if c.closed == nil {
 			c.closed = make(chan struct{})
+		}
+		if limit == nil {
+			limit = time.After(pauseLimit)
 		}
 		closed := c.closed
 		c.mu.Unlock()
 		select {
 		case <-closed:
-		case <-done():
-			isDone = true
+		case <-limit:
+			isLate = true
 		}
 		c.mu.Lock()
 	}

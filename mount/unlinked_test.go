@@ -3,6 +3,7 @@ package mount
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // An RMDIR waits for the reference that is being closed, and no other is closed until it has
@@ -16,7 +17,7 @@ func TestNoReferenceIsClosedDuringRmdir(t *testing.T) {
 		c.add(func() { closed = append(closed, "second") })
 		synctest.Wait()
 		started := make(chan func())
-		go func() { started <- c.pause(func() <-chan struct{} { return nil }) }()
+		go func() { started <- c.pause() }()
 		synctest.Wait()
 		select {
 		case <-started:
@@ -38,16 +39,19 @@ func TestNoReferenceIsClosedDuringRmdir(t *testing.T) {
 	})
 }
 
-// An RMDIR whose caller is killed does not wait for a source that hangs, and neither does the
-// end of the root. An RMDIR waits while too many references wait.
+// An RMDIR waits for a source that hangs only for pauseLimit, and the end of the root does not
+// wait. An RMDIR waits while too many references wait.
 func TestRmdirBesideHangingClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c refCloser
-		hung, killed := make(chan struct{}), make(chan struct{})
-		close(killed)
+		hung := make(chan struct{})
 		c.add(func() { <-hung })
 		synctest.Wait()
-		resume := c.pause(func() <-chan struct{} { return killed })
+		began := time.Now()
+		resume := c.pause()
+		if waited := time.Since(began); waited != pauseLimit {
+			t.Errorf("waited %v for a source that hangs, want %v", waited, pauseLimit)
+		}
 		n := 0
 		for range maxWaitingRefs + 1 {
 			c.add(func() { n++ })
@@ -60,7 +64,7 @@ func TestRmdirBesideHangingClose(t *testing.T) {
 		second := make(chan struct{})
 		go func() {
 			defer close(second)
-			c.pause(func() <-chan struct{} { return nil })()
+			c.pause()()
 		}()
 		synctest.Wait()
 		select {
@@ -74,7 +78,7 @@ func TestRmdirBesideHangingClose(t *testing.T) {
 		if n != maxWaitingRefs+1 {
 			t.Errorf("%d references were closed after the RMDIRs", n)
 		}
-		last := c.pause(func() <-chan struct{} { return nil })
+		last := c.pause()
 		c.add(func() { n = 0 })
 		if c.closeAll(); n != 0 {
 			t.Error("a reference was left open at the end of the root")
