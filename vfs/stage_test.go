@@ -371,6 +371,39 @@ func TestTruncationCopiesNothing(t *testing.T) {
 	}
 }
 
+// A full store has room as soon as programs have removed or truncated files, and no call writes past
+// its bound: copy_file_range does not.
+func TestFullStore(t *testing.T) {
+	s := emptyScene(t)
+	s.limits.MaxStage = 1 << 20
+	s.start()
+	t.Cleanup(s.end)
+	large := strings.Repeat("x", 900<<10)
+	s.put("f", large)
+	in, _, err := s.tree.Open(t.Context(), s.who, s.at("f"), unix.O_RDONLY)
+	s.must(err)
+	defer in.Close()
+	out, _, _, err := s.tree.Create(t.Context(), s.who, s.at(""), "copy", unix.O_WRONLY, 0o644)
+	s.must(err)
+	defer out.Close()
+	copied := func() error {
+		n, err := in.CopyTo(t.Context(), s.who, 0, out, 0, 1<<30)
+		if err == nil && n != int64(len(large)) {
+			t.Errorf("%d bytes were copied", n)
+		}
+		return err
+	}
+	if err := errnoOf(copied()); err != unix.ENOSPC { //nolint:errorlint // an errno
+		t.Errorf("a copy: %v, want %v", err, unix.ENOSPC)
+	}
+	s.unlink("f")
+	s.must(copied())
+	size := int64(0)
+	_, err = s.tree.Setattr(t.Context(), s.who, s.at("copy"), nil, vfs.Attrs{Size: &size})
+	s.must(err)
+	s.put("f", large)
+}
+
 // An open directory goes on being read after it was raised and renamed; from its beginning on it
 // shows the new names. Removing a tree of the source works likewise.
 func TestOpenDirectoryIsRaised(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // scratch returns a directory that the tests of this package share.
@@ -45,11 +47,7 @@ func command(t testing.TB, dir string, args ...string) string {
 // make compression take minutes.
 var builder = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(scratch, "dist")
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, ".").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return program, err
+	return program, testkit.Build(program, ".")
 })
 
 // dist runs the builder in the top directory of a checkout.

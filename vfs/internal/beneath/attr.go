@@ -58,7 +58,11 @@ func Utimes(l *guard.Lease, w Changeable, atime, mtime Stamp) error {
 
 // Truncate sets the length of an open file.
 func Truncate(l *guard.Lease, w Changeable, size int64) error {
-	return w.write(l, func() error { return unix.Ftruncate(w.FD(), size) })
+	err := w.write(l, func() error { return unix.Ftruncate(w.FD(), size) })
+	if st := stageOf(l); st != nil {
+		st.store.Freed()
+	}
+	return err
 }
 
 // TruncatePath sets the length of a regular file whose descriptor is O_PATH.

@@ -67,7 +67,7 @@ func copyData(l *guard.Lease, in, to int, size int64) error {
 			return nil
 		}
 		want := int(min(copyPiece, end-from))
-		n, err := CopyFileRange(l, in, from, changeable(to), from, want)
+		n, err := copyRange(l, in, from, changeable(to), from, want)
 		if err == unix.EXDEV || err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS { //nolint:errorlint // bare errnos
 			if buf == nil {
 				buf = make([]byte, min(copyPiece, size))

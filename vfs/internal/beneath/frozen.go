@@ -303,5 +303,6 @@ func (st *staged) sweep(l *guard.Lease) error {
 	for _, n := range list {
 		err = errors.Join(err, IgnoreAbsent(change(l, func() error { return unix.Unlinkat(objects, draft.ObjectName(n), 0) })))
 	}
+	st.store.Freed()
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
 // Close closes a descriptor that this package opened.
@@ -145,18 +146,26 @@ func Pwritev(l *guard.Lease, w Changeable, bufs [][]byte, off int64, appending b
 	}
 }
 
-// charge counts bytes that are written to the store of a staged root. The bytes that apply
-// writes go to the source, and do not count.
-func charge(l *guard.Lease, bufs [][]byte) error {
+// charged returns the store that bytes are written to, nil if the root is not staged. The bytes
+// that apply writes go to the source, and do not count.
+func charged(l *guard.Lease) *draft.Store {
 	st := stageOf(l)
 	if st == nil || l.Op() == names.OpApply {
+		return nil
+	}
+	return st.store
+}
+
+func charge(l *guard.Lease, bufs [][]byte) error {
+	store := charged(l)
+	if store == nil {
 		return nil
 	}
 	n := 0
 	for _, b := range bufs {
 		n += len(b)
 	}
-	return st.store.Wrote(int64(n))
+	return store.Wrote(int64(n))
 }
 
 // advance drops the first n bytes without changing the caller's slices.
@@ -188,12 +197,17 @@ func Fsync(l *guard.Lease, w Changeable, dataOnly bool) error {
 
 // Fallocate is fallocate(2).
 func Fallocate(l *guard.Lease, w Changeable, mode uint32, off, length int64) error {
-	if st := stageOf(l); st != nil && mode&unix.FALLOC_FL_PUNCH_HOLE == 0 {
+	st := stageOf(l)
+	if st != nil && mode&unix.FALLOC_FL_PUNCH_HOLE == 0 {
 		if err := st.store.Wrote(length); err != nil {
 			return err
 		}
 	}
-	return w.write(l, func() error { return unix.Fallocate(w.FD(), mode, off, length) })
+	err := w.write(l, func() error { return unix.Fallocate(w.FD(), mode, off, length) })
+	if st != nil {
+		st.store.Freed()
+	}
+	return err
 }
 
 // Lseek finds data and holes (SEEK_DATA, SEEK_HOLE).
@@ -201,6 +215,21 @@ func Lseek(fd int, off int64, whence int) (int64, error) { return unix.Seek(fd, 
 
 // CopyFileRange is copy_file_range(2).
 func CopyFileRange(l *guard.Lease, in int, offIn int64, out Changeable, offOut int64, n int) (int, error) {
+	if store := charged(l); store != nil {
+		info, err := stat(in)
+		if err != nil {
+			return 0, err
+		}
+		n = int(min(int64(n), max(0, info.Size-offIn))) // programs ask for more than there is
+		if err := store.Wrote(int64(n)); err != nil {
+			return 0, err
+		}
+	}
+	return copyRange(l, in, offIn, out, offOut, n)
+}
+
+// copyRange is CopyFileRange for bytes that are charged already.
+func copyRange(l *guard.Lease, in int, offIn int64, out Changeable, offOut int64, n int) (int, error) {
 	var done int
 	err := out.write(l, func() (err error) {
 		done, err = unix.CopyFileRange(in, &offIn, out.FD(), &offOut, n, 0)

@@ -330,15 +330,34 @@ func TestOpeningIndexes(t *testing.T) {
 func TestLimit(t *testing.T) {
 	s := openFor(t, t.TempDir())
 	s.Limit(1 << 20)
+	full := func(what string) {
+		t.Helper()
+		if err := s.Wrote(1); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("one byte more %s: %v; want ENOSPC", what, err)
+		}
+		if room := s.Room(); room != 0 {
+			t.Errorf("room for %d bytes %s", room, what)
+		}
+	}
+	s.AddUpper("f", false)
 	testkit.Must(t, s.Wrote(1<<20))
-	if err := s.Wrote(1); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("one byte more: %v; want ENOSPC", err)
+	s.writeUpper(t, "f", strings.Repeat("x", 1<<20))
+	full("in a full store")
+	measured := s.size.measured
+	full("again")
+	if s.size.measured != measured {
+		t.Error("a full store was measured again although nothing had changed")
 	}
-	if room := s.Room(); room != 0 {
-		t.Errorf("room for %d bytes", room)
+	testkit.Must(t, os.Remove(filepath.Join(s.dir, upperName, "f")))
+	s.DropUpper("f")
+	if room := s.Room(); room != 1<<20 {
+		t.Errorf("room for %d bytes after a removal", room)
 	}
-	s.size.measured = s.size.measured.Add(-2 * measureAfter) // nothing was written after all
-	testkit.Must(t, s.Wrote(4096))
+	testkit.Must(t, s.Wrote(1<<20))
+	s.writeUpper(t, "f", strings.Repeat("x", 1<<20-8192))
+	for range 4 { // over what is there
+		testkit.Must(t, s.Wrote(8192))
+	}
 }
 
 // A change is counted at once, also right after the store was measured.

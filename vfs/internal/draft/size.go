@@ -28,10 +28,12 @@ type sizes struct {
 	since    int64 // written since then
 	// stale is set before each change of the store, and unset before a measurement.
 	stale atomic.Bool
+	// freed is set after each change that may have made the store smaller, and unset before a
+	// measurement.
+	freed atomic.Bool
 }
 
-// measureAfter is how often a full store is measured again. Programs may have removed files
-// meanwhile.
+// measureAfter is how often a store with many names or little room is measured again.
 const measureAfter = time.Second
 
 // fewNames is how many names a store may have that is measured after each change, so that the
@@ -61,11 +63,24 @@ func (s *Store) Wrote(n int64) error {
 	if left := z.limit() - z.bytes; z.since+n > left/4 && time.Since(z.measured) > measureAfter {
 		s.measure()
 	}
+	if z.bytes+z.since+n > z.limit() && z.mayHaveRoom(n) {
+		s.measure()
+	}
 	if z.bytes+z.since+n > z.limit() {
 		return unix.ENOSPC
 	}
 	z.since += n
 	return nil
+}
+
+// Freed says that the store may have become smaller. Without that, a full store is not measured
+// for each refused byte.
+func (s *Store) Freed() { s.size.freed.Store(true) }
+
+// mayHaveRoom reports whether a measurement may find room for n bytes: programs have removed
+// something, or have written over what they had written.
+func (z *sizes) mayHaveRoom(n int64) bool {
+	return z.freed.Load() || z.since > 0 && z.bytes+n <= z.limit()
 }
 
 func (z *sizes) limit() int64 {
@@ -77,9 +92,13 @@ func (z *sizes) limit() int64 {
 
 // Room is how many bytes may still be written.
 func (s *Store) Room() int64 {
-	s.size.mu.Lock()
-	defer s.size.mu.Unlock()
-	return max(0, s.size.limit()-s.size.bytes-s.size.since)
+	z := &s.size
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.freed.Load() && (z.names < fewNames || time.Since(z.measured) > measureAfter) {
+		s.measure()
+	}
+	return max(0, z.limit()-z.bytes-z.since)
 }
 
 // Size returns how many names programs changed, made or removed, and the bytes that the
@@ -98,6 +117,7 @@ func (s *Store) Size() (changed int, bytes int64) {
 func (s *Store) measure() {
 	z := &s.size
 	z.stale.Store(false)
+	z.freed.Store(false)
 	z.names, z.changed, z.bytes, z.since = 0, 0, 0, 0
 	inUpper := map[string]bool{}
 	_ = s.walkUpper(func(rel string, st *unix.Stat_t) { // what cannot be read is not counted

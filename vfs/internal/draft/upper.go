@@ -143,6 +143,7 @@ func (s *Store) DropUpper(rel string) {
 	if d := s.names.find(parent); d != nil {
 		s.drop(s.take(d, base))
 	}
+	s.Freed()
 }
 
 // MoveUpper moves the upper's file at a path to another path by calling move. With exchange, the
@@ -167,6 +168,7 @@ func (s *Store) MoveUpper(from, to string, exchange bool, move func() error) err
 		s.put(a, fromBase, replaced)
 	} else {
 		s.drop(replaced)
+		s.Freed()
 	}
 	return nil
 }

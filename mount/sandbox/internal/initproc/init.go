@@ -113,6 +113,9 @@ func (p *initProc) run() {
 		_ = Send(controlFD, Message{Kind: KindExited}) // or this would be an init that failed
 		os.Exit(0)
 	}
+	if err := p.homeFiles(); err != nil {
+		p.fail(StepConfine, err)
+	}
 	p.hold()
 	pid, step, err := p.command()
 	if err != nil {
@@ -281,6 +284,7 @@ func (p *initProc) bubblewrap() error {
 	return nil
 }
 
+// on reports that a layer of the confinement is in force.
 func (p *initProc) on(name, detail string) {
 	p.layers = append(p.layers, Layer{name, On, detail})
 }
