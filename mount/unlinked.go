@@ -85,12 +85,11 @@ func (n *node) takeRef() *vfs.File {
 // With the last reference to a removed file the source frees the file, which takes long on some
 // disks. Meanwhile rmdir(2) of the directory that the file was in waits in a loop in the kernel,
 // which uses a processor all the time (shrink_dcache_parent, fs/dcache.c). So the closer closes
-// nothing during an RMDIR: a file whose reference is open does not make rmdir(2) wait. The closer
-// has a goroutine of its own, because FORGET may not wait for an RMDIR on a source that hangs.
+// nothing during an RMDIR: a file whose reference is open does not make rmdir(2) wait. FORGET
+// does not wait for an RMDIR: it leaves the reference to the closer.
 type refCloser struct {
 	mu      sync.Mutex    // guards the fields below
 	waiting []func()      // each closes a reference
-	running bool          // closing runs
 	busy    bool          // a reference is being closed
 	rmdirs  int           // in progress
 	closed  chan struct{} // closed when a reference was closed; nil: no RMDIR waits for it
@@ -105,27 +104,20 @@ const (
 	pauseLimit = guard.EndDeadline / 10
 )
 
-// add closes a reference soon.
+// add closes a reference: now, unless another is being closed, or after the RMDIRs in progress.
 func (c *refCloser) add(closeRef func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, closeRef)
-	c.startLocked()
+	c.closeWaitingLocked()
 }
 
 func (c *refCloser) isDueLocked() bool { return len(c.waiting) > 0 && c.rmdirs == 0 }
 
-func (c *refCloser) startLocked() {
-	if !c.running && c.isDueLocked() {
-		c.running = true
-		go c.closing()
-	}
-}
-
-func (c *refCloser) closing() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.isDueLocked() {
+// closeWaitingLocked closes the references that wait, unless another call of it does. It
+// releases the lock meanwhile.
+func (c *refCloser) closeWaitingLocked() {
+	for !c.busy && c.isDueLocked() {
 		closeRef := c.waiting[0]
 		c.waiting[0] = nil
 		c.waiting = c.waiting[1:]
@@ -139,7 +131,6 @@ func (c *refCloser) closing() {
 			c.closed = nil
 		}
 	}
-	c.running = false
 }
 
 // closeAll closes all references that wait. The caller calls it at the end of the root.
@@ -153,13 +144,14 @@ func (c *refCloser) closeAll() {
 	}
 }
 
-// pause makes the closer close nothing until the caller calls resume. It waits for the closing
-// in progress, and while too many references wait, but at most for pauseLimit.
+// pause makes the closer close nothing until the caller calls resume. It waits while too many
+// references wait, and for the closing in progress, but at most for pauseLimit.
 func (c *refCloser) pause() (resume func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var limit <-chan time.Time
-	for isLate := false; !isLate && (c.busy || len(c.waiting) > maxWaitingRefs); {
+	isLate := false
+	awaitClosing := func() {
 		if c.closed == nil {
 			c.closed = make(chan struct{})
 		}
@@ -168,14 +160,20 @@ func (c *refCloser) pause() (resume func()) {
 		}
 		closed := c.closed
 		c.mu.Unlock()
+		defer c.mu.Lock()
 		select {
 		case <-closed:
 		case <-limit:
 			isLate = true
 		}
-		c.mu.Lock()
+	}
+	for len(c.waiting) > maxWaitingRefs && !isLate {
+		awaitClosing()
 	}
 	c.rmdirs++
+	for c.busy && !isLate {
+		awaitClosing()
+	}
 	return c.resume
 }
 
@@ -183,7 +181,13 @@ func (c *refCloser) resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rmdirs--
-	c.startLocked()
+	if c.isDueLocked() {
+		go func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.closeWaitingLocked()
+		}()
+	}
 }
 
 // errnoWithoutPath returns the error of an operation that needs the path of a node without
