@@ -55,7 +55,8 @@ type nodeExtra struct {
 	watch      atomic.Pointer[dirWatch]       // of a directory
 	withdrawal atomic.Pointer[nameWithdrawal] // of a directory, see node.noteLocation
 
-	ref atomic.Pointer[vfs.File] // of a file without a name, see prepareRemoval
+	ref    atomic.Pointer[vfs.File] // of a file without a name, see prepareRemoval
+	refDir atomic.Pointer[node]     // the directory that the file was in
 
 	nameless atomic.Bool // of a directory, see withdrawName; set under mu
 
@@ -364,10 +365,10 @@ func (v *view) shrinkLocked() {
 func (n *node) release() {
 	n.view.m.fileCache.drop(n)
 	if ref := n.takeRef(); ref != nil {
-		n.view.closer.add(func() {
+		n.view.closer.add(removedRef{dir: n.extra().refDir.Load(), close: func() {
 			n.view.m.refs.Add(-1)
 			ref.Close()
-		})
+		}})
 	}
 	n.dropLocks()
 	n.unwatch()
