@@ -45,7 +45,7 @@ var goals = []struct {
 
 // inGoals reports whether a goal depends on a peer.
 func inGoals(peer string) bool {
-	return peer == native || peer == audit || peer == maxLvl || peer == tuned || peer == noPatterns || peer == manyPatterns
+	return peer == native || peer == audit || peer == staged || peer == maxLvl || peer == tuned || peer == noPatterns || peer == manyPatterns
 }
 
 const (
@@ -113,7 +113,7 @@ func judgeGoals(r *report) []outcome {
 	}
 	all = append(all, judgePatterns(r)...)
 	all = append(all, judgeFootprints(r)...)
-	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(append(append(judgeFiles(r), judgeStart(r)...), judgeStage(r)...), judgeProxy(r)...), append(judgeServe(r), judgeNetwork(r)...)...)...)
+	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(append(append(judgeFiles(r), judgeStart(r)...), judgeStage(r)...), judgeProxy(r)...), append(append(judgeServe(r), judgeNetwork(r)...), judgeSecret(r)...)...)...)
 }
 
 // isWork reports whether a row is a step on the unpacked tree. (The other work rows are
