@@ -14,7 +14,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -344,26 +343,6 @@ func (x *exchange) clean(h http.Header) {
 	for i, v := range h["Link"] {
 		h["Link"][i] = strings.ReplaceAll(v, "<"+outside, "<"+inside)
 	}
-}
-
-// tells reports whether a text contains the credential, or the value of a header that had it.
-func (x *exchange) tells(text string) bool {
-	return x.p.tells(text) || slices.ContainsFunc(x.presented, func(value string) bool {
-		return strings.Contains(text, strings.TrimPrefix(value, "Basic "))
-	})
-}
-
-// tells reports whether a text contains the credential: as it is, as HTTP Basic encodes it, or
-// as URLs encode it.
-func (p *Proxy) tells(text string) bool {
-	decode := func(text string) string {
-		return encodedByte().ReplaceAllStringFunc(text, func(s string) string {
-			b, _ := strconv.ParseUint(s[1:], 16, 8)
-			return string([]byte{byte(b)})
-		})
-	}
-	inQuery := strings.ReplaceAll(text, "+", " ")
-	return p.credential.In(text) || p.credential.In(decode(text)) || p.credential.In(decode(inQuery)) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic "))
 }
 
 // isName reports whether the name of a header, compared without case, contains the credential
