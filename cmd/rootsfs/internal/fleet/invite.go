@@ -263,7 +263,7 @@ func (t *token) check(answered []byte, key *Key, public, number string) (joined,
 // answer; told says whether it did.
 func (m *Member) Leave(ctx context.Context) (told bool, err error) {
 	if b, err := m.dial(false); err == nil {
-		_, err = askAsMachine[invited](ctx, m, b, b.Names.Leave(m.Machine), kindLeave)
+		_, err = askAsMachine[struct{}, invited](ctx, m, b, b.Names.Leave(m.Machine), kindLeave, struct{}{})
 		told = err == nil
 		b.Close()
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,15 @@ import (
 type MachineStatus struct {
 	Version  string          `json:"version"`
 	Sessions []SessionStatus `json:"sessions"`
+	Standing *StandingStatus `json:"standing,omitempty"`
+}
+
+// StandingStatus is how far a machine has carried out its fleet's orders, and its lease.
+type StandingStatus struct {
+	Applied map[string]uint64 `json:"applied"` // the numbers of the orders carried out
+	Behind  bool              `json:"behind"`  // there are others that have not been
+	Locked  names.Foreign     `json:"locked,omitempty"`
+	LeftMS  int64             `json:"lease_left_ms"`
 }
 
 // SessionStatus is one live session of a machine.
@@ -141,34 +149,6 @@ func (m *Member) AnswerStatus(b *Bus, status func() MachineStatus) error {
 		}
 	})
 	return err
-}
-
-// RunAgent connects the machine and answers owners until ctx ends. It calls ready when it has
-// begun: the connection may be made later.
-func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, status func() MachineStatus, ready func() error) error {
-	b, err := m.dial(true)
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	if err := m.AnswerStatus(b, status); err != nil {
-		return err
-	}
-	if err := ready(); err != nil {
-		return err
-	}
-	for {
-		if b.Conn.IsConnected() {
-			if err := m.renewCredential(ctx, b); err != nil && ctx.Err() == nil {
-				log.Warn("the credential was not renewed", "error", err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(renewTime):
-		}
-	}
 }
 
 // renewTime is how often the age of the credential is looked at.

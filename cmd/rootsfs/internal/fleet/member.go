@@ -105,8 +105,8 @@ func (m *Member) credential() (credential, error) {
 }
 
 // askAsMachine sends a request that the machine signs, and returns the keeper's answer.
-func askAsMachine[Out any](ctx context.Context, m *Member, b *Bus, subject, kind string) (out Out, err error) {
-	q := request[struct{}]{Number: rand.Text()}
+func askAsMachine[In, Out any](ctx context.Context, m *Member, b *Bus, subject, kind string, in In) (out Out, err error) {
+	q := request[In]{rand.Text(), in}
 	data, err := Seal(m.key, m.ID, kind, q)
 	if err != nil {
 		return out, err
@@ -131,7 +131,7 @@ func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
 	if err == nil && time.Until(time.Unix(claims.Expires, 0)) > machineTime/2 {
 		return nil
 	}
-	got, err := askAsMachine[invited](ctx, m, b, b.Names.Renew(m.Machine), kindRenew)
+	got, err := askAsMachine[struct{}, invited](ctx, m, b, b.Names.Renew(m.Machine), kindRenew, struct{}{})
 	if err != nil {
 		return err
 	}
