@@ -226,7 +226,7 @@ func (a *agent) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	got, err := askAsMachine[leaseRequest, leaseAnswer](ctx, a.m, a.bus, a.bus.Names.Lease(a.m.Machine), kindLease, q)
+	got, err := machineRequest[leaseRequest, leaseAnswer](ctx, a.m, a.bus, a.bus.Names.Lease(a.m.Machine), kindLease, q)
 	if err != nil {
 		return err
 	}
@@ -362,7 +362,7 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, status func() M
 		return err
 	}
 	defer lock.Close()
-	b, err := m.dial(true)
+	b, err := m.dial(true, logged(log)...)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -72,6 +73,7 @@ type Owner struct {
 	info    ownedFleet
 	key     *Key
 	charter []byte
+	kept    store // this owner's own copies of orders
 }
 
 // OpenOwner reads the owner's keys of this user and connects to the server.
@@ -80,7 +82,7 @@ func OpenOwner() (*Owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, o := ownerDir(state), &Owner{}
+	dir, o := ownerDir(state), &Owner{kept: store{filepath.Join(state, "standing")}}
 	err = readJSON(dir.fleet(), &o.info)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &control.Error{Class: control.NoSuch, Text: "this user owns no fleet on this machine; make one: rootsfs fleet init NAME"}
@@ -263,7 +265,7 @@ func (t *token) check(answered []byte, key *Key, public, number string) (joined,
 // answer; told says whether it did.
 func (m *Member) Leave(ctx context.Context) (told bool, err error) {
 	if b, err := m.dial(false); err == nil {
-		_, err = askAsMachine[struct{}, invited](ctx, m, b, b.Names.Leave(m.Machine), kindLeave, struct{}{})
+		_, err = askAsMachine[invited](ctx, m, b, b.Names.Leave(m.Machine), kindLeave)
 		told = err == nil
 		b.Close()
 	}

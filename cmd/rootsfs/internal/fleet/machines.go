@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -149,6 +150,16 @@ func (m *Member) AnswerStatus(b *Bus, status func() MachineStatus) error {
 		}
 	})
 	return err
+}
+
+// logged returns the options of a connection that logs when it is lost and made.
+func logged(log *slog.Logger) []nats.Option {
+	return []nats.Option{
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("the fleet's server refuses", "error", err) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("the connection to the fleet is lost", "error", err) }),
+		nats.ConnectHandler(func(*nats.Conn) { log.Info("connected to the fleet") }),
+		nats.ReconnectHandler(func(*nats.Conn) { log.Info("connected to the fleet again") }),
+	}
 }
 
 // renewTime is how often the age of the credential is looked at.

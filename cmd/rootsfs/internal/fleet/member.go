@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats.go"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -94,8 +95,8 @@ func (m *Member) save(cred credential, charter []byte) error {
 }
 
 // dial connects the machine.
-func (m *Member) dial(stays bool) (*Bus, error) {
-	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, stays)
+func (m *Member) dial(stays bool, more ...nats.Option) (*Bus, error) {
+	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, stays, more...)
 }
 
 func (m *Member) credential() (credential, error) {
@@ -105,7 +106,12 @@ func (m *Member) credential() (credential, error) {
 }
 
 // askAsMachine sends a request that the machine signs, and returns the keeper's answer.
-func askAsMachine[In, Out any](ctx context.Context, m *Member, b *Bus, subject, kind string, in In) (out Out, err error) {
+func askAsMachine[Out any](ctx context.Context, m *Member, b *Bus, subject, kind string) (out Out, err error) {
+	return machineRequest[struct{}, Out](ctx, m, b, subject, kind, struct{}{})
+}
+
+// machineRequest is askAsMachine with a body.
+func machineRequest[In, Out any](ctx context.Context, m *Member, b *Bus, subject, kind string, in In) (out Out, err error) {
 	q := request[In]{rand.Text(), in}
 	data, err := Seal(m.key, m.ID, kind, q)
 	if err != nil {
@@ -131,7 +137,7 @@ func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
 	if err == nil && time.Until(time.Unix(claims.Expires, 0)) > machineTime/2 {
 		return nil
 	}
-	got, err := askAsMachine[struct{}, invited](ctx, m, b, b.Names.Renew(m.Machine), kindRenew, struct{}{})
+	got, err := askAsMachine[invited](ctx, m, b, b.Names.Renew(m.Machine), kindRenew)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -135,12 +134,8 @@ func (o *Owner) recipients(ctx context.Context, which []string) ([]machineRecord
 
 // place has the keeper keep a changed order. If another owner is faster, it changes that owner's.
 func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (held, error) {
-	kept, err := o.kept()
-	if err != nil {
-		return held{}, err
-	}
 	for range orderTries {
-		now, err := o.current(ctx, kept, to)
+		now, err := o.current(ctx, to)
 		if err != nil {
 			return held{}, err
 		}
@@ -158,15 +153,15 @@ func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (h
 		}
 		if bytes.Equal(got.Order, data) {
 			h := held{doc, data}
-			return h, kept.save(h)
+			return h, o.kept.save(h)
 		}
 	}
 	return held{}, errors.New("other owners give orders at the same time: give yours again")
 }
 
 // current returns the newest order that the keeper or this owner has, and has the keeper keep it.
-func (o *Owner) current(ctx context.Context, kept store, to string) (held, error) {
-	own, err := kept.load(o.Charter, to)
+func (o *Owner) current(ctx context.Context, to string) (held, error) {
+	own, err := o.kept.load(o.Charter, to)
 	if err != nil {
 		return held{}, fmt.Errorf("the owner's copy of an order cannot be read: %w", err)
 	}
@@ -191,12 +186,6 @@ func (o *Owner) current(ctx context.Context, kept store, to string) (held, error
 
 func (o *Owner) order(ctx context.Context, q orderRequest) (orderAnswer, error) {
 	return askKeeper[orderRequest, orderAnswer](ctx, o, o.Names.Confirm(), kindOrder, q)
-}
-
-// kept has this owner's own copies of orders.
-func (o *Owner) kept() (store, error) {
-	dir, err := StateDir("owner")
-	return store{filepath.Join(dir, "standing")}, err
 }
 
 // collect pushes orders to the machines until all have answered or wait is over.

@@ -1,0 +1,340 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats.go"
+)
+
+// lab is a fleet with a running server, whose owner is the user of the test.
+type lab struct {
+	*testing.T
+	server *Server
+	owner  *Owner
+	log    *strings.Builder
+}
+
+// newLab starts a fleet.
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{T: t, log: &strings.Builder{}}
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_STATE_HOME", "")
+	dir := ServerDir(filepath.Join(t.TempDir(), "server"))
+	_, err := Create(dir, Plan{Name: "acme", Server: "localhost:4222", Lease: time.Minute})
+	l.must(err)
+	l.server, err = Start(dir, "localhost:0", slog.New(slog.NewTextHandler(l.log, nil)))
+	l.must(err)
+	t.Cleanup(l.server.Stop)
+	l.moveOwner()
+	l.owner, err = OpenOwner()
+	l.must(err)
+	t.Cleanup(l.owner.Close)
+	return l
+}
+
+// moveOwner tells the owner the port that the server got.
+func (l *lab) moveOwner() {
+	dir, err := StateDir("owner")
+	l.must(err)
+	var info ownedFleet
+	l.must(readJSON(ownerDir(dir).fleet(), &info))
+	info.Server = "localhost:" + l.server.Addr[strings.LastIndexByte(l.server.Addr, ':')+1:]
+	l.must(writeJSON(ownerDir(dir).fleet(), info))
+}
+
+func (l *lab) must(err error) {
+	l.Helper()
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+// invite returns the token of a new invite.
+func (l *lab) invite(machine string) string {
+	l.Helper()
+	inv, err := l.owner.Invite(context.Background(), machine, time.Hour)
+	l.must(err)
+	return inv.Token
+}
+
+// join makes a machine, which is that of another user.
+func (l *lab) join(machine string) *Member {
+	l.Helper()
+	l.Setenv("HOME", l.TempDir())
+	m, err := Join(context.Background(), l.invite(machine))
+	l.must(err)
+	return m
+}
+
+// A machine's credentials give no right over another machine's subjects, the orders, other
+// parties' inboxes, JetStream or the system: the server refuses each attempt.
+func TestPermissionsOfAMachine(t *testing.T) {
+	l := newLab(t)
+	n := l.server.Names
+	l.join("m2")
+	denied := make(chan error, 1)
+	b, err := l.join("m1").dial(false, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	l.must(err)
+	defer b.Close()
+	publish := func(subject string) func() error {
+		return func() error { return b.Conn.Publish(subject, []byte("{}")) }
+	}
+	hear := func(subject string) func() error {
+		return func() error { _, err := b.Conn.Subscribe(subject, func(*nats.Msg) {}); return err }
+	}
+	for what, try := range map[string]func() error{
+		"publish as another machine":        publish(n.Ack("m2")),
+		"publish an order for all":          publish(n.OrdersForAll()),
+		"command another machine":           publish(n.Do("m2")),
+		"ask the keeper as an owner":        publish(n.invites()),
+		"hear another machine's orders":     hear(n.Orders("m2")),
+		"hear everything":                   hear(">"),
+		"hear the owner's inbox":            hear(inbox(partyOwner) + ".>"),
+		"hear another machine's leases":     hear(n.Lease("m2")),
+		"write a bucket":                    publish("$KV.fleet.standing.all"),
+		"ask JetStream about a stream":      publish("$JS.API.STREAM.INFO.KV_fleet"),
+		"purge a stream":                    publish("$JS.API.STREAM.PURGE.KV_fleet"),
+		"read a bucket":                     publish("$JS.API.DIRECT.GET.KV_fleet.$KV.fleet.standing.m2"),
+		"answer in the owner's inbox":       publish(inbox(partyOwner) + ".abc"),
+		"answer in another machine's inbox": publish(inbox("m2") + ".abc"),
+		"ask the system":                    publish("$SYS.REQ.SERVER.PING"),
+	} {
+		l.must(try())
+		l.must(b.Conn.Flush())
+		select {
+		case err := <-denied:
+			if !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("%s: %v", what, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: not refused", what)
+		}
+	}
+	// What it may, so that the refusals above are not those of a connection without rights.
+	l.must(publish(n.Ack("m1"))())
+	l.must(hear(n.Orders("m1"))())
+	l.must(b.Conn.Flush())
+	select {
+	case err := <-denied:
+		t.Errorf("its own subjects: %v", err)
+	default:
+	}
+}
+
+// A machine names the subject of its answer. The keeper, whose rights reach further, publishes
+// on no subject outside of that machine's inbox.
+func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
+	l := newLab(t)
+	m := l.join("m1")
+	b, err := m.dial(false)
+	l.must(err)
+	defer b.Close()
+	heard := make(chan *nats.Msg, 8)
+	for _, subject := range []string{"$JS.API.STREAM.PURGE.KV_fleet", b.Names.OrdersForAll(), inbox(partyOwner) + ".x", inbox("m1") + ".x"} {
+		_, err := l.owner.Bus.Conn.ChanSubscribe(subject, heard)
+		l.must(err)
+	}
+	l.must(l.owner.Bus.Conn.Flush())
+	for _, reply := range []string{"$JS.API.STREAM.PURGE.KV_fleet", b.Names.OrdersForAll(), inbox(partyOwner) + ".x", inbox("m1") + ".x"} {
+		q, err := Seal(m.key, m.ID, kindRenew, request[struct{}]{Number: reply})
+		l.must(err)
+		l.must(b.Conn.PublishRequest(b.Names.Renew("m1"), reply, q))
+	}
+	// The requests are answered in their order: nothing came before the last, which is allowed.
+	select {
+	case got := <-heard:
+		if got.Subject != inbox("m1")+".x" {
+			t.Errorf("the keeper published on %s", got.Subject)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the keeper did not answer in the machine's own inbox")
+	}
+}
+
+// No key of a connection signs anything else: what a party signs is by a key that the server's
+// software does not even read, and no connection's key can be loaded as a signing key.
+func TestKeysAreSeparate(t *testing.T) {
+	l := newLab(t)
+	m := l.join("m1")
+	owner, err := StateDir("owner")
+	l.must(err)
+	claims, err := jwt.DecodeUserClaims(m.cred.JWT)
+	l.must(err)
+	if claims.Subject == m.key.Public() || !strings.HasPrefix(claims.Subject, "U") {
+		t.Errorf("the connection's key is %s, the signing key %s", claims.Subject, m.key.Public())
+	}
+	_, err = jwt.NewUserClaims(m.key.Public()).Encode(l.server.keys[machinesKey])
+	if err == nil {
+		t.Error("a signing key can be a connection's")
+	}
+	for _, file := range []string{memberDir(filepath.Dir(owner)).connection(), l.server.dir.connection(), l.server.dir.key(machinesKey)} {
+		if _, err := LoadKey(file); err == nil {
+			t.Errorf("%s can be loaded as a signing key", file)
+		}
+	}
+	if _, err := readKey(l.server.dir.signing()); err == nil {
+		t.Error("the keeper's signing key can be loaded as a connection's")
+	}
+}
+
+// An invite enrols one machine: a second is refused, also one that has only seen the first's
+// request, and the first may ask again with the same keys.
+func TestInviteOnce(t *testing.T) {
+	l := newLab(t)
+	text := l.invite("laptop")
+	t.Setenv("HOME", t.TempDir())
+	first, err := Join(context.Background(), text)
+	l.must(err)
+	tok, err := decodeToken(text)
+	l.must(err)
+	claims, err := jwt.DecodeUserClaims(first.cred.JWT)
+	l.must(err)
+	if _, _, err := tok.ask(context.Background(), first.key, claims.Subject); err != nil {
+		t.Errorf("the same machine, asking again: %v", err)
+	}
+	public, _, err := newConnectionKey()
+	l.must(err)
+	if _, _, err := tok.ask(context.Background(), first.key, public); err == nil {
+		t.Error("the used invite gave another connection to the same signing key")
+	}
+	t.Setenv("HOME", t.TempDir())
+	if m, err := Join(context.Background(), text); err == nil || !strings.Contains(err.Error(), "has been used, by the key "+first.KeyName()) {
+		t.Errorf("a second machine: %v, %v", m, err)
+	}
+	if !strings.Contains(l.log.String(), "the invite of laptop has been used") {
+		t.Error("the second use is not in the keeper's log")
+	}
+	if _, err := l.owner.Invite(context.Background(), "laptop", time.Hour); err == nil {
+		t.Error("there is a second invite for a machine that is there")
+	}
+}
+
+// An invite that is over, that was made up, or that is replayed by the bus, lets nobody in.
+func TestInviteOver(t *testing.T) {
+	l := newLab(t)
+	text := l.invite("laptop")
+	tok, err := decodeToken(text)
+	l.must(err)
+	var inv inviteRecord
+	file := l.server.dir.file("keeper", "invites", tok.Invite+".json")
+	l.must(readJSON(file, &inv))
+	inv.Expires = time.Now().Add(-time.Second)
+	l.must(writeJSON(file, inv))
+	t.Setenv("HOME", t.TempDir())
+	if _, err := Join(context.Background(), text); err == nil || !strings.Contains(err.Error(), "the invite has expired") {
+		t.Errorf("an expired invite: %v", err)
+	}
+	// The server itself refuses the bearer of a claim that has expired.
+	if tok.JWT, err = l.server.sign(invitesKey, inv.Public, tok.Invite, time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	over, err := tok.encode()
+	l.must(err)
+	if _, err := Join(context.Background(), over); err == nil || !strings.Contains(err.Error(), "has expired or was taken back") {
+		t.Errorf("an expired claim: %v", err)
+	}
+	// An owner's request, once more: it makes no second invite.
+	q, err := Seal(l.owner.key, l.owner.Names.ID, kindInvite, request[inviteRequest]{"1", inviteRequest{tok.Invite, "laptop", inv.Public, time.Now().Add(time.Hour)}})
+	l.must(err)
+	got, err := l.owner.Bus.Request(context.Background(), l.owner.Names.invites(), q)
+	l.must(err)
+	if _, err := readReply[invited](got, l.owner.Names.ID, kindInvite, "1", l.owner.Charter.isKeeper); err == nil || !strings.Contains(err.Error(), "is there already") {
+		t.Errorf("a replayed request: %v", err)
+	}
+}
+
+// A machine joins the server that the invite names, and no other: neither one with a certificate
+// of another authority, nor one with another fleet's charter.
+func TestJoinWrongServer(t *testing.T) {
+	l := newLab(t)
+	tok, err := decodeToken(l.invite("laptop"))
+	l.must(err)
+	t.Setenv("HOME", t.TempDir())
+	for what, change := range map[string]func(*token){
+		"this is not the fleet's server": func(t *token) { t.Pin = strings.Repeat("0", len(t.Pin)) },
+		"certificate is by another":      func(t *token) { t.Fleet = "acme-aaaaaaaaaaaa" },
+		"has another charter":            func(t *token) { t.Charter = strings.Repeat("0", len(t.Charter)) },
+	} {
+		other := *tok
+		change(&other)
+		text, err := other.encode()
+		l.must(err)
+		if _, err := Join(context.Background(), text); err == nil || !strings.Contains(err.Error(), strings.Replace(what, "this is not the fleet's server", "is not the fleet's", 1)) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := OpenMember(); !errors.Is(err, errNoMember) {
+		t.Errorf("a membership was written: %v", err)
+	}
+}
+
+// Who is removed is out: the server ends the connection, refuses the next, and the keeper does
+// not hear what the machine signed.
+func TestRemove(t *testing.T) {
+	l := newLab(t)
+	m := l.join("laptop")
+	b, err := m.dial(false)
+	l.must(err)
+	defer b.Close()
+	if _, err := askAsMachine[invited](context.Background(), m, b, b.Names.Renew("laptop"), kindRenew); err != nil {
+		t.Fatalf("before: %v", err)
+	}
+	l.must(l.owner.Remove(context.Background(), "laptop"))
+	for end := time.Now().Add(10 * time.Second); !b.Conn.IsClosed(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the connection of a removed machine stays")
+		}
+	}
+	if b, err := m.dial(false); err == nil {
+		b.Close()
+		t.Error("a removed machine connects again")
+	}
+	all, err := l.owner.Machines(context.Background(), time.Second)
+	if err != nil || len(all) > 0 {
+		t.Errorf("machines: %v, %v", all, err)
+	}
+}
+
+// An answer counts as a machine's only if that machine signed it, for this question.
+func TestMachinesBelievesSignaturesOnly(t *testing.T) {
+	l := newLab(t)
+	m1 := l.join("m1")
+	l.join("m2")
+	b, err := m1.dial(false)
+	l.must(err)
+	defer b.Close()
+	// It says that it is m2.
+	liar := &Member{ID: m1.ID, Machine: "m2", key: m1.key}
+	l.must(liar.AnswerStatus(b, func() MachineStatus { return MachineStatus{Version: "false"} }))
+	l.must(b.Conn.Flush())
+	all, err := l.owner.Machines(context.Background(), 200*time.Millisecond)
+	l.must(err)
+	for _, m := range all {
+		if m.State != MachineNoAnswer {
+			t.Errorf("%s is %s by another machine's word", m.Name, m.State)
+		}
+	}
+	honest, err := m1.dial(false) // the server lets a connection answer a question once
+	l.must(err)
+	defer honest.Close()
+	l.must(m1.AnswerStatus(honest, func() MachineStatus { return MachineStatus{Version: "1"} }))
+	l.must(honest.Conn.Flush())
+	all, err = l.owner.Machines(context.Background(), time.Second)
+	l.must(err)
+	states := map[string]MachineState{}
+	for _, m := range all {
+		states[m.Name] = m.State
+	}
+	if text, _ := json.Marshal(states); string(text) != `{"m1":"live","m2":"no_answer"}` {
+		t.Errorf("the states are %s", text)
+	}
+}
