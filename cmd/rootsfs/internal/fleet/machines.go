@@ -155,7 +155,9 @@ func (m *Member) AnswerStatus(b *Bus, status func() MachineStatus) error {
 // logged returns the options of a connection that logs when it is lost and made.
 func logged(log *slog.Logger) []nats.Option {
 	return []nats.Option{
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("the fleet's server refuses", "error", err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			log.Warn("the fleet's server refuses", "error", err)
+		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("the connection to the fleet is lost", "error", err) }),
 		nats.ConnectHandler(func(*nats.Conn) { log.Info("connected to the fleet") }),
 		nats.ReconnectHandler(func(*nats.Conn) { log.Info("connected to the fleet again") }),

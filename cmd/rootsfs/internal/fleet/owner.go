@@ -16,9 +16,9 @@ import (
 
 // Order is what an owner has machines do.
 type Order struct {
-	Machines []string    // none: all, also those that join later
-	Revoke   *Revocation // what ends
-	Lock     string      // why the machines are locked
+	Machines []string     // none: all, also those that join later
+	Revoke   []Revocation // what ends
+	Lock     string       // why the machines are locked
 	Unlock   bool
 }
 
@@ -63,9 +63,9 @@ const (
 	leaseSlack = time.Second // for the machine to notice the end of its lease
 )
 
-// Give gives an order. It returns when all machines have answered or wait is over, and calls heard
-// for each answer. An error means that the order may not hold anywhere.
-func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration, heard func(MachineOutcome)) (Outcome, error) {
+// Give gives an order. It returns when all machines have answered or wait is over. An error means
+// that the order may not hold anywhere.
+func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outcome, error) {
 	recs, err := o.recipients(ctx, order.Machines)
 	if err != nil {
 		return Outcome{}, err
@@ -89,19 +89,19 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration, heard
 	out := Outcome{Fleet: o.Names.Name(), Machines: []MachineOutcome{}}
 	// The keeper confirmed before now, and has given no lease since to a machine without the order.
 	if lease := o.Charter.lease(); lease != forever && !order.Unlock {
-		by := time.Now().Add(lease + leaseSlack).UTC().Round(0)
+		by := time.Now().Add(lease + 2*leaseSlack).UTC().Truncate(time.Second)
 		out.DeadBy = &by
 	}
 	for _, rec := range recs {
 		out.Machines = append(out.Machines, MachineOutcome{Name: rec.Name, Number: orderOf(placed, rec.Name).Number, State: OrderNoAnswer})
 	}
-	return out, o.collect(ctx, placed, recs, acks, wait, &out, heard)
+	o.collect(ctx, placed, recs, acks, wait, &out)
+	return out, nil
 }
 
 // change makes the order part of a document.
 func (order *Order) change(s *Standing) {
-	if order.Revoke != nil {
-		r := *order.Revoke
+	for _, r := range order.Revoke {
 		r.Number = s.Number
 		s.Revoked = append(s.Revoked, r)
 	}
@@ -189,7 +189,7 @@ func (o *Owner) order(ctx context.Context, q orderRequest) (orderAnswer, error) 
 }
 
 // collect pushes orders to the machines until all have answered or wait is over.
-func (o *Owner) collect(ctx context.Context, placed map[string]held, recs []machineRecord, acks <-chan *nats.Msg, wait time.Duration, out *Outcome, heard func(MachineOutcome)) error {
+func (o *Owner) collect(ctx context.Context, placed map[string]held, recs []machineRecord, acks <-chan *nats.Msg, wait time.Duration, out *Outcome) {
 	timeout, again := time.NewTimer(wait), time.NewTicker(pushTime)
 	defer timeout.Stop()
 	defer again.Stop()
@@ -206,21 +206,19 @@ func (o *Owner) collect(ctx context.Context, placed map[string]held, recs []mach
 				one.State = OrderIncomplete
 			}
 			missing--
-			heard(*one)
 		case <-again.C:
 			// The keeper has pushed them. A machine that has just connected did not hear that.
 			for to, h := range placed {
 				if err := o.Bus.Conn.Publish(o.Names.Orders(to), h.signed); err != nil {
-					return nil // the order is kept: what was not heard is no answer
+					return // the order is kept: what was not heard is no answer
 				}
 			}
 		case <-timeout.C:
-			return nil
+			return
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
-	return nil
 }
 
 // ackOf returns which machine has signed an ack, and the ack; -1: none of them.

@@ -65,9 +65,9 @@ func (s *Standing) check() error {
 	if s.Number == 0 || len(s.Locked) > maxText || len(s.Revoked) > maxRevoked {
 		return errors.New("the order has no number, or too much in it")
 	}
-	last := s.Since
+	last := s.Since + 1
 	for _, r := range s.Revoked {
-		if r.Number <= last || r.Number > s.Number {
+		if r.Number < last || r.Number > s.Number {
 			return errors.New("the order's revocations are not in order")
 		}
 		if err := r.check(); err != nil {
@@ -127,7 +127,8 @@ func (s Standing) next(to string, change func(*Standing)) (Standing, error) {
 		if len(n.Revoked) == 0 {
 			return n, errors.New("the order is too long")
 		}
-		n.Since, n.Revoked = n.Revoked[0].Number, n.Revoked[1:]
+		n.Since = n.Revoked[0].Number
+		n.Revoked = slices.DeleteFunc(n.Revoked, func(r Revocation) bool { return r.Number <= n.Since })
 	}
 }
 
