@@ -48,6 +48,7 @@ var topics = []Topic{
 	{"console", "top browser web page ui"},
 	{"config", "configuration toml settings keys profile profiles"},
 	{"ceiling", "administrator admin policy managed mdm organisation bound bounds enforce"},
+	{"fleet", "machines machine join invite team central remote stop nats server agent"},
 	{"audit", "log logs record records history"},
 	{"json", "output fields format script scripts exit code codes"},
 	{"metrics", "prometheus figures monitoring"},

@@ -133,7 +133,11 @@ const fleetProgram = "rootsfs-fleet"
 
 // execFleet replaces this process by rootsfs-fleet.
 func (a *app) execFleet() error {
-	program, err := findFleet()
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	program, err := findFleet(self)
 	if err != nil {
 		return err
 	}
@@ -141,13 +145,9 @@ func (a *app) execFleet() error {
 	return &exitError{Code: ExitSystem, Err: fmt.Errorf("%s cannot be executed: %w", names.Quote(program), err)}
 }
 
-// findFleet finds rootsfs-fleet beside this program, or in libexec/rootsfs beside its directory.
-// It does not look in PATH, which a project may have set.
-func findFleet() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
+// findFleet finds rootsfs-fleet beside this program's file, or in libexec/rootsfs beside its
+// directory. It does not look in PATH, which a project may have set.
+func findFleet(self string) (string, error) {
 	dir := filepath.Dir(self)
 	places := []string{filepath.Join(dir, fleetProgram), filepath.Join(filepath.Dir(dir), "libexec", "rootsfs", fleetProgram)}
 	for _, place := range places {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
@@ -22,8 +23,8 @@ type Address struct {
 	Pin    string `json:"pin"`    // the fingerprint of the fleet's authority
 }
 
-// credential is what a connection proves itself with: a claim signed for the fleet's account,
-// and the key that it names. The key signs the server's nonces, and nothing else.
+// credential is the proof of a connection: a claim signed for the fleet's account, and the key
+// that the claim names. The key signs the server's nonces, and nothing else.
 type credential struct {
 	JWT  string `json:"jwt"`
 	Seed string `json:"seed"`
@@ -55,8 +56,15 @@ const (
 	connectTime   = 10 * time.Second
 	pingTime      = 20 * time.Second
 	reconnectWait = 200 * time.Millisecond
-	reconnectMost = 2 * time.Second
+	reconnectMost = 5 * time.Second
 )
+
+// reconnectDelay returns how long a connection waits before the next attempt: longer each time,
+// and not the same on all machines.
+func reconnectDelay(attempts int) time.Duration {
+	most := min(reconnectMost, reconnectWait<<min(attempts, 8))
+	return most/2 + rand.N(most)
+}
 
 // The parties that are neither a machine nor an invite: none of those has such a name.
 const (
@@ -77,10 +85,11 @@ func dial(n Names, to Address, party string, cred func() (credential, error), st
 			func() (string, error) { c, err := cred(); return c.JWT, err },
 			func(nonce []byte) ([]byte, error) { return signNonce(cred, nonce) }),
 		nats.Secure(clientTLS(n, to.Pin)), nats.TLSHandshakeFirst(),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // it would print
 	}
 	if stays {
 		opts = append(opts, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
-			nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectMost, reconnectMost))
+			nats.CustomReconnectDelay(reconnectDelay))
 	} else {
 		opts = append(opts, nats.NoReconnect())
 	}

@@ -27,7 +27,7 @@ func DefaultServerDir() (ServerDir, error) {
 	return ServerDir(dir), err
 }
 
-// Plan is what an owner says of a new fleet.
+// Plan has an owner's choices for a new fleet.
 type Plan struct {
 	Name   string
 	Server string        // HOST:PORT, where machines reach the server

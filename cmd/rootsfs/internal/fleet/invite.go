@@ -25,7 +25,7 @@ const tokenPrefix = "rfl1:"
 // maxToken bounds a token.
 const maxToken = 16 << 10
 
-// token is what the bearer of an invite needs, on one line.
+// token has everything that the bearer of an invite needs, on one line.
 type token struct {
 	Server  string `json:"s"` // HOST:PORT
 	Pin     string `json:"p"` // of the fleet's authority
@@ -58,7 +58,7 @@ func decodeToken(text string) (*token, error) {
 	return &t, nil
 }
 
-// hashOf is what a token says of a charter.
+// hashOf returns the hash by which a token names a charter.
 func hashOf(charter []byte) string {
 	sum := sha256.Sum256(charter)
 	return hex.EncodeToString(sum[:])
@@ -141,7 +141,7 @@ type Invite struct {
 	Machine string    `json:"machine"`
 	Fleet   string    `json:"fleet"`
 	Expires time.Time `json:"expires"`
-	Token   string    `json:"token"` // whoever has it can join as the machine
+	Token   string    `json:"token"` // its bearer can join as the machine
 }
 
 // Invite makes an invite.

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// MachineStatus is what a machine says of itself.
+// MachineStatus is a machine's own report.
 type MachineStatus struct {
 	Version  string          `json:"version"`
 	Sessions []SessionStatus `json:"sessions"`

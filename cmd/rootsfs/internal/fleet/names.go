@@ -14,7 +14,8 @@ type Names struct {
 	ID string // NAME-RANDOM; the owners' name for the fleet is in front
 }
 
-// nameSyntax is what fleets and machines may be called: such a name is one token of a subject.
+// nameSyntax is the syntax of the names of fleets and machines. Such a name is one token of a
+// subject.
 var (
 	nameSyntax   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 	idSyntax     = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?-[a-z2-7]{12}$`)
@@ -59,7 +60,7 @@ func (n Names) Renew(machine string) string { return n.machine(machine, "renew")
 // Leave is where a machine tells that it leaves the fleet.
 func (n Names) Leave(machine string) string { return n.machine(machine, "leave") }
 
-// OfMachines is what a keeper or owner subscribes to, to hear what of every machine.
+// OfMachines returns the pattern of the subjects at which the machines say what.
 func (n Names) OfMachines(what string) string { return n.machine("*", what) }
 
 // MachineOf returns the machine that a subject of OfMachines belongs to; "": it is another

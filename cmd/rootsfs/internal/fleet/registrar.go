@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// machineRecord is what the keeper knows of a machine: who may speak for it.
+// machineRecord has the keys by which the keeper knows a machine.
 type machineRecord struct {
 	Name       string    `json:"name"`
 	Signing    string    `json:"signing"`    // the key that signs what the machine says
@@ -73,7 +73,7 @@ func newRegistrar(s *Server) (*registrar, error) {
 	return r, s.Bus.Conn.Flush()
 }
 
-// request is what an owner or a machine asks of the keeper, and reply the answer. The number is
+// request is a request of an owner or a machine to the keeper, and reply the answer. The number is
 // chosen anew for each request, so that no old answer fits it.
 type request[T any] struct {
 	Number string `json:"number"`
@@ -170,7 +170,7 @@ type inviteRequest struct {
 	Expires time.Time `json:"expires"`
 }
 
-// invited is what the bearer of an invite connects with.
+// invited has the claim with which the bearer of an invite connects.
 type invited struct {
 	JWT string `json:"jwt"`
 }
@@ -183,7 +183,7 @@ func (r *registrar) invite(q inviteRequest) (invited, error) {
 		return invited{}, errors.New("the invite has expired, or is longer valid than a week")
 	}
 	if rec, err := r.machine(q.Machine); rec != nil || err != nil {
-		return invited{}, errors.Join(err, fmt.Errorf("there is a machine %s; to let another one have the name: rootsfs fleet remove %s", q.Machine, q.Machine))
+		return invited{}, errors.Join(err, fmt.Errorf("there is a machine %s; to let another one have the name: rootsfs fleet remove %s", q.Machine, names.ShellWord(q.Machine)))
 	}
 	file := r.inviteFile(q.ID)
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
@@ -209,13 +209,14 @@ func (r *registrar) forgetInvites() {
 	}
 }
 
-// joinRequest is what a machine asks with an invite. The machine's new signing key signs it.
+// joinRequest is a machine's request to be enrolled by an invite. The machine's new signing key signs it.
 type joinRequest struct {
 	Invite     string `json:"invite"`
 	Connection string `json:"connection"`
 }
 
-// joined is what a machine gets: its name and connection, and the fleet's charter.
+// joined is the answer to a joinRequest: the machine's name and connection, and the fleet's
+// charter.
 type joined struct {
 	Machine    string `json:"machine"`
 	Invite     string `json:"invite"`
@@ -261,7 +262,7 @@ func (r *registrar) join(q joinRequest, by string) (joined, error) {
 		return joined{}, errors.New("the invite has expired")
 	case inv.UsedBy != "" && inv.UsedBy != by:
 		inv.Refusals++
-		return joined{}, errors.Join(fmt.Errorf("the invite of %s has been used, by the key %s; if that is not yours, have the owner remove it: rootsfs fleet remove %s", inv.Machine, KeyName(inv.UsedBy), inv.Machine), writeJSON(r.inviteFile(q.Invite), inv))
+		return joined{}, errors.Join(fmt.Errorf("the invite of %s has been used, by the key %s; if that is not yours, have the owner remove it: rootsfs fleet remove %s", inv.Machine, KeyName(inv.UsedBy), names.ShellWord(inv.Machine)), writeJSON(r.inviteFile(q.Invite), inv))
 	case inv.UsedBy != "" && (rec == nil || rec.Invite != inv.ID || rec.Connection != q.Connection):
 		return joined{}, fmt.Errorf("the invite of %s has been used", inv.Machine)
 	case inv.UsedBy == "" && rec != nil:
@@ -271,7 +272,7 @@ func (r *registrar) join(q joinRequest, by string) (joined, error) {
 	if err := writeJSON(r.inviteFile(q.Invite), inv); err != nil {
 		return joined{}, err
 	}
-	rec = &machineRecord{Name: inv.Machine, Signing: by, Connection: q.Connection, Invite: inv.ID, Joined: time.Now().UTC()}
+	rec = &machineRecord{Name: inv.Machine, Signing: by, Connection: q.Connection, Invite: inv.ID, Joined: time.Now().UTC().Truncate(time.Second)}
 	if err := writeJSON(r.machineFile(rec.Name), rec); err != nil {
 		return joined{}, err
 	}

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -147,7 +146,7 @@ func (s *Server) options(listen, port string) (*server.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	operator, err := os.ReadFile(s.dir.claims("operator"))
+	operator, err := readOwn(s.dir.claims("operator"))
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +208,7 @@ func listenAddress(listen, port string) (host string, number int, err error) {
 // the system's, which no key can use.
 func (s *Server) resolver() (*server.MemAccResolver, error) {
 	r := &server.MemAccResolver{}
-	system, err := os.ReadFile(s.dir.claims("system"))
+	system, err := readOwn(s.dir.claims("system"))
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +216,7 @@ func (s *Server) resolver() (*server.MemAccResolver, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(s.dir.claims("account"))
+	text, err := readOwn(s.dir.claims("account"))
 	if err != nil {
 		return nil, err
 	}

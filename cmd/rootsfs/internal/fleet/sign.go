@@ -64,7 +64,7 @@ type sealed struct {
 	Sig  []byte `json:"sig"`
 }
 
-// signedText is what a signature is over, so that it fits no other fleet and kind.
+// signedText returns the text that a signature is over: it fits no other fleet and kind.
 func signedText(fleet, kind string, body []byte) []byte {
 	return append([]byte("rootsfs-fleet/1 "+fleet+" "+kind+"\x00"), body...)
 }

@@ -53,7 +53,7 @@ func template(name string) *x509.Certificate {
 	}
 }
 
-// fingerprint is what an invite says of an authority.
+// fingerprint returns the fingerprint by which an invite names an authority.
 func fingerprint(der []byte) string {
 	sum := sha256.Sum256(der)
 	return hex.EncodeToString(sum[:])

@@ -13,7 +13,7 @@ import (
 // maxToken bounds the line that join reads.
 const maxToken = 64 << 10
 
-// membership is what join, agent and leave print.
+// membership is the output of join, agent and leave.
 type membership struct {
 	Fleet   string `json:"fleet"`
 	Machine string `json:"machine"`
@@ -51,7 +51,7 @@ func leave(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, _ []string) e
 	return p.Report(membership{Fleet: m.Fleet, Machine: m.Machine, Told: &told}, func() {
 		p.Say("this machine has left %s", m.Fleet)
 		if !told {
-			p.Say("the fleet could not be told; there: rootsfs fleet remove %s", m.Machine)
+			p.Say("the fleet could not be told; there: rootsfs fleet remove %s", names.ShellWord(m.Machine))
 		}
 	})
 }

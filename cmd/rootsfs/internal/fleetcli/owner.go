@@ -8,6 +8,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 func invite(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
@@ -23,10 +24,10 @@ func invite(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 	if err != nil {
 		return err
 	}
-	return p.Report(inv, func() { p.Say("rootsfs fleet join %s", inv.Token) })
+	return p.Report(inv, func() { p.Say("rootsfs fleet join %s", names.ShellWord(inv.Token)) })
 }
 
-// removed is what remove prints.
+// removed is the output of remove.
 type removed struct {
 	Machine string `json:"machine"`
 }
@@ -43,7 +44,7 @@ func remove(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, args []strin
 	return p.Report(removed{args[0]}, func() { p.Say("%s is no machine of %s any more", args[0], o.Names.Name()) })
 }
 
-// machineList is what machines prints.
+// machineList is the output of machines.
 type machineList struct {
 	Fleet    string          `json:"fleet"`
 	Machines []fleet.Machine `json:"machines"`

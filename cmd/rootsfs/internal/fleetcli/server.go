@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // The lengths of a lease that an owner may choose, besides none.
@@ -20,10 +23,14 @@ const (
 )
 
 func serverDir(f *cli.FleetFlags) (fleet.ServerDir, error) {
-	if f.Dir != "" {
-		return fleet.ServerDir(f.Dir), nil
+	if f.Dir == "" {
+		return fleet.DefaultServerDir()
 	}
-	return fleet.DefaultServerDir()
+	dir, err := filepath.Abs(f.Dir)
+	if err == nil { // no root may touch the default, but may touch this
+		err = writabledirs.NewJudge().File(dir)
+	}
+	return fleet.ServerDir(dir), err
 }
 
 func initFleet(_ context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
@@ -49,19 +56,11 @@ func initFleet(_ context.Context, p *cli.Printer, f *cli.FleetFlags, args []stri
 	return p.Report(made, func() {
 		p.Say("fleet %s: machines reach it at %s", made.Fleet, made.Server)
 		p.Say("the owner's keys are in %q, those of the server in %q: keep copies", made.Owner, made.Dir)
-		p.Say("start the server: rootsfs fleet serve%s", dirFlag(f))
+		p.Say("start the server: rootsfs fleet serve --dir %s", names.ShellWord(made.Dir))
 	})
 }
 
-// dirFlag returns --dir as it was given.
-func dirFlag(f *cli.FleetFlags) string {
-	if f.Dir == "" {
-		return ""
-	}
-	return fmt.Sprintf(" --dir %q", f.Dir)
-}
-
-// serving is what serve prints when it is ready.
+// serving is the output of serve, when it is ready.
 type serving struct {
 	Fleet  string `json:"fleet"`
 	ID     string `json:"id"`

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
+)
+
+// The program of the fleet's commands is beside rootsfs or in libexec, and is never taken from
+// PATH, nor from a directory that a confined program could write.
+func TestFleetProgram(t *testing.T) {
+	for _, v := range []string{"HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"} {
+		t.Setenv(v, t.TempDir())
+	}
+	prefix, path := t.TempDir(), t.TempDir()
+	put := func(dir string) string {
+		t.Helper()
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, fleetProgram)
+		if err := os.WriteFile(file, []byte("#!/bin/false\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	t.Setenv("PATH", path)
+	put(path)
+	self := filepath.Join(prefix, "bin", "rootsfs")
+	if got, err := findFleet(self); err == nil || exitCode(err) != ExitSystem {
+		t.Errorf("in PATH only: %q, %v", got, err)
+	}
+	for _, dir := range []string{filepath.Join(prefix, "libexec", "rootsfs"), filepath.Join(prefix, "bin")} {
+		place := put(dir)
+		if got, err := findFleet(self); err != nil || got != place {
+			t.Errorf("%s: found %q, %v", place, got, err)
+		}
+	}
+	d, err := writabledirs.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Writable(filepath.Join(prefix, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := findFleet(self); err == nil {
+		t.Errorf("in a writable root: found %q", got)
+	}
+}

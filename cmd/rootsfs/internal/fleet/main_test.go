@@ -1,0 +1,78 @@
+package fleet_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleetcli"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// TestMain makes this binary the two programs, too: all tests with the fleet's server are in one
+// package, because linking the server takes long.
+func TestMain(m *testing.M) {
+	sandbox.Main()
+	own := cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	testscript.Main(m, map[string]func(){
+		"rootsfs": func() {
+			cleanup.Main(cli.StderrLog())
+			os.Exit(cli.Main(os.Args[1:], own))
+		},
+		"rootsfs-fleet": func() { os.Exit(cli.FleetMain(os.Args[1:], own, fleetcli.Work())) },
+	})
+}
+
+// TestScripts runs testdata/*.txtar: real processes, each "user" with a HOME of its own.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			env.Setenv("PORT", freePort(t))
+			for _, user := range []string{"nas", "laptop", "thief"} {
+				if err := os.Mkdir(filepath.Join(env.WorkDir, user), 0o700); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Cmds:      map[string]func(*testscript.TestScript, bool, []string){"as": as, "await": await},
+		Condition: func(cond string) (bool, error) { return cond == "root" && os.Geteuid() == 0, nil },
+	})
+}
+
+// freePort returns a port that nothing listens at.
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+// as USER makes the commands that follow those of a user.
+func as(ts *testscript.TestScript, _ bool, args []string) {
+	home := ts.MkAbs(args[0])
+	for name, value := range map[string]string{"HOME": home, "XDG_RUNTIME_DIR": home + "/run", "XDG_STATE_HOME": home + "/state", "XDG_CONFIG_HOME": home + "/config"} {
+		ts.Setenv(name, value)
+	}
+}
+
+// await FILE waits until a file has something in it.
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if st, err := os.Stat(ts.MkAbs(args[0])); err == nil && st.Size() > 0 {
+			return
+		}
+	}
+	ts.Fatalf("%s stayed empty", args[0])
+}

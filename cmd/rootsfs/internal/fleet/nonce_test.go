@@ -1,0 +1,82 @@
+package fleet
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+)
+
+// A server has its clients sign any text that it calls a nonce, such as an order. What a machine
+// signs for it verifies with no key that orders or answers are checked by, and can be opened as
+// no document.
+func TestHostileNonceSignsNothing(t *testing.T) {
+	n := newNames("acme")
+	ca, err := newAuthority(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := ca.serverTLS(n) // the bus is hostile, and has all of its own keys
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "localhost:0", conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	key, err := NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, seed, err := newConnectionKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Member{ID: n.ID, Machine: "laptop", Address: Address{l.Addr().String(), fingerprint(ca.der)}, key: key, cred: credential{"a.b.c", seed}}
+
+	body := []byte(`{"number":"1","machine":"laptop","status":{"version":"","sessions":[]}}`)
+	text := string(signedText(n.ID, kindStatus, body))
+	signed := make(chan []byte, 1)
+	go func() { signed <- signatureOf(l, text) }()
+	if b, err := m.dial(false); err == nil {
+		b.Close()
+		t.Error("the hostile server was taken for one that works")
+	}
+	sig := <-signed
+	if len(sig) == 0 {
+		t.Fatal("the machine signed no nonce: the test shows nothing")
+	}
+	for _, by := range []string{key.Public(), public, publicPrefix + public} {
+		data, err := json.Marshal(sealed{body, by, sig})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a statusAnswer
+		if _, err := Open(data, n.ID, kindStatus, anyKey, &a); err == nil {
+			t.Errorf("the nonce that a machine signed is an answer signed by %s", by)
+		}
+	}
+}
+
+// signatureOf takes one connection as a server does, and returns what the client signs.
+func signatureOf(l net.Listener, nonce string) []byte {
+	c, err := l.Accept()
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	quoted, _ := json.Marshal(nonce) // a string
+	fmt.Fprintf(c, "INFO {\"server_id\":\"x\",\"version\":\"2.15.3\",\"max_payload\":1048576,\"auth_required\":true,\"tls_required\":true,\"nonce\":%s}\r\n", quoted)
+	line, _ := bufio.NewReader(c).ReadString('\n')
+	var connect struct {
+		Sig string `json:"sig"`
+	}
+	_ = json.Unmarshal([]byte(strings.TrimPrefix(strings.TrimSpace(line), "CONNECT ")), &connect)
+	sig, _ := base64.RawURLEncoding.DecodeString(connect.Sig)
+	return sig
+}
