@@ -23,8 +23,8 @@ const (
 	kindOrder = "order"
 )
 
-// leaseRequest is what a machine asks for a lease with: the numbers of the orders it has, and
-// the orders that the keeper lacked.
+// leaseRequest is a machine's request for a lease: the numbers of the orders that it has, and the
+// orders that the keeper lacked.
 type leaseRequest struct {
 	Heads  map[string]uint64 `json:"heads"`
 	Orders map[string][]byte `json:"orders,omitempty"`

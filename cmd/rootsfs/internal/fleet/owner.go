@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Order is what an owner has machines do.
+// Order is an owner's order to machines.
 type Order struct {
 	Machines []string     // none: all, also those that join later
 	Revoke   []Revocation // what ends
@@ -22,7 +22,7 @@ type Order struct {
 	Unlock   bool
 }
 
-// OrderState says what became of an order on a machine.
+// OrderState says how far a machine has carried out an order.
 type OrderState string
 
 // The states of orders.
@@ -32,7 +32,7 @@ const (
 	OrderNoAnswer   OrderState = "no_answer"
 )
 
-// MachineOutcome is what became of an order on a machine.
+// MachineOutcome is the outcome of an order on one machine.
 type MachineOutcome struct {
 	Name   string        `json:"name"`
 	Number uint64        `json:"number"`
@@ -43,8 +43,8 @@ type MachineOutcome struct {
 	More   int           `json:"more,omitempty"` // others that ended
 }
 
-// Outcome is what became of an order. DeadBy is when it holds on the machines that have not
-// answered; nil: no time is known, because the fleet has no leases.
+// Outcome is the outcome of an order. DeadBy is the time from which it holds on the machines that
+// have not answered; nil: the time is unknown, because the fleet has no leases.
 type Outcome struct {
 	Fleet    string           `json:"fleet"`
 	DeadBy   *time.Time       `json:"dead_by,omitempty"`

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Standing is what holds for a machine, or for all of them, by order of the owners. There is no
-// log: the document with the highest number is the whole order.
+// Standing is the owners' order that holds for a machine, or for all of them. There is no log: the
+// document with the highest number is the whole order.
 type Standing struct {
 	For    string    `json:"for"` // a machine's name, or allMachines
 	Number uint64    `json:"n"`
