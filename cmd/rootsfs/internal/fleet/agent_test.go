@@ -227,10 +227,20 @@ func (s *Server) keeperKey(t *testing.T) *Key {
 	return k
 }
 
-// Two owners who give orders at the same time: both hold.
+// Two owners who give orders at the same time: both hold. The keeper refuses an order by an owner
+// who has not seen the other's, also one with a higher number.
 func TestTwoOwners(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
+	first, err := l.owner.place(context.Background(), allMachines, (&Order{Lock: "first"}).change)
+	l.must(err)
+	late := Standing{For: allMachines, Number: first.Number + 1}
+	data, err := Seal(l.owner.key, l.owner.Names.ID, kindStanding, late)
+	l.must(err)
+	got, err := l.owner.order(context.Background(), orderRequest{For: allMachines, Order: data})
+	if err != nil || string(got.Order) != string(first.signed) {
+		t.Errorf("an order by who had seen none replaces the first: %v", err)
+	}
 	var all sync.WaitGroup
 	for _, root := range []string{"a", "b", "c"} {
 		all.Go(func() {

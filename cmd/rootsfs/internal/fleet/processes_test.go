@@ -258,6 +258,10 @@ func TestAgentKilled(t *testing.T) {
 	if n, err := open.ReadAt(make([]byte, 4), 0); err != nil || n != 4 {
 		t.Errorf("what was open: %d bytes, %v", n, err)
 	}
+	out, code = f.run(f.home, "fleet", "lock", "again", "--wait", "20s")
+	if n, err := open.ReadAt(make([]byte, 4), 0); code != 0 || !strings.Contains(out, "m1: locked in") || err == nil {
+		t.Errorf("%d bytes are read when the lock has returned %d\n%s", n, code, out)
+	}
 }
 
 // While the server is stopped nothing is served after the lease. When it goes on, so do the
