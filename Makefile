@@ -11,7 +11,7 @@ help:
 	@sed -n 's/^#: /  make /p' $(MAKEFILE_LIST)
 
 #: build           the program, into bin/
-#: install         the program, its man pages and completions, into DESTDIR/PREFIX (/usr/local)
+#: install         the programs, man pages and completions, into DESTDIR/PREFIX (/usr/local)
 #: dist            a release, into dist/: archives, .deb, .rpm, .apk, npm, MCPB, checksums
 #: demo            a mount, a refusal, an escape and a revocation, with their records
 #: check           what needs no privileges: format, vet, static checks, unit tests
@@ -41,7 +41,7 @@ build: need-go
 DESTDIR ?= /
 PREFIX  ?= /usr/local
 install: need-go
-	@$(GO) run ./integration/dist -install "$(DESTDIR)" -prefix "$(PREFIX)"
+	@$(GO) run ./integration/dist -install "$(DESTDIR)" -prefix "$(PREFIX)" $(DISTFLAGS)
 
 # Everything that a release consists of, from integration/dist/dist.toml.
 dist: need-go

@@ -1,12 +1,14 @@
 package vfs_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,9 +48,26 @@ var reported = []struct {
 	{"an undo to an empty directory", "", "checkpoint, put d=n, undo", ""},
 	// rmusser01/tldw_chatbook#1243
 	{"an undo where a directory has the name of a file", "f=x d/g=y", "checkpoint, rm f, mkdir f, put f/in=n, rm d/g, rmdir d, put d=n, undo", "d/ d/g=y f=x"},
+	// containers/fuse-overlayfs#478
+	{"a removed tree is made anew, moved and made again", "p/t/a/b/info=i p/t/a/b/page=p",
+		"rm p/t/a/b/info, rm p/t/a/b/page, rmdir p/t/a/b, rmdir p/t/a, rmdir p/t, mkdir p/t, mkdir p/t/a, mkdir p/t/a/b, put p/t/a/b/new=n, mv p/t p/u, " +
+			"mkdir p/t, mkdir p/t/a, mkdir p/t/a/b, rmdir p/t/a/b, rmdir p/t/a", "p/ p/t/ p/u/ p/u/a/ p/u/a/b/ p/u/a/b/new=n"},
+	// microsoft/vscode#264707
+	{"a discard removes what was made", "f=x", "put f=new, put made=m, mkdir d, put d/made=m, discard", "f=x"},
+	// zed-industries/zed#31617
+	{"a discard leaves what the owner made of a new file", "", "put n=agent, owner n=mine, discard", "n=mine"},
+	// UKGovernmentBEIS/inspect_ai#5390
+	{"an apply of a file leaves the modes of its directories", "d/f=x", "put d/f=new, chmod d, apply d/f, has-mode d 755, discard", "d/ d/f=new"},
+	// zed-industries/zed#59099
+	{"an undo leaves the times of other files", "f=x g=y", "owner-old g, checkpoint, put f=new, undo, is-old g, put f=more, is-old g", "f=more g=y"},
+	// containers/fuse-overlayfs#400
+	{"a change of modes leaves the times", "d/f=x", "owner-old d/f, owner-old d, chmod d/f, chmod d, is-old d/f, is-old d", "d/ d/f=x"},
 	// cline/cline#12831
 	{"files that no repository tracks come back", ".gitignore=*.log a.log=1", "checkpoint, put a.log=2, put b.log=3, undo", ".gitignore=*.log a.log=1"},
 }
+
+// oldTime is the time of files that nobody changes.
+var oldTime = time.Unix(1e9, 0)
 
 // Nothing of what users have reported of other tools happens to a stage.
 func TestReportedLosses(t *testing.T) {
@@ -96,6 +115,21 @@ func (s *stageScene) reportedStep(step string) {
 		s.must(os.WriteFile(filepath.Join(s.source, name), []byte(text), 0o644))
 	case "owner-chmod":
 		s.must(unix.Chmod(filepath.Join(s.source, name), 0o444))
+	case "owner-old":
+		s.must(os.Chtimes(filepath.Join(s.source, name), oldTime, oldTime))
+	case "is-old":
+		if got := time.Unix(s.lstat(name).Mtime.Sec, 0); !got.Equal(oldTime) {
+			s.Errorf("%s is of %v, want %v", name, got, oldTime)
+		}
+	case "has-mode":
+		if info, err := os.Stat(filepath.Join(s.source, name)); err != nil || fmt.Sprintf("%o", info.Mode().Perm()) != arg[2] {
+			s.Errorf("%s: %v, %v, want mode %s", name, info.Mode(), err, arg[2])
+		}
+	case "apply":
+		s.applyAll(vfs.StageApply{Paths: []string{name}})
+	case "discard":
+		_, err := s.tree.StageDiscard(s.Context(), "r", nil)
+		s.must(err)
 	case "checkpoint":
 		_, _, err := s.tree.StageCheckpoint(s.Context(), "r", "now", vfs.CheckpointAsked)
 		s.must(err)

@@ -19,7 +19,7 @@ import (
 // reporting command takes --json.
 func TestEveryCommandIsExplained(t *testing.T) {
 	// These do something else than report.
-	noJSON := map[string]bool{"rootsfs": true, "roots": true, "net": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "trash": true, "schema": true, "run": true, "help": true, "top": true}
+	noJSON := map[string]bool{"rootsfs": true, "roots": true, "net": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "trash": true, "schema": true, "run": true, "help": true, "top": true, "fleet": true}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Hidden {
@@ -83,7 +83,7 @@ func TestEveryPathMayBeginInHome(t *testing.T) {
 // A command line that begins with a command's name has that command, and every
 // other one has all of them.
 func TestCommands(t *testing.T) {
-	const all = "mount run serve unmount roots revoke net resume policy config trash stage undo why allow consent status metrics audit doctor setup wrap console top version completion"
+	const all = "mount run serve unmount roots revoke net resume policy config trash stage undo why allow consent status metrics audit doctor setup wrap console top fleet version completion"
 	for name := range strings.FieldsSeq(all) {
 		root := tree(name, "--help")
 		if got, _, err := root.Find([]string{name}); err != nil || got.Name() != name || got == root {

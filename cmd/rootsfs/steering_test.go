@@ -23,9 +23,10 @@ var harmless = map[string]string{
 	"TZ": "how times are shown", "ZONEINFO": "how times are shown",
 	"PWD": "believed only if it is the working directory", "GOROOT": "no toolchain is started",
 	"DEBUG_HTTP2_GOROUTINES": moreChecks, "GOPROTODEBUG": moreChecks,
-	"FSNOTIFY_DEBUG": "prints watched paths on standard error, which no server reads",
-	"REQUEST_METHOD": ofOAuth,
-	"PAGER":          ofHelp, "LESS": ofHelp,
+	"FSNOTIFY_DEBUG":    "prints watched paths on standard error, which no server reads",
+	"REQUEST_METHOD":    ofOAuth,
+	"AWS_EXECUTION_ENV": ofAWS, "AWS_LAMBDA_FUNCTION_NAME": ofAWS, "_X_AMZN_TRACE_ID": ofAWS,
+	"PAGER": ofHelp, "LESS": ofHelp,
 	"USER": inside, "SHELL": inside,
 	"SSH_TTY": topAlone, "WT_SESSION": topAlone, "TERM": topAlone, "TERM_PROGRAM": topAlone, "TERM_PROGRAM_VERSION": topAlone,
 	"TERMINFO": topAlone, "TERMINFO_DIRS": topAlone, "COLORTERM": topAlone, "FORCE_COLOR": topAlone, "TEA_DEBUG": topAlone, "TEA_TRACE": topAlone,
@@ -38,6 +39,7 @@ const (
 	speed      = "how fast the one process is, and how much memory it takes"
 	moreChecks = "checks of a library's own"
 	ofOAuth    = "rootsfs serve --oauth-issuer alone, which no host starts: what run connects to, it connects to itself"
+	ofAWS      = "clients of AWS's SDK, of which rootsfs has the signer alone"
 	ofHelp     = "rootsfs help alone, which no host starts"
 	inside     = "the name and the shell that the server sees of its own user"
 	topAlone   = "rootsfs top alone, which no host starts, and colours"
@@ -57,6 +59,7 @@ var computed = map[string]string{
 	"internal/syscall/execenv/execenv_default.go":                         "for the commands that are started: see steering",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup/cleaner.go":  "for this program itself",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/mount_daemon.go": "for this program itself",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/cmd_fleet.go":    "for rootsfs-fleet, which no host starts",
 	"os/exec/exec.go":                                                    "for the commands that are started: see steering",
 	"golang.org/x/sys/unix/env_unix.go":                                  "Getenv itself",
 	"vendor/golang.org/x/net/http/httpproxy/proxy.go":                    "HTTP_PROXY, HTTPS_PROXY, NO_PROXY: " + ofOAuth,

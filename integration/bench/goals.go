@@ -44,7 +44,7 @@ var goals = []struct {
 
 // inGoals reports whether a goal depends on a peer.
 func inGoals(peer string) bool {
-	return peer == native || peer == audit || peer == maxLvl || peer == tuned || peer == noPatterns || peer == manyPatterns
+	return peer == native || peer == audit || peer == staged || peer == maxLvl || peer == tuned || peer == noPatterns || peer == manyPatterns
 }
 
 const (

@@ -167,7 +167,7 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	// As make build does, which says why.
 	linked := l.path("rootsfs.linked")
 	l.rootsfs = l.path("rootsfs")
-	build := exec.CommandContext(ctx, "go", "build", "-o", linked, "./cmd/rootsfs")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", linked, "./cmd/rootsfs")
 	build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build ./cmd/rootsfs: %w\n%s", err, out)

@@ -177,12 +177,17 @@ func TestGoalsNameRows(t *testing.T) {
 			t.Errorf("no row is called %q", g.workload)
 		}
 	}
+	for _, name := range stagedRows {
+		if !rows[name] {
+			t.Errorf("no row is called %q", name)
+		}
+	}
 	l := newLab(t)
 	peers := map[string]bool{}
 	for _, p := range l.peers() {
 		peers[p.name] = true
 	}
-	for _, name := range []string{native, audit, maxLvl, tuned} {
+	for _, name := range []string{native, audit, maxLvl, tuned, staged} {
 		if !peers[name] {
 			t.Errorf("no peer is called %q", name)
 		}

@@ -75,6 +75,14 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+// A staged root is judged against one of mode rw, not against the native file system.
+func TestStageGoal(t *testing.T) {
+	r := &report{Rows: []*row{{Workload: "find+stat warm", Cells: map[string]*cell{native: seconds(1), audit: seconds(2), staged: seconds(2.4)}}}}
+	if got := judgeStage(r); len(got) != 1 || got[0].Measured != "1.20" || got[0].Status != missed {
+		t.Errorf("judged %+v", got)
+	}
+}
+
 func TestMarkdown(t *testing.T) {
 	r := sampleReport()
 	r.Goals = judgeGoals(r)

@@ -21,6 +21,13 @@ const (
 	stageDiffed, stageTaken = 100, 1000
 )
 
+// stagedGoal bounds the cost of a staged root against one of mode rw, for the rows of stagedRows.
+const stagedGoal = 1.15
+
+var stagedRows = []string{
+	"find+stat cold", "find+stat warm", "seq read 1M warm", "rand read 4k warm", "git status cold", "git status warm",
+}
+
 // stages has the rows of `rootsfs stage diff` and `rootsfs stage apply`, timed from start to
 // exit.
 type stages struct {
@@ -124,16 +131,29 @@ func (r *report) stageTable() string {
 	})
 }
 
+// judgeStage compares a staged root with one of mode rw, and judges the commands.
 func judgeStage(r *report) []outcome {
+	var all []outcome
+	for _, name := range stagedRows {
+		row := r.row(name)
+		if row == nil {
+			continue
+		}
+		stage, ok1 := row.ratio(staged)
+		rw, ok2 := row.ratio(audit)
+		if !ok1 || !ok2 {
+			continue
+		}
+		all = append(all, judge(name+", "+staged+" against "+audit, fmt.Sprint(stagedGoal), true, fmt.Sprintf("%.2f", stage/rw), stage/rw <= stagedGoal))
+	}
 	s := r.Stages
 	if s == nil {
-		return nil
+		return all
 	}
 	one := func(what string, goal float64, samples []float64) outcome {
 		return judge(what, fmt.Sprintf("%.0f ms", goal*1e3), s.measured(), fmt.Sprintf("%.0f ms", median(samples)*1e3), median(samples) <= goal)
 	}
-	return []outcome{
+	return append(all,
 		one(fmt.Sprintf("stage diff of %d files in a tree of %d", stageDiffed, stageNames), diffGoal, s.Diff),
-		one(fmt.Sprintf("stage apply of %d files of 4 KiB", stageTaken), applyGoal, s.Apply),
-	}
+		one(fmt.Sprintf("stage apply of %d files of 4 KiB", stageTaken), applyGoal, s.Apply))
 }

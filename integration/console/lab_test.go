@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	}
 	binary = filepath.Join(dir, "rootsfs")
 	code := 1
-	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/rootsfs").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build rootsfs: %v\n%s", err, out)
+	if err := testkit.Build(binary, "../../cmd/rootsfs"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 	} else {
 		code = m.Run()
 	}

@@ -37,8 +37,9 @@ type listed struct {
 // compiled compiles the packages and all that they import. It returns what go list says of each,
 // and an importer of their types.
 func compiled(patterns ...string) (all []listed, fset *token.FileSet, imports types.Importer, err error) {
-	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles"}, patterns...)...)
+	cmd := exec.Command("go", append([]string{"list", "-trimpath", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles"}, patterns...)...)
 	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as testkit.Build compiles them
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, nil, nil, err

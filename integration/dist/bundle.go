@@ -84,7 +84,7 @@ func (r *release) writeBundle(s *stage) error {
 	if err != nil {
 		return err
 	}
-	program, err := os.ReadFile(s.program())
+	program, err := os.ReadFile(s.program(r.Name))
 	if err != nil {
 		return err
 	}

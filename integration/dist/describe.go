@@ -37,9 +37,28 @@ type description struct {
 		Name string `toml:"name"`
 	} `toml:"registry"`
 	Recommends map[string][]string `toml:"recommends"`
+	Depends    []string            `toml:"-"` // of a companion
+	Companion  companion           `toml:"companion"`
 	Files      []fileEntry         `toml:"file"`
 
 	dir string // of dist.toml
+}
+
+// companion is a second package, with a program of its own.
+type companion struct {
+	Name        string      `toml:"name"`
+	Summary     string      `toml:"summary"`
+	Description string      `toml:"description"`
+	Depends     []string    `toml:"depends"`
+	Files       []fileEntry `toml:"file"`
+}
+
+// companion describes the second package as the first is described.
+func (d *description) companion() *description {
+	c := *d
+	c.Name, c.Summary, c.Description = d.Companion.Name, d.Companion.Summary, d.Companion.Description
+	c.Depends, c.Recommends, c.Files = d.Companion.Depends, nil, d.Companion.Files
+	return &c
 }
 
 // fileEntry is one [[file]] of the description.
@@ -51,8 +70,9 @@ type fileEntry struct {
 	Gzip   []string    `toml:"gzip"`
 }
 
-// readDescription reads dist.toml in dir. An unknown key or kind is an error.
-func readDescription(dir string) (*description, error) {
+// readDescription reads dist.toml in dir, without the companion unless both is set. An unknown key
+// or kind is an error.
+func readDescription(dir string, both bool) (*description, error) {
 	name := filepath.Join(dir, "dist.toml")
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -62,21 +82,33 @@ func readDescription(dir string) (*description, error) {
 	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(d); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	if !both {
+		d.Companion = companion{}
+	}
 	if len(d.Arches) == 0 {
 		return nil, fmt.Errorf("%s: arches is missing", name)
 	}
-	for i := range d.Files {
-		f := &d.Files[i]
-		for _, k := range append(f.Kinds, f.Gzip...) {
-			if !slices.Contains(kinds, k) {
-				return nil, fmt.Errorf("%s: file %s: unknown kind %q: write one of %s", name, f.Source, k, strings.Join(kinds, ", "))
+	for _, files := range [][]fileEntry{d.Files, d.Companion.Files} {
+		for i := range files {
+			if err := files[i].check(); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-		}
-		if f.Mode == 0 {
-			f.Mode = 0o644
 		}
 	}
 	return d, nil
+}
+
+// check refuses unknown kinds, and sets the mode if there is none.
+func (f *fileEntry) check() error {
+	for _, k := range append(f.Kinds, f.Gzip...) {
+		if !slices.Contains(kinds, k) {
+			return fmt.Errorf("file %s: unknown kind %q: write one of %s", f.Source, k, strings.Join(kinds, ", "))
+		}
+	}
+	if f.Mode == 0 {
+		f.Mode = 0o644
+	}
+	return nil
 }
 
 // file is a file of a package: its content is that of source.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // scratch returns a directory that the tests of this package share.
@@ -45,11 +47,7 @@ func command(t testing.TB, dir string, args ...string) string {
 // make compression take minutes.
 var builder = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(scratch, "dist")
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, ".").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return program, err
+	return program, testkit.Build(program, ".")
 })
 
 // dist runs the builder in the top directory of a checkout.
@@ -73,7 +71,7 @@ func built(t testing.TB) (dir string, v version) {
 		t.Fatal(err)
 	}
 	dir = filepath.Join(scratch, "release")
-	releaseOnce.Do(func() { dist(t, "../..", "-out", dir) })
+	releaseOnce.Do(func() { dist(t, "../..", "-companion=false", "-out", dir) })
 	if _, err := os.Stat(filepath.Join(dir, "SHA256SUMS")); err != nil {
 		t.Fatalf("there is no release: %v", err)
 	}

@@ -9,11 +9,11 @@ import (
 )
 
 // install builds rootsfs for this machine and puts it below prefix, in the tree dest.
-func install(ctx context.Context, dir, dest, prefix string) error {
+func install(ctx context.Context, dir, dest, prefix string, both bool) error {
 	if !filepath.IsAbs(prefix) {
 		return fmt.Errorf("-prefix %s: the path must be absolute", prefix)
 	}
-	d, err := readDescription(dir)
+	d, err := readDescription(dir, both)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,11 @@ func install(ctx context.Context, dir, dest, prefix string) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range files {
+	more, err := d.companion().files("install", stages[runtime.GOARCH].built)
+	if err != nil {
+		return err
+	}
+	for _, f := range append(files, more...) {
 		target := filepath.Join(dest, prefix, f.target)
 		data, err := f.content(filepath.Join(prefix, "bin"))
 		if err != nil {

@@ -19,6 +19,7 @@ func main() {
 	out := flag.String("out", "", "build a release into this empty or missing `directory`")
 	dest := flag.String("install", "", "install rootsfs below this `directory`, which stands for /")
 	prefix := flag.String("prefix", "/usr/local", "install below this `path`")
+	both := flag.Bool("companion", true, "with the second package, rootsfs-fleet")
 	flag.Parse()
 	var err error
 	switch {
@@ -27,9 +28,9 @@ func main() {
 	case (*out == "") == (*dest == ""):
 		err = errors.New("write -out DIRECTORY or -install DIRECTORY")
 	case *out != "":
-		err = makeRelease(ctx, "integration/dist", *out)
+		err = makeRelease(ctx, "integration/dist", *out, *both)
 	default:
-		err = install(ctx, "integration/dist", *dest, *prefix)
+		err = install(ctx, "integration/dist", *dest, *prefix, *both)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "dist: %v\n", err)
@@ -45,6 +46,16 @@ type release struct {
 	out     string
 }
 
+// packages returns the release, and that of the second package, which goes into the same directory.
+func (r *release) packages() []*release {
+	if r.Companion.Name == "" {
+		return []*release{r}
+	}
+	c := *r
+	c.description = r.description.companion()
+	return []*release{r, &c}
+}
+
 // path returns where the release's file of a name is.
 func (r *release) path(name string) string { return filepath.Join(r.out, name) }
 
@@ -53,8 +64,9 @@ func (r *release) title(arch string) string {
 	return fmt.Sprintf("%s-%s-linux-%s", r.Name, r.version.semver(), arch)
 }
 
-// makeRelease builds every file of a release into out. dir is integration/dist in a checkout.
-func makeRelease(ctx context.Context, dir, out string) error {
+// makeRelease builds every file of a release into out, of both packages or of rootsfs alone. dir
+// is integration/dist in a checkout.
+func makeRelease(ctx context.Context, dir, out string, both bool) error {
 	if names, err := os.ReadDir(out); err == nil && len(names) > 0 {
 		return fmt.Errorf("%s is not empty: remove it first", out)
 	}
@@ -67,7 +79,7 @@ func makeRelease(ctx context.Context, dir, out string) error {
 	}
 	defer os.RemoveAll(temp)
 	r := &release{out: out}
-	if r.description, err = readDescription(dir); err != nil {
+	if r.description, err = readDescription(dir, both); err != nil {
 		return err
 	}
 	if r.version, err = readVersion(ctx, dir); err != nil {
@@ -80,12 +92,14 @@ func makeRelease(ctx context.Context, dir, out string) error {
 	jobs.SetLimit(runtime.NumCPU())
 	for _, arch := range r.Arches {
 		s := r.stages[arch]
-		jobs.Go(func() error { return r.writeArchive(s) })
 		jobs.Go(func() error { return r.writeBundle(s) })
 		jobs.Go(func() error { return r.writePlatformNPM(s) })
-		jobs.Go(func() error { return r.writeMaterials(s) })
-		for _, kind := range packageKinds {
-			jobs.Go(func() error { return r.writePackage(kind, s) })
+		for _, of := range r.packages() {
+			jobs.Go(func() error { return of.writeArchive(s) })
+			jobs.Go(func() error { return of.writeMaterials(s) })
+			for _, kind := range packageKinds {
+				jobs.Go(func() error { return of.writePackage(kind, s) })
+			}
 		}
 	}
 	jobs.Go(r.writeNPM)

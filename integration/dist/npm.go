@@ -83,7 +83,7 @@ func (r *release) writePlatformNPM(s *stage) error {
 	}
 	p := r.npm(r.npmName(s.arch))
 	p.OS, p.CPU, p.Files, p.PreferUnplug = []string{"linux"}, []string{npmArches[s.arch]}, []string{"bin"}, true
-	program, err := os.ReadFile(s.program())
+	program, err := os.ReadFile(s.program(r.Name))
 	if err != nil {
 		return err
 	}

@@ -29,12 +29,12 @@ func (r *release) writePackage(kind string, s *stage) error {
 		Name: r.Name, Arch: s.arch, Platform: "linux", Version: r.version.forPackage(kind), VersionSchema: "none", Release: "1",
 		Section: r.Section, Priority: "optional", Maintainer: r.Maintainer, Vendor: r.Name, Homepage: r.Homepage, License: r.License,
 		Description: r.Summary + "\n" + strings.TrimSpace(r.Description), MTime: r.version.date, DisableGlobbing: true,
-		Overridables: nfpm.Overridables{Recommends: r.Recommends[kind], Contents: contents},
+		Overridables: nfpm.Overridables{Depends: r.Depends, Recommends: r.Recommends[kind], Contents: contents},
 	})
 	info.RPM.BuildHost, info.RPM.Summary = r.Name, r.Summary
 	if kind == "apk" {
 		info.Description = r.Summary // a line
-	} else {
+	} else if len(r.Depends) == 0 { // not the companion
 		info.Scripts.PostInstall = filepath.Join(r.dir, "files", "postinstall.sh")
 		info.Scripts.PostRemove = filepath.Join(r.dir, "files", "postremove.sh")
 	}

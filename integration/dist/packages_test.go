@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -41,7 +42,7 @@ func TestRPM(t *testing.T) {
 		return command(t, "", append([]string{"env", "HOME=" + home, "rpm"}, args...)...)
 	}
 	for _, arch := range []string{"x86_64", "aarch64"} {
-		name := only(t, dir, "rootsfs-*-1."+arch+".rpm")
+		name := only(t, dir, "rootsfs-[0-9]*-1."+arch+".rpm")
 		if out := rpm("-K", name); !strings.Contains(out, "digests OK") {
 			t.Errorf("rpm -K: %s", out)
 		}
@@ -49,7 +50,7 @@ func TestRPM(t *testing.T) {
 			t.Errorf("rpm -q: %s", out)
 		}
 	}
-	name := only(t, dir, "rootsfs-*-1."+rpmArch()+".rpm")
+	name := only(t, dir, "rootsfs-[0-9]*-1."+rpmArch()+".rpm")
 	list := strings.Fields(rpm("-qlp", name))
 	for _, want := range []string{"/usr/bin/rootsfs", "/usr/share/man/man1/rootsfs.1.gz", "/usr/share/man/man7/rootsfs-security.7.gz", "/usr/lib/systemd/user/rootsfs@.service", "/usr/share/rootsfs", "/usr/share/rootsfs/apparmor",
 		"/usr/share/bash-completion/completions/rootsfs", "/usr/share/zsh/site-functions/_rootsfs", "/usr/share/fish/vendor_completions.d/rootsfs.fish"} {
@@ -138,3 +139,42 @@ func members(t *testing.T, in *bytes.Reader) map[string][]byte {
 
 // byteReader keeps gzip from reading ahead: it has ReadByte.
 type byteReader struct{ *bytes.Reader }
+
+// The second package has its program where rootsfs looks for it, needs rootsfs, and runs no
+// script of rootsfs's. The other tests do without it: its server takes a minute to compile.
+func TestCompanion(t *testing.T) {
+	if os.Getenv("ROOTSFS_SOAK") == "" {
+		t.Skip("builds the second program for each architecture; make soak does")
+	}
+	v, err := readVersion(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, dest := t.TempDir(), t.TempDir()
+	dist(t, "../..", "-out", dir)
+	dist(t, "../..", "-install", dest, "-prefix", "/opt/tools")
+	if out, _ := exec.Command(filepath.Join(dest, "opt/tools/bin/rootsfs"), "fleet", "init", "A").CombinedOutput(); !strings.Contains(string(out), "a fleet cannot be called") {
+		t.Errorf("rootsfs fleet, as installed: %s", out) // the work of the program in libexec
+	}
+	name := only(t, dir, "rootsfs-fleet-*-1."+rpmArch()+".rpm")
+	home := t.TempDir()
+	rpm := func(args ...string) string {
+		t.Helper()
+		return command(t, "", append([]string{"env", "HOME=" + home, "rpm", "-qp"}, append(args, name)...)...)
+	}
+	list := strings.Fields(rpm("-l"))
+	for _, want := range []string{"/usr/libexec/rootsfs-fleet", "/usr/lib/systemd/user/rootsfs-fleet.service", "/usr/lib/systemd/user/rootsfs-fleet-serve.service", "/usr/share/licenses/rootsfs-fleet/LICENSE"} {
+		if !slices.Contains(list, want) {
+			t.Errorf("%s is not in the package", want)
+		}
+	}
+	if needs := rpm("--requires"); !slices.Contains(strings.Fields(needs), "rootsfs") {
+		t.Errorf("the package needs %s", needs)
+	}
+	if scripts := rpm("--scripts"); strings.TrimSpace(scripts) != "" {
+		t.Errorf("the scripts are:\n%s", scripts)
+	}
+	for _, pattern := range []string{"rootsfs-fleet_*_" + runtime.GOARCH + ".deb", "rootsfs-fleet_*_" + rpmArch() + ".apk", "rootsfs-fleet-" + v.semver() + "-linux-" + runtime.GOARCH + ".tar.gz", "rootsfs-fleet-" + v.semver() + "-linux-" + runtime.GOARCH + ".cdx.json"} {
+		only(t, dir, pattern)
+	}
+}

@@ -86,7 +86,7 @@ func TestReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := filepath.Join(t.TempDir(), "out")
-	cmd := exec.Command("sh", "-c", "umask 077; exec \"$@\"", "sh", program, "-out", again)
+	cmd := exec.Command("sh", "-c", "umask 077; exec \"$@\"", "sh", program, "-companion=false", "-out", again)
 	cmd.Dir = elsewhere
 	cmd.Env = append(os.Environ(), "TZ=Pacific/Kiritimati", "SOURCE_DATE_EPOCH=1", "LC_ALL=C", "TMPDIR="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -148,7 +148,7 @@ func copyCheckout(t *testing.T, from, to string) {
 // make install puts rootsfs where its variables say, and the unit starts it from there.
 func TestMakeInstall(t *testing.T) {
 	dest := t.TempDir()
-	command(t, "../..", "make", "-s", "install", "DESTDIR="+dest, "PREFIX=/opt/tools")
+	command(t, "../..", "make", "-s", "install", "DESTDIR="+dest, "PREFIX=/opt/tools", "DISTFLAGS=-companion=false")
 	var found []string
 	err := filepath.WalkDir(dest, func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// stage is the build for an architecture: the program, and the files that it generates.
+// stage is the build for an architecture: the programs, and the files that rootsfs generates.
 type stage struct {
 	arch  string
 	built string // directory
 }
 
-// program returns the path of the program.
-func (s *stage) program() string { return filepath.Join(s.built, "rootsfs") }
+// program returns the path of the program with a package's name.
+func (s *stage) program(name string) string { return filepath.Join(s.built, name) }
 
 // build builds rootsfs for architectures, each into a directory in temp. Man pages and
 // completions come from the program for this machine.
@@ -45,7 +45,7 @@ func (d *description) build(ctx context.Context, v version, temp string, arches 
 		return nil, err
 	}
 	native := all[runtime.GOARCH]
-	if err := describeItself(ctx, native); err != nil {
+	if err := describeItself(ctx, native, d.Name); err != nil {
 		return nil, err
 	}
 	for _, s := range all {
@@ -58,13 +58,17 @@ func (d *description) build(ctx context.Context, v version, temp string, arches 
 	return all, nil
 }
 
-// compile links the program of a stage statically, without symbols and paths.
+// compile links the programs of a stage statically, without symbols and paths.
 func (d *description) compile(ctx context.Context, v version, s *stage) error {
-	program, err := filepath.Abs(s.program())
+	built, err := filepath.Abs(s.built)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w "+v.flags(), "-o", program, "./cmd/rootsfs")
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w " + v.flags(), "-o", built + "/", "./cmd/rootsfs"}
+	if d.Companion.Name != "" {
+		args = append(args, "./cmd/rootsfs/"+d.Companion.Name)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(d.dir, "..", "..")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+s.arch, "GOAMD64=v1", "GOARM64=v8.0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -76,17 +80,17 @@ func (d *description) compile(ctx context.Context, v version, s *stage) error {
 // completions are the files that describeItself writes for shells.
 var completions = map[string]string{"bash": "rootsfs.bash", "zsh": "rootsfs.zsh", "fish": "rootsfs.fish"}
 
-// describeItself has a stage's program write its manual and its completions.
-func describeItself(ctx context.Context, s *stage) error {
-	if _, err := run(ctx, s.program(), "help", "--man", filepath.Join(s.built, "man")); err != nil {
+// describeItself has a stage's program of a name write its manual and its completions.
+func describeItself(ctx context.Context, s *stage, name string) error {
+	if _, err := run(ctx, s.program(name), "help", "--man", filepath.Join(s.built, "man")); err != nil {
 		return err
 	}
-	for shell, name := range completions {
-		out, err := run(ctx, s.program(), "completion", shell)
+	for shell, file := range completions {
+		out, err := run(ctx, s.program(name), "completion", shell)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(s.built, name), out, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(s.built, file), out, 0o644); err != nil {
 			return err
 		}
 	}

@@ -44,9 +44,7 @@ func TestTopicPrograms(t *testing.T) {
 func buildExamples(t *testing.T) (host, server string) {
 	t.Helper()
 	bin := t.TempDir() + "/"
-	if out, err := exec.Command("go", "build", "-o", bin, "./example/...").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	testkit.Must(t, testkit.Build(bin, "./example/..."))
 	return bin + "host", bin + "server"
 }
 

@@ -27,11 +27,7 @@ var rootsfs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "rootsfs")
-	out, err := exec.Command("go", "build", "-o", path, "../../cmd/rootsfs").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
+	return path, testkit.Build(path, "../../cmd/rootsfs")
 })
 
 // confined is the place made by `rootsfs run`.

@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,10 +27,7 @@ var rootsfs = sync.OnceValues(func() (string, error) {
 	}
 	lab.After(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "rootsfs")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/rootsfs").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, os.Chmod(dir, 0o755)
+	return path, errors.Join(testkit.Build(path, "../../cmd/rootsfs"), os.Chmod(dir, 0o755))
 })
 
 // somebody is the user who runs the program, in a directory of that user.

@@ -42,10 +42,7 @@ var built = sync.OnceValues(func() (string, error) {
 	}
 	atEnd = func() { _ = os.RemoveAll(dir) }
 	path := filepath.Join(dir, "rootsfs")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/rootsfs").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
+	return path, testkit.Build(path, "../../cmd/rootsfs")
 })
 
 var atEnd = func() {}

@@ -111,10 +111,7 @@ func built(t *testing.T) string {
 		if builds.err = os.Chmod(builds.dir, 0o755); builds.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-o", builds.dir+"/", "./hostile", "../../cmd/rootsfs")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			builds.err = fmt.Errorf("build the programs: %w\n%s", err, out)
+		if builds.err = testkit.Build(builds.dir+"/", "./hostile", "../../cmd/rootsfs"); builds.err != nil {
 			return
 		}
 		builds.err = errors.Join(

@@ -69,14 +69,20 @@ func newAPI(t *testing.T) *api {
 // serveAPI serves requests with the credential.
 func serveAPI(t *testing.T, h http.Handler) *api {
 	t.Helper()
-	a := &api{}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serveHTTPS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header["Authorization"]; len(got) != 1 || got[0] != "Bearer "+credential {
 			http.Error(w, "you are nobody", http.StatusUnauthorized)
 			return
 		}
 		h.ServeHTTP(w, r)
 	}))
+}
+
+// serveHTTPS serves every request.
+func serveHTTPS(t *testing.T, h http.Handler) *api {
+	t.Helper()
+	a := &api{}
+	s := httptest.NewUnstartedServer(h)
 	s.Listener.Close()
 	s.Listener = listenAt(t)
 	cert := certificate(t)

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,11 +33,7 @@ var rootsfs = sync.OnceValues(func() (string, error) {
 	}
 	lab.After(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "rootsfs")
-	out, err := exec.Command("go", "build", "-o", path, "../../cmd/rootsfs").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
+	return path, testkit.Build(path, "../../cmd/rootsfs")
 })
 
 // home is where one test's sessions live: rootsfs commands that share it find

@@ -1,5 +1,5 @@
-// Package testkit holds what the tests of every package need: an error that ends a test and
-// a wait for a state. It imports nothing of this module, so that every test can import it.
+// Package testkit holds what the tests of every package need: an error that ends a test, a wait
+// for a state, and the build of a program. It imports nothing of this module, so that every test can import it.
 //
 // A test that waits for something that another goroutine or process does calls Until. It
 // neither sleeps for a fixed time nor judges how long the state takes to come.
@@ -7,6 +7,10 @@ package testkit
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 )
@@ -28,6 +32,18 @@ func Must(t testing.TB, errs ...error) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Build builds programs of this module. to is a file or, with a slash at its end, a directory.
+// The programs are as in a release: linked statically, and without the paths of their sources.
+// All tests build in this way, and so compile each package once between them.
+func Build(to string, packages ...string) error {
+	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-o", to}, packages...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", strings.Join(packages, " and "), err, out)
+	}
+	return nil
 }
 
 // Until returns when reached returns true, and ends the test if it does not within Patience.

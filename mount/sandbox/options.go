@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
@@ -138,6 +139,9 @@ type Options struct {
 	Network *Network `json:"-"`
 	// Trust is a certificate authority that programs trust besides the machine's; nil: none.
 	Trust *Trust `json:"-"`
+	// HomeFiles are written into the private HOME, at levels Namespaces and Bubblewrap, before
+	// the command is started; not with Home.
+	HomeFiles []HomeFile
 	// Listen has the ports, of TCP and UDP, on which the command may listen in the host's
 	// network; with Net only.
 	Listen []uint16
@@ -195,6 +199,9 @@ type Options struct {
 	trust *layout.Trust // of Trust, from Start on
 }
 
+// HomeFile is a file of the command's HOME, by its path there.
+type HomeFile = initproc.HomeFile
+
 // idBase is where DefaultID begins: a range that neither distributions' users
 // nor systemd's dynamic ones (61184 to 65519) nor containers' sub-uids (100000
 // and up) use.
@@ -247,6 +254,11 @@ func (o *Options) check() error {
 	}
 	if err := o.checkPaths(); err != nil {
 		return err
+	}
+	for _, f := range o.HomeFiles {
+		if !filepath.IsLocal(f.Path) || o.Home != "" {
+			return invalid("HomeFiles has %s: give a path below HOME, and no Home", names.Quote(f.Path))
+		}
 	}
 	for _, e := range o.Env {
 		if i := strings.IndexByte(e, '='); i <= 0 || strings.IndexByte(e, 0) >= 0 {

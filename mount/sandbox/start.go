@@ -123,6 +123,9 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	if o.Network != nil && (level == Namespaces || level == Bubblewrap) {
 		l.conf.OpenNetwork, l.conf.Listeners = true, o.Network.Listeners
 	}
+	if level == Namespaces || level == Bubblewrap {
+		l.conf.HomeFiles = o.HomeFiles
+	}
 	l.cmd = &exec.Cmd{
 		Path: initproc.Self, Args: []string{"rootsfs: init"}, Env: initproc.Env(),
 		// A session of its own: the command has no terminal but the one it is given.

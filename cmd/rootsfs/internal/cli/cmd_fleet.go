@@ -145,11 +145,10 @@ func (a *app) execFleet() error {
 	return &exitError{Code: ExitSystem, Err: fmt.Errorf("%s cannot be executed: %w", names.Quote(program), err)}
 }
 
-// findFleet finds rootsfs-fleet beside this program's file, or in libexec/rootsfs beside its
-// directory. It does not look in PATH, which a project may have set.
+// findFleet finds rootsfs-fleet beside this program's file, or in libexec beside its directory. It does not look in PATH, which a project may have set.
 func findFleet(self string) (string, error) {
 	dir := filepath.Dir(self)
-	places := []string{filepath.Join(dir, fleetProgram), filepath.Join(filepath.Dir(dir), "libexec", "rootsfs", fleetProgram)}
+	places := []string{filepath.Join(dir, fleetProgram), filepath.Join(filepath.Dir(dir), "libexec", fleetProgram)}
 	for _, place := range places {
 		if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -32,7 +32,7 @@ func TestFleetProgram(t *testing.T) {
 	if got, err := findFleet(self); err == nil || exitCode(err) != ExitSystem {
 		t.Errorf("in PATH only: %q, %v", got, err)
 	}
-	for _, dir := range []string{filepath.Join(prefix, "libexec", "rootsfs"), filepath.Join(prefix, "bin")} {
+	for _, dir := range []string{filepath.Join(prefix, "libexec"), filepath.Join(prefix, "bin")} {
 		place := put(dir)
 		if got, err := findFleet(self); err != nil || got != place {
 			t.Errorf("%s: found %q, %v", place, got, err)

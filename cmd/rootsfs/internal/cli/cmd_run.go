@@ -99,7 +99,7 @@ func (a *app) newRunCmd() *cobra.Command {
 	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
 	f.netLimits.addNamed(cmd, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable", config.NetLimits())
 	fs.BoolVar(&f.netAsk, "net-ask", false, "ask you about each other host that the command connects to, while it waits (see: rootsfs help network)")
-	fs.StringArrayVar(&f.secrets, "secret", nil, "let the command use the credential `NAME`[=https://HOST[:PORT][/PREFIX]], which stays outside (see: rootsfs help secrets); repeatable")
+	fs.StringArrayVar(&f.secrets, "secret", nil, "let the command use the credential `NAME`[=https://HOST[:PORT][/PREFIX]], which stays outside: a variable, or git, gh, npm or aws (see: rootsfs help secrets); repeatable")
 	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
 	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")

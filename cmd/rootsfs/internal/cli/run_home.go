@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -246,4 +247,45 @@ func bringFile(in *os.Root, file, text string, uid, gid int) error {
 	}
 	_, err = f.WriteString(text)
 	return errors.Join(err, f.Chown(uid, gid), f.Close())
+}
+
+// bringSecrets writes files with placeholders into a kept HOME. It replaces those of an earlier
+// run, and leaves the command's own.
+func bringSecrets(home string, files []secret.HomeFile, uid, gid uint32) (notes []string) {
+	if len(files) == 0 {
+		return nil
+	}
+	in, err := os.OpenRoot(home)
+	if err != nil {
+		return []string{fmt.Sprintf("placeholders are not written into the kept HOME: %v", err)}
+	}
+	defer in.Close()
+	for _, f := range files {
+		old, err := readRegular(in, f.Path)
+		if err == nil && secret.IsMade(old) {
+			err = in.Remove(f.Path)
+		}
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			err = bringFile(in, f.Path, string(f.Data), int(uid), int(gid))
+		}
+		if now, readErr := readRegular(in, f.Path); err != nil || readErr != nil || now != string(f.Data) {
+			notes = append(notes, fmt.Sprintf("the kept HOME has something of its own at %s, without the placeholders of --secret: to have them there at the next start, remove it",
+				names.ShellWord(filepath.Join(home, f.Path))))
+		}
+	}
+	return notes
+}
+
+// readRegular reads a small regular file of a HOME.
+func readRegular(in *os.Root, file string) (string, error) {
+	f, err := in.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", errors.Join(err, errors.New("it is not a regular file"))
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxGitFile))
+	return string(text), err
 }

@@ -302,7 +302,11 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 		box.Dir = r.first(roots)
 	}
 	box.Env = gitEnv(box, roots)
+	files := r.plan.secretFiles()
 	if box.Home == "" {
+		for _, f := range files {
+			box.HomeFiles = append(box.HomeFiles, sandbox.HomeFile(f))
+		}
 		return nil
 	}
 	isNew, err := makeHome(box.Home, box.UID, box.GID)
@@ -313,6 +317,7 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 		r.plan.notes = append(r.plan.notes, r.plan.newHome)
 	}
 	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.trustedHome(), box.UID, box.GID)...)
+	r.plan.notes = append(r.plan.notes, bringSecrets(box.Home, files, box.UID, box.GID)...)
 	home, err := filepath.EvalSymlinks(box.Home)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ type commandSecret struct {
 }
 
 // askedSecrets returns the secrets that --secret names, without their credentials.
-func (f *runFlags) askedSecrets(blocks []config.Secret) ([]*secret.Secret, error) {
+func (f *runFlags) askedSecrets(p *runPlan, blocks []config.Secret) ([]*secret.Secret, error) {
 	var list []*secret.Secret
 	for _, text := range f.secrets {
 		name, url, hasURL := strings.Cut(text, "=")
@@ -42,6 +42,9 @@ func (f *runFlags) askedSecrets(blocks []config.Secret) ([]*secret.Secret, error
 				return nil, usage(fmt.Errorf("--secret %s: %w", name, err))
 			}
 		} else if !isConfigured {
+			if err := s.SetDefaultURL(p.judge(), p.ownersEnviron()); err != nil {
+				return nil, fmt.Errorf("secret %s: %w", name, err)
+			}
 			if err := checkPreset(s); err != nil {
 				return nil, usage(fmt.Errorf("--secret %s: %w", name, err))
 			}
@@ -85,7 +88,7 @@ func checkPreset(s *secret.Secret) error {
 // the name that the owner gave the run.
 func (f *runFlags) planSecrets(p *runPlan) error {
 	blocks := p.session.Config.Secrets
-	list, err := f.askedSecrets(blocks)
+	list, err := f.askedSecrets(p, blocks)
 	if err != nil {
 		return err
 	}
@@ -95,7 +98,7 @@ func (f *runFlags) planSecrets(p *runPlan) error {
 	for _, b := range blocks {
 		isAsked := slices.ContainsFunc(list, func(s *secret.Secret) bool { return s.Name == b.Name })
 		if b.Subject != "" && b.Subject == p.given && !isAsked && !f.Net.All && !f.Net.none {
-			if b.File == "" && len(b.Command) == 0 && p.isPassed(b.Name) {
+			if len(b.Files()) == 0 && len(b.Command) == 0 && p.isPassed(b.Name) {
 				return usage(fmt.Errorf("--env %s: this run gets the secret %[1]s of the configuration from this variable, which whoever has written --env, such as a project, may have set: leave --env %[1]s out, or add --secret %[1]s", names.ShellWord(b.Name)))
 			}
 			list = append(list, &b.Secret)
@@ -133,16 +136,30 @@ func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 		if s.credential, err = s.Read(ctx, judge, env); err != nil {
 			return err
 		}
+		if from := s.credential.From(); from != "" {
+			p.notes = append(p.notes, fmt.Sprintf("the secret %s is for %s, and from %s", s.Name, s.URL, names.Escape(from)))
+		}
+		p.session.Keep = append(p.session.Keep, config.KeepFiles(s.Secret)...)
 		variable, _ := s.BaseURL()
 		p.env = slices.DeleteFunc(p.env, func(e string) bool {
 			name, _, _ := strings.Cut(e, "=")
-			return name == s.Name || name == variable
+			return name == variable || slices.Contains(s.Variables(), name)
 		})
 	}
 	for _, s := range p.secrets {
 		p.env = append(p.env, s.Environ(s.credential)...) // the later one counts, also against PREFIX*
 	}
 	return nil
+}
+
+// secretFiles returns the files of HOME with the placeholders.
+func (p *runPlan) secretFiles() []secret.HomeFile {
+	var list []*secret.Secret
+	var credentials []secret.Credential
+	for _, s := range p.secrets {
+		list, credentials = append(list, s.Secret), append(credentials, s.credential)
+	}
+	return secret.HomeFiles(list, credentials)
 }
 
 // checkLeaks returns an error if the command would get a credential in another way.

@@ -94,6 +94,14 @@ func (b *secretBlock) check() {
 	if b.has("file") && len(b.Command) > 0 {
 		b.fail("command", "a credential is in a file (file) or printed by a command (command), not both")
 	}
+	for _, key := range []string{"header", "user", "in"} {
+		if b.IsSigned() && b.has(key) {
+			b.fail(key, "is not for keys of AWS, which sign requests and are not sent")
+		}
+	}
+	if b.has("scopes") && (!b.IsSigned() || len(b.Scopes) == 0) {
+		b.fail("scopes", "is for keys of AWS: write scopes = [\"s3/eu-central-1\"], with shown_as = \"~/.aws/credentials\"")
+	}
 }
 
 func (c *Config) roots(f *File) {

@@ -34,6 +34,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/ledger"
@@ -120,9 +121,15 @@ func (c *Config) Keep() []rules.Keep {
 		list = append(list, rules.Keep{Path: c.Resolved, What: what})
 	}
 	for _, s := range c.Secrets {
-		if s.File != "" {
-			list = append(list, rules.Keep{Path: s.File, What: "the file of the secret " + s.Name})
-		}
+		list = append(list, KeepFiles(&s.Secret)...)
+	}
+	return list
+}
+
+// KeepFiles returns the files in which a credential is looked for: no root may contain them.
+func KeepFiles(s *secret.Secret) (list []rules.Keep) {
+	for _, path := range s.Files() {
+		list = append(list, rules.Keep{Path: path, What: "the file of the secret " + s.Name})
 	}
 	return list
 }

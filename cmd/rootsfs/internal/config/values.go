@@ -95,6 +95,8 @@ var kinds = map[string]*kind{
 	"header":       textKind("", secret.CheckHeader),
 	"pass":         textKind("a list of names", secret.CheckPass),
 	"in":           textKind("a list", secret.CheckIn),
+	"shown":        textKind("", secret.CheckShown),
+	"scope":        textKind("a list", secret.CheckScope),
 	"pattern": {want: aText + ": a pattern as in .gitignore", list: "a list of patterns, as in .gitignore", most: rules.MaxPatterns,
 		read: readPattern, schema: &textSchema},
 	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: textKind("", notEmpty).read, schema: &textSchema},

@@ -18,7 +18,7 @@ import (
 
 // MachineStatus is a machine's own report.
 type MachineStatus struct {
-	Version  string          `json:"version"`
+	Version  names.Foreign   `json:"version"`
 	Sessions []SessionStatus `json:"sessions"`
 	Standing *StandingStatus `json:"standing,omitempty"`
 }

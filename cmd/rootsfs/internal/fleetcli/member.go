@@ -73,7 +73,7 @@ const sessionTime = time.Second
 
 // status returns how this machine is.
 func status(ctx context.Context, version string) fleet.MachineStatus {
-	st := fleet.MachineStatus{Version: version, Sessions: []fleet.SessionStatus{}}
+	st := fleet.MachineStatus{Version: names.Foreign(version), Sessions: []fleet.SessionStatus{}}
 	all, err := control.List()
 	if err != nil {
 		return st

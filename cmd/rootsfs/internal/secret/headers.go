@@ -29,7 +29,7 @@ var passedHeaders = []string{
 // passes reports whether a header of the program is sent to the host.
 func (s *Secret) passes(header string) bool {
 	is := func(pattern string) bool { return matchesHeader(pattern, header) }
-	return slices.ContainsFunc(passedHeaders, is) || slices.ContainsFunc(s.Pass, is)
+	return slices.ContainsFunc(passedHeaders, is) || slices.ContainsFunc(s.Pass, is) || s.IsSigned() && slices.ContainsFunc(awsHeaders, is)
 }
 
 // matchesHeader reports whether a pattern of passedHeaders or of Secret.Pass matches a header.
@@ -88,7 +88,11 @@ func (c Credential) fill(name, value string) (string, bool) {
 	rest = strings.TrimSpace(rest)
 	isCommon := name == "Authorization" || strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "Token")
 	switch {
-	case c.placeholder == "":
+	case c.placeholder == "" || !c.isSent():
+	case c.found.login != "" && name == "Authorization":
+		if p, ok := (Credential{value: c.value, placeholder: c.placeholder}).fill(name, value); ok && p != "" {
+			return basicHeader(c.found.login), true
+		}
 	case strings.TrimSpace(value) == c.placeholder:
 		return c.value, true
 	case name == "Cookie":
@@ -120,7 +124,7 @@ func (c Credential) fillBasic(encoded string) (string, bool) {
 	default:
 		return "", false
 	}
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password)), true
+	return basicHeader(user + ":" + password), true
 }
 
 // fillCookies is fill for cookies. It leaves out those without the placeholder.
@@ -203,7 +207,7 @@ func (s *Secret) cleanQuery(raw string, c Credential) (sent string, isFilled boo
 		if nameErr != nil || valueErr != nil || strings.Contains(pair, ";") {
 			continue
 		}
-		if value == c.placeholder && slices.Contains(s.In, inQuery) {
+		if value == c.placeholder && c.isSent() && slices.Contains(s.In, inQuery) {
 			kept, isFilled = append(kept, url.QueryEscape(name)+"="+url.QueryEscape(c.value)), true
 			continue
 		}

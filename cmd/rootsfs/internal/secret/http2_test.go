@@ -176,7 +176,7 @@ func TestHTTP2Floods(t *testing.T) {
 			}
 			return f.WriteContinuation(1, false, f.block("x-more "+strings.Repeat("y", 8000)))
 		},
-		"settings": func(f *frames, stream uint32) error { return f.WriteSettings() },
+		"settings":             func(f *frames, stream uint32) error { return f.WriteSettings() },
 		"a window of too much": func(f *frames, stream uint32) error { return f.WriteWindowUpdate(0, 1<<31-1) },
 	}
 	for name, write := range floods {

@@ -95,6 +95,7 @@ type Proxy struct {
 	header, value string // the credential's
 	credential    Credential
 	transport     *http.Transport
+	bodies        chan struct{}   // has one for each body in memory
 	upgrades      *http.Transport // for requests that ask for another protocol, by HTTP/1.1 alone
 }
 
@@ -105,8 +106,8 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	if o.Slots == nil {
 		o.Slots = NewSlots()
 	}
-	p := &Proxy{secret: s, opt: o, credential: c}
-	p.header, p.value = s.header(c.value)
+	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies)}
+	p.header, p.value = s.headerOf(c)
 	p.transport, p.upgrades = newTransport(o), newTransport(o)
 	p.upgrades.Protocols = new(http.Protocols)
 	p.upgrades.Protocols.SetHTTP1(true)
@@ -166,6 +167,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no == nil {
 		no = x.reserve(r.Context())
 	}
+	if no == nil {
+		no = x.hashBody(r)
+	}
+	defer x.dropBody()
 	if no != nil {
 		x.rec.Refused, x.rec.Status = no.err, no.status
 		say(w, no.status, no.err)
@@ -207,11 +212,13 @@ func say(w http.ResponseWriter, status int, err error) {
 type exchange struct {
 	p              *Proxy
 	path           requestPath
-	query          string   // as it is sent
-	isFilled       bool     // query has the credential
-	upgrade        string   // the other protocol that the program asks for; "": none
-	isHTTPS        bool     // the program speaks to the host, and not to the base URL
-	presented      []string // header values with the credential that the program's own were replaced by
+	query          string     // as it is sent
+	isFilled       bool       // query has the credential
+	signature      *signature // nil: the host gets the credential itself
+	hasBody        bool       // the body is one of Proxy.bodies
+	upgrade        string     // the other protocol that the program asks for; "": none
+	isHTTPS        bool       // the program speaks to the host, and not to the base URL
+	presented      []string   // header values with the credential that the program's own were replaced by
 	sent, received atomic.Int64
 	rec            Request
 }
@@ -253,7 +260,12 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 		return &refusal{http.StatusForbidden, fmt.Errorf("no rule of the secret %s allows %s %s; it allows: %s",
 			s.Name, names.Escape(r.Method), names.Quote(path.kept), strings.Join(texts, ", "))}
 	}
-	return nil
+	if x.p.credential.isSent() {
+		return nil
+	}
+	var no *refusal
+	x.signature, no = s.readSignature(r)
+	return no
 }
 
 // reserve makes sure that there is room for the record of the request before it is sent.
@@ -280,7 +292,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		return !x.p.secret.passes(name) && (x.upgrade == "" || !isOfUpgrade(name))
 	})
 	presented := x.p.present(pr.In.Header)
-	if len(presented) == 0 && !x.isFilled {
+	if len(presented) == 0 && !x.isFilled && x.signature == nil {
 		out.Header.Set(x.p.header, x.p.value)
 	}
 	for name, value := range presented {
@@ -311,7 +323,10 @@ func (x *exchange) answer(res *http.Response) error {
 	}
 	x.clean(res.Header)
 	x.clean(res.Trailer) // whose names are announced
-	body := scrub(res.Body, x.p.credential.value, x.p.credential.placeholder)
+	body := res.Body
+	for _, part := range x.p.credential.parts() {
+		body = scrub(body, part.value, part.placeholder)
+	}
 	for _, value := range append(x.presented, x.p.value) {
 		if basic, ok := strings.CutPrefix(value, "Basic "); ok {
 			body = scrub(body, strings.TrimRight(basic, "="), "")
@@ -377,7 +392,13 @@ func (p *Proxy) isName(name string) bool {
 	holds := func(text string) bool {
 		return text != "" && strings.Contains(strings.ToLower(name), strings.ToLower(text))
 	}
-	return holds(p.credential.value) || p.secret.User != "" && holds(strings.TrimRight(strings.TrimPrefix(p.value, "Basic "), "="))
+	for _, part := range p.credential.parts() {
+		if holds(part.value) {
+			return true
+		}
+	}
+	login, isBasic := strings.CutPrefix(p.value, "Basic ")
+	return isBasic && holds(strings.TrimRight(login, "="))
 }
 
 // fail answers a request that has got no answer.

@@ -1,7 +1,6 @@
 package secret
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -37,6 +36,9 @@ type Secret struct {
 	Variable string   `toml:"variable" kind:"secret" jsonschema:"the variable that tells the program its base URL (default NAME_BASE_URL)"`
 	File     string   `toml:"file" kind:"path" jsonschema:"the file that holds the credential, instead of the variable name"`
 	Command  []string `toml:"command" kind:"item" jsonschema:"the command that prints the credential, run once, outside"`
+	// ShownAs is a key of keyFiles.
+	ShownAs string   `toml:"shown_as" kind:"shown" jsonschema:"the file of HOME that holds a placeholder inside (~/.netrc, ~/.npmrc, ~/.config/gh/hosts.yml, ~/.docker/config.json, ~/.aws/credentials); without file and command, your own such file has the credential"`
+	Scopes  []string `toml:"scopes" kind:"scope" jsonschema:"of ~/.aws/credentials: what requests may be signed for, SERVICE/REGION, with * for any (default: all)"`
 }
 
 // URL is https://HOST[:PORT][/PREFIX]. The zero URL is none.
@@ -123,18 +125,26 @@ func CheckName(text string) error {
 	return nil
 }
 
-// header returns the header that holds the credential, and its value.
+// header returns the header that holds a credential without a login, and its value.
 func (s *Secret) header(credential string) (name, value string) {
-	if s.User != "" {
-		return "Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte(s.User+":"+credential))
+	return s.headerOf(Credential{value: credential})
+}
+
+// headerOf returns the header that holds the credential, and its value.
+func (s *Secret) headerOf(c Credential) (name, value string) {
+	switch {
+	case s.User != "":
+		return "Authorization", basicHeader(s.User + ":" + c.value)
+	case c.found.login != "":
+		return "Authorization", basicHeader(c.found.login)
 	}
-	name, value = DefaultHeader, credential
+	name, value = DefaultHeader, c.value
 	if s.Header != "" {
 		name = s.Header
 	}
 	name, scheme, ok := strings.Cut(name, ": ")
 	if ok {
-		value = scheme + " " + credential
+		value = scheme + " " + c.value
 	}
 	return textproto.CanonicalMIMEHeaderKey(name), value
 }
@@ -160,14 +170,31 @@ func IsInside(name string) bool { return strings.HasSuffix(name, insideZone) }
 func (s *Secret) BaseURL() (variable, value string) {
 	if variable = s.Variable; variable == "" {
 		variable = s.Name + "_BASE_URL"
+		if s.isPreset() {
+			variable = strings.ToUpper(variable)
+		}
 	}
 	return variable, "http://" + s.Inside() + s.URL.Prefix
 }
 
+// Variables returns the names of the variables that hold placeholders inside.
+func (s *Secret) Variables() []string {
+	if s.isPreset() {
+		return s.preset().variables
+	}
+	return []string{s.Name}
+}
+
 // Environ returns the variables that the program gets in the place of a credential.
-func (s *Secret) Environ(c Credential) []string {
+func (s *Secret) Environ(c Credential) (env []string) {
+	parts := c.parts()
+	for i, name := range s.Variables() {
+		if i < len(parts) {
+			env = append(env, name+"="+parts[i].placeholder)
+		}
+	}
 	variable, base := s.BaseURL()
-	return []string{s.Name + "=" + c.placeholder, variable + "=" + base}
+	return append(env, variable+"="+base)
 }
 
 // CheckAll returns an error if secrets conflict with each other.
@@ -175,7 +202,11 @@ func CheckAll(list []*Secret) error {
 	users := map[string]string{} // by a value that only one secret may have
 	for _, s := range list {
 		variable, _ := s.BaseURL()
-		for _, one := range []string{"the name " + s.Inside(), "the variable " + s.Name, "the variable " + variable} {
+		all := []string{"the name " + s.Inside(), "the variable " + variable}
+		for _, name := range s.Variables() {
+			all = append(all, "the variable "+name)
+		}
+		for _, one := range all {
 			if other, taken := users[one]; taken {
 				return fmt.Errorf("the secrets %s and %s would both have %s: leave one out, or give it another variable", other, s.Name, one)
 			}

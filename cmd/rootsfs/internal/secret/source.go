@@ -8,53 +8,66 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// maxCredential bounds a credential, commandTimeout the command that prints one. A person may
-// have to unlock something first.
+// maxCredential bounds a credential, maxFile the file or output that has it, commandTimeout the
+// command that prints one. A person may have to unlock something first.
 const (
 	maxCredential  = 16 << 10
+	maxFile        = 1 << 20
 	commandTimeout = 2 * time.Minute
 )
 
-// Credential is the value of a secret, with the text that the program gets in its place.
-// Printing it does not show the value.
-type Credential struct{ value, placeholder string }
-
-// newCredential returns a credential with a placeholder of its own.
-func newCredential(value string) Credential { return Credential{value, newPlaceholder(value)} }
-
-// String implements fmt.Stringer.
-func (Credential) String() string { return "(a credential)" }
-
-// GoString implements fmt.GoStringer.
-func (Credential) GoString() string { return "(a credential)" }
-
-// In reports whether text holds the credential.
-func (c Credential) In(text string) bool { return c.value != "" && strings.Contains(text, c.value) }
-
-// Read returns the credential: the output of the command, the contents of the file, or the
-// value of the variable, which it removes from the environment of this process. No error
-// contains it. The judge refuses a command or a file that programs can write. env is the
-// environment of the command, which is run in no project: its working directory is /.
+// Read returns the credential: the output of the command, the contents of the file, what the
+// owner's own file of Secret.ShownAs has for the host, or the value of the variable, which it
+// removes from the environment of this process. No error contains it. The judge refuses a command
+// or a file that programs can write. env is the environment of commands, which are run in no
+// project: their working directory is /.
 func (s *Secret) Read(ctx context.Context, judge *writabledirs.Judge, env []string) (Credential, error) {
+	f, err := s.find(ctx, &owner{judge, env})
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
+		return Credential{}, fmt.Errorf("secret %s: %w", s.Name, err)
+	}
+	return f.credential(), nil
+}
+
+// owner reads the owner's files, and runs the owner's programs, for sources.
+type owner struct {
+	judge *writabledirs.Judge
+	env   []string // of programs
+}
+
+// lookup returns a variable of the owner's.
+func (o *owner) lookup(name string) string {
+	for _, e := range o.env {
+		if value, ok := strings.CutPrefix(e, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// find finds the credential in its source.
+func (s *Secret) find(ctx context.Context, o *owner) (f found, err error) {
 	var text []byte
-	var err error
 	switch {
 	case len(s.Command) > 0:
-		text, err = output(ctx, judge, s.Command, env)
+		text, err = o.output(ctx, program{words: s.Command})
 	case s.File != "":
-		if err = judge.File(s.File); err == nil {
-			text, err = readFile(s.File)
-		}
+		text, err = o.read(s.File)
+	case s.shownAs() != "" || s.isPreset():
+		return s.findOwners(ctx, o)
 	default:
 		value, ok := os.LookupEnv(s.Name)
 		if !ok || value == "" {
@@ -64,19 +77,18 @@ func (s *Secret) Read(ctx context.Context, judge *writabledirs.Judge, env []stri
 		_ = os.Unsetenv(s.Name) // fails for no name of a variable
 	}
 	value := string(bytes.TrimSpace(text))
-	switch {
-	case err != nil:
-	case value == "":
-		err = errors.New("the credential is empty")
-	case len(value) > maxCredential:
-		err = fmt.Errorf("the credential is longer than %d bytes", maxCredential)
-	case !httpguts.ValidHeaderFieldValue(value):
-		err = errors.New("the credential has more than one line, or other characters that no header can hold")
+	if err == nil && value != "" && s.IsSigned() {
+		return parseKeys(value, o)
 	}
-	if err != nil {
-		return Credential{}, fmt.Errorf("secret %s: %w", s.Name, err)
+	return found{value: value}, err
+}
+
+// read returns the beginning of a file that programs cannot write.
+func (o *owner) read(path string) ([]byte, error) {
+	if err := o.judge.File(path); err != nil {
+		return nil, err
 	}
-	return newCredential(value), nil
+	return readFile(path)
 }
 
 // readFile returns the beginning of a regular file. Another kind of file could have no writer,
@@ -94,24 +106,37 @@ func readFile(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("file: %s is not a regular file: write command = [\"cat\", FILE] instead", names.Quote(path))
 	}
-	return io.ReadAll(io.LimitReader(f, maxCredential+2))
+	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// output runs a command and returns the beginning of its standard output. Its messages for a
-// person go to standard error.
-func output(ctx context.Context, judge *writabledirs.Judge, command, env []string) ([]byte, error) {
-	path, err := judge.Command(command)
+// program is a program of the owner's that prints a credential.
+type program struct {
+	words   []string
+	input   string
+	env     []string // besides the owner's
+	isQuiet bool     // its messages are not for a person
+}
+
+// output runs a program and returns the beginning of its standard output.
+func (o *owner) output(ctx context.Context, p program) ([]byte, error) {
+	path, err := o.judge.Command(p.words)
 	if err != nil {
 		return nil, fmt.Errorf("the command: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	out := &firstBytes{most: maxCredential + 2}
-	cmd := exec.CommandContext(ctx, path, command[1:]...) //nolint:gosec // the owner wrote it
-	cmd.Args[0], cmd.Dir, cmd.Env = command[0], "/", env
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, os.Stderr, time.Second // standard input may be an MCP client's
+	out := &firstBytes{most: maxFile}
+	cmd := exec.CommandContext(ctx, path, p.words[1:]...) //nolint:gosec // the owner wrote it
+	cmd.Args[0], cmd.Dir, cmd.Env = p.words[0], "/", slices.Concat(o.env, p.env)
+	cmd.Stdout, cmd.WaitDelay = out, time.Second
+	if !p.isQuiet {
+		cmd.Stderr = os.Stderr
+	}
+	if p.input != "" { // else it is /dev/null: this process's own may be an MCP client's
+		cmd.Stdin = strings.NewReader(p.input)
+	}
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("the command %s: %w", names.Quote(command[0]), err)
+		return nil, fmt.Errorf("the command %s: %w", names.Quote(p.words[0]), err)
 	}
 	return out.text, nil
 }

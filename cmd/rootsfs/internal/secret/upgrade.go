@@ -36,8 +36,11 @@ func isOfUpgrade(name string) bool {
 }
 
 // transport returns the transport for the request.
-func (x *exchange) transport() *http.Transport {
-	if x.upgrade != "" {
+func (x *exchange) transport() http.RoundTripper {
+	switch {
+	case x.signature != nil:
+		return signer{x, x.p.transport}
+	case x.upgrade != "":
 		return x.p.upgrades
 	}
 	return x.p.transport

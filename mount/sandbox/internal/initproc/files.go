@@ -65,6 +65,27 @@ func (b *builder) write(path string, data []byte) error {
 	return step(err, "write %s", path)
 }
 
+// homeFiles writes the files of HOME, with the rights of the command: this thread is confined.
+func (p *initProc) homeFiles() error {
+	if len(p.conf.HomeFiles) == 0 {
+		return nil
+	}
+	home, err := os.OpenRoot(layout.Home)
+	if err != nil {
+		return step(err, "open HOME")
+	}
+	defer home.Close()
+	for _, f := range p.conf.HomeFiles {
+		if err := home.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
+			return step(err, "make the directory of %s in HOME", f.Path)
+		}
+		if err := home.WriteFile(f.Path, f.Data, 0o600); err != nil {
+			return step(err, "write %s in HOME", f.Path)
+		}
+	}
+	return nil
+}
+
 // readSmall reads a regular file of the host's.
 func readSmall(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)

@@ -113,6 +113,9 @@ func (p *initProc) run() {
 		_ = Send(controlFD, Message{Kind: KindExited}) // or this would be an init that failed
 		os.Exit(0)
 	}
+	if err := p.homeFiles(); err != nil {
+		p.fail(StepConfine, err)
+	}
 	p.hold()
 	pid, step, err := p.command()
 	if err != nil {

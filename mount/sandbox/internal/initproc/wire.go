@@ -48,6 +48,14 @@ type Config struct {
 	UID, GID uint32
 	KeptHome bool // HOME is a directory of the host's, whose owner stays
 	Probe    bool // end when the confinement is complete
+	// HomeFiles are written into HOME, which is empty.
+	HomeFiles []HomeFile
+}
+
+// HomeFile is a file of the command's HOME, by its path there.
+type HomeFile struct {
+	Path string
+	Data []byte
 }
 
 // StderrFile is the name of the command's standard error, if bwrap itself has another one.

@@ -1,0 +1,178 @@
+package secret
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Hosts of AWS get no credential, but a signature of the request by it (Signature Version 4). The
+// program signs with the placeholder. Its signature is taken off, and the request that is sent
+// gets one by the owner's key, for the service and region that the program has named.
+
+// Headers of AWS, and the beginning of payload hashes that are none.
+const (
+	amzContent   = "X-Amz-Content-Sha256"
+	amzAlgorithm = "AWS4-HMAC-SHA256"
+	amzStreaming = "STREAMING-"
+)
+
+// maxHashed bounds a body whose hash the program has not sent in a header, which is held in
+// memory; only services with small requests leave the hash out. maxBodies bounds the number of
+// these bodies: further requests wait.
+const (
+	maxHashed = 16 << 20
+	maxBodies = 8
+)
+
+// signature has the parts of a request's signature that the program chooses.
+type signature struct {
+	service, region string
+	payload         string // the hash of the body, or what S3 takes for one
+}
+
+// awsHeaders are further headers that hosts of AWS get.
+var awsHeaders = []string{"x-amz-*", "amz-sdk-*"}
+
+// ownHeaders are headers that the signer sets.
+var ownHeaders = []string{"X-Amz-Date", "X-Amz-Security-Token"}
+
+// CheckScope returns an error if text is not valid for Secret.Scopes.
+func CheckScope(text string) error {
+	service, region, ok := strings.Cut(text, "/")
+	if _, err := path.Match(text, ""); err != nil || !ok || service == "" || region == "" || strings.Contains(region, "/") {
+		return fmt.Errorf("%s: write SERVICE/REGION, as in s3/eu-central-1 or s3/*", names.Quote(text))
+	}
+	return nil
+}
+
+// readSignature reads the program's own signature, and refuses what cannot be signed again.
+func (s *Secret) readSignature(r *http.Request) (*signature, *refusal) {
+	bad := func(format string, args ...any) (*signature, *refusal) {
+		return nil, &refusal{http.StatusBadRequest, fmt.Errorf(format, args...)}
+	}
+	algorithm, fields, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	switch {
+	case r.Header.Get("Authorization") == "" && strings.Contains(r.URL.RawQuery, "X-Amz-Signature"):
+		return bad("this URL is signed in advance, by a key that is worth nothing: send the request with a header Authorization")
+	case len(r.Header["Authorization"]) != 1 || algorithm != amzAlgorithm:
+		return bad("a request to AWS needs a header Authorization of the kind %s, by the key in ~/.aws/credentials", amzAlgorithm)
+	case len(r.Header[amzContent]) > 1:
+		return bad("the header %s is there twice", amzContent)
+	}
+	scope := scopeOf(fields)
+	if len(scope) != 4 || !regionText().MatchString(scope[1]) || !regionText().MatchString(scope[2]) {
+		return bad("the header Authorization names no service and region")
+	}
+	out := &signature{service: scope[2], region: scope[1], payload: r.Header.Get(amzContent)}
+	switch isKnown := payloadText().MatchString(out.payload); {
+	case !isKnown && !strings.HasPrefix(out.payload, amzStreaming):
+		return bad("the header %s has no hash", amzContent)
+	case !isKnown:
+		return bad("a body in signed chunks (%s) cannot be signed again: let the client sign the whole body, or none of it, such as payload_signing_enabled = true in the table s3 of ~/.aws/config, or chunkedEncodingEnabled(false) of the SDK for Java",
+			names.Escape(out.payload))
+	}
+	is := func(pattern string) bool { ok, _ := path.Match(pattern, out.service+"/"+out.region); return ok }
+	if s.Scopes != nil && !slices.ContainsFunc(s.Scopes, is) {
+		return nil, &refusal{http.StatusForbidden, fmt.Errorf("the secret %s signs for %s, and this is for %s", s.Name, strings.Join(s.Scopes, ", "), names.Quote(out.service+"/"+out.region))}
+	}
+	return out, nil
+}
+
+// payloadText matches a hash, and what stands for none.
+var payloadText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(|[0-9a-f]{64}|UNSIGNED-PAYLOAD|STREAMING-UNSIGNED-PAYLOAD-TRAILER)$`)
+})
+
+// scopeOf returns the scope of a credential: date, region, service and "aws4_request".
+func scopeOf(fields string) []string {
+	for field := range strings.SplitSeq(fields, ",") {
+		value, ok := strings.CutPrefix(strings.TrimSpace(field), "Credential=")
+		words := strings.Split(value, "/")
+		if !ok || len(words) < 5 || slices.Contains(words, "") {
+			continue
+		}
+		return words[len(words)-4:]
+	}
+	return nil
+}
+
+// hashBody sets the hash of the body, if the program has not sent it.
+func (x *exchange) hashBody(r *http.Request) *refusal {
+	if x.signature == nil || x.signature.payload != "" {
+		return nil
+	}
+	select {
+	case x.p.bodies <- struct{}{}:
+		x.hasBody = true
+	case <-r.Context().Done():
+		return &refusal{http.StatusServiceUnavailable, r.Context().Err()}
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxHashed+1))
+	switch {
+	case err != nil:
+		return &refusal{http.StatusBadRequest, errors.New("the body did not come")}
+	case len(body) > maxHashed:
+		return &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("a body of more than %d bytes needs its hash in the header %s", maxHashed, amzContent)}
+	}
+	sum := sha256.Sum256(body)
+	x.signature.payload = hex.EncodeToString(sum[:])
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return nil
+}
+
+// dropBody lets another request have its body in memory.
+func (x *exchange) dropBody() {
+	if x.hasBody {
+		<-x.p.bodies
+	}
+}
+
+// signer signs requests before it sends them.
+type signer struct {
+	x    *exchange
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper for the request that exchange.rewrite has made.
+func (s signer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := s.x.sign(r.Context(), r); err != nil {
+		return nil, err
+	}
+	return s.next.RoundTrip(r)
+}
+
+// sign signs a request.
+func (x *exchange) sign(ctx context.Context, r *http.Request) error {
+	c := x.p.credential
+	keys := aws.Credentials{AccessKeyID: c.found.keys.id, SecretAccessKey: c.value, SessionToken: c.found.keys.token}
+	for _, name := range ownHeaders {
+		r.Header.Del(name)
+	}
+	isS3 := strings.HasPrefix(x.signature.service, "s3")
+	if isS3 {
+		r.URL.RawPath = strictly.Replace(x.path.sent)
+	}
+	return v4.NewSigner().SignHTTP(ctx, keys, r, x.signature.payload, x.signature.service, x.signature.region, time.Now(), func(o *v4.SignerOptions) {
+		o.DisableURIPathEscaping = isS3
+	})
+}
+
+// strictly encodes what url.PathEscape does not, as S3 does before it compares the signature.
+var strictly = strings.NewReplacer("$", "%24", "&", "%26", "+", "%2B", "=", "%3D", ":", "%3A", "@", "%40")

@@ -1,0 +1,256 @@
+package secret
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+)
+
+// awsHost is a host that takes requests that the owner has signed.
+type awsHost struct {
+	mu   sync.Mutex
+	said []string // what each request was, or why it was refused
+	all  []byte   // of the requests, headers and bodies
+}
+
+// owners are the keys as the host knows them.
+var owners = aws.Credentials{AccessKeyID: awsKeyID, SecretAccessKey: awsSecret, SessionToken: awsToken}
+
+// verify returns an error unless the owner has signed the request, and its body if its hash is
+// signed.
+func verify(r *http.Request, body []byte) error {
+	m := regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/([^/]+)/([^/]+)/aws4_request, SignedHeaders=([^,]+), Signature=[0-9a-f]+$`).FindStringSubmatch(r.Header.Get("Authorization"))
+	if m == nil {
+		return errors.New("no signature")
+	}
+	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+	if err != nil || time.Since(at).Abs() > time.Hour {
+		return fmt.Errorf("signed at another time: %w", err)
+	}
+	again, err := http.NewRequest(r.Method, "https://"+r.Host+r.RequestURI, nil)
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(m[3], ";") {
+		if again.Header[http.CanonicalHeaderKey(name)] = r.Header.Values(name); name == "content-length" {
+			again.ContentLength = r.ContentLength
+		}
+	}
+	sum := sha256.Sum256(body)
+	hash := r.Header.Get("X-Amz-Content-Sha256")
+	if hash == "" || len(hash) == len(hex.EncodeToString(sum[:])) {
+		hash = hex.EncodeToString(sum[:])
+	}
+	if err := v4.NewSigner().SignHTTP(context.Background(), owners, again, hash, m[2], m[1], at, func(o *v4.SignerOptions) { o.DisableURIPathEscaping = m[2] == "s3" }); err != nil {
+		return err
+	}
+	if again.Header.Get("Authorization") != r.Header.Get("Authorization") || r.Header.Get("X-Amz-Security-Token") != awsToken {
+		return fmt.Errorf("the signature is of another request or key: %s", r.Header.Get("Authorization"))
+	}
+	return nil
+}
+
+// ServeHTTP answers like S3, and tells the access key and the token as some services do.
+func (h *awsHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	err := verify(r, body)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_ = r.Header.Write(writer{&h.all})
+	h.all = append(h.all, body...)
+	line := r.Method + " " + r.RequestURI
+	if err != nil {
+		line += ": " + err.Error()
+	}
+	h.said = append(h.said, line)
+	w.Header().Set("X-Key", awsKeyID)
+	switch {
+	case err != nil:
+		http.Error(w, "<Error><Code>SignatureDoesNotMatch</Code></Error>", http.StatusForbidden)
+	case r.Header.Get("X-Amz-Target") != "":
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		fmt.Fprint(w, `{"TableNames": ["t`+awsKeyID+`", "`+awsToken+`"]}`)
+	default:
+		w.Header().Set("Content-Type", "application/xml")
+		fmt.Fprint(w, `<ListAllMyBucketsResult><Buckets><Bucket><Name>mine</Name><CreationDate>2026-01-02T03:04:05.000Z</CreationDate></Bucket></Buckets></ListAllMyBucketsResult>`)
+	}
+}
+
+type writer struct{ to *[]byte }
+
+func (w writer) Write(p []byte) (int, error) { *w.to = append(*w.to, p...); return len(p), nil }
+
+// newAWSLab opens a door to the host, at the port of the secret's URL.
+func newAWSLab(t *testing.T, s *Secret) (*doorLab, *awsHost) {
+	t.Helper()
+	host := &awsHost{}
+	s.Name, s.URL.Host = "aws", "127.0.0.1"
+	d := newDoorLab(t, host.ServeHTTP, s)
+	s.URL.Port = netip.MustParseAddrPort(d.at).Port()
+	d.proxy.credential = found{value: awsSecret, keys: &signingKeys{awsKeyID, awsToken}, settings: settings{region: "eu-west-1"}}.credential()
+	d.proxy.header, d.proxy.value = s.headerOf(d.proxy.credential)
+	return d, host
+}
+
+// check reports requests that the host has refused, and a key in their bytes.
+func (h *awsHost) check(t *testing.T, want ...string) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if got := strings.Join(h.said, "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("the host got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+	if bytes.Contains(h.all, []byte(awsSecret)) {
+		t.Error("the secret key was sent to the host")
+	}
+}
+
+const pythonAWS = `
+import botocore.session, io
+s = botocore.session.get_session()
+s3 = s.create_client("s3")
+print([b["Name"] for b in s3.list_buckets()["Buckets"]])
+s3.put_object(Bucket="b", Key="a key/with=every@kind+of:sign~", Body=b"text", Metadata={"a": "b  c"})
+s3.put_object(Bucket="b", Key="stream", Body=io.BytesIO(b"x" * 100000), ChecksumAlgorithm="SHA256")
+s3.get_object(Bucket="b", Key="k", Range="bytes=0-1")
+t = s.create_client("dynamodb").list_tables()["TableNames"]
+print(len(t), t[0][:5], t[0] == "t" + s.get_credentials().access_key, t[1] == s.get_credentials().token)
+`
+
+// Clients of AWS that know nothing of rootsfs sign with the placeholder, and the host gets the
+// owner's signature.
+func TestAWSClients(t *testing.T) {
+	d, host := newAWSLab(t, &Secret{Scopes: []string{"s3/*", "dynamodb/eu-west-1"}})
+	home := t.TempDir()
+	for _, f := range HomeFiles([]*Secret{d.proxy.secret}, []Credential{d.proxy.credential}) {
+		path := filepath.Join(home, f.Path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, f.Data, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ca := filepath.Join(home, "ca.pem")
+	if err := os.WriteFile(ca, d.authority.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "AWS_CA_BUNDLE=" + ca, "CURL_CA_BUNDLE=" + ca, "AWS_EC2_METADATA_DISABLED=true"}
+	env = append(env, d.proxy.secret.Environ(d.proxy.credential)...)
+	for _, c := range []struct {
+		args []string
+		want string
+		got  []string
+	}{
+		{[]string{"aws", "s3", "ls"}, "2026-01-02 03:04:05 mine\n", []string{"GET /"}},
+		{[]string{"python3", "-c", pythonAWS}, "['mine']\n2 tAKIA True True\n", []string{
+			"GET /", "PUT /b/a%20key/with%3Devery%40kind%2Bof%3Asign~", "PUT /b/stream", "GET /b/k", "POST /",
+		}},
+		{[]string{"sh", "-c", `curl -sS -o /dev/null -w '%{http_code}\n' --aws-sigv4 aws:amz:us-east-1:s3 -u "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" -T - -H "x-amz-content-sha256: UNSIGNED-PAYLOAD" "https://` + d.at + `/b/k?x=1&a=%2F" </dev/null`},
+			"200\n", []string{"PUT /b/k?a=%2F&x=1"}},
+	} {
+		host.said = nil
+		if c.args[0] == "python3" && exec.Command("python3", "-c", "import botocore").Run() != nil {
+			t.Log("this machine has no botocore")
+			continue
+		}
+		cmd := exec.Command(c.args[0], c.args[1:]...)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		if errors.Is(err, exec.ErrNotFound) {
+			t.Logf("this machine has no %s", c.args[0])
+			continue
+		}
+		if err != nil || string(out) != c.want {
+			t.Errorf("%s: %v, it said\n%s", c.args[0], err, out)
+		}
+		host.check(t, c.got...)
+	}
+}
+
+// A request that cannot be signed again, or that no scope is for, is refused with the reason.
+func TestAWSRefuses(t *testing.T) {
+	d, host := newAWSLab(t, &Secret{Scopes: []string{"s3/eu-west-1"}, In: []string{inQuery}})
+	c := d.client(false)
+	const sign = "AWS4-HMAC-SHA256 Credential=AKIAX/20260101/"
+	for _, one := range []struct {
+		query, auth, payload string
+		status               int
+		want                 string
+	}{
+		{"", sign + "eu-west-1/s3/aws4_request, SignedHeaders=host, Signature=00", "UNSIGNED-PAYLOAD", 200, "mine"},
+		{"", sign + "eu-west-2/s3/aws4_request", "UNSIGNED-PAYLOAD", 403, `signs for s3/eu-west-1, and this is for "s3/eu-west-2"`},
+		{"", sign + "eu-west-1/sts/aws4_request", "", 403, "signs for s3/eu-west-1"},
+		{"", sign + "eu-west-1/s3/x/aws4_request", "", 403, "signs for s3/eu-west-1"},
+		{"", sign + "s3/aws4_request", "", 400, "names no service and region"},
+		{"", sign + "eu-west-1/s 3/aws4_request", "", 400, "names no service and region"},
+		{"", sign + "eu-west-1/s3/aws4_request", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD", 400, "payload_signing_enabled"},
+		{"", sign + "eu-west-1/s3/aws4_request", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER", 400, "signed chunks"},
+		{"", sign + "eu-west-1/s3/aws4_request", "1234", 400, "has no hash"},
+		{"", "AWS4-ECDSA-P256-SHA256 Credential=AKIAX/20260101/s3/aws4_request", "", 400, "of the kind AWS4-HMAC-SHA256"},
+		{"", "Bearer " + d.proxy.credential.placeholder, "", 400, "of the kind AWS4-HMAC-SHA256"},
+		{"", "", "", 400, "of the kind AWS4-HMAC-SHA256"},
+		{"?X-Amz-Signature=00&X-Amz-Credential=AKIAX", "", "", 400, "another credential"},
+		{"?x-amz-expires=1&u=X-Amz-Signature", "", "", 400, "signed in advance"},
+	} {
+		req, err := http.NewRequest(http.MethodGet, "https://"+d.at+"/"+one.query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{"Authorization": one.auth, amzContent: one.payload, "X-Amz-Security-Token": "mine", "X-Amz-Date": "20200101T000000Z", "X-Api-Key": d.proxy.credential.placeholder} {
+			if value != "" {
+				req.Header.Set(name, value)
+			}
+		}
+		res, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if res.StatusCode != one.status || !strings.Contains(string(body), one.want) || res.Header.Get("X-Key") != "" {
+			t.Errorf("%s %s: status %d, %s", one.auth, one.payload, res.StatusCode, body)
+		}
+	}
+	host.check(t, "GET /")
+}
+
+// A body whose hash the program has not sent is hashed here, up to a bound.
+func TestAWSHashesBodies(t *testing.T) {
+	d, host := newAWSLab(t, &Secret{})
+	c := d.client(true)
+	for size, want := range map[int]int{0: 200, maxHashed: 200, maxHashed + 1: 413} {
+		req, err := http.NewRequest(http.MethodPost, "https://"+d.at+"/", io.MultiReader(bytes.NewReader(make([]byte, size)))) // of no known length
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=AKIAX/20260101/eu-west-1/dynamodb/aws4_request")
+		res, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%d bytes: status %d", size, res.StatusCode)
+		}
+	}
+	host.check(t, "POST /", "POST /")
+	d.last(3)
+	if len(d.proxy.bodies) != 0 {
+		t.Errorf("%d bodies are still in memory", len(d.proxy.bodies))
+	}
+}

@@ -1,0 +1,123 @@
+package secret
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Credential is the value of a secret, with the texts that the program gets in its place.
+// Printing it does not show the value.
+type Credential struct {
+	value, placeholder string
+	found              found
+	more               []part // of keys
+}
+
+// part is a text that the program must not have, with its placeholder.
+type part struct{ value, placeholder string }
+
+// found has the parts of a credential that a source names.
+type found struct {
+	value string
+	// login is USER:PASSWORD for HTTP Basic, one of which is the value; "": the source names no
+	// user, or the host wants none.
+	login string
+	keys  *signingKeys // the value is the key of these; nil: it is sent as it is
+	from  string       // where it was found, for the owner
+	// settings are for the program's file besides the credential: none of them is one.
+	settings settings
+}
+
+// settings are the entries of a file of the owner's that hold no credential.
+type settings struct {
+	user   string   // of hosts.yml
+	region string   // of AWS
+	lines  []string // of npm
+}
+
+// newCredential returns a credential with a placeholder of its own.
+func newCredential(value string) Credential { return found{value: value}.credential() }
+
+// credential returns the credential that was found, with placeholders of its own.
+func (f found) credential() Credential {
+	c := Credential{value: f.value, placeholder: newPlaceholder(f.value), found: f}
+	if f.keys != nil {
+		for _, text := range []string{f.keys.id, f.keys.token} {
+			c.more = append(c.more, part{text, newPlaceholder(text)})
+		}
+	}
+	return c
+}
+
+// check returns an error for a value that no header can hold.
+func (f *found) check() error {
+	texts := []string{f.value, f.login}
+	if f.keys != nil {
+		texts = append(texts, f.keys.id, f.keys.token)
+	}
+	for _, text := range texts {
+		switch {
+		case len(text) > maxCredential:
+			return fmt.Errorf("the credential is longer than %d bytes", maxCredential)
+		case !httpguts.ValidHeaderFieldValue(text):
+			return errors.New("the credential has more than one line, or other characters that no header can hold")
+		}
+	}
+	if f.value == "" || f.keys != nil && f.keys.id == "" {
+		return errors.New("the credential is empty")
+	}
+	return nil
+}
+
+// String implements fmt.Stringer.
+func (Credential) String() string { return "(a credential)" }
+
+// GoString implements fmt.GoStringer.
+func (Credential) GoString() string { return "(a credential)" }
+
+// From says where the credential was found, "" if the owner has said it himself.
+func (c Credential) From() string { return c.found.from }
+
+// parts returns the texts of the credential that the program must not have.
+func (c Credential) parts() []part {
+	all := []part{{c.value, c.placeholder}}
+	for _, p := range c.more {
+		if p.value != "" {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// In reports whether text holds the credential, or a part of it.
+func (c Credential) In(text string) bool {
+	for _, p := range c.parts() {
+		if p.value != "" && strings.Contains(text, p.value) {
+			return true
+		}
+	}
+	return false
+}
+
+// isSent reports whether the value itself goes to the host. A key that requests are signed with
+// does not.
+func (c Credential) isSent() bool { return c.found.keys == nil }
+
+// basicHeader returns the value of an Authorization header for a user and a password.
+func basicHeader(login string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(login))
+}
+
+// loginOf returns what was found for a user and a password. Some hosts take a token as the user,
+// with a password that says nothing.
+func loginOf(user, password, from string) found {
+	f := found{value: password, login: user + ":" + password, from: from}
+	if user != "" && (password == "" || password == "x-oauth-basic") {
+		f.value = user
+	}
+	return f
+}

@@ -1,0 +1,64 @@
+package secret
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
+)
+
+// git's own helpers are asked first, then the files of git and curl. A configuration, helper or
+// file that programs could have written is refused.
+func TestGitCredential(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
+	const helper = "[credential \"https://github.com\"]\n\thelper = \"!f() { test \\\"$1\\\" = get && echo username=me && echo password=" + fileKey + "; }; f\"\n"
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		from  string // "": refused
+		want  string // the header, or the error
+	}{
+		{"helper", map[string]string{".gitconfig": helper, ".netrc": "machine github.com login x password " + otherKey}, "`git credential fill`", basicHeader("me:" + fileKey)},
+		{"store", map[string]string{".gitconfig": "[credential]\n\thelper = store\n", ".git-credentials": "https://me:" + fileKey + "@github.com\n"}, "`git credential fill`", basicHeader("me:" + fileKey)},
+		{"file", map[string]string{".git-credentials": "https://a:" + otherKey + "@example.com\nhttps://me:" + fileKey + "@github.com\n"}, "/.git-credentials", basicHeader("me:" + fileKey)},
+		{"netrc", map[string]string{".netrc": "machine github.com login me password " + fileKey}, "/.netrc", basicHeader("me:" + fileKey)},
+		{"none", nil, "", "no credential for https://github.com in "},
+		{"helper of a program", map[string]string{".gitconfig": "[credential]\n\thelper = HOME/root/tool get\n", "root/tool": "#!/bin/sh\n"}, "", "programs can write"},
+		{"shell of a program", map[string]string{".gitconfig": "[credential]\n\thelper = \"!exec HOME/root/tool\"\n", "root/tool": "#!/bin/sh\n"}, "", "programs can write"},
+		{"store of a program", map[string]string{".gitconfig": "[credential]\n\thelper = store --file=HOME/root/keys\n", "root/keys": "https://me:x@github.com\n"}, "", "programs can write"},
+		{"included by a program", map[string]string{".gitconfig": "[include]\n\tpath = HOME/root/more\n", "root/more": helper}, "", "programs can write"},
+		{"helper that is gone", map[string]string{".gitconfig": "[credential]\n\thelper = HOME/none\n", ".netrc": "machine github.com login me password " + fileKey}, "/.netrc", basicHeader("me:" + fileKey)},
+	} {
+		home := ownersFiles(t, c.files)
+		if text, ok := c.files[".gitconfig"]; ok {
+			if err := os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(strings.ReplaceAll(text, "HOME", home)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = os.Chmod(filepath.Join(home, "root/tool"), 0o700) // most cases have none
+		judge := writabledirs.NewJudge(filepath.Join(home, "root"))
+		s := &Secret{Name: "git"}
+		if err := s.SetDefaultURL(judge, os.Environ()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Read(context.Background(), judge, os.Environ())
+		if c.from == "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %s", c.name, err, c.want)
+			}
+			continue
+		}
+		if _, header := s.headerOf(got); err != nil || header != c.want || !strings.HasSuffix(got.From(), c.from) {
+			t.Errorf("%s: %q from %q, %v", c.name, header, got.From(), err)
+		}
+		if files := HomeFiles([]*Secret{s}, []Credential{got}); len(files) > 0 || len(s.Environ(got)) != 1 {
+			t.Errorf("%s: inside are %q and %q", c.name, files, s.Environ(got))
+		}
+	}
+}

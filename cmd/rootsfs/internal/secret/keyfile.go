@@ -1,0 +1,218 @@
+package secret
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Programs look for credentials in files of HOME. Such a file of the owner's can be the source of
+// a credential. The program has a file of the same name with placeholders: of the owner's file it
+// has only what keyFile.show writes, so that no other credential gets in.
+
+// HomeFile is a file that the program finds in its HOME, by its path there.
+type HomeFile struct {
+	Path string
+	Data []byte
+}
+
+// keyFile is a kind of file with credentials.
+type keyFile struct {
+	// find returns what the owner's file has for a host; false: nothing.
+	find func(text string, u URL, o *owner) (found, bool)
+	// show returns the files for the program. The list is not empty.
+	show func(list []shown) []HomeFile
+}
+
+// shown is a secret whose placeholder is in a file.
+type shown struct {
+	*Secret
+	Credential
+}
+
+// keyFiles has the kinds by the values of Secret.ShownAs.
+var keyFiles = map[string]keyFile{
+	"~/.netrc":               {findNetrc, showNetrc},
+	"~/.npmrc":               {findNpmrc, showNpmrc},
+	"~/.config/gh/hosts.yml": {findHosts, showHosts},
+	"~/.docker/config.json":  {findDocker, showDocker},
+	"~/.aws/credentials":     {findAWS, showAWS},
+}
+
+const awsFile = "~/.aws/credentials"
+
+// CheckShown returns an error if text is not valid for Secret.ShownAs.
+func CheckShown(text string) error {
+	if _, ok := keyFiles[text]; !ok {
+		return fmt.Errorf("%s is not a file that rootsfs can make: write one of %s", names.Quote(text), strings.Join(slices.Sorted(maps.Keys(keyFiles)), ", "))
+	}
+	return nil
+}
+
+// shownAs returns the file that the placeholder is in, "" for none.
+func (s *Secret) shownAs() string {
+	if s.ShownAs == "" {
+		return s.preset().shownAs
+	}
+	return s.ShownAs
+}
+
+// IsSigned reports whether the host gets signatures by the credential, and not the credential.
+func (s *Secret) IsSigned() bool { return s.shownAs() == awsFile }
+
+// outside returns the path of a file of the owner's HOME, written with ~.
+func outside(file string) (string, error) {
+	rest := strings.TrimPrefix(file, "~/")
+	if below, ok := strings.CutPrefix(rest, ".config/"); ok {
+		return xdg.Path("XDG_CONFIG_HOME", ".config", below)
+	}
+	home := xdg.Home()
+	if home == "" {
+		return "", errors.New("HOME is not set")
+	}
+	return filepath.Join(home, rest), nil
+}
+
+// Files returns the files outside in which the credential is looked for.
+func (s *Secret) Files() (list []string) {
+	switch files := s.preset().files; {
+	case s.File != "":
+		return []string{s.File}
+	case len(s.Command) > 0:
+		return nil
+	case s.shownAs() != "":
+		return pathsOf(s.shownAs())
+	default:
+		return pathsOf(files...)
+	}
+}
+
+func pathsOf(files ...string) (list []string) {
+	for _, file := range files {
+		if path, err := outside(file); err == nil {
+			list = append(list, path)
+		}
+	}
+	return list
+}
+
+// errNone is the error of a source that has no credential for the host.
+var errNone = errors.New("there is none")
+
+// findOwners finds the credential in the owner's own files, programs and variables.
+func (s *Secret) findOwners(ctx context.Context, o *owner) (found, error) {
+	p := s.preset()
+	find := p.find
+	if find == nil {
+		find = (*Secret).findInFile
+	}
+	f, err := find(s, ctx, o)
+	if !errors.Is(err, errNone) {
+		return f, err
+	}
+	if f, ok := s.findInVariables(o); ok {
+		return f, nil
+	}
+	where := s.Files()
+	for i, path := range where {
+		where[i] = names.Quote(path)
+	}
+	if p.program != "" {
+		where = append(where, "`"+p.program+"`")
+	}
+	return found{}, fmt.Errorf("no credential for %s in %s, nor in the variable %s; file or command in a [[secret]] block names another source",
+		s.URL, strings.Join(where, ", "), strings.Join(s.outsideVariables(), " or "))
+}
+
+// findInFile finds the credential in the owner's file of Secret.ShownAs.
+func (s *Secret) findInFile(_ context.Context, o *owner) (found, error) {
+	return o.findIn(s.shownAs(), keyFiles[s.shownAs()].find, s.URL)
+}
+
+// findIn finds the credential for a URL in a file of HOME, written with ~.
+func (o *owner) findIn(file string, find func(text string, u URL, o *owner) (found, bool), u URL) (found, error) {
+	path, err := outside(file)
+	if err != nil {
+		return found{}, err
+	}
+	text, err := o.read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return found{}, errNone
+	}
+	if err != nil {
+		return found{}, err
+	}
+	f, ok := find(string(text), u, o)
+	if !ok {
+		return found{}, errNone
+	}
+	f.from = path
+	return f, nil
+}
+
+// outsideVariables returns the variables outside that may hold the credential.
+func (s *Secret) outsideVariables() []string {
+	if s.isPreset() {
+		return s.preset().outside
+	}
+	return []string{s.Name}
+}
+
+// findInVariables finds the credential in the owner's variables, and removes them from the
+// environment of this process.
+func (s *Secret) findInVariables(o *owner) (f found, ok bool) {
+	if s.isPreset() && s.IsSigned() {
+		return findKeysInVariables(o)
+	}
+	for _, name := range s.outsideVariables() {
+		if value := o.lookup(name); value != "" && !s.IsSigned() {
+			_ = os.Unsetenv(name) // fails for no name of a variable
+			return found{value: value, from: "the variable " + name}, true
+		}
+	}
+	return found{}, false
+}
+
+// HomeFiles returns the files with the placeholders of secrets, whose credentials have the same
+// order.
+func HomeFiles(list []*Secret, credentials []Credential) (files []HomeFile) {
+	by := map[string][]shown{}
+	for i, s := range list {
+		if file := s.shownAs(); file != "" {
+			by[file] = append(by[file], shown{s, credentials[i]})
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(by)) {
+		files = append(files, keyFiles[file].show(by[file])...)
+	}
+	return files
+}
+
+// madeBy is the first line of the files. Those in JSON begin with madeInJSON.
+const (
+	madeBy     = "# made by rootsfs run: the keys here are placeholders\n"
+	madeInJSON = "{\n\t\"rootsfs\": \"made by rootsfs run: the keys here are placeholders\""
+)
+
+// IsMade reports whether text is of a file that HomeFiles has made in an earlier run.
+func IsMade(text string) bool {
+	return strings.HasPrefix(text, madeBy) || strings.HasPrefix(text, madeInJSON)
+}
+
+// login returns the user for a file of the program. The owner's own stays outside, because some
+// hosts take a token as the user.
+func (s shown) login() string {
+	if s.User != "" {
+		return s.User
+	}
+	return "rootsfs"
+}

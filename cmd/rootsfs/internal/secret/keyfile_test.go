@@ -1,0 +1,193 @@
+package secret
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
+	"github.com/rootsfs/rootsfs/guard/rules"
+)
+
+// Keys in the owner's files of these tests.
+const (
+	fileKey   = "npm_0123456789abcdefABCDEF0123456789abcd"
+	otherKey  = "ghp_otherABCDEFGHIJ0123456789abcdefghijk"
+	awsKeyID  = "AKIAABCDEFGHIJ234567"
+	awsSecret = "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"
+	awsToken  = "FwoGZXIvYXdzEBYaDOWNERSSESSION0123456789+/abcdefghij=="
+)
+
+// ownersFiles makes a HOME of the owner's.
+func ownersFiles(t *testing.T, files map[string]string) (home string) {
+	t.Helper()
+	home = t.TempDir()
+	for name, value := range map[string]string{
+		"HOME": home, "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": filepath.Join(home, ".local/state"), "GIT_CONFIG_NOSYSTEM": "1",
+		"AWS_PROFILE": "", "AWS_REGION": "", "AWS_ACCESS_KEY_ID": "", "GH_TOKEN": "", "GITHUB_TOKEN": "", "NPM_TOKEN": "", "GIT_TOKEN": "",
+	} {
+		t.Setenv(name, value)
+	}
+	for name, text := range files {
+		path := filepath.Join(home, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return home
+}
+
+func urlOf(t *testing.T, text string) URL {
+	t.Helper()
+	u, err := ParseURL(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func base64Of(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+// shownFiles are files of the owner's, with the parts that a secret finds in them, and the files
+// that the program gets. PLACEHOLDER, ID and TOKEN stand for placeholders.
+var shownFiles = []struct {
+	name, url, shownAs, text string
+	header                   string // of requests, "" for those that are signed
+	want                     map[string]string
+}{
+	{"A", "https://h.test", "~/.netrc", "machine x.test login a password " + otherKey + "\nmacdef init\nmachine h.test login evil\n\n# machine h.test login b password b\nmachine h.test\n\tlogin me account x\n\tpassword \"" + fileKey + "\"\ndefault login c password " + otherKey + "\n",
+		"Basic " + base64Of("me:"+fileKey), map[string]string{".netrc": madeBy + "machine h.test login rootsfs password PLACEHOLDER\n"}},
+	{"A", "https://h.test:8443", "~/.netrc", "machine h.test login " + fileKey + " password x-oauth-basic",
+		"Basic " + base64Of(fileKey+":x-oauth-basic"), map[string]string{".netrc": madeBy + "machine h.test login rootsfs password PLACEHOLDER\n"}},
+	{"npm", "https://r.test:444/a/b", "", "; x\n//r.test:444/:_authToken=" + otherKey + "\n//r.test:444/a/:_authToken = \"" + fileKey + "\"\n//o.test/:_authToken=" + otherKey + "\n@mine:registry=https://r.test:444/a/b/\nregistry=https://o.test/\n@bad:registry=https://u:" + otherKey + "@o.test/\nemail=me@x.test\n",
+		"Bearer " + fileKey, map[string]string{".npmrc": madeBy + "@mine:registry=https://r.test:444/a/b/\nregistry=https://o.test/\n//r.test:444/a/b/:_authToken=PLACEHOLDER\n"}},
+	{"A", "https://r.test", "~/.npmrc", "registry=https://o.test/\n//r.test/:_auth=" + base64Of("me:"+fileKey),
+		"Basic " + base64Of("me:"+fileKey), map[string]string{".npmrc": madeBy + "registry=https://r.test/\n//r.test/:_authToken=PLACEHOLDER\n"}},
+	{"A", "https://r.test", "~/.npmrc", "//r.test/:username=me\n//r.test/:_password=" + base64Of(fileKey),
+		"Basic " + base64Of("me:"+fileKey), map[string]string{".npmrc": madeBy + "registry=https://r.test/\n//r.test/:_authToken=PLACEHOLDER\n"}},
+	{"gh", "https://api.github.com", "", "github.com:\n    oauth_token: " + fileKey + "\n    user: me\nghe.test:\n    oauth_token: " + otherKey + "\n",
+		"Bearer " + fileKey, map[string]string{
+			".config/gh/hosts.yml":  madeBy + "github.com:\n    oauth_token: PLACEHOLDER\n    user: me\n    git_protocol: https\n    users:\n        me:\n            oauth_token: PLACEHOLDER\n",
+			".config/gh/config.yml": madeBy + "version: \"1\"\ngit_protocol: https\n",
+		}},
+	{"gh", "https://ghe.test/api/v3", "", "ghe.test:\n    user: me\n    users:\n        me:\n            oauth_token: " + fileKey + "\n        you:\n            oauth_token: " + otherKey + "\n",
+		"Bearer " + fileKey, map[string]string{
+			".config/gh/hosts.yml":  madeBy + "ghe.test:\n    oauth_token: PLACEHOLDER\n    user: me\n    git_protocol: https\n    users:\n        me:\n            oauth_token: PLACEHOLDER\n",
+			".config/gh/config.yml": madeBy + "version: \"1\"\ngit_protocol: https\n",
+		}},
+	{"A", "https://auth.docker.io", "~/.docker/config.json", `{"auths": {"https://index.docker.io/v1/": {"auth": "` + base64Of("me:"+fileKey) + `"}, "ghcr.io": {"auth": "` + base64Of("me:"+otherKey) + `"}}, "credsStore": "x"}`,
+		"Basic " + base64Of("me:"+fileKey), map[string]string{".docker/config.json": madeInJSON + ",\n\t\"auths\": {\n\t\t\"https://index.docker.io/v1/\": {\n\t\t\t\"auth\": \"AUTH\"\n\t\t}\n\t}\n}\n"}},
+	{"aws", "https://s3.eu-west-1.amazonaws.com", "", "[other]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = " + otherKey + "\n[default]\naws_access_key_id = " + awsKeyID + "\naws_secret_access_key=" + awsSecret + "\naws_session_token = " + awsToken + "\n",
+		"", map[string]string{
+			".aws/credentials": madeBy + "[default]\naws_secret_access_key = PLACEHOLDER\naws_access_key_id = ID\naws_session_token = TOKEN\n",
+			".aws/config":      madeBy + "[default]\ns3 =\n    addressing_style = path\nregion = eu-west-1\n",
+		}},
+	{"A", "https://minio.test:9000", "~/.aws/credentials", "[default]\naws_access_key_id = " + awsKeyID + "\naws_secret_access_key=" + awsSecret + "\n",
+		"", map[string]string{
+			".aws/credentials": madeBy + "[default]\naws_secret_access_key = PLACEHOLDER\naws_access_key_id = ID\n",
+			".aws/config":      madeBy + "[default]\ns3 =\n    addressing_style = path\nendpoint_url = https://minio.test:9000\n",
+		}},
+}
+
+// The credential for a host is found in the owner's file, and the program's file has a placeholder
+// in its place and no other credential of the owner's.
+func TestShownFiles(t *testing.T) {
+	for _, c := range shownFiles {
+		s := &Secret{Name: c.name, URL: urlOf(t, c.url), ShownAs: c.shownAs}
+		path := strings.TrimPrefix(s.shownAs(), "~/")
+		home := ownersFiles(t, map[string]string{path: c.text})
+		got, err := s.Read(context.Background(), writabledirs.NewJudge(), os.Environ())
+		if err != nil {
+			t.Errorf("%s of %s: %v", c.url, path, err)
+			continue
+		}
+		if _, header := s.headerOf(got); c.header != "" && header != c.header || got.isSent() != (c.header != "") {
+			t.Errorf("%s of %s is sent as %q, want %q", c.url, path, header, c.header)
+		}
+		if got.From() != filepath.Join(home, path) {
+			t.Errorf("%s of %s is from %q", c.url, path, got.From())
+		}
+		words := []string{"PLACEHOLDER", "ID", "TOKEN"}
+		files := HomeFiles([]*Secret{s}, []Credential{got})
+		if len(files) != len(c.want) {
+			t.Errorf("%s of %s: %d files", c.url, path, len(files))
+		}
+		for _, f := range files {
+			text := strings.ReplaceAll(string(f.Data), base64Of("rootsfs:"+got.placeholder), "AUTH")
+			for i, p := range got.parts() {
+				if p.value == p.placeholder || strings.Contains(text, p.value) {
+					t.Errorf("%s has a part of the credential", f.Path)
+				}
+				text = strings.ReplaceAll(text, p.placeholder, words[i])
+			}
+			if text != c.want[f.Path] || strings.Contains(text, otherKey) {
+				t.Errorf("%s is\n%s\nwant\n%s", f.Path, text, c.want[f.Path])
+			}
+			if !IsMade(string(f.Data)) {
+				t.Errorf("%s is not known as made", f.Path)
+			}
+		}
+	}
+}
+
+// The owner's file is not believed if programs could have written it, and a file that says nothing
+// about the host is no reason to take another credential of it.
+func TestOwnersFilesRefused(t *testing.T) {
+	home := ownersFiles(t, map[string]string{
+		".netrc": "machine h.test login me password " + fileKey, "root/.npmrc": "//registry.npmjs.org/:_authToken=" + fileKey,
+		".docker/config.json": "{", ".config/gh/hosts.yml": "\t{",
+	})
+	if err := os.Symlink(filepath.Join(home, "root/.npmrc"), filepath.Join(home, ".npmrc")); err != nil {
+		t.Fatal(err)
+	}
+	for shownAs, want := range map[string]string{
+		"~/.netrc": "no credential for https://other.test in ", "~/.docker/config.json": "no credential for",
+		"~/.aws/credentials": "no credential for", "~/.config/gh/hosts.yml": "nor in the variable A",
+	} {
+		s := &Secret{Name: "A", URL: urlOf(t, "https://other.test"), ShownAs: shownAs}
+		if _, err := s.Read(context.Background(), writabledirs.NewJudge(), os.Environ()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), fileKey) {
+			t.Errorf("%s: %v", shownAs, err)
+		}
+	}
+	s := &Secret{Name: "npm", URL: urlOf(t, "https://registry.npmjs.org")}
+	_, err := s.Read(context.Background(), writabledirs.NewJudge(filepath.Join(home, "root")), os.Environ())
+	if !errors.As(err, new(*writabledirs.Error)) && !errors.As(err, new(*rules.LinkError)) {
+		t.Errorf("a file that programs can write: %v", err)
+	}
+	if err := s.SetDefaultURL(writabledirs.NewJudge(filepath.Join(home, "root")), os.Environ()); err == nil {
+		t.Errorf("a file that programs can write names the registry: %s", s.URL)
+	}
+}
+
+// Without an entry in a file the credential is that of a variable, which is unset then.
+func TestOwnersVariables(t *testing.T) {
+	ownersFiles(t, nil)
+	t.Setenv("NPM_TOKEN", fileKey)
+	t.Setenv("AWS_ACCESS_KEY_ID", awsKeyID)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", awsSecret)
+	for name, variable := range map[string]string{"npm": "NPM_TOKEN", "aws": "AWS_SECRET_ACCESS_KEY"} {
+		want := os.Getenv(variable)
+		s := &Secret{Name: name, URL: urlOf(t, "https://a.test")}
+		got, err := s.Read(context.Background(), writabledirs.NewJudge(), os.Environ())
+		if err != nil || got.value != want || os.Getenv(variable) != "" {
+			t.Errorf("%s: %v, %v", name, got.value == want, err)
+		}
+	}
+}
+
+// A Basic login of the source replaces the program's placeholder whatever user stands beside it.
+func TestLoginReplacesPlaceholder(t *testing.T) {
+	c := loginOf("me", fileKey, "").credential()
+	for _, value := range []string{"Bearer " + c.placeholder, basicHeader("rootsfs:" + c.placeholder), basicHeader(c.placeholder + ":"), "token " + c.placeholder, c.placeholder} {
+		if got, ok := c.fill("Authorization", value); !ok || got != basicHeader("me:"+fileKey) {
+			t.Errorf("%s: %q, %v", value, got, ok)
+		}
+	}
+	if got, ok := c.fill("Authorization", basicHeader("me:other")); ok {
+		t.Errorf("another password: %q", got)
+	}
+}

@@ -1,0 +1,84 @@
+package secret
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+)
+
+// npmRegistry is where npm finds packages unless a file says otherwise.
+const npmRegistry = "https://registry.npmjs.org"
+
+// npmValues returns the keys and values of an .npmrc, with the owner's variables in the place of
+// their names, and the keys in their order.
+func npmValues(text string, o *owner) (values map[string]string, keys []string) {
+	values = map[string]string{}
+	for line := range strings.Lines(text) {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		key = strings.TrimSpace(key)
+		if !ok || key == "" || key[0] == '#' || key[0] == ';' {
+			continue
+		}
+		value = strings.Trim(strings.TrimSpace(value), `"'`)
+		if strings.Contains(value, "${") { // npm knows no other form
+			value = os.Expand(value, o.lookup)
+		}
+		values[key], keys = value, append(keys, key)
+	}
+	return values, keys
+}
+
+// findNpmrc finds the credential for a registry in an .npmrc: that of the longest path.
+func findNpmrc(text string, u URL, o *owner) (found, bool) {
+	values, keys := npmValues(text, o)
+	var settings settings
+	for _, key := range keys {
+		if key != "registry" && !(strings.HasPrefix(key, "@") && strings.HasSuffix(key, ":registry")) {
+			continue
+		}
+		if to, err := url.Parse(values[key]); err == nil && to.User == nil && to.RawQuery == "" && !strings.ContainsAny(values[key], " \r\n") {
+			settings.lines = append(settings.lines, key+"="+values[key])
+		}
+	}
+	for path := u.Prefix; ; path = path[:strings.LastIndexByte(path, '/')] {
+		at := "//" + u.Authority() + path + "/:"
+		f, ok := found{}, true
+		decoded, err := base64.StdEncoding.DecodeString(values[at+"_auth"])
+		password, passwordErr := base64.StdEncoding.DecodeString(values[at+"_password"])
+		user, pass, isLogin := strings.Cut(string(decoded), ":")
+		switch {
+		case values[at+"_authToken"] != "":
+			f.value = values[at+"_authToken"]
+		case err == nil && isLogin:
+			f = loginOf(user, pass, "")
+		case passwordErr == nil && len(password) > 0:
+			f = loginOf(values[at+"username"], string(password), "")
+		default:
+			ok = false
+		}
+		if f.settings = settings; ok || path == "" {
+			return f, ok
+		}
+	}
+}
+
+// showNpmrc writes an .npmrc. If the owner's own one does not lead to the registry of the secret,
+// this one does.
+func showNpmrc(list []shown) []HomeFile {
+	lines := slices.Clone(list[0].found.settings.lines)
+	isHere := func(line string) bool {
+		_, to, _ := strings.Cut(line, "=")
+		return strings.TrimRight(to, "/") == list[0].URL.String()
+	}
+	if !slices.ContainsFunc(lines, isHere) {
+		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "registry=") })
+		lines = append(lines, "registry="+list[0].URL.String()+"/")
+	}
+	for _, s := range list {
+		lines = append(lines, fmt.Sprintf("//%s%s/:_authToken=%s", s.URL.Authority(), s.URL.Prefix, s.placeholder))
+	}
+	return []HomeFile{{".npmrc", []byte(madeBy + strings.Join(lines, "\n") + "\n")}}
+}

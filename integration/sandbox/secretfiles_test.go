@@ -1,0 +1,128 @@
+package sandbox
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/cgi"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
+)
+
+// Keys of the owner's files, which the programs of these tests must not have.
+const (
+	gitPassword = "gitP4ssw0rd" + "-of-the-owner"
+	npmToken    = "npm_ownersT0ken" + "ABCDEFGHIJKLMNOPQRSTU"
+)
+
+// npmRegistry takes the package pkg, by its owner.
+func npmRegistry(w http.ResponseWriter, r *http.Request) {
+	var doc struct {
+		Attachments map[string]struct{ Data []byte } `json:"_attachments"`
+	}
+	switch {
+	case r.Header.Get("Authorization") != "Bearer "+npmToken:
+		http.Error(w, `{"error":"you are nobody"}`, http.StatusUnauthorized)
+	case r.Method != http.MethodPut || r.URL.Path != "/npm/pkg":
+		http.Error(w, `{"error":"not found"}`, http.StatusNotFound)
+	case json.NewDecoder(r.Body).Decode(&doc) != nil || len(doc.Attachments["pkg-1.0.0.tgz"].Data) == 0:
+		http.Error(w, `{"error":"no package"}`, http.StatusBadRequest)
+	default:
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, `{"ok":true}`)
+	}
+}
+
+// keyFileHost is a host of a git repository with HTTP Basic, and of a registry of npm.
+func keyFileHost(t *testing.T) *api {
+	t.Helper()
+	path, err := exec.Command("git", "--exec-path").Output()
+	testkit.Must(t, err)
+	git := &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"), Root: "/git",
+		Env: []string{"GIT_PROJECT_ROOT=" + repository(t), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=owner"},
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/git/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte("owner:"+gitPassword)) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+			http.Error(w, "you are nobody", http.StatusUnauthorized)
+			return
+		}
+		git.ServeHTTP(w, r)
+	})
+	mux.HandleFunc("/npm/", npmRegistry)
+	return serveHTTPS(t, mux)
+}
+
+// ownersHome makes a HOME of the owner's, with some files.
+func (o *outside) ownersHome(files map[string]string) string {
+	t := o.t
+	t.Helper()
+	home := filepath.Join(o.base, "owner")
+	testkit.Must(t, os.Mkdir(home, 0o700))
+	o.own(home)
+	for name, text := range files {
+		path := filepath.Join(home, name)
+		testkit.Must(t, os.WriteFile(path, []byte(text), 0o600))
+		o.own(path)
+	}
+	return home
+}
+
+// keyFilesScript runs programs that need the keys of the owner's files. HOST is the host.
+const keyFilesScript = `exec 2>&1
+	grep -o '^[^=]*=h\?t\?t\?p\?s\?' ~/.npmrc; [ "$(tail -n1 ~/.npmrc)" = "//HOST/npm/:_authToken=$NPM_TOKEN" ] && echo "as in the variable"
+	git clone -q https://HOST/git/repo.git r && cd r && echo changed >file && git -c user.name=n -c user.email=e commit -qam m && git push -q && git ls-remote -q | wc -l; cd ..
+	mkdir p && cd p && echo '{"name":"pkg","version":"1.0.0","license":"MIT"}' >package.json && npm publish --silent && echo published; cd ..
+	curl -sS -H "Authorization: Bearer $NPM_TOKEN" https://HOST/npm/none; curl -sS -o /dev/null -w '%{http_code}\n' -u mallory:other https://HOST/git/repo.git/HEAD
+	printf 'gitP4ssw0rd%s\nnpm_ownersT0ken%s\n' -of-the-owner ABCDEFGHIJKLMNOPQRSTU >pattern
+	find /proc/[0-9]*/environ /proc/[0-9]*/cmdline ~ /tmp /etc /run . -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; echo searched`
+
+// With the word git or npm, the programs of this name work with the keys in the owner's files,
+// which are nowhere inside. Root's HOME inside is private, the user's is a kept one.
+func TestKeysOfOwnersFiles(t *testing.T) {
+	if tool := missing([]string{"git", "npm", "node", "curl"}); tool != "" {
+		t.Skipf("this machine has no %s", tool)
+	}
+	for i, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			a, o := keyFileHost(t), newOutside(t, w)
+			host := "api.example.com:" + a.port
+			home := o.ownersHome(map[string]string{
+				".npmrc":           "//" + host + "/npm/:_authToken=${TOKEN_OF_NPM}\nregistry=https://" + host + "/npm/\n//other.test/:_authToken=x" + npmToken + "\n",
+				".gitconfig":       "[credential]\n\thelper = store\n",
+				".git-credentials": "https://me:other@example.com\nhttps://owner:" + gitPassword + "@" + host + "\n",
+			})
+			ord := o.shell(netLevels[i], "--net=127.0.0.5:"+a.port, strings.ReplaceAll(keyFilesScript, "HOST", host))
+			flags := []string{"--secret", "npm", "--secret", "git=https://" + host + "/git"}
+			if w.uid != 0 {
+				flags = append(flags, "--home", o.home)
+			}
+			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, flags...) // before --
+			ord.Env = append(append([]string{}, o.env...), "HOME="+home, "SSL_CERT_FILE="+a.certificate, "TOKEN_OF_NPM="+npmToken)
+			stdout, log, code := o.run(ord)
+			want := "registry=https\n//" + host + "/npm/:_authToken=\nas in the variable\n2\npublished\n" +
+				`{"error":"not found"}` + "\n200\nsearched\n"
+			if stdout != want || code != 0 {
+				t.Errorf("exit code %d, the programs said\n%swant\n%srootsfs: %s", code, stdout, want, log)
+			}
+			for _, line := range []string{"the secret git is for https://" + host + "/git, and from `git credential fill`", "the secret npm is for https://" + host + "/npm, and from " + home + "/.npmrc"} {
+				if !strings.Contains(log, line) {
+					t.Errorf("not said: %s\n%s", line, log)
+				}
+			}
+			if strings.Contains(log, npmToken) || strings.Contains(log, gitPassword) {
+				t.Errorf("a key is told: %s", log)
+			}
+		})
+	}
+}

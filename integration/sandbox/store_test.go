@@ -1,0 +1,62 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// searchStore changes a file of a staged root, then looks for the store by its path, through
+// other processes, and in what the kernel tells of this one, and has rootsfs itself apply and
+// drop the change with the owner's directories.
+const searchStore = `
+state=$1; runtime=$2; source=$3
+echo staged >a && echo changed
+ls -d "$state"/rootsfs/stage/*/upper /proc/[0-9]*/root"$state"/rootsfs/stage/*/upper 2>/dev/null
+find /proc/[0-9]*/fd /proc/[0-9]*/cwd -maxdepth 1 -lname '*/rootsfs/stage*' 2>/dev/null
+grep -s rootsfs/stage /proc/self/mountinfo /proc/self/maps /proc/self/environ
+for command in "stage apply" "undo 0" "stage discard --all --yes"; do
+	XDG_STATE_HOME=$state XDG_RUNTIME_DIR=$runtime ./rootsfs $command --root "$source" 2>/dev/null && echo $command
+done
+:`
+
+// A program neither finds the store of its staged root nor acts on it as its owner does.
+func TestProgramsCannotReachTheStore(t *testing.T) {
+	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
+		code := filepath.Join(o.base, "code")
+		testkit.Must(t, os.Mkdir(code, 0o755), os.WriteFile(code+"/a", []byte("owner\n"), 0o644), os.Link(built(t)+"/rootsfs", code+"/rootsfs"))
+		o.give(code, 0o755)
+		o.give(code+"/a", 0o644)
+		state, runtime := filepath.Join(o.base, "xdg_state_home"), filepath.Join(o.base, "xdg_runtime_dir")
+		output := func(ord order) string {
+			cmd := o.driver(ord)
+			cmd.Stderr = nil
+			out, err := cmd.Output()
+			if err != nil {
+				t.Errorf("%q: %v", ord.Args[1:], err)
+			}
+			return string(out)
+		}
+		inside := []string{"run", "--level", level.String(), "--mcp", "off", "--root", code + ":stage", "--", "sh", "-c", searchStore, "sh", state, runtime, code}
+		if out := output(order{Args: o.rootsfs(inside...)}); out != "changed\n" {
+			t.Errorf("the program found the store, or could use it:\n%s", out)
+		}
+		if b, err := os.ReadFile(code + "/a"); err != nil || string(b) != "owner\n" {
+			t.Errorf("the source has %q, %v", b, err)
+		}
+		if out := output(order{Args: o.rootsfs("stage", "diff", "--root", code, "--name-only")}); out != "code/a\n" {
+			t.Errorf("staged is %q", out)
+		}
+		// The same search finds it outside, and can act.
+		out := output(order{Bare: true, Args: []string{"/bin/sh", "-c", "cd $3; " + searchStore, "sh", state, runtime, code}, Env: o.env})
+		for _, want := range []string{"/upper\n", "stage apply\n"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("the search outside does not say %q:\n%s", want, out)
+			}
+		}
+	})
+}
