@@ -6,13 +6,13 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
-
-	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 )
 
 func (s *Session) stat(r *request, p *wire.StatParams) (any, error) {

@@ -43,6 +43,12 @@ type Facts struct {
 	NoRule     bool   // refused because no rule of --net permits the host
 	Program    string // path of the program that connected
 
+	Secret     string // name of the secret that a request uses
+	Method     string // of that request; "": the program has refused the TLS handshake
+	URLPath    string // of that request
+	Status     int    // of the answer; 0: none
+	SecretRule string // the rule of the secret that would allow a request that none allows
+
 	Cause  string // of a pause and its end: a PauseCause
 	Reason string // of a pause: the owner's words, or what the lease is of
 }

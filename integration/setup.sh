@@ -75,6 +75,7 @@ packages() {
 		grpc python3-grpcio the same
 		curl curl a program of the network
 		wget wget the same
+		nginx nginx-light a server of the network
 		psql postgresql-client the same
 		pip3 python3-pip the same
 		strace strace a tracer of what it starts
@@ -92,13 +93,14 @@ packages() {
 # found runs a check of packages.
 found() {
 	case $1 in
-	headers | venv | completion | grpc | staticbusybox) "$1" ;;
+	headers | venv | completion | grpc | nginx | staticbusybox) "$1" ;;
 	*) have "$1" ;;
 	esac
 }
 headers() { echo '#include <stdlib.h>' | cc -E - >/dev/null 2>&1; }
 completion() { [ -e "${BASH_COMPLETION:-/usr/share/bash-completion/bash_completion}" ]; }
 staticbusybox() { have busybox && ! ldd "$(command -v busybox)" >/dev/null 2>&1; }
+nginx() { have nginx || [ -x /usr/sbin/nginx ]; } # not in a user's PATH
 grpc() { [ -e /usr/lib/python3/dist-packages/grpc ]; }
 venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 

@@ -255,7 +255,7 @@ func (s *stageScene) useOpen() {
 // and open files are equal after each operation; the source stays as it was; and whatever
 // happens when the process is killed, an operation has taken effect or not.
 func TestStageModel(t *testing.T) {
-	runs, steps := uint64(500), 50
+	runs, steps := uint64(250), 50 // TestUndoModel and TestStageModelLive do these steps as well
 	switch {
 	case testing.Short():
 		runs = 100

@@ -37,51 +37,52 @@ func (p *Proxy) drain(ctx context.Context) {
 // maxOpen bounds the ids of requests that are kept.
 const maxOpen = 1024
 
-// unheard tracks whether a server waits for an answer that cannot come, because its host
-// has left.
-type unheard struct {
-	mu    sync.Mutex          // guards the fields below
-	open  map[string]struct{} // requests of the server's that the host has not answered, by idKey
-	left  bool                // the host has left
-	waits bool                // the host has left, and the server waits for an answer
+// serverRequests tracks the server's requests that its host has to answer. Once the host has
+// left, it tells whether the server waits for an answer that cannot come.
+type serverRequests struct {
+	mu          sync.Mutex          // guards the fields below
+	open        map[string]struct{} // without an answer, by idKey
+	hasHostLeft bool                // the host has left
+	isWaiting   bool                // the host has left, and the server waits for an answer
 }
 
-// asked notes a request of the server, or a notification, which has no id. passed reports
+// note adds a request of the server. It ignores a notification, which has no id. isPassed says
 // that the host answers it, and not the session.
-func (u *unheard) asked(id []byte, passed bool) {
+func (r *serverRequests) note(id []byte, isPassed bool) {
 	if len(id) == 0 {
 		return
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.waits = u.waits || u.left
-	if passed && !u.left && len(u.open) < maxOpen {
-		if u.open == nil {
-			u.open = map[string]struct{}{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isWaiting = r.isWaiting || r.hasHostLeft
+	if isPassed && !r.hasHostLeft && len(r.open) < maxOpen {
+		if r.open == nil {
+			r.open = map[string]struct{}{}
 		}
-		u.open[idKey(id)] = struct{}{}
+		r.open[idKey(id)] = struct{}{}
 	}
 }
 
-// answered notes that a request was answered, or is not waited for any more.
-func (u *unheard) answered(id []byte) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.open, idKey(id))
+// drop removes a request that was answered, or that the server does not wait for any more.
+func (r *serverRequests) drop(id []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, idKey(id))
 }
 
-// leave notes that the host has left. busy reports that the session owes the server an
+// hostLeft notes that the host has left. isBusy says that the session owes the server an
 // answer.
-func (u *unheard) leave(busy bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.left, u.waits = true, busy || len(u.open) > 0
+func (r *serverRequests) hostLeft(isBusy bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hasHostLeft, r.isWaiting = true, isBusy || len(r.open) > 0
 }
 
-func (u *unheard) isWaiting() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.waits
+// isLost reports whether the server waits for an answer that cannot come.
+func (r *serverRequests) isLost() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.isWaiting
 }
 
 // lookEvery is the time between two checks whether to stop a server whose host has left.
@@ -104,7 +105,7 @@ func (p *Proxy) stopLeft(over <-chan struct{}) {
 		case <-p.opt.Gone:
 			return
 		}
-		switch lost := p.unheard.isWaiting() || p.host.hungUp(); {
+		switch lost := p.serverRequests.isLost() || p.host.hungUp(); {
 		case lost && waited:
 			p.log.Warn("the host has left, and the server waits for an answer that cannot come, or is heard by nobody: the server is ended")
 			p.opt.Stop()

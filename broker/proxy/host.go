@@ -42,7 +42,7 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 	}
 	switch string(jsonline.Unquote(f.Method.Of(b))) {
 	case "":
-		p.unheard.answered(f.ID.Of(b))
+		p.serverRequests.drop(f.ID.Of(b))
 		return nil, true
 	case methodInitialize:
 		return p.initialize(b, &f)

@@ -51,22 +51,22 @@ type Options struct {
 
 // Proxy carries one connection between a host and a server.
 type Proxy struct {
-	opt        Options
-	log        *slog.Logger
-	session    *broker.Session
-	auto       *detector
-	host       *outlet
-	server     *outlet
-	prefix     string // of every id that newID makes; 64 random bits of it are this proxy's own
-	stats      counters
-	questions  sync.Map // chan response of those that the host has not answered, by id
-	calls      calls
-	unheard    unheard
-	wg         sync.WaitGroup  // goroutines that wait for a peer
-	asyncSlots chan struct{}   // holds a token for each of these goroutines
-	ready      sync.Once       // attaches the session to the server
-	hostEnded  context.Context // ends when no answer of the host's can come any more
-	endHost    context.CancelFunc
+	opt            Options
+	log            *slog.Logger
+	session        *broker.Session
+	auto           *detector
+	host           *outlet
+	server         *outlet
+	prefix         string // of every id that newID makes; 64 random bits of it are this proxy's own
+	stats          counters
+	questions      sync.Map // chan response of those that the host has not answered, by id
+	calls          calls
+	serverRequests serverRequests
+	wg             sync.WaitGroup  // goroutines that wait for a peer
+	asyncSlots     chan struct{}   // holds a token for each of these goroutines
+	ready          sync.Once       // attaches the session to the server
+	hostEnded      context.Context // ends when no answer of the host's can come any more
+	endHost        context.CancelFunc
 
 	mu       sync.Mutex // guards the fields below
 	greeting string     // key of the initialize or server/discover under way; "": none
@@ -134,7 +134,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		err := down.run()
 		p.endHost() // no answer can come any more
 		p.drain(ctx)
-		p.unheard.leave(p.session.Busy())
+		p.serverRequests.hostLeft(p.session.Busy())
 		closeDown()
 		go p.stopLeft(over)
 		downEnded <- err

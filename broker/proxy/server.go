@@ -34,20 +34,20 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	}
 	switch method := jsonline.Unquote(f.Method.Of(b)); {
 	case broker.IsFilesMethod(string(method)):
-		p.unheard.asked(f.ID.Of(b), false)
+		p.serverRequests.note(f.ID.Of(b), false)
 		return nil, p.handle(b, &f)
 	case string(method) == wire.Cancelled:
 		id, ok := jsonline.Lookup(b, f.Params, "requestId")
 		if ok && p.isOurs(id.Of(b)) {
 			return p.refuseServer(b, &f, "the server cancels a request of rootsfs's own")
 		}
-		p.unheard.answered(id.Of(b))
+		p.serverRequests.drop(id.Of(b))
 		return nil, p.handle(b, &f)
 	}
 	if in := readInputs(b, f.Params); in.flaw != "" || len(in.roots) > 0 {
 		return p.refuseServer(b, &f, in.why())
 	}
-	p.unheard.asked(f.ID.Of(b), true)
+	p.serverRequests.note(f.ID.Of(b), true)
 	return nil, true
 }
 

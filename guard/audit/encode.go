@@ -85,7 +85,7 @@ type factText struct {
 }
 
 // factTexts returns the texts of f that may name a path or a host.
-func factTexts(f *guard.Facts) [9]factText {
+func factTexts(f *guard.Facts) [13]factText {
 	return [...]factText{
 		{"dir", f.Dir, maxPathText, true},
 		{"origin", f.Origin, maxNameText, false},
@@ -96,6 +96,10 @@ func factTexts(f *guard.Facts) [9]factText {
 		{"server_name", f.ServerName, maxNameText, false},
 		{"program", f.Program, maxPathText, true},
 		{"reason", f.Reason, maxNameText, false},
+		{"secret", f.Secret, maxNameText, false},
+		{"method", f.Method, maxNameText, false},
+		{"url_path", f.URLPath, maxNameText, false},
+		{"secret_rule", f.SecretRule, maxNameText, true},
 	}
 }
 
@@ -285,6 +289,7 @@ func (e *encoder) facts(f *guard.Facts) {
 	}
 	e.number("rule_line", int64(f.RuleLine))
 	e.number("port", int64(f.Port))
+	e.number("status", int64(f.Status))
 }
 
 // detail writes free text only if paths are written in full: details of grants contain host

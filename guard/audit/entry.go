@@ -59,6 +59,11 @@ type Entry struct {
 	ServerName names.Foreign `json:"server_name,omitempty"` // what TLS asked for, if that was not the host
 	NoRule     bool          `json:"no_rule,omitempty"`     // refused because no rule of `--net` permits the host
 	Program    names.Foreign `json:"program,omitempty"`     // path of the program that connected
+	Secret     names.Foreign `json:"secret,omitempty"`      // of a request: the name of the secret that it uses
+	Method     names.Foreign `json:"method,omitempty"`      // of a request; left out: the program has refused the TLS handshake
+	URLPath    names.Foreign `json:"url_path,omitempty"`    // of a request, without its query; cut off if it is long
+	Status     int           `json:"status,omitempty"`      // of the answer to a request; left out: there was none
+	SecretRule names.Foreign `json:"secret_rule,omitempty"` // the rule of the secret that would allow a request that none allows
 	Cause      names.Foreign `json:"cause,omitempty"`       // of `pause` and of its `resume`: `owner` or `lease`
 	Reason     names.Foreign `json:"reason,omitempty"`      // of `pause`: why
 

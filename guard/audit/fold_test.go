@@ -265,6 +265,7 @@ func FuzzLineBound(f *testing.F) {
 		r.Facts = guard.Facts{
 			Dir: long, Origin: long, Effect: "protect", Rule: long, RuleFrom: long, RuleLine: 1 << 62, Point: long, Level: "namespaces",
 			Host: long, Port: 1<<16 - 1, ServerName: long, NoRule: true, Program: long,
+			Secret: long, Method: long, URLPath: long, Status: 1 << 62, SecretRule: long,
 		}
 		r.Rights, r.Read, r.Written, r.Duration = 0xff, 1<<62, 1<<62, 1<<62
 		for _, mode := range []PathMode{PathsFull, PathsHash, PathsNone} {

@@ -155,6 +155,7 @@ func TestLaterFormatIsUnknown(t *testing.T) {
 var facts = guard.Facts{
 	Dir: "/home/ann/medical", Origin: "command line", Effect: "hide", Rule: "diagnosis*", RuleFrom: "ann/.gitignore", RuleLine: 7,
 	Point: "/mnt/ann", Level: "namespaces", Host: "medical.test", Port: 443, ServerName: "insurance.test", NoRule: true, Program: "/usr/bin/ann",
+	Secret: "ANN_TOKEN", Method: "GET", URLPath: "/medical", Status: 418, SecretRule: "GET /medical",
 }
 
 // Every fact of a record is in its line under a name of its own. Fields that may contain a
@@ -169,13 +170,14 @@ func TestFactsAreWritten(t *testing.T) {
 	got := guard.Facts{
 		Dir: e.Dir.Raw(), Origin: e.Origin.Raw(), Effect: e.Effect.Raw(), Rule: e.Rule.Raw(), RuleFrom: e.RuleFrom.Raw(), RuleLine: e.RuleLine,
 		Point: e.Point.Raw(), Level: e.Level.Raw(), Host: e.Host.Raw(), Port: uint16(e.Port), ServerName: e.ServerName.Raw(), NoRule: e.NoRule, Program: e.Program.Raw(),
+		Secret: e.Secret.Raw(), Method: e.Method.Raw(), URLPath: e.URLPath.Raw(), Status: e.Status, SecretRule: e.SecretRule.Raw(),
 	}
 	if got != facts || e.Truncated {
 		t.Errorf("%+v", got)
 	}
 	for _, mode := range []PathMode{PathsHash, PathsNone} {
 		e := line(mode)
-		for _, secret := range []string{"medical", "ann", "diagnosis", "insurance", "443", "rule_line"} {
+		for _, secret := range []string{"medical", "ann", "diagnosis", "insurance", "443", "418", "ANN_TOKEN", "rule_line"} {
 			if bytes.Contains(e.Line, []byte(secret)) {
 				t.Errorf("%s: %q in %s", mode, secret, e.Line)
 			}

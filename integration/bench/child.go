@@ -38,6 +38,8 @@ func child(args []string) (ran bool, err error) {
 		return true, serveProxy(args[1], args[2:])
 	case args[0] == childNetwork && len(args) > 1:
 		return true, runNetworkClient(args[1], len(args) > 2 && args[2] == childProxied)
+	case args[0] == childSecret && len(args) == 2:
+		return true, runSecretClient(args[1])
 	case args[0] == childRepository && len(args) > 1:
 		return true, workInRepository(args[1], len(args) > 2, os.Stdin, os.Stdout)
 	case args[0] == childHold && len(args) == 4:

@@ -103,7 +103,7 @@ func judgeGoals(r *report) []outcome {
 	}
 	all = append(all, judgePatterns(r)...)
 	all = append(all, judgeFootprints(r)...)
-	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(append(append(judgeFiles(r), judgeStart(r)...), judgeStage(r)...), judgeProxy(r)...), append(judgeServe(r), judgeNetwork(r)...)...)...)
+	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(append(append(judgeFiles(r), judgeStart(r)...), judgeStage(r)...), judgeProxy(r)...), append(append(judgeServe(r), judgeNetwork(r)...), judgeSecret(r)...)...)...)
 }
 
 // judgePatterns compares fifty patterns with none, on the rows that have both, and

@@ -67,7 +67,7 @@ func parse(args []string, w io.Writer) (options, error) {
 	f.StringVar(&o.bindfs, "bindfs", "bindfs", "bindfs `program`")
 	f.StringVar(&o.json, "json", "", "write every sample to this `file`")
 	f.StringVar(&o.md, "md", "", "write the tables to this `file` too")
-	f.Func("only", "measure only the rows that match `regexp`; the rows beside the workloads are revoke, memory, 'memory per root', 'memory per run', 'audit bytes', start, stage, repository, files, proxy, serve and network", pattern(&o.only))
+	f.Func("only", "measure only the rows that match `regexp`; the rows beside the workloads are revoke, memory, 'memory per root', 'memory per run', 'audit bytes', start, stage, repository, files, proxy, serve, network and secret", pattern(&o.only))
 	f.Func("peers", "measure only the peers that match `regexp`, and native", pattern(&o.peers))
 	f.IntVar(&o.n, "n", 5, "repetitions")
 	f.IntVar(&o.memFiles, "memfiles", 0, "names of the memory row (default 100000 for small, 1000000 for full)")
@@ -195,6 +195,9 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (r *report, er
 		return nil, err
 	}
 	if err := l.serveRows(ctx, r, o.only, span); err != nil {
+		return nil, err
+	}
+	if err := l.secretRows(ctx, r, o.only); err != nil {
 		return nil, err
 	}
 	if err := l.networkRows(ctx, r, o.only); err != nil {

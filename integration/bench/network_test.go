@@ -37,4 +37,5 @@ func TestNetworkRows(t *testing.T) {
 			t.Errorf("%+v, though %q was skipped", o, r.Skipped)
 		}
 	}
+	testSecretRows(t, l)
 }

@@ -27,6 +27,7 @@ type report struct {
 	Proxy       []*proxyRow       `json:"proxy,omitempty"`
 	Serve       []*filesRow       `json:"serve,omitempty"`
 	Network     *networkReport    `json:"network,omitempty"`
+	Secret      *secretReport     `json:"secret,omitempty"`
 	Starts      *starts           `json:"starts,omitempty"`
 	Stages      *stages           `json:"stages,omitempty"`
 	Footprints  []*footprint      `json:"footprints,omitempty"`
@@ -134,6 +135,9 @@ func (r *report) broken() []string {
 				add(networkName+", "+p.Name, p.Broken)
 			}
 		}
+	}
+	if r.Secret != nil {
+		add(secretName, r.Secret.Broken)
 	}
 	for _, f := range r.Footprints {
 		add(f.Name, f.Broken)

@@ -39,6 +39,7 @@ func (r *report) markdown() string {
 	section(&b, "Stage", r.stageTable())
 	section(&b, "A large repository with rules", r.repositoryTable())
 	section(&b, "Network", r.networkTable())
+	section(&b, "Secret", r.secretTable())
 	section(&b, "Footprint", r.footprintTable())
 	title := "Goals"
 	if r.Size.Name != "full" {

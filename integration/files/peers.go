@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,46 +25,54 @@ var manifest embed.FS
 // versions of testdata/package.json.
 type Peers struct{ dir string }
 
-// InstallPeers installs the peers from the npm registry, once per user and
-// manifest (os.UserCacheDir()/rootsfs-test); later calls, also of other processes, find
-// them there. No install scripts are run. It needs node and npm.
+// InstallPeers installs the peers from the npm registry.
 func InstallPeers(ctx context.Context) (*Peers, error) {
+	dir, err := InstallModules(ctx, "peers", manifest)
+	if err != nil {
+		return nil, err
+	}
+	return &Peers{dir}, nil
+}
+
+// InstallModules installs the modules of testdata/package.json and its lock file from the npm
+// registry, once per user and manifest (os.UserCacheDir()/rootsfs-test); later calls, also of
+// other processes, find them there. No install scripts are run. It needs node and npm.
+func InstallModules(ctx context.Context, name string, manifest fs.ReadFileFS) (dir string, err error) {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return nil, fmt.Errorf("%s is missing: apt-get install -y nodejs npm", program)
+			return "", fmt.Errorf("%s is missing: apt-get install -y nodejs npm", program)
 		}
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	sum := sha256.New()
-	names := []string{"package.json", "package-lock.json"}
-	for _, name := range names {
-		text, err := manifest.ReadFile("testdata/" + name)
-		if err != nil {
-			return nil, err
+	texts := map[string][]byte{}
+	for _, file := range []string{"package.json", "package-lock.json"} {
+		if texts[file], err = manifest.ReadFile("testdata/" + file); err != nil {
+			return "", err
 		}
-		sum.Write(text)
+		sum.Write(texts[file])
 	}
 	base := filepath.Join(cache, "rootsfs-test")
-	dir := filepath.Join(base, "peers-"+hex.EncodeToString(sum.Sum(nil))[:16])
+	dir = filepath.Join(base, name+"-"+hex.EncodeToString(sum.Sum(nil))[:16])
 	if err := os.MkdirAll(base, 0o755); err != nil {
-		return nil, err
+		return "", err
 	}
-	unlock, err := lock(filepath.Join(base, "peers.lock"))
+	unlock, err := lock(filepath.Join(base, name+".lock"))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer unlock()
 	if _, err := os.Stat(dir); err == nil {
-		return &Peers{dir}, nil
+		return dir, nil
 	}
-	return &Peers{dir}, install(ctx, dir, names)
+	return dir, install(ctx, dir, texts)
 }
 
 // install makes dir whole or not at all.
-func install(ctx context.Context, dir string, manifests []string) error {
+func install(ctx context.Context, dir string, texts map[string][]byte) error {
 	temp := dir + ".new"
 	if err := os.RemoveAll(temp); err != nil { // of an installation that was killed
 		return err
@@ -71,19 +80,15 @@ func install(ctx context.Context, dir string, manifests []string) error {
 	if err := os.Mkdir(temp, 0o755); err != nil {
 		return err
 	}
-	for _, name := range manifests {
-		text, err := manifest.ReadFile("testdata/" + name)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(temp, name), text, 0o644)
-		}
-		if err != nil {
+	for file, text := range texts {
+		if err := os.WriteFile(filepath.Join(temp, file), text, 0o644); err != nil {
 			return err
 		}
 	}
 	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	cmd.Dir = temp
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("the peers cannot be installed from the npm registry: %w\n%s", err, out)
+		return fmt.Errorf("modules cannot be installed from the npm registry: %w\n%s", err, out)
 	}
 	return os.Rename(temp, dir)
 }

@@ -237,7 +237,7 @@ func serveRegistry(w http.ResponseWriter, r *http.Request) {
 func repository(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	script := `git init -q --bare repo.git && cd repo.git
+	script := `git init -q --bare repo.git && cd repo.git && git config http.receivepack true
 		tree=$(printf '100644 blob %s\tfile\n' $(echo hello by clone | git hash-object -w --stdin) | git mktree)
 		git update-ref HEAD $(git -c user.name=n -c user.email=e commit-tree -m m $tree)`
 	cmd := exec.Command("sh", "-c", script)

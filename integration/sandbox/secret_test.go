@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -14,11 +16,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
@@ -29,12 +35,13 @@ const credential = "v3ryS3cret" + "-tok3n-of-the-owner"
 // api is a host that answers requests with the credential.
 type api struct {
 	port, certificate string
-	ended             chan struct{} // gets one when a request for /held is over
+	began             chan struct{} // gets one when the first bytes of /upload have come
+	ended             chan struct{} // gets one when a request for /held or /upload is over
 }
 
 func newAPI(t *testing.T) *api {
 	t.Helper()
-	ended := make(chan struct{}, 10)
+	began, ended := make(chan struct{}, 10), make(chan struct{}, 10)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/hello", func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -53,24 +60,52 @@ func newAPI(t *testing.T) *api {
 		<-r.Context().Done()
 		ended <- struct{}{}
 	})
+	mux.HandleFunc("/upload", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = r.Body.Read(make([]byte, 1))
+		began <- struct{}{}
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			t.Error("the upload that is broken off looks complete")
+		}
+		ended <- struct{}{}
+	})
+	mux.HandleFunc("/websocket", greetWebSocket)
+	mux.HandleFunc("/registry/", serveRegistry)
+	mux.HandleFunc("/simple/", serveIndex)
+	mux.HandleFunc("/goproxy/", serveModules)
+	mux.HandleFunc("/crates/", serveCrates)
 	if missing([]string{"git"}) == "" {
 		path, err := exec.Command("git", "--exec-path").Output()
 		testkit.Must(t, err)
-		mux.Handle("/git/", &cgi.Handler{
-			Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"), Root: "/git",
-			Env: []string{"GIT_PROJECT_ROOT=" + repository(t), "GIT_HTTP_EXPORT_ALL=1"},
-		})
+		repos := repository(t)
+		for _, at := range []string{"/git", "/private"} {
+			mux.Handle(at+"/", &cgi.Handler{
+				Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"), Root: at,
+				Env: []string{"GIT_PROJECT_ROOT=" + repos, "GIT_HTTP_EXPORT_ALL=1"},
+			})
+		}
 	}
 	a := serveAPI(t, mux)
-	a.ended = ended
+	a.began, a.ended = began, ended
 	return a
+}
+
+// wanted returns the header that the host takes for a path, as hosts of that kind do.
+func wanted(path string) string {
+	switch at, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); at {
+	case "private", "goproxy", "simple":
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte("x-access-token:"+credential))
+	case "crates":
+		return credential
+	}
+	return "Bearer " + credential
 }
 
 // serveAPI serves requests with the credential.
 func serveAPI(t *testing.T, h http.Handler) *api {
 	t.Helper()
 	return serveHTTPS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if got := r.Header["Authorization"]; len(got) != 1 || got[0] != "Bearer "+credential {
+		if got := r.Header["Authorization"]; len(got) != 1 && r.URL.Query().Get("key") != credential || len(got) == 1 && got[0] != wanted(r.URL.Path) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="the test"`)
 			http.Error(w, "you are nobody", http.StatusUnauthorized)
 			return
 		}
@@ -94,12 +129,23 @@ func serveHTTPS(t *testing.T, h http.Handler) *api {
 	a.port = portOf(s.Listener)
 	a.certificate = filepath.Join(t.TempDir(), "ca.crt")
 	testkit.Must(t, os.WriteFile(a.certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o644))
-	for dir := filepath.Dir(a.certificate); dir != "/"; dir = filepath.Dir(dir) {
+	makeReachable(t, filepath.Dir(a.certificate))
+	return a
+}
+
+// makeReachable lets everybody pass the directories that lead to one.
+func makeReachable(t *testing.T, dir string) {
+	t.Helper()
+	for ; dir != "/"; dir = filepath.Dir(dir) {
 		if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o001 == 0 {
 			testkit.Must(t, os.Chmod(dir, info.Mode().Perm()|0o111))
 		}
 	}
-	return a
+}
+
+// allowed has the rules of the secret.
+var allowed = []string{
+	"GET /{hello,events,held,websocket}", "PUT /{hello,upload}", "GET /{git,private}/**", "POST /git/*/git-upload-pack", "POST /private/**", "GET /{registry,simple,goproxy,crates}/**",
 }
 
 // using returns the order for a shell script with the secret. Its host leads to 127.0.0.5, which
@@ -114,8 +160,9 @@ func (o *outside) using(a *api, script string, name string) order {
 [[secret]]
 name = "API_TOKEN"
 url = "https://%s.example.com:%s"
-allow = ["GET /{hello,events,held}", "PUT /hello", "GET /git/**", "POST /git/*/git-upload-pack"]
-`, name, a.port), 0o600))
+allow = [%s]
+in = ["query"]
+`, name, a.port, `"`+strings.Join(allowed, `", "`)+`"`), 0o600))
 	o.own(dir)
 	o.own(conf)
 	ord := o.shell(netLevels[0], "--net=127.0.0.5:"+a.port, script)
@@ -125,76 +172,100 @@ allow = ["GET /{hello,events,held}", "PUT /hello", "GET /git/**", "POST /git/*/g
 	return ord
 }
 
-// secretPrograms are programs that know nothing of rootsfs, but where the API is.
-var secretPrograms = []struct {
+// secretProgram is a program that uses the secret.
+type secretProgram struct {
 	name   string
 	needs  []string // in /usr/bin
 	script string
 	want   string
-}{
+}
+
+// search is the program that comes when the others have ended.
+const search = "where the credential could be"
+
+// secretPrograms are programs that know nothing of rootsfs, but where the API is.
+var secretPrograms = []secretProgram{
 	{"curl", []string{"curl"}, `curl -sS "$API_TOKEN_BASE_URL/hello?q=1"`, "GET /hello?q=1 \n"},
 	{"curl with a body", []string{"curl"}, `curl -sS -X PUT -d body -H "Authorization: Bearer $API_TOKEN" $API_TOKEN_BASE_URL/./hello`, "PUT /hello body\n"},
 	{"curl, what is not allowed", []string{"curl"}, `curl -sS -X DELETE $API_TOKEN_BASE_URL/hello`,
-		"rootsfs: no rule of the secret API_TOKEN allows DELETE \"/hello\"; it allows: GET /{hello,events,held}, PUT /hello, GET /git/**, POST /git/*/git-upload-pack\n"},
+		"rootsfs: no rule of the secret API_TOKEN allows DELETE \"/hello\" (\"DELETE /hello\" in allow of its [[secret]] block would); it allows: " + strings.Join(allowed, ", ") + "\n"},
 	{"curl, events", []string{"curl"}, `curl -sSN $API_TOKEN_BASE_URL/events`, "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
 	{"curl by https", []string{"curl"}, `curl -sS https://api.example.com:PORT/hello?q=1`, "GET /hello?q=1 \n"},
 	{"curl by https and HTTP/1.1, with the key", []string{"curl"}, `curl -sS --http1.1 -X PUT -d body -u "me:$API_TOKEN" https://api.example.com:PORT/./hello; curl -sS -H "Authorization: Bearer $API_TOKEN" https://api.example.com:PORT/hello`,
 		"you are nobody\nGET /hello \n"}, // the host takes no HTTP Basic, and the program has chosen it
 	{"curl by https, without the variables", []string{"curl"}, `env -i PATH="$PATH" curl -sS https://api.example.com:PORT/hello`, "GET /hello \n"},
 	{"curl by https, what is not allowed", []string{"curl"}, `curl -sS -o /dev/null -w '%{http_code}\n' -X DELETE https://api.example.com:PORT/hello`, "403\n"},
-	{"wget by https", []string{"wget"}, `wget -qO- https://api.example.com:PORT/hello`, "GET /hello \n"},
-	{"python3 urllib by https", []string{"python3"}, `python3 -c '
-import urllib.request
-print(urllib.request.urlopen("https://api.example.com:PORT/hello").read().decode(), end="")'`, "GET /hello \n"},
-	{"node fetch by https", []string{"node"}, `node -e 'fetch("https://api.example.com:PORT/hello").then((r) => r.text()).then((s) => process.stdout.write(s))'`, "GET /hello \n"},
+	{"node https, websocket", []string{"node"}, `node -e '
+		const key = require("crypto").randomBytes(16).toString("base64");
+		const headers = { Connection: "Upgrade", Upgrade: "websocket", "Sec-WebSocket-Version": 13, "Sec-WebSocket-Key": key };
+		require("https").get("https://api.example.com:PORT/websocket", { headers }).on("upgrade", (r, c, head) => {
+			let got = head;
+			c.on("data", (d) => got = Buffer.concat([got, d])).on("end", () => { console.log(r.statusCode, got.subarray(2).toString()); c.end(); });
+		})'`, "101 hello\n"},
 	{"git clone by https", []string{"git"}, `git clone -q https://api.example.com:PORT/git/repo.git repo2 && cat repo2/file`, "hello by clone\n"},
 	{"whose certificates", []string{"openssl"}, `for host in api evil; do openssl s_client -connect $host.example.com:PORT -servername $host.example.com </dev/null 2>/dev/null | openssl x509 -noout -issuer; done
 		openssl s_client -CApath /etc/ssl/certs -no-CAfile -verify_return_error -connect api.example.com:PORT -servername api.example.com </dev/null 2>/dev/null | grep -o 'Verification: OK'`,
-		"issuer=O = rootsfs, CN = \"rootsfs run, for the hosts of its secrets\"\nissuer=CN = the test\nVerification: OK\n"},
+		"issuer=O = rootsfs, CN = \"rootsfs run, for the hosts of its secrets, by this process\"\nissuer=CN = the test\nVerification: OK\n"},
 	{"curl to another port", []string{"curl"}, `curl -s -m 10 $API_TOKEN_BASE_URL:81/hello || echo refused`, "refused\n"},
 	{"git clone", []string{"git"}, `git clone -q $API_TOKEN_BASE_URL/git/repo.git repo && cat repo/file`, "hello by clone\n"},
 	{"what the command has", nil, `echo ${#API_TOKEN}; echo $API_TOKEN_BASE_URL`, fmt.Sprintf("%d\nhttp://api-token.secret.internal\n", len(credential))},
 	// The pattern of grep is in a file: it would find itself.
-	{"where the credential could be", nil, `printf %s v3ryS3cret -tok3n-of-the-owner >pattern
+	{search, nil, `printf %s v3ryS3cret -tok3n-of-the-owner >pattern
 		find /proc/[0-9]*/environ /proc/[0-9]*/cmdline /tmp /etc /run -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; rm pattern; echo searched`,
 		"searched\n"},
+}
+
+// isLeftOut reports whether the other one of everybody runs a program: a slow one is run by both
+// with the loops that are run in full.
+func isLeftOut(p secretProgram, who, program int) bool {
+	return knownRecipes[p.name].isSlow && !lab.Soak() && who != program%2
 }
 
 // Unmodified programs use a credential that is nowhere inside, at each level that has a network
 // of its own: at one as root, and at the other one as a user.
 func TestSecretPrograms(t *testing.T) {
-	a := newAPI(t)
-	var script strings.Builder
-	for _, p := range secretPrograms {
-		if missing(p.needs) != "" {
-			p.script = ":"
-		}
-		fmt.Fprintf(&script, "( %s\n) 2>&1 </dev/null; echo ====\n", strings.ReplaceAll(p.script, "PORT", a.port))
-	}
+	programs := slices.Concat([]secretProgram{{"the placeholder", nil, `echo "$API_TOKEN"`, "PLACEHOLDER\n"}}, secretPrograms, recipes(t))
+	get := compileGet(t)
 	for i, w := range everybody {
 		level := netLevels[i]
 		t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 			t.Parallel()
-			o := newOutside(t, w)
+			a, o := newAPI(t), newOutside(t, w)
+			var script strings.Builder
+			fmt.Fprintf(&script, "export GOROOT='%s' PATH=\"$PATH:%[1]s/bin\"; echo '%s' | base64 -d >Get.class\n", runtime.GOROOT(), get)
+			for j, p := range programs {
+				if missing(p.needs) != "" || isLeftOut(p, i, j) {
+					p.script = ":"
+				}
+				fmt.Fprintf(&script, "%s( began=$(date +%%s%%N); ( %s\n); echo \"==== $((($(date +%%s%%N) - began) / 1000000)) ms\" ) >said.%d 2>&1 </dev/null &\n",
+					map[bool]string{true: "wait; "}[p.name == search], strings.ReplaceAll(p.script, "PORT", a.port), 1000+j)
+			}
+			script.WriteString("wait; cat said.*")
 			ord := o.using(a, script.String(), "api")
-			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--net=evil.example.com") // before --
+			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--net=evil.example.com", "--pids-max=1000") // before --
 			for i, arg := range ord.Args {
 				if arg == netLevels[0].String() {
 					ord.Args[i] = level.String()
 				}
 			}
+			began := time.Now()
 			stdout, log, code := o.run(ord)
-			said := strings.Split(stdout, "====\n")
-			if len(said) != len(secretPrograms)+1 || code != 0 {
+			t.Logf("all took %v", time.Since(began))
+			said, ended := endOfProgram.Split(stdout, -1), endOfProgram.FindAllStringSubmatch(stdout, -1)
+			if len(said) != len(programs)+1 || code != 0 {
 				t.Fatalf("exit code %d, the programs said\n%s; rootsfs: %s", code, stdout, log)
 			}
-			for i, p := range secretPrograms {
+			for j, p := range programs {
 				t.Run(p.name, func(t *testing.T) {
 					if tool := missing(p.needs); tool != "" {
 						t.Skipf("this machine has no %s", tool)
 					}
-					if said[i] != p.want {
-						t.Errorf("it said\n%swant\n%s", said[i], p.want)
+					if isLeftOut(p, i, j) {
+						t.Skip("the other user runs it")
+					}
+					t.Logf("it took %s", ended[j][1])
+					if got := strings.ReplaceAll(said[j], strings.TrimSpace(said[0]), "PLACEHOLDER"); got != p.want {
+						t.Errorf("it said\n%swant\n%s", got, p.want)
 					}
 				})
 			}
@@ -210,6 +281,11 @@ func TestSecretPrograms(t *testing.T) {
 			}
 			if strings.Contains(audit+log, credential) || strings.Contains(audit, "q=1") {
 				t.Errorf("on record: %s\n%s", audit, log)
+			}
+			// The session's files: records, state, what the programs have written, a kept HOME.
+			if err := exec.Command("grep", "-rqaF", credential, o.base).Run(); err == nil || exitCode(err) != 1 {
+				out, _ := exec.Command("grep", "-rlaF", credential, o.base).Output()
+				t.Errorf("%v: the credential is in the files %s", err, out)
 			}
 		})
 	}
@@ -227,7 +303,8 @@ func TestSecretIsRevoked(t *testing.T) {
 				if i%2 == 1 {
 					base, host = "https://api.example.com:"+a.port, "api.example.com"
 				}
-				cmd := o.driver(o.using(a, "curl -sSN "+base+"/held 2>&1; echo ended; curl -sS "+base+"/hello 2>&1", "api"))
+				upload := "(while echo x; do sleep 0.05; done) 2>/dev/null | curl -sS -T - " + base + "/upload >upload 2>&1 &\n"
+				cmd := o.driver(o.using(a, upload+"curl -sSN "+base+"/held 2>&1; echo ended; curl -sS "+base+"/hello 2>&1", "api"))
 				var log bytes.Buffer
 				cmd.Stderr = &log
 				out, err := cmd.StdoutPipe()
@@ -257,7 +334,9 @@ func TestSecretIsRevoked(t *testing.T) {
 						t.Errorf("%v: %s", args, got)
 					}
 				}
+				<-a.began
 				owner(command...)
+				<-a.ended
 				<-a.ended
 				rest, _ := io.ReadAll(lines)
 				_ = cmd.Wait()
@@ -280,6 +359,19 @@ func TestSecretNotAnswered(t *testing.T) {
 	if stdout, log, _ := o.run(ord); stdout != want {
 		t.Errorf("%q; rootsfs: %s", stdout, log)
 	}
+	ord = o.using(a, `curl -sS -X DELETE "$API_TOKEN_BASE_URL/hello%22,%22*" -o /dev/null; curl -sS -X DELETE $API_TOKEN_BASE_URL/hello -o /dev/null`, "api")
+	o.run(ord)
+	why, _, code := o.run(order{Args: o.rootsfs("why", "--session", sessionName)})
+	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--op", "request", "--session", sessionName)})
+	if code != 3 || !strings.Contains(why, `no rule of the secret API_TOKEN allows DELETE "/hello"`) || !strings.Contains(why, `to allow it: add "DELETE /hello" to allow in the [[secret]] block of API_TOKEN`) {
+		t.Errorf("why: exit code %d, %s", code, why)
+	}
+	if want := `allows DELETE "/hello\",\"*"; it allows: `; !strings.Contains(audit, want) {
+		t.Errorf("not on record: %s\n%s", want, audit)
+	}
+	if want := `allows DELETE "/hello" ("DELETE /hello" in allow of its [[secret]] block would); it allows: `; !strings.Contains(audit, want) {
+		t.Errorf("not on record: %s\n%s", want, audit)
+	}
 	ord = o.using(a, script, "nowhere")
 	if stdout, log, _ := o.run(ord); stdout != "rootsfs: nowhere.example.com:"+a.port+" cannot be resolved\n502\n" {
 		t.Errorf("%q; rootsfs: %s", stdout, log)
@@ -289,6 +381,14 @@ func TestSecretNotAnswered(t *testing.T) {
 	if stdout, log, code := o.run(ord); stdout != "" || code == 0 || !strings.Contains(log, "secret API_TOKEN: the variable is not set here") {
 		t.Errorf("exit code %d, %q; rootsfs: %s", code, stdout, log)
 	}
+}
+
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return -1
 }
 
 // memoryHolds returns which of some texts are in the memory of a process.
@@ -317,8 +417,8 @@ func memoryHolds(t *testing.T, pid string, texts ...string) (found []string) {
 	return found
 }
 
-// The credential is in the memory of no process inside, also when the host sends back what it
-// has got, in headers and in the body, by either way to it.
+// The credential is in the memory of no process inside, of which there is no core dump either. That
+// holds also when the host sends back what it has got, in headers and in the body, by either way to it.
 func TestCredentialIsNotInMemory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root reads the memory of these processes")
@@ -336,10 +436,11 @@ for url in ["https://api.example.com:PORT", os.environ["API_TOKEN_BASE_URL"]]:
         answers.append(urllib.request.urlopen(urllib.request.Request(url + "/hello", headers=headers)))
         answers.append(answers[-1].read())
 print(os.environ["API_TOKEN"], len(answers), flush=True)
-sys.stdin.read()`
+sys.stdin.read()
+os.abort()`
 	for _, w := range everybody {
 		o := newOutside(t, w)
-		ord := o.using(a, "exec python3 -c '"+strings.ReplaceAll(program, "PORT", a.port)+"'", "api")
+		ord := o.using(a, "ulimit -c unlimited; exec python3 -c '"+strings.ReplaceAll(program, "PORT", a.port)+"'", "api")
 		if tool := missing([]string{"python3"}); tool != "" {
 			t.Skipf("this machine has no %s", tool)
 		}
@@ -374,8 +475,11 @@ sys.stdin.read()`
 		in.Close()
 		err = cmd.Wait()
 		kill.Stop()
+		if cores, err := filepath.Glob(filepath.Join(o.root, "*core*")); err != nil || len(cores) > 0 {
+			t.Errorf("the program has left %q, %v", cores, err)
+		}
 		slices.Sort(found)
-		if !isDone || err != nil || len(inside) != 1 || count < 2 || !slices.Equal(slices.Compact(found), []string{placeholder, "you said: "}) {
+		if !isDone || exitCode(err) != 128+int(unix.SIGABRT) || len(inside) != 1 || count < 2 || !slices.Equal(slices.Compact(found), []string{placeholder, "you said: "}) {
 			t.Errorf("%s: %q, %v, %d processes, in memory is %q; rootsfs: %s", w.name, line, err, count, found, log.String())
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rootsfs/rootsfs/integration/programs/lab"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
 // options are the suite's flags.

@@ -30,7 +30,7 @@ type watchdog struct {
 	log         io.Writer
 	connections string            // connectionsDir, or the same elsewhere
 	release     func()            // of connections
-	old         map[string]uint64 // connections from before, by number; see made
+	old         map[string]uint64 // connections from before, by number; see inode
 	done        chan struct{}
 	ended       chan struct{}
 
@@ -41,7 +41,7 @@ type watchdog struct {
 // waiting holds the requests that a connection was last seen to leave waiting, and since
 // when.
 type waiting struct {
-	made     uint64 // see watchdog.made
+	inode    uint64 // see watchdog.inode
 	requests string
 	readers  string // see watchdog.readers; "" before the first look at them
 	since    time.Time
@@ -56,7 +56,7 @@ func newWatchdog(procs *processes, stuck time.Duration, log io.Writer) *watchdog
 		fmt.Fprintf(log, "suite: no watchdog: a test that hangs in a FUSE mount of its own cannot be ended: %v\n", err)
 	}
 	for _, id := range d.list() {
-		d.old[id] = d.made(id)
+		d.old[id] = d.inode(id)
 	}
 	go d.watch()
 	return d
@@ -97,10 +97,10 @@ func (d *watchdog) list() (ids []string) {
 	return ids
 }
 
-// made returns the inode number of a connection's directory, which the kernel does not
+// inode returns the inode number of a connection's directory, which the kernel does not
 // use again: it differs for a later connection of the same number. It returns 0 if the
 // connection has ended.
-func (d *watchdog) made(id string) uint64 {
+func (d *watchdog) inode(id string) uint64 {
 	var st unix.Stat_t
 	if d.connections == "" || unix.Stat(filepath.Join(d.connections, id), &st) != nil {
 		return 0
@@ -111,7 +111,7 @@ func (d *watchdog) made(id string) uint64 {
 // isOld reports whether a connection was there before the suite began.
 func (d *watchdog) isOld(id string) bool {
 	ino, ok := d.old[id]
-	return ok && ino == d.made(id)
+	return ok && ino == d.inode(id)
 }
 
 func (d *watchdog) watch() {
@@ -139,7 +139,7 @@ func (d *watchdog) look(seen map[string]waiting) {
 			continue
 		}
 		here[id] = true
-		made := d.made(id)
+		inode := d.inode(id)
 		text, err := os.ReadFile(filepath.Join(d.connections, id, "waiting"))
 		if err != nil || len(text) == 0 {
 			delete(seen, id) // it has ended, at last while it was read, or is another user's
@@ -147,8 +147,8 @@ func (d *watchdog) look(seen map[string]waiting) {
 		}
 		requests := strings.TrimSpace(string(text))
 		w := seen[id]
-		if made != w.made || requests != w.requests || requests == "0" {
-			seen[id] = waiting{made: made, requests: requests, since: now}
+		if inode != w.inode || requests != w.requests || requests == "0" {
+			seen[id] = waiting{inode: inode, requests: requests, since: now}
 			continue
 		}
 		if now.Sub(w.since) < d.stuck/4 {
@@ -157,13 +157,13 @@ func (d *watchdog) look(seen map[string]waiting) {
 		if readers := d.readers(id); w.readers == "" {
 			w.readers = readers
 		} else if readers != w.readers { // it is busy, and answers
-			w = waiting{made: made, requests: requests, since: now}
+			w = waiting{inode: inode, requests: requests, since: now}
 		}
 		seen[id] = w
 		if now.Sub(w.since) < d.stuck {
 			continue
 		}
-		seen[id] = waiting{made: made, requests: requests, since: now}
+		seen[id] = waiting{inode: inode, requests: requests, since: now}
 		if owner, ok := d.owner(id); ok {
 			d.abort(id, requests, owner)
 		}

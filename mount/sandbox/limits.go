@@ -56,8 +56,8 @@ func newMemGroup(name string, limit int64) (*memGroup, error) {
 
 // groupPlace is a directory in which a group could be made.
 type groupPlace struct {
-	dir string
-	two bool // version
+	dir  string
+	isV2 bool
 }
 
 // groupPlaces returns the places for the process that a directory of /proc describes, the
@@ -73,29 +73,29 @@ func groupPlaces(proc string) []groupPlace {
 		if len(f) != 3 || f[0] != "0" && f[1] != "memory" {
 			continue
 		}
-		two := f[0] == "0"
-		point := groupMount(proc, two)
+		isV2 := f[0] == "0"
+		point := groupMount(proc, isV2)
 		if point == "" {
 			continue
 		}
 		own := filepath.Join(point, f[2])
-		places = append(places, groupPlace{own, two})
-		if two && own != point {
-			places = append(places, groupPlace{filepath.Dir(own), two})
+		places = append(places, groupPlace{own, isV2})
+		if isV2 && own != point {
+			places = append(places, groupPlace{filepath.Dir(own), isV2})
 		}
 	}
 	return places
 }
 
 // groupMount returns the mountpoint of the groups, "" if they are not mounted.
-func groupMount(proc string, two bool) string {
+func groupMount(proc string, isV2 bool) string {
 	f, err := os.Open(filepath.Join(proc, "mountinfo"))
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
 	found, err := mountinfo.GetMountsFromReader(f, func(m *mountinfo.Info) (skip, stop bool) {
-		is := two && m.FSType == "cgroup2" || !two && m.FSType == "cgroup" && slices.Contains(strings.Split(m.VFSOptions, ","), "memory")
+		is := isV2 && m.FSType == "cgroup2" || !isV2 && m.FSType == "cgroup" && slices.Contains(strings.Split(m.VFSOptions, ","), "memory")
 		return !is, is
 	})
 	if err != nil || len(found) == 0 {
@@ -111,11 +111,11 @@ func (p groupPlace) make(name string, limit int64) (*memGroup, error) {
 		return nil, err
 	}
 	g := &memGroup{dir: dir}
-	err := g.limit(p.two, limit)
+	err := g.limit(p.isV2, limit)
 	if err == nil { // moving a process takes write access to the group around both
 		err = unix.Access(filepath.Join(p.dir, "cgroup.procs"), unix.W_OK)
 	}
-	if err == nil && p.two {
+	if err == nil && p.isV2 {
 		g.fd, err = os.Open(dir)
 	}
 	if err != nil {
@@ -125,8 +125,8 @@ func (p groupPlace) make(name string, limit int64) (*memGroup, error) {
 	return g, nil
 }
 
-func (g *memGroup) limit(two bool, limit int64) error {
-	for i, f := range groupFiles[two] {
+func (g *memGroup) limit(isV2 bool, limit int64) error {
+	for i, f := range groupFiles[isV2] {
 		value := f.value
 		if value == "" {
 			value = strconv.FormatInt(limit, 10)
@@ -249,9 +249,9 @@ func (l *launch) limitMemory() error {
 	return nil
 }
 
-// use makes a process that is started with the attributes a member of the group from its
+// joinAtStart makes a process that is started with the attributes a member of the group from its
 // beginning, if the group is of version 2.
-func (g *memGroup) use(attr *syscall.SysProcAttr) {
+func (g *memGroup) joinAtStart(attr *syscall.SysProcAttr) {
 	if g != nil && g.fd != nil {
 		attr.UseCgroupFD, attr.CgroupFD = true, int(g.fd.Fd())
 	}

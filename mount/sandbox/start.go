@@ -138,7 +138,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	var p *Process
 	err := l.prepare(where)
 	if err == nil {
-		l.group.use(l.cmd.SysProcAttr)
+		l.group.joinAtStart(l.cmd.SysProcAttr)
 		p, err = l.run(ctx)
 	}
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // reader moves to the processor of the caller: it is woken there as the caller goes to sleep.
 // No other reader waits then, since the kernel would wake that one for every other request.
 // Another reader starts when the next request already waits, and when handlers block (see
-// watch). A reader that polled instead was as fast for one caller, but occupied a processor and
+// scale). A reader that polled instead was as fast for one caller, but occupied a processor and
 // delayed several callers (measured).
 
 const (

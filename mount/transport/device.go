@@ -113,7 +113,7 @@ func (r *reader) run() {
 		n, err := c.readRequest(in)
 		last := c.waiting.Add(-1) == 0
 		if c.taken.Add(1); c.awake.fd >= 0 {
-			c.wakeWatch()
+			c.wakeScaler()
 		}
 		if err != nil {
 			c.end(err)
@@ -153,7 +153,7 @@ func (r *reader) run() {
 const forgetPause = time.Millisecond
 
 // prepare chooses the processor for a request. If isLast is set, no other reader waits, and
-// prepare starts one or wakes watch, which may. It reports whether there is a burst.
+// prepare starts one or wakes scale, which may. It reports whether there is a burst.
 func (r *reader) prepare(in []byte, op uint32, isLast bool) (inBurst bool) {
 	c := r.conn
 	isAwaited := op != opRelease
@@ -165,7 +165,7 @@ func (r *reader) prepare(in []byte, op uint32, isLast bool) (inBurst bool) {
 	switch {
 	case !isLast:
 	case inBurst && !(isAwaited && r.requestWaits()):
-		c.wakeWatch()
+		c.wakeScaler()
 	default:
 		c.startReader()
 	}

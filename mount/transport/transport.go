@@ -81,12 +81,12 @@ type Conn struct {
 	waiting    atomic.Int32   // readers that wait for a request
 	taken      atomic.Uint64  // requests that readers have taken
 	burst      burst
-	awake      *awake        // of watch
+	awake      *awake        // of scale
 	buffers    sync.Pool     // of *[]byte
 	lastOpened atomic.Uint64 // node of the file that was opened last
 	kicks      atomic.Uint64
-	watching   atomic.Bool   // watch ticks
-	wake       chan struct{} // to watch
+	isScaling  atomic.Bool   // scale ticks
+	wake       chan struct{} // to scale
 	ended      chan struct{} // closed when the connection has ended
 	warnOnce   sync.Once
 
@@ -144,7 +144,7 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 	}
 	c.awake = newAwake()
 	c.burst.start, c.burst.gap = time.Now(), cmp.Or(o.burstGap, burstGap)
-	go c.watch()
+	go c.scale()
 	// If a REGISTER failed, the kernel has given up io_uring for this connection, and wakes
 	// all waiting callers. The readers then serve the connection.
 	c.startReader()

@@ -113,7 +113,7 @@ func (w *worker) serve() {
 	h := e.header()
 	w.taken.Add(1)
 	w.node.Store(max(h.NodeId, 1))
-	w.conn.wakeWatch()
+	w.conn.wakeScaler()
 	n, unique := 0, h.Unique
 	m, ok := e.request()
 	if ok {

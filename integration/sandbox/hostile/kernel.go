@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -330,4 +332,28 @@ func foreign(*targets) error {
 		return fmt.Errorf("%w (%d)", errRefused, code)
 	}
 	return nil
+}
+
+// userNamespace tries all ways to make a user namespace.
+func userNamespace(*targets) error {
+	var last error
+	for _, flags := range []uintptr{unix.CLONE_NEWUSER, unix.CLONE_NEWUSER | unix.CLONE_NEWNS} {
+		c := exec.Command("/proc/self/exe", "-nothing")
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+		if last = c.Run(); last == nil {
+			return nil
+		}
+		c = exec.Command("/proc/self/exe", "-nothing")
+		c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: flags}
+		if last = c.Run(); last == nil {
+			return nil
+		}
+	}
+	// A cgroup descriptor makes Go use clone3.
+	c := exec.Command("/proc/self/exe", "-nothing")
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UseCgroupFD: true, CgroupFD: -1}
+	if err := c.Run(); err == nil {
+		return nil
+	}
+	return short(last)
 }

@@ -16,11 +16,11 @@ type Names struct {
 // OpenNames opens a directory for reading its names.
 func OpenNames(d Dir) (Names, error) {
 	fd, err := openToRead(d.fd)
-	return named(d, fd, err)
+	return namesOf(d, fd, err)
 }
 
-// named returns the Names of the directory d, which was opened as fd, unless err is not nil.
-func named(d Dir, fd int, err error) (Names, error) {
+// namesOf returns the Names of the directory d, which was opened as fd, unless err is not nil.
+func namesOf(d Dir, fd int, err error) (Names, error) {
 	if err != nil {
 		return Names{}, err
 	}
@@ -70,7 +70,7 @@ func openDirNames(l *guard.Lease, rel string, openAt func(dirfd int, rel string,
 		top := Root(l)
 		// Without O_NOFOLLOW, so that a link is ELOOP, not ENOTDIR.
 		fd, err := openAt(top.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, top.resolve())
-		return named(top, fd, err)
+		return namesOf(top, fd, err)
 	}
 	d, err := OpenDir(l, rel)
 	if err != nil {
@@ -89,7 +89,7 @@ func (n *Names) OpenSubdir(name string) (Names, error) {
 		return openUnionNames(n.Dir, name)
 	}
 	fd, err := openQuietly(n.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, n.resolve())
-	return named(n.Dir, fd, err)
+	return namesOf(n.Dir, fd, err)
 }
 
 // OpenForRemoval opens a directory for reading names that will be removed. Unlike a
@@ -108,7 +108,7 @@ func OpenForRemoval(l *guard.Lease, d Dir, name string) (n Names, info Info, err
 		}
 		return Names{}, Info{}, err
 	}
-	n, _ = named(d, fd, nil)
+	n, _ = namesOf(d, fd, nil)
 	n.across = false
 	if info, err = n.Stat(l); err != nil {
 		n.Close()
@@ -138,8 +138,8 @@ func (n *Names) Handle() (Handle, error) {
 	return n.handle(fd, own, false)
 }
 
-// ByKernel is for a reader that keeps the Names from the first name to the last. It may then get
-// the kernel's offsets, which mean nothing to another Names of the directory.
+// ByKernel lets Read return the kernel's offsets, which mean nothing to another Names of the
+// directory. It is for a reader that keeps the Names from the first name to the last.
 func (n *Names) ByKernel() {
 	if n.merged != nil {
 		n.merged.byKernel = true

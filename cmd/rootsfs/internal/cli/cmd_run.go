@@ -141,12 +141,14 @@ type runPlan struct {
 	net     network.Options            // of the approved hosts, and whether others are asked about
 	netEnds map[network.Rule]time.Time // when rules of the configuration are revoked
 	secrets []*commandSecret
-	network *commandNet
-	passed  []string // the values of --env, without the preset's
-	env     []string // the values of --env, with those that the run adds
-	agent   string   // whose preset was taken; "": none
-	home    string   // the HOME to keep, as written; "": a private one
-	newHome string   // the note to print if home does not exist yet; "": none
+	// certificates waits until the authorities of the secrets' hosts are read; nil: no secret.
+	certificates func()
+	network      *commandNet
+	passed       []string // the values of --env, without the preset's
+	env          []string // the values of --env, with those that the run adds
+	agent        string   // whose preset was taken; "": none
+	home         string   // the HOME to keep, as written; "": a private one
+	newHome      string   // the note to print if home does not exist yet; "": none
 	// homeParts are the files to copy into a kept HOME, see agents.Agent.Home.
 	homeParts []string
 	learn     bool
@@ -216,6 +218,7 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	if p.network != nil {
 		p.session.Network = p.network
 	}
+	p.session.Within = p.within
 	return p, p.places()
 }
 
@@ -360,7 +363,6 @@ func (f *runFlags) pinLevel(p *runPlan) error {
 			p.box.Least, p.pinned = level, demand.file
 		}
 	}
-	p.session.Within = p.within
 	return nil
 }
 

@@ -250,8 +250,12 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 		e.Since = names.List[names.Foreign](t.EndedSince(*e.Time))
 	}
 	in, err := control.Find(t.Session)
-	if t.Ended || err != nil {
-		e.Ended = true
+	e.Ended = t.Ended || err != nil
+	if r.Secret != "" {
+		e.Advice = secretAdvice(r)
+		return e, nil
+	}
+	if e.Ended {
 		e.lacks(r)
 		e.startedBy, e.point = t.StartedBy(), t.Point
 		e.Allow = e.runLine(t.HostPath(r))

@@ -393,7 +393,8 @@ func (f *runFlags) planNetwork(p *runPlan) error {
 	if !f.Net.All && !f.Net.none {
 		p.configuredHosts(p.session.Config.Net, p.given, f.Profile)
 	}
-	if err := f.keepToCeiling(p); err != nil {
+	isOfPreset := func(r network.Rule) bool { return slices.Contains(f.presetNets, r) && !slices.Contains(f.Net.Rules, r) }
+	if err := p.keepToCeiling(isOfPreset); err != nil {
 		return err
 	}
 	p.net.AnyServerName = f.netAnySNI
@@ -413,11 +414,11 @@ func (f *runFlags) planNetwork(p *runPlan) error {
 	return nil
 }
 
-// keepToCeiling refuses hosts and secrets that the ceiling does not allow. Of a preset, whose hosts
-// the owner did not write, it leaves them out.
-func (f *runFlags) keepToCeiling(p *runPlan) error {
+// keepToCeiling refuses hosts and secrets that the ceiling does not allow. Hosts of a preset, which
+// the owner did not write, are left out instead.
+func (p *runPlan) keepToCeiling(isOfPreset func(network.Rule) bool) error {
 	c := p.session.Ceiling
-	if f.Net.All {
+	if p.box.Net {
 		if err := c.CheckWholeNet(); err != nil {
 			return session.CeilingError(err)
 		}
@@ -433,7 +434,7 @@ func (f *runFlags) keepToCeiling(p *runPlan) error {
 		switch {
 		case err == nil:
 			return false
-		case slices.Contains(f.presetNets, r) && !slices.Contains(f.Net.Rules, r):
+		case isOfPreset(r):
 			p.notes = append(p.notes, err.Error()+"; the preset's host is left out")
 		default:
 			refused = cmp.Or(refused, session.CeilingError(err))

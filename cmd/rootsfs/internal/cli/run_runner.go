@@ -251,6 +251,9 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	if err := r.plan.checkLeaks(&box); err != nil {
 		return box, err
 	}
+	if r.plan.certificates != nil {
+		r.plan.certificates()
+	}
 	if r.interactive() || r.plan.mcp == proxy.Auto && !mayBeHost(os.Stdin) {
 		r.plan.mcp = proxy.Off
 	}

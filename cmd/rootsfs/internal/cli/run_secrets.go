@@ -128,11 +128,11 @@ func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 		return nil
 	}
 	judge, env := p.judge(), p.ownersEnviron()
-	if err := judge.CertificateFiles(); err != nil {
+	var err error
+	if p.certificates, err = judge.CertificateFiles(); err != nil {
 		return err
 	}
 	for _, s := range p.secrets {
-		var err error
 		if s.credential, err = s.Read(ctx, judge, env); err != nil {
 			return err
 		}
@@ -246,8 +246,12 @@ func (n *commandNet) findSecret(text string) *commandSecret {
 
 // requestRecord returns the record of the outcome of a request with the secret of a URL.
 func requestRecord(u secret.URL, r secret.Request) guard.Record {
-	rec := guard.Record{Facts: guard.Facts{Host: u.Host, Port: u.Port}, Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration, Room: r.Room}
+	rec := guard.Record{Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration, Room: r.Room}
+	rec.Facts = guard.Facts{Host: u.Host, Port: u.Port, Secret: r.Secret, Method: r.Method.Raw(), URLPath: r.Path.Raw(), Status: r.Status, SecretRule: r.Permit}
 	detail := fmt.Sprintf("%s %s, at %s, secret %s", r.Method, names.QuoteShort(r.Path), r.Host, r.Secret)
+	if r.Method == "" {
+		detail = fmt.Sprintf("the TLS handshake, at %s, secret %s", r.Host, r.Secret)
+	}
 	if r.Status != 0 {
 		detail += fmt.Sprintf(", status %d", r.Status)
 	}

@@ -124,7 +124,11 @@ func (f *httpFlags) checkOAuth() error {
 	if err := oauth.CheckURL(f.Issuer); err != nil {
 		return usage(fmt.Errorf("--oauth-issuer %s %w", quoteIfNeeded(f.Issuer), err))
 	}
-	return writabledirs.NewJudge().CertificateFiles()
+	wait, err := writabledirs.NewJudge().CertificateFiles()
+	if err == nil {
+		wait()
+	}
+	return err
 }
 
 // resources returns the URLs of the server by each of its names, with the listener's port: at

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -195,6 +196,15 @@ func limitText(limit string, l guard.Limits) string {
 // limitFlags returns a SPEC of the root with a flag for the limit.
 func (e *explanation) limitFlags() commandWords {
 	return commandWords{e.spec(e.Mode), "--limit", names.Foreign(e.Limit + "=VALUE")}
+}
+
+// secretAdvice returns what the owner can do about a refused request with a secret, "" if the
+// reason on record says that.
+func secretAdvice(r *audit.Entry) names.Text {
+	if r.SecretRule == "" {
+		return ""
+	}
+	return names.Text(fmt.Sprintf("add %s to allow in the [[secret]] block of %s, and start the session again", names.Quote(r.SecretRule), names.EscapeQuoted(r.Secret)))
 }
 
 // hostOf returns the host, as --net takes it, of a connection that no rule permitted. It

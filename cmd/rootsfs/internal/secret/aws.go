@@ -62,6 +62,9 @@ func CheckScope(text string) error {
 	return nil
 }
 
+// errSignedURL refuses a signature in the query: it would be the program's own.
+var errSignedURL = errors.New("this URL is signed in advance, by a placeholder, and is worth nothing: send the request with a header Authorization")
+
 // readSignature reads the program's own signature, and refuses what cannot be signed again.
 func (s *Secret) readSignature(r *http.Request) (*signature, *refusal) {
 	bad := func(format string, args ...any) (*signature, *refusal) {
@@ -70,7 +73,7 @@ func (s *Secret) readSignature(r *http.Request) (*signature, *refusal) {
 	algorithm, fields, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	switch {
 	case r.Header.Get("Authorization") == "" && strings.Contains(r.URL.RawQuery, "X-Amz-Signature"):
-		return bad("this URL is signed in advance, by a key that is worth nothing: send the request with a header Authorization")
+		return nil, &refusal{http.StatusBadRequest, errSignedURL}
 	case len(r.Header["Authorization"]) != 1 || algorithm != amzAlgorithm:
 		return bad("a request to AWS needs a header Authorization of the kind %s, by the key in ~/.aws/credentials", amzAlgorithm)
 	case len(r.Header[amzContent]) > 1:
@@ -124,12 +127,12 @@ func (x *exchange) hashBody(r *http.Request) *refusal {
 	case <-r.Context().Done():
 		return &refusal{http.StatusServiceUnavailable, r.Context().Err()}
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxHashed+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(x.p.mostHashed)+1))
 	switch {
 	case err != nil:
 		return &refusal{http.StatusBadRequest, errors.New("the body did not come")}
-	case len(body) > maxHashed:
-		return &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("a body of more than %d bytes needs its hash in the header %s", maxHashed, amzContent)}
+	case len(body) > x.p.mostHashed:
+		return &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("a body of more than %d bytes needs its hash in the header %s", x.p.mostHashed, amzContent)}
 	}
 	sum := sha256.Sum256(body)
 	x.signature.payload = hex.EncodeToString(sum[:])

@@ -8,13 +8,16 @@
 // # Promises
 //
 // The credential goes to that host alone: in its header, in a header in which the program has
-// put the placeholder, or in the query if the owner says so. It is in no record or error of this
-// package, and as it is in no answer. An Authority signs for the hosts of its secrets and for no
-// other: clients refuse what its key would sign otherwise. A request whose method or path no rule allows is not sent. The path
-// that is compared with the rules is the path that is sent: decoded once, cleaned and encoded
-// again. A path that servers read in more than one way is refused. Of the program's headers only
-// those are sent that HTTP and known clients need, and those that the owner names. No other
-// credential is sent, so every request is made in the owner's name. A redirect is not followed.
+// put the placeholder, or in the query if the owner says so. A key of AWS is not sent at all:
+// requests are signed with it. Sources are files and programs of the owner's that confined
+// programs cannot write; the program gets no other credential of such a file. The credential is
+// in no record or error of this package, and as it is in no answer. An Authority signs for the
+// hosts of its secrets and for no other: clients refuse what its key would sign otherwise. A
+// request whose method or path no rule allows is not sent. The path that is compared with the
+// rules is the path that is sent: decoded once, cleaned and encoded again. A path that servers
+// read in more than one way is refused. Of the program's headers only those are sent that HTTP
+// and known clients need, and those that the owner names. No other credential is sent, so every
+// request is made in the owner's name. A redirect is not followed.
 // Every request is on record: without room for the record it is not sent.
 //
 // # Not promised

@@ -31,7 +31,7 @@ func NewDoor(a *Authority, proxies []*Proxy) (*Door, error) {
 // Serve answers the connections of the program until l fails.
 func (d *Door) Serve(l net.Listener) {
 	s := newServer(d)
-	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread}
+	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnsent, MaxReceiveBufferPerStream: maxUnsent}
 	s.TLSConfig = &tls.Config{GetConfigForClient: d.configFor, Certificates: []tls.Certificate{d.certificate}, MinVersion: tls.VersionTLS12}
 	s.ConnState = d.noteHandshake
 	_ = s.ServeTLS(l, "", "") // it ends when l fails

@@ -74,11 +74,12 @@ func (o *owner) judgeGit(ctx context.Context) error {
 			}
 		}
 		key, value, _ := strings.Cut(words[i+1], "\n")
-		if !strings.HasPrefix(key, "credential.") || !strings.HasSuffix(key, ".helper") || value == "" {
+		fields := strings.Fields(value)
+		if !strings.HasPrefix(key, "credential.") || !strings.HasSuffix(key, ".helper") || len(fields) == 0 {
 			continue
 		}
 		command := []string{"sh", "-c", strings.TrimPrefix(value, "!")}
-		if fields := strings.Fields(value); strings.HasPrefix(fields[0], "/") {
+		if strings.HasPrefix(fields[0], "/") {
 			command = fields
 		}
 		if _, err := o.judge.Command(command); err != nil {

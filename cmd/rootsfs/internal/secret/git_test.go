@@ -28,6 +28,7 @@ func TestGitCredential(t *testing.T) {
 		{"store", map[string]string{".gitconfig": "[credential]\n\thelper = store\n", ".git-credentials": "https://me:" + fileKey + "@github.com\n"}, "`git credential fill`", basicHeader("me:" + fileKey)},
 		{"file", map[string]string{".git-credentials": "https://a:" + otherKey + "@example.com\nhttps://me:" + fileKey + "@github.com\n"}, "/.git-credentials", basicHeader("me:" + fileKey)},
 		{"netrc", map[string]string{".netrc": "machine github.com login me password " + fileKey}, "/.netrc", basicHeader("me:" + fileKey)},
+		{"no helper", map[string]string{".gitconfig": "[credential]\n\thelper = \n\thelper = \" \"\n", ".netrc": "machine github.com login me password " + fileKey}, "/.netrc", basicHeader("me:" + fileKey)},
 		{"none", nil, "", "no credential for https://github.com in "},
 		{"helper of a program", map[string]string{".gitconfig": "[credential]\n\thelper = HOME/root/tool get\n", "root/tool": "#!/bin/sh\n"}, "", "programs can write"},
 		{"shell of a program", map[string]string{".gitconfig": "[credential]\n\thelper = \"!exec HOME/root/tool\"\n", "root/tool": "#!/bin/sh\n"}, "", "programs can write"},

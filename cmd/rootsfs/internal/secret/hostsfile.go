@@ -4,7 +4,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -107,7 +109,8 @@ func findDocker(text string, u URL, _ *owner) (found, bool) {
 	if err := json.Unmarshal([]byte(text), &conf); err != nil {
 		return found{}, false
 	}
-	for key, one := range conf.Auths {
+	for _, key := range slices.Sorted(maps.Keys(conf.Auths)) {
+		one := conf.Auths[key]
 		if dockerHost(key) != dockerHost(dockerKey(u)) {
 			continue
 		}

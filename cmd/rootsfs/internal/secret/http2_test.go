@@ -245,7 +245,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		<-arrived
 	}
 	for range maxStreams {
-		if rec := d.last(1); rec.Status != 503 || rec.Refused == nil || !strings.Contains(rec.Refused.Error(), "256 requests") {
+		if rec := d.last(1); rec.Status != 503 || rec.Refused == nil || !strings.Contains(rec.Refused.Error(), "128 requests") {
 			t.Fatalf("on record is %+v", rec)
 		}
 	}

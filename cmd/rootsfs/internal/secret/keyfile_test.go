@@ -63,7 +63,7 @@ var shownFiles = []struct {
 		"Basic " + base64Of("me:"+fileKey), map[string]string{".netrc": madeBy + "machine h.test login rootsfs password PLACEHOLDER\n"}},
 	{"A", "https://h.test:8443", "~/.netrc", "machine h.test login " + fileKey + " password x-oauth-basic",
 		"Basic " + base64Of(fileKey+":x-oauth-basic"), map[string]string{".netrc": madeBy + "machine h.test login rootsfs password PLACEHOLDER\n"}},
-	{"npm", "https://r.test:444/a/b", "", "; x\n//r.test:444/:_authToken=" + otherKey + "\n//r.test:444/a/:_authToken = \"" + fileKey + "\"\n//o.test/:_authToken=" + otherKey + "\n@mine:registry=https://r.test:444/a/b/\nregistry=https://o.test/\n@bad:registry=https://u:" + otherKey + "@o.test/\nemail=me@x.test\n",
+	{"npm", "https://r.test:444/a/b", "", "; x\n//r.test:444/:_authToken=" + otherKey + "\n//r.test:444/a/:_authToken = \"" + fileKey + "\"\n//o.test/:_authToken=" + otherKey + "\n@mine:registry=https://r.test:444/a/b/\nregistry=https://o.test/\n@bad:registry=https://u:" + otherKey + "@o.test/\n@var:registry=https://o.test/${OTHER_KEY}/\nemail=me@x.test\n",
 		"Bearer " + fileKey, map[string]string{".npmrc": madeBy + "@mine:registry=https://r.test:444/a/b/\nregistry=https://o.test/\n//r.test:444/a/b/:_authToken=PLACEHOLDER\n"}},
 	{"A", "https://r.test", "~/.npmrc", "registry=https://o.test/\n//r.test/:_auth=" + base64Of("me:"+fileKey),
 		"Basic " + base64Of("me:"+fileKey), map[string]string{".npmrc": madeBy + "registry=https://r.test/\n//r.test/:_authToken=PLACEHOLDER\n"}},
@@ -96,6 +96,7 @@ var shownFiles = []struct {
 // The credential for a host is found in the owner's file, and the program's file has a placeholder
 // in its place and no other credential of the owner's.
 func TestShownFiles(t *testing.T) {
+	t.Setenv("OTHER_KEY", otherKey)
 	for _, c := range shownFiles {
 		s := &Secret{Name: c.name, URL: urlOf(t, c.url), ShownAs: c.shownAs}
 		path := strings.TrimPrefix(s.shownAs(), "~/")

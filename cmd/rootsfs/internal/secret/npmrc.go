@@ -13,8 +13,8 @@ import (
 const npmRegistry = "https://registry.npmjs.org"
 
 // npmValues returns the keys and values of an .npmrc, with the owner's variables in the place of
-// their names, and the keys in their order.
-func npmValues(text string, o *owner) (values map[string]string, keys []string) {
+// their names, and in their order the keys whose values name no variable.
+func npmValues(text string, o *owner) (values map[string]string, plain []string) {
 	values = map[string]string{}
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
@@ -25,17 +25,19 @@ func npmValues(text string, o *owner) (values map[string]string, keys []string) 
 		value = strings.Trim(strings.TrimSpace(value), `"'`)
 		if strings.Contains(value, "${") { // npm knows no other form
 			value = os.Expand(value, o.lookup)
+		} else {
+			plain = append(plain, key)
 		}
-		values[key], keys = value, append(keys, key)
+		values[key] = value
 	}
-	return values, keys
+	return values, plain
 }
 
 // findNpmrc finds the credential for a registry in an .npmrc: that of the longest path.
 func findNpmrc(text string, u URL, o *owner) (found, bool) {
-	values, keys := npmValues(text, o)
+	values, plain := npmValues(text, o)
 	var settings settings
-	for _, key := range keys {
+	for _, key := range plain { // a variable may hold another key
 		if key != "registry" && !(strings.HasPrefix(key, "@") && strings.HasSuffix(key, ":registry")) {
 			continue
 		}

@@ -202,6 +202,36 @@ func allowed(rules []Rule, method string, p requestPath) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool { return r.allows(method, p) })
 }
 
+// noRule returns the reason why a request is not sent: the rule that would allow it, and those
+// that there are. The rule comes first, because records cut off long texts.
+func (s *Secret) noRule(method string, p requestPath, rule string) error {
+	texts := make([]string, len(s.Allow))
+	for i, rule := range s.Allow {
+		texts[i] = rule.String()
+	}
+	would := ""
+	if rule != "" {
+		would = fmt.Sprintf(" (%s in allow of its [[secret]] block would)", names.Quote(rule))
+	}
+	return fmt.Errorf("no rule of the secret %s allows %s %s%s; it allows: %s", s.Name, names.Escape(method), names.Quote(p.kept), would, strings.Join(texts, ", "))
+}
+
+// maxProposed is the length of the longest path that a rule is proposed for.
+const maxProposed = 200
+
+// ruleFor returns the rule that allows a request and no other, "" if the method is *, or the path is long or has
+// characters that the owner could misread: the program has written it.
+func ruleFor(method string, p requestPath) string {
+	isOther := func(c rune) bool {
+		return c >= utf8.RuneSelf || !strings.ContainsRune("/-._~@+", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+	}
+	text := method + " " + p.kept
+	if rule, err := parseRule(text); err != nil || method == "*" || len(p.kept) > maxProposed || strings.ContainsFunc(p.kept, isOther) || !rule.allows(method, p) {
+		return ""
+	}
+	return text
+}
+
 // below reports whether the path is prefix or lies below it. A prefix has no final slash.
 func (p requestPath) below(prefix string) bool {
 	return p.kept == prefix || strings.HasPrefix(p.kept, prefix+"/")

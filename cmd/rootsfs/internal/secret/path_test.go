@@ -157,3 +157,23 @@ func FuzzPath(f *testing.F) {
 		}
 	})
 }
+
+// The rule that is proposed for a request allows it and no other. For a path that the owner could
+// misread none is proposed.
+func TestProposedRule(t *testing.T) {
+	for path, want := range map[string]string{
+		"/repos/me/x": "GET /repos/me/x", "/": "GET /", "/@me/a-b_c~d+e.f": "GET /@me/a-b_c~d+e.f", "/dir/": "GET /dir/",
+		"/a*": "", "/a%20b": "", "/a%22%2C%20%22GET": "", "/a%2Fb": "", "/[a]": "", "/{a,b}": "", "/%C3%A9": "", "/" + strings.Repeat("a", 200): "",
+	} {
+		p, err := parsePath(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ruleFor("GET", p); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if p, _ := parsePath("/x"); ruleFor("get", p)+ruleFor("*", p)+ruleFor("GET /** ", p) != "" {
+		t.Error("a method that is none is proposed")
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,8 @@ const (
 	maxHeader        = 64 << 10
 	maxMethod        = 32 // a record has room for little more than 2,000 bytes
 	maxAnswerHeader  = 256 << 10
-	maxUnread        = 256 << 10 // of an answer by HTTP/2 that the program does not read
+	maxUnread        = 1 << 20   // of an answer by HTTP/2 that the program does not read; less would slow distant hosts down
+	maxUnsent        = 256 << 10 // of the bodies on a connection by HTTP/2 that the host does not read
 	headerTimeout    = 30 * time.Second
 	idleTimeout      = 2 * time.Minute
 	handshakeTimeout = 10 * time.Second
@@ -43,9 +45,10 @@ type Request struct {
 	Sent, Received int64         // bytes of the bodies
 	Began          time.Time
 	Duration       time.Duration
-	Refused        error // why it was not sent
-	Failed         error // why there is no answer, or not all of it
-	Room           int64 // what Options.Reserve promised for the record
+	Refused        error  // why it was not sent
+	Permit         string // the rule that would allow it; "": none alone
+	Failed         error  // why there is no answer, or not all of it
+	Room           int64  // what Options.Reserve promised for the record
 }
 
 // Options configure a Proxy.
@@ -68,7 +71,7 @@ type Options struct {
 
 // maxRequests bounds the requests of a program that are under way: each holds a part of its
 // answer, and by HTTP/2 a connection has many.
-const maxRequests = 256
+const maxRequests = 128
 
 // Slots has a place for each request that is under way with the secrets of a run.
 type Slots chan struct{}
@@ -96,6 +99,7 @@ type Proxy struct {
 	credential    Credential
 	transport     *http.Transport
 	bodies        chan struct{}   // has one for each body in memory
+	mostHashed    int             // bytes of such a body
 	upgrades      *http.Transport // for requests that ask for another protocol, by HTTP/1.1 alone
 }
 
@@ -106,7 +110,7 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	if o.Slots == nil {
 		o.Slots = NewSlots()
 	}
-	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies)}
+	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies), mostHashed: maxHashed}
 	p.header, p.value = s.headerOf(c)
 	p.transport, p.upgrades = newTransport(o), newTransport(o)
 	p.upgrades.Protocols = new(http.Protocols)
@@ -121,7 +125,7 @@ func newTransport(o Options) *http.Transport {
 		TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 		// Answers go to the program as they come, also compressed.
 		DisableCompression: true, ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout,
-		HTTP2:               &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread},
+		HTTP2:               &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread, MaxReadFrameSize: bufferSize},
 		MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxAnswerHeader,
 	}
 }
@@ -180,11 +184,26 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1 has it
 	r.Body = &countedBody{ReadCloser: r.Body, count: &x.sent}
 	proxy := httputil.ReverseProxy{
-		Rewrite: x.rewrite, Transport: x.transport(), FlushInterval: -1, ErrorLog: silent,
+		BufferPool: buffers{},
+		Rewrite:    x.rewrite, Transport: x.transport(), FlushInterval: -1, ErrorLog: silent,
 		ModifyResponse: x.answer, ErrorHandler: x.fail,
 	}
 	proxy.ServeHTTP(finalAnswer{w}, r)
 }
+
+// buffers lends buffers for bodies that are larger than httputil's: each is passed on with a record of
+// TLS of its own.
+type buffers struct{}
+
+const bufferSize = 128 << 10
+
+var pool = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// Get implements httputil.BufferPool.
+func (buffers) Get() []byte { return pool.Get().(*[bufferSize]byte)[:] }
+
+// Put implements httputil.BufferPool.
+func (buffers) Put(b []byte) { pool.Put((*[bufferSize]byte)(b)) }
 
 // finalAnswer drops informational answers (status 1xx). httputil.ReverseProxy copies their
 // headers without calling ModifyResponse, and writes them while net/http may write its own.
@@ -248,17 +267,15 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	x.upgrade = upgrade
 	x.path, x.query, x.isFilled, x.rec.Path = path, query, isFilled, names.Foreign(path.sent)
 	switch {
+	case queryErr != nil && !x.p.credential.isSent():
+		return &refusal{http.StatusBadRequest, errSignedURL}
 	case queryErr != nil:
 		return &refusal{http.StatusBadRequest, queryErr}
 	case !path.below(s.URL.Prefix):
 		return &refusal{http.StatusForbidden, fmt.Errorf("the secret %s is for paths below %s, and this is %s", s.Name, s.URL.Prefix, names.Quote(path.kept))}
 	case s.Allow != nil && !allowed(s.Allow, r.Method, path):
-		texts := make([]string, len(s.Allow))
-		for i, rule := range s.Allow {
-			texts[i] = rule.String()
-		}
-		return &refusal{http.StatusForbidden, fmt.Errorf("no rule of the secret %s allows %s %s; it allows: %s",
-			s.Name, names.Escape(r.Method), names.Quote(path.kept), strings.Join(texts, ", "))}
+		x.rec.Permit = ruleFor(r.Method, path)
+		return &refusal{http.StatusForbidden, s.noRule(r.Method, path, x.rec.Permit)}
 	}
 	if x.p.credential.isSent() {
 		return nil

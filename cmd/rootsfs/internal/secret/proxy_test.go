@@ -186,7 +186,7 @@ func TestRefusedRequests(t *testing.T) {
 		status  int
 		says    string // "": net/http's own words
 	}{
-		{"GET /repos/you/x HTTP/1.1\n" + host + "\n", 403, `no rule of the secret API_TOKEN allows GET "/repos/you/x"; it allows: GET /repos/me/**`},
+		{"GET /repos/you/x HTTP/1.1\n" + host + "\n", 403, `no rule of the secret API_TOKEN allows GET "/repos/you/x" ("GET /repos/you/x" in allow of its [[secret]] block would); it allows: GET /repos/me/**`},
 		{"DELETE /repos/me/x HTTP/1.1\n" + host + "\n", 403, "no rule"},
 		{"GET /repos/me/../you HTTP/1.1\n" + host + "\n", 403, "no rule"},
 		{"GET /repos/me/%2e%2e/you HTTP/1.1\n" + host + "\n", 403, "no rule"},

@@ -276,11 +276,12 @@ func (j *Judge) searchPath(path string) string {
 
 // CertificateFiles refuses certificate authorities that programs can write: the files that
 // SSL_CERT_FILE and SSL_CERT_DIR name for crypto/x509. It makes crypto/x509 read them at once,
-// because a root that is granted later may hold them.
-func (j *Judge) CertificateFiles() error {
+// because a root that is granted later may hold them. That takes some time: the caller waits
+// before a program starts.
+func (j *Judge) CertificateFiles() (wait func(), err error) {
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 		if err := j.File(file); err != nil {
-			return fmt.Errorf("SSL_CERT_FILE: %w", err)
+			return nil, fmt.Errorf("SSL_CERT_FILE: %w", err)
 		}
 	}
 	for _, dir := range filepath.SplitList(os.Getenv("SSL_CERT_DIR")) {
@@ -294,10 +295,14 @@ func (j *Judge) CertificateFiles() error {
 		}
 		for _, path := range list {
 			if err := j.File(path); err != nil {
-				return fmt.Errorf("SSL_CERT_DIR: %w", err)
+				return nil, fmt.Errorf("SSL_CERT_DIR: %w", err)
 			}
 		}
 	}
-	_, _ = x509.SystemCertPool() // a mistake in them shows at the first connection
-	return nil
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = x509.SystemCertPool() // a mistake in them shows at the first connection
+	}()
+	return func() { <-done }, nil
 }

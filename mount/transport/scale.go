@@ -6,23 +6,23 @@ import (
 )
 
 const (
-	// tick is the interval at which watch looks at the requests. A handler that runs for one
+	// tick is the interval at which scale looks at the requests. A handler that runs for one
 	// or two ticks counts as blocked, and another worker takes over.
 	tick = 2 * time.Millisecond
-	// restAfter is the number of ticks without a request after which watch sleeps.
+	// restAfter is the number of ticks without a request after which scale sleeps.
 	restAfter = 5
 )
 
-// wakeWatch makes watch tick, if it sleeps.
-func (c *Conn) wakeWatch() {
-	if !c.watching.Load() && c.watching.CompareAndSwap(false, true) {
+// wakeScaler makes scale tick, if it sleeps.
+func (c *Conn) wakeScaler() {
+	if !c.isScaling.Load() && c.isScaling.CompareAndSwap(false, true) {
 		c.wake <- struct{}{}
 	}
 }
 
-// watch starts workers and readers when handlers block, and keeps processors awake during
+// scale starts workers and readers when handlers block, and keeps processors awake during
 // bursts. It ticks only while requests come, so that an idle mount wakes no processor.
-func (c *Conn) watch() {
+func (c *Conn) scale() {
 	defer c.awake.close()
 	last, read := map[*worker]uint64{}, uint64(0) // how many requests workers and readers had taken
 	for {
@@ -40,9 +40,9 @@ func (c *Conn) watch() {
 			}
 			c.awake.tick(came)
 		}
-		c.watching.Store(false)
-		if c.isAnswering() { // a request that came as watching was still set must not be missed
-			c.wakeWatch()
+		c.isScaling.Store(false)
+		if c.isAnswering() { // a request that came as isScaling was still set must not be missed
+			c.wakeScaler()
 		}
 	}
 }

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"regexp"
+	"testing"
+	"time"
+)
+
+// testSecretRows is part of TestNetworkRows, which has built the programs: requests with a secret
+// and without a sandbox move bytes, and every goal is measured.
+func testSecretRows(t *testing.T, l *lab) {
+	t.Helper()
+	r := &report{When: time.Now(), Size: tiny, Repetitions: 1}
+	if err := l.secretRows(t.Context(), r, regexp.MustCompile("^secret")); err != nil {
+		t.Fatal(err)
+	}
+	s := r.Secret
+	for _, way := range []secretWay{s.Direct, s.Ours} {
+		if s.Broken != "" || median(way.Download) <= 0 || median(way.Upload) <= 0 || median(way.First) <= 0 || median(way.Request) <= 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	for _, o := range judgeSecret(r) {
+		if o.Status == notMeasured {
+			t.Errorf("%+v", o)
+		}
+	}
+}
