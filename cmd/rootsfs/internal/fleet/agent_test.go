@@ -24,15 +24,6 @@ type puppet struct {
 	lease control.Lease // in the lease file
 }
 
-// setLease changes the length of the fleet's lease.
-func (l *lab) setLease(d time.Duration) {
-	l.Helper()
-	l.owner.Charter.LeaseMS = d.Milliseconds()
-	data, err := Seal(l.owner.key, l.owner.Names.ID, kindCharter, l.owner.Charter)
-	l.must(err)
-	l.must(writeSynced(l.server.dir.charter(), data))
-}
-
 // puppet lets a machine join, without asking for a lease.
 func (l *lab) puppet(name string) *puppet {
 	l.Helper()
@@ -43,7 +34,6 @@ func (l *lab) puppet(name string) *puppet {
 func (l *lab) restart(m *Member, dir string) *puppet {
 	l.Helper()
 	l.Setenv("XDG_RUNTIME_DIR", l.TempDir())
-	m.Charter.LeaseMS = l.owner.Charter.LeaseMS
 	b, err := m.dial(true)
 	l.must(err)
 	l.Cleanup(b.Close)
