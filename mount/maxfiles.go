@@ -166,4 +166,5 @@ func (v *view) closeHeldFiles() {
 		n.dropRef()
 		n.dropLocks()
 	}
+	v.closer.closeAll()
 }

@@ -55,7 +55,8 @@ type nodeExtra struct {
 	watch      atomic.Pointer[dirWatch]       // of a directory
 	withdrawal atomic.Pointer[nameWithdrawal] // of a directory, see node.noteLocation
 
-	ref atomic.Pointer[vfs.File] // of a file without a name, see prepareRemoval
+	ref    atomic.Pointer[vfs.File] // of a file without a name, see prepareRemoval
+	refDir atomic.Pointer[node]     // the directory that the file was in
 
 	nameless atomic.Bool // of a directory, see withdrawName; set under mu
 
@@ -118,6 +119,8 @@ type view struct {
 
 	mu      sync.Mutex // guards running
 	running map[*request]struct{}
+
+	closer refCloser
 
 	// The fields below are guarded by nodeTable.mu.
 
@@ -361,7 +364,12 @@ func (v *view) shrinkLocked() {
 // release closes a removed node's descriptors and ends its watch.
 func (n *node) release() {
 	n.view.m.fileCache.drop(n)
-	n.dropRef()
+	if ref := n.takeRef(); ref != nil {
+		n.view.closer.add(removedRef{dir: n.extra().refDir.Load(), close: func() {
+			n.view.m.refs.Add(-1)
+			ref.Close()
+		}})
+	}
 	n.dropLocks()
 	n.unwatch()
 }

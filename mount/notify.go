@@ -210,6 +210,29 @@ func (d *delivery) check() {
 	}
 }
 
+// settle waits until the events so far were sent, until ctx ends. It does not wait for stuck
+// directories.
+func (d *delivery) settle(ctx context.Context) {
+	var sent []<-chan struct{}
+	d.mu.Lock()
+	for _, q := range d.queues {
+		if q.done == nil {
+			q.done = make(chan struct{})
+		}
+		if !q.stuck {
+			sent = append(sent, q.done)
+		}
+	}
+	d.mu.Unlock()
+	for _, done := range sent {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // stuckDirs returns how many directories are stuck.
 func (d *delivery) stuckDirs() int {
 	d.mu.Lock()

@@ -27,6 +27,9 @@ func (fs *fileSystem) remove(cancel <-chan struct{}, header *fuse.InHeader, op g
 ) fuse.Status {
 	return fs.changeDir(cancel, header, op, name, func(r *request, dir *node, at vfs.At) error {
 		done := dir.prepareRemoval(&at, name)
+		if child := dir.child(name); child != nil && op == names.OpRmdir {
+			defer dir.view.closer.beginRmdir(child)()
+		}
 		dir.expectEvent(name, false)
 		err := remove(r, r.caller, at, name)
 		done(err == nil)

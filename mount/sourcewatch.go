@@ -200,6 +200,15 @@ func (m *Mount) sourceLost() {
 	}
 }
 
+// Settle waits until programs see the changes of the sources and stages that were made before,
+// until ctx ends.
+func (m *Mount) Settle(ctx context.Context) {
+	if m.watcher != nil {
+		m.watcher.Settle(ctx)
+	}
+	m.delivery.settle(ctx)
+}
+
 // SourceStatus describes how well the sources are watched.
 type SourceStatus struct {
 	Watched int64 // directories

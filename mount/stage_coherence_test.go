@@ -274,7 +274,7 @@ func stormStep(rnd *rand.Rand, top string, text string) {
 	case 7:
 		_ = childfs.Link(name, other)
 	case 8:
-		_ = childfs.Chmod(name, fs.FileMode(0o600+rnd.IntN(2)*0o44))
+		_ = childfs.Chmod(name, fs.FileMode(0o700+rnd.IntN(2)*0o55)) // an ordinary user can still enter it
 	}
 }
 
@@ -287,7 +287,7 @@ func (m stagedMount) behind(rnd *rand.Rand, text string) {
 	default:
 		stormStep(rnd, m.src, text)
 	case 0:
-		_, _ = m.tree.Replace(ctx, m.self(), at, strings.NewReader(text), vfs.IfMatch{})
+		_, _ = m.tree.Replace(ctx, m.self(), at, strings.NewReader(text), vfs.IfMatch{Mode: 0o644})
 	case 1:
 		_ = m.tree.RemovePath(ctx, m.self(), at.Path, vfs.RemoveOptions{})
 	case 2:

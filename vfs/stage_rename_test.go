@@ -145,3 +145,17 @@ func TestLargeDirectoryIsNotRenamed(t *testing.T) {
 		t.Errorf("big/f is %v, was %v", now, before)
 	}
 }
+
+// A rename of one name of a file to another of its names leaves both, as rename(2) does: both are
+// seen from then on.
+func TestRenameToAnotherNameOfTheFile(t *testing.T) {
+	s := newStaged(t, "a=x")
+	dir, name := s.split("b")
+	_, err := s.tree.Link(t.Context(), s.who, s.at("a"), nil, dir, name)
+	s.must(err)
+	before := s.seen()
+	s.must(s.rename("a", "b", 0))
+	if now := s.seen(); difference(now, before) != "" || len(now) != 2 {
+		t.Errorf("seen:\n%s", difference(now, before))
+	}
+}

@@ -91,6 +91,12 @@ func stageOfAUser(t *testing.T, base string) {
 	expect("remove there after that", remove("foreign/f"), unix.EACCES)
 	expect("remove another's file from one's own directory", remove("foreign.txt"), nil)
 	expect("create in one's own", create(s, "mine/new", "", "x"), nil)
+	mode := uint32(0)
+	_, err := s.tree.Setattr(t.Context(), s.who, s.at(""), nil, vfs.Attrs{Mode: &mode})
+	expect("close the root", err, nil)
+	if list, err := s.tree.StageChanges(t.Context(), "r", nil); err != nil || len(list) == 0 {
+		t.Errorf("the owner sees %d changes in a closed root, %v", len(list), err)
+	}
 	s.end()
 	s.start()
 	if have := s.seen()["closed/f"]; have != "100644 1 \"new\"" {

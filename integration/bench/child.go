@@ -17,7 +17,7 @@ const (
 	childLoopback = "child-loopback" // SOURCE MOUNTPOINT
 	childOverlay  = "child-overlay"  // PEER SOURCE MOUNTPOINT
 	childNodes    = "child-nodes"    // MOUNTPOINT
-	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles, childProxy, childNetwork and childRepository
+	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles, childProxy, childNetwork, childRepository, childPrograms and childTests
 )
 
 // child runs a child mode and reports whether args name one.
@@ -42,6 +42,10 @@ func child(args []string) (ran bool, err error) {
 		return true, runSecretClient(args[1])
 	case args[0] == childRepository && len(args) > 1:
 		return true, workInRepository(args[1], len(args) > 2, os.Stdin, os.Stdout)
+	case args[0] == childPrograms && len(args) == 2:
+		return true, runPrograms(args[1], os.Stdin, os.Stdout)
+	case args[0] == childTests && len(args) == 3:
+		return true, runTestFiles(args[1], args[2])
 	case args[0] == childHold && len(args) == 4:
 		return true, hold(args[1], args[2], args[3], os.Stdin, os.Stdout)
 	}

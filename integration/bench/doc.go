@@ -41,6 +41,15 @@
 //   - The work rows are steps on a tree of 10,000 files in 1,200 directories, which the first
 //     step unpacks through the mount. Each step is timed once, and works on what the steps
 //     before it have made. With -only the steps before are taken too, and not timed.
+//   - Further work rows are programs: npm install of twenty packages of fifty files without
+//     network and with an empty cache, go build of forty packages with an empty cache, make -j4
+//     of sixty C files, a thousand inserts in SQLite with a write-ahead log, each a transaction,
+//     and tests that write, read and remove two thousand files. What a program begins with is
+//     copied into the mount just before.
+//   - rootsfs-run runs the programs of the work rows in the sandbox of "rootsfs run". Its start
+//     does not count. The other workloads are no programs, so it does not run them.
+//   - The CPU time of the daemon is that of the peer's process, which in rootsfs-run serves the
+//     files, too. The process of overlayfs and fuse-overlayfs only waits.
 //   - The loopback runs without passthrough, which is native speed that nothing
 //     can revoke.
 //   - Sequential write includes its fsync; 4 KiB writes overwrite and do not sync.

@@ -27,6 +27,7 @@ type sizes struct {
 	RepoDirs       int   // directories of 100 files of 2 KiB: git status, cp -r
 	Creates        int
 	WorkPacks      int   // packages of 100 files in 12 directories: the work rows
+	Programs       int   // how much the programs of the work rows do
 	RepositoryDirs int   // directories of 100 files of 2 KiB, with rules
 	Inodes         []int // revocation: cached inodes
 	Handles        int   // revocation: open, mapped files among them
@@ -42,7 +43,7 @@ const (
 func sizesOf(name string) (sizes, error) {
 	full := sizes{
 		Name: "full", RandBytes: 64 << 20, RandReads: 16384, SeqBytes: 256 << 20, SmallBytes: 16 << 20,
-		TreeDirs: 200, RepoDirs: 50, Creates: 5000, WorkPacks: 100, RepositoryDirs: 500, Inodes: []int{10_000, 100_000}, Handles: 1000, MemFiles: 1_000_000,
+		TreeDirs: 200, RepoDirs: 50, Creates: 5000, WorkPacks: 100, Programs: 20, RepositoryDirs: 500, Inodes: []int{10_000, 100_000}, Handles: 1000, MemFiles: 1_000_000,
 	}
 	switch name {
 	case "full":
@@ -50,7 +51,7 @@ func sizesOf(name string) (sizes, error) {
 	case "small":
 		return sizes{
 			Name: "small", RandBytes: 8 << 20, RandReads: 2048, SeqBytes: 32 << 20, SmallBytes: 2 << 20,
-			TreeDirs: 20, RepoDirs: 5, Creates: 500, WorkPacks: 6, RepositoryDirs: 20, Inodes: []int{1000, 10_000}, Handles: 100, MemFiles: 100_000,
+			TreeDirs: 20, RepoDirs: 5, Creates: 500, WorkPacks: 6, Programs: 4, RepositoryDirs: 20, Inodes: []int{1000, 10_000}, Handles: 100, MemFiles: 100_000,
 		}, nil
 	}
 	return sizes{}, fmt.Errorf("size %q: want small or full", name)
@@ -76,6 +77,7 @@ func (l *lab) fixtures() []fixture {
 		{l.tree(), func(ctx context.Context, d string) error { return makeTree(ctx, d, l.size.TreeDirs, treeFile) }},
 		{l.small(), func(ctx context.Context, d string) error { return makeTree(ctx, d, l.size.RepoDirs, repoFile) }},
 		{l.workArchive(), func(ctx context.Context, f string) error { return makeArchive(ctx, f, l.size.WorkPacks) }},
+		{l.programsDir(), func(_ context.Context, d string) error { return makePrograms(d, l.size.Programs) }},
 		{l.repo(), func(ctx context.Context, d string) error { return makeRepo(ctx, d, l.size.RepoDirs) }},
 	}
 }

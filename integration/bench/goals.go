@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // The peers the goals speak of.
@@ -51,6 +52,8 @@ const (
 	revocationGoal = 0.100 // seconds, at audit, for the smaller holding
 	memoryGoal     = 1.3   // against the bare tree
 	patternsGoal   = 1.1   // fifty patterns against none
+	workAhead      = 1.5   // how many times as slow bindfs has to be at the steps on the unpacked tree
+	runGoal        = 1.1   // rootsfs run against rootsfs mount
 )
 
 // status is how a goal came out.
@@ -96,14 +99,28 @@ func judgeGoals(r *report) []outcome {
 		ours, ok1 := row.ratio(audit)
 		theirs, ok2 := row.ratio(tuned)
 		limit := "-"
+		if row.isWork() {
+			theirs /= workAhead
+		}
 		if ok2 {
 			limit = fmt.Sprintf("%.2f", theirs)
 		}
 		all = append(all, judge(row.Workload+", "+audit+" ahead of "+tuned, limit, ok1 && ok2, fmt.Sprintf("%.2f", ours), ours < theirs))
+		if inside, ok := row.ratio(inRun); ok && ok1 {
+			all = append(all, judge(row.Workload+", "+inRun+" against "+audit, fmt.Sprintf("%.1f", runGoal), true,
+				fmt.Sprintf("%.2f", inside/ours), inside/ours <= runGoal))
+		}
 	}
 	all = append(all, judgePatterns(r)...)
 	all = append(all, judgeFootprints(r)...)
 	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(append(append(judgeFiles(r), judgeStart(r)...), judgeStage(r)...), judgeProxy(r)...), append(append(judgeServe(r), judgeNetwork(r)...), judgeSecret(r)...)...)...)
+}
+
+// isWork reports whether a row is a step on the unpacked tree. (The other work rows are
+// programs that use the processor more than files.)
+func (r *row) isWork() bool {
+	name, ok := strings.CutPrefix(r.Workload, "work ")
+	return ok && slices.Contains(workSteps, phase(name))
 }
 
 // judgePatterns compares fifty patterns with none, on the rows that have both, and

@@ -35,6 +35,8 @@ type peer struct {
 	// names restricts the peer to the workloads about names: it shows the cost of
 	// patterns.
 	names bool
+	// inside says that nothing is mounted: programs run in the peer, and find the source at its own path.
+	inside bool
 	// upper is where the peer keeps what is written, as a pattern of one file, if that is not
 	// the source. XDG_STATE_HOME is in front of it.
 	upper string
@@ -57,7 +59,7 @@ func (l *lab) peers() []peer {
 		})
 	}
 	ps = append(ps, l.auditPeer(auditPlain, "--transport", "plain"))
-	ps = append(ps, l.stagePeer(), l.overlayPeer(overlay, ""), l.overlayPeer(fuseOverlay, l.fuseOverlayMissing))
+	ps = append(ps, l.runPeer(), l.stagePeer(), l.overlayPeer(overlay, ""), l.overlayPeer(fuseOverlay, l.fuseOverlayMissing))
 	ps = append(ps, patternPeer(l.auditPeer(noPatterns, "--no-default-policy")), patternPeer(l.auditPeer(manyPatterns, patternFlags()...)))
 	ps = append(ps, l.bindfsPeer("bindfs", nil), l.bindfsPeer("bindfs-tuned", tuning(l.bindfsVersion)))
 	ps = append(ps, peer{name: "passthrough_hp", skip: cmp.Or(l.fuseMissing, l.passthroughMissing), argv: func(source, mnt string) []string {
@@ -148,6 +150,7 @@ type mounted struct {
 	written string // the directory that has what is written through it
 	dev     uint32 // the FUSE connection, as the tracepoint names it
 	env     []string
+	inside  *process // that programs run in; nil: they run outside
 	*process
 }
 
@@ -168,6 +171,9 @@ func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error
 		return nil, errors.Join(err, os.Remove(mnt))
 	}
 	m.exitsWith = p.exitsWith
+	if p.inside {
+		m.dir, m.inside = source, m.process
+	}
 	if err := m.await(ctx, p.line); err != nil {
 		m.kill()
 		<-m.done
@@ -206,7 +212,12 @@ func (m *mounted) await(ctx context.Context, line bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startGrace)
 	defer cancel()
 	if line {
-		if _, err := m.line(ctx); err != nil {
+		first, err := m.line(ctx)
+		if err == nil && m.inside != nil {
+			_, err = fmt.Sscan(first, &m.dev)
+			return err
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // stopGrace is how long a daemon may take to unmount after SIGTERM. A healthy
@@ -105,6 +107,19 @@ func (p *process) line(ctx context.Context) (string, error) {
 	case <-ctx.Done():
 		return "", fmt.Errorf("%s printed no line: %w", p.name, ctx.Err())
 	}
+}
+
+// cpu returns the CPU time that the peer's process has used; 0 for the native peer.
+func (m *mounted) cpu() time.Duration {
+	if m.process == nil {
+		return 0
+	}
+	const schedulerClock = 2 // CPUCLOCK_SCHED of linux/posix-timers.h
+	var used unix.Timespec
+	if unix.ClockGettime(int32(^m.cmd.Process.Pid)<<3|schedulerClock, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Nano())
 }
 
 // ended describes a child that ended when it should not have.

@@ -59,7 +59,9 @@ type row struct {
 
 // cell is one workload on one peer.
 type cell struct {
-	Seconds  []float64 `json:"seconds"` // one per repetition
+	Seconds []float64 `json:"seconds"` // one per repetition
+	// Daemon is the CPU time of the peer's process for each pass, where the peer is one.
+	Daemon   []float64 `json:"daemonSeconds,omitempty"`
 	Requests *requests `json:"requests,omitempty"`
 	Broken   string    `json:"broken,omitempty"`
 }

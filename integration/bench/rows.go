@@ -21,6 +21,8 @@ func (r *report) chooseWorkloads(wanted *regexp.Regexp, mayDropCaches bool) []wo
 			case !wanted.MatchString(w.row(p)):
 			case p == cold && !mayDropCaches:
 				needRoot = append(needRoot, w.row(p))
+			case missingProgram(p) != "":
+				r.Skipped = append(r.Skipped, w.row(p)+": "+missingProgram(p))
 			default:
 				w.phases = append(w.phases, p)
 			}
@@ -70,7 +72,7 @@ func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []pe
 func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, rep int, used map[string]time.Duration) error {
 	for i := range peers {
 		p := peers[turn(i, rep, len(peers))]
-		if c := rows[0].Cells[p.name]; c != nil && c.Broken != "" || p.names && !w.names {
+		if c := rows[0].Cells[p.name]; c != nil && c.Broken != "" || p.names && !w.names || p.inside && !w.confinable {
 			continue
 		}
 		if l.limit > 0 && used[p.name] > l.limit && !inGoals(p.name) {
@@ -115,6 +117,9 @@ func (r *row) add(peer string, samples []sample, i int, err error) {
 		return
 	}
 	c.Seconds = append(c.Seconds, samples[i].seconds)
+	if samples[i].daemon > 0 {
+		c.Daemon = append(c.Daemon, samples[i].daemon)
+	}
 	if samples[i].requests != nil {
 		c.Requests = samples[i].requests
 	}

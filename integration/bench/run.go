@@ -37,6 +37,7 @@ func (c *clock) stop() {
 // sample is the outcome of one phase of a run.
 type sample struct {
 	seconds  float64 // per pass
+	daemon   float64 // CPU time of the peer's process, seconds per pass; 0: not known
 	requests *requests
 }
 
@@ -52,7 +53,7 @@ func (l *lab) measure(ctx context.Context, w workload, p peer, count bool) (samp
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
 	err = guarded(ctx, runLimit, m.abort, func(ctx context.Context) error {
-		j := &job{ctx: ctx, lab: l, size: l.size, dir: m.dir, source: l.path("src"), written: m.written}
+		j := &job{ctx: ctx, lab: l, size: l.size, dir: m.dir, source: l.path("src"), written: m.written, inside: m.inside}
 		if w.prepare != nil {
 			if err := w.prepare(j); err != nil {
 				return fmt.Errorf("prepare: %w", err)
@@ -120,7 +121,9 @@ func (l *lab) timed(j *job, w workload, m *mounted, count bool) (s sample, err e
 			return s, err
 		}
 	}
+	before := m.cpu()
 	passes, err := repeat(j, w)
+	s.daemon = (m.cpu() - before).Seconds() / float64(max(passes, 1))
 	if count {
 		r, traceErr := l.trace.end(max(passes, 1))
 		s.requests, err = r, errors.Join(err, traceErr)

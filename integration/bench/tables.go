@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ func (r *report) markdown() string {
 		fmt.Fprintf(&b, "\nSlow where no goal depends on it, so repeated less than %d times: %s.\n", r.Repetitions, strings.Join(fewer, "; "))
 	}
 	section(&b, "FUSE requests per pass", r.requestCounts())
+	section(&b, "CPU time of the daemon per pass", r.daemonTimes())
 	section(&b, "Revocation", r.revocationTable())
 	section(&b, "Memory", r.memoryTable())
 	section(&b, "Files over MCP", r.filesTable())
@@ -153,20 +155,42 @@ func (r *report) fewer() []string {
 
 // requestCounts is empty where requests could not be counted.
 func (r *report) requestCounts() string {
+	return r.eachPeer(func(c *cell) string {
+		if c.Requests == nil {
+			return ""
+		}
+		return fmt.Sprintf("%.0f", c.Requests.Total)
+	})
+}
+
+// daemonTimes is empty if no peer is a process.
+func (r *report) daemonTimes() string {
+	return r.eachPeer(func(c *cell) string {
+		if len(c.Daemon) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.1f ms", median(c.Daemon)*1e3)
+	})
+}
+
+// eachPeer returns a table of what text says of each workload on each peer but native. It is ""
+// if text has nothing to say of any.
+func (r *report) eachPeer(text func(*cell) string) string {
 	table := [][]string{append([]string{"workload"}, r.Peers[1:]...)}
-	any := false
+	said := false
 	for _, row := range r.Rows {
 		line := []string{row.Workload}
 		for _, p := range r.Peers[1:] {
-			text := "-"
-			if c := row.Cells[p]; c.usable() && c.Requests != nil {
-				text, any = fmt.Sprintf("%.0f", c.Requests.Total), true
+			words := ""
+			if c := row.Cells[p]; c.usable() {
+				words = text(c)
 			}
-			line = append(line, text)
+			said = said || words != ""
+			line = append(line, cmp.Or(words, "-"))
 		}
 		table = append(table, line)
 	}
-	if !any {
+	if !said {
 		return ""
 	}
 	return format(table)

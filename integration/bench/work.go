@@ -111,11 +111,11 @@ func (j *job) step(step phase) error {
 	tree := j.via(scratch, workTree)
 	git := func(args ...string) (string, error) {
 		// No maintenance, which would go on in the background.
-		return output(j.command("git", append([]string{"-C", tree, "-c", "gc.auto=0", "-c", "maintenance.auto=false"}, args...)...))
+		return j.program("git", append([]string{"-C", tree, "-c", "gc.auto=0", "-c", "maintenance.auto=false"}, args...)...)
 	}
 	switch step {
 	case unpack:
-		if _, err := output(j.command("tar", "xf", j.direct(j.lab.workArchive()), "-C", j.via(scratch))); err != nil {
+		if _, err := j.program("tar", "xf", j.direct(j.lab.workArchive()), "-C", j.via(scratch)); err != nil {
 			return err
 		}
 		j.stop()
@@ -138,14 +138,14 @@ func (j *job) step(step phase) error {
 		}
 		return err
 	case diskUsage:
-		seen, err := output(j.command("du", "-s", tree))
+		seen, err := j.program("du", "-s", tree)
 		j.stop()
 		if err == nil && blocks(seen) == "0" {
 			err = errors.New("du has found nothing")
 		}
 		return err
 	}
-	if _, err := output(j.command("rm", "-rf", tree)); err != nil {
+	if _, err := j.program("rm", "-rf", tree); err != nil {
 		return err
 	}
 	j.stop()

@@ -30,6 +30,8 @@ type workload struct {
 	// warmUp runs before the warm phase; nil means a pass, unless the cold phase
 	// was one.
 	warmUp func(*job) error
+	// confinable says that the work is done by programs, which can run in a sandbox.
+	confinable bool
 	// once says that a phase cannot be repeated in the same run.
 	once bool
 	// pass does the work once. It stops the clock around checks that are not part
@@ -49,8 +51,9 @@ type job struct {
 	source  string // the source itself, for checks
 	written string // the directory that has what is written through the peer: the source or an upper directory
 	phase   phase
-	pass    int // counts the passes of this run
-	worked  int // how many of workSteps have been taken
+	pass    int      // counts the passes of this run
+	worked  int      // how many of workSteps have been taken
+	inside  *process // the peer that programs run in; nil: outside
 	clock
 }
 
@@ -84,6 +87,7 @@ func workloads() []workload {
 		{name: "git status", names: true, phases: both, programs: []string{"git"}, prepare: gitStatus, pass: gitStatus},
 		{name: "tar", names: true, phases: both, programs: []string{"tar"}, pass: tar},
 		{name: "cp -r", names: true, phases: []phase{plain}, pass: cpR},
-		{name: "work", phases: workSteps, once: true, pass: work},
+		{name: "work", phases: workSteps, once: true, confinable: true, pass: work},
+		{name: "work", phases: programPhases(), once: true, confinable: true, pass: programs},
 	}
 }

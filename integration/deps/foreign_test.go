@@ -33,7 +33,7 @@ var printed = map[string]string{
 	"control.Confined.Confinement": ours, "control.Confined.Hosts": owners, "control.Confined.Map": ours, "control.Confined.Secrets": owners, "control.Denial.ID": ours,
 	"control.Ended.State": ours, "control.Event.Kind": ours, "control.Event.Op": ours, "control.Event.Reason": ours, "control.Layer.Name": ours, "control.Layer.State": ours,
 	"control.NetAdded.Added": owners, "control.NetConnection.Address": ours, "control.NetConnection.PermittedBy": owners, "control.NetRemoved.Removed": owners,
-	"control.NetState.Hosts": owners, "control.NetState.Reach": ours, "control.NetState.Secrets": owners, "control.OfSession.Session": owners,
+	"control.NetState.Hosts": owners, "control.NetState.Reach": ours, "control.NetState.Secrets": owners, "control.OfSession.Session": owners, "control.SecretUse.Secret": owners,
 	"control.Operation.Op": ours, "control.Operation.Reason": ours, "control.Operation.Verdict": ours, "control.Operation.Via": ours, "control.PolicyRule.Effect": ours,
 	"control.PolicyRule.Reason": owners, "control.PolicyRule.When": ours, "control.ProfileAnswer.Added": owners, "control.ProfileAnswer.Changed": owners,
 	"control.Paused.Cause": ours, "control.ProfileAnswer.Profile": owners, "control.ProfileAnswer.Removed": owners, "control.Refusal.Mode": ours, "control.Refusal.Op": ours, "control.Refusal.Reason": ours,

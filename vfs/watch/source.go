@@ -198,6 +198,7 @@ type Inotify struct {
 	posted    []due // events of the stages
 	posting   bool  // a goroutine delivers them
 	postsLost bool
+	marks     map[int32]chan struct{} // see mark
 }
 
 // subscriber is a watcher of a directory, with its own value for the directory.
@@ -235,7 +236,7 @@ func (in *Inotify) openLocked(w *SourceWatcher) (*beneath.Inotify, error) {
 		return nil, err
 	}
 	in.kernel, in.closed, in.dirs = kernel, make(chan struct{}), map[int32][]subscriber{}
-	in.followers, in.twins = map[beneath.Stage]*follower{}, map[int32]*twin{}
+	in.followers, in.twins, in.marks = map[beneath.Stage]*follower{}, map[int32]*twin{}, map[int32]chan struct{}{}
 	go in.run(kernel, in.closed)
 	return kernel, nil
 }
@@ -305,8 +306,10 @@ func (in *Inotify) deliver(e beneath.NotifyEvent) {
 	var lossy []*SourceWatcher
 	var all []due
 	in.mu.Lock()
+	isLoss := e.Mask&unix.IN_Q_OVERFLOW != 0
+	reached := in.takeMarksLocked(e, isLoss)
 	switch {
-	case e.Mask&unix.IN_Q_OVERFLOW != 0:
+	case isLoss:
 		lossy = slices.Clone(in.watchers)
 		in.lostLocked()
 	case e.Mask&unix.IN_IGNORED != 0: // the directory is gone
@@ -325,6 +328,9 @@ func (in *Inotify) deliver(e beneath.NotifyEvent) {
 	}
 	for i := range all {
 		all[i].deliver()
+	}
+	for _, done := range reached {
+		close(done)
 	}
 }
 

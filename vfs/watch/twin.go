@@ -50,6 +50,8 @@ type due struct {
 	// source is set if the event is the source's, of the path at in a staged root.
 	source *beneath.Stage
 	at     string
+	// marks is set instead of the others: see Inotify.mark.
+	marks chan struct{}
 }
 
 // watchDir watches a directory, of which d is a reference. In a staged root open opens it once
@@ -186,7 +188,7 @@ func (s *subscriber) eventsLocked(e beneath.NotifyEvent) []due {
 		return []due{{w: s.w, ev: ev}}
 	}
 	at := strings.TrimPrefix(t.rel+"/"+ev.Name, "/")
-	all := []due{{s.w, ev, &t.of.stage, at}}
+	all := []due{{w: s.w, ev: ev, source: &t.of.stage, at: at}}
 	if ev.IsDir && ev.Name != "" && (ev.Created || ev.Deleted) {
 		for _, below := range t.of.belowLocked(at) {
 			if below.w == s.w {
@@ -345,6 +347,10 @@ func (in *Inotify) deliverPosted() {
 // deliver passes the event to its watcher, unless it is about a name of the source that no
 // program sees.
 func (d *due) deliver() {
+	if d.marks != nil {
+		close(d.marks)
+		return
+	}
 	if d.source == nil || !d.source.IsHidden(d.at) {
 		d.w.emit(d.ev)
 	}

@@ -19,8 +19,9 @@ const (
 	// fewFiles is the most files that are synced one by one. For more, the whole file system is
 	// synced, with whatever others have written.
 	fewFiles = 16
-	// The bounds of a batch. Ending the root waits for one batch at most.
-	maxBatch      = 256
+	// The bounds of a batch. Ending the root waits for one batch at most. Each file of a batch takes a
+	// descriptor.
+	maxBatch      = 1024
 	maxBatchBytes = 64 << 20
 )
 
@@ -33,10 +34,10 @@ type ready struct {
 
 // Batch returns the first changes of an ordered list that can be prepared together.
 func Batch(list []*Change) []*Change {
-	bytes := int64(0)
+	bytes, most := int64(0), min(maxBatch, beneath.MaxKept()/4)
 	for i, c := range list {
 		bytes += c.Size
-		if i == maxBatch || i > 0 && (bytes > maxBatchBytes || c.phase() != list[0].phase()) {
+		if i > 0 && i >= most || i > 0 && (bytes > maxBatchBytes || c.phase() != list[0].phase()) {
 			return list[:i]
 		}
 	}

@@ -112,6 +112,32 @@ func TestApplyWithoutPermission(t *testing.T) {
 	s.apply(vfs.StageApply{Paths: []string{"out/in/d", "out/in/f", "out/in/g", "out/in/new"}}, "A out/in/d, A out/in/d/e, D out/in/f, D out/in/g, A out/in/new", "")
 }
 
+// TestApplyClosesDirectoryLast checks that what a program made in a directory is applied before the
+// mode with which the program closed the directory: a new one and one of the source.
+func TestApplyClosesDirectoryLast(t *testing.T) {
+	if !isUser(t) {
+		return
+	}
+	s := newScene(t, "old/f", "old/gone")
+	s.mkdir("new")
+	for _, name := range []string{"old/n", "new/n", "old/f"} {
+		s.put(name, "staged")
+	}
+	s.rm("old/gone")
+	for _, dir := range []string{"old", "new"} {
+		s.chmod(dir, 0o555)
+		t.Cleanup(func() { _ = os.Chmod(s.at(dir), 0o755) })
+	}
+	s.apply(vfs.StageApply{}, "A new, A new/n, m old, M old/f, D old/gone, A old/n", "")
+	s.wantSource("new/", "new/n=staged", "old/", "old/f=staged", "old/n=staged")
+	for _, dir := range []string{"old", "new"} {
+		if info, err := os.Lstat(s.at(dir)); err != nil || info.Mode().Perm() != 0o555 {
+			t.Errorf("%s is %v, %v", dir, info.Mode(), err)
+		}
+	}
+	s.wantChanges("")
+}
+
 // TestApplyNamesWhatStays checks the reason for a directory that is not removed because a change
 // in it was left at the last moment: it is not that the owner had changed the directory.
 func TestApplyNamesWhatStays(t *testing.T) {

@@ -11,12 +11,22 @@ import (
 // Chmod changes the mode of a file. For Chmod, Chown and Utimes the descriptor may be O_PATH.
 func Chmod(l *guard.Lease, w Changeable, mode uint32) error {
 	fd := w.FD()
+	if st := w.stage(); st != nil && mode&0o700 != 0o700 && unix.Geteuid() != 0 && st.isTop(fd) {
+		mode |= 0o700 // the owner, who is the same user, must get at the stage
+	}
 	err := w.change(l, func() error { return unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH) })
 	if err == unix.ENOSYS || err == unix.EOPNOTSUPP || err == unix.EINVAL {
 		// fchmodat2 is Linux 6.6.
 		return w.change(l, func() error { return unix.Chmod(procPath(fd), mode) })
 	}
 	return err
+}
+
+// isTop reports whether a file is the top of the upper directory.
+func (st *staged) isTop(fd int) bool {
+	info, err := stat(fd)
+	top, terr := stat(st.up)
+	return err == nil && terr == nil && info.ID() == top.ID()
 }
 
 // Chown changes owner and group; -1 leaves one as it is.

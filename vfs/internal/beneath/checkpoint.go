@@ -355,7 +355,8 @@ func (st *staged) finishUndo() error {
 // beginSession makes a checkpoint of the changes of earlier sessions. If that fails, the
 // session begins without it.
 func (st *staged) beginSession() {
-	if changed, _ := st.store.Size(); changed > 0 && changed <= MostAutomatic {
+	changed, _ := st.store.Size()
+	if (changed > 0 || len(st.store.Checkpoints()) > 0) && changed <= MostAutomatic {
 		_, _, _ = Stage{st}.Checkpoint(nil, draft.Checkpoint{Cause: CauseSession})
 	}
 }

@@ -73,6 +73,20 @@ func (n *Inotify) Remove(wd int32) {
 	})
 }
 
+// Mark puts an event at the end of the queue: IN_IGNORED, with the returned number.
+func (n *Inotify) Mark() (int32, error) {
+	fd, err := unix.MemfdCreate("mark", unix.MFD_CLOEXEC)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	wd, err := n.Add(fd, unix.IN_MODIFY)
+	if err == nil {
+		n.Remove(wd)
+	}
+	return wd, err
+}
+
 func (n *Inotify) control(f func(fd int) error) error {
 	rc, err := n.f.SyscallConn()
 	if err != nil {

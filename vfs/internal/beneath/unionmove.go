@@ -201,8 +201,8 @@ func (m *unionMove) check() (done bool, err error) {
 		return false, unix.EINVAL
 	case strings.HasPrefix(from, to+"/"):
 		return false, unix.ENOTEMPTY
-	case !exchange && !m.old[0].is && !m.new[0].is && target.is && old.info.ID() == target.info.ID():
-		return true, nil // two names of one file
+	case !exchange && target.is && m.old[0].is == m.new[0].is && old.info.ID() == target.info.ID():
+		return true, nil // two names of one file: rename(2) leaves both
 	case exchange || !target.is:
 		return false, nil
 	case old.info.IsDir() && !target.info.IsDir():

@@ -30,8 +30,9 @@ func (a *app) newNetCmd() *cobra.Command {
 	}, newNetListCmd(a), newNetAddCmd(a), newNetRemoveCmd(a))
 }
 
-const netListLong = `Show the hosts that the command may connect to, and its open connections, each with the
-hosts and secrets that permit it.`
+const netListLong = `Show the hosts that the command may connect to, its open connections, each with the
+hosts and secrets that permit it, and its requests with secrets: those under way and the last
+ones.`
 
 const netListExamples = `  rootsfs net list --session my-agent --json`
 
@@ -58,6 +59,7 @@ func (a *app) printNet(st control.NetState) {
 	if st.Reach != string(network.EveryPort) && st.Reach != "" {
 		a.say("only %s can be reached: the kernel lacks nf_tables or routes; other connections are refused without a record", names.EscapeQuoted(st.Reach))
 	}
+	a.printRequests(st.Requests)
 	if len(st.Connections) == 0 {
 		return
 	}
@@ -66,6 +68,31 @@ func (a *app) printNet(st control.NetState) {
 	for _, c := range st.Connections {
 		rows = append(rows, []string{quoteIfNeeded(c.Host), fmt.Sprint(c.Port), names.EscapeQuoted(c.Address), list(names.List[string](c.ServerNames)), list(c.PermittedBy),
 			sizeText(c.Sent), sizeText(c.Received), time.Since(c.Began).Round(time.Second).String()})
+	}
+	a.table(rows)
+}
+
+// printRequests shows requests with secrets.
+func (a *app) printRequests(list []control.SecretUse) {
+	if len(list) == 0 {
+		return
+	}
+	rows := [][]string{{"REQUEST", "HOST", "SECRET", "STATUS", "SENT", "RECEIVED", "BEGAN"}}
+	for _, r := range list {
+		status := fmt.Sprint(r.Status)
+		switch {
+		case r.Open:
+			status = "under way"
+		case r.Refused:
+			status += " refused"
+		case r.Status == 0:
+			status = "none"
+		}
+		what := "TLS handshake"
+		if r.Method != "" {
+			what = names.Escape(r.Method) + " " + names.QuoteShort(r.Path)
+		}
+		rows = append(rows, []string{what, names.EscapeQuoted(r.Host), names.EscapeQuoted(r.Secret), status, sizeText(r.Sent), sizeText(r.Received), r.Began.Local().Format(time.TimeOnly)})
 	}
 	a.table(rows)
 }

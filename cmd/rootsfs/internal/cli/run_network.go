@@ -39,6 +39,8 @@ type commandNet struct {
 	limited tally // messages about limits that connections have reached
 	secrets []*commandSecret
 	trust   *sandbox.Trust // nil: there is no secret
+	// requests has those with secrets.
+	requests requestLog
 	// The session of the run, set before the gate serves.
 	name      string
 	ceiling   func() *config.Ceiling
@@ -249,7 +251,7 @@ func (n *commandNet) State() control.NetState {
 	}
 	t := n.gate.Totals()
 	st.Open, st.Opened, st.Refused, st.Failed, st.Sent, st.Received = len(st.Connections), t.Opened, t.Refused, t.Failed, t.Sent, t.Received
-	st.Unapproved = n.refused.counts()
+	st.Unapproved, st.Requests = n.refused.counts(), n.requests.shown()
 	return st
 }
 

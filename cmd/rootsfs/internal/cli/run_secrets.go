@@ -191,12 +191,16 @@ func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Se
 		s.service = &network.Service{Name: s.Inside(), Host: s.URL.Host, Port: s.URL.Port}
 		proxy := secret.NewProxy(s.Secret, s.credential, secret.Options{
 			Reserve: func(ctx context.Context, r secret.Request) (int64, error) {
+				n.requests.add(r, true)
 				return n.reg.ReserveConnection(ctx, requestRecord(s.URL, r))
 			},
-			Record: func(r secret.Request) error { return n.reg.NoteConnection(requestRecord(s.URL, r)) },
-			Dial:   func(ctx context.Context) (net.Conn, error) { return n.gate.Dial(ctx, s.service) },
-			Live:   func() bool { return n.gate.IsLive(s.service) },
-			Slots:  slots,
+			Record: func(r secret.Request) error {
+				n.requests.add(r, false)
+				return n.reg.NoteConnection(requestRecord(s.URL, r))
+			},
+			Dial:  func(ctx context.Context) (net.Conn, error) { return n.gate.Dial(ctx, s.service) },
+			Live:  func() bool { return n.gate.IsLive(s.service) },
+			Slots: slots,
 		})
 		s.service.Serve = proxy.Serve
 		services = append(services, s.service)

@@ -121,6 +121,8 @@ func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error)
 	}
 	if c.Mode&unix.S_IFMT == unix.S_IFDIR || c.OldMode&unix.S_IFMT == unix.S_IFDIR {
 		fmt.Fprintf(&b, "# %s\n", directoryLine(c))
+	} else if text := attributesText(c); text != "" {
+		fmt.Fprintf(&b, "# %s: %s\n", gitQuote(c.Path), text)
 	}
 	if from, ok := p.renamed[c.Path]; ok {
 		fmt.Fprintf(&b, "# renamed from %s\n", gitQuote(from))
@@ -138,6 +140,23 @@ func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error)
 	}
 	err := p.filePatch(ctx, &b, c)
 	return b.String(), err
+}
+
+// attributesText describes what git's modes do not say: of a file's permissions git has only x.
+func attributesText(c *vfs.StageChange) string {
+	const others = 0o022 // who else may write
+	mode, old := c.Mode&0o7777, c.OldMode&0o7777
+	switch isLink := c.Mode&unix.S_IFMT == unix.S_IFLNK; {
+	case c.Mode == 0 || isLink:
+	case c.OldMode == 0 && mode&others != 0:
+		return fmt.Sprintf("mode %04o", mode)
+	case c.OldMode == 0:
+	case mode != old:
+		return fmt.Sprintf("mode %04o, was %04o", mode, old)
+	case c.Class == vfs.StageMode:
+		return "its ACL or its user.* attributes"
+	}
+	return ""
 }
 
 var kindWords = map[uint32]string{0: "nothing", unix.S_IFDIR: "directory", unix.S_IFREG: "file", unix.S_IFLNK: "link"}
@@ -213,6 +232,9 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 func (p *patcher) size(ctx context.Context, c *vfs.StageChange) (string, error) {
 	if !isFile(c.Mode) && !isFile(c.OldMode) {
 		return cmp.Or(kindWords[(c.Mode|c.OldMode)&unix.S_IFMT], "special file"), nil
+	}
+	if c.Class == vfs.StageMode {
+		return attributesText(c), nil
 	}
 	old, oldText, err := p.contents(ctx, c, false)
 	if err != nil {

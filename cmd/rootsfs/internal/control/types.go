@@ -294,6 +294,7 @@ type NetState struct {
 	Asks        bool            `json:"asks,omitempty"` // the owner is asked about other hosts
 	Reach       string          `json:"reach"`          // which connections reach the rules; the kernel refuses others unseen
 	Connections []NetConnection `json:"connections"`    // those that are open, the oldest first; in a session's status the busiest, at most 32
+	Requests    []SecretUse     `json:"requests"`       // with secrets: those under way and the last 16 others, the oldest first
 	Open        int             `json:"open"`           // how many connections are open
 	Opened      int64           `json:"opened"`         // connections that were made so far
 	Refused     int64           `json:"refused"`        // connections and look-ups of names that were refused
@@ -307,6 +308,20 @@ type NetState struct {
 // command has tried no host.
 func (n *NetState) IsUnused() bool {
 	return len(n.Hosts)+len(n.Secrets) == 0 && !n.Asks && n.Opened+n.Refused+n.Failed == 0
+}
+
+// SecretUse is a request with a secret.
+type SecretUse struct {
+	Secret   string        `json:"secret"` // its name
+	Host     names.Text    `json:"host"`   // HOST[:PORT]
+	Method   names.Foreign `json:"method"`
+	Path     names.Foreign `json:"path"`              // without the query
+	Status   int           `json:"status"`            // of the answer; 0: none yet, or none at all
+	Sent     int64         `json:"sent"`              // bytes of the body, when the request is over
+	Received int64         `json:"received"`          // bytes of the answer's body, when the request is over
+	Began    time.Time     `json:"began"`             // when the program has sent it
+	Open     bool          `json:"open,omitempty"`    // it is under way
+	Refused  bool          `json:"refused,omitempty"` // it was not sent; the audit log says why
 }
 
 // NetUnapproved is a host without a rule.

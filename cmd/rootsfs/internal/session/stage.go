@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -51,6 +52,23 @@ func (s *Session) closeStages() {
 	defer cancel()
 	if err := s.reg.AwaitStages(ctx); err != nil && s.log != nil {
 		s.log.Warn("the store of a staged root is still in use; its changes are kept", "error", err)
+	}
+}
+
+// settleTime is how long the answer to a command of the owner's waits for programs to see what it
+// has changed. It is longer only where a program keeps the kernel from being told.
+const settleTime = time.Second
+
+// onStage is onTree for a command that changes what programs see.
+func onStage[In, Out any](s *Session, f func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error)) func(context.Context, In) (Out, error) {
+	return func(ctx context.Context, in In) (Out, error) {
+		out, err := f(ctx, s.reg, s.tree, in)
+		if s.mnt != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+			defer cancel()
+			s.mnt.Settle(ctx)
+		}
+		return out, err
 	}
 }
 

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// keptRequests bounds the requests of a requestLog that are over. The audit log has all.
+const keptRequests = 16
+
+// requestLog has the requests with secrets that are under way, whose number package secret
+// bounds, and the last ones that are over.
+type requestLog struct {
+	mu   sync.Mutex
+	list []control.SecretUse // the oldest first
+}
+
+// add adds a request, or notes that one is over that was under way.
+func (l *requestLog) add(r secret.Request, isOpen bool) {
+	one := control.SecretUse{
+		Secret: r.Secret, Host: names.Text(r.Host), Method: r.Method, Path: r.Path, Status: r.Status, Sent: r.Sent, Received: r.Received,
+		Began: r.Began, Open: isOpen, Refused: r.Refused != nil,
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	isSame := func(o control.SecretUse) bool {
+		return o.Open && o.Began.Equal(one.Began) && o.Secret == one.Secret && o.Method == one.Method && o.Path == one.Path
+	}
+	if i := slices.IndexFunc(l.list, isSame); i >= 0 && !isOpen {
+		l.list[i] = one
+	} else {
+		l.list = append(l.list, one)
+	}
+	over := 0
+	for i := len(l.list) - 1; i >= 0; i-- {
+		if l.list[i].Open {
+			continue
+		}
+		if over++; over > keptRequests {
+			l.list = slices.Delete(l.list, i, i+1)
+		}
+	}
+}
+
+// shown returns the requests.
+func (l *requestLog) shown() []control.SecretUse {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]control.SecretUse{}, l.list...)
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	archive "archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Further work rows: programs that make many files, or lock and map one. What they begin with
+// was copied into the mount just before.
+const (
+	npmInstall   phase = "npm install"
+	goBuild      phase = "go build"
+	makeParallel phase = "make -j4"
+	sqliteWAL    phase = "sqlite WAL"
+	runTests     phase = "tests"
+)
+
+// programSteps has the program that each row needs; "" stands for this program.
+var programSteps = []struct {
+	phase phase
+	needs string
+}{{npmInstall, "npm"}, {goBuild, "go"}, {makeParallel, "make"}, {sqliteWAL, "sqlite3"}, {runTests, ""}}
+
+func programPhases() (all []phase) {
+	for _, s := range programSteps {
+		all = append(all, s.phase)
+	}
+	return all
+}
+
+// missingProgram returns why a phase cannot be measured; "" if it can.
+func missingProgram(p phase) string {
+	for _, s := range programSteps {
+		if s.phase == p && s.needs != "" {
+			if _, err := exec.LookPath(s.needs); err != nil {
+				return err.Error()
+			}
+		}
+	}
+	return ""
+}
+
+// For each of sizes.Programs there are so many of these.
+const (
+	npmFiles   = 50  // one package
+	goPackages = 2   // of one file
+	cFiles     = 3   // with an object each
+	sqlRows    = 50  // each inserted by a transaction of its own
+	testFiles  = 100 // written, read back and removed
+	// testsAtOnce is how many tests run at a time, each in a directory of its own.
+	testsAtOnce, filesEachTest = 4, 10
+)
+
+func (l *lab) programsDir() string { return fmt.Sprintf("programs-%d", l.size.Programs) }
+
+// makePrograms makes the directory of what the programs begin with.
+func makePrograms(dir string, scale int) error {
+	files := map[string]string{
+		"npm/package.json": `{"name": "app", "version": "1.0.0", "private": true}` + "\n",
+		"go/go.mod":        "module example.com/bench\n\ngo 1.21\n",
+		"make/Makefile":    "OBJECTS := $(patsubst %.c,%.o,$(wildcard *.c))\nall.a: $(OBJECTS)\n\tar rc $@ $(OBJECTS)\n",
+		"sqlite/script":    "PRAGMA journal_mode=WAL;\nPRAGMA synchronous=NORMAL;\nCREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT);\n",
+	}
+	for i := range scale * goPackages {
+		files[fmt.Sprintf("go/p%03d/p.go", i)] = fmt.Sprintf("package p%03d\n\n// F adds.\nfunc F(a int) int { return a + %d }\n", i, i)
+	}
+	for i := range scale * cFiles {
+		files[fmt.Sprintf("make/f%03d.c", i)] = fmt.Sprintf("#include <stdio.h>\nint f%d(void) { return printf(\"%%d\\n\", %d); }\n", i, i)
+	}
+	script := strings.Repeat("INSERT INTO t (text) VALUES (hex(randomblob(100)));\n", scale*sqlRows)
+	files["sqlite/script"] += script + "SELECT count(*) FROM t;\n"
+	var err error
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644))
+	}
+	for i := range scale {
+		err = errors.Join(err, makeTarball(filepath.Join(dir, "npm", fmt.Sprintf("pkg%02d.tgz", i)), fmt.Sprintf("pkg%02d", i)))
+	}
+	return errors.Join(err, writeBack(dir))
+}
+
+// makeTarball makes a package as npm pack does.
+func makeTarball(path, name string) (err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	z := gzip.NewWriter(f)
+	w := archive.NewWriter(z)
+	add := func(file, content string) {
+		head := &archive.Header{Name: "package/" + file, Typeflag: archive.TypeReg, Mode: 0o644, Size: int64(len(content))}
+		err = errors.Join(err, w.WriteHeader(head))
+		if err == nil {
+			_, err = io.WriteString(w, content)
+		}
+	}
+	add("package.json", fmt.Sprintf(`{"name": %q, "version": "1.0.0"}`+"\n", name))
+	for i := range npmFiles {
+		size := workSizes[i%len(workSizes)]
+		line := fmt.Sprintf("exports.value%d = '%s' // rootsfs bench\n", i, name)
+		add(fmt.Sprintf("lib/d%d/f%02d.js", i%5, i), strings.Repeat(line, int(size)/len(line)+1)[:size])
+	}
+	return errors.Join(err, w.Close(), z.Close())
+}
+
+// programs takes the job's phase. Its clock stands still while the program's files are copied.
+func programs(j *job) error {
+	j.stop()
+	kind, _, _ := strings.Cut(string(j.phase), " ")
+	dir := j.via(scratch, kind)
+	if j.phase != runTests {
+		if _, err := j.program("cp", "-r", j.via(j.lab.programsDir(), kind), dir); err != nil {
+			return err
+		}
+	}
+	j.start()
+	out, err := j.runProgram(dir)
+	j.stop()
+	if err != nil {
+		return err
+	}
+	return j.checkProgram(j.result(scratch, kind), out)
+}
+
+func (j *job) runProgram(dir string) (string, error) {
+	switch j.phase {
+	case npmInstall:
+		args := []string{"install", "--prefix", dir, "--cache", dir + "/cache", "--offline", "--ignore-scripts",
+			"--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"}
+		for i := range j.size.Programs {
+			args = append(args, fmt.Sprintf("%s/pkg%02d.tgz", dir, i))
+		}
+		return j.program("npm", args...)
+	case goBuild:
+		return j.program("env", "GOENV=off", "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "GOTOOLCHAIN=local", "GOPATH="+dir+"/path", "GOCACHE="+dir+"/cache",
+			"go", "build", "-C", dir, "./...")
+	case makeParallel:
+		return j.program("make", "-s", "-j4", "-C", dir)
+	case sqliteWAL:
+		return j.program("sqlite3", dir+"/data", ".read "+dir+"/script")
+	}
+	return j.program(j.lab.self, childTests, dir, strconv.Itoa(j.size.Programs*testFiles))
+}
+
+// checkProgram looks at what a program has left in dir, and printed.
+func (j *job) checkProgram(dir, out string) error {
+	switch j.phase {
+	case npmInstall:
+		installed, err := filepath.Glob(filepath.Join(dir, "node_modules", "pkg*", "lib", "*", "*.js"))
+		return errors.Join(err, want("installed files", int64(len(installed)), int64(j.size.Programs*npmFiles)))
+	case goBuild:
+		built, err := filepath.Glob(filepath.Join(dir, "cache", "*", "*-d"))
+		if packages := j.size.Programs * goPackages; err == nil && len(built) < packages {
+			err = fmt.Errorf("%d files in the cache for %d packages", len(built), packages)
+		}
+		return err
+	case makeParallel:
+		_, err := os.Lstat(filepath.Join(dir, "all.a"))
+		return err
+	case sqliteWAL:
+		if wanted := fmt.Sprintf("wal\n%d\n", j.size.Programs*sqlRows); out != wanted {
+			return fmt.Errorf("sqlite printed %q, want %q", out, wanted)
+		}
+		_, err := os.Lstat(filepath.Join(dir, "data"))
+		return err
+	}
+	return wantTree(dir, 0, 0)
+}
+
+// childTests DIR FILES writes, reads and removes files, as a test runner does whose tests have
+// temporary directories.
+const childTests = "child-tests"
+
+func runTestFiles(dir string, files string) error {
+	count, err := strconv.Atoi(files)
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	tests := make(chan int)
+	errs := make([]error, testsAtOnce)
+	var all sync.WaitGroup
+	for i := range testsAtOnce {
+		all.Go(func() {
+			for test := range tests {
+				errs[i] = errors.Join(errs[i], oneTest(filepath.Join(dir, strconv.Itoa(test))))
+			}
+		})
+	}
+	for test := range count / filesEachTest {
+		tests <- test
+	}
+	close(tests)
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func oneTest(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	for i := range filesEachTest {
+		path, content := filepath.Join(dir, fmt.Sprintf("golden%d.json", i)), []byte(strings.Repeat("{}\n", 200+i))
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			return err
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(got, content) {
+			return fmt.Errorf("%s: %d bytes that were not written", path, len(got))
+		}
+	}
+	return os.RemoveAll(dir)
+}
