@@ -36,6 +36,11 @@ type FleetFlags struct {
 	Dir, Server, Listen  string
 	Lease, Expires, Wait time.Duration
 	Watch, Verbose       bool
+
+	// Of orders.
+	Machines               []string
+	Session, Subject, Lock string
+	Net, All               bool
 }
 
 // FleetWork has the functions that do the work of the commands of a fleet, by the commands' names.
@@ -107,6 +112,7 @@ func (a *app) newFleetCmd() *cobra.Command {
 		Long:    fleetLong,
 		Example: fleetExamples,
 	}, a.newFleetInitCmd(f), a.newFleetServeCmd(f), a.newFleetInviteCmd(f), a.newFleetRemoveCmd(f), a.newFleetMachinesCmd(f),
+		a.newFleetRevokeCmd(f), a.newFleetLockCmd(f), a.newFleetUnlockCmd(f),
 		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f))
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,6 +104,35 @@ func readLease() (l Lease, err error) {
 	}
 	l.Written = time.Unix(st.Mtim.Unix())
 	return l, nil
+}
+
+// WriteLease replaces the machine's lease. It sets the format and the boot.
+func WriteLease(l Lease) error {
+	boot, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return err
+	}
+	l.Format, l.BootID = leaseFormat, strings.TrimSpace(string(boot))
+	data, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if _, err := EnsureRuntimeDir(); err != nil {
+		return err
+	}
+	if err := os.Mkdir(LeaseDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	dir, err := openPrivate(LeaseDir())
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	file := filepath.Join(LeaseDir(), leaseFile)
+	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
 }
 
 // BootTime returns the time since the machine was booted, by the clock that goes on while the

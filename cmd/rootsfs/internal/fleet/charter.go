@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"time"
 )
 
 // Charter says who owns a fleet, who keeps it, and how long a lease is.
@@ -19,6 +21,17 @@ const kindCharter = "charter"
 func (c *Charter) isOwner(by string) bool  { return slices.Contains(c.Owners, by) }
 func (c *Charter) isKeeper(by string) bool { return slices.Contains(c.Keepers, by) }
 
+// lease returns the length of a lease.
+func (c *Charter) lease() time.Duration {
+	if c.LeaseMS <= 0 {
+		return forever
+	}
+	return time.Duration(c.LeaseMS) * time.Millisecond
+}
+
+// forever is the lease of a fleet that has none.
+const forever = 10 * 365 * 24 * time.Hour
+
 // OpenCharter returns a charter that one of its own owners has signed.
 func OpenCharter(data []byte, fleet string) (*Charter, error) {
 	var c Charter
@@ -28,3 +41,23 @@ func OpenCharter(data []byte, fleet string) (*Charter, error) {
 	}
 	return &c, err
 }
+
+// succeed returns the charter that follows c: an owner of c has signed it, with the next number.
+func (c *Charter) succeed(data []byte) (*Charter, error) {
+	var next Charter
+	if _, err := Open(data, c.Fleet, kindCharter, c.isOwner, &next); err != nil {
+		return nil, err
+	}
+	switch {
+	case next.Fleet != c.Fleet:
+		return nil, errors.New("the charter is of another fleet")
+	case next.Number != c.Number+1:
+		return nil, fmt.Errorf("the charter has the number %d, and %d is the next", next.Number, c.Number+1)
+	case len(next.Owners) == 0 || len(next.Owners) > maxParties || len(next.Keepers) == 0 || len(next.Keepers) > maxParties:
+		return nil, fmt.Errorf("the charter has no owner or keeper, or more than %d", maxParties)
+	}
+	return &next, nil
+}
+
+// maxParties bounds the owners and the keepers of a fleet.
+const maxParties = 8

@@ -13,10 +13,20 @@
 //   - A keeper answers a machine in that machine's inbox only, whatever address the request
 //     gives.
 //   - An invite enrols one machine, once, until its time is up.
+//   - A machine that answers an order has carried it out in every session. One that does not
+//     answer gets no lease from a keeper that has confirmed the order: when its lease has run
+//     out, nothing is served there.
+//   - A lease counts from when the machine asked for it. No clocks are compared, and a late or
+//     repeated answer gives no time.
+//   - The order with the highest number holds. A machine carries out all that it has missed, or
+//     ends everything.
 //   - Nothing that the server says is believed unless an owner, keeper or machine signed it.
 //
 // # Not promised
 //
-// The server can withhold, delay and repeat messages, and sees all of them. Names of subjects
-// and fields of messages may change with every version.
+// A keeper that is restored from an older copy gives leases by its older orders until an owner
+// gives an order, or a machine with the newer ones asks for a lease. A session that began before
+// its machine joined hears revocations, and has no lease. The server can withhold, delay and
+// repeat messages, and sees all of them. Names of subjects and fields of messages may change with
+// every version.
 package fleet

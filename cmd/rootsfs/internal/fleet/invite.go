@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -72,6 +73,7 @@ type Owner struct {
 	info    ownedFleet
 	key     *Key
 	charter []byte
+	kept    store // this owner's own copies of orders
 }
 
 // OpenOwner reads the owner's keys of this user and connects to the server.
@@ -80,7 +82,7 @@ func OpenOwner() (*Owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, o := ownerDir(state), &Owner{}
+	dir, o := ownerDir(state), &Owner{kept: store{filepath.Join(state, "standing")}}
 	err = readJSON(dir.fleet(), &o.info)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &control.Error{Class: control.NoSuch, Text: "this user owns no fleet on this machine; make one: rootsfs fleet init NAME"}

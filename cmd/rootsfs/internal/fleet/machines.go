@@ -20,6 +20,15 @@ import (
 type MachineStatus struct {
 	Version  names.Foreign   `json:"version"`
 	Sessions []SessionStatus `json:"sessions"`
+	Standing *StandingStatus `json:"standing,omitempty"`
+}
+
+// StandingStatus is how far a machine has carried out its fleet's orders, and its lease.
+type StandingStatus struct {
+	Applied map[string]uint64 `json:"applied"` // the numbers of the orders carried out
+	Behind  bool              `json:"behind"`  // there are others that have not been
+	Locked  names.Foreign     `json:"locked,omitempty"`
+	LeftMS  int64             `json:"lease_left_ms"`
 }
 
 // SessionStatus is one live session of a machine.
@@ -141,34 +150,6 @@ func (m *Member) AnswerStatus(b *Bus, status func() MachineStatus) error {
 		}
 	})
 	return err
-}
-
-// RunAgent connects the machine and answers owners until ctx ends. It calls ready when it has
-// begun: the connection may be made later.
-func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, status func() MachineStatus, ready func() error) error {
-	b, err := m.dial(true, logged(log)...)
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	if err := m.AnswerStatus(b, status); err != nil {
-		return err
-	}
-	if err := ready(); err != nil {
-		return err
-	}
-	for {
-		if b.Conn.IsConnected() {
-			if err := m.renewCredential(ctx, b); err != nil && ctx.Err() == nil {
-				log.Warn("the credential was not renewed", "error", err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(renewTime):
-		}
-	}
 }
 
 // logged returns the options of a connection that logs when it is lost and made.

@@ -107,7 +107,12 @@ func (m *Member) credential() (credential, error) {
 
 // askAsMachine sends a request that the machine signs, and returns the keeper's answer.
 func askAsMachine[Out any](ctx context.Context, m *Member, b *Bus, subject, kind string) (out Out, err error) {
-	q := request[struct{}]{Number: rand.Text()}
+	return machineRequest[struct{}, Out](ctx, m, b, subject, kind, struct{}{})
+}
+
+// machineRequest is askAsMachine with a body.
+func machineRequest[In, Out any](ctx context.Context, m *Member, b *Bus, subject, kind string, in In) (out Out, err error) {
+	q := request[In]{rand.Text(), in}
 	data, err := Seal(m.key, m.ID, kind, q)
 	if err != nil {
 		return out, err

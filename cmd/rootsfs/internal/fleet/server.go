@@ -97,7 +97,11 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 		s.Stop()
 		return nil, err
 	}
-	if _, err := newRegistrar(s); err != nil {
+	r, err := newRegistrar(s)
+	if err == nil {
+		_, err = newKeeper(r)
+	}
+	if err != nil {
 		s.Stop()
 		return nil, err
 	}

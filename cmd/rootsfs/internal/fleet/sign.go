@@ -1,15 +1,15 @@
 package fleet
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/json"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -71,11 +71,11 @@ func signedText(fleet, kind string, body []byte) []byte {
 
 // Seal signs a document.
 func Seal(k *Key, fleet, kind string, v any) ([]byte, error) {
-	body, err := json.Marshal(v)
+	body, err := stdjson.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(sealed{body, k.Public(), ed25519.Sign(k.private, signedText(fleet, kind, body))})
+	return stdjson.Marshal(sealed{body, k.Public(), ed25519.Sign(k.private, signedText(fleet, kind, body))})
 }
 
 // Open returns the document in v, and who signed it, if trusts says that the key may.
@@ -95,15 +95,14 @@ func Open(data []byte, fleet, kind string, trusts func(by string) bool, v any) (
 	return s.By, decode(s.Body, v)
 }
 
-// decode reads one JSON value. It refuses fields that v does not have.
+// maxSealed bounds a signed document.
+const maxSealed = 1 << 20
+
+// decode reads one JSON value, strictly: it refuses fields that v does not have and duplicate
+// fields, so that all parties read the same in what was signed.
 func decode(data []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
+	if len(data) > maxSealed {
+		return fmt.Errorf("it has more than %d bytes", maxSealed)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the document")
-	}
-	return nil
+	return json.Unmarshal(data, v, json.RejectUnknownMembers(true))
 }

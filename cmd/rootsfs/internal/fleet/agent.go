@@ -1,0 +1,420 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// agent carries out the orders for one machine, and gets its leases. The order of its steps is
+// the promise: an order is on disk, then in the lease file, then carried out in every session,
+// and then the lease is extended.
+type agent struct {
+	m     *Member
+	bus   *Bus
+	log   *slog.Logger
+	kept  store
+	wake  chan struct{} // asks for a lease now
+	shown atomic.Pointer[StandingStatus]
+
+	// What the agent does to the machine.
+	carryOut   func(context.Context, []Revocation) ([]Ended, error)
+	writeLease func(control.Lease) error
+
+	mu      sync.Mutex // guards the fields below; held while an order is carried out
+	known   map[string]held
+	applied map[string]uint64
+	acks    map[string][]byte
+	missing map[string][]byte // orders that the keeper lacks
+	until   time.Duration     // the end of the lease, by control.BootTime
+}
+
+// ack is a machine's signed word that an order is carried out.
+type ack struct {
+	Machine string        `json:"machine"`
+	For     string        `json:"for"`
+	Number  uint64        `json:"n"`
+	Sum     string        `json:"sum"` // of the order with its signature: two owners can have given the same number
+	TookMS  float64       `json:"took_ms"`
+	Locked  names.Foreign `json:"locked,omitempty"` // why the machine is locked, by any order
+	Ended   []Ended       `json:"ended,omitempty"`  // at most maxEnded of them
+	More    int           `json:"more,omitempty"`   // others that ended
+}
+
+const kindAck = "ack"
+
+// maxEnded bounds an ack, which has to fit into a message.
+const maxEnded = 128
+
+// The times of an agent.
+const (
+	applyTime   = 15 * time.Second // for a session to carry out an order
+	longestWait = time.Minute      // between two requests, whatever the lease
+	retryTime   = time.Second      // after a request without a lease
+	sliceTime   = 5 * time.Second  // after which the clock is read: Go's timers stand still while a machine sleeps
+	offlineTime = 250 * time.Millisecond
+)
+
+// newAgent reads what the machine knew when the agent ended.
+func newAgent(m *Member, b *Bus, dir string, log *slog.Logger) (*agent, error) {
+	a := &agent{
+		m: m, bus: b, log: log, kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
+		carryOut: carryOut, writeLease: control.WriteLease,
+		known: map[string]held{}, acks: map[string][]byte{},
+	}
+	var err error
+	if a.applied, err = a.kept.loadApplied(); err != nil {
+		return nil, err
+	}
+	for _, to := range a.orders() {
+		if a.known[to], err = a.kept.load(m.Charter, to); err != nil {
+			return nil, fmt.Errorf("the machine's copy of an order cannot be read: %w", err)
+		}
+	}
+	if old, err := control.ReadLease(); err == nil && old.Fleet == m.Fleet && old.Machine == m.Machine {
+		a.until = time.Duration(old.Until)
+	}
+	a.show()
+	return a, nil
+}
+
+// orders returns whom the orders of this machine are for.
+func (a *agent) orders() []string { return []string{allMachines, a.m.Machine} }
+
+// heads returns the numbers of the known orders. The caller holds mu.
+func (a *agent) heads() map[string]uint64 {
+	heads := map[string]uint64{}
+	for _, to := range a.orders() {
+		heads[to] = a.known[to].Number
+	}
+	return heads
+}
+
+// locked says why the machine is locked; "": it is not. The caller holds mu.
+func (a *agent) locked() string {
+	for _, to := range a.orders() {
+		if why := a.known[to].Locked; why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// write writes the lease file. The caller holds mu.
+func (a *agent) write() error {
+	l := control.Lease{Fleet: a.m.Fleet, Machine: a.m.Machine, Until: int64(a.until), Heads: a.heads(), Locked: a.locked()}
+	if l.Locked != "" {
+		a.until, l.Until = 0, 0 // an unlocked machine needs a new lease
+	}
+	return a.writeLease(l)
+}
+
+// show makes the machine's status say what holds. The caller holds mu, or is alone.
+func (a *agent) show() {
+	st := &StandingStatus{Applied: map[string]uint64{}, Locked: names.Foreign(a.locked())}
+	for _, to := range a.orders() {
+		st.Applied[to] = a.applied[to]
+		st.Behind = st.Behind || a.applied[to] < a.known[to].Number
+	}
+	if now, err := control.BootTime(); err == nil {
+		st.LeftMS = max(a.until-now, 0).Milliseconds()
+	}
+	a.shown.Store(st)
+}
+
+// take keeps an order if it is new, and carries it out.
+func (a *agent) take(ctx context.Context, to string, data []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer a.show()
+	h, isNewer, err := newer(data, a.m.Charter, to, a.known[to])
+	if err != nil {
+		return fmt.Errorf("an order was refused: %w", err)
+	}
+	if isNewer {
+		if err := a.kept.save(h); err != nil {
+			return err
+		}
+		a.known[to] = h
+	}
+	return a.settle(ctx, to)
+}
+
+// settle carries out the known order and tells the owners. An order that was carried out before
+// is only told again: the ack may have been lost. The caller holds mu.
+func (a *agent) settle(ctx context.Context, to string) error {
+	h := a.known[to]
+	if h.Number == 0 {
+		return nil
+	}
+	if a.applied[to] < h.Number {
+		begun := time.Now()
+		// A session that begins now sees that there is an order, or is in the list that carryOut reads.
+		if err := a.write(); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, applyTime)
+		ended, err := a.carryOut(ctx, h.due(a.applied[to]))
+		cancel()
+		if err != nil {
+			return fmt.Errorf("the order %d for %s is not carried out yet, and there is no lease before: %w", h.Number, to, err)
+		}
+		was := a.applied[to]
+		a.applied[to] = h.Number
+		if err := a.kept.saveApplied(a.applied); err != nil {
+			a.applied[to] = was
+			return err
+		}
+		took := float64(time.Since(begun).Microseconds()) / 1000
+		a.log.Info("an order is carried out", "for", to, "number", h.Number, "ended", len(ended), "locked", h.Locked, "took_ms", took)
+		if a.acks[to], err = a.ackOf(to, took, ended); err != nil {
+			return err
+		}
+		if a.until == 0 && a.locked() == "" {
+			a.askNow()
+		}
+	}
+	if a.acks[to] == nil {
+		var err error
+		if a.acks[to], err = a.ackOf(to, 0, nil); err != nil {
+			return err
+		}
+	}
+	return a.bus.Conn.Publish(a.bus.Names.Ack(a.m.Machine), a.acks[to])
+}
+
+// ackOf signs what the agent has done. The caller holds mu.
+func (a *agent) ackOf(to string, took float64, ended []Ended) ([]byte, error) {
+	slices.SortStableFunc(ended, func(x, y Ended) int { // what is not over first
+		return len(y.Error) - len(x.Error)
+	})
+	k := ack{Machine: a.m.Machine, For: to, Number: a.applied[to], Sum: hashOf(a.known[to].signed), TookMS: took, Locked: names.Foreign(a.locked()), Ended: ended}
+	if len(ended) > maxEnded {
+		k.Ended, k.More = ended[:maxEnded], len(ended)-maxEnded
+	}
+	for i := range k.Ended {
+		k.Ended[i].Error = k.Ended[i].Error[:min(len(k.Ended[i].Error), maxText)]
+	}
+	return Seal(a.m.key, a.m.ID, kindAck, k)
+}
+
+// errNoLease says that the keeper has answered, and given no lease.
+var errNoLease = errors.New("the keeper gives no lease")
+
+// renew asks for a lease. The lease counts from the moment of asking: however late the answer
+// comes, it gives no more time.
+func (a *agent) renew(ctx context.Context) error {
+	a.mu.Lock()
+	q := leaseRequest{Heads: a.heads(), Orders: a.missing}
+	a.missing = nil
+	a.mu.Unlock()
+	asked, err := control.BootTime()
+	if err != nil {
+		return err
+	}
+	got, err := machineRequest[leaseRequest, leaseAnswer](ctx, a.m, a.bus, a.bus.Names.Lease(a.m.Machine), kindLease, q)
+	if err != nil {
+		return err
+	}
+	for _, to := range a.orders() {
+		if data := got.Orders[to]; data != nil {
+			if err := a.take(ctx, to, data); err != nil {
+				return err
+			}
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer a.show()
+	return a.extend(ctx, asked, got)
+}
+
+// extend writes the lease of an answer, if all orders are carried out. The caller holds mu.
+func (a *agent) extend(ctx context.Context, asked time.Duration, got leaseAnswer) error {
+	for _, to := range a.orders() {
+		// The agent may have ended while it carried out an order, or a session did not answer.
+		if a.applied[to] < a.known[to].Number {
+			if err := a.settle(ctx, to); err != nil {
+				return err
+			}
+		}
+		if a.known[to].Number < got.Heads[to] {
+			return fmt.Errorf("%w: the order %d for %s has not come", errNoLease, got.Heads[to], to)
+		}
+	}
+	if len(got.Missing) > 0 {
+		a.missing = map[string][]byte{}
+		for _, to := range got.Missing {
+			a.missing[to] = a.known[to].signed
+		}
+		a.askNow()
+		return fmt.Errorf("%w: it lacks orders that this machine has; they are sent to it", errNoLease)
+	}
+	if a.locked() != "" {
+		return nil
+	}
+	lease := min(time.Duration(got.LeaseMS)*time.Millisecond, a.m.Charter.lease())
+	if lease <= 0 {
+		return errNoLease
+	}
+	a.until = max(a.until, asked+lease)
+	return a.write()
+}
+
+// askNow makes the agent ask for a lease at once.
+func (a *agent) askNow() {
+	select {
+	case a.wake <- struct{}{}:
+	default: // it will
+	}
+}
+
+// every is the time between two requests.
+func (a *agent) every() time.Duration { return min(a.m.Charter.lease()/3, longestWait) }
+
+// turn asks for a lease, and returns how long to wait before the next request.
+func (a *agent) turn(ctx context.Context, last *string) time.Duration {
+	if !a.bus.Conn.IsConnected() {
+		return offlineTime
+	}
+	every := a.every()
+	limit, cancel := context.WithTimeout(ctx, min(every, connectTime)+applyTime)
+	defer cancel()
+	err := a.renew(limit)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != *last && ctx.Err() == nil {
+		*last = text
+		if err != nil {
+			a.log.Warn("the lease is not renewed", "error", err)
+		} else {
+			a.log.Info("the fleet answers", "lease", a.m.Charter.lease(), "locked", a.shown.Load().Locked)
+		}
+	}
+	if err != nil {
+		return min(every, retryTime)
+	}
+	return every - time.Duration(rand.Int64N(int64(every)/5+1)) // so that a thousand machines do not ask at once
+}
+
+// follow gets leases until ctx ends.
+func (a *agent) follow(ctx context.Context) {
+	last := ""
+	for ctx.Err() == nil {
+		begun, err := control.BootTime()
+		wait := a.turn(ctx, &last)
+		for now := begun; err == nil && now < begun+wait; now, err = control.BootTime() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-a.wake:
+				wait = 0
+			case <-time.After(min(begun+wait-now, sliceTime)):
+			}
+		}
+		if err != nil {
+			a.log.Error("the clock cannot be read: the lease runs out", "error", err)
+			return
+		}
+	}
+}
+
+// listen hears orders.
+func (a *agent) listen(ctx context.Context) error {
+	for _, to := range a.orders() {
+		_, err := a.bus.Conn.Subscribe(a.bus.Names.Orders(to), func(m *nats.Msg) {
+			if err := a.take(ctx, to, m.Data); err != nil {
+				a.log.Warn("an order has come", "error", err)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RunAgent connects the machine, carries out its orders, gets its leases and answers owners, until
+// ctx ends. It calls ready when it has begun: the connection may be made later.
+func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, status func() MachineStatus, ready func() error) error {
+	dir, err := StateDir()
+	if err != nil {
+		return err
+	}
+	lock, err := lockAgent(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	b, err := m.dial(true, logged(log)...)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	a, err := newAgent(m, b, dir, log)
+	if err != nil {
+		return err
+	}
+	if err := a.listen(ctx); err != nil {
+		return err
+	}
+	err = m.AnswerStatus(b, func() MachineStatus {
+		st := status()
+		st.Standing = a.shown.Load()
+		return st
+	})
+	if err != nil {
+		return err
+	}
+	if err := ready(); err != nil {
+		return err
+	}
+	go m.keepCredential(ctx, b, log)
+	a.follow(ctx)
+	return nil
+}
+
+// keepCredential renews the machine's credential until ctx ends.
+func (m *Member) keepCredential(ctx context.Context, b *Bus, log *slog.Logger) {
+	for {
+		if b.Conn.IsConnected() {
+			if err := m.renewCredential(ctx, b); err != nil && ctx.Err() == nil {
+				log.Warn("the credential was not renewed", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(renewTime):
+		}
+	}
+}
+
+// lockAgent makes this process the machine's only agent, until the file is closed.
+func lockAgent(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, ".agent"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, refused("another agent of this machine runs: end it first")
+	}
+	return f, nil
+}

@@ -1,0 +1,275 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+// puppet is a machine whose agent is real and whose sessions are a list in memory.
+type puppet struct {
+	*agent
+	mu    sync.Mutex
+	stuck error // a session that does not answer
+	did   []string
+	lease control.Lease // in the lease file
+}
+
+// puppet lets a machine join, without asking for a lease.
+func (l *lab) puppet(name string) *puppet {
+	l.Helper()
+	return l.restart(l.join(name), l.TempDir())
+}
+
+// restart starts an agent of a machine with the state in dir.
+func (l *lab) restart(m *Member, dir string) *puppet {
+	l.Helper()
+	l.Setenv("XDG_RUNTIME_DIR", l.TempDir())
+	b, err := m.dial(true)
+	l.must(err)
+	l.Cleanup(b.Close)
+	a, err := newAgent(m, b, dir, slog.New(slog.DiscardHandler))
+	l.must(err)
+	p := &puppet{agent: a}
+	a.writeLease = func(to control.Lease) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.lease = to
+		p.did = append(p.did, fmt.Sprintf("lease of %v, locked %q", to.Until > 0, to.Locked))
+		return nil
+	}
+	a.carryOut = func(_ context.Context, due []Revocation) ([]Ended, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		var ended []Ended
+		for _, r := range due {
+			p.did = append(p.did, fmt.Sprintf("revoke %s%v", r.Root, r.All))
+			ended = append(ended, Ended{"s", control.Ended{Root: "code", State: "revoked"}})
+		}
+		return ended, p.stuck
+	}
+	l.must(a.listen(context.Background()))
+	l.must(b.Conn.Flush())
+	return p
+}
+
+// done returns what was done to the sessions since the last call.
+func (p *puppet) done() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	did := strings.Join(p.did, "; ")
+	p.did = nil
+	return did
+}
+
+// ask asks for a lease, and again at once if the keeper lacks orders.
+func (p *puppet) ask() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := p.renew(ctx)
+	if p.missing != nil {
+		err = p.renew(ctx)
+	}
+	return err
+}
+
+// give gives an order, and waits until n machines have answered.
+func (l *lab) give(o Order, wait time.Duration) Outcome {
+	l.Helper()
+	out, err := l.owner.Give(context.Background(), o, wait)
+	l.must(err)
+	return out
+}
+
+var everything = Order{Revoke: []Revocation{{All: true}}}
+
+// A machine carries out an order when it hears it, and tells so. A lease comes after the orders,
+// counts from when the machine asked, and none comes while the machine is locked.
+func TestOrdersBeforeLeases(t *testing.T) {
+	l := newLab(t)
+	p := l.puppet("m1")
+	l.must(p.ask())
+	if did := p.done(); did != `lease of true, locked ""` {
+		t.Errorf("the first lease: %s", did)
+	}
+	out := l.give(everything, 10*time.Second)
+	if !out.Done() || len(out.Machines[0].Ended) != 1 {
+		t.Errorf("the outcome is %+v", out)
+	}
+	if did := p.done(); did != `lease of true, locked ""; revoke true` {
+		t.Errorf("a revocation: %s", did)
+	}
+	l.give(Order{Lock: "fire"}, 10*time.Second)
+	if did := p.done(); did != `lease of false, locked "fire"` {
+		t.Errorf("a lock: %s", did)
+	}
+	l.must(p.ask())
+	if did := p.done(); did != "" || p.lease.Until != 0 {
+		t.Errorf("a locked machine asks: %s", did)
+	}
+	l.give(Order{Unlock: true}, 10*time.Second)
+	l.must(p.ask())
+	if did := p.done(); did != `lease of false, locked ""; lease of true, locked ""` {
+		t.Errorf("unlocked: %s", did)
+	}
+	asked := p.until - time.Minute
+	p.until = 0
+	if err := p.extend(context.Background(), asked, leaseAnswer{LeaseMS: time.Hour.Milliseconds()}); err != nil || p.until != asked+time.Minute {
+		t.Errorf("the lease ends %v after the request, %v", p.until-asked, err)
+	}
+}
+
+// A session that does not carry out an order has no other end than that of its lease: the agent
+// gets no new one, and does not tell that the order is carried out. After a restart it still
+// has to be.
+func TestNoLeaseBeforeTheOrderIsDone(t *testing.T) {
+	l := newLab(t)
+	m, dir := l.join("m1"), t.TempDir()
+	p := l.restart(m, dir)
+	l.must(p.ask())
+	until := p.lease.Until
+	p.stuck = errors.New("does not answer")
+	if out := l.give(everything, 300*time.Millisecond); out.Done() || out.DeadBy == nil {
+		t.Errorf("the outcome is %+v", out)
+	}
+	if err := p.ask(); err == nil || !strings.Contains(err.Error(), "does not answer") || p.lease.Until != until {
+		t.Errorf("a lease of %v more, %v", time.Duration(p.lease.Until-until), err)
+	}
+	if p.shown.Load().Behind != true {
+		t.Error("the machine does not show that it is behind")
+	}
+	p.bus.Close()
+	again := l.restart(m, dir)
+	l.must(again.ask())
+	if did := again.done(); !strings.HasPrefix(did, `lease of false, locked ""; revoke true; lease of true`) {
+		t.Errorf("after the restart: %s", did)
+	}
+}
+
+// A keeper that is restored from an older copy gets the newer order from a machine, before it
+// gives that machine a lease, and then passes it on.
+func TestBusForgets(t *testing.T) {
+	l := newLab(t)
+	p1, p2 := l.puppet("m1"), l.puppet("m2")
+	l.must(p1.ask())
+	l.must(p2.ask())
+	p2.bus.Conn.Close() // it is cut off
+	out := l.give(everything, 300*time.Millisecond)
+	if out.Machines[0].State != OrderDone || out.Machines[1].State != OrderNoAnswer {
+		t.Errorf("the outcome is %+v", out)
+	}
+	l.server.Stop()
+	l.must(os.RemoveAll(l.server.dir.file("keeper", "standing")))
+	l.must(os.RemoveAll(l.server.dir.store()))
+	addr := l.server.Addr
+	var err error
+	l.server, err = Start(l.server.dir, addr, slog.New(slog.NewTextHandler(l.log, nil)))
+	l.must(err)
+	t.Cleanup(l.server.Stop)
+	p1 = l.restart(p1.m, filepath.Dir(filepath.Dir(p1.kept.dir)))
+	l.must(p1.ask())
+	back := l.restart(p2.m, t.TempDir()) // its state is older, too
+	l.must(back.ask())
+	if did := back.done(); did != `lease of false, locked ""; revoke true; lease of true, locked ""` {
+		t.Errorf("the machine that was cut off: %s", did)
+	}
+}
+
+// What the bus repeats is an order that is carried out already, or an answer to a request that
+// nobody waits for: it changes nothing.
+func TestBusReplays(t *testing.T) {
+	l := newLab(t)
+	p := l.puppet("m1")
+	l.must(p.ask())
+	orders := make(chan []byte, 8)
+	l.give(Order{Machines: []string{"m1"}, Lock: "fire"}, 10*time.Second)
+	orders <- p.known["m1"].signed
+	l.give(Order{Machines: []string{"m1"}, Unlock: true}, 10*time.Second)
+	l.must(p.ask())
+	p.done()
+	if err := p.take(context.Background(), "m1", <-orders); err != nil || p.done() != "" || p.locked() != "" {
+		t.Errorf("an older order locks: %v", err)
+	}
+	if err := p.take(context.Background(), allMachines, p.known["m1"].signed); err == nil {
+		t.Error("an order for the machine is taken for one for all")
+	}
+	old, err := Seal(l.server.keeperKey(t), p.m.ID, kindLease+ofReply, reply[leaseAnswer]{Number: "1", Body: leaseAnswer{LeaseMS: 1000}})
+	l.must(err)
+	if _, err := readReply[leaseAnswer](old, p.m.ID, kindLease, "2", p.m.Charter.isKeeper); err == nil {
+		t.Error("the answer to another request is a lease")
+	}
+}
+
+func (s *Server) keeperKey(t *testing.T) *Key {
+	k, err := LoadKey(s.dir.signing())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Two owners who give orders at the same time: both hold. The keeper refuses an order by an owner
+// who has not seen the other's, also one with a higher number.
+func TestTwoOwners(t *testing.T) {
+	l := newLab(t)
+	p := l.puppet("m1")
+	first, err := l.owner.place(context.Background(), allMachines, (&Order{Lock: "first"}).change)
+	l.must(err)
+	late := Standing{For: allMachines, Number: first.Number + 1}
+	data, err := Seal(l.owner.key, l.owner.Names.ID, kindStanding, late)
+	l.must(err)
+	got, err := l.owner.order(context.Background(), orderRequest{For: allMachines, Order: data})
+	if err != nil || string(got.Order) != string(first.signed) {
+		t.Errorf("an order by who had seen none replaces the first: %v", err)
+	}
+	var all sync.WaitGroup
+	for _, root := range []string{"a", "b", "c"} {
+		all.Go(func() {
+			if _, err := l.owner.place(context.Background(), allMachines, (&Order{Revoke: []Revocation{{Root: root}}}).change); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	l.must(p.ask())
+	did := p.done()
+	for _, root := range []string{"a", "b", "c"} {
+		if !strings.Contains(did, "revoke "+root) {
+			t.Errorf("%s is not revoked: %s", root, did)
+		}
+	}
+}
+
+// Every machine of a large fleet carries out an order and tells so within the time of one lease
+// request. With -v the times are printed; ROOTSFS_SOAK=1 makes it a thousand.
+func TestThousandMachines(t *testing.T) {
+	n := 20
+	if os.Getenv("ROOTSFS_SOAK") != "" {
+		n = 1000
+	}
+	l := newLab(t)
+	machines := make([]*puppet, n)
+	for i := range machines {
+		machines[i] = l.puppet(fmt.Sprintf("m%d", i))
+	}
+	begun := time.Now()
+	out := l.give(everything, time.Minute)
+	t.Logf("%d machines: %v", n, time.Since(begun))
+	for i, m := range out.Machines {
+		if m.State != OrderDone || len(m.Ended) != 1 {
+			t.Fatalf("%s: %+v", m.Name, m)
+		}
+		if did := machines[i].done(); strings.Count(did, "revoke") != 1 {
+			t.Fatalf("%s: %s", m.Name, did)
+		}
+	}
+}

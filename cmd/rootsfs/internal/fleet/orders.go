@@ -1,0 +1,117 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Ended is a root of a machine that an order has ended.
+type Ended struct {
+	Session names.Foreign `json:"session"`
+	control.Ended
+}
+
+// carryOut revokes in every live session of this machine, and has the sessions look at the
+// lease. When it returns nil, each session has answered. An Ended with an error is of a root to
+// which new accesses are refused already, and calls under way may still take effect.
+func carryOut(ctx context.Context, due []Revocation) ([]Ended, error) {
+	all, err := control.List()
+	if err != nil {
+		return nil, err
+	}
+	type outcome struct {
+		ended []Ended
+		err   error
+	}
+	out := make([]outcome, len(all))
+	var wait sync.WaitGroup
+	for i, in := range all {
+		wait.Go(func() {
+			ended, err := carryOutIn(ctx, in, due)
+			out[i] = outcome{ended, err}
+		})
+	}
+	wait.Wait()
+	var ended []Ended
+	var errs []error
+	for i, o := range out {
+		ended = append(ended, o.ended...)
+		if o.err != nil {
+			errs = append(errs, fmt.Errorf("session %s: %w", all[i].Name, o.err))
+		}
+	}
+	return ended, errors.Join(errs...)
+}
+
+// carryOutIn is carryOut for one session.
+func carryOutIn(ctx context.Context, in control.Info, due []Revocation) (ended []Ended, err error) {
+	c := control.Dial(in)
+	for _, r := range due {
+		if r.Session != "" && r.Session != in.Name {
+			continue
+		}
+		got, err := revokeIn(ctx, c, r)
+		for _, e := range got {
+			ended = append(ended, Ended{names.Foreign(in.Name), e})
+		}
+		if err != nil {
+			return ended, gone(in, err)
+		}
+	}
+	got, err := control.ReadLeaseNow.Call(ctx, c, control.None{})
+	var refusal *control.Error
+	if errors.As(err, &refusal) && got.Lease.Fleet == "" {
+		// It began before the machine joined, and has no lease.
+		if lease, err := control.ReadLease(); err != nil || lease.Locked == "" {
+			return ended, err
+		}
+		got, err := revokeIn(ctx, c, Revocation{All: true})
+		for _, e := range got {
+			ended = append(ended, Ended{names.Foreign(in.Name), e})
+		}
+		return ended, gone(in, err)
+	}
+	if errors.As(err, &refusal) {
+		// The session is paused, and says what it could not take back.
+		return append(ended, Ended{names.Foreign(in.Name), control.Ended{State: "paused", Error: names.Text(err.Error())}}), nil
+	}
+	return ended, gone(in, err)
+}
+
+// revokeIn revokes in one session. It returns nil if there is nothing to revoke.
+func revokeIn(ctx context.Context, c *control.Client, r Revocation) ([]control.Ended, error) {
+	got, err := control.Revoke.Call(ctx, c, r.request())
+	if r.All && control.Unreachable(err) {
+		got.Ended, err = c.RevokeBySignal(ctx)
+	}
+	var refusal *control.Error
+	switch {
+	case err == nil, len(got.Ended) > 0: // each Ended has its error
+		return got.Ended, nil
+	case errors.As(err, &refusal) && (refusal.Class == control.NoSuch || r.Net && refusal.Class == control.Usage):
+		return nil, nil // it has no such root, or no network
+	}
+	return nil, err
+}
+
+// gone returns err, or nil if the session is no longer alive.
+func gone(in control.Info, err error) error {
+	if err == nil {
+		return nil
+	}
+	all, listErr := control.List()
+	if listErr != nil {
+		return errors.Join(err, listErr)
+	}
+	for _, live := range all {
+		if live.Name == in.Name && live.PID == in.PID && live.Start == in.Start {
+			return err
+		}
+	}
+	return nil
+}

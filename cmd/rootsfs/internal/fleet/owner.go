@@ -1,0 +1,232 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Order is an owner's order to machines.
+type Order struct {
+	Machines []string     // none: all, also those that join later
+	Revoke   []Revocation // what ends
+	Lock     string       // why the machines are locked
+	Unlock   bool
+}
+
+// OrderState says how far a machine has carried out an order.
+type OrderState string
+
+// The states of orders.
+const (
+	OrderDone       OrderState = "done"
+	OrderIncomplete OrderState = "incomplete" // new accesses are refused; some calls may still take effect
+	OrderNoAnswer   OrderState = "no_answer"
+)
+
+// MachineOutcome is the outcome of an order on one machine.
+type MachineOutcome struct {
+	Name   string        `json:"name"`
+	Number uint64        `json:"number"`
+	State  OrderState    `json:"state"`
+	TookMS float64       `json:"took_ms,omitempty"` // by the machine's clock
+	Locked names.Foreign `json:"locked,omitempty"`  // why the machine is locked, by this or another order
+	Ended  []Ended       `json:"ended,omitempty"`
+	More   int           `json:"more,omitempty"` // others that ended
+}
+
+// Outcome is the outcome of an order. DeadBy is the time from which it holds on the machines that
+// have not answered; nil: the time is unknown, because the fleet has no leases.
+type Outcome struct {
+	Fleet    string           `json:"fleet"`
+	DeadBy   *time.Time       `json:"dead_by,omitempty"`
+	Machines []MachineOutcome `json:"machines"`
+}
+
+// Done reports whether every machine has carried out the order.
+func (o *Outcome) Done() bool {
+	return !slices.ContainsFunc(o.Machines, func(m MachineOutcome) bool { return m.State != OrderDone })
+}
+
+// The bounds of giving an order.
+const (
+	orderTries = 8           // other owners may give orders at the same time
+	pushTime   = time.Second // between two pushes to machines that have not answered
+	leaseSlack = time.Second // for the machine to notice the end of its lease
+)
+
+// Give gives an order. It returns when all machines have answered or wait is over. An error means
+// that the order may not hold anywhere.
+func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outcome, error) {
+	recs, err := o.recipients(ctx, order.Machines)
+	if err != nil {
+		return Outcome{}, err
+	}
+	acks := make(chan *nats.Msg, 4*len(recs)+64)
+	sub, err := o.Bus.Conn.ChanSubscribe(o.Names.OfMachines("ack"), acks)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	to := order.Machines
+	if len(to) == 0 {
+		to = []string{allMachines}
+	}
+	placed := map[string]held{}
+	for _, one := range to {
+		if placed[one], err = o.place(ctx, one, order.change); err != nil {
+			return Outcome{}, err
+		}
+	}
+	out := Outcome{Fleet: o.Names.Name(), Machines: []MachineOutcome{}}
+	// The keeper confirmed before now, and has given no lease since to a machine without the order.
+	if lease := o.Charter.lease(); lease != forever && !order.Unlock {
+		by := time.Now().Add(lease + 2*leaseSlack).UTC().Truncate(time.Second)
+		out.DeadBy = &by
+	}
+	for _, rec := range recs {
+		out.Machines = append(out.Machines, MachineOutcome{Name: rec.Name, Number: orderOf(placed, rec.Name).Number, State: OrderNoAnswer})
+	}
+	o.collect(ctx, placed, recs, acks, wait, &out)
+	return out, nil
+}
+
+// change makes the order part of a document.
+func (order *Order) change(s *Standing) {
+	for _, r := range order.Revoke {
+		r.Number = s.Number
+		s.Revoked = append(s.Revoked, r)
+	}
+	if order.Lock != "" || order.Unlock {
+		s.Locked = order.Lock
+	}
+}
+
+// orderOf returns the order that was placed for a machine.
+func orderOf(placed map[string]held, machine string) held {
+	if h, ok := placed[machine]; ok {
+		return h
+	}
+	return placed[allMachines]
+}
+
+// recipients returns the named machines, or all.
+func (o *Owner) recipients(ctx context.Context, which []string) ([]machineRecord, error) {
+	recs, err := o.list(ctx)
+	if err != nil || len(which) == 0 {
+		return recs, err
+	}
+	for _, name := range which {
+		if !slices.ContainsFunc(recs, func(rec machineRecord) bool { return rec.Name == name }) {
+			return nil, &control.Error{Class: control.NoSuch, Text: fmt.Sprintf("there is no machine %s; see: rootsfs fleet machines", names.Quote(name))}
+		}
+	}
+	return slices.DeleteFunc(recs, func(rec machineRecord) bool { return !slices.Contains(which, rec.Name) }), nil
+}
+
+// place has the keeper keep a changed order. If another owner is faster, it changes that owner's.
+func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (held, error) {
+	for range orderTries {
+		now, err := o.current(ctx, to)
+		if err != nil {
+			return held{}, err
+		}
+		doc, err := now.next(to, change)
+		if err != nil {
+			return held{}, err
+		}
+		data, err := Seal(o.key, o.Names.ID, kindStanding, doc)
+		if err != nil {
+			return held{}, err
+		}
+		got, err := o.order(ctx, orderRequest{For: to, After: now.Number, Order: data})
+		if err != nil {
+			return held{}, fmt.Errorf("the order may not hold: %w", err)
+		}
+		if bytes.Equal(got.Order, data) {
+			h := held{doc, data}
+			return h, o.kept.save(h)
+		}
+	}
+	return held{}, errors.New("other owners give orders at the same time: give yours again")
+}
+
+// current returns the newest order that the keeper or this owner has, and has the keeper keep it.
+func (o *Owner) current(ctx context.Context, to string) (held, error) {
+	own, err := o.kept.load(o.Charter, to)
+	if err != nil {
+		return held{}, fmt.Errorf("the owner's copy of an order cannot be read: %w", err)
+	}
+	got, err := o.order(ctx, orderRequest{For: to})
+	if err != nil {
+		return held{}, err
+	}
+	var theirs held
+	if got.Order != nil {
+		doc, err := openStanding(got.Order, o.Charter, to)
+		if err != nil {
+			return held{}, fmt.Errorf("the keeper's copy of an order: %w", err)
+		}
+		theirs = held{doc, got.Order}
+	}
+	if own.Number <= theirs.Number {
+		return theirs, nil
+	}
+	_, err = o.order(ctx, orderRequest{For: to, After: theirs.Number, Order: own.signed})
+	return own, err
+}
+
+func (o *Owner) order(ctx context.Context, q orderRequest) (orderAnswer, error) {
+	return askKeeper[orderRequest, orderAnswer](ctx, o, o.Names.Confirm(), kindOrder, q)
+}
+
+// collect pushes orders to the machines until all have answered or wait is over.
+func (o *Owner) collect(ctx context.Context, placed map[string]held, recs []machineRecord, acks <-chan *nats.Msg, wait time.Duration, out *Outcome) {
+	timeout, again := time.NewTimer(wait), time.NewTicker(pushTime)
+	defer timeout.Stop()
+	defer again.Stop()
+	for missing := len(recs); missing > 0; {
+		select {
+		case m := <-acks:
+			i, k := o.ackOf(recs, m)
+			if i < 0 || out.Machines[i].State != OrderNoAnswer || k.Sum != hashOf(orderOf(placed, k.Machine).signed) {
+				continue
+			}
+			one := &out.Machines[i]
+			one.State, one.TookMS, one.Locked, one.Ended, one.More = OrderDone, k.TookMS, k.Locked, k.Ended, k.More
+			if slices.ContainsFunc(k.Ended, func(e Ended) bool { return e.Error != "" }) {
+				one.State = OrderIncomplete
+			}
+			missing--
+		case <-again.C:
+			// The keeper has pushed them. A machine that has just connected did not hear that.
+			for to, h := range placed {
+				if err := o.Bus.Conn.Publish(o.Names.Orders(to), h.signed); err != nil {
+					return // the order is kept: what was not heard is no answer
+				}
+			}
+		case <-timeout.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ackOf returns which machine has signed an ack, and the ack; -1: none of them.
+func (o *Owner) ackOf(recs []machineRecord, m *nats.Msg) (int, ack) {
+	var k ack
+	by, err := Open(m.Data, o.Names.ID, kindAck, anyKey, &k)
+	if err != nil {
+		return -1, k
+	}
+	return slices.IndexFunc(recs, func(rec machineRecord) bool { return rec.Name == k.Machine && rec.Signing == by }), k
+}

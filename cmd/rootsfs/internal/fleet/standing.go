@@ -1,0 +1,147 @@
+package fleet
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Standing is the owners' order that holds for a machine, or for all of them. There is no log: the
+// document with the highest number is the whole order.
+type Standing struct {
+	For    string    `json:"for"` // a machine's name, or allMachines
+	Number uint64    `json:"n"`
+	At     time.Time `json:"at"`
+	// Locked says why no session may do anything; "": the machines are not locked.
+	Locked string `json:"locked,omitempty"`
+	// Since is the number up to which revocations are no longer listed. A machine that has not
+	// carried out that much ends everything.
+	Since   uint64       `json:"since,omitempty"`
+	Revoked []Revocation `json:"revoked,omitempty"`
+}
+
+// Revocation ends what matched it before the machine knew Number. A grant after that is a new
+// decision.
+type Revocation struct {
+	Number  uint64 `json:"n"`
+	Session string `json:"session,omitempty"` // "": every session
+	Root    string `json:"root,omitempty"`
+	Subject string `json:"subject,omitempty"` // a server, whose own roots end
+	Net     bool   `json:"net,omitempty"`     // the hosts of a command's network
+	All     bool   `json:"all,omitempty"`
+}
+
+const kindStanding = "standing"
+
+// Bounds of a document: it travels in a signed request of a machine, whose size has a limit.
+const (
+	maxStanding = 32 << 10
+	maxRevoked  = 64
+	maxText     = 256
+)
+
+// openStanding returns a document that an owner has signed.
+func openStanding(data []byte, c *Charter, to string) (Standing, error) {
+	var s Standing
+	if len(data) > maxStanding*2 { // base64 takes a third more
+		return s, errors.New("the order is too long")
+	}
+	if _, err := Open(data, c.Fleet, kindStanding, c.isOwner, &s); err != nil {
+		return s, err
+	}
+	if s.For != to {
+		return s, fmt.Errorf("the order is for %s", names.Quote(s.For))
+	}
+	return s, s.check()
+}
+
+// check refuses a document that is not well-formed.
+func (s *Standing) check() error {
+	if s.Number == 0 || len(s.Locked) > maxText || len(s.Revoked) > maxRevoked {
+		return errors.New("the order has no number, or too much in it")
+	}
+	last := s.Since + 1
+	for _, r := range s.Revoked {
+		if r.Number < last || r.Number > s.Number {
+			return errors.New("the order's revocations are not in order")
+		}
+		if err := r.check(); err != nil {
+			return err
+		}
+		last = r.Number
+	}
+	return nil
+}
+
+// check refuses a revocation that does not say one thing.
+func (r *Revocation) check() error {
+	given := 0
+	for _, is := range []bool{r.All, r.Root != "", r.Subject != "", r.Net} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return &names.Error{Kind: names.Invalid, Err: errors.New("say what to revoke: a root, a server's roots, the network or everything, one of these")}
+	}
+	if r.Session != "" {
+		if err := control.CheckName(r.Session); err != nil {
+			return err
+		}
+	}
+	if len(r.Root) > maxText || len(r.Subject) > maxText {
+		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf("a name to revoke has at most %d bytes", maxText)}
+	}
+	return nil
+}
+
+// request is the revocation as a session takes it.
+func (r *Revocation) request() control.RevokeRequest {
+	q := control.RevokeRequest{All: r.All, Subject: r.Subject, Net: r.Net}
+	if r.Root != "" {
+		q.Names = []string{r.Root}
+	}
+	return q
+}
+
+// next returns the document that follows s after a change. If the revocations are too many, the
+// oldest are no longer listed. Its number is higher than that of s; the clock only keeps it
+// higher than that of a document which a restored keeper has lost.
+func (s Standing) next(to string, change func(*Standing)) (Standing, error) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	n := Standing{For: to, Number: max(s.Number+1, uint64(now.UnixMilli())), At: now, Locked: s.Locked, Since: s.Since, Revoked: slices.Clone(s.Revoked)}
+	change(&n)
+	for {
+		data, err := json.Marshal(n)
+		if err != nil {
+			return n, err
+		}
+		if len(data) <= maxStanding && len(n.Revoked) <= maxRevoked {
+			return n, n.check()
+		}
+		if len(n.Revoked) == 0 {
+			return n, errors.New("the order is too long")
+		}
+		n.Since = n.Revoked[0].Number
+		n.Revoked = slices.DeleteFunc(n.Revoked, func(r Revocation) bool { return r.Number <= n.Since })
+	}
+}
+
+// due returns what a machine that has carried out the document with the number applied must
+// still revoke.
+func (s *Standing) due(applied uint64) (out []Revocation) {
+	if applied < s.Since {
+		return []Revocation{{Number: s.Number, All: true}}
+	}
+	for _, r := range s.Revoked {
+		if r.Number > applied {
+			out = append(out, r)
+		}
+	}
+	return out
+}

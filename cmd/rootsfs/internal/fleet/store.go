@@ -1,0 +1,61 @@
+package fleet
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+)
+
+// store has a party's own copies of the newest orders, on disk before the party acts by them. An
+// owner, a keeper and each machine have one: the newest copy replaces the others.
+type store struct{ dir string }
+
+// held is an order with its signature.
+type held struct {
+	Standing
+	signed []byte // nil: there is no order
+}
+
+func (s store) file(to string) string { return filepath.Join(s.dir, to) }
+
+// load returns the copy of the order for a machine or all machines; the zero held: there is none.
+func (s store) load(c *Charter, to string) (held, error) {
+	data, err := readOwn(s.file(to))
+	if errors.Is(err, fs.ErrNotExist) {
+		return held{}, nil
+	}
+	if err != nil {
+		return held{}, err
+	}
+	doc, err := openStanding(data, c, to)
+	return held{doc, data}, err
+}
+
+// save makes the order durable.
+func (s store) save(h held) error { return writeSynced(s.file(h.For), h.signed) }
+
+// newer opens an order, and reports whether it has a higher number than old.
+func newer(data []byte, c *Charter, to string, old held) (held, bool, error) {
+	doc, err := openStanding(data, c, to)
+	if err != nil {
+		return old, false, err
+	}
+	return held{doc, data}, doc.Number > old.Number, nil
+}
+
+// appliedFile is the name of the file with the numbers of what a machine has carried out. No
+// machine has such a name.
+const appliedFile = ".applied"
+
+func (s store) loadApplied() (map[string]uint64, error) {
+	applied := map[string]uint64{}
+	err := readJSON(s.file(appliedFile), &applied)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return applied, err
+}
+
+func (s store) saveApplied(applied map[string]uint64) error {
+	return writeJSON(s.file(appliedFile), applied)
+}

@@ -1,0 +1,85 @@
+package fleetcli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
+)
+
+func revoke(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
+	r := fleet.Revocation{Session: f.Session, Subject: f.Subject, Net: f.Net, All: f.All}
+	order := fleet.Order{Lock: f.Lock}
+	for _, root := range args {
+		r.Root = root
+		order.Revoke = append(order.Revoke, r)
+	}
+	if len(args) == 0 {
+		order.Revoke = []fleet.Revocation{r}
+	}
+	return give(ctx, p, f, order, "dead")
+}
+
+func lock(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
+	if args[0] == "" {
+		return cli.Usage(fmt.Errorf("the reason is empty: say why the machines are locked"))
+	}
+	return give(ctx, p, f, fleet.Order{Lock: args[0]}, "locked")
+}
+
+func unlock(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) error {
+	return give(ctx, p, f, fleet.Order{Unlock: true}, "unlocked")
+}
+
+// give gives an order, and prints what became of it on each machine: what it is when the order
+// is carried out, such as dead.
+func give(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, order fleet.Order, what string) error {
+	o, err := fleet.OpenOwner()
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	ctx, stop := cli.Until(ctx)
+	defer stop()
+	order.Machines = f.Machines
+	done := p.Waiting("waiting for machines")
+	out, err := o.Give(ctx, order, f.Wait)
+	done()
+	if err != nil {
+		return err
+	}
+	if err := p.Report(out, func() { printOutcome(p, out, what) }); err != nil {
+		return err
+	}
+	if !out.Done() {
+		return cli.Failed()
+	}
+	return nil
+}
+
+func printOutcome(p *cli.Printer, out fleet.Outcome, what string) {
+	if len(out.Machines) == 0 {
+		p.Say("the fleet has no machine; the order is for those that join")
+	}
+	for _, m := range out.Machines {
+		switch {
+		case m.State == fleet.OrderNoAnswer && out.DeadBy != nil:
+			p.Say("%s: no answer; %s by %s at the latest", m.Name, what, out.DeadBy.Local().Format(time.TimeOnly))
+		case m.State == fleet.OrderNoAnswer:
+			p.Say("%s: no answer; it is %s when it hears the order", m.Name, what)
+		case what == "unlocked" && m.Locked != "":
+			p.Say("%s: still locked by another order: %q", m.Name, m.Locked)
+		case what == "dead":
+			p.Say("%s: dead in %.1f ms, roots: %d", m.Name, m.TookMS, len(m.Ended)+m.More)
+		default:
+			p.Say("%s: %s in %.1f ms", m.Name, what, m.TookMS)
+		}
+		for _, e := range m.Ended {
+			if e.Error != "" {
+				p.Say("%s: session %s, %s: not everything could be taken back: %s", m.Name, e.Session, e.Root, e.Error)
+			}
+		}
+	}
+}
