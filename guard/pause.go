@@ -18,8 +18,8 @@ import (
 // open files, mappings and watches work again when the pause ends. Grants, revocations and
 // expiries go on meanwhile.
 //
-// There are two causes of a pause: the owner, and a lease that has run out. Each cause has to
-// end; the gate is open when none is left.
+// There are two causes of a pause: the owner, and the lease of the machine that has run out (not
+// the Lease of an operation). Each cause has to end; the gate is open when none is left.
 
 // PauseCause says who paused a registry.
 type PauseCause string
@@ -39,14 +39,14 @@ type Pause struct {
 
 // pauses are the pauses of a registry.
 type pauses struct {
-	inForce atomic.Pointer[[]Pause]  // nil: the gate is open; not changed but replaced
-	lease   atomic.Pointer[leaseEnd] // nil: there is no lease
+	inForce atomic.Pointer[[]Pause]      // nil: the gate is open; not changed but replaced
+	lease   atomic.Pointer[machineLease] // nil: the machine has none
 
 	changing sync.Mutex // held while a pause begins or ends
 }
 
-// leaseEnd is the time at which the registry pauses by itself.
-type leaseEnd struct {
+// machineLease is the lease of the machine, at whose end the registry pauses by itself.
+type machineLease struct {
 	at     time.Time   // by both clocks of this process, as they were when the lease was set
 	set    time.Time   // when it was set
 	isOver func() bool // asks the clock that decides
@@ -59,17 +59,18 @@ type leaseEnd struct {
 // asked: the machine has slept, or the wall clock was set.
 const maxDrift = time.Second
 
-// SetLease makes the registry pause by itself once isOver reports true, for the reason. isOver is
-// costly, so the gate calls it only when left has passed since SetLease by this process's
-// clock, or when its clocks have moved apart. The gate compares the clock at each operation, so
-// it refuses even if the caller never calls Pause. SetLease does not end a pause.
-func (g *Registry) SetLease(left time.Duration, isOver func() bool, reason string) {
+// SetMachineLease makes the registry pause by itself once isOver reports true, for the reason.
+// isOver is costly, so the gate calls it only when left has passed since SetMachineLease by this
+// process's clock, or when its clocks have moved apart. The gate compares the clock at each
+// operation, so it refuses even if the caller never calls Pause. SetMachineLease does not end a
+// pause.
+func (g *Registry) SetMachineLease(left time.Duration, isOver func() bool, reason string) {
 	now := time.Now()
-	g.pauses.lease.Store(&leaseEnd{at: now.Add(left), set: now, isOver: isOver, reason: reason})
+	g.pauses.lease.Store(&machineLease{at: now.Add(left), set: now, isOver: isOver, reason: reason})
 }
 
 // hasPassed reports whether the lease is over at the time now, which has a monotonic reading.
-func (e *leaseEnd) hasPassed(now time.Time) bool {
+func (e *machineLease) hasPassed(now time.Time) bool {
 	drift := now.Round(0).Sub(e.set.Round(0)) - now.Sub(e.set)
 	if now.Before(e.at) && drift.Abs() <= maxDrift {
 		return false
@@ -122,7 +123,7 @@ func (g *Registry) Pause(ctx context.Context, cause PauseCause, reason string) e
 }
 
 // pauseFor pauses the registry because a lease is over, unless there is a new one by now.
-func (g *Registry) pauseFor(lease *leaseEnd) {
+func (g *Registry) pauseFor(lease *machineLease) {
 	g.pauses.changing.Lock()
 	defer g.pauses.changing.Unlock()
 	if g.pauses.lease.Load() == lease {

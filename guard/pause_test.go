@@ -119,7 +119,7 @@ func TestGateComparesTheClockItself(t *testing.T) {
 	v := &view{}
 	s.AddView(v)
 	var isOver atomic.Bool
-	s.SetLease(0, isOver.Load, "the fleet acme")
+	s.SetMachineLease(0, isOver.Load, "the fleet acme")
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0) // the clock that decides says that it is not over
 	isOver.Store(true)
 	dry := req(t, names.OpRead)
@@ -140,7 +140,7 @@ func TestGateComparesTheClockItself(t *testing.T) {
 	// The owner's pause and that of the lease each have to end.
 	wantKind(t, s.Pause(bg, guard.PausedByOwner, ""), 0)
 	isOver.Store(false)
-	s.SetLease(time.Hour, isOver.Load, "the fleet acme")
+	s.SetMachineLease(time.Hour, isOver.Load, "the fleet acme")
 	wantKind(t, s.EndPause(guard.PausedByLease), 0)
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Paused)
 	wantKind(t, s.EndPause(guard.PausedByOwner), 0)
@@ -154,12 +154,12 @@ func TestNoLeaseNoClock(t *testing.T) {
 	s.grant(t, "r", "/a", guard.Policy{})
 	var asked atomic.Int64
 	ask := func() bool { asked.Add(1); return false }
-	s.SetLease(time.Hour, ask, "")
+	s.SetMachineLease(time.Hour, ask, "")
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 	if n := asked.Load(); n != 0 {
 		t.Errorf("asked %d times within the lease", n)
 	}
-	s.SetLease(-time.Second, ask, "")
+	s.SetMachineLease(-time.Second, ask, "")
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 	if n := asked.Load(); n != 1 {
 		t.Errorf("asked %d times for one operation after the lease", n)
@@ -172,7 +172,7 @@ func TestLeaseRunsOutWhileWaiting(t *testing.T) {
 	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{OpsPerSecond: 20, Burst: 1}})
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 	began := time.Now()
-	s.SetLease(25*time.Millisecond, func() bool { return time.Since(began) >= 25*time.Millisecond }, "")
+	s.SetMachineLease(25*time.Millisecond, func() bool { return time.Since(began) >= 25*time.Millisecond }, "")
 	if err := s.once(req(t, names.OpRead), 0); !errors.Is(err, names.Paused) {
 		t.Errorf("admitted after the lease had run out: %v", err)
 	}

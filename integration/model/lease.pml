@@ -26,7 +26,7 @@ bit waits[T+1];              /* the agent waits for its answer */
 bit old[T+1]; bit new[T+1];  /* answers that were sent, of keepers without and with the revocation */
 
 /* Whether an operation is admitted.
- * code: guard.(*Registry).pausedAt, guard.(*leaseEnd).hasPassed */
+ * code: guard.(*Registry).pausedAt, guard.(*machineLease).hasPassed */
 #ifdef M_TIMERONLY
 #define LIVE (!dead && !paused)
 #else
@@ -91,7 +91,7 @@ bit old[T+1]; bit new[T+1];  /* answers that were sent, of keepers without and w
 #define CONFIRM(k) :: atomic { sent[k] && !confirmed[k] -> confirmed[k] = 1; \
   if :: since == NEVER && ENOUGH -> since = t :: else -> skip fi }
 
-/* code: cmd/rootsfs/internal/session.(*Session).followLease, guard.(*Registry).SetLease, guard.(*Registry).Pause, guard.(*Registry).EndPause */
+/* code: cmd/rootsfs/internal/session.(*Session).followLease, guard.(*Registry).SetMachineLease, guard.(*Registry).Pause, guard.(*Registry).EndPause */
 active proctype Fleet() {
 end:
   do

@@ -313,7 +313,7 @@ inline discard(n) { atomic { begin(); after[n] = low[n] };
   up[n] = 0; LOOK;
   white[n] = 0 }
 
-/* code: vfs/internal/beneath.(*union).vacant, vfs/internal/beneath.CreateFile */
+/* code: vfs/internal/beneath.(*union).willMake, vfs/internal/beneath.CreateFile */
 inline create(n) { atomic { begin(); if :: !SEEN(n) -> up[n] = 5; after[n] = 5 :: else fi } }
 
 /* Operations one after another. code: vfs/internal/beneath.(*Dir).begin */

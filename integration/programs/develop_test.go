@@ -191,7 +191,7 @@ func TestTmux(t *testing.T) {
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "tmux", "sh")
 		if s := b.sh(`tmux -S sock new-session -d -s one 'sleep 100'; tmux -S sock ls -F '#S'
-kill -9 $(tmux -S sock display -p '#{pid}'); test -S sock
+pid=$(tmux -S sock display -p '#{pid}'); kill -9 $pid; while test -e /proc/$pid/exe; do sleep 0.01; done; test -S sock
 tmux -S sock new-session -d -s two 'sleep 100'; tmux -S sock ls -F '#S'; tmux -S sock kill-server; test -S sock && echo socket; true`); s != "one\ntwo\nsocket\n" {
 			t.Errorf("tmux said %q", s)
 		}

@@ -1,12 +1,12 @@
 package beneath
 
 import (
-	"github.com/rootsfs/rootsfs/guard/rules"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A program may have a file of a staged root open while the file is copied up, or while the

@@ -6,7 +6,7 @@
 //   - A root whose path may lead to another file by now is checked again; see package
 //     hostwatch. If its directory was deleted or replaced, the registry makes it unavailable.
 //   - A file system that does not answer delays neither the checks of other roots nor the end
-//     of the session, and blocks at most mostHung threads.
+//     of the session, and blocks at most maxHanging threads.
 //
 // # Not promised
 //
@@ -47,9 +47,9 @@ type Config struct {
 // Monitor watches the places of the roots of one session. Make it with New.
 type Monitor struct {
 	cfg     Config
-	changed chan struct{}          // holds a token when the set of roots has changed
-	looks   asides[guard.RootName] // at places
-	spaces  asides[uint64]         // questions for free space, by epoch
+	changed chan struct{}                // holds a token when the set of roots has changed
+	looks   hangingCalls[guard.RootName] // at places
+	spaces  hangingCalls[uint64]         // questions for free space, by epoch
 
 	mu     sync.Mutex               // guards the field below
 	places map[uint64]*watchedPlace // by epoch

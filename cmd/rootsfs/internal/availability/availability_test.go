@@ -82,14 +82,14 @@ func awaitEvent(t *testing.T, told *events.Subscriber, kind string) {
 }
 
 // Calls that hang are waited for as long as the caller says, one for each key is under way, and
-// no more than mostHung.
+// no more than maxHanging.
 func TestAsidesHang(t *testing.T) {
-	var a asides[string]
+	var a hangingCalls[string]
 	hang := make(chan struct{})
-	ended := make(chan struct{}, mostHung)
+	ended := make(chan struct{}, maxHanging)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	for i := range mostHung {
+	for i := range maxHanging {
 		if !a.run(over, fmt.Sprint(i), func() { <-hang; ended <- struct{}{} }) {
 			t.Fatalf("call %d was not made", i)
 		}
@@ -101,7 +101,7 @@ func TestAsidesHang(t *testing.T) {
 		t.Error("one call too many was made")
 	}
 	close(hang)
-	for range mostHung {
+	for range maxHanging {
 		<-ended
 	}
 	testkit.Until(t, "a call can be made again", func() bool { return a.run(t.Context(), "0", func() {}) })

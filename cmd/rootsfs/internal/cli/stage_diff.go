@@ -69,9 +69,7 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 		return err
 	}
 	list, units := vfs.ReviewStage(list, c.paths)
-	p := &patcher{renamed: map[names.Foreign]names.Foreign{}, read: func(ctx context.Context, path string, staged bool) ([]byte, error) {
-		return o.contents(ctx, path, staged, mostText)
-	}}
+	p := &patcher{renamed: map[names.Foreign]names.Foreign{}, read: newStageReader(o, list).read}
 	switch {
 	case f.nameOnly:
 		return a.printChangedNames(o, list, units)

@@ -288,13 +288,6 @@ func (o *openStage) changes(ctx context.Context, paths []string) ([]vfs.StageCha
 	return a.Result().Done, err
 }
 
-// contents returns the contents of a file in the stage, or in the root.
-func (o *openStage) contents(ctx context.Context, path string, staged bool, most int64) ([]byte, error) {
-	a, err := askStage(ctx, o, control.StageContents, session.StageContents,
-		control.StageContentsRequest{Store: o.Dir, Path: []byte(path), Staged: staged, Most: most})
-	return a.Contents, err
-}
-
 // closingTime is how long a command waits for a stage that a session or another command is about
 // to close.
 var closingTime = 10 * time.Second // tests replace it

@@ -162,7 +162,7 @@ func (f *hostFile) place() hostconfig.Place {
 	return hostconfig.Place{
 		Home: home,
 		Base: hostconfig.ProjectOf(f.path, home),
-		Look: func(path string) hostconfig.What {
+		Look: func(path string) hostconfig.FileType {
 			info, err := os.Stat(path)
 			switch {
 			case err != nil:

@@ -29,6 +29,14 @@ type StageContentsRequest struct {
 	Path   []byte `json:"path"`
 	Staged bool   `json:"staged"`
 	Most   int64  `json:"most"` // bytes
+	// Next has the files that are read next. The answer may have their contents, too.
+	Next []StageFile `json:"next,omitempty"`
+}
+
+// StageFile is a file in the stage, or in the source.
+type StageFile struct {
+	Path   []byte `json:"path"`
+	Staged bool   `json:"staged"`
 }
 
 // StageChange is one change.
@@ -54,6 +62,8 @@ type StageAnswer struct {
 // StageContentsAnswer is the contents of a file.
 type StageContentsAnswer struct {
 	Contents []byte `json:"contents"`
+	// Next has the contents of the first files of Next; null for one that must be asked for.
+	Next [][]byte `json:"next,omitempty"`
 }
 
 // StagePaths turns paths into those of a request, and back.

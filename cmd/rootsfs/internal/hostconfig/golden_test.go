@@ -25,7 +25,7 @@ func place(path string) Place {
 	return Place{
 		Home: "/home/u",
 		Base: ProjectOf(path, "/home/u"),
-		Look: func(path string) What {
+		Look: func(path string) FileType {
 			path = filepath.Clean(path)
 			for _, d := range dirs {
 				if d == path {

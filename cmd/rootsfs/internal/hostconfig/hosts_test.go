@@ -1,9 +1,10 @@
 package hostconfig
 
 import (
-	"github.com/rootsfs/rootsfs/guard/names"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // The files of Windsurf, Gemini CLI, Cline, Zed, Codex and opencode are found,

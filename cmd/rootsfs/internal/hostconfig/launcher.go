@@ -1,11 +1,12 @@
 package hostconfig
 
 import (
-	"github.com/rootsfs/rootsfs/guard/names"
 	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // fetchers are commands that download the packages that they run.
@@ -53,8 +54,8 @@ var launchers = map[string]launcher{
 	"cmd": {command: []string{"/c", "/C"}}, "cmd.exe": {command: []string{"/c", "/C"}}, "su": {command: []string{"-c", "--command"}, isText: true},
 }
 
-// keepers are launchers that keep their programs in HOME. A confined server has a private HOME.
-var keepers = []string{"mise", "rtx", "fnm", "nvm", "volta", "asdf", "proto", "pyenv", "rbenv", "nodenv", "goenv", "jenv"}
+// versionManagers are launchers that keep their programs in HOME. A confined server has a private HOME.
+var versionManagers = []string{"mise", "rtx", "fnm", "nvm", "volta", "asdf", "proto", "pyenv", "rbenv", "nodenv", "goenv", "jenv"}
 
 var shells = []string{"sh", "bash", "zsh", "dash", "ash", "ksh", "fish"}
 

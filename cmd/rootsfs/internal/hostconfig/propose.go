@@ -11,12 +11,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// What is the kind of file that a path leads to.
-type What int
+// FileType is the type of the file that a path leads to.
+type FileType int
 
-// What a path can lead to.
+// The types that matter here.
 const (
-	Nothing What = iota // no file, or one of another kind
+	Nothing FileType = iota // no file, or one of another kind
 	Dir
 	File
 )
@@ -25,8 +25,8 @@ const (
 type Place struct {
 	Home string
 	Base string // the project of the file (ProjectOf); "" if the host chooses the directory
-	// Look returns the kind of file at an absolute path.
-	Look func(path string) What
+	// Look returns the type of the file at an absolute path.
+	Look func(path string) FileType
 	// Project is the repository or project that encloses a directory, "" for none.
 	Project func(dir string) string
 	// Getenv returns a variable of the host's environment, if it is known here.
@@ -202,9 +202,9 @@ var scripts = []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".py", ".rb
 
 func isScript(path string) bool { return slices.Contains(scripts, filepath.Ext(path)) }
 
-// given are directories that are never proposed: a confined server sees them without a root, or
-// they are the kernel's.
-var given = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys", "/dev"}
+// neverProposed are directories that a confined server sees without a root, or that are the
+// kernel's.
+var neverProposed = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys", "/dev"}
 
 // add proposes a root, once.
 func (p *proposer) add(t target, from string) {
@@ -221,7 +221,7 @@ func (p *proposer) add(t target, from string) {
 		if slices.ContainsFunc(p.Roots, func(r Root) bool { return r.Spec == spec }) {
 			return
 		}
-	case slices.Contains(p.paths, path), slices.ContainsFunc(given, func(dir string) bool { return names.Under(path, dir) }):
+	case slices.Contains(p.paths, path), slices.ContainsFunc(neverProposed, func(dir string) bool { return names.Under(path, dir) }):
 		return
 	case names.Under(p.at.Home, path):
 		p.notef("%s is your home directory, or holds it, where rootsfs keeps its own files: name directories inside with --root", from)
@@ -261,8 +261,8 @@ func (p *proposer) remarks(s *Server) {
 	if fetcher := namesFetcher(names.List[string](s.Args)); fetcher != "" && p.Fetcher == "" {
 		p.notef("its arguments name %s: if it fetches with that what it runs, it needs --net", fetcher)
 	}
-	if i := slices.Index(keepers, name); i >= 0 {
-		p.notef("%s keeps its versions in your HOME, and HOME is private inside: write the full path of the program that it starts, which \"%[1]s which\" tells, or give its directory with --root", keepers[i])
+	if i := slices.Index(versionManagers, name); i >= 0 {
+		p.notef("%s keeps its versions in your HOME, and HOME is private inside: write the full path of the program that it starts, which \"%[1]s which\" tells, or give its directory with --root", versionManagers[i])
 	}
 	for _, inner := range launched(words, maxLaunchers) {
 		if i := slices.Index(containerTools, filepath.Base(inner[0])); i >= 0 && containerTools[i] != name {

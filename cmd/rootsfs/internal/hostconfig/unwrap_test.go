@@ -9,8 +9,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/tailscale/hujson"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // A wrapped file that people or programs have edited since is unwrapped as far as

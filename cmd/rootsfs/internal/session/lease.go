@@ -109,7 +109,7 @@ func (l *machineLease) apply(reg *guard.Registry) {
 		return
 	}
 	now := l.now
-	reg.SetLease(now.Left(), func() bool { return now.Left() <= 0 }, l.reason(&now))
+	reg.SetMachineLease(now.Left(), func() bool { return now.Left() <= 0 }, l.reason(&now))
 }
 
 // reason is the reason of a pause at the end of a lease.

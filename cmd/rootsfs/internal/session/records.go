@@ -23,12 +23,12 @@ import (
 type records struct {
 	open func() (*audit.Log, error)
 
-	mu   sync.Mutex // guards the fields below; held while the log is opened
-	log  *audit.Log
-	held []guard.Record
-	over bool // closed before it was opened: the session has not served
-	last [recent]guard.Record
-	n    int // records so far; the newest is last[(n-1)%recent]
+	mu       sync.Mutex // guards the fields below; held while the log is opened
+	log      *audit.Log
+	held     []guard.Record
+	isClosed bool // no record is taken any more, and the log is not opened
+	last     [recent]guard.Record
+	n        int // records so far; the newest is last[(n-1)%recent]
 }
 
 // recent is how many operations `rootsfs status` can show.
@@ -85,7 +85,7 @@ func (r *records) logOrHold(rec guard.Record) (*audit.Log, error) {
 	switch {
 	case r.log != nil:
 		return r.log, nil
-	case r.over:
+	case r.isClosed:
 		return nil, audit.ErrClosed
 	case rec.Via != guard.ViaControl:
 		return r.log, r.beginLocked()
@@ -98,7 +98,7 @@ func (r *records) logOrHold(rec guard.Record) (*audit.Log, error) {
 func (r *records) begin() (*audit.Log, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.isClosed {
 		return nil, audit.ErrClosed
 	}
 	err := r.beginLocked()
@@ -165,7 +165,7 @@ func (r *records) opened() *audit.Log {
 func (r *records) close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.over = true
+	r.isClosed = true
 	if r.log == nil {
 		return nil
 	}

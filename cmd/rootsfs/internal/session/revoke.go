@@ -17,8 +17,8 @@ import (
 // revoke serves control.Revoke.
 func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a control.RevokeAnswer, err error) {
 	given := 0
-	for _, is := range []bool{req.All, len(req.Names) > 0, req.Subject != "", req.Net} {
-		if is {
+	for _, isGiven := range []bool{req.All, len(req.Names) > 0, req.Subject != "", req.Net} {
+		if isGiven {
 			given++
 		}
 	}
@@ -42,9 +42,9 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 	return a, err
 }
 
-// together is how many roots end at the same time. Each has a deadline. If thousands ended at
+// maxTogether is how many roots end at the same time. Each has a deadline. If thousands ended at
 // once, they would wait for each other until their deadlines had passed.
-const together = 64
+const maxTogether = 64
 
 // revokeAll ends every root, those that are granted meanwhile included.
 func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
@@ -101,11 +101,11 @@ func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.En
 // revokeMany revokes the named roots, or none if one of them does not exist. The error is one
 // sentence for any number of roots.
 func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]control.Ended, error) {
-	if err := known(s.reg, which); err != nil {
+	if err := checkKnown(s.reg, which); err != nil {
 		return nil, err
 	}
 	out := make([]control.Ended, 0, len(which))
-	for batch := range slices.Chunk(which, together) {
+	for batch := range slices.Chunk(which, maxTogether) {
 		reports, err := s.reg.Revoke(ctx, batch...)
 		switch {
 		case err == nil || len(reports) > 0:
@@ -124,8 +124,8 @@ func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]con
 	return out, incomplete(out)
 }
 
-// known returns an error that lists the names in which that are not roots.
-func known(reg *guard.Registry, which []guard.RootName) error {
+// checkKnown returns an error that lists the names in which that are not roots.
+func checkKnown(reg *guard.Registry, which []guard.RootName) error {
 	var unknown []string
 	for _, n := range which {
 		if _, ok := reg.Lookup(n); !ok {
@@ -241,7 +241,7 @@ func (s *Session) revokeNamed(ctx context.Context, which []string) ([]control.En
 			roots = append(roots, guard.RootName(n))
 		}
 	}
-	if err := known(s.reg, roots); err != nil {
+	if err := checkKnown(s.reg, roots); err != nil {
 		return nil, err
 	}
 	var cut []control.Ended

@@ -74,14 +74,29 @@ func ListStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req con
 	return control.AnswerOf(&vfs.StageResult{Done: list}), err
 }
 
-// StageContents reads the contents of a file in the stage, or in the source.
+// mostAhead is how many bytes StageContents reads of the files that are read next.
+const mostAhead = 1 << 20
+
+// StageContents reads the contents of a file in the stage, or in the source, and of small files
+// that are read next.
 func StageContents(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageContentsRequest) (control.StageContentsAnswer, error) {
 	root, err := stagedRoot(reg, req.Store)
 	if err != nil {
 		return control.StageContentsAnswer{}, err
 	}
 	text, err := tree.StageContents(ctx, root, string(req.Path), req.Staged, req.Most)
-	return control.StageContentsAnswer{Contents: text}, err
+	ans := control.StageContentsAnswer{Contents: text}
+	for left := int64(mostAhead); err == nil && left > 0 && len(ans.Next) < len(req.Next); {
+		f := &req.Next[len(ans.Next)]
+		next, nextErr := tree.StageContents(ctx, root, string(f.Path), f.Staged, min(req.Most, left))
+		if nextErr != nil {
+			next = nil
+			err = ctx.Err()
+		}
+		left -= int64(len(next))
+		ans.Next = append(ans.Next, next)
+	}
+	return ans, err
 }
 
 // ApplyStage brings changes into the source.

@@ -2,12 +2,13 @@ package writabledirs
 
 import (
 	"errors"
-	"github.com/rootsfs/rootsfs/guard/rules"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // judged makes three directories: root is about to be writable, early was it once, and own is

@@ -281,6 +281,7 @@ func (p *initProc) bubblewrap() error {
 	return nil
 }
 
+// on reports that a layer of the confinement is in force.
 func (p *initProc) on(name, detail string) {
 	p.layers = append(p.layers, Layer{name, On, detail})
 }

@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// mostHung bounds the calls that hang at a time. Each holds a thread.
-const mostHung = 256
+// maxHanging bounds the calls that are in progress at a time. Each may hold a thread.
+const maxHanging = 256
 
-// asides make calls that may hang, each in a goroutine of its own and one at a time for
+// hangingCalls makes calls that may hang, each in a goroutine of its own, and one at a time for
 // each key.
-type asides[K comparable] struct {
+type hangingCalls[K comparable] struct {
 	mu   sync.Mutex // guards the field below
 	busy map[K]bool
 }
 
 // run calls f and waits until f or ctx ends. If a call with the key is in progress, or too many
 // calls are, it does not call f, and reports false.
-func (a *asides[K]) run(ctx context.Context, key K, f func()) bool {
+func (a *hangingCalls[K]) run(ctx context.Context, key K, f func()) bool {
 	a.mu.Lock()
-	begin := !a.busy[key] && len(a.busy) < mostHung
+	begin := !a.busy[key] && len(a.busy) < maxHanging
 	if a.busy == nil {
 		a.busy = map[K]bool{}
 	}
