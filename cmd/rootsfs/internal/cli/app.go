@@ -27,12 +27,13 @@ import (
 type commands map[string]func() *cobra.Command
 
 // Main executes one command line and returns its exit code.
-func Main(args []string, io Stdio) int {
-	a := newApp(args, io)
+func Main(args []string, io Stdio) int { return newApp(args, io).main() }
+
+func (a *app) main() int {
 	cmd := newRootCmd(a)
-	cmd.SetArgs(args)
-	cmd.SetIn(io.In)
-	cmd.SetErr(io.Err)
+	cmd.SetArgs(a.Args)
+	cmd.SetIn(a.Stdin)
+	cmd.SetErr(a.Stderr)
 	err := a.withOutputError(cmd.ExecuteContext(context.Background()))
 	if err != nil {
 		a.fail(err)
@@ -98,7 +99,7 @@ func (a *app) commands() commands {
 		"roots": a.newRootsCmd, "revoke": a.newRevokeCmd, "pause": a.newPauseCmd, "resume": a.newResumeCmd, "allow": a.newAllowCmd, "consent": a.newConsentCmd,
 		"net": a.newNetCmd, "trash": a.newTrashCmd, "stage": a.newStageCmd, "undo": a.newUndoCmd, "unmount": a.newUnmountCmd,
 		"status": a.newStatusCmd, "audit": a.newAuditCmd, "metrics": a.newMetricsCmd, "top": a.newTopCmd, "console": a.newConsoleCmd,
-		"why": a.newWhyCmd, "policy": a.newPolicyCmd, "doctor": a.newDoctorCmd, "config": a.newConfigCmd,
+		"why": a.newWhyCmd, "policy": a.newPolicyCmd, "doctor": a.newDoctorCmd, "config": a.newConfigCmd, "fleet": a.newFleetCmd,
 		"version": a.newVersionCmd, "completion": newCompletionCmd,
 	}
 }

@@ -186,7 +186,7 @@ var commandGroups = []struct{ title, names string }{
 	{"Start", "mount run serve unmount"},
 	{"Look", "status why top console audit metrics"},
 	{"Decide", "roots net revoke pause resume allow consent policy stage undo trash"},
-	{"Set up", "setup wrap config doctor completion version help"},
+	{"Set up", "setup wrap config doctor fleet completion version help"},
 }
 
 // flagGroups are the flags of all commands with many flags, grouped by subject. Those in more

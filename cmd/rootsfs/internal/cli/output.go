@@ -47,10 +47,11 @@ type Stdio struct {
 type app struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Args           []string // the command line, without the program's name
-	JSON           bool     // --json
-	Session        string   // --session
-	tty            bool     // standard error is a terminal
+	Args           []string  // the command line, without the program's name
+	JSON           bool      // --json
+	Session        string    // --session
+	tty            bool      // standard error is a terminal
+	fleet          FleetWork // nil: the program rootsfs-fleet does the work
 
 	mu        sync.Mutex // guards the field below
 	outputErr error      // the first error of writing to standard output

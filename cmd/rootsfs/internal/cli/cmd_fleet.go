@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// The commands of a fleet are defined here, for the help, the manual and the completion of
+// rootsfs. A program of its own, rootsfs-fleet, does their work: it links the server and the
+// client of the fleet's bus, which rootsfs does not have to carry.
+
+const fleetLong = `Manage the machines of one person or team together: see which answer, and let machines
+join and leave. One machine runs the server; the others join by an invite.
+
+These commands are the program rootsfs-fleet, which has its own package.`
+
+const fleetExamples = `  rootsfs fleet init acme
+  rootsfs fleet serve
+  rootsfs fleet invite laptop
+  rootsfs fleet machines`
+
+// FleetFlags are the flags of the commands of a fleet.
+type FleetFlags struct {
+	Dir, Server, Listen  string
+	Lease, Expires, Wait time.Duration
+	Watch, Verbose       bool
+}
+
+// FleetWork has the functions that do the work of the commands of a fleet, by the commands' names.
+type FleetWork map[string]func(ctx context.Context, p *Printer, f *FleetFlags, args []string) error
+
+// FleetMain executes a command line of the program rootsfs-fleet. It returns the exit code.
+func FleetMain(args []string, io Stdio, work FleetWork) int {
+	if len(args) == 0 || args[0] != "fleet" {
+		args = append([]string{"fleet"}, args...)
+	}
+	a := newApp(args, io)
+	a.fleet = work
+	return a.main()
+}
+
+// Printer prints the results of a command: see output.go for the rules.
+type Printer struct{ a *app }
+
+// Say prints a line for people.
+func (p *Printer) Say(format string, args ...any) { p.a.say(format, args...) }
+
+// Warn prints a line on standard error.
+func (p *Printer) Warn(format string, args ...any) { p.a.warn(format, args...) }
+
+// Report prints v as JSON with --json, and otherwise calls human.
+func (p *Printer) Report(v any, human func()) error { return p.a.report(v, human) }
+
+// Line is Report for one value of a stream.
+func (p *Printer) Line(v any, human func()) error { return p.a.lineOr(v, human) }
+
+// Table prints aligned columns; the first row is the heading.
+func (p *Printer) Table(rows [][]string) { p.a.table(rows) }
+
+// Waiting prints what the command waits for, until the returned function is called.
+func (p *Printer) Waiting(what string) (done func()) { return p.a.waiting(what) }
+
+// Stdin returns a line of standard input, of at most some bytes.
+func (p *Printer) Stdin(most int64) (string, error) { return readLine(p.a.Stdin, most) }
+
+// Log returns a log on standard error.
+func (p *Printer) Log(verbose bool) *slog.Logger {
+	level, attr := slog.LevelInfo, logAttr
+	if verbose {
+		level = slog.LevelDebug
+	}
+	if toJournal() {
+		attr = dropTime
+	}
+	return newLog(p.a.Stderr, level, attr)
+}
+
+// Version returns the version of this program.
+func (p *Printer) Version() string { return programVersion() }
+
+// Failed is an error for which nothing more is printed.
+func Failed() error { return &exitError{Code: exitFailure} }
+
+// Usage marks an error as one of usage.
+func Usage(err error) error { return usage(err) }
+
+// Until returns a context that ends at the first signal that asks the program to end.
+func Until(ctx context.Context) (context.Context, context.CancelFunc) { return interruptible(ctx) }
+
+func (a *app) newFleetCmd() *cobra.Command {
+	f := &FleetFlags{}
+	return group(&cobra.Command{
+		Use:     "fleet",
+		Short:   "See and stop the machines of a person or team",
+		Long:    fleetLong,
+		Example: fleetExamples,
+	}, a.newFleetInitCmd(f), a.newFleetServeCmd(f), a.newFleetInviteCmd(f), a.newFleetRemoveCmd(f), a.newFleetMachinesCmd(f),
+		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f))
+}
+
+// fleetCommand completes a command of a fleet: this program does its work, or rootsfs-fleet.
+func (a *app) fleetCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
+	a.jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if a.fleet == nil {
+			return a.execFleet()
+		}
+		return a.fleet[cmd.Name()](cmd.Context(), &Printer{a}, f, args)
+	}
+	return cmd
+}
+
+// fleetProgram is the name of the program that does the work of the commands of a fleet.
+const fleetProgram = "rootsfs-fleet"
+
+// execFleet replaces this process by rootsfs-fleet.
+func (a *app) execFleet() error {
+	program, err := findFleet()
+	if err != nil {
+		return err
+	}
+	err = unix.Exec(program, append([]string{fleetProgram}, a.Args...), os.Environ())
+	return &exitError{Code: ExitSystem, Err: fmt.Errorf("%s cannot be executed: %w", names.Quote(program), err)}
+}
+
+// findFleet finds rootsfs-fleet beside this program, or in libexec/rootsfs beside its directory.
+// It does not look in PATH, which a project may have set.
+func findFleet() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Dir(self)
+	places := []string{filepath.Join(dir, fleetProgram), filepath.Join(filepath.Dir(dir), "libexec", "rootsfs", fleetProgram)}
+	for _, place := range places {
+		if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		return writabledirs.NewJudge().Program(place)
+	}
+	return "", &exitError{Code: ExitSystem, Err: fmt.Errorf("%s is not installed: it is neither %s nor %s; install the package rootsfs-fleet", fleetProgram, names.Quote(places[0]), names.Quote(places[1]))}
+}

@@ -1,0 +1,178 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Address says where a fleet's server is, and how to know it.
+type Address struct {
+	Server string `json:"server"` // HOST:PORT
+	Pin    string `json:"pin"`    // the fingerprint of the fleet's authority
+}
+
+// credential is what a connection proves itself with: a claim signed for the fleet's account,
+// and the key that it names. The key signs the server's nonces, and nothing else.
+type credential struct {
+	JWT  string `json:"jwt"`
+	Seed string `json:"seed"`
+}
+
+// newConnectionKey makes the key of a connection.
+func newConnectionKey() (public, seed string, err error) {
+	kp, err := nkeys.CreateUser()
+	if err != nil {
+		return "", "", err
+	}
+	public, err = kp.PublicKey()
+	if err != nil {
+		return "", "", err
+	}
+	s, err := kp.Seed()
+	return public, string(s), err
+}
+
+// Bus is a connection to a fleet's server.
+type Bus struct {
+	Names Names
+	Conn  *nats.Conn
+	party string
+}
+
+// The times of a connection. A handshake takes long when all machines come back at once.
+const (
+	connectTime   = 10 * time.Second
+	pingTime      = 20 * time.Second
+	reconnectWait = 200 * time.Millisecond
+	reconnectMost = 2 * time.Second
+)
+
+// The parties that are neither a machine nor an invite: none of those has such a name.
+const (
+	partyOwner  = "OWNER"
+	partyKeeper = "KEEPER"
+)
+
+// dial connects a party: a machine or an invite by its name, partyOwner or partyKeeper. If stays is
+// set, the connection is made again whenever it is lost, and dial does not wait for the first.
+func dial(n Names, to Address, party string, cred func() (credential, error), stays bool, more ...nats.Option) (*Bus, error) {
+	if _, _, err := net.SplitHostPort(to.Server); err != nil {
+		return nil, &names.Error{Kind: names.Invalid, Err: fmt.Errorf("the fleet's server: %s is no HOST:PORT", names.Quote(to.Server))}
+	}
+	opts := []nats.Option{
+		nats.Name(party), nats.CustomInboxPrefix(inbox(party)), nats.IgnoreDiscoveredServers(),
+		nats.Timeout(connectTime), nats.PingInterval(pingTime), nats.MaxPingsOutstanding(2),
+		nats.UserJWT(
+			func() (string, error) { c, err := cred(); return c.JWT, err },
+			func(nonce []byte) ([]byte, error) { return signNonce(cred, nonce) }),
+		nats.Secure(clientTLS(n, to.Pin)), nats.TLSHandshakeFirst(),
+	}
+	if stays {
+		opts = append(opts, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
+			nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectMost, reconnectMost))
+	} else {
+		opts = append(opts, nats.NoReconnect())
+	}
+	c, err := nats.Connect("tls://"+to.Server, append(opts, more...)...)
+	if err != nil {
+		return nil, unreachable(to, err)
+	}
+	return &Bus{Names: n, Conn: c, party: party}, nil
+}
+
+// signNonce proves to a server that the credential's key is there. The server chooses the nonce:
+// a key that signs anything else must never come here.
+func signNonce(cred func() (credential, error), nonce []byte) ([]byte, error) {
+	c, err := cred()
+	if err != nil {
+		return nil, err
+	}
+	kp, err := nkeys.FromSeed([]byte(c.Seed))
+	if err != nil {
+		return nil, err
+	}
+	defer kp.Wipe()
+	return kp.Sign(nonce)
+}
+
+// unreachable explains why a server cannot be used.
+func unreachable(to Address, err error) error {
+	at := names.Quote(to.Server)
+	switch {
+	case errors.Is(err, errOtherServer):
+		return fmt.Errorf("the server at %s is not the fleet's: its certificate is by another authority; nothing was sent to it", at)
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+		return refused("the fleet's server at %s does not accept this credential: it has expired or was taken back", at)
+	}
+	return fmt.Errorf("the fleet's server at %s cannot be reached: %w; start it with: rootsfs fleet serve", at, err)
+}
+
+// refused is an error with the exit code for what an owner or keeper does not allow.
+func refused(format string, args ...any) error {
+	return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(format, args...)}
+}
+
+// Close ends the connection. What was published has been sent when it returns.
+func (b *Bus) Close() {
+	_ = b.Conn.FlushTimeout(time.Second) // the server may be gone
+	b.Conn.Close()
+}
+
+// Request sends a request and returns the first answer.
+func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	m, err := b.Conn.RequestWithContext(ctx, subject, data)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
+		return nil, errors.New("the fleet's keeper does not answer; see that rootsfs fleet serve runs")
+	case err != nil:
+		return nil, err
+	}
+	return m.Data, nil
+}
+
+// Answer answers the request of a party. It refuses an address for the answer that is not in
+// the party's own inbox: a server lets anyone name any subject there, and a keeper's rights
+// reach further than those of who asks.
+func (b *Bus) Answer(m *nats.Msg, party string, data []byte) error {
+	if !strings.HasPrefix(m.Reply, inbox(party)+".") {
+		return fmt.Errorf("%s wants its answer at %s, which is not its own", names.Quote(party), names.Quote(m.Reply))
+	}
+	return b.Conn.Publish(m.Reply, data)
+}
+
+// machineRights are the rights of a machine's connection. The server puts the machine's name
+// into them: a keeper's key signs only connections with these rights.
+func machineRights(n Names) jwt.UserPermissionLimits {
+	const name = "{{name()}}"
+	r := limited(n.machine(name, ">"))
+	r.Sub.Allow.Add(n.OrdersForAll(), n.Orders(name), n.Do(name), n.Status(), inbox(name)+".>")
+	r.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: 10 * time.Second}
+	return r
+}
+
+// inviteRights are the rights of an invite: to ask to be enrolled.
+func inviteRights(n Names) jwt.UserPermissionLimits {
+	const id = "{{name()}}"
+	r := limited(n.join(id))
+	r.Sub.Allow.Add(inbox(id) + ".>")
+	return r
+}
+
+// limited returns rights to publish on one subject, and what one connection may use.
+func limited(publish string) jwt.UserPermissionLimits {
+	r := jwt.UserPermissionLimits{AllowedConnectionTypes: jwt.StringList{jwt.ConnectionTypeStandard}}
+	r.NatsLimits = jwt.NatsLimits{Subs: 64, Payload: 256 << 10, Data: jwt.NoLimit}
+	r.Pub.Allow.Add(publish)
+	return r
+}

@@ -1,0 +1,282 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// tokenPrefix begins a token, and says its version.
+const tokenPrefix = "rfl1:"
+
+// maxToken bounds a token.
+const maxToken = 16 << 10
+
+// token is what the bearer of an invite needs, on one line.
+type token struct {
+	Server  string `json:"s"` // HOST:PORT
+	Pin     string `json:"p"` // of the fleet's authority
+	Fleet   string `json:"f"` // ID
+	Invite  string `json:"i"`
+	Charter string `json:"c"` // the hash of the fleet's charter
+	JWT     string `json:"j"`
+	Seed    string `json:"k"`
+}
+
+func (t *token) encode() (string, error) {
+	data, err := json.Marshal(t)
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(data), err
+}
+
+// decodeToken is the reverse of encode.
+func decodeToken(text string) (*token, error) {
+	bad := func() (*token, error) {
+		return nil, &names.Error{Kind: names.Invalid, Err: errors.New("this is no invite: paste the whole line that rootsfs fleet invite has printed")}
+	}
+	rest, ok := strings.CutPrefix(strings.TrimSpace(text), tokenPrefix)
+	if !ok || len(rest) > maxToken {
+		return bad()
+	}
+	data, err := base64.RawURLEncoding.DecodeString(rest)
+	var t token
+	if err != nil || json.Unmarshal(data, &t) != nil || !idSyntax.MatchString(t.Fleet) || !inviteSyntax.MatchString(t.Invite) {
+		return bad()
+	}
+	return &t, nil
+}
+
+// hashOf is what a token says of a charter.
+func hashOf(charter []byte) string {
+	sum := sha256.Sum256(charter)
+	return hex.EncodeToString(sum[:])
+}
+
+// Owner acts for an owner of a fleet.
+type Owner struct {
+	Names   Names
+	Charter *Charter
+	Bus     *Bus
+
+	info    ownedFleet
+	key     *Key
+	charter []byte
+}
+
+// OpenOwner reads the owner's keys of this user and connects to the server.
+func OpenOwner() (*Owner, error) {
+	state, err := StateDir("owner")
+	if err != nil {
+		return nil, err
+	}
+	dir, o := ownerDir(state), &Owner{}
+	err = readJSON(dir.fleet(), &o.info)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &control.Error{Class: control.NoSuch, Text: "this user owns no fleet on this machine; make one: rootsfs fleet init NAME"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.Names = Names{o.info.ID}
+	if o.key, err = LoadKey(dir.signing()); err != nil {
+		return nil, err
+	}
+	if o.charter, err = readOwn(dir.charter()); err != nil {
+		return nil, err
+	}
+	if o.Charter, err = OpenCharter(o.charter, o.Names.ID); err != nil {
+		return nil, err
+	}
+	var own credential
+	if err := readJSON(dir.connection(), &own); err != nil {
+		return nil, err
+	}
+	o.Bus, err = dial(o.Names, o.info.near(), partyOwner, func() (credential, error) { return own, nil }, false)
+	return o, err
+}
+
+// near returns the address of the server as this machine reaches it: without the network, if the
+// server runs here.
+func (f ownedFleet) near() Address {
+	if _, port, err := splitServer(f.Server); err == nil && f.Dir != "" {
+		return Address{"localhost:" + port, f.Pin}
+	}
+	return f.Address
+}
+
+// Close ends the connection.
+func (o *Owner) Close() { o.Bus.Close() }
+
+// askKeeper sends a request that the owner signs, and returns the keeper's answer.
+func askKeeper[In, Out any](ctx context.Context, o *Owner, subject, kind string, in In) (out Out, err error) {
+	q := request[In]{rand.Text(), in}
+	data, err := Seal(o.key, o.Names.ID, kind, q)
+	if err != nil {
+		return out, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	got, err := o.Bus.Request(ctx, subject, data)
+	if err != nil {
+		return out, err
+	}
+	return readReply[Out](got, o.Names.ID, kind, q.Number, o.Charter.isKeeper)
+}
+
+// Invite is an invite for one machine.
+type Invite struct {
+	Machine string    `json:"machine"`
+	Fleet   string    `json:"fleet"`
+	Expires time.Time `json:"expires"`
+	Token   string    `json:"token"` // whoever has it can join as the machine
+}
+
+// Invite makes an invite.
+func (o *Owner) Invite(ctx context.Context, machine string, valid time.Duration) (Invite, error) {
+	if err := CheckName("a machine", machine); err != nil {
+		return Invite{}, err
+	}
+	if valid <= 0 || valid > maxInvite {
+		return Invite{}, &names.Error{Kind: names.Invalid, Err: fmt.Errorf("--expires %v: write a duration of up to %v", valid, maxInvite)}
+	}
+	public, seed, err := newConnectionKey()
+	if err != nil {
+		return Invite{}, err
+	}
+	q := inviteRequest{ID: newInviteID(), Machine: machine, Public: public, Expires: time.Now().Add(valid).UTC().Truncate(time.Second)}
+	got, err := askKeeper[inviteRequest, invited](ctx, o, o.Names.invites(), kindInvite, q)
+	if err != nil {
+		return Invite{}, err
+	}
+	t := token{Server: o.info.Server, Pin: o.info.Pin, Fleet: o.Names.ID, Invite: q.ID, Charter: hashOf(o.charter), JWT: got.JWT, Seed: seed}
+	text, err := t.encode()
+	return Invite{Machine: machine, Fleet: o.Names.Name(), Expires: q.Expires, Token: text}, err
+}
+
+// Remove removes a machine: the server accepts its connection no more, and another machine can
+// get its name.
+func (o *Owner) Remove(ctx context.Context, machine string) error {
+	all, err := o.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, rec := range all {
+		if rec.Name == machine {
+			_, err := askKeeper[removeRequest, struct{}](ctx, o, o.Names.removals(), kindRemove, removeRequest{machine, rec.Signing})
+			return err
+		}
+	}
+	return &control.Error{Class: control.NoSuch, Text: fmt.Sprintf("there is no machine %s; see: rootsfs fleet machines", names.Quote(machine))}
+}
+
+// Join makes this user's machine one of a fleet, by the token of an invite.
+func Join(ctx context.Context, text string) (*Member, error) {
+	t, err := decodeToken(text)
+	if err != nil {
+		return nil, err
+	}
+	if old, err := OpenMember(); err == nil {
+		return nil, refused("this machine belongs to the fleet %s already, as %s; to leave it: rootsfs fleet leave", old.Fleet, old.Machine)
+	} else if !errors.Is(err, errNoMember) {
+		return nil, err
+	}
+	m := &Member{Fleet: Names{t.Fleet}.Name(), ID: t.Fleet, Address: Address{t.Server, t.Pin}}
+	if m.key, err = NewKey(); err != nil {
+		return nil, err
+	}
+	public, seed, err := newConnectionKey()
+	if err != nil {
+		return nil, err
+	}
+	got, charter, err := t.ask(ctx, m.key, public)
+	if err != nil {
+		return nil, err
+	}
+	m.Machine, m.Charter = got.Machine, charter
+	return m, m.save(credential{got.JWT, seed}, got.Charter)
+}
+
+// ask asks the keeper to enrol a machine with a signing key and a connection's key. What it
+// returns is the keeper's, by the charter that the token names.
+func (t *token) ask(ctx context.Context, key *Key, public string) (joined, *Charter, error) {
+	b, err := dial(Names{t.Fleet}, Address{t.Server, t.Pin}, t.Invite, func() (credential, error) { return credential{t.JWT, t.Seed}, nil }, false)
+	if err != nil {
+		return joined{}, nil, err
+	}
+	defer b.Close()
+	q := request[joinRequest]{rand.Text(), joinRequest{t.Invite, public}}
+	data, err := Seal(key, t.Fleet, kindJoin, q)
+	if err != nil {
+		return joined{}, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	answered, err := b.Request(ctx, b.Names.join(t.Invite), data)
+	if err != nil {
+		return joined{}, nil, err
+	}
+	return t.check(answered, key, public, q.Number)
+}
+
+// check returns what the answer to a request to join says.
+func (t *token) check(answered []byte, key *Key, public, number string) (joined, *Charter, error) {
+	// Whose answer it is, is known only from the charter in it: the token's hash decides.
+	var unread reply[json.RawMessage]
+	if _, err := Open(answered, t.Fleet, kindJoin+ofReply, anyKey, &unread); err != nil {
+		return joined{}, nil, err
+	}
+	if unread.Refused != "" {
+		return joined{}, nil, refused("the fleet did not let this machine in: %s", names.EscapeQuoted(unread.Refused))
+	}
+	var got joined
+	if err := json.Unmarshal(unread.Body, &got); err != nil {
+		return joined{}, nil, err
+	}
+	if hashOf(got.Charter) != t.Charter {
+		return joined{}, nil, errors.New("the server has another charter than the invite names: ask the owner for a new invite")
+	}
+	charter, err := OpenCharter(got.Charter, t.Fleet)
+	if err != nil {
+		return joined{}, nil, err
+	}
+	if got, err = readReply[joined](answered, t.Fleet, kindJoin, number, charter.isKeeper); err != nil {
+		return joined{}, nil, err
+	}
+	if got.Invite != t.Invite || got.Signing != key.Public() || got.Connection != public || CheckName("a machine", got.Machine) != nil {
+		return joined{}, nil, errors.New("the keeper's answer is for another machine")
+	}
+	return got, charter, nil
+}
+
+// Leave takes this user's machine out of its fleet. It does so also when the keeper does not
+// answer; told says whether it did.
+func (m *Member) Leave(ctx context.Context) (told bool, err error) {
+	if b, err := m.dial(false); err == nil {
+		_, err = askAsMachine[invited](ctx, m, b, b.Names.Leave(m.Machine), kindLeave)
+		told = err == nil
+		b.Close()
+	}
+	dir, err := StateDir()
+	if err != nil {
+		return told, err
+	}
+	files := memberDir(dir)
+	// First the file that says that the machine is a member: without it the rest is nothing.
+	for _, file := range []string{files.member(), files.connection(), files.signing(), files.charter()} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return told, err
+		}
+	}
+	return told, syncDir(dir)
+}

@@ -1,0 +1,158 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Member is this user's machine as a member of a fleet: the file member.json, by which sessions
+// know that they need a lease, and what is beside it.
+type Member struct {
+	Fleet   string `json:"fleet"` // the owners' name for it
+	ID      string `json:"id"`
+	Machine string `json:"machine"`
+	Address
+
+	Charter *Charter `json:"-"`
+	key     *Key
+
+	mu   sync.Mutex // guards cred
+	cred credential
+}
+
+// memberDir is the directory of a member's files.
+type memberDir string
+
+func (d memberDir) member() string     { return filepath.Join(string(d), "member.json") }
+func (d memberDir) connection() string { return filepath.Join(string(d), "connection.json") }
+func (d memberDir) signing() string    { return filepath.Join(string(d), "machine.key") }
+func (d memberDir) charter() string    { return filepath.Join(string(d), "charter") }
+
+// errNoMember says that the machine belongs to no fleet.
+var errNoMember error = &control.Error{Class: control.NoSuch, Text: "this machine belongs to no fleet; an owner's invite lets it in: rootsfs fleet join TOKEN"}
+
+// OpenMember reads this machine's membership.
+func OpenMember() (*Member, error) {
+	state, err := StateDir()
+	if err != nil {
+		return nil, err
+	}
+	dir, m := memberDir(state), &Member{}
+	err = readJSON(dir.member(), m)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoMember
+	}
+	if err == nil && (!idSyntax.MatchString(m.ID) || CheckName("a machine", m.Machine) != nil) {
+		err = fmt.Errorf("%s names no fleet or machine", names.Quote(dir.member()))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.key, err = LoadKey(dir.signing()); err != nil {
+		return nil, err
+	}
+	charter, err := readOwn(dir.charter())
+	if err != nil {
+		return nil, err
+	}
+	if m.Charter, err = OpenCharter(charter, m.ID); err != nil {
+		return nil, err
+	}
+	return m, readJSON(dir.connection(), &m.cred)
+}
+
+// save writes the membership; the file by which sessions know of it comes last.
+func (m *Member) save(cred credential, charter []byte) error {
+	state, err := StateDir()
+	if err != nil {
+		return err
+	}
+	dir := memberDir(state)
+	m.cred = cred
+	if err := m.key.Save(dir.signing()); err != nil {
+		return err
+	}
+	if err := writeJSON(dir.connection(), cred); err != nil {
+		return err
+	}
+	if err := writeSynced(dir.charter(), charter); err != nil {
+		return err
+	}
+	return writeJSON(dir.member(), m)
+}
+
+// dial connects the machine.
+func (m *Member) dial(stays bool) (*Bus, error) {
+	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, stays)
+}
+
+func (m *Member) credential() (credential, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cred, nil
+}
+
+// askAsMachine sends a request that the machine signs, and returns the keeper's answer.
+func askAsMachine[Out any](ctx context.Context, m *Member, b *Bus, subject, kind string) (out Out, err error) {
+	q := request[struct{}]{Number: rand.Text()}
+	data, err := Seal(m.key, m.ID, kind, q)
+	if err != nil {
+		return out, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	got, err := b.Request(ctx, subject, data)
+	if err != nil {
+		return out, err
+	}
+	return readReply[Out](got, m.ID, kind, q.Number, m.Charter.isKeeper)
+}
+
+// renewCredential asks for a new credential if half of the old one's time is over. The
+// connection uses it when it is made the next time.
+func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
+	old, err := m.credential()
+	if err != nil {
+		return err
+	}
+	claims, err := jwt.DecodeUserClaims(old.JWT)
+	if err == nil && time.Until(time.Unix(claims.Expires, 0)) > machineTime/2 {
+		return nil
+	}
+	got, err := askAsMachine[invited](ctx, m, b, b.Names.Renew(m.Machine), kindRenew)
+	if err != nil {
+		return err
+	}
+	if fresh, err := jwt.DecodeUserClaims(got.JWT); err != nil || claims != nil && fresh.Subject != claims.Subject {
+		return errors.New("the keeper's new credential is for another key")
+	}
+	state, err := StateDir()
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cred.JWT = got.JWT
+	return writeJSON(memberDir(state).connection(), m.cred)
+}
+
+// splitServer returns the parts of HOST:PORT.
+func splitServer(server string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(server)
+	if err != nil || host == "" || port == "" {
+		return "", "", &names.Error{Kind: names.Invalid, Err: fmt.Errorf("%s: write the address of the server as HOST:PORT", names.Quote(server))}
+	}
+	return host, port, nil
+}

@@ -1,0 +1,114 @@
+package fleet
+
+import (
+	"crypto/rand"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Names has the names of one fleet on its server. Every subject begins with the fleet's ID.
+type Names struct {
+	ID string // NAME-RANDOM; the owners' name for the fleet is in front
+}
+
+// nameSyntax is what fleets and machines may be called: such a name is one token of a subject.
+var (
+	nameSyntax   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+	idSyntax     = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?-[a-z2-7]{12}$`)
+	inviteSyntax = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+)
+
+// allMachines is the name that orders for all machines have in the place of a machine's.
+const allMachines = "all"
+
+// CheckName returns an error unless a fleet or machine may have this name. what says which.
+func CheckName(what, name string) error {
+	if nameSyntax.MatchString(name) && name != allMachines {
+		return nil
+	}
+	return &names.Error{Kind: names.Invalid, Err: fmt.Errorf("%s cannot be called %s: write up to 32 of a to z, 0 to 9 and -, but not %q", what, names.Quote(name), allMachines)}
+}
+
+// newNames makes the names of a new fleet.
+func newNames(name string) Names {
+	return Names{ID: name + "-" + strings.ToLower(rand.Text()[:12])}
+}
+
+// Name returns the owners' name for the fleet.
+func (n Names) Name() string { return n.ID[:max(0, strings.LastIndexByte(n.ID, '-'))] }
+
+// newInviteID returns the ID of a new invite, which no machine can be called.
+func newInviteID() string { return rand.Text() }
+
+// What a machine says. The first token after the fleet's is "m", the second the machine's name.
+
+func (n Names) machine(machine, what string) string { return n.ID + ".m." + machine + "." + what }
+
+// Lease is where a machine asks for its lease.
+func (n Names) Lease(machine string) string { return n.machine(machine, "lease") }
+
+// Ack is where a machine tells that it has carried out an order.
+func (n Names) Ack(machine string) string { return n.machine(machine, "ack") }
+
+// Renew is where a machine asks for a new connection credential.
+func (n Names) Renew(machine string) string { return n.machine(machine, "renew") }
+
+// Leave is where a machine tells that it leaves the fleet.
+func (n Names) Leave(machine string) string { return n.machine(machine, "leave") }
+
+// OfMachines is what a keeper or owner subscribes to, to hear what of every machine.
+func (n Names) OfMachines(what string) string { return n.machine("*", what) }
+
+// MachineOf returns the machine that a subject of OfMachines belongs to; "": it is another
+// subject.
+func (n Names) MachineOf(subject string) string {
+	rest, ok := strings.CutPrefix(subject, n.ID+".m.")
+	machine, _, more := strings.Cut(rest, ".")
+	if !ok || !more || CheckName("a machine", machine) != nil {
+		return ""
+	}
+	return machine
+}
+
+// What owners and keepers say to machines.
+
+// OrdersForAll is where the orders for all machines are pushed.
+func (n Names) OrdersForAll() string { return n.Orders(allMachines) }
+
+// Orders is where the orders for one machine are pushed.
+func (n Names) Orders(machine string) string { return n.ID + ".o." + machine }
+
+// Do is where a machine hears its owners' commands.
+func (n Names) Do(machine string) string { return n.ID + ".do." + machine }
+
+// Status is where owners ask all machines how they are.
+func (n Names) Status() string { return n.ID + ".q.all" }
+
+// What owners say to keepers.
+
+func (n Names) keeper(what string) string { return n.ID + ".k." + what }
+
+// Confirm is where owners have keepers confirm an order.
+func (n Names) Confirm() string { return n.keeper("confirm") }
+
+func (n Names) invites() string  { return n.keeper("invite") }
+func (n Names) machines() string { return n.keeper("machines") }
+func (n Names) removals() string { return n.keeper("remove") }
+
+// join is where the bearer of an invite asks to be enrolled.
+func (n Names) join(invite string) string { return n.ID + ".join." + invite }
+
+// inviteOf returns the invite that a subject of join belongs to; "": it is another subject.
+func (n Names) inviteOf(subject string) string {
+	id, ok := strings.CutPrefix(subject, n.ID+".join.")
+	if !ok || !inviteSyntax.MatchString(id) {
+		return ""
+	}
+	return id
+}
+
+// inbox is the beginning of the subjects at which a party hears the answers to its requests.
+func inbox(party string) string { return "_INBOX_" + party }

@@ -1,0 +1,388 @@
+package fleet
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// machineRecord is what the keeper knows of a machine: who may speak for it.
+type machineRecord struct {
+	Name       string    `json:"name"`
+	Signing    string    `json:"signing"`    // the key that signs what the machine says
+	Connection string    `json:"connection"` // the key of its connection
+	Invite     string    `json:"invite"`
+	Joined     time.Time `json:"joined"`
+}
+
+// inviteRecord is an invite, and what became of it.
+type inviteRecord struct {
+	ID       string    `json:"id"`
+	Machine  string    `json:"machine"`
+	Public   string    `json:"public"` // the key of the bearer's connection
+	Expires  time.Time `json:"expires"`
+	UsedBy   string    `json:"used_by,omitempty"` // the signing key of the machine that joined
+	Refusals int       `json:"refusals,omitempty"`
+}
+
+// registrar is the part of the keeper that knows which machines there are. Its files are its
+// own, synced before it answers, so that a server that forgets gives no invite a second use.
+type registrar struct {
+	s   *Server
+	key *Key // the keeper's signing key
+
+	mu sync.Mutex // one change at a time
+}
+
+// machineTime is how long a machine's connection is valid; it is renewed long before.
+const machineTime = 30 * 24 * time.Hour
+
+// maxInvite bounds how long an invite is valid.
+const maxInvite = 7 * 24 * time.Hour
+
+// newRegistrar serves a server's invites and machines until the connection is closed.
+func newRegistrar(s *Server) (*registrar, error) {
+	key, err := LoadKey(s.dir.signing())
+	if err != nil {
+		return nil, err
+	}
+	r := &registrar{s: s, key: key}
+	n := s.Names
+	for subject, handle := range map[string]nats.MsgHandler{
+		n.join("*"):           r.onJoin,
+		n.OfMachines("renew"): r.onRenew,
+		n.OfMachines("leave"): r.onLeave,
+		n.invites():           fromOwner(r, kindInvite, r.invite),
+		n.machines():          fromOwner(r, kindMachines, r.list),
+		n.removals():          fromOwner(r, kindRemove, r.remove),
+	} {
+		if _, err := s.Bus.Conn.QueueSubscribe(subject, "keepers", handle); err != nil {
+			return nil, err
+		}
+	}
+	return r, s.Bus.Conn.Flush()
+}
+
+// request is what an owner or a machine asks of the keeper, and reply the answer. The number is
+// chosen anew for each request, so that no old answer fits it.
+type request[T any] struct {
+	Number string `json:"number"`
+	Body   T      `json:"body"`
+}
+
+type reply[T any] struct {
+	Number  string `json:"number"`
+	Refused string `json:"refused,omitempty"`
+	Body    T      `json:"body"`
+}
+
+// Kinds of signed documents between owners, machines and the registrar.
+const (
+	kindInvite   = "invite"
+	kindMachines = "machines"
+	kindRemove   = "remove"
+	kindJoin     = "join"
+	kindRenew    = "renew"
+	kindLeave    = "leave"
+	kindStatus   = "status"
+	ofReply      = ".reply"
+)
+
+// fromOwner returns the handler of a request that only owners may make.
+func fromOwner[In, Out any](r *registrar, kind string, handle func(In) (Out, error)) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		var q request[In]
+		c, err := r.charter()
+		if err == nil {
+			_, err = Open(m.Data, r.s.Names.ID, kind, c.isOwner, &q)
+		}
+		if err != nil {
+			r.s.log.Warn("a request that no owner signed was refused", "kind", kind, "error", err)
+			return
+		}
+		r.mu.Lock()
+		out, err := handle(q.Body)
+		r.mu.Unlock()
+		if err != nil {
+			r.s.log.Warn("a request was refused", "kind", kind, "error", err)
+		}
+		answer(r, m, partyOwner, kind, q.Number, out, err)
+	}
+}
+
+// answer signs and sends an answer.
+func answer[Out any](r *registrar, m *nats.Msg, party, kind, number string, out Out, err error) {
+	a := reply[Out]{Number: number, Body: out}
+	if err != nil {
+		a = reply[Out]{Number: number, Refused: err.Error()}
+	}
+	data, err := Seal(r.key, r.s.Names.ID, kind+ofReply, a)
+	if err == nil {
+		err = r.s.Bus.Answer(m, party, data)
+	}
+	if err != nil {
+		r.s.log.Warn("a request was not answered", "kind", kind, "error", err)
+	}
+}
+
+// charter returns the fleet's charter.
+func (r *registrar) charter() (*Charter, error) {
+	data, err := readOwn(r.s.dir.charter())
+	if err != nil {
+		return nil, err
+	}
+	return OpenCharter(data, r.s.Names.ID)
+}
+
+func (r *registrar) inviteFile(id string) string {
+	return r.s.dir.file("keeper", "invites", id+".json")
+}
+
+func (r *registrar) machineFile(name string) string {
+	return r.s.dir.file("keeper", "machines", name+".json")
+}
+
+// machine returns the record of a machine; nil: there is no such machine.
+func (r *registrar) machine(name string) (*machineRecord, error) {
+	var rec machineRecord
+	err := readJSON(r.machineFile(name), &rec)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return &rec, err
+}
+
+// inviteRequest is an owner's request for an invite.
+type inviteRequest struct {
+	ID      string    `json:"id"`
+	Machine string    `json:"machine"`
+	Public  string    `json:"public"`
+	Expires time.Time `json:"expires"`
+}
+
+// invited is what the bearer of an invite connects with.
+type invited struct {
+	JWT string `json:"jwt"`
+}
+
+func (r *registrar) invite(q inviteRequest) (invited, error) {
+	if err := CheckName("a machine", q.Machine); err != nil {
+		return invited{}, err
+	}
+	if left := time.Until(q.Expires); left <= 0 || left > maxInvite || !inviteSyntax.MatchString(q.ID) {
+		return invited{}, errors.New("the invite has expired, or is longer valid than a week")
+	}
+	if rec, err := r.machine(q.Machine); rec != nil || err != nil {
+		return invited{}, errors.Join(err, fmt.Errorf("there is a machine %s; to let another one have the name: rootsfs fleet remove %s", q.Machine, q.Machine))
+	}
+	file := r.inviteFile(q.ID)
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return invited{}, errors.New("the invite is there already")
+	}
+	token, err := r.s.sign(invitesKey, q.Public, q.ID, q.Expires)
+	if err != nil {
+		return invited{}, err
+	}
+	r.forgetInvites()
+	return invited{token}, writeJSON(file, inviteRecord{ID: q.ID, Machine: q.Machine, Public: q.Public, Expires: q.Expires})
+}
+
+// forgetInvites removes the records of invites that ended long ago: their claims have expired,
+// so that the server accepts them no more.
+func (r *registrar) forgetInvites() {
+	files, _ := filepath.Glob(r.inviteFile("*")) // the pattern is good
+	for _, file := range files {
+		var inv inviteRecord
+		if readJSON(file, &inv) == nil && time.Since(inv.Expires) > maxInvite {
+			_ = os.Remove(file) // it is tried again with the next invite
+		}
+	}
+}
+
+// joinRequest is what a machine asks with an invite. The machine's new signing key signs it.
+type joinRequest struct {
+	Invite     string `json:"invite"`
+	Connection string `json:"connection"`
+}
+
+// joined is what a machine gets: its name and connection, and the fleet's charter.
+type joined struct {
+	Machine    string `json:"machine"`
+	Invite     string `json:"invite"`
+	Signing    string `json:"signing"`
+	Connection string `json:"connection"`
+	JWT        string `json:"jwt"`
+	Charter    []byte `json:"charter"`
+}
+
+func (r *registrar) onJoin(m *nats.Msg) {
+	id := r.s.Names.inviteOf(m.Subject)
+	var q request[joinRequest]
+	by, err := Open(m.Data, r.s.Names.ID, kindJoin, anyKey, &q)
+	if err == nil && (id == "" || q.Body.Invite != id) {
+		err = errors.New("it is for another invite")
+	}
+	if err != nil {
+		r.s.log.Warn("a request to join was refused", "error", err)
+		return
+	}
+	r.mu.Lock()
+	out, err := r.join(q.Body, by)
+	r.mu.Unlock()
+	if err != nil {
+		r.s.log.Warn("a machine was not let in", "invite", id, "key", KeyName(by), "error", err)
+	} else {
+		r.s.log.Info("a machine has joined", "machine", out.Machine, "key", KeyName(by))
+	}
+	answer(r, m, id, kindJoin, q.Number, out, err)
+}
+
+// join enrols a machine. The same machine may ask twice, because an answer can be lost.
+func (r *registrar) join(q joinRequest, by string) (joined, error) {
+	var inv inviteRecord
+	if err := readJSON(r.inviteFile(q.Invite), &inv); err != nil {
+		return joined{}, errors.New("there is no such invite")
+	}
+	rec, err := r.machine(inv.Machine)
+	switch {
+	case err != nil:
+		return joined{}, err
+	case time.Now().After(inv.Expires):
+		return joined{}, errors.New("the invite has expired")
+	case inv.UsedBy != "" && inv.UsedBy != by:
+		inv.Refusals++
+		return joined{}, errors.Join(fmt.Errorf("the invite of %s has been used, by the key %s; if that is not yours, have the owner remove it: rootsfs fleet remove %s", inv.Machine, KeyName(inv.UsedBy), inv.Machine), writeJSON(r.inviteFile(q.Invite), inv))
+	case inv.UsedBy != "" && (rec == nil || rec.Invite != inv.ID || rec.Connection != q.Connection):
+		return joined{}, fmt.Errorf("the invite of %s has been used", inv.Machine)
+	case inv.UsedBy == "" && rec != nil:
+		return joined{}, fmt.Errorf("there is a machine %s", inv.Machine)
+	}
+	inv.UsedBy = by
+	if err := writeJSON(r.inviteFile(q.Invite), inv); err != nil {
+		return joined{}, err
+	}
+	rec = &machineRecord{Name: inv.Machine, Signing: by, Connection: q.Connection, Invite: inv.ID, Joined: time.Now().UTC()}
+	if err := writeJSON(r.machineFile(rec.Name), rec); err != nil {
+		return joined{}, err
+	}
+	token, err := r.s.sign(machinesKey, rec.Connection, rec.Name, time.Now().Add(machineTime))
+	if err != nil {
+		return joined{}, err
+	}
+	charter, err := readOwn(r.s.dir.charter())
+	return joined{Machine: rec.Name, Invite: inv.ID, Signing: by, Connection: rec.Connection, JWT: token, Charter: charter}, err
+}
+
+// ofMachine checks that the machine of a subject has signed a request.
+func ofMachine[In any](r *registrar, m *nats.Msg, kind string) (q request[In], rec *machineRecord, err error) {
+	name := r.s.Names.MachineOf(m.Subject)
+	if name == "" {
+		return q, nil, errors.New("it is of no machine")
+	}
+	if rec, err = r.machine(name); err != nil {
+		return q, nil, err
+	} else if rec == nil {
+		return q, nil, fmt.Errorf("there is no machine %s", name)
+	}
+	_, err = Open(m.Data, r.s.Names.ID, kind, func(by string) bool { return by == rec.Signing }, &q)
+	return q, rec, err
+}
+
+// onRenew gives a machine's connection key another month.
+func (r *registrar) onRenew(m *nats.Msg) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q, rec, err := ofMachine[struct{}](r, m, kindRenew)
+	if err != nil {
+		r.s.log.Warn("a credential was not renewed", "error", err)
+		return
+	}
+	token, err := r.s.sign(machinesKey, rec.Connection, rec.Name, time.Now().Add(machineTime))
+	answer(r, m, rec.Name, kindRenew, q.Number, invited{token}, err)
+}
+
+// onLeave removes a machine that leaves. Its answer comes before its connection ends.
+func (r *registrar) onLeave(m *nats.Msg) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q, rec, err := ofMachine[struct{}](r, m, kindLeave)
+	if err == nil {
+		err = os.Remove(r.machineFile(rec.Name))
+	}
+	if err != nil {
+		r.s.log.Warn("a machine could not leave", "error", err)
+		return
+	}
+	r.s.log.Info("a machine has left", "machine", rec.Name)
+	answer(r, m, rec.Name, kindLeave, q.Number, struct{}{}, nil)
+	_ = r.s.Bus.Conn.Flush() // the connection is there: it is within this process
+	if err := r.s.refuse(rec.Connection); err != nil {
+		r.s.log.Error("the credential of a machine that left is still valid", "machine", rec.Name, "error", err)
+	}
+}
+
+// removeRequest names a machine to remove. The key says which, if another gets the name.
+type removeRequest struct {
+	Machine string `json:"machine"`
+	Signing string `json:"signing"`
+}
+
+func (r *registrar) remove(q removeRequest) (struct{}, error) {
+	if err := CheckName("a machine", q.Machine); err != nil {
+		return struct{}{}, err
+	}
+	rec, err := r.machine(q.Machine)
+	switch {
+	case err != nil:
+		return struct{}{}, err
+	case rec == nil || rec.Signing != q.Signing:
+		return struct{}{}, fmt.Errorf("there is no machine %s with this key", q.Machine)
+	}
+	if err := r.s.refuse(rec.Connection); err != nil {
+		return struct{}{}, err
+	}
+	r.s.log.Info("a machine was removed", "machine", rec.Name, "key", KeyName(rec.Signing))
+	return struct{}{}, os.Remove(r.machineFile(rec.Name))
+}
+
+// list returns all machines.
+func (r *registrar) list(struct{}) ([]machineRecord, error) {
+	files, _ := filepath.Glob(r.machineFile("*")) // the pattern is good
+	all := []machineRecord{}
+	for _, file := range files {
+		var rec machineRecord
+		if err := readJSON(file, &rec); err != nil {
+			return nil, err
+		}
+		if rec.Name != strings.TrimSuffix(filepath.Base(file), ".json") {
+			return nil, fmt.Errorf("%s is about another machine", names.Quote(file))
+		}
+		all = append(all, rec)
+	}
+	return all, nil
+}
+
+// readReply opens an answer of a keeper.
+func readReply[Out any](data []byte, fleet, kind, number string, isKeeper func(string) bool) (out Out, err error) {
+	var a reply[json.RawMessage]
+	if _, err := Open(data, fleet, kind+ofReply, isKeeper, &a); err != nil {
+		return out, fmt.Errorf("the answer is not the keeper's: %w", err)
+	}
+	switch {
+	case a.Number != number:
+		return out, errors.New("the answer is to another request")
+	case a.Refused != "":
+		return out, refused("%s", names.EscapeQuoted(a.Refused))
+	}
+	return out, json.Unmarshal(a.Body, &out)
+}

@@ -1,0 +1,109 @@
+package fleet
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Key signs what a party says. It is no key of a connection: a server has its clients sign any
+// text that it calls a nonce.
+type Key struct{ private ed25519.PrivateKey }
+
+// The encodings of keys are of no kind that the server's software knows.
+const (
+	publicPrefix = "rfp:"
+	seedPrefix   = "rootsfs-signing-key:"
+)
+
+// NewKey makes a key.
+func NewKey() (*Key, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	return &Key{private}, err
+}
+
+// LoadKey reads a key.
+func LoadKey(file string) (*Key, error) {
+	data, err := readOwn(file)
+	if err != nil {
+		return nil, err
+	}
+	rest, ok := strings.CutPrefix(strings.TrimSpace(string(data)), seedPrefix)
+	seed, err := base64.RawURLEncoding.DecodeString(rest)
+	if !ok || err != nil || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("%s is no signing key", names.Quote(file))
+	}
+	return &Key{ed25519.NewKeyFromSeed(seed)}, nil
+}
+
+// Save writes the key.
+func (k *Key) Save(file string) error {
+	return writeSynced(file, []byte(seedPrefix+base64.RawURLEncoding.EncodeToString(k.private.Seed())+"\n"))
+}
+
+// Public returns what others know the key by.
+func (k *Key) Public() string {
+	return publicPrefix + base64.RawURLEncoding.EncodeToString(k.private.Public().(ed25519.PublicKey))
+}
+
+// anyKey trusts every key, for a document that says by itself whose it is.
+func anyKey(string) bool { return true }
+
+// sealed is a signed document: Sig is over the fleet, the kind and Body.
+type sealed struct {
+	Body []byte `json:"body"`
+	By   string `json:"by"`
+	Sig  []byte `json:"sig"`
+}
+
+// signedText is what a signature is over, so that it fits no other fleet and kind.
+func signedText(fleet, kind string, body []byte) []byte {
+	return append([]byte("rootsfs-fleet/1 "+fleet+" "+kind+"\x00"), body...)
+}
+
+// Seal signs a document.
+func Seal(k *Key, fleet, kind string, v any) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(sealed{body, k.Public(), ed25519.Sign(k.private, signedText(fleet, kind, body))})
+}
+
+// Open returns the document in v, and who signed it, if trusts says that the key may.
+func Open(data []byte, fleet, kind string, trusts func(by string) bool, v any) (by string, err error) {
+	var s sealed
+	if err := decode(data, &s); err != nil {
+		return "", err
+	}
+	rest, ok := strings.CutPrefix(s.By, publicPrefix)
+	public, err := base64.RawURLEncoding.DecodeString(rest)
+	if !ok || err != nil || len(public) != ed25519.PublicKeySize || !trusts(s.By) {
+		return "", errors.New("it is signed by a key that may not sign it")
+	}
+	if !ed25519.Verify(public, signedText(fleet, kind, s.Body), s.Sig) {
+		return "", errors.New("its signature is wrong")
+	}
+	return s.By, decode(s.Body, v)
+}
+
+// decode reads one JSON value. It refuses fields that v does not have.
+func decode(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the document")
+	}
+	return nil
+}

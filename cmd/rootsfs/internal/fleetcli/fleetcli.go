@@ -1,0 +1,15 @@
+// Package fleetcli does the work of the commands `rootsfs fleet ...` and prints their results.
+// Package cli defines the commands, with their flags and help.
+//
+// Only the program rootsfs-fleet imports this package: it links the fleet's server.
+package fleetcli
+
+import "github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+
+// Work returns what the commands do.
+func Work() cli.FleetWork {
+	return cli.FleetWork{
+		"init": initFleet, "serve": serve, "invite": invite, "remove": remove, "machines": machines,
+		"join": join, "agent": agent, "leave": leave,
+	}
+}

@@ -1,0 +1,91 @@
+package fleetcli
+
+import (
+	"context"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// maxToken bounds the line that join reads.
+const maxToken = 64 << 10
+
+// membership is what join, agent and leave print.
+type membership struct {
+	Fleet   string `json:"fleet"`
+	Machine string `json:"machine"`
+	Key     string `json:"key,omitempty"`
+	Told    *bool  `json:"told,omitempty"` // of leave: the fleet knows
+}
+
+func join(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, args []string) error {
+	var token string
+	var err error
+	if len(args) > 0 {
+		token = args[0]
+	} else if token, err = p.Stdin(maxToken); err != nil {
+		return cli.Usage(err)
+	}
+	m, err := fleet.Join(ctx, token)
+	if err != nil {
+		return err
+	}
+	return p.Report(membership{Fleet: m.Fleet, Machine: m.Machine, Key: m.KeyName()}, func() {
+		p.Say("joined %s as %s; the key is %s", m.Fleet, m.Machine, m.KeyName())
+		p.Say("sessions begin only while its agent runs; start it: systemctl --user enable --now rootsfs-fleet, or: rootsfs fleet agent")
+	})
+}
+
+func leave(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, _ []string) error {
+	m, err := fleet.OpenMember()
+	if err != nil {
+		return err
+	}
+	told, err := m.Leave(ctx)
+	if err != nil {
+		return err
+	}
+	return p.Report(membership{Fleet: m.Fleet, Machine: m.Machine, Told: &told}, func() {
+		p.Say("this machine has left %s", m.Fleet)
+		if !told {
+			p.Say("the fleet could not be told; there: rootsfs fleet remove %s", m.Machine)
+		}
+	})
+}
+
+func agent(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) error {
+	m, err := fleet.OpenMember()
+	if err != nil {
+		return err
+	}
+	ctx, stop := cli.Until(ctx)
+	defer stop()
+	return m.RunAgent(ctx, p.Log(f.Verbose), func() fleet.MachineStatus { return status(ctx, p.Version()) }, func() error {
+		return p.Line(membership{Fleet: m.Fleet, Machine: m.Machine}, func() { p.Say("%s: the agent of %s runs", m.Machine, m.Fleet) })
+	})
+}
+
+// sessionTime bounds how long a session may take to say how it is.
+const sessionTime = time.Second
+
+// status returns how this machine is.
+func status(ctx context.Context, version string) fleet.MachineStatus {
+	st := fleet.MachineStatus{Version: version, Sessions: []fleet.SessionStatus{}}
+	all, err := control.List()
+	if err != nil {
+		return st
+	}
+	for _, in := range all {
+		one := fleet.SessionStatus{Name: names.Foreign(in.Name)}
+		ctx, cancel := context.WithTimeout(ctx, sessionTime)
+		if got, err := control.GetStatus.Call(ctx, control.Dial(in), control.None{}); err == nil {
+			one.Roots, one.Questions, one.Paused = len(got.Roots), got.Questions, len(got.Paused) > 0
+		}
+		cancel()
+		st.Sessions = append(st.Sessions, one)
+	}
+	return st
+}

@@ -1,0 +1,93 @@
+package fleetcli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
+)
+
+// The lengths of a lease that an owner may choose, besides none.
+const (
+	shortestLease = 30 * time.Second
+	longestLease  = 24 * time.Hour
+)
+
+func serverDir(f *cli.FleetFlags) (fleet.ServerDir, error) {
+	if f.Dir != "" {
+		return fleet.ServerDir(f.Dir), nil
+	}
+	return fleet.DefaultServerDir()
+}
+
+func initFleet(_ context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
+	if f.Lease != 0 && (f.Lease < shortestLease || f.Lease > longestLease) {
+		return cli.Usage(fmt.Errorf("--lease %v: write a duration of %v to %v, or 0", f.Lease, shortestLease, longestLease))
+	}
+	plan := fleet.Plan{Name: args[0], Server: f.Server, Lease: f.Lease}
+	if plan.Server == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		plan.Server = net.JoinHostPort(host, fleet.DefaultPort)
+	}
+	dir, err := serverDir(f)
+	if err != nil {
+		return err
+	}
+	made, err := fleet.Create(dir, plan)
+	if err != nil {
+		return err
+	}
+	return p.Report(made, func() {
+		p.Say("fleet %s: machines reach it at %s", made.Fleet, made.Server)
+		p.Say("the owner's keys are in %q, those of the server in %q: keep copies", made.Owner, made.Dir)
+		p.Say("start the server: rootsfs fleet serve%s", dirFlag(f))
+	})
+}
+
+// dirFlag returns --dir as it was given.
+func dirFlag(f *cli.FleetFlags) string {
+	if f.Dir == "" {
+		return ""
+	}
+	return fmt.Sprintf(" --dir %q", f.Dir)
+}
+
+// serving is what serve prints when it is ready.
+type serving struct {
+	Fleet  string `json:"fleet"`
+	ID     string `json:"id"`
+	Listen string `json:"listen"`
+}
+
+func serve(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) error {
+	dir, err := serverDir(f)
+	if err != nil {
+		return err
+	}
+	// Its memory has the keys of the fleet: no core file, and no other process of the user's.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	ctx, stop := cli.Until(ctx)
+	defer stop()
+	s, err := fleet.Start(dir, f.Listen, p.Log(f.Verbose))
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	ready := serving{s.Names.Name(), s.Names.ID, s.Addr}
+	if err := p.Line(ready, func() { p.Say("fleet %s: serving at %s", ready.Fleet, ready.Listen) }); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}

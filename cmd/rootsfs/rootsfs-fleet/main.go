@@ -1,0 +1,16 @@
+// Command rootsfs-fleet does the work of the commands `rootsfs fleet ...`: the server that the
+// machines of a fleet meet at, and their side of it. rootsfs executes it.
+//
+// It is a program of its own because it links that server, which is larger than rootsfs.
+package main
+
+import (
+	"os"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleetcli"
+)
+
+func main() {
+	os.Exit(cli.FleetMain(os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, fleetcli.Work()))
+}
