@@ -36,6 +36,7 @@ type FleetFlags struct {
 	Dir, Server, Listen  string
 	Lease, Expires, Wait time.Duration
 	Watch, Verbose       bool
+	OCSF, OTLP, Cursor   string
 }
 
 // FleetWork has the functions that do the work of the commands of a fleet, by the commands' names.
@@ -107,7 +108,7 @@ func (a *app) newFleetCmd() *cobra.Command {
 		Long:    fleetLong,
 		Example: fleetExamples,
 	}, a.newFleetInitCmd(f), a.newFleetServeCmd(f), a.newFleetInviteCmd(f), a.newFleetRemoveCmd(f), a.newFleetMachinesCmd(f),
-		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f))
+		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f))
 }
 
 // fleetCommand completes a command of a fleet: this program does its work, or rootsfs-fleet.

@@ -23,6 +23,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -107,6 +109,91 @@ func Run(ctx context.Context, o Options) (Counts, error) {
 		err = e.flush()
 	}
 	return e.counts, err
+}
+
+// retryDelay is how long Follow waits after the receiver has failed, and flushDelay how long it
+// lets records wait for others.
+const (
+	retryDelay = 5 * time.Second
+	flushDelay = time.Second
+)
+
+// Follow is Run, and goes on with records as they are written, until ctx ends. While the receiver
+// fails it tries again, and reads no further; failed is called with each such error.
+func Follow(ctx context.Context, o Options, failed func(error)) (Counts, error) {
+	o.Sink = &persistent{o.Sink, failed}
+	since := time.Now()
+	counts, err := Run(ctx, o)
+	if err != nil {
+		return counts, ended(ctx, err)
+	}
+	e := &exporter{Options: o, ctx: ctx, done: map[string]mark{}, counts: counts}
+	if err := e.load(); err != nil {
+		return counts, err
+	}
+	e.ahead = maps.Clone(e.done)
+	records := make(chan audit.Entry)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	reading.Go(func() {
+		defer close(records)
+		err = audit.Follow(ctx, o.Dir, "", audit.Filter{Since: since.Add(-time.Minute)}, nil, func(r audit.Entry) error {
+			r.Line = slices.Clone(r.Line)
+			select {
+			case records <- r:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+	})
+	tick := time.NewTicker(flushDelay)
+	defer tick.Stop()
+	for {
+		var sendErr error
+		select {
+		case r, ok := <-records:
+			if !ok {
+				return e.counts, cmp.Or(err, ended(ctx, e.flush()))
+			}
+			sendErr = e.record(r)
+		case <-tick.C:
+			sendErr = e.flush()
+		}
+		if sendErr != nil {
+			return e.counts, ended(ctx, sendErr)
+		}
+	}
+}
+
+// ended returns err, or nil if it only says that ctx has ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// persistent is a sink that tries until the receiver has taken the items.
+type persistent struct {
+	Sink
+	failed func(error)
+}
+
+func (p *persistent) Send(ctx context.Context, items []Item) error {
+	for {
+		err := p.Sink.Send(ctx, items)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		p.failed(err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retryDelay):
+		}
+	}
 }
 
 func (e *exporter) load() error {

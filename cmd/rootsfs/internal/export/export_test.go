@@ -221,6 +221,49 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// Names that servers have chosen do not reach a terminal raw.
+func TestHostileNames(t *testing.T) {
+	line, err := OCSF(&Item{Entry: audit.Entry{Op: "open", Root: "code", Path: "a\u202eb\u009b31m", Line: []byte(`{}`)}})
+	if err != nil || !names.Shows(string(line)) || !strings.Contains(string(line), `\u202e`) {
+		t.Errorf("%s, %v", line, err)
+	}
+}
+
+// Follow goes on with what is written later, and with what the receiver did not take.
+func TestFollow(t *testing.T) {
+	a := newArchive(t)
+	a.write(2)
+	ctx, stop := context.WithCancel(context.Background())
+	s := &passing{items: make(chan Item, 100)}
+	done := make(chan error)
+	go func() {
+		_, err := Follow(ctx, Options{Dir: a.opt.Dir, Cursor: filepath.Join(a.dir, "cursor"), AnchorOf: a.opt.AnchorOf, Sink: s}, func(err error) { t.Error(err) })
+		done <- err
+	}()
+	for want := range uint64(7) {
+		if want == 3 {
+			a.write(3)
+		}
+		if i := <-s.items; i.Entry.Seq != want+1 {
+			t.Errorf("item %d has the number %d", want+1, i.Entry.Seq)
+		}
+	}
+	stop()
+	testkit.Must(t, <-done)
+}
+
+// passing is a sink that passes items on.
+type passing struct{ items chan Item }
+
+func (p *passing) Send(_ context.Context, items []Item) error {
+	for _, i := range items {
+		p.items <- i
+	}
+	return nil
+}
+
+func (p *passing) Close() error { return nil }
+
 // A collector gets log records, and what it refuses is sent again.
 func TestCollector(t *testing.T) {
 	a := newArchive(t)

@@ -160,10 +160,16 @@ const (
 	unknownType              = 0
 )
 
-// OCSF returns an item as an event of OCSF, a line of JSON without its end.
+// OCSF returns an item as an event of OCSF, a line of JSON without its end. What a terminal obeys
+// or hides is escaped.
 func OCSF(i *Item) ([]byte, error) {
+	line, err := json.Marshal(eventOf(i))
+	return names.JSON(line), err
+}
+
+func eventOf(i *Item) *event {
 	if i.Hole != nil {
-		return json.Marshal(holeEvent(i))
+		return holeEvent(i)
 	}
 	r := &i.Entry
 	a := activityOf(r.Op.Raw())
@@ -185,7 +191,7 @@ func OCSF(i *Item) ([]byte, error) {
 	e.Actor = actorOf(r)
 	e.subject(r)
 	e.Unmapped = json.RawMessage(r.Line)
-	return json.Marshal(e)
+	return e
 }
 
 // subject adds what the operation was done to.
