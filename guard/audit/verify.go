@@ -305,3 +305,10 @@ func sealOf(line []byte, prev [hashLen]byte) (sum [hashLen]byte) {
 	h.Sum(sum[:0])
 	return sum
 }
+
+// IsIntact reports whether a line of a file is as a log wrote it: whether its hash is that of the
+// line. It says nothing about the lines before and after.
+func IsIntact(line []byte) bool {
+	s, err := parseSeal(line)
+	return err == nil && sealOf(line, s.prev) == s.hash
+}

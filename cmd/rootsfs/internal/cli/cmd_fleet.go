@@ -36,6 +36,7 @@ type FleetFlags struct {
 	Dir, Server, Listen  string
 	Lease, Expires, Wait time.Duration
 	Watch, Verbose       bool
+	OCSF, OTLP, Cursor   string
 
 	// Of orders.
 	Machines               []string
@@ -113,7 +114,7 @@ func (a *app) newFleetCmd() *cobra.Command {
 		Example: fleetExamples,
 	}, a.newFleetInitCmd(f), a.newFleetServeCmd(f), a.newFleetInviteCmd(f), a.newFleetRemoveCmd(f), a.newFleetMachinesCmd(f),
 		a.newFleetRevokeCmd(f), a.newFleetLockCmd(f), a.newFleetUnlockCmd(f),
-		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f))
+		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f))
 }
 
 // fleetCommand completes a command of a fleet: this program does its work, or rootsfs-fleet.

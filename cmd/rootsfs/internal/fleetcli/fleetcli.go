@@ -10,7 +10,7 @@ import "github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 func Work() cli.FleetWork {
 	return cli.FleetWork{
 		"init": initFleet, "serve": serve, "invite": invite, "remove": remove, "machines": machines,
-		"join": join, "agent": agent, "leave": leave,
+		"join": join, "agent": agent, "leave": leave, "export": exportRecords,
 		"revoke": revoke, "lock": lock, "unlock": unlock,
 	}
 }

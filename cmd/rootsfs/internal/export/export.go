@@ -1,0 +1,313 @@
+// Package export hands audit records on to what companies run: as lines of OCSF, the Open
+// Cybersecurity Schema Framework, or as log records of OpenTelemetry over OTLP.
+//
+// Promised: each record that the files hold is handed on at least once and in the order of its
+// session, also when the exporter is killed in between. It is handed on again if the exporter is
+// killed after the receiver took it and before the cursor was saved; (session, seq) tells such a
+// repetition. A gap in the numbers of a session, and a line that was changed, is handed on as a
+// record of its own, a Hole. It says whether the log itself has removed the records because their
+// files were full or old, or whether somebody else has.
+//
+// Not promised: that a record which was removed before it was handed on arrives. The local files
+// are what counts.
+package export
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Item is what is handed on: a record, or a hole.
+type Item struct {
+	Machine string      // name of the machine that wrote the record
+	Entry   audit.Entry // of a hole: Session, and Seq, the number of the record after it
+	Hole    *Hole
+}
+
+// Hole says that records are missing, or that one was changed.
+type Hole struct {
+	From, To uint64 // numbers of the records
+	// Tampering: neither a full nor an old file explains it.
+	Tampering bool
+	Changed   bool // the record is there, and not as it was written
+}
+
+// Sink takes items.
+type Sink interface {
+	// Send returns nil when the receiver has taken all items. After an error the same items
+	// are sent again.
+	Send(ctx context.Context, items []Item) error
+	Close() error
+}
+
+// batchSize is how many items are sent at a time.
+const batchSize = 500
+
+// Options describe an export.
+type Options struct {
+	Dir     string // directory of audit files
+	Machine string // name of the machine that wrote them
+	Cursor  string // file that holds how far the export has come
+	// AnchorOf returns the path of a session's anchor; nil: the machine that wrote the records has it.
+	AnchorOf func(session string) (string, error)
+	Sink     Sink
+}
+
+// Counts say what was handed on.
+type Counts struct {
+	Records   int `json:"records"`
+	Holes     int `json:"holes"`     // gaps and changed records
+	Tampering int `json:"tampering"` // those of them that the log does not explain
+}
+
+// mark is the last record of a session that was handed on.
+type mark struct {
+	Seq  uint64 `json:"seq"`
+	Hash string `json:"hash"`
+}
+
+// exporter is one run of an export.
+type exporter struct {
+	Options
+	done   map[string]mark // by session; as in the cursor file
+	ahead  map[string]mark // with the items of the batch
+	batch  []Item
+	counts Counts
+	ctx    context.Context
+}
+
+// Run hands on every record that the files hold and that was not handed on before.
+func Run(ctx context.Context, o Options) (Counts, error) {
+	e := &exporter{Options: o, ctx: ctx, done: map[string]mark{}}
+	if err := e.load(); err != nil {
+		return e.counts, err
+	}
+	e.ahead = maps.Clone(e.done)
+	files, err := audit.Files(o.Dir, "")
+	if err != nil {
+		return e.counts, err
+	}
+	err = audit.Read(files, audit.Filter{}, e.record)
+	var damage *audit.DamageError
+	if errors.As(err, &damage) {
+		err = nil // the numbers tell what is missing
+	}
+	if err == nil {
+		err = e.flush()
+	}
+	return e.counts, err
+}
+
+// retryDelay is how long Follow waits after the receiver has failed, and flushDelay how long it
+// lets records wait for others.
+const (
+	retryDelay = 5 * time.Second
+	flushDelay = time.Second
+)
+
+// Follow is Run, and goes on with records as they are written, until ctx ends. While the receiver
+// fails it tries again, and reads no further; failed is called with each such error.
+func Follow(ctx context.Context, o Options, failed func(error)) (Counts, error) {
+	o.Sink = &persistent{o.Sink, failed}
+	since := time.Now()
+	counts, err := Run(ctx, o)
+	if err != nil {
+		return counts, ended(ctx, err)
+	}
+	e := &exporter{Options: o, ctx: ctx, done: map[string]mark{}, counts: counts}
+	if err := e.load(); err != nil {
+		return counts, err
+	}
+	e.ahead = maps.Clone(e.done)
+	records := make(chan audit.Entry)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	reading.Go(func() {
+		defer close(records)
+		err = audit.Follow(ctx, o.Dir, "", audit.Filter{Since: since.Add(-time.Minute)}, nil, func(r audit.Entry) error {
+			r.Line = slices.Clone(r.Line)
+			select {
+			case records <- r:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+	})
+	tick := time.NewTicker(flushDelay)
+	defer tick.Stop()
+	for {
+		var sendErr error
+		select {
+		case r, ok := <-records:
+			if !ok {
+				return e.counts, cmp.Or(err, ended(ctx, e.flush()))
+			}
+			sendErr = e.record(r)
+		case <-tick.C:
+			sendErr = e.flush()
+		}
+		if sendErr != nil {
+			return e.counts, ended(ctx, sendErr)
+		}
+	}
+}
+
+// ended returns err, or nil if it only says that ctx has ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// persistent is a sink that tries until the receiver has taken the items.
+type persistent struct {
+	Sink
+	failed func(error)
+}
+
+func (p *persistent) Send(ctx context.Context, items []Item) error {
+	for {
+		err := p.Sink.Send(ctx, items)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		p.failed(err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retryDelay):
+		}
+	}
+}
+
+func (e *exporter) load() error {
+	data, err := os.ReadFile(e.Cursor)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &e.done)
+	}
+	if err != nil {
+		return fmt.Errorf("the cursor %s cannot be read: %w; without that file, everything is handed on again", names.Quote(e.Cursor), err)
+	}
+	return nil
+}
+
+// record takes a record of the files, in the order of its session.
+func (e *exporter) record(r audit.Entry) error {
+	if err := e.ctx.Err(); err != nil {
+		return err
+	}
+	session := r.Session.Raw()
+	last, isKnown := e.ahead[session]
+	if isKnown && r.Seq <= last.Seq {
+		return nil
+	}
+	if hole := e.holeBefore(r, last, isKnown); hole != nil {
+		e.add(Item{Entry: audit.Entry{Session: r.Session, Seq: r.Seq, Time: r.Time}, Hole: hole})
+	}
+	if !audit.IsIntact(r.Line) {
+		e.add(Item{Entry: audit.Entry{Session: r.Session, Seq: r.Seq, Time: r.Time}, Hole: &Hole{From: r.Seq, To: r.Seq, Tampering: true, Changed: true}})
+	}
+	r.Line = slices.Clone(r.Line)
+	e.add(Item{Entry: r})
+	e.ahead[session] = mark{r.Seq, r.Hash}
+	if len(e.batch) >= batchSize {
+		return e.flush()
+	}
+	return nil
+}
+
+// holeBefore returns the hole between the last record of a session and r, nil if there is none.
+func (e *exporter) holeBefore(r audit.Entry, last mark, isKnown bool) *Hole {
+	next := last.Seq + 1
+	switch {
+	case r.Seq == next && (!isKnown || r.Prev == last.Hash):
+		return nil
+	case r.Seq == next:
+		return &Hole{From: last.Seq, To: last.Seq, Tampering: true, Changed: true}
+	}
+	return &Hole{From: next, To: r.Seq - 1, Tampering: r.Seq-1 > e.pruned(r.Session.Raw())}
+}
+
+// pruned returns the number of the newest record of a session that the log itself has removed;
+// 0: none, or the session cannot be checked.
+func (e *exporter) pruned(session string) uint64 {
+	anchor := ""
+	if e.AnchorOf != nil {
+		var err error
+		if anchor, err = e.AnchorOf(session); err != nil {
+			return 0
+		}
+	}
+	report, err := audit.Verify(e.Dir, session, anchor)
+	if err != nil {
+		return 0
+	}
+	return report.Pruned
+}
+
+func (e *exporter) add(i Item) {
+	i.Machine = e.Machine
+	e.batch = append(e.batch, i)
+}
+
+// flush sends the batch, and then saves how far the export has come.
+func (e *exporter) flush() error {
+	if len(e.batch) == 0 {
+		return nil
+	}
+	if err := e.Sink.Send(e.ctx, e.batch); err != nil {
+		return err
+	}
+	for _, i := range e.batch {
+		switch {
+		case i.Hole == nil:
+			e.counts.Records++
+		case i.Hole.Tampering:
+			e.counts.Tampering++
+			fallthrough
+		default:
+			e.counts.Holes++
+		}
+	}
+	e.batch = e.batch[:0]
+	e.done = maps.Clone(e.ahead)
+	return e.save()
+}
+
+// save replaces the cursor file, and returns when it is on disk.
+func (e *exporter) save() (err error) {
+	data, err := json.Marshal(e.done)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(e.Cursor), ".cursor-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	err = cmp.Or(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), e.Cursor)
+}
