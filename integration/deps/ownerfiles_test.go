@@ -50,6 +50,8 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cli/flags.go os.Open":                  {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/cli/output.go os.OpenFile":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/config/ceiling.go exec.Command":        {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/export/export.go os.ReadFile":          {ownPlace, "cmd/rootsfs/internal/export/export_test.go TestEveryRecordIsHandedOn"},
+	"cmd/rootsfs/internal/export/ocsf.go os.OpenFile":            {asked, "cmd/rootsfs/internal/export/export_test.go TestLines"},
 	"cmd/rootsfs/internal/console/access.go os.Open":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/network/owner.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/poller/poller.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},

@@ -33,6 +33,7 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/internal/cli/mount_daemon.go stream":  "is handed to our own other process",
 	"cmd/rootsfs/internal/cleanup/clean.go stream":     "a sentence of ours",
 	"cmd/rootsfs/internal/cleanup/cleaner.go stream":   "is handed to our own other process",
+	"cmd/rootsfs/internal/export/ocsf.go stream":       "names.JSON",
 	"cmd/rootsfs/main.go stream":                       "the app's writers, which output.go uses; a sentence of ours",
 	"cmd/rootsfs/rootsfs-fleet/main.go stream":         "the app's writers, which output.go uses",
 	"cmd/rootsfs/internal/cli/run_runner.go stream":    "is handed to the program that run starts",

@@ -31,8 +31,8 @@ func (a *app) newNetCmd() *cobra.Command {
 }
 
 const netListLong = `Show the hosts that the command may connect to, its open connections, each with the
-hosts and secrets that permit it, and its requests with secrets: those under way and the last
-ones.`
+hosts and secrets that permit it, and its requests with secrets: those under way and
+the last ones.`
 
 const netListExamples = `  rootsfs net list --session my-agent --json`
 

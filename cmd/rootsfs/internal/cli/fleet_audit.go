@@ -23,16 +23,15 @@ func (a *app) newFleetAuditCmd(f *FleetFlags) *cobra.Command {
 }
 
 const fleetExportLong = `Hand on the records that were not handed on before, of this machine or of the audit files
-in DIR: as lines of OCSF (https://ocsf.io, version 1.3.0) with --ocsf, or to a collector of
-OpenTelemetry with --otlp, whose variables OTEL_EXPORTER_OTLP_HEADERS and
+in DIR: as lines of OCSF (https://ocsf.io, version 1.3.0) with --ocsf, or to a collector
+of OpenTelemetry with --otlp, whose variables OTEL_EXPORTER_OTLP_HEADERS and
 OTEL_EXPORTER_OTLP_CERTIFICATE are used. With --follow it goes on, until a signal ends it.
+How far it has come is kept in a file for each target; --cursor names another.
 
 Each record arrives at least once, in the order of its session; session and number tell a
 repetition. A gap in the numbers and a record that was changed arrive as events of their
 own, which say whether the log itself has removed the records, because its files were full
-or old. If it has not, the exit code is 1.
-
-How far the export has come is kept in a file for each target. --cursor names another.`
+or old. If it has not, the exit code is 1.`
 
 func (a *app) newFleetExportCmd(f *FleetFlags) *cobra.Command {
 	cmd := &cobra.Command{

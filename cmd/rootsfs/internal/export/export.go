@@ -1,4 +1,4 @@
-// Package export hands audit records on to what companies run: as lines of OCSF, the Open
+// Package export hands audit records on to other programs: as lines of OCSF, the Open
 // Cybersecurity Schema Framework, or as log records of OpenTelemetry over OTLP.
 //
 // Promised: each record that the files hold is handed on at least once and in the order of its
@@ -8,8 +8,7 @@
 // record of its own, a Hole. It says whether the log itself has removed the records because their
 // files were full or old, or whether somebody else has.
 //
-// Not promised: that a record which was removed before it was handed on arrives. The local files
-// are what counts.
+// Not promised: that a record arrives which was removed before it was handed on.
 package export
 
 import (
@@ -30,7 +29,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Item is what is handed on: a record, or a hole.
+// Item is a record or a hole, on its way.
 type Item struct {
 	Machine string      // name of the machine that wrote the record
 	Entry   audit.Entry // of a hole: Session, and Seq, the number of the record after it

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -80,7 +82,7 @@ type event struct {
 	Severity     int             `json:"severity_id"`
 	Status       int             `json:"status_id,omitempty"`
 	StatusCode   string          `json:"status_code,omitempty"`
-	Detail       string          `json:"status_detail,omitempty"`
+	Detail       names.Foreign   `json:"status_detail,omitempty"`
 	Action       int             `json:"action_id,omitempty"`
 	Disposition  int             `json:"disposition_id,omitempty"`
 	Count        int64           `json:"count,omitempty"`
@@ -92,7 +94,7 @@ type event struct {
 	FileResult   *file           `json:"file_result,omitempty"`
 	Destination  *endpoint       `json:"dst_endpoint,omitempty"`
 	Traffic      *traffic        `json:"traffic,omitempty"`
-	Privileges   []string        `json:"privileges,omitempty"`
+	Privileges   []names.Foreign `json:"privileges,omitempty"`
 	Resource     *resource       `json:"resource,omitempty"`
 	Finding      *finding        `json:"finding_info,omitempty"`
 	Unmapped     json.RawMessage `json:"unmapped,omitempty"`
@@ -184,7 +186,7 @@ func eventOf(i *Item) *event {
 	case "":
 		e.Action, e.Disposition = 0, 0
 	}
-	e.StatusCode, e.Detail = r.Errno.Raw(), r.Detail.Raw()
+	e.StatusCode, e.Detail = r.Errno.Raw(), r.Detail
 	if n := r.Times(); n > 1 {
 		e.Count = n
 	}
@@ -205,7 +207,7 @@ func (e *event) subject(r *audit.Entry) {
 	case e.Class == networkActivity || e.Class == httpActivity:
 		e.Destination = &endpoint{Hostname: r.Host.Raw(), Port: r.Port}
 	case e.Class == accessManaged:
-		e.Privileges = []string{r.Rights.Raw()}
+		e.Privileges = []names.Foreign{r.Rights}
 		e.Resource = &resource{Name: r.Root.Raw(), Type: "root"}
 		if r.Host != "" {
 			e.Resource = &resource{Name: r.Host.Raw(), Type: "host"}
@@ -280,12 +282,13 @@ func holeEvent(i *Item) *event {
 // Lines is a Sink that appends OCSF events to a file, a line each.
 type Lines struct{ f *os.File }
 
-// NewLines opens a file for appending, which nobody else may read; "-" is standard output.
+// NewLines opens a file for appending, which nobody else may read and which is no link; "-" is
+// standard output.
 func NewLines(path string) (*Lines, error) {
 	if path == "-" {
 		return &Lines{os.Stdout}, nil
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	return &Lines{f}, err
 }
 
