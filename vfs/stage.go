@@ -128,11 +128,11 @@ func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []st
 func (t *Tree) StageContents(ctx context.Context, root guard.RootName, path string, staged bool, most int64) ([]byte, error) {
 	return asStager(ctx, t, names.OpStage, root, path, func(l *guard.Lease, _ apply.Env) ([]byte, int64, error) {
 		st, _ := beneath.StageOf(l)
-		side := st.Source(l)
+		resolve := st.Source(l).Below
 		if staged {
-			side = st.Upper()
+			resolve = st.Upper
 		}
-		d, err := side.Below(path, false)
+		d, err := resolve(path, false)
 		if err != nil {
 			return nil, 0, err
 		}

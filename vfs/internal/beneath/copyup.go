@@ -423,10 +423,10 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	return Chmod(l, changeable(fd), mode)
 }
 
-// openUpperDir opens a directory of the upper directory.
+// openUpperDir opens a directory of the upper directory. The caller holds st.mu.
 func (st *staged) openUpperDir(rel string) (int, error) {
 	if rel == "" {
 		return unix.FcntlInt(uintptr(st.up), unix.F_DUPFD_CLOEXEC, 0)
 	}
-	return openLong(st.up, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	return st.reach(rel, unix.O_PATH|unix.O_DIRECTORY)
 }

@@ -31,8 +31,9 @@ type staged struct {
 	lowered atomic.Uint64
 
 	// mu is held while names change in the upper directory, but not while contents are copied,
-	// so that the copy of a large file blocks no other operation.
-	mu sync.Mutex
+	// so that the copy of a large file blocks no other operation. It guards accesses.
+	mu       sync.Mutex
+	accesses map[rules.Identity]ctimes // by the file's own identity
 	// swaps guards tracked. It is held while a name gets another file, until the descriptors
 	// are moved. It is locked after mu, or alone.
 	swaps   sync.Mutex
@@ -76,7 +77,7 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 
 // stage makes src the source of a staged root. On success the result owns src and the store.
 func stage(src *source, store *draft.Store) (*staged, error) {
-	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[rules.Identity][]*tracked{}}
+	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[rules.Identity][]*tracked{}, accesses: map[rules.Identity]ctimes{}}
 	st.top = &union{st: st, up: st.up, low: st.fd}
 	up, err := stat(st.up)
 	if err != nil {
