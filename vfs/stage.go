@@ -101,11 +101,7 @@ func Stages(dir string) ([]StageSummary, error) { return draft.List(dir) }
 // RemoveStage removes a stage with all its changes. If a session or a command holds it, the
 // error is Locked.
 func RemoveStage(dir string) error {
-	s, err := draft.Open(dir)
-	if err != nil {
-		return err
-	}
-	return s.Remove()
+	return draft.Remove(dir)
 }
 
 // StageChanges lists the changes at and below paths, sorted by path. Without paths it lists

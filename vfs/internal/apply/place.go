@@ -339,7 +339,7 @@ func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
 
 // isRefused reports whether an error is such a refusal.
 func isRefused(err error) bool {
-	for _, errno := range []error{unix.EACCES, unix.EPERM, unix.EROFS, unix.ENOSPC, unix.EDQUOT} {
+	for _, errno := range []error{unix.EACCES, unix.EPERM, unix.EROFS, unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
 		if errors.Is(err, errno) {
 			return true
 		}
@@ -379,6 +379,9 @@ func whyClosed(dir string, err error) string {
 func (p *placement) whyRefused(err error) string {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return "no room on the file system; make some"
+	}
+	if errors.Is(err, unix.EFBIG) {
+		return "it is larger than a file may be: see ulimit -f"
 	}
 	if dir, closed := p.writable(p.c.Path.Raw()); closed != nil {
 		return whyClosed(dir, closed)

@@ -185,6 +185,26 @@ func TestApplyTwoNamesOfAnUnreadableFile(t *testing.T) {
 	s.wantChanges("")
 }
 
+// TestApplyUnderAnyUmask checks that a stage can be filled and applied under a umask that takes
+// everything.
+func TestApplyUnderAnyUmask(t *testing.T) {
+	if !isUser(t) {
+		return
+	}
+	s := newScene(t, "d/f", "d/g")
+	old := unix.Umask(0o777)
+	defer unix.Umask(old)
+	s.put("d/f", "staged")
+	s.mkdir("e")
+	s.put("e/n", "new")
+	_, _, err := s.tree.StageCheckpoint(t.Context(), "r", "", vfs.CheckpointApply)
+	s.must(err)
+	s.restart()
+	s.apply(vfs.StageApply{}, "M d/f, A e, A e/n", "")
+	unix.Umask(old)
+	s.wantSource("d/", "d/f=staged", "d/g", "e/", "e/n=new")
+}
+
 // TestApplyNamesWhatStays checks the reason for a directory that is not removed because a change
 // in it was left at the last moment: it is not that the owner had changed the directory.
 func TestApplyNamesWhatStays(t *testing.T) {

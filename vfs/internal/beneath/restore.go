@@ -230,7 +230,7 @@ func (r *restoration) mkdir(rel string) error {
 	defer unix.Close(dir)
 	st.store.AddUpper(rel, false)
 	err = st.withAccess(r.l, dir, func() error {
-		return change(r.l, func() error { return unix.Mkdirat(dir, base, 0o700) })
+		return mkdirPrivate(r.l, dir, base)
 	})
 	if err != nil {
 		return err
