@@ -2,7 +2,7 @@
  * loses, delays and repeats every message: a message that was sent can be received any number
  * of times, or never. Time is discrete; each party only measures durations by its own clock.
  *
- * The session, the agent and the keeper are code: what they do on disk and in messages, in this
+ * The session, the agent and the keeper are code, which takes the steps on disk and in messages in this
  * order. The owner is a person who waits for confirmations. */
 #ifndef NK
 #define NK 1
