@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -162,8 +163,46 @@ func (p *runPlan) secretFiles() []secret.HomeFile {
 	return secret.HomeFiles(list, credentials)
 }
 
+// secretIn returns the secret whose credential a file's text holds, nil for none.
+func (p *runPlan) secretIn(text string) *commandSecret {
+	i := slices.IndexFunc(p.secrets, func(s *commandSecret) bool { return s.credential.InFile(text) })
+	if i < 0 {
+		return nil
+	}
+	return p.secrets[i]
+}
+
+// checkKeys returns an error if a kept HOME holds a credential, which an earlier run may have
+// copied there.
+func (p *runPlan) checkKeys(home string) error {
+	if len(p.secrets) == 0 {
+		return nil
+	}
+	in, err := os.OpenRoot(home)
+	if err != nil {
+		return fmt.Errorf("--home: %w", err)
+	}
+	defer in.Close()
+	for _, file := range secret.KeyPaths() {
+		text, err := readRegular(in, file)
+		if err != nil {
+			continue // it is none
+		}
+		if s := p.secretIn(text); s != nil {
+			return usage(fmt.Errorf("the kept HOME has the credential of --secret %s itself, in %s: remove this file, and the command gets one with a placeholder",
+				s.Name, names.ShellWord(filepath.Join(home, file))))
+		}
+	}
+	return nil
+}
+
 // checkLeaks returns an error if the command would get a credential in another way.
 func (p *runPlan) checkLeaks(box *sandbox.Options) error {
+	for _, f := range p.secretFiles() {
+		if s := p.secretIn(string(f.Data)); s != nil {
+			return usage(fmt.Errorf("another entry of your ~/%s would give the command the credential of --secret %s: remove the entry", f.Path, s.Name))
+		}
+	}
 	for _, s := range p.secrets {
 		for _, e := range box.Env {
 			if name, value, _ := strings.Cut(e, "="); s.credential.In(value) {
