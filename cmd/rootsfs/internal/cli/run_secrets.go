@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -170,30 +169,6 @@ func (p *runPlan) secretIn(text string) *commandSecret {
 		return nil
 	}
 	return p.secrets[i]
-}
-
-// checkKeys returns an error if a kept HOME holds a credential, which an earlier run may have
-// copied there.
-func (p *runPlan) checkKeys(home string) error {
-	if len(p.secrets) == 0 {
-		return nil
-	}
-	in, err := os.OpenRoot(home)
-	if err != nil {
-		return fmt.Errorf("--home: %w", err)
-	}
-	defer in.Close()
-	for _, file := range secret.KeyPaths() {
-		text, err := readRegular(in, file)
-		if err != nil {
-			continue // it is none
-		}
-		if s := p.secretIn(text); s != nil {
-			return usage(fmt.Errorf("the kept HOME has the credential of --secret %s itself, in %s: remove this file, and the command gets one with a placeholder",
-				s.Name, names.ShellWord(filepath.Join(home, file))))
-		}
-	}
-	return nil
 }
 
 // checkLeaks returns an error if the command would get a credential in another way.
