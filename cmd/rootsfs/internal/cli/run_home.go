@@ -276,6 +276,30 @@ func bringSecrets(home string, files []secret.HomeFile, uid, gid uint32) (notes 
 	return notes
 }
 
+// checkKeys returns an error if a kept HOME holds a credential, which an earlier run may have
+// copied there.
+func (p *runPlan) checkKeys(home string) error {
+	if len(p.secrets) == 0 {
+		return nil
+	}
+	in, err := os.OpenRoot(home)
+	if err != nil {
+		return fmt.Errorf("--home: %w", err)
+	}
+	defer in.Close()
+	for _, file := range secret.KeyPaths() {
+		text, err := readRegular(in, file)
+		if err != nil {
+			continue // it is none
+		}
+		if s := p.secretIn(text); s != nil {
+			return usage(fmt.Errorf("the kept HOME has the credential of --secret %s itself, in %s: remove this file, and the command gets one with a placeholder",
+				s.Name, names.ShellWord(filepath.Join(home, file))))
+		}
+	}
+	return nil
+}
+
 // readRegular reads a small regular file of a HOME.
 func readRegular(in *os.Root, file string) (string, error) {
 	f, err := in.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)

@@ -426,7 +426,7 @@ func (p *runPlan) keepToCeiling(isOfPreset func(network.Rule) bool) error {
 		}
 	}
 	for _, s := range p.secrets {
-		if err := c.CheckSecret(s.Name); err != nil {
+		if err := c.CheckSecret(s.Name, s.URL); err != nil {
 			return session.CeilingError(err)
 		}
 	}

@@ -321,6 +321,9 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 	}
 	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.trustedHome(), box.UID, box.GID)...)
 	r.plan.notes = append(r.plan.notes, bringSecrets(box.Home, files, box.UID, box.GID)...)
+	if err := r.plan.checkKeys(box.Home); err != nil {
+		return err
+	}
 	home, err := filepath.EvalSymlinks(box.Home)
 	if err != nil {
 		return err

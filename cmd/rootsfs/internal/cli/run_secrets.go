@@ -162,8 +162,22 @@ func (p *runPlan) secretFiles() []secret.HomeFile {
 	return secret.HomeFiles(list, credentials)
 }
 
+// secretIn returns the secret whose credential a file's text holds, nil for none.
+func (p *runPlan) secretIn(text string) *commandSecret {
+	i := slices.IndexFunc(p.secrets, func(s *commandSecret) bool { return s.credential.InFile(text) })
+	if i < 0 {
+		return nil
+	}
+	return p.secrets[i]
+}
+
 // checkLeaks returns an error if the command would get a credential in another way.
 func (p *runPlan) checkLeaks(box *sandbox.Options) error {
+	for _, f := range p.secretFiles() {
+		if s := p.secretIn(string(f.Data)); s != nil {
+			return usage(fmt.Errorf("another entry of your ~/%s would give the command the credential of --secret %s: remove the entry", f.Path, s.Name))
+		}
+	}
 	for _, s := range p.secrets {
 		for _, e := range box.Env {
 			if name, value, _ := strings.Cut(e, "="); s.credential.In(value) {

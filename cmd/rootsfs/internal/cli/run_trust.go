@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -124,6 +125,11 @@ func (r *runner) trustedHome() (files []string) {
 		}
 		if err == nil {
 			err = r.plan.session.Ceiling.CheckPath(session.Resolve(from), guard.ReadOnly)
+		}
+		if text, ok := readGitFile(from); err == nil && ok {
+			if s := r.plan.secretIn(text); s != nil {
+				err = fmt.Errorf("it holds the credential of --secret %s", s.Name)
+			}
 		}
 		if err != nil {
 			r.a.warn("%s is left out of the kept HOME: %s", names.Quote(cmp.Or(from, file)), names.EscapeQuoted(err.Error()))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -346,14 +348,19 @@ func (c *Ceiling) CheckWholeNet() error {
 	return nil
 }
 
-// CheckSecret returns an error that names the line if the ceiling does not allow a secret.
-func (c *Ceiling) CheckSecret(name string) error {
+// CheckSecret returns an error that names the line if the ceiling does not allow a secret, or its
+// host: the program sends what it likes to that host.
+func (c *Ceiling) CheckSecret(name string, u secret.URL) error {
 	for _, f := range c.all() {
 		if f.Run.Secrets != nil && !slices.Contains(f.Run.Secrets, name) {
 			return overCeiling("the ceiling of this machine does not allow the secret %s (%s)", names.Quote(name), f.key("run", "secrets"))
 		}
 	}
-	return nil
+	rule, err := network.ParseRule(net.JoinHostPort(u.Host, strconv.Itoa(int(u.Port))))
+	if err != nil {
+		return err
+	}
+	return c.CheckHost(rule)
 }
 
 // CheckPath returns an error that names the line if the ceiling would not allow a root with these

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -146,8 +147,13 @@ func TestCeilingsOfFiles(t *testing.T) {
 	if err := c.CheckWholeNet(); err == nil || !strings.Contains(err.Error(), "ceiling.toml:2") {
 		t.Errorf("the whole network: %v", err)
 	}
-	if c.CheckSecret("gh") != nil || c.CheckSecret("aws") == nil {
-		t.Error("gh alone may be used")
+	for _, one := range []struct {
+		name, host string
+		ok         bool
+	}{{"gh", "a.example.org", true}, {"aws", "a.example.org", false}, {"gh", "evil.test", false}} {
+		if err := c.CheckSecret(one.name, secret.URL{Host: one.host, Port: 443}); (err == nil) != one.ok {
+			t.Errorf("the secret %s for %s: %v", one.name, one.host, err)
+		}
 	}
 	if level, where := c.Level(); level != "bubblewrap" || !strings.HasSuffix(where, "20.toml:2") {
 		t.Errorf("level %s by %s", level, where)
@@ -156,7 +162,7 @@ func TestCeilingsOfFiles(t *testing.T) {
 		t.Error("the demands on records")
 	}
 	var none *Ceiling
-	if !none.Empty() || none.CheckWholeNet() != nil || none.CheckPaths("none") != nil || none.CheckSecret("x") != nil || none.KeepDays() != 0 {
+	if !none.Empty() || none.CheckWholeNet() != nil || none.CheckPaths("none") != nil || none.CheckSecret("x", secret.URL{Host: "a.test", Port: 443}) != nil || none.KeepDays() != 0 {
 		t.Error("without a ceiling something is refused")
 	}
 }

@@ -62,6 +62,10 @@ func CheckScope(text string) error {
 	return nil
 }
 
+// keyServices are services whose answers can be keys that are good without rootsfs. Some hosts
+// answer for several services.
+var keyServices = []string{"iam", "sts"}
+
 // errSignedURL refuses a signature in the query: it would be the program's own.
 var errSignedURL = errors.New("this URL is signed in advance, by a placeholder, and is worth nothing: send the request with a header Authorization")
 
@@ -95,7 +99,37 @@ func (s *Secret) readSignature(r *http.Request) (*signature, *refusal) {
 	if s.Scopes != nil && !slices.ContainsFunc(s.Scopes, is) {
 		return nil, &refusal{http.StatusForbidden, fmt.Errorf("the secret %s signs for %s, and this is for %s", s.Name, strings.Join(s.Scopes, ", "), names.Quote(out.service+"/"+out.region))}
 	}
+	if s.Scopes == nil && slices.Contains(keyServices, out.service) && !strings.HasPrefix(s.URL.Host, out.service+".") {
+		return nil, &refusal{http.StatusForbidden, fmt.Errorf(`answers of the service %[1]s can be keys, which the program would have: scopes = ["%[1]s/*"] in the [[secret]] block permits it`, out.service)}
+	}
 	return out, nil
+}
+
+// copySource is the header with the object of S3 that a request copies.
+const copySource = "X-Amz-Copy-Source"
+
+// checkObject refuses a request for another object than the rules are for: by a path that S3 takes
+// as it was written, and a copy of what the program may not read.
+func (x *exchange) checkObject(r *http.Request) *refusal {
+	s, sources := x.p.secret, r.Header[copySource]
+	if x.path.isChanged {
+		return &refusal{http.StatusBadRequest, errors.New("for S3 an empty name, . and .. in a path are names as any other, and the rules remove them: leave them out")}
+	}
+	if len(sources) == 0 {
+		return nil
+	}
+	written, _, _ := strings.Cut(sources[0], "?")
+	for _, reading := range []string{written, strings.ReplaceAll(written, "+", "%20")} {
+		path, err := parsePath("/" + strings.TrimPrefix(reading, "/"))
+		switch {
+		case len(sources) > 1 || err != nil || path.isChanged:
+			return &refusal{http.StatusBadRequest, fmt.Errorf("the header %s does not name one object plainly", copySource)}
+		case !path.below(s.URL.Prefix) || s.Allow != nil && !allowed(s.Allow, http.MethodGet, path):
+			x.rec.Permit = ruleFor(http.MethodGet, path)
+			return &refusal{http.StatusForbidden, fmt.Errorf("the source of the copy: %w", s.noRule(http.MethodGet, path, x.rec.Permit))}
+		}
+	}
+	return nil
 }
 
 // payloadText matches a hash, and what stands for none.

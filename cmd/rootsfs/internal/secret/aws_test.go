@@ -195,6 +195,67 @@ func TestAWSRefuses(t *testing.T) {
 	host.check(t, "GET /")
 }
 
+// A request for S3 reaches no other object than the rules are for: by a path that S3 reads as it was
+// written, or by a copy. Without scopes no service is asked for keys.
+func TestAWSRulesHold(t *testing.T) {
+	s := &Secret{}
+	for _, text := range []string{"GET /mine/**", "PUT /mine/up/**", "POST /"} {
+		rule, err := parseRule(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Allow = append(s.Allow, rule)
+	}
+	d, host := newAWSLab(t, s)
+	c := d.client(false)
+	for _, one := range []struct {
+		method, path, service, source string
+		status                        int
+	}{
+		{"PUT", "/mine/up/a", "s3", "", 200},
+		{"PUT", "/mine/up/", "s3", "", 200},
+		{"PUT", "/mine/up//a", "s3", "", 400},
+		{"PUT", "/mine/up/./a", "s3", "", 400},
+		{"PUT", "/mine/up/x/../a", "s3", "", 400},
+		{"PUT", "/mine/up/x/..", "s3", "", 400},
+		{"PUT", "/mine/up/x/%2E", "s3", "", 400},
+		{"PUT", "/mine/up%2f..%2f..%2ftheirs/a", "s3", "", 400},
+		{"PUT", "/theirs%2Fa", "s3", "", 403},
+		{"PUT", "/mine/up/a", "s3", "/mine/b%20c+d?versionId=1", 200},
+		{"PUT", "/mine/up/a", "s3", "mine/b", 200},
+		{"PUT", "/mine/up/a", "s3", "theirs/b", 403},
+		{"PUT", "/mine/up/a", "s3", "/theirs/b?x=/mine/b", 403},
+		{"PUT", "/mine/up/a", "s3", "theirs%2Fb", 403},
+		{"PUT", "/mine/up/a", "s3", "/mine/../theirs/b", 400},
+		{"PUT", "/mine/up/a", "s3", "/mine%2F..%2Ftheirs/b", 400},
+		{"PUT", "/mine/up/a", "s3", "arn:aws:s3:eu-west-1:1:accesspoint/x/object/mine/b", 403},
+		{"PUT", "/mine/up/a", "s3", "", 200},
+		{"POST", "/", "sts", "", 403},
+		{"POST", "/", "iam", "", 403},
+		{"POST", "/", "dynamodb", "", 200},
+	} {
+		req, err := http.NewRequest(one.method, "https://"+d.at+one.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=AKIAX/20260101/eu-west-1/"+one.service+"/aws4_request")
+		req.Header.Set(amzContent, "UNSIGNED-PAYLOAD")
+		if one.source != "" {
+			req.Header.Set("X-Amz-Copy-Source", one.source)
+		}
+		res, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if res.StatusCode != one.status {
+			t.Errorf("%s %s for %s, copy of %q: status %d, %s", one.method, one.path, one.service, one.source, res.StatusCode, body)
+		}
+	}
+	host.check(t, "PUT /mine/up/a", "PUT /mine/up/", "PUT /mine/up/a", "PUT /mine/up/a", "PUT /mine/up/a", "POST /")
+}
+
 // A body whose hash the program has not sent is hashed here, up to a bound.
 func TestAWSHashesBodies(t *testing.T) {
 	d, host := newAWSLab(t, &Secret{})

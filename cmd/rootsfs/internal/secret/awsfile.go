@@ -108,14 +108,19 @@ func (o *owner) awsRegion() string {
 	return region
 }
 
-// awsURL returns the endpoint of the owner's files or variables, or else that of S3 in the
-// owner's region.
+// awsURL returns the endpoint of the owner's files, or else that of S3 in the owner's region.
 func awsURL(o *owner) (string, error) {
 	values, err := o.awsConfig()
 	if err != nil {
 		return "", err
 	}
-	if endpoint := cmp.Or(o.lookup("AWS_ENDPOINT_URL_S3"), o.lookup("AWS_ENDPOINT_URL"), values["endpoint_url"]); endpoint != "" {
+	endpoint := values["endpoint_url"]
+	for _, name := range []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"} { // a repository's settings may have set it
+		if own := o.lookup(name); own != "" && strings.TrimRight(own, "/") != strings.TrimRight(endpoint, "/") {
+			return "", fmt.Errorf("the variable %s names another host than ~/.aws/config: write --secret aws=https://HOST for the right one", name)
+		}
+	}
+	if endpoint != "" {
 		return endpoint, nil
 	}
 	region := o.awsRegion()

@@ -103,6 +103,18 @@ func (c Credential) In(text string) bool {
 	return false
 }
 
+// InFile reports whether a file holds the credential: as it is, or as files of npm and Docker
+// encode it. A short one would be found in files that have nothing to do with it.
+func (c Credential) InFile(text string) bool {
+	for _, value := range []string{c.value, c.found.login} {
+		encoded := strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(value)), "=")
+		if len(c.value) >= minScrubbed && value != "" && (strings.Contains(text, value) || strings.Contains(text, encoded)) {
+			return true
+		}
+	}
+	return false
+}
+
 // isSent reports whether the value itself goes to the host. A key that requests are signed with
 // does not.
 func (c Credential) isSent() bool { return c.found.keys == nil }

@@ -161,6 +161,9 @@ func (o *owner) findIn(file string, find func(text string, u URL, o *owner) (fou
 
 // outsideVariables returns the variables outside that may hold the credential.
 func (s *Secret) outsideVariables() []string {
+	if host := ghHost(s.URL); s.Name == "gh" && host != "github.com" && !strings.HasSuffix(host, ".ghe.com") {
+		return []string{"GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"} // the others are not for this host
+	}
 	if s.isPreset() {
 		return s.preset().outside
 	}
@@ -176,7 +179,12 @@ func (s *Secret) findInVariables(o *owner) (f found, ok bool) {
 	for _, name := range s.outsideVariables() {
 		if value := o.lookup(name); value != "" && !s.IsSigned() {
 			_ = os.Unsetenv(name) // fails for no name of a variable
-			return found{value: value, from: "the variable " + name}, true
+			f := found{value: value}
+			if user := s.preset().user; user != "" && s.Header == "" {
+				f = loginOf(user, value, "")
+			}
+			f.from = "the variable " + name
+			return f, true
 		}
 	}
 	return found{}, false
@@ -195,6 +203,15 @@ func HomeFiles(list []*Secret, credentials []Credential) (files []HomeFile) {
 		files = append(files, keyFiles[file].show(by[file])...)
 	}
 	return files
+}
+
+// KeyPaths returns the paths, below a HOME, of files in which programs look for credentials.
+func KeyPaths() (list []string) {
+	files := slices.Sorted(maps.Keys(keyFiles))
+	for _, file := range append(files, presets["git"].files...) {
+		list = append(list, strings.TrimPrefix(file, "~/"))
+	}
+	return append(list, ".gitconfig", ".config/git/config")
 }
 
 // madeBy is the first line of the files. Those in JSON begin with madeInJSON.

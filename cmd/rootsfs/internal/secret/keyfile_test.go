@@ -63,7 +63,7 @@ var shownFiles = []struct {
 		"Basic " + base64Of("me:"+fileKey), map[string]string{".netrc": madeBy + "machine h.test login rootsfs password PLACEHOLDER\n"}},
 	{"A", "https://h.test:8443", "~/.netrc", "machine h.test login " + fileKey + " password x-oauth-basic",
 		"Basic " + base64Of(fileKey+":x-oauth-basic"), map[string]string{".netrc": madeBy + "machine h.test login rootsfs password PLACEHOLDER\n"}},
-	{"npm", "https://r.test:444/a/b", "", "; x\n//r.test:444/:_authToken=" + otherKey + "\n//r.test:444/a/:_authToken = \"" + fileKey + "\"\n//o.test/:_authToken=" + otherKey + "\n@mine:registry=https://r.test:444/a/b/\nregistry=https://o.test/\n@bad:registry=https://u:" + otherKey + "@o.test/\n@var:registry=https://o.test/${OTHER_KEY}/\nemail=me@x.test\n",
+	{"npm", "https://r.test:444/a/b", "", "; x\n//r.test:444/:_authToken=" + otherKey + "\n//r.test:444/a/:_authToken = \"" + fileKey + "\"\n//o.test/:_authToken=" + otherKey + "\n@mine:registry=https://r.test:444/a/b/\nregistry=https://o.test/\n@bad:registry=https://u:" + otherKey + "@o.test/\n@var:registry=https://o.test/${OTHER_KEY}/\n@twice:registry=https://o.test/\n@twice:registry=https://o.test/${OTHER_KEY}/\n@fury:registry=https://o.test/" + otherKey[4:] + "/me/\n@ghp:registry=https://o.test/" + otherKey + "/\n@frag:registry=https://o.test/#" + otherKey + "\nemail=me@x.test\n",
 		"Bearer " + fileKey, map[string]string{".npmrc": madeBy + "@mine:registry=https://r.test:444/a/b/\nregistry=https://o.test/\n//r.test:444/a/b/:_authToken=PLACEHOLDER\n"}},
 	{"A", "https://r.test", "~/.npmrc", "registry=https://o.test/\n//r.test/:_auth=" + base64Of("me:"+fileKey),
 		"Basic " + base64Of("me:"+fileKey), map[string]string{".npmrc": madeBy + "registry=https://r.test/\n//r.test/:_authToken=PLACEHOLDER\n"}},
@@ -125,7 +125,7 @@ func TestShownFiles(t *testing.T) {
 				}
 				text = strings.ReplaceAll(text, p.placeholder, words[i])
 			}
-			if text != c.want[f.Path] || strings.Contains(text, otherKey) {
+			if text != c.want[f.Path] || strings.Contains(text, otherKey[4:]) {
 				t.Errorf("%s is\n%s\nwant\n%s", f.Path, text, c.want[f.Path])
 			}
 			if !IsMade(string(f.Data)) {
@@ -177,6 +177,53 @@ func TestOwnersVariables(t *testing.T) {
 		if err != nil || got.value != want || os.Getenv(variable) != "" {
 			t.Errorf("%s: %v, %v", name, got.value == want, err)
 		}
+	}
+}
+
+// A variable of the owner's counts for the hosts that its own program would send it to.
+func TestOwnersVariablesAreForTheirHosts(t *testing.T) {
+	ownersFiles(t, nil)
+	t.Setenv("PATH", t.TempDir()) // neither gh nor git is asked
+	for _, c := range []struct{ name, url, variable, header string }{
+		{"gh", "https://api.github.com", "GH_TOKEN", "Bearer " + fileKey},
+		{"gh", "https://ghe.test/api/v3", "GH_TOKEN", ""},
+		{"gh", "https://ghe.test/api/v3", "GITHUB_TOKEN", ""},
+		{"gh", "https://ghe.test/api/v3", "GH_ENTERPRISE_TOKEN", "Bearer " + fileKey},
+		{"gh", "https://api.github.com", "GH_ENTERPRISE_TOKEN", ""},
+		{"git", "https://github.com", "GIT_TOKEN", basicHeader("x-access-token:" + fileKey)},
+	} {
+		for _, name := range []string{"GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN", "GIT_TOKEN"} {
+			t.Setenv(name, "")
+		}
+		t.Setenv(c.variable, fileKey)
+		s := &Secret{Name: c.name, URL: urlOf(t, c.url)}
+		got, err := s.Read(context.Background(), writabledirs.NewJudge(), os.Environ())
+		if header := ""; (err == nil) != (c.header != "") {
+			t.Errorf("%s for %s by %s: %v", c.name, c.url, c.variable, err)
+		} else if _, header = s.headerOf(got); err == nil && header != c.header {
+			t.Errorf("%s for %s by %s is sent as %q", c.name, c.url, c.variable, header)
+		}
+	}
+}
+
+// A repository's settings may have set the variables of an endpoint, so these do not decide where
+// signed requests go. No error about a URL tells a password in it.
+func TestWhereKeysGo(t *testing.T) {
+	ownersFiles(t, map[string]string{
+		".aws/config": "[default]\nregion = eu-west-1\nendpoint_url = https://minio.test:9000\n", ".npmrc": "registry=http://me:" + otherKey + "@o.test/\n",
+	})
+	for endpoint, want := range map[string]string{"": "https://minio.test:9000", "https://minio.test:9000/": "https://minio.test:9000", "https://evil.test": ""} {
+		for _, name := range []string{"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} {
+			t.Setenv(name, endpoint)
+			s := &Secret{Name: "aws"}
+			if err := s.SetDefaultURL(writabledirs.NewJudge(), os.Environ()); (err == nil) != (want != "") || err == nil && s.URL.String() != want {
+				t.Errorf("%s=%s: %s, %v", name, endpoint, s.URL, err)
+			}
+			t.Setenv(name, "")
+		}
+	}
+	if err := (&Secret{Name: "npm"}).SetDefaultURL(writabledirs.NewJudge(), os.Environ()); err == nil || strings.Contains(err.Error(), otherKey) {
+		t.Errorf("a registry with a password: %v", err)
 	}
 }
 

@@ -25,7 +25,8 @@ func npmValues(text string, o *owner) (values map[string]string, plain []string)
 		value = strings.Trim(strings.TrimSpace(value), `"'`)
 		if strings.Contains(value, "${") { // npm knows no other form
 			value = os.Expand(value, o.lookup)
-		} else {
+			plain = slices.DeleteFunc(plain, func(k string) bool { return k == key }) // this line counts
+		} else if !slices.Contains(plain, key) {
 			plain = append(plain, key)
 		}
 		values[key] = value
@@ -41,7 +42,8 @@ func findNpmrc(text string, u URL, o *owner) (found, bool) {
 		if key != "registry" && !(strings.HasPrefix(key, "@") && strings.HasSuffix(key, ":registry")) {
 			continue
 		}
-		if to, err := url.Parse(values[key]); err == nil && to.User == nil && to.RawQuery == "" && !strings.ContainsAny(values[key], " \r\n") {
+		if to, err := url.Parse(values[key]); err == nil && to.User == nil && to.RawQuery == "" && to.Fragment == "" &&
+			!strings.ContainsAny(values[key], " \r\n") && !slices.ContainsFunc(strings.Split(to.Path, "/"), isKeyLike) {
 			settings.lines = append(settings.lines, key+"="+values[key])
 		}
 	}

@@ -24,6 +24,7 @@ type requestPath struct {
 	// kept is decoded, except that encoded slashes are %2F. split has slashes instead: servers
 	// that decode a path before they split it read it like this.
 	kept, split string
+	isChanged   bool // it was written with elements that are not sent: empty ones, . and ..
 }
 
 const encodedSlash = "%2F"
@@ -46,7 +47,8 @@ func parsePath(escaped string) (requestPath, error) {
 	}
 	var elems [][]string // each split at its encoded slashes
 	isDir := false       // the path ends in a slash
-	for elem := range strings.SplitSeq(rest, "/") {
+	written := strings.Split(rest, "/")
+	for _, elem := range written {
 		parts, err := parseElem(elem)
 		if err != nil {
 			return requestPath{}, err
@@ -79,7 +81,8 @@ func parsePath(escaped string) (requestPath, error) {
 		return b.String()
 	}
 	plain := func(s string) string { return s }
-	return requestPath{sent: join(encodedSlash, url.PathEscape), kept: join(encodedSlash, plain), split: join("/", plain)}, nil
+	isSame := len(elems) == len(written) || len(elems) == len(written)-1 && written[len(elems)] == "" // after the final slash
+	return requestPath{sent: join(encodedSlash, url.PathEscape), kept: join(encodedSlash, plain), split: join("/", plain), isChanged: !isSame}, nil
 }
 
 // parseElem decodes one element, splits it at its encoded slashes, and refuses an ambiguous

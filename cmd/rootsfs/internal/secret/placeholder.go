@@ -59,6 +59,14 @@ func newPlaceholder(credential string) string {
 	}, rest)
 }
 
+// isKeyLike reports whether a name may be a key: some registries have one in their path.
+func isKeyLike(name string) bool {
+	if slices.ContainsFunc(knownPrefixes, func(p string) bool { return len(name) >= minRandom && strings.HasPrefix(name, p) }) {
+		return true
+	}
+	return len(name) >= minRandom && strings.Trim(name, lower+upper+digits) == "" && strings.ContainsAny(name, digits) && strings.ContainsAny(name, lower+upper)
+}
+
 // oneOf returns a random character of an alphabet.
 func oneOf(alphabet string) rune {
 	b := make([]byte, 2)

@@ -18,6 +18,7 @@ type preset struct {
 	files     []string // with the credential, if shownAs is ""
 	program   string   // that is asked, for messages
 	outside   []string // variables with the credential
+	user      string   // of HTTP Basic, if a variable has the credential; "": the header is that of other secrets
 	variables []string // with the placeholders, in the order of Credential.parts
 	// find is the source; nil: the owner's file of shownAs.
 	find func(*Secret, context.Context, *owner) (found, error)
@@ -35,7 +36,7 @@ func init() { // their functions refer to it
 	presets = map[string]preset{
 		"git": {
 			files: []string{"~/.git-credentials", "~/.config/git/credentials", "~/.netrc"}, program: "git credential fill",
-			outside: []string{"GIT_TOKEN"}, find: (*Secret).findGit, url: at("https://github.com"),
+			outside: []string{"GIT_TOKEN"}, user: "x-access-token", find: (*Secret).findGit, url: at("https://github.com"),
 		},
 		"gh": {
 			shownAs: "~/.config/gh/hosts.yml", program: "gh auth token", outside: []string{"GH_TOKEN", "GITHUB_TOKEN"},

@@ -243,7 +243,9 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 		return nil
 	}
 	var no *refusal
-	x.signature, no = s.readSignature(r)
+	if x.signature, no = s.readSignature(r); no == nil {
+		no = x.checkObject(r)
+	}
 	return no
 }
 

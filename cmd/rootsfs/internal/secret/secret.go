@@ -57,6 +57,9 @@ func (u *URL) UnmarshalText(text []byte) (err error) {
 // ParseURL reads a URL.
 func ParseURL(text string) (URL, error) {
 	u, err := url.Parse(text)
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		text = "…" + text[i:] // before it may be a password
+	}
 	switch {
 	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
 		return URL{}, fmt.Errorf("%s: write https://HOST[:PORT][/PREFIX]", names.Quote(text))

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -132,10 +133,14 @@ func (s *Session) lowerNetwork(c *config.Ceiling) (notes []string, err error) {
 			gone, notes = append(gone, host), append(notes, err.Error())
 		}
 	}
-	for _, secret := range now.Secrets {
-		name, _, _ := strings.Cut(secret, "=")
-		if err := c.CheckSecret(name); err != nil {
-			gone, notes = append(gone, secret), append(notes, err.Error())
+	for _, text := range now.Secrets {
+		name, at, _ := strings.Cut(text, "=")
+		u, err := secret.ParseURL(at)
+		if err == nil {
+			err = c.CheckSecret(name, u)
+		}
+		if err != nil {
+			gone, notes = append(gone, text), append(notes, err.Error())
 		}
 	}
 	if len(gone) == 0 {
