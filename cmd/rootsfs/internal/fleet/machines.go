@@ -113,17 +113,21 @@ func (m *Machine) judge(newest map[string]uint64) {
 	}
 }
 
-// newest returns the numbers of the newest orders for a machine that the keeper or this owner has.
-func (o *Owner) newest(rec machineRecord) (map[string]uint64, error) {
-	newest := map[string]uint64{}
-	for _, to := range []string{allMachines, rec.Name} {
-		own, err := o.kept.load(o.Charter, to)
-		if err != nil {
-			return nil, fmt.Errorf("the owner's copy of an order cannot be read: %w", err)
-		}
-		newest[to] = max(own.Number, rec.Newest[to])
+// newest returns the numbers of the newest orders for each machine that the keeper or this owner has.
+func (o *Owner) newest(recs []machineRecord) ([]map[string]uint64, error) {
+	all, err := o.kept.load(o.Charter, allMachines)
+	if err != nil {
+		return nil, ownCopy(err)
 	}
-	return newest, nil
+	list := make([]map[string]uint64, len(recs))
+	for i, rec := range recs {
+		own, err := o.kept.load(o.Charter, rec.Name)
+		if err != nil {
+			return nil, ownCopy(err)
+		}
+		list[i] = map[string]uint64{allMachines: max(all.Number, rec.Newest[allMachines]), rec.Name: max(own.Number, rec.Newest[rec.Name])}
+	}
+	return list, nil
 }
 
 // KeyName is the fingerprint of a signing key, which people compare.
@@ -156,6 +160,10 @@ func (o *Owner) Machines(ctx context.Context, wait time.Duration) ([]Machine, er
 	if err != nil {
 		return nil, err
 	}
+	newest, err := o.newest(recs)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]Machine, 0, len(recs))
 	for _, rec := range recs {
 		all = append(all, Machine{Name: rec.Name, State: MachineNoAnswer, Key: KeyName(rec.Signing), Joined: rec.Joined, Heard: rec.Heard})
@@ -185,11 +193,7 @@ func (o *Owner) Machines(ctx context.Context, wait time.Duration) ([]Machine, er
 			}
 			all[i].MachineStatus, all[i].Heard = got, time.Now().UTC().Truncate(time.Second)
 			all[i].TookMS = float64(time.Since(begun).Microseconds()) / 1000
-			newest, err := o.newest(recs[i])
-			if err != nil {
-				return nil, err
-			}
-			all[i].judge(newest)
+			all[i].judge(newest[i])
 			missing--
 		case <-timeout.C:
 			return all, nil

@@ -163,7 +163,7 @@ func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (h
 func (o *Owner) current(ctx context.Context, to string) (held, error) {
 	own, err := o.kept.load(o.Charter, to)
 	if err != nil {
-		return held{}, fmt.Errorf("the owner's copy of an order cannot be read: %w", err)
+		return held{}, ownCopy(err)
 	}
 	got, err := o.order(ctx, orderRequest{For: to})
 	if err != nil {
@@ -180,6 +180,10 @@ func (o *Owner) current(ctx context.Context, to string) (held, error) {
 	}
 	_, err = o.order(ctx, orderRequest{For: to, After: theirs.Number, Order: own.signed})
 	return own, err
+}
+
+func ownCopy(err error) error {
+	return fmt.Errorf("the owner's copy of an order cannot be read: %w", err)
 }
 
 func (o *Owner) order(ctx context.Context, q orderRequest) (orderAnswer, error) {
