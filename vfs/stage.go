@@ -101,11 +101,7 @@ func Stages(dir string) ([]StageSummary, error) { return draft.List(dir) }
 // RemoveStage removes a stage with all its changes. If a session or a command holds it, the
 // error is Locked.
 func RemoveStage(dir string) error {
-	s, err := draft.Open(dir)
-	if err != nil {
-		return err
-	}
-	return s.Remove()
+	return draft.Remove(dir)
 }
 
 // StageChanges lists the changes at and below paths, sorted by path. Without paths it lists
@@ -128,11 +124,11 @@ func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []st
 func (t *Tree) StageContents(ctx context.Context, root guard.RootName, path string, staged bool, most int64) ([]byte, error) {
 	return asStager(ctx, t, names.OpStage, root, path, func(l *guard.Lease, _ apply.Env) ([]byte, int64, error) {
 		st, _ := beneath.StageOf(l)
-		side := st.Source(l)
+		resolve := st.Source(l).Below
 		if staged {
-			side = st.Upper()
+			resolve = st.Upper
 		}
-		d, err := side.Below(path, false)
+		d, err := resolve(path, false)
 		if err != nil {
 			return nil, 0, err
 		}

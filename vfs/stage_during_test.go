@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -144,5 +145,69 @@ func TestOpenedWhileApplied(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(s.source, "a")); err != nil || string(text) != "staged" {
 		t.Errorf("the source has %q, %v", text, err)
+	}
+}
+
+// A program writes through a descriptor that it has opened during an apply, at the moment at which
+// the apply has compared the stage's file and is about to drop it: nothing is lost.
+func TestWriteWhileDropped(t *testing.T) {
+	s := newStaged(t, "a=old")
+	s.put("a", "staged")
+	var f *vfs.File
+	t.Cleanup(func() { apply.AtStep, beneath.AtStep = nil, nil })
+	apply.AtStep = func(point, _ string) (err error) {
+		if point == "retired" {
+			f, _, err = s.tree.Open(t.Context(), s.who, s.at("a"), unix.O_WRONLY)
+		}
+		return err
+	}
+	beneath.AtStep = func(point string) (err error) {
+		if point == "cleared" {
+			beneath.AtStep = nil
+			_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("later!")}, 0, vfs.Writing{})
+		}
+		return err
+	}
+	s.applyAll(vfs.StageApply{})
+	apply.AtStep = nil
+	f.Close()
+	for _, want := range []string{"staged", "later!"} {
+		if text, err := os.ReadFile(filepath.Join(s.source, "a")); err != nil || string(text) != want || s.textOf("a") != "later!" {
+			t.Errorf("the source has %q, %v, want %q; seen is %q", text, err, want, s.textOf("a"))
+		}
+		s.applyAll(vfs.StageApply{})
+	}
+}
+
+// A file that a program or the owner changes after the comparison is not applied, also if its size
+// and its time of modification stay.
+func TestChangedAfterComparison(t *testing.T) {
+	for who, want := range map[string]vfs.StageClass{"program": vfs.StageInUse, "owner": vfs.StageConflict} {
+		s := newStaged(t, "a=old!")
+		s.put("a", "new!")
+		path := filepath.Join(s.source, "a")
+		if who == "program" {
+			path = filepath.Join(s.store, "upper", "a")
+		}
+		info, err := os.Stat(path)
+		s.must(err)
+		time.Sleep(10 * time.Millisecond) // a tick of the kernel's clock, in which files are stamped
+		apply.AtStep = func(point, _ string) error {
+			if point != "begin" {
+				return nil
+			}
+			apply.AtStep = nil
+			if who == "program" {
+				s.must(s.write("a", "late", unix.O_WRONLY))
+			} else {
+				s.must(os.WriteFile(path, []byte("mine"), 0o644))
+			}
+			return os.Chtimes(path, info.ModTime(), info.ModTime())
+		}
+		r := s.applyAll(vfs.StageApply{})
+		apply.AtStep = nil
+		if len(r.Left) != 1 || r.Left[0].Class != want {
+			t.Errorf("the %s has changed it: applied %v, left %v", who, r.Done, r.Left)
+		}
 	}
 }

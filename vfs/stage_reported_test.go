@@ -156,3 +156,27 @@ func plain(tree map[string]string) string {
 	slices.Sort(out)
 	return strings.Join(out, " ")
 }
+
+// A session that continues a store in which nothing is staged, such as one that is kept for its
+// checkpoints, does not say that it continues changes of earlier sessions.
+func TestContinuesOnlyChanges(t *testing.T) {
+	s := newStaged(t, "a=old")
+	for _, want := range []bool{true, false} {
+		s.put("a", "staged")
+		_, _, err := s.tree.StageCheckpoint(t.Context(), "r", "kept", vfs.CheckpointAsked)
+		s.must(err)
+		if !want {
+			s.applyAll(vfs.StageApply{})
+		}
+		s.end()
+		s.start()
+		if !want {
+			s.put("b", "new")
+		}
+		for _, st := range s.reg.Roots() {
+			if st.Stage.Continued != want {
+				t.Errorf("continued is %v, want %v", st.Stage.Continued, want)
+			}
+		}
+	}
+}

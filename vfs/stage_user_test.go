@@ -102,4 +102,36 @@ func stageOfAUser(t *testing.T, base string) {
 	if have := s.seen()["closed/f"]; have != "100644 1 \"new\"" {
 		t.Errorf("in the next session closed/f is %s", have)
 	}
+	discardClosed(s, expect)
+}
+
+// discardClosed checks that a program which takes the permission for directories from their owner
+// does not keep the owner from looking at the stage, and from dropping it.
+func discardClosed(s *stageScene, expect func(what string, err, want error)) {
+	s.mkdir("mine/d")
+	s.put("mine/d/f", "x")
+	for _, rel := range []string{"mine/d", "mine"} {
+		none := uint32(0)
+		_, err := s.tree.Setattr(s.Context(), s.who, s.at(rel), nil, vfs.Attrs{Mode: &none})
+		expect("chmod 0 of "+rel, err, nil)
+	}
+	s.end()
+	s.start()
+	list, err := s.tree.StageChanges(s.Context(), "r", []string{"mine"})
+	if expect("list", err, nil); len(list) != 4 {
+		s.Errorf("changes below directories without permissions: %v", list)
+	}
+	r, err := s.tree.StageDiscard(s.Context(), "r", []string{"mine/new"})
+	expect("discard one file", err, nil)
+	if info := s.lstat("mine"); len(r.Done) != 1 || info.Mode&0o777 != 0 {
+		s.Errorf("discarded %v; the directory has the mode %o", r.Done, info.Mode)
+	}
+	r, err = s.tree.StageDiscard(s.Context(), "r", nil)
+	expect("discard", err, nil)
+	if list, err := s.tree.StageChanges(s.Context(), "r", nil); err != nil || len(list) > 0 || len(r.Left) > 0 {
+		s.Errorf("after the discard: %v, %v; left %v", list, err, r.Left)
+	}
+	if info := s.lstat("mine"); info.Mode&0o777 != 0o755 {
+		s.Errorf("the directory has the mode %o", info.Mode)
+	}
 }

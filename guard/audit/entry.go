@@ -47,7 +47,7 @@ type Entry struct {
 	DetailHash  string        `json:"detail_hash,omitempty"`  // hash of the detail
 
 	Dir        names.Foreign `json:"dir,omitempty"`         // of grants, changes and ends of a root: its directory or file on the host
-	Origin     names.Foreign `json:"origin,omitempty"`      // who granted the root: `command line`, `configuration`, `consent` and the like
+	Origin     names.Foreign `json:"origin,omitempty"`      // who granted the root: `command line`, `configuration`, `consent` and the like; of the orders of a fleet, the key of their owner
 	Effect     names.Foreign `json:"effect,omitempty"`      // of a refusal by a rule: `hide`, `deny` or `protect`
 	Rule       names.Foreign `json:"rule,omitempty"`        // the pattern of that rule
 	RuleFrom   names.Foreign `json:"rule_from,omitempty"`   // where that rule comes from: `built in`, `command line` or a file

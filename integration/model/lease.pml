@@ -2,8 +2,8 @@
  * loses, delays and repeats every message: a message that was sent can be received any number
  * of times, or never. Time is discrete; each party only measures durations by its own clock.
  *
- * The session of the machine is code. The owner, the keepers and the machine's agent are what
- * the lease file (control.Lease) is for: an agent has to take these steps in this order. */
+ * The session, the agent and the keeper are code, which takes the steps on disk and in messages in this
+ * order. The owner is a person who waits for confirmations. */
 #ifndef NK
 #define NK 1
 #endif
@@ -52,7 +52,7 @@ bit old[T+1]; bit new[T+1];  /* answers that were sent, of keepers without and w
 
 /* The agent takes an answer with the number h to the request of the time i: first what the
  * answer says was revoked, and then the lease.
- * code: cmd/rootsfs/internal/control.ReadLease */
+ * code: cmd/rootsfs/internal/fleet.(*agent).extend, cmd/rootsfs/internal/control.ReadLease */
 #ifdef M_LEASEFIRST
 #define ORDERS(h) skip
 #else
@@ -80,7 +80,8 @@ bit old[T+1]; bit new[T+1];  /* answers that were sent, of keepers without and w
 #define FORGET(i) if :: i+L <= t -> asked[i] = 0; waits[i] = 0; old[i] = 0; new[i] = 0 :: else -> skip fi
 #endif
 
-/* A keeper stores the revocation, and then confirms it. */
+/* A keeper stores the revocation, and then confirms it.
+ * code: cmd/rootsfs/internal/fleet.(*keeper).take */
 #ifdef M_CONFIRMEARLY
 #define KEEP(k) \
   :: atomic { revoked && !sent[k] -> sent[k] = 1 } \

@@ -77,7 +77,7 @@ func compileGet(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "Get.java"), []byte(getJava), 0o600))
-	if out, err := exec.Command("javac", "-d", dir, filepath.Join(dir, "Get.java")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("/usr/bin/javac", "-d", dir, filepath.Join(dir, "Get.java")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	class, err := os.ReadFile(filepath.Join(dir, "Get.class"))

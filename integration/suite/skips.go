@@ -33,6 +33,11 @@ var allowedSkips = []allowedSkip{
 	{"*", "*", "/dev/fuse", notInCI, "a laptop or a container without FUSE still runs the other tests"},
 	{"*", "*", "npm registry cannot be reached", notInCI, "a laptop without a network still runs the other tests"},
 
+	{"integration/dist", "TestCompanion", "make soak does", everywhere, "the second program links a large library, once for each architecture"},
+	{"integration/sandbox", "TestSecretPrograms/*/*/*", "the other user runs it", everywhere, "make soak runs the slow programs as both"},
+	{"integration/sandbox", "TestSecretPrograms/*/*/*", "this machine has no", everywhere, "cargo, Java and openssl are many packages, and the door knows no client from another"},
+	{"integration/sandbox", "TestKeysAtRealServers", "ROOTSFS_SOAK=1 runs it", everywhere, "it installs two servers; TestKeysOfOwnersFiles has servers of its own"},
+
 	{"integration/posix", "TestDir", "ROOTSFS_POSIX_DIR", everywhere, "it tests a directory that somebody names by hand"},
 	{"integration/posix", "*", "needs special files or set-id bits", everywhere, "TestSafe runs what is left of the suite without them"},
 	{"integration/posix", "*", "needs root", everywhere, "TestSafe runs what is left of the suite without root"},

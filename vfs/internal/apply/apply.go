@@ -127,9 +127,14 @@ func splitRel(rel string) (parent, base string) {
 	return rel[:max(i, 0)], rel[i+1:]
 }
 
-// look describes the file that one side has at a path. A link on the way is an error (ELOOP).
-func look(top beneath.Dir, rel string) (side, error) {
-	d, err := top.Below(rel, false)
+// lookSource describes the file that the source has at a path. A link on the way is an error
+// (ELOOP).
+func (a *applier) lookSource(rel string) (side, error) {
+	return look(a.st.Source(a.l).Below(rel, false))
+}
+
+// look describes a file that was resolved, and closes it. If there is none, it is no error.
+func look(d beneath.Dir, err error) (side, error) {
 	if beneath.IsAbsent(err) {
 		return side{}, nil
 	}
@@ -144,7 +149,7 @@ func look(top beneath.Dir, rel string) (side, error) {
 // lookUpper describes the file that the upper directory has at a path. Below a link it finds
 // nothing.
 func (a *applier) lookUpper(rel string) (side, error) {
-	got, err := look(a.st.Upper(), rel)
+	got, err := look(a.st.Upper(rel, false))
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
 		return side{}, nil
 	}

@@ -13,7 +13,7 @@ func (a *applier) attributes(c *Change, base *draft.Base, with Class) error {
 	if err := c.modes(base, with); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
 		return err
 	}
-	up, err := a.st.Upper().Below(c.Path.Raw(), false)
+	up, err := a.st.Upper(c.Path.Raw(), false)
 	if err != nil {
 		return err
 	}
@@ -28,13 +28,16 @@ func (a *applier) attributes(c *Change, base *draft.Base, with Class) error {
 	if c.want.isDir() {
 		isOld = beneath.XattrsHash(low.FD()) == base.Hash
 	}
-	isSame := false
-	err = a.st.Readable(a.l, up, &c.want.info, func() error { isSame = beneath.SameXattrs(up.FD(), low.FD()); return nil })
+	isSame, isBase := false, false
+	err = a.st.Readable(a.l, up, &c.want.info, func() error {
+		isSame, isBase = beneath.SameXattrs(up.FD(), low.FD()), beneath.XattrsHash(up.FD()) == base.Hash
+		return nil
+	})
 	switch {
 	case err != nil:
 		return err
 	case isSame:
-	case c.want.isDir() && beneath.XattrsHash(up.FD()) == base.Hash: // only the owner changed them
+	case c.want.isDir() && isBase: // only the owner changed them
 	case !isOld:
 		return c.conflict("its attributes were changed in the stage, or by you at %s", c.since())
 	case with == Same:

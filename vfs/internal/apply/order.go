@@ -147,17 +147,19 @@ func (c *Change) StaysFor(cause *Change) bool {
 // keepBelow makes changes a conflict if the source does not get their directory. In the sorted
 // list the directory comes first.
 func keepBelow(list []Change) {
-	index := map[string]int{}
+	causes := map[string]*Change{} // by directory: the outermost one that is left, around it or itself
 	for i := range list {
 		c := &list[i]
-		index[c.Path.Raw()] = i
 		parent, _ := splitRel(c.Path.Raw())
-		at, ok := index[parent]
-		if !ok || !c.Class.Applies() {
-			continue
+		cause := causes[parent]
+		if cause != nil && c.Class.Applies() {
+			c.waitFor(cause, "it lies in %s, which is left: %s", names.Quote(cause.Path), cause.Why)
 		}
-		if dir := &list[at]; dir.Class.Blocks() && dir.want.isDir() && !dir.have.isDir() {
-			c.waitFor(dir, "it lies in %s, which is left: %s", names.Quote(parent), dir.Why)
+		if c.Class.Blocks() && c.want.isDir() && !c.have.isDir() {
+			if cause == nil {
+				cause = c
+			}
+			causes[c.Path.Raw()] = cause
 		}
 	}
 }

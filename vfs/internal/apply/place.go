@@ -34,7 +34,7 @@ func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 		return err
 	}
 	defer p.d.Close()
-	if p.up, err = p.st.Upper().Below(c.Path.Raw(), true); beneath.IsAbsent(err) {
+	if p.up, err = p.st.Upper(c.Path.Raw(), true); beneath.IsAbsent(err) {
 		return nil // a program has removed or moved it meanwhile
 	} else if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 	if p.info, err = p.up.Own(); err != nil {
 		return err
 	}
-	return p.like(p.up, &p.info, base, p.info.Mode)
+	return p.st.Readable(l, p.up, &p.info, func() error { return p.like(p.up, &p.info, base, p.info.Mode) })
 }
 
 // Apply brings one change into the source. If that is no longer possible, Apply sets the class
@@ -133,7 +133,7 @@ func (p *placement) run() error {
 		return p.remove()
 	}
 	var err error
-	if p.up, err = p.st.Upper().Below(c.Path.Raw(), false); beneath.IsAbsent(err) {
+	if p.up, err = p.st.Upper(c.Path.Raw(), false); beneath.IsAbsent(err) {
 		return errProgram
 	} else if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (p *placement) run() error {
 	if p.info, err = p.up.Own(); err != nil {
 		return err
 	}
-	if p.info.ID() != c.want.info.ID() || p.info.Ctime != c.want.info.Ctime {
+	if !p.st.IsUnchanged(&p.info, &c.want.info) {
 		return errProgram
 	}
 	switch {
@@ -215,7 +215,6 @@ func (p *placement) chmod() error {
 	if err != nil {
 		return err
 	}
-	p.c.want.info.Ctime = p.info.Ctime // run has compared them
 	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
 }
 
@@ -293,7 +292,6 @@ func (p *placement) like(up beneath.Dir, info *beneath.Info, name string, mode u
 
 // fill gives the new file contents and attributes.
 func (p *placement) fill(w beneath.Changeable) error {
-	isCompared := p.info.Ctime == p.c.want.info.Ctime
 	in := -1
 	err := p.st.Readable(p.l, p.up, &p.info, func() (err error) { in, err = beneath.Reopen(p.up.FD(), unix.O_RDONLY); return err })
 	if err != nil {
@@ -313,9 +311,6 @@ func (p *placement) fill(w beneath.Changeable) error {
 	})
 	if err != nil {
 		return err
-	}
-	if isCompared {
-		p.c.want.info.Ctime = p.info.Ctime
 	}
 	if p.c.have.is { // it keeps its owner, if this process may give files away
 		if err := beneath.Chown(p.l, w, int(p.c.have.info.UID), int(p.c.have.info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
@@ -344,7 +339,7 @@ func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
 
 // isRefused reports whether an error is such a refusal.
 func isRefused(err error) bool {
-	for _, errno := range []error{unix.EACCES, unix.EPERM, unix.EROFS, unix.ENOSPC, unix.EDQUOT} {
+	for _, errno := range []error{unix.EACCES, unix.EPERM, unix.EROFS, unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
 		if errors.Is(err, errno) {
 			return true
 		}
@@ -384,6 +379,9 @@ func whyClosed(dir string, err error) string {
 func (p *placement) whyRefused(err error) string {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return "no room on the file system; make some"
+	}
+	if errors.Is(err, unix.EFBIG) {
+		return "it is larger than a file may be: see ulimit -f"
 	}
 	if dir, closed := p.writable(p.c.Path.Raw()); closed != nil {
 		return whyClosed(dir, closed)

@@ -104,7 +104,7 @@ func (a *applier) classify(path string) Change {
 	c := Change{Path: names.Foreign(path)}
 	var err error
 	if c.want, err = a.lookUpper(path); err == nil {
-		c.have, err = look(a.st.Source(a.l), path)
+		c.have, err = a.lookSource(path)
 	}
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
 		err = nil // nothing lies below a link, such as one that was applied before
@@ -309,7 +309,7 @@ func (a *applier) isSame(c *Change) (bool, error) {
 	if want.Type() != have.Type() || want.Size != have.Size {
 		return false, nil
 	}
-	up, err := a.st.Upper().Below(c.Path.Raw(), false)
+	up, err := a.st.Upper(c.Path.Raw(), false)
 	if err != nil {
 		return false, err
 	}
@@ -397,7 +397,7 @@ func (a *applier) isOpen(c *Change) bool {
 	if !c.want.is || !c.want.info.IsRegular() {
 		return false
 	}
-	up, err := a.st.Upper().Below(c.Path.Raw(), false)
+	up, err := a.st.Upper(c.Path.Raw(), false)
 	if err != nil {
 		return false
 	}
@@ -408,7 +408,7 @@ func (a *applier) isOpen(c *Change) bool {
 
 // judgeUpper is the part of judge that reads the upper directory.
 func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
-	up, err := a.st.Upper().Below(c.Path.Raw(), false)
+	up, err := a.st.Upper(c.Path.Raw(), false)
 	if err != nil {
 		c.Class, c.Why = Conflict, names.Text(whyError(err))
 		return

@@ -331,6 +331,25 @@ func TestLinksOnEitherSideLeadNowhere(t *testing.T) {
 	}
 }
 
+// The reason of a change in directories that are left names one of them: the outermost.
+func TestReasonNamesOneDirectory(t *testing.T) {
+	s := newScene(t, "d/a")
+	s.mkdir("d/e")
+	s.mkdir("d/e/g")
+	s.put("d/e/g/new", "staged")
+	s.must(os.Rename(s.at("d"), s.at("was")), os.Symlink("was", s.at("d")))
+	list, err := s.tree.StageChanges(t.Context(), "r", nil)
+	s.must(err)
+	if words(list) != "C d, C d/e, C d/e/g, C d/e/g/new" {
+		t.Fatal(words(list))
+	}
+	for i := range list[1:] {
+		if want := `it lies in "d", which is left: ` + list[0].Why.Raw(); list[1+i].Why.Raw() != want {
+			t.Errorf("%s: %s, want %s", list[1+i].Path, list[1+i].Why, want)
+		}
+	}
+}
+
 // A repository is applied whole or not at all.
 func TestGitIsOneUnit(t *testing.T) {
 	s := newScene(t, "p/.git/objects/1", "p/.git/HEAD", "p/.git/index", "p/f", "q/.git/HEAD")

@@ -141,7 +141,7 @@ func (p *placement) makeReady() (*ready, error) {
 	if p.d, err = p.parent(parent); err != nil || !p.c.want.is {
 		return r, err
 	}
-	if p.up, err = p.st.Upper().Below(p.c.Path.Raw(), false); err != nil {
+	if p.up, err = p.st.Upper(p.c.Path.Raw(), false); err != nil {
 		return nil, err
 	}
 	defer p.up.Close()

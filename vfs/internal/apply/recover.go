@@ -140,6 +140,9 @@ func (a *applier) syncPlaces(list []Change) error {
 			err = beneath.SyncDir(a.l, d)
 			d.Close()
 		}
+		if errors.Is(err, unix.EACCES) { // a directory that was applied with a mode that closes it
+			return a.st.Source(a.l).SyncAll(a.l)
+		}
 		if err != nil {
 			return err
 		}
@@ -169,7 +172,11 @@ func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done,
 			left = append(left, c)
 			continue
 		}
-		if err := a.st.Discard(l, c.Path.Raw()); err != nil {
+		if err := a.st.Discard(l, c.Path.Raw()); isRefused(err) {
+			c.Class, c.Why = Refused, names.Text("it cannot be dropped: "+err.Error())
+			left = append(left, c)
+			continue
+		} else if err != nil {
 			return done, left, err
 		}
 		if c.Class != Same {

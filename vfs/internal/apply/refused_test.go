@@ -138,6 +138,73 @@ func TestApplyClosesDirectoryLast(t *testing.T) {
 	s.wantChanges("")
 }
 
+// TestApplyOfClosedDirectories checks that files in a directory which a program has closed with the
+// mode 0 are compared and applied, and conflicts in it settled: the mode is applied last.
+func TestApplyOfClosedDirectories(t *testing.T) {
+	if !isUser(t) {
+		return
+	}
+	s := newScene(t, "old/f", "old/g")
+	s.mkdir("new")
+	for _, name := range []string{"new/n", "old/f", "old/g"} {
+		s.put(name, "staged")
+	}
+	s.replace("old/g", "mine")
+	for _, dir := range []string{"old", "new"} {
+		s.chmod(dir, 0)
+		t.Cleanup(func() { _ = os.Chmod(s.at(dir), 0o755) })
+	}
+	s.restart()
+	s.wantChanges("A new, A new/n, m old, M old/f, C old/g")
+	s.apply(vfs.StageApply{Take: "stage"}, "A new, A new/n, m old, M old/f, M old/g", "")
+	s.wantChanges("")
+	for _, dir := range []string{"old", "new"} {
+		info, err := os.Lstat(s.at(dir))
+		if err != nil || info.Mode().Perm() != 0 {
+			t.Errorf("%s is %v, %v", dir, info, err)
+		}
+		s.must(os.Chmod(s.at(dir), 0o755))
+	}
+	s.wantSource("new/", "new/n=staged", "old/", "old/f=staged", "old/g=staged")
+}
+
+// TestApplyTwoNamesOfAnUnreadableFile checks that what is read of a file for one of its names is no
+// change for the other.
+func TestApplyTwoNamesOfAnUnreadableFile(t *testing.T) {
+	if !isUser(t) {
+		return
+	}
+	s := newScene(t)
+	s.put("n", "new")
+	s.chmod("n", 0)
+	dir, name := s.split("m")
+	_, err := s.tree.Link(t.Context(), s.who, s.place("n"), nil, dir, name)
+	s.must(err)
+	s.apply(vfs.StageApply{DryRun: true}, "A m, A n", "")
+	s.apply(vfs.StageApply{}, "A m, A n", "")
+	s.wantChanges("")
+}
+
+// TestApplyUnderAnyUmask checks that a stage can be filled and applied under a umask that takes
+// everything.
+func TestApplyUnderAnyUmask(t *testing.T) {
+	if !isUser(t) {
+		return
+	}
+	s := newScene(t, "d/f", "d/g")
+	old := unix.Umask(0o777)
+	defer unix.Umask(old)
+	s.put("d/f", "staged")
+	s.mkdir("e")
+	s.put("e/n", "new")
+	_, _, err := s.tree.StageCheckpoint(t.Context(), "r", "", vfs.CheckpointApply)
+	s.must(err)
+	s.restart()
+	s.apply(vfs.StageApply{}, "M d/f, A e, A e/n", "")
+	unix.Umask(old)
+	s.wantSource("d/", "d/f=staged", "d/g", "e/", "e/n=new")
+}
+
 // TestApplyNamesWhatStays checks the reason for a directory that is not removed because a change
 // in it was left at the last moment: it is not that the owner had changed the directory.
 func TestApplyNamesWhatStays(t *testing.T) {

@@ -24,10 +24,6 @@ func StageOf(l *guard.Lease) (s Stage, ok bool) {
 // Store returns the store with the changes.
 func (s Stage) Store() *draft.Store { return s.st.store }
 
-// Upper returns the top of the upper directory, without the source. Nothing can be changed
-// through it.
-func (s Stage) Upper() Dir { return Dir{fd: s.st.up, local: true} }
-
 // Source returns the top of the source, without the upper directory. Only the owner's apply can
 // change files through it.
 func (s Stage) Source(l *guard.Lease) Dir {
@@ -61,7 +57,7 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 		return err
 	}
 	defer unix.Close(dir)
-	up, err := lookAt(dir, base)
+	up, err := st.lookIn(l, dir, base)
 	switch {
 	case err != nil:
 		return err
@@ -71,7 +67,7 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 		return st.store.Clear(a.Path)
 	case up.info.IsDir() && up.info.Mode == a.Upper.Mode:
 		return st.clearDir(l, a.Path, &up.info)
-	case up.info.IsDir() || !isAsCompared(&up.info, &a.Upper):
+	case up.info.IsDir() || !st.isAsCompared(&up.info, &a.Upper):
 		return st.rebase(a.Path, false)
 	}
 	st.swaps.Lock()
@@ -104,9 +100,9 @@ func (st *staged) clearDir(l *guard.Lease, rel string, up *Info) error {
 
 // isAsCompared reports whether a file is unchanged. A hard link that it has lost, for example
 // by an earlier Clear, is no change.
-func isAsCompared(now, then *Info) bool {
+func (st *staged) isAsCompared(now, then *Info) bool {
 	if now.ID() != then.ID() || now.Nlink == then.Nlink {
-		return now.ID() == then.ID() && now.Ctime == then.Ctime
+		return st.isUnchanged(now, then)
 	}
 	return now.Mode == then.Mode && now.UID == then.UID && now.GID == then.GID && now.Size == then.Size && now.Mtime == then.Mtime
 }
@@ -116,6 +112,9 @@ func (st *staged) rebase(rel string, isRemoved bool) error {
 	fd, err := openLong(st.fd, rel, unix.O_PATH|unix.O_NOFOLLOW)
 	if err == unix.ELOOP || IsAbsent(err) { //nolint:errorlint // bare errno
 		return st.store.Clear(rel)
+	}
+	if err == unix.EACCES { //nolint:errorlint // bare errno
+		return nil // in a directory that the owner has closed, or that was just applied so
 	}
 	if err != nil {
 		return err
@@ -169,7 +168,7 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 		st.ids.place(low.ID(), up.ID())
 	}
 	unlink := func() error { return change(l, func() error { return unix.Unlinkat(dir, base, 0) }) }
-	if err := withAccess(l, dir, unlink); err != nil {
+	if err := st.withAccess(l, dir, unlink); err != nil {
 		return err
 	}
 	if st.store.DropUpper(a.Path); fd < 0 {
@@ -263,6 +262,9 @@ func (st *staged) discardDir(l *guard.Lease, rel string) (done bool, err error) 
 	defer unix.Close(up)
 	info, err := stat(low)
 	if err == nil {
+		err = st.openMode(l, up)
+	}
+	if err == nil {
 		err = copyAttributes(l, low, &info, changeable(up), info.Mode)
 	}
 	if err == nil {
@@ -285,7 +287,7 @@ func (st *staged) removeUpper(l *guard.Lease, rel string) error {
 		return err
 	}
 	defer unix.Close(dir)
-	got, err := lookAt(dir, base)
+	got, err := st.lookIn(l, dir, base)
 	if err != nil || !got.is {
 		return err
 	}
@@ -294,25 +296,28 @@ func (st *staged) removeUpper(l *guard.Lease, rel string) error {
 		flags = unix.AT_REMOVEDIR
 	}
 	unlink := func() error { return change(l, func() error { return unix.Unlinkat(dir, base, flags) }) }
-	if err := withAccess(l, dir, unlink); err != nil {
+	if err := st.withAccess(l, dir, unlink); err != nil {
 		return err
 	}
 	st.store.DropUpper(rel)
 	return nil
 }
 
-// withAccess makes a change in a directory of the upper directory. It can do so even if the
-// owner may not write there, as in Go's module cache.
-func withAccess(l *guard.Lease, dir int, f func() error) error {
-	err := f()
-	if err != unix.EACCES || unix.Geteuid() == 0 { //nolint:errorlint // bare errno
+// lookIn describes the file that a directory of the upper directory has at a name. The caller
+// holds st.mu.
+func (st *staged) lookIn(l *guard.Lease, dir int, name string) (got side, err error) {
+	err = st.withAccess(l, dir, func() (err error) { got, err = lookAt(dir, name); return err })
+	return got, err
+}
+
+// openMode gives an ordinary user all permissions to a directory whose mode is about to be
+// replaced: attributes can be written only with the permission to write.
+func (st *staged) openMode(l *guard.Lease, dir int) error {
+	info, err := stat(dir)
+	if err != nil || unix.Geteuid() == 0 || info.Mode&0o700 == 0o700 {
 		return err
 	}
-	was, serr := stat(dir)
-	if serr != nil || Chmod(l, changeable(dir), was.Mode&0o7777|0o300) != nil {
-		return err
-	}
-	return errors.Join(f(), Chmod(l, changeable(dir), was.Mode&0o7777))
+	return Chmod(l, changeable(dir), info.Mode&0o7777|0o700)
 }
 
 // Below resolves a path from one side's directory, to a file of any type, and follows no link.

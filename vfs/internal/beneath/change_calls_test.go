@@ -15,7 +15,7 @@ import (
 // none of their flags does.
 var harmless = map[string][]string{
 	"unix": {"Close", "Dup3", "Faccessat", "FcntlInt", "Fstat", "Fstatfs", "Getdents", "Geteuid", "Getrlimit", "Getxattr", "InotifyAddWatch", "InotifyInit1",
-		"InotifyRmWatch", "IoctlGetInt", "Listxattr", "Mkdev", "Pipe2", "Poll", "Pread", "Readlinkat", "Seek", "Setfsgid", "Setfsuid", "Statx",
+		"InotifyRmWatch", "IoctlGetInt", "Listxattr", "MemfdCreate", "Mkdev", "Pipe2", "Poll", "Pread", "Readlinkat", "Seek", "Setfsgid", "Setfsuid", "Statx",
 		"Open", "Openat", "Openat2"},
 	"os": {"Getegid", "Geteuid", "NewFile", "ReadFile", "Readlink"},
 }

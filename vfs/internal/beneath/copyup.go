@@ -196,6 +196,9 @@ func (c *upCopy) prepareFile(from int, info *Info, empty bool) error {
 	}
 	defer unix.Close(to)
 	c.made = true
+	if err := unix.Fchmod(to, 0o600); err != nil { // whatever the umask is
+		return err
+	}
 	if !empty {
 		if err := c.st.store.Wrote(info.Size); err != nil {
 			return err
@@ -390,7 +393,7 @@ func (st *staged) raise(l *guard.Lease, rel string) error {
 
 func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	st, l := c.st, c.l
-	if err := change(l, func() error { return unix.Mkdirat(st.tmp, c.name, 0o700) }); err != nil {
+	if err := mkdirPrivate(l, st.tmp, c.name); err != nil {
 		return err
 	}
 	c.made = true
@@ -423,10 +426,20 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	return Chmod(l, changeable(fd), mode)
 }
 
-// openUpperDir opens a directory of the upper directory.
+// mkdirPrivate makes a directory in a directory of the store, with the same mode whatever the umask
+// is.
+func mkdirPrivate(l *guard.Lease, dir int, name string) error {
+	err := change(l, func() error { return unix.Mkdirat(dir, name, 0o700) })
+	if err == nil {
+		err = change(l, func() error { return unix.Fchmodat(dir, name, 0o700, 0) })
+	}
+	return err
+}
+
+// openUpperDir opens a directory of the upper directory. The caller holds st.mu.
 func (st *staged) openUpperDir(rel string) (int, error) {
 	if rel == "" {
 		return unix.FcntlInt(uintptr(st.up), unix.F_DUPFD_CLOEXEC, 0)
 	}
-	return openLong(st.up, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	return st.reach(rel, unix.O_PATH|unix.O_DIRECTORY)
 }

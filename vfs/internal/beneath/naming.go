@@ -54,10 +54,7 @@ func (s *source) foldsIn(dir string, across bool) bool {
 // foldsNames reports whether a directory takes several spellings for one name. If that cannot
 // be found out, it reports true.
 func foldsNames(dirfd int) bool {
-	fd, err := openQuietly(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, stayBeneath)
-	if err != nil {
-		fd, err = openToRead(dirfd)
-	}
+	fd, err := openToReadQuietly(dirfd)
 	if err != nil {
 		return err != unix.ENOTDIR //nolint:errorlint // bare errno
 	}

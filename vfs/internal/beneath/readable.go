@@ -1,20 +1,22 @@
 package beneath
 
 import (
-	"errors"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Readable calls f while this process may read the stage's file d, to open it or to read its
-// attributes. The mode of a program's file can keep its owner out, too: then the owner gets the
-// permission to read while f runs. No program changes the file meanwhile, so f must be short. If
-// the file is as info says, info gets the new ctime. If the process is killed meanwhile, the
-// owner's permission stays.
-func (s Stage) Readable(l *guard.Lease, d Dir, info *Info, f func() error) (err error) {
-	if !info.IsRegular() || info.Mode&0o400 != 0 || unix.Geteuid() == 0 || int(info.UID) != unix.Geteuid() {
+// The mode of a program's file can keep out the owner of the stage too, who is an ordinary user.
+// The owner's operations then give this process the permission for a moment. If the process is
+// killed meanwhile, the permission stays.
+
+// Readable calls f while this process may read the stage's file or directory d, to open it or to
+// read its attributes. No program changes the file meanwhile, so f must be short.
+func (s Stage) Readable(l *guard.Lease, d Dir, info *Info, f func() error) error {
+	uid := unix.Geteuid()
+	if info.Mode&0o400 != 0 || uid == 0 || int(info.UID) != uid || !info.IsRegular() && !info.IsDir() {
 		return f()
 	}
 	st := s.st
@@ -22,24 +24,121 @@ func (s Stage) Readable(l *guard.Lease, d Dir, info *Info, f func() error) (err 
 	defer st.mu.Unlock()
 	st.frozen.writes.Lock() // and this from changing the contents
 	defer st.frozen.writes.Unlock()
-	was, err := stat(d.fd)
-	if err != nil || was.Mode&0o400 != 0 {
-		return errors.Join(err, f())
+	return st.withBits(l, d.fd, 0o400, f)
+}
+
+// withAccess calls f, which does something in a directory of the upper directory. If the mode of
+// the directory keeps its owner out, as in Go's module cache, withAccess opens it for f. The
+// caller holds st.mu.
+func (st *staged) withAccess(l *guard.Lease, dir int, f func() error) error {
+	err := f()
+	if err != unix.EACCES || unix.Geteuid() == 0 { //nolint:errorlint // bare errno
+		return err
 	}
-	w := changeable(d.fd)
-	if err := Chmod(l, w, was.Mode&0o7777|0o400); err != nil {
+	return st.withBits(l, dir, 0o700, f)
+}
+
+// withBits calls f while the mode of a file has the bits. The caller holds st.mu.
+func (st *staged) withBits(l *guard.Lease, fd int, bits uint32, f func() error) error {
+	was, err := stat(fd)
+	if err != nil {
+		return err
+	}
+	if was.Mode&bits == bits {
+		return f()
+	}
+	if err := Chmod(l, changeable(fd), was.Mode&0o7777|bits); err != nil {
 		return err
 	}
 	err = f()
-	if back := Chmod(l, w, was.Mode&0o7777); back != nil {
-		return errors.Join(err, back)
+	if back := Chmod(l, changeable(fd), was.Mode&0o7777); back != nil && err == nil {
+		err = back
 	}
-	if was.ID() == info.ID() && was.Ctime == info.Ctime {
-		now, serr := stat(d.fd)
-		if serr != nil {
-			return errors.Join(err, serr)
-		}
-		info.Ctime = now.Ctime
+	if now, statErr := stat(fd); statErr == nil {
+		st.noteAccess(&was, &now)
 	}
 	return err
+}
+
+// ctimes are the ctimes of a file before and after changes of its mode by withBits, with no other
+// change in between.
+type ctimes struct{ first, last int64 }
+
+func (st *staged) noteAccess(was, now *Info) {
+	t, ok := st.accesses[was.ID()]
+	if !ok || t.last != nanos(was.Ctime) {
+		t.first = nanos(was.Ctime)
+	}
+	t.last = nanos(now.Ctime)
+	st.accesses[was.ID()] = t
+}
+
+// IsUnchanged reports whether a file of the stage is the same as then, and unchanged.
+func (s Stage) IsUnchanged(now, then *Info) bool {
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	return s.st.isUnchanged(now, then)
+}
+
+func (st *staged) isUnchanged(now, then *Info) bool {
+	if now.ID() != then.ID() || now.Ctime == then.Ctime {
+		return now.ID() == then.ID()
+	}
+	t, ok := st.accesses[now.ID()]
+	at := nanos(then.Ctime)
+	return ok && nanos(now.Ctime) == t.last && t.first <= at && at <= t.last
+}
+
+// reach opens a file of the upper directory, also in directories whose mode keeps their owner out.
+// The caller holds st.mu.
+func (st *staged) reach(rel string, flags uint64) (int, error) {
+	fd, err := openLong(st.up, rel, flags)
+	if err != unix.EACCES || unix.Geteuid() == 0 { //nolint:errorlint // bare errno
+		return fd, err
+	}
+	dir, err := unix.FcntlInt(uintptr(st.up), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	for {
+		part, rest, isDir := strings.Cut(rel, "/")
+		how := flags
+		if isDir {
+			how = unix.O_PATH | unix.O_DIRECTORY
+		}
+		next := -1
+		err := st.withAccess(nil, dir, func() (err error) {
+			next, err = open(dir, part, how, stayBeneath|unix.RESOLVE_NO_XDEV)
+			return err
+		})
+		_ = unix.Close(dir)
+		if err != nil && next >= 0 {
+			_ = unix.Close(next)
+		}
+		if err != nil || !isDir {
+			return next, err
+		}
+		dir, rel = next, rest
+	}
+}
+
+// Upper resolves a path in the upper directory, without the source. It follows no link. With
+// isDir, it resolves only directories. Nothing can be changed through the result, which the caller
+// must close.
+func (s Stage) Upper(rel string, isDir bool) (Dir, error) {
+	d, err := Dir{fd: s.st.up, local: true}.Below(rel, isDir)
+	if err != unix.EACCES { //nolint:errorlint // bare errno
+		return d, err
+	}
+	flags := uint64(unix.O_PATH | unix.O_NOFOLLOW)
+	if isDir {
+		flags = unix.O_PATH | unix.O_DIRECTORY
+	}
+	s.st.mu.Lock()
+	defer s.st.mu.Unlock()
+	fd, err := s.st.reach(rel, flags)
+	if err != nil {
+		return Dir{}, err
+	}
+	return Dir{fd: fd, owned: true, local: true}, nil
 }

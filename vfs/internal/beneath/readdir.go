@@ -50,6 +50,15 @@ func openToRead(dirfd int) (int, error) {
 	return fd, err
 }
 
+// openToReadQuietly is openToRead for a reading that no caller has asked for, see openQuietly.
+func openToReadQuietly(dirfd int) (int, error) {
+	fd, err := openQuietly(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, stayBeneath)
+	if err != nil {
+		return openToRead(dirfd)
+	}
+	return fd, nil
+}
+
 // OpenDirNames resolves and judges a directory of the lease's root, and opens it for
 // reading its names: as OpenDir and OpenNames, but in one system call where possible.
 func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
@@ -164,7 +173,8 @@ func openUnionNames(d Dir, name string) (Names, error) {
 
 // quietNames is OpenNames for a reading that no caller has asked for, see openQuietly.
 func quietNames(d Dir) (Names, error) {
-	n, err := OpenNames(d)
+	fd, err := openToReadQuietly(d.fd)
+	n, err := namesOf(d, fd, err)
 	if err == nil && n.merged != nil {
 		n.merged.quiet = true
 	}

@@ -229,8 +229,8 @@ func (r *restoration) mkdir(rel string) error {
 	}
 	defer unix.Close(dir)
 	st.store.AddUpper(rel, false)
-	err = withAccess(r.l, dir, func() error {
-		return change(r.l, func() error { return unix.Mkdirat(dir, base, 0o700) })
+	err = st.withAccess(r.l, dir, func() error {
+		return mkdirPrivate(r.l, dir, base)
 	})
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (r *restoration) placeObject(rel string, number uint64) error {
 		return err
 	}
 	st.store.AddUpper(rel, false)
-	err = withAccess(r.l, dir, func() error {
+	err = st.withAccess(r.l, dir, func() error {
 		return change(r.l, func() error { return unix.Renameat2(st.tmp, temp, dir, base, 0) })
 	})
 	// The kernel leaves both names if they are one file's.

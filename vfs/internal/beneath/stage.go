@@ -31,12 +31,15 @@ type staged struct {
 	lowered atomic.Uint64
 
 	// mu is held while names change in the upper directory, but not while contents are copied,
-	// so that the copy of a large file blocks no other operation.
-	mu sync.Mutex
+	// so that the copy of a large file blocks no other operation. It guards accesses.
+	mu       sync.Mutex
+	accesses map[rules.Identity]ctimes // by the file's own identity
 	// swaps guards tracked. It is held while a name gets another file, until the descriptors
 	// are moved. It is locked after mu, or alone.
 	swaps   sync.Mutex
 	tracked map[rules.Identity][]*tracked // by the file's own identity
+	// inherits says that the store had changes of earlier sessions when it was opened.
+	inherits bool
 }
 
 // Stage implements guard.Opener.
@@ -67,6 +70,8 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
+	changed, _ := store.Size()
+	st.inherits = store.Continued() && changed > 0
 	if g.Store == "" && store.Continued() {
 		st.beginSession()
 	}
@@ -76,7 +81,7 @@ func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
 
 // stage makes src the source of a staged root. On success the result owns src and the store.
 func stage(src *source, store *draft.Store) (*staged, error) {
-	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[rules.Identity][]*tracked{}}
+	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[rules.Identity][]*tracked{}, accesses: map[rules.Identity]ctimes{}}
 	st.top = &union{st: st, up: st.up, low: st.fd}
 	up, err := stat(st.up)
 	if err != nil {
@@ -132,7 +137,7 @@ func (st *staged) probe() error {
 // Staged implements guard.Staged.
 func (st *staged) Staged() guard.StageStatus {
 	changed, bytes := st.store.Size()
-	return guard.StageStatus{Store: st.store.Dir(), Continued: st.store.Continued(), Changed: changed, Bytes: bytes, Damaged: st.store.Damaged(), Checkpoints: len(st.store.Checkpoints())}
+	return guard.StageStatus{Store: st.store.Dir(), Continued: st.inherits, Changed: changed, Bytes: bytes, Damaged: st.store.Damaged(), Checkpoints: len(st.store.Checkpoints())}
 }
 
 // Close implements guard.Source.

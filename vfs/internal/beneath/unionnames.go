@@ -61,13 +61,11 @@ func (u *union) hides(name string) bool {
 
 // namesIn reads the names of one side.
 func namesIn(dirfd int, quiet bool, f func(e *Entry)) error {
-	fd, err := -1, error(unix.EPERM)
+	openNames := openToRead
 	if quiet {
-		fd, err = openQuietly(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, stayBeneath)
+		openNames = openToReadQuietly
 	}
-	if err != nil {
-		fd, err = openToRead(dirfd)
-	}
+	fd, err := openNames(dirfd)
 	if err != nil {
 		return err
 	}
@@ -116,7 +114,11 @@ func (m *merged) openOne(u *union) (err error) {
 	}
 	m.one = Names{Dir: Dir{fd: max(up, low)}}
 	if m.one.fd < 0 || slices.Contains(u.extra, m.one.fd) { // not the one that OpenNames has opened
-		if m.one.fd, err = openToRead(m.one.fd); err != nil {
+		openNames := openToRead
+		if m.quiet {
+			openNames = openToReadQuietly
+		}
+		if m.one.fd, err = openNames(m.one.fd); err != nil {
 			return err
 		}
 		m.one.owned = true

@@ -68,7 +68,7 @@ func (s *Store) NoteApplied(a Applied) error {
 }
 
 func appendTo(path string, b []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := createFile(path, os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func (s *Store) NewObject() (uint64, error) {
 
 func (s *Store) makeObjects() error {
 	for _, name := range []string{checkpointsName, objectsName} {
-		if err := os.Mkdir(filepath.Join(s.dir, name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := makeDir(filepath.Join(s.dir, name)); err != nil {
 			return err
 		}
 	}
@@ -191,7 +191,12 @@ func (s *Store) Keep(c Checkpoint, state *State) (Checkpoint, error) {
 		return c, err
 	}
 	path := s.checkpointPath(c.Number)
-	if err := os.WriteFile(path+".new", append(head, body...), 0o600); err != nil {
+	f, err := createFile(path+".new", os.O_WRONLY|os.O_TRUNC)
+	if err != nil {
+		return c, err
+	}
+	_, err = f.Write(append(head, body...))
+	if err := errors.Join(err, f.Close()); err != nil {
 		return c, err
 	}
 	if err := os.Rename(path+".new", path); err != nil {

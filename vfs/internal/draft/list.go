@@ -59,6 +59,11 @@ func summarize(dir string) (Summary, error) {
 		return sum, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, logName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) && !sum.Held && hasNames(filepath.Join(dir, upperName)) {
+		sum.Damaged = noLog
+		sum.Changed, sum.Bytes = newStore(dir).Size()
+		return sum, nil
+	}
 	if err != nil {
 		return sum, err
 	}

@@ -214,3 +214,56 @@ func FuzzLog(f *testing.F) {
 		}
 	})
 }
+
+// A store whose log or meta.json is lost is listed, says so, and can be removed. Without the log
+// its files are there, and nothing is known of the source's.
+func TestStoreWithoutItsLog(t *testing.T) {
+	for lost, damage := range map[string]string{logName: "its log is missing", metaFile: "unexpected end of JSON input"} {
+		stages := t.TempDir()
+		s := openFor(t, stages)
+		testkit.Must(t, s.Note(Record{Path: "f", Base: base(1)}))
+		s.writeUpper(t, "f", "x")
+		s.kill()
+		path := filepath.Join(s.dir, lost)
+		testkit.Must(t, os.Remove(path))
+		if lost == metaFile {
+			testkit.Must(t, os.WriteFile(path, nil, 0o600))
+		}
+		list, err := List(stages)
+		if err != nil || len(list) != 1 || !strings.Contains(list[0].Damaged, damage) || lost == logName && list[0].Changed != 1 {
+			t.Errorf("without its %s: %+v, %v", lost, list, err)
+		}
+		if lost == logName {
+			again := openFor(t, stages)
+			if again.Dir() != s.dir || !strings.Contains(again.Damaged(), damage) || len(paths(again)) > 0 {
+				t.Errorf("opened %s: damaged %q, records %v", again.Dir(), again.Damaged(), paths(again))
+			}
+			again.kill()
+		}
+		testkit.Must(t, Remove(s.dir))
+		if left, err := os.ReadDir(stages); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	}
+}
+
+// The files of a store have one mode, whatever the umask of the owner's shell is.
+func TestStoreUnderAnyUmask(t *testing.T) {
+	stages := filepath.Join(t.TempDir(), "stages")
+	old := unix.Umask(0o777)
+	defer unix.Umask(old)
+	s := openFor(t, stages)
+	_, err := s.NewObject()
+	testkit.Must(t, err)
+	_, err = s.Keep(Checkpoint{Cause: CauseAsked}, &State{})
+	testkit.Must(t, err, s.NoteApplied(Applied{Path: "f"}), s.compact(), filepath.WalkDir(stages, func(path string, d os.DirEntry, err error) error {
+		want := os.FileMode(0o600)
+		if err == nil && d.IsDir() {
+			want = 0o700
+		}
+		if info, infoErr := os.Lstat(path); err != nil || infoErr != nil || info.Mode().Perm() != want {
+			t.Errorf("%s is %v, %v", path, info, err)
+		}
+		return err
+	}))
+}

@@ -38,7 +38,10 @@ var (
 // another one. stages is the directory of all stores. A store that was made for another
 // directory at the same path stays as it is.
 func OpenFor(stages string, m Meta) (*Store, error) {
-	if err := os.MkdirAll(stages, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(stages), 0o700); err != nil {
+		return nil, err
+	}
+	if err := makeDir(stages); err != nil {
 		return nil, err
 	}
 	base := baseName(m)
@@ -125,7 +128,7 @@ func numbersOf(stages, base string) ([]int, error) {
 // has the store, and refuses a store that belongs to another directory at the same path.
 func open(dir string, m *Meta, make bool) (*Store, error) {
 	if make {
-		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := makeDir(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -164,8 +167,12 @@ func acquire(dir string, make bool) (int, error) {
 	case err != nil:
 		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	ask := unix.Flock_t{Type: unix.F_WRLCK}
-	err = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &ask)
+	if make {
+		err = unix.Fchmod(fd, 0o600) // whatever the umask is
+	}
+	if err == nil {
+		err = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	}
 	var st unix.Stat_t
 	if err == nil {
 		err = unix.Fstat(fd, &st)
@@ -245,7 +252,7 @@ func (s *Store) openDirs() error {
 		fd   *int
 	}{{upperName, &s.upper}, {tmpName, &s.tmp}} {
 		path := filepath.Join(s.dir, d.name)
-		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := makeDir(path); err != nil {
 			return err
 		}
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -260,7 +267,7 @@ func (s *Store) openDirs() error {
 // openLog replays the log, and cuts off an incomplete last line.
 func (s *Store) openLog() (replayed, error) {
 	path := filepath.Join(s.dir, logName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := createFile(path, os.O_RDWR)
 	if err != nil {
 		return replayed{}, err
 	}
@@ -279,10 +286,22 @@ func (s *Store) openLog() (replayed, error) {
 			return got, err
 		}
 	}
-	if got.isBroken {
+	switch {
+	case got.isBroken:
 		return got, s.append([]line{{Damaged: s.damageText()}})
+	case got.lines == 0 && s.continued && hasNames(filepath.Join(s.dir, upperName)):
+		return got, s.append([]line{{Damaged: noLog}})
 	}
 	return got, nil
+}
+
+// noLog describes a store whose log is missing.
+const noLog = "its log is missing: what programs removed is not known, and what they changed of yours is a conflict"
+
+// hasNames reports whether a directory is not empty.
+func hasNames(dir string) bool {
+	list, err := os.ReadDir(dir)
+	return err == nil && len(list) > 0
 }
 
 func (s *Store) damageText() string {
@@ -356,7 +375,7 @@ func (s *Store) compact() error {
 		lines = append(lines, line{Undo: n})
 	}
 	path := filepath.Join(s.dir, logName)
-	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	f, err := createFile(path+".new", os.O_RDWR|os.O_TRUNC)
 	if err != nil {
 		return err
 	}
@@ -396,6 +415,21 @@ func (s *Store) Close() error {
 func (s *Store) Remove() error {
 	defer s.closeFiles()
 	return s.remove()
+}
+
+// Remove removes a store that need not be readable. If another process has it open, the error is
+// Locked.
+func Remove(dir string) error {
+	lock, err := acquire(dir, false)
+	if errors.Is(err, errHeld) {
+		return heldError(dir)
+	}
+	if err != nil {
+		return err
+	}
+	s := newStore(dir)
+	s.lock = lock
+	return s.Remove()
 }
 
 // remove removes the store, its meta.json first: without that file a directory is not taken for
@@ -462,7 +496,7 @@ func writeMeta(dir string, m Meta) error {
 		return err
 	}
 	path := filepath.Join(dir, metaFile)
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	f, err := createFile(path+".new", os.O_WRONLY|os.O_TRUNC)
 	if err != nil {
 		return err
 	}
@@ -472,6 +506,33 @@ func writeMeta(dir string, m Meta) error {
 		err = os.Rename(path+".new", path)
 	}
 	return err
+}
+
+// makeDir makes a directory of the store, unless it exists, with the same mode whatever the umask
+// is.
+func makeDir(path string) error {
+	err := os.Mkdir(path, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.Chmod(path, 0o700)
+	}
+	return err
+}
+
+// createFile opens a file of the store for writing, with the same mode whatever the umask is. It
+// makes the file if there is none.
+func createFile(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Chmod(0o600); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func syncDir(dir string) error {

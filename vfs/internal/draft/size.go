@@ -157,7 +157,7 @@ func (s *Store) isEmpty() (bool, error) {
 	for r := range s.Records() {
 		isEmpty = isEmpty && !r.Whiteout
 	}
-	err := s.walkUpper(func(rel string, st *unix.Stat_t) {
+	err := s.Walk(func(rel string, st *unix.Stat_t) {
 		isEmpty = isEmpty && !s.isChange(rel, st) && !hasAttributes(filepath.Join(s.dir, upperName, rel))
 	})
 	return isEmpty && err == nil, err

@@ -173,7 +173,7 @@ func (a *app) printStageList(list []stageEntry, hasKept, verbose bool) {
 		if e.HeldBy != "" {
 			held = quoteIfNeeded(e.HeldBy)
 		}
-		rows = append(rows, []string{quoteIfNeeded(e.Stage), quoteIfNeeded(e.Path), held, strconv.Itoa(e.Changed), sizeText(e.Bytes), ageText(time.Since(e.Last))})
+		rows = append(rows, []string{quoteIfNeeded(e.Stage), e.where(), held, strconv.Itoa(e.Changed), sizeText(e.Bytes), e.age()})
 	}
 	a.table(rows)
 	for _, e := range list {
@@ -185,9 +185,24 @@ func (a *app) printStageList(list []stageEntry, hasKept, verbose bool) {
 			a.printCheckpoints(e.Checkpoints)
 		}
 		if e.Damaged != "" {
-			a.say("  %s: %s", quoteIfNeeded(e.Stage), quoteIfNeeded(e.Damaged))
+			a.say("  %s: %s", quoteIfNeeded(e.Stage), names.Escape(e.Damaged))
 		}
 	}
+}
+
+// where and age describe the root and the time of the last change, "-" if the store cannot be read.
+func (e *stageEntry) where() string {
+	if e.Path == "" {
+		return "-"
+	}
+	return quoteIfNeeded(e.Path)
+}
+
+func (e *stageEntry) age() string {
+	if e.Last.IsZero() {
+		return "-"
+	}
+	return ageText(time.Since(e.Last))
 }
 
 // The owner may have forgotten a stage of that age or size.
@@ -224,7 +239,11 @@ func checkStages() []check {
 		}
 		switch {
 		case e.Damaged != "":
-			checks = append(checks, one.warn("look at what is left: rootsfs stage diff --root "+name, "of %s: %s", quoteIfNeeded(e.Path), quoteIfNeeded(e.Damaged)))
+			remedy := "look at what is left: rootsfs stage diff --root " + name
+			if e.Path == "" {
+				remedy = "drop it: rootsfs stage discard --all --root " + name
+			}
+			checks = append(checks, one.warn(remedy, "of %s: %s", e.where(), names.Escape(e.Damaged)))
 		case e.isForgotten():
 			checks = append(checks, one.warn(remedy,
 				"of %s: %s, %s, last changed %s ago", quoteIfNeeded(e.Path), touchedText(e.Changed), sizeText(e.Bytes), ageText(time.Since(e.Last))))

@@ -32,7 +32,8 @@ func (a *app) newFleetJoinCmd(f *FleetFlags) *cobra.Command {
 }
 
 const fleetAgentLong = `Run the agent of this machine: it answers the owners of the fleet, until a signal ends
-it. A lost connection is made again. The log goes to standard error.`
+it. A lost connection is made again. The log goes to standard error. The orders that it
+carries out are on record: rootsfs audit show --session fleet.`
 
 const fleetAgentExamples = `  rootsfs fleet agent
   systemctl --user enable --now rootsfs-fleet`

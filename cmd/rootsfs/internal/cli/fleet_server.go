@@ -103,8 +103,12 @@ func (a *app) newFleetRemoveCmd(f *FleetFlags) *cobra.Command {
 	}, f)
 }
 
-const fleetMachinesLong = `Show every machine of the fleet: whether it answers now, its sessions, their roots and
-open questions, and the fingerprint of its key.`
+const fleetMachinesLong = `Show every machine of the fleet: when it was last heard, how long it goes on without the
+fleet (LEASE), its sessions, their roots and open questions, and its key's fingerprint.
+
+STATE is "live", "paused" (the lease is over, or all of its sessions are paused), "locked"
+with the reason, "behind" with the numbers of the last order that it has carried out and
+of the newest, or "no answer". The exit code is 1 if one is behind or does not answer.`
 
 const fleetMachinesExamples = `  rootsfs fleet machines
   rootsfs fleet machines --watch

@@ -236,13 +236,20 @@ const mostChoices = 4
 func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 	choice := func(what string, is func(c *vfs.StageChange) bool, words ...names.Foreign) {
 		var paths []names.Foreign
+		count := 0
 		above := "\x00" // the latest path, which stands for all paths below it
 		for i := range left {
 			path := cmp.Or(gitOf(left[i].Path), left[i].Path) // a .git is applied as a whole
-			if is(&left[i]) && len(paths) < mostChoices && !names.Under(path.Raw(), above) {
-				above = path.Raw()
+			if !is(&left[i]) || names.Under(path.Raw(), above) {
+				continue
+			}
+			above = path.Raw()
+			if count++; count <= mostChoices {
 				paths = append(paths, o.shown(path))
 			}
+		}
+		if count > len(paths) {
+			what += fmt.Sprintf(" (%d of %d; a directory stands for all below it)", len(paths), count)
 		}
 		if len(paths) > 0 {
 			a.say("  %s: %s", what, o.command(append(words, paths...)...))
@@ -354,6 +361,9 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 	defer cancel()
 	if len(c.paths) == 0 && !yes {
 		what := fmt.Sprintf("in the stage of %s: %s", quoteIfNeeded(c.Meta.Path), cmp.Or(c.counts(ctx), "nothing that differs"))
+		if c.Meta.Path == "" {
+			what = fmt.Sprintf("the stage %s cannot be read: %s", quoteIfNeeded(filepath.Base(c.Dir)), names.Escape(names.Foreign(c.Damaged)))
+		}
 		if onlyKeeps(&c.StageSummary) {
 			what += ", and " + plural(len(c.Checkpoints), "checkpoint")
 		}
@@ -361,7 +371,7 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 			return err
 		}
 	}
-	if len(c.paths) == 0 && onlyKeeps(&c.StageSummary) {
+	if len(c.paths) == 0 && (onlyKeeps(&c.StageSummary) || c.Meta.Path == "") {
 		return a.removeStage(c)
 	}
 	o, err := c.open(ctx)
@@ -396,6 +406,10 @@ func (a *app) removeStage(c *chosenStage) error {
 	}
 	r := stageResult{Root: names.Foreign(c.Meta.Root), Path: names.Foreign(c.Meta.Path), Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
 	return a.report(r, func() {
+		if c.Meta.Path == "" {
+			a.say("dropped the stage %s, which could not be read", quoteIfNeeded(filepath.Base(c.Dir)))
+			return
+		}
 		if c.Changed == 0 {
 			a.say("dropped %s of %s", plural(len(c.Checkpoints), "checkpoint"), quoteIfNeeded(c.Meta.Path))
 			return

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -34,6 +37,7 @@ type agent struct {
 	// What the agent does to the machine.
 	carryOut   func(context.Context, []Revocation) ([]Ended, error)
 	writeLease func(control.Lease) error
+	record     func(guard.Record) error
 
 	mu      sync.Mutex // guards the fields below; held while an order is carried out
 	known   map[string]held
@@ -41,6 +45,7 @@ type agent struct {
 	acks    map[string][]byte
 	missing map[string][]byte // orders that the keeper lacks
 	until   time.Duration     // the end of the lease, by control.BootTime
+	lock    string            // why the machine is locked, by the lease file
 }
 
 // ack is a machine's signed word that an order is carried out.
@@ -70,10 +75,10 @@ const (
 )
 
 // newAgent reads what the machine knew when the agent ended.
-func newAgent(m *Member, b *Bus, dir string, log *slog.Logger) (*agent, error) {
+func newAgent(m *Member, b *Bus, dir string, log *slog.Logger, record func(guard.Record) error) (*agent, error) {
 	a := &agent{
 		m: m, bus: b, log: log, kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
-		carryOut: carryOut, writeLease: control.WriteLease,
+		carryOut: carryOut, writeLease: control.WriteLease, record: record,
 		known: map[string]held{}, acks: map[string][]byte{},
 	}
 	var err error
@@ -86,7 +91,7 @@ func newAgent(m *Member, b *Bus, dir string, log *slog.Logger) (*agent, error) {
 		}
 	}
 	if old, err := control.ReadLease(); err == nil && old.Fleet == m.Fleet && old.Machine == m.Machine {
-		a.until = time.Duration(old.Until)
+		a.until, a.lock = time.Duration(old.Until), old.Locked
 	}
 	a.show()
 	return a, nil
@@ -120,20 +125,35 @@ func (a *agent) write() error {
 	if l.Locked != "" {
 		a.until, l.Until = 0, 0 // an unlocked machine needs a new lease
 	}
-	return a.writeLease(l)
+	if l.Locked == "" && a.lock != "" {
+		if err := a.recordUnlock(); err != nil {
+			return err
+		}
+	}
+	if err := a.writeLease(l); err != nil {
+		return err
+	}
+	a.lock = l.Locked
+	return nil
 }
 
 // show makes the machine's status say what holds. The caller holds mu, or is alone.
 func (a *agent) show() {
-	st := &StandingStatus{Applied: map[string]uint64{}, Locked: names.Foreign(a.locked())}
+	st := &StandingStatus{Applied: map[string]uint64{}, Locked: names.Foreign(a.locked()), until: a.until}
 	for _, to := range a.orders() {
 		st.Applied[to] = a.applied[to]
 		st.Behind = st.Behind || a.applied[to] < a.known[to].Number
 	}
-	if now, err := control.BootTime(); err == nil {
-		st.LeftMS = max(a.until-now, 0).Milliseconds()
-	}
 	a.shown.Store(st)
+}
+
+// standing returns what holds now.
+func (a *agent) standing() *StandingStatus {
+	st := *a.shown.Load()
+	if now, err := control.BootTime(); err == nil {
+		st.LeftMS = max(st.until-now, 0).Milliseconds()
+	}
+	return &st
 }
 
 // take keeps an order if it is new, and carries it out.
@@ -173,14 +193,17 @@ func (a *agent) settle(ctx context.Context, to string) error {
 		if err != nil {
 			return fmt.Errorf("the order %d for %s is not carried out yet, and there is no lease before: %w", h.Number, to, err)
 		}
+		took := float64(time.Since(begun).Microseconds()) / 1000
+		if err := a.recordOrder(h, time.Since(begun), ended); err != nil {
+			return fmt.Errorf("the order %d for %s cannot be recorded, and there is no lease before: %w", h.Number, to, err)
+		}
 		was := a.applied[to]
 		a.applied[to] = h.Number
 		if err := a.kept.saveApplied(a.applied); err != nil {
 			a.applied[to] = was
 			return err
 		}
-		took := float64(time.Since(begun).Microseconds()) / 1000
-		a.log.Info("an order is carried out", "for", to, "number", h.Number, "ended", len(ended), "locked", h.Locked, "took_ms", took)
+		a.log.Info("an order is carried out", "for", to, "number", h.Number, "by", KeyName(h.by), "ended", len(ended), "locked", h.Locked, "took_ms", took)
 		if a.acks[to], err = a.ackOf(to, took, ended); err != nil {
 			return err
 		}
@@ -271,8 +294,13 @@ func (a *agent) extend(ctx context.Context, asked time.Duration, got leaseAnswer
 	if lease <= 0 {
 		return errNoLease
 	}
+	was := a.until
 	a.until = max(a.until, asked+lease)
-	return a.write()
+	if err := a.write(); err != nil {
+		a.until = was // the sessions see no other
+		return err
+	}
+	return nil
 }
 
 // askNow makes the agent ask for a lease at once.
@@ -351,8 +379,9 @@ func (a *agent) listen(ctx context.Context) error {
 }
 
 // RunAgent connects the machine, carries out its orders, gets its leases and answers owners, until
-// ctx ends. It calls ready when it has begun: the connection may be made later.
-func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, status func() MachineStatus, ready func() error) error {
+// ctx ends. What it does to the machine is recorded in an audit log. It calls ready when it has
+// begun: the connection may be made later.
+func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.Options, status func() MachineStatus, ready func() error) (err error) {
 	dir, err := StateDir()
 	if err != nil {
 		return err
@@ -362,12 +391,19 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, status func() M
 		return err
 	}
 	defer lock.Close()
+	kept, err := audit.Open(records)
+	if err != nil {
+		return fmt.Errorf("the records of the agent cannot be kept: %w", err)
+	}
+	defer func() { err = errors.Join(err, kept.Close()) }()
 	b, err := m.dial(true, logged(log)...)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	a, err := newAgent(m, b, dir, log)
+	// An order is told as carried out when its record is in the file.
+	record := func(r guard.Record) error { return cmp.Or(kept.Record(r), kept.Flush()) }
+	a, err := newAgent(m, b, dir, log, record)
 	if err != nil {
 		return err
 	}
@@ -376,7 +412,7 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, status func() M
 	}
 	err = m.AnswerStatus(b, func() MachineStatus {
 		st := status()
-		st.Standing = a.shown.Load()
+		st.Standing = a.standing()
 		return st
 	})
 	if err != nil {

@@ -7,12 +7,17 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // puppet is a machine whose agent is real and whose sessions are a list in memory.
@@ -22,6 +27,7 @@ type puppet struct {
 	stuck error // a session that does not answer
 	did   []string
 	lease control.Lease // in the lease file
+	full  error         // records are not taken
 }
 
 // puppet lets a machine join, without asking for a lease.
@@ -37,9 +43,14 @@ func (l *lab) restart(m *Member, dir string) *puppet {
 	b, err := m.dial(true)
 	l.must(err)
 	l.Cleanup(b.Close)
-	a, err := newAgent(m, b, dir, slog.New(slog.DiscardHandler))
+	p := &puppet{}
+	a, err := newAgent(m, b, dir, slog.New(slog.DiscardHandler), func(guard.Record) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.full
+	})
 	l.must(err)
-	p := &puppet{agent: a}
+	p.agent = a
 	a.writeLease = func(to control.Lease) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -60,6 +71,13 @@ func (l *lab) restart(m *Member, dir string) *puppet {
 	l.must(a.listen(context.Background()))
 	l.must(b.Conn.Flush())
 	return p
+}
+
+// fill makes records fail with err.
+func (p *puppet) fill(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full = err
 }
 
 // done returns what was done to the sessions since the last call.
@@ -144,7 +162,7 @@ func TestNoLeaseBeforeTheOrderIsDone(t *testing.T) {
 	if err := p.ask(); err == nil || !strings.Contains(err.Error(), "does not answer") || p.lease.Until != until {
 		t.Errorf("a lease of %v more, %v", time.Duration(p.lease.Until-until), err)
 	}
-	if p.shown.Load().Behind != true {
+	if !p.standing().Behind {
 		t.Error("the machine does not show that it is behind")
 	}
 	p.bus.Close()
@@ -249,27 +267,53 @@ func TestTwoOwners(t *testing.T) {
 	}
 }
 
-// Every machine of a large fleet carries out an order and tells so within the time of one lease
-// request. With -v the times are printed; ROOTSFS_SOAK=1 makes it a thousand.
+// Every machine of a large fleet carries out each order once and tells so, and answers how it is.
+// With -v the times and the memory are printed; ROOTSFS_SOAK=1 makes it a thousand.
 func TestThousandMachines(t *testing.T) {
-	n := 20
+	n, rounds := 20, 1
 	if os.Getenv("ROOTSFS_SOAK") != "" {
-		n = 1000
+		n, rounds = 1000, 10
 	}
 	l := newLab(t)
 	machines := make([]*puppet, n)
 	for i := range machines {
 		machines[i] = l.puppet(fmt.Sprintf("m%d", i))
+		l.must(machines[i].m.AnswerStatus(machines[i].bus, func() MachineStatus { return MachineStatus{Standing: machines[i].standing()} }))
+		l.must(machines[i].bus.Conn.Flush())
 	}
+	var heard []time.Duration // an ack, since the order was given
+	for range rounds {
+		begun := time.Now()
+		sub, err := l.owner.Bus.Conn.Subscribe(l.owner.Names.OfMachines("ack"), func(*nats.Msg) { heard = append(heard, time.Since(begun)) })
+		l.must(err)
+		out := l.give(everything, time.Minute)
+		t.Logf("revoked on %d machines: %v", n, time.Since(begun))
+		l.must(sub.Drain())
+		for _, m := range out.Machines {
+			if m.State != OrderDone || len(m.Ended) != 1 {
+				t.Fatalf("%s: %+v", m.Name, m)
+			}
+		}
+		for _, p := range machines {
+			if did := p.done(); strings.Count(did, "revoke") != 1 {
+				t.Fatalf("%s: %s", p.m.Machine, did)
+			}
+		}
+		for end := time.Now().Add(10 * time.Second); sub.IsValid() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		}
+	}
+	slices.Sort(heard)
+	t.Logf("acks: %d, p50 %v, p99 %v, last %v", len(heard), heard[len(heard)/2], heard[len(heard)*99/100], heard[len(heard)-1])
 	begun := time.Now()
-	out := l.give(everything, time.Minute)
-	t.Logf("%d machines: %v", n, time.Since(begun))
-	for i, m := range out.Machines {
-		if m.State != OrderDone || len(m.Ended) != 1 {
+	all, err := l.owner.Machines(context.Background(), time.Minute)
+	l.must(err)
+	t.Logf("the status of %d machines: %v", n, time.Since(begun))
+	for _, m := range all {
+		if m.MachineStatus == nil || m.Behind != nil {
 			t.Fatalf("%s: %+v", m.Name, m)
 		}
-		if did := machines[i].done(); strings.Count(did, "revoke") != 1 {
-			t.Fatalf("%s: %s", m.Name, did)
-		}
 	}
+	text, err := os.ReadFile("/proc/self/status") // of the server and all machines
+	l.must(err)
+	t.Log(regexp.MustCompile(`(?m)^Vm(HWM|RSS):.*`).FindAllString(string(text), -1))
 }

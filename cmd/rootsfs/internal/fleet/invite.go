@@ -175,7 +175,7 @@ func (o *Owner) Remove(ctx context.Context, machine string) error {
 	}
 	for _, rec := range all {
 		if rec.Name == machine {
-			_, err := askKeeper[removeRequest, struct{}](ctx, o, o.Names.removals(), kindRemove, removeRequest{machine, rec.Signing})
+			_, err := askKeeper[removeRequest, struct{}](ctx, o, o.Names.removals(), kindRemove, removeRequest{machine, rec.Signing, rec.Invite})
 			return err
 		}
 	}

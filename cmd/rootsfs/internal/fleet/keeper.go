@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -13,8 +14,9 @@ type keeper struct {
 	r    *registrar
 	kept store
 
-	mu   sync.Mutex // guards held
-	held map[string]held
+	mu    sync.Mutex // guards the fields below
+	held  map[string]held
+	heard map[string]time.Time // when a machine last asked for a lease, unless the bus has repeated an old request
 }
 
 // The kinds of what machines and owners ask about leases and orders.
@@ -41,11 +43,12 @@ type leaseAnswer struct {
 
 // newKeeper answers machines and owners until the connection is closed.
 func newKeeper(r *registrar) (*keeper, error) {
-	k := &keeper{r: r, kept: store{r.s.dir.file("keeper", "standing")}, held: map[string]held{}}
+	k := &keeper{r: r, kept: store{r.s.dir.file("keeper", "standing")}, held: map[string]held{}, heard: map[string]time.Time{}}
 	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
 		n.OfMachines("lease"): k.onLease,
 		n.Confirm():           fromOwner(r, kindOrder, k.order),
+		n.machines():          fromOwner(r, kindMachines, k.machines),
 	} {
 		if _, err := r.s.Bus.Conn.QueueSubscribe(subject, "keepers", handle); err != nil {
 			return nil, err
@@ -119,6 +122,32 @@ func (k *keeper) order(q orderRequest) (orderAnswer, error) {
 	return orderAnswer{h.signed}, err
 }
 
+// machines returns all machines.
+func (k *keeper) machines(struct{}) ([]machineRecord, error) {
+	c, err := k.r.charter()
+	if err != nil {
+		return nil, err
+	}
+	all, err := k.r.list()
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range all {
+		rec := &all[i]
+		rec.Heard, rec.Newest = k.heard[rec.Name], map[string]uint64{}
+		for _, to := range []string{allMachines, rec.Name} {
+			h, err := k.of(c, to)
+			if err != nil {
+				return nil, err
+			}
+			rec.Newest[to] = h.Number
+		}
+	}
+	return all, nil
+}
+
 // onLease answers a machine that asks for a lease.
 func (k *keeper) onLease(m *nats.Msg) {
 	q, rec, err := ofMachine[leaseRequest](k.r, m, kindLease)
@@ -141,6 +170,7 @@ func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.heard[machine] = time.Now().UTC().Truncate(time.Second)
 	a := leaseAnswer{Heads: map[string]uint64{}, Orders: map[string][]byte{}, LeaseMS: c.lease().Milliseconds()}
 	for _, to := range []string{allMachines, machine} {
 		h, err := k.of(c, to)

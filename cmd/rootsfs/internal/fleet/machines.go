@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -29,6 +30,8 @@ type StandingStatus struct {
 	Behind  bool              `json:"behind"`  // there are others that have not been
 	Locked  names.Foreign     `json:"locked,omitempty"`
 	LeftMS  int64             `json:"lease_left_ms"`
+
+	until time.Duration // the end of the lease, by control.BootTime
 }
 
 // SessionStatus is one live session of a machine.
@@ -44,9 +47,19 @@ type MachineState string
 
 // The states of machines.
 const (
-	MachineLive     MachineState = "live"      // it has answered
+	MachineLive     MachineState = "live"      // its sessions can work
+	MachinePaused   MachineState = "paused"    // its lease is over, or all of its sessions are paused
+	MachineLocked   MachineState = "locked"    // by an order
+	MachineBehind   MachineState = "behind"    // it has not carried out the newest order
 	MachineNoAnswer MachineState = "no_answer" // it has not answered in time
 )
+
+// Lag is an order that a machine has not carried out.
+type Lag struct {
+	For     string `json:"for"`
+	Applied uint64 `json:"applied"` // the number of the last one that it has carried out; 0: none
+	Newest  uint64 `json:"newest"`
+}
 
 // Machine is a machine of the fleet.
 type Machine struct {
@@ -54,8 +67,63 @@ type Machine struct {
 	State  MachineState `json:"state"`
 	Key    string       `json:"key"` // the fingerprint of its signing key
 	Joined time.Time    `json:"joined"`
-	TookMS float64      `json:"took_ms,omitempty"` // until its answer
+	Heard  time.Time    `json:"last_heard,omitzero"` // its answer, or its last request that the keeper knows of
+	TookMS float64      `json:"took_ms,omitempty"`   // until its answer
+	Behind *Lag         `json:"behind,omitempty"`
 	*MachineStatus
+}
+
+// InOrder reports whether the machine has answered, and has carried out every order.
+func (m *Machine) InOrder() bool { return m.State != MachineNoAnswer && m.State != MachineBehind }
+
+// StateText returns the state for people.
+func (m *Machine) StateText() string {
+	switch {
+	case m.State == MachineNoAnswer:
+		return "no answer"
+	case m.Behind != nil:
+		return fmt.Sprintf("behind: %d of %d", m.Behind.Applied, m.Behind.Newest)
+	case m.State == MachineLocked:
+		return fmt.Sprintf("locked: %q", m.Standing.Locked)
+	}
+	return string(m.State)
+}
+
+// judge sets the state of a machine that has answered. newest has the numbers of the orders for it.
+func (m *Machine) judge(newest map[string]uint64) {
+	st := StandingStatus{LeftMS: 1} // of a machine that does not say: it has carried out nothing
+	if m.Standing != nil {
+		st = *m.Standing
+	}
+	for _, to := range []string{m.Name, allMachines} {
+		if st.Applied[to] < newest[to] {
+			m.Behind = &Lag{to, st.Applied[to], newest[to]}
+		}
+	}
+	works := func(s SessionStatus) bool { return !s.Paused }
+	switch {
+	case m.Behind != nil || st.Behind:
+		m.State = MachineBehind
+	case st.Locked != "":
+		m.State = MachineLocked
+	case st.LeftMS <= 0 || len(m.Sessions) > 0 && !slices.ContainsFunc(m.Sessions, works):
+		m.State = MachinePaused
+	default:
+		m.State = MachineLive
+	}
+}
+
+// newest returns the numbers of the newest orders for a machine that the keeper or this owner has.
+func (o *Owner) newest(rec machineRecord) (map[string]uint64, error) {
+	newest := map[string]uint64{}
+	for _, to := range []string{allMachines, rec.Name} {
+		own, err := o.kept.load(o.Charter, to)
+		if err != nil {
+			return nil, fmt.Errorf("the owner's copy of an order cannot be read: %w", err)
+		}
+		newest[to] = max(own.Number, rec.Newest[to])
+	}
+	return newest, nil
 }
 
 // KeyName is the fingerprint of a signing key, which people compare.
@@ -90,7 +158,7 @@ func (o *Owner) Machines(ctx context.Context, wait time.Duration) ([]Machine, er
 	}
 	all := make([]Machine, 0, len(recs))
 	for _, rec := range recs {
-		all = append(all, Machine{Name: rec.Name, State: MachineNoAnswer, Key: KeyName(rec.Signing), Joined: rec.Joined})
+		all = append(all, Machine{Name: rec.Name, State: MachineNoAnswer, Key: KeyName(rec.Signing), Joined: rec.Joined, Heard: rec.Heard})
 	}
 	answers := make(chan *nats.Msg, 2*len(recs)+16)
 	sub, err := o.Bus.Conn.ChanSubscribe(o.Bus.Conn.NewInbox(), answers)
@@ -112,11 +180,16 @@ func (o *Owner) Machines(ctx context.Context, wait time.Duration) ([]Machine, er
 		select {
 		case m := <-answers:
 			i, got := o.answerOf(recs, m.Data, number)
-			if i < 0 || all[i].State == MachineLive {
+			if i < 0 || all[i].MachineStatus != nil {
 				continue
 			}
-			all[i].State, all[i].MachineStatus = MachineLive, got
+			all[i].MachineStatus, all[i].Heard = got, time.Now().UTC().Truncate(time.Second)
 			all[i].TookMS = float64(time.Since(begun).Microseconds()) / 1000
+			newest, err := o.newest(recs[i])
+			if err != nil {
+				return nil, err
+			}
+			all[i].judge(newest)
 			missing--
 		case <-timeout.C:
 			return all, nil

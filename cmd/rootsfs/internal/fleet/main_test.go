@@ -37,8 +37,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			env.Setenv("PORT", freePort(t))
-			for _, user := range []string{"nas", "laptop", "thief"} {
-				if err := os.Mkdir(filepath.Join(env.WorkDir, user), 0o700); err != nil {
+			for _, user := range []string{"nas", "laptop", "thief", "silent"} {
+				if err := os.MkdirAll(filepath.Join(env.WorkDir, user, "run"), 0o700); err != nil {
 					return err
 				}
 			}

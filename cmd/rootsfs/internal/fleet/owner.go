@@ -152,7 +152,7 @@ func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (h
 			return held{}, fmt.Errorf("the order may not hold: %w", err)
 		}
 		if bytes.Equal(got.Order, data) {
-			h := held{doc, data}
+			h := held{doc, data, o.key.Public()}
 			return h, o.kept.save(h)
 		}
 	}
@@ -171,11 +171,9 @@ func (o *Owner) current(ctx context.Context, to string) (held, error) {
 	}
 	var theirs held
 	if got.Order != nil {
-		doc, err := openStanding(got.Order, o.Charter, to)
-		if err != nil {
+		if theirs, err = openStanding(got.Order, o.Charter, to); err != nil {
 			return held{}, fmt.Errorf("the keeper's copy of an order: %w", err)
 		}
-		theirs = held{doc, got.Order}
 	}
 	if own.Number <= theirs.Number {
 		return theirs, nil

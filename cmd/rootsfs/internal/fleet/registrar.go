@@ -23,6 +23,10 @@ type machineRecord struct {
 	Connection string    `json:"connection"` // the key of its connection
 	Invite     string    `json:"invite"`
 	Joined     time.Time `json:"joined"`
+
+	// What the keeper adds when it answers an owner.
+	Heard  time.Time         `json:"heard,omitzero"`   // when the machine last asked for a lease, since the keeper began
+	Newest map[string]uint64 `json:"newest,omitempty"` // the numbers of the orders that it should have
 }
 
 // inviteRecord is an invite, and what became of it.
@@ -63,7 +67,6 @@ func newRegistrar(s *Server) (*registrar, error) {
 		n.OfMachines("renew"): r.onRenew,
 		n.OfMachines("leave"): r.onLeave,
 		n.invites():           fromOwner(r, kindInvite, r.invite),
-		n.machines():          fromOwner(r, kindMachines, r.list),
 		n.removals():          fromOwner(r, kindRemove, r.remove),
 	} {
 		if _, err := s.Bus.Conn.QueueSubscribe(subject, "keepers", handle); err != nil {
@@ -98,7 +101,10 @@ const (
 	ofReply      = ".reply"
 )
 
-// fromOwner returns the handler of a request that only owners may make.
+// fromOwner returns the handler of a request that only owners may make. The bus can repeat a
+// request, and no clock tells an old one: so each names what it changes, and does nothing when that
+// has changed since. An invite has an ID that is there only once, an order the number of the one
+// that it replaces, and a removal the invite by which the machine joined.
 func fromOwner[In, Out any](r *registrar, kind string, handle func(In) (Out, error)) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		var q request[In]
@@ -332,10 +338,12 @@ func (r *registrar) onLeave(m *nats.Msg) {
 	}
 }
 
-// removeRequest names a machine to remove. The key says which, if another gets the name.
+// removeRequest names a machine to remove. The key says which, if another gets the name. The invite
+// says which time, if the machine joins again with its old key: an invite works once.
 type removeRequest struct {
 	Machine string `json:"machine"`
 	Signing string `json:"signing"`
+	Invite  string `json:"invite"`
 }
 
 func (r *registrar) remove(q removeRequest) (struct{}, error) {
@@ -346,8 +354,8 @@ func (r *registrar) remove(q removeRequest) (struct{}, error) {
 	switch {
 	case err != nil:
 		return struct{}{}, err
-	case rec == nil || rec.Signing != q.Signing:
-		return struct{}{}, fmt.Errorf("there is no machine %s with this key", q.Machine)
+	case rec == nil || rec.Signing != q.Signing || rec.Invite != q.Invite:
+		return struct{}{}, fmt.Errorf("there is no machine %s with this key and invite", q.Machine)
 	}
 	if err := r.s.refuse(rec.Connection); err != nil {
 		return struct{}{}, err
@@ -357,7 +365,7 @@ func (r *registrar) remove(q removeRequest) (struct{}, error) {
 }
 
 // list returns all machines.
-func (r *registrar) list(struct{}) ([]machineRecord, error) {
+func (r *registrar) list() ([]machineRecord, error) {
 	files, _ := filepath.Glob(r.machineFile("*")) // the pattern is good
 	all := []machineRecord{}
 	for _, file := range files {

@@ -46,18 +46,19 @@ const (
 )
 
 // openStanding returns a document that an owner has signed.
-func openStanding(data []byte, c *Charter, to string) (Standing, error) {
-	var s Standing
+func openStanding(data []byte, c *Charter, to string) (held, error) {
 	if len(data) > maxStanding*2 { // base64 takes a third more
-		return s, errors.New("the order is too long")
+		return held{}, errors.New("the order is too long")
 	}
-	if _, err := Open(data, c.Fleet, kindStanding, c.isOwner, &s); err != nil {
-		return s, err
+	h := held{signed: data}
+	var err error
+	if h.by, err = Open(data, c.Fleet, kindStanding, c.isOwner, &h.Standing); err != nil {
+		return held{}, err
 	}
-	if s.For != to {
-		return s, fmt.Errorf("the order is for %s", names.Quote(s.For))
+	if h.For != to {
+		return held{}, fmt.Errorf("the order is for %s", names.Quote(h.For))
 	}
-	return s, s.check()
+	return h, h.check()
 }
 
 // check refuses a document that is not well-formed.

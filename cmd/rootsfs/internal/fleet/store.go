@@ -14,6 +14,7 @@ type store struct{ dir string }
 type held struct {
 	Standing
 	signed []byte // nil: there is no order
+	by     string // the owner's key that has signed it
 }
 
 func (s store) file(to string) string { return filepath.Join(s.dir, to) }
@@ -27,8 +28,7 @@ func (s store) load(c *Charter, to string) (held, error) {
 	if err != nil {
 		return held{}, err
 	}
-	doc, err := openStanding(data, c, to)
-	return held{doc, data}, err
+	return openStanding(data, c, to)
 }
 
 // save makes the order durable.
@@ -36,11 +36,11 @@ func (s store) save(h held) error { return writeSynced(s.file(h.For), h.signed) 
 
 // newer opens an order, and reports whether it has a higher number than old.
 func newer(data []byte, c *Charter, to string, old held) (held, bool, error) {
-	doc, err := openStanding(data, c, to)
+	h, err := openStanding(data, c, to)
 	if err != nil {
 		return old, false, err
 	}
-	return held{doc, data}, doc.Number > old.Number, nil
+	return h, h.Number > old.Number, nil
 }
 
 // appliedFile is the name of the file with the numbers of what a machine has carried out. No

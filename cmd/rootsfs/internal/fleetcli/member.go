@@ -2,11 +2,14 @@ package fleetcli
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
+	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -63,9 +66,36 @@ func agent(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) e
 	}
 	ctx, stop := cli.Until(ctx)
 	defer stop()
-	return m.RunAgent(ctx, p.Log(f.Verbose), func() fleet.MachineStatus { return status(ctx, p.Version()) }, func() error {
+	log := p.Log(f.Verbose)
+	records, err := recordsOf(log)
+	if err != nil {
+		return err
+	}
+	return m.RunAgent(ctx, log, records, func() fleet.MachineStatus { return status(ctx, p.Version()) }, func() error {
 		return p.Line(membership{Fleet: m.Fleet, Machine: m.Machine}, func() { p.Say("%s: the agent of %s runs", m.Machine, m.Fleet) })
 	})
+}
+
+// recordsOf returns where the agent keeps its records: beside those of the sessions. They name no
+// files, and so audit_paths does not matter.
+func recordsOf(log *slog.Logger) (audit.Options, error) {
+	dir, err := config.AuditDir()
+	if err != nil {
+		return audit.Options{}, err
+	}
+	anchor, err := config.AnchorPath(fleet.RecordsSession)
+	if err != nil {
+		return audit.Options{}, err
+	}
+	o := audit.Options{Dir: dir, Session: fleet.RecordsSession, Anchor: anchor, AnchorOf: config.AnchorPath}
+	conf, _, err := config.LoadFlag("")
+	if err == nil {
+		o.MaxAge, o.MaxTotal, err = cli.AuditBounds(conf)
+	}
+	if err != nil { // an agent that does not run would be worse than records that are kept too long
+		log.Warn("the bounds of the records cannot be read: none are deleted", "error", err)
+	}
+	return o, nil
 }
 
 // sessionTime bounds how long a session may take to say how it is.

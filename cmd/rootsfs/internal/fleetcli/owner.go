@@ -3,6 +3,7 @@ package fleetcli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -68,7 +69,13 @@ func machines(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string
 		if err != nil {
 			return err
 		}
-		return p.Report(machineList{o.Names.Name(), all}, func() { printMachines(p, all) })
+		if err := p.Report(machineList{o.Names.Name(), all}, func() { printMachines(p, all) }); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(all, func(m fleet.Machine) bool { return !m.InOrder() }) {
+			return cli.Failed()
+		}
+		return nil
 	}
 	for last := ""; ; {
 		all, err := o.Machines(ctx, f.Wait)
@@ -92,10 +99,13 @@ func machines(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string
 	}
 }
 
-// changes returns what machines --watch compares: all but the time that the answers took.
+// changes returns what machines --watch compares: all but times, which always change.
 func changes(all []fleet.Machine) (text string) {
 	for _, m := range all {
-		text += fmt.Sprintln(m.Name, m.State, m.Key, m.MachineStatus)
+		text += fmt.Sprintln(m.Name, m.StateText(), m.Key)
+		if m.MachineStatus != nil {
+			text += fmt.Sprintln(m.Version, m.Sessions)
+		}
 	}
 	return text
 }
@@ -105,18 +115,33 @@ func printMachines(p *cli.Printer, all []fleet.Machine) {
 		p.Say("the fleet has no machine; let one join: rootsfs fleet invite NAME")
 		return
 	}
-	rows := [][]string{{"NAME", "STATE", "SESSIONS", "ROOTS", "QUESTIONS", "KEY"}}
+	rows := [][]string{{"NAME", "LAST HEARD", "LEASE", "STATE", "SESSIONS", "ROOTS", "QUESTIONS", "KEY"}}
 	for _, m := range all {
-		state, sessions, roots, questions := "no answer", "-", "-", "-"
+		heard, sessions, roots, questions := "-", "-", "-", "-"
+		if !m.Heard.IsZero() {
+			heard = time.Since(m.Heard).Round(time.Second).String() + " ago"
+		}
 		if m.MachineStatus != nil {
-			state, sessions = "live", strconv.Itoa(len(m.Sessions))
+			heard, sessions = "now", strconv.Itoa(len(m.Sessions))
 			var r, q int
 			for _, s := range m.Sessions {
 				r, q = r+s.Roots, q+s.Questions
 			}
 			roots, questions = strconv.Itoa(r), strconv.Itoa(q)
 		}
-		rows = append(rows, []string{m.Name, state, sessions, roots, questions, m.Key})
+		rows = append(rows, []string{m.Name, heard, leaseText(m), m.StateText(), sessions, roots, questions, m.Key})
 	}
 	p.Table(rows)
+}
+
+// leaseText returns how long a machine goes on without the fleet.
+func leaseText(m fleet.Machine) string {
+	if m.MachineStatus == nil || m.Standing == nil {
+		return "-"
+	}
+	left := time.Duration(m.Standing.LeftMS) * time.Millisecond
+	if left > longestLease {
+		return "no end"
+	}
+	return left.Round(time.Second).String()
 }
