@@ -115,6 +115,9 @@ func (x *exchange) checkObject(r *http.Request) *refusal {
 	if x.path.isChanged {
 		return &refusal{http.StatusBadRequest, errors.New("for S3 an empty name, . and .. in a path are names as any other, and the rules remove them: leave them out")}
 	}
+	if s.Allow != nil && len(r.Header["X-Amz-Rename-Source"]) > 0 {
+		return &refusal{http.StatusForbidden, errors.New("rules do not see what an object of S3 was called before: copy it and delete it instead")}
+	}
 	if len(sources) == 0 {
 		return nil
 	}

@@ -229,6 +229,7 @@ func TestAWSRulesHold(t *testing.T) {
 		{"PUT", "/mine/up/a", "s3", "/mine/../theirs/b", 400},
 		{"PUT", "/mine/up/a", "s3", "/mine%2F..%2Ftheirs/b", 400},
 		{"PUT", "/mine/up/a", "s3", "arn:aws:s3:eu-west-1:1:accesspoint/x/object/mine/b", 403},
+		{"PUT", "/mine/up/a", "s3express", "rename", 403},
 		{"PUT", "/mine/up/a", "s3", "", 200},
 		{"POST", "/", "sts", "", 403},
 		{"POST", "/", "iam", "", 403},
@@ -240,7 +241,9 @@ func TestAWSRulesHold(t *testing.T) {
 		}
 		req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=AKIAX/20260101/eu-west-1/"+one.service+"/aws4_request")
 		req.Header.Set(amzContent, "UNSIGNED-PAYLOAD")
-		if one.source != "" {
+		if one.source == "rename" {
+			req.Header.Set("X-Amz-Rename-Source", "b")
+		} else if one.source != "" {
 			req.Header.Set("X-Amz-Copy-Source", one.source)
 		}
 		res, err := c.Do(req)

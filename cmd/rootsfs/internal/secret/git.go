@@ -74,15 +74,11 @@ func (o *owner) judgeGit(ctx context.Context) error {
 			}
 		}
 		key, value, _ := strings.Cut(words[i+1], "\n")
-		fields := strings.Fields(value)
-		if !strings.HasPrefix(key, "credential.") || !strings.HasSuffix(key, ".helper") || len(fields) == 0 {
+		isHelper := strings.HasPrefix(key, "credential.") && strings.HasSuffix(key, ".helper")
+		if !isHelper && !strings.HasPrefix(key, "alias.credential-") { // which names a helper, too
 			continue
 		}
-		command := []string{"sh", "-c", strings.TrimPrefix(value, "!")}
-		if strings.HasPrefix(fields[0], "/") {
-			command = fields
-		}
-		if _, err := o.judge.Command(command); err != nil {
+		if err := o.judgeHelper(value); err != nil {
 			return fmt.Errorf("git's %s: %w", key, err)
 		}
 	}
@@ -94,4 +90,24 @@ func (o *owner) judgeGit(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// judgeHelper refuses a helper of git's that programs can write. Git runs it by its path, by a shell
+// or, as git-credential-NAME, from PATH.
+func (o *owner) judgeHelper(value string) error {
+	fields := strings.Fields(value)
+	switch {
+	case len(fields) == 0:
+		return nil
+	case strings.HasPrefix(fields[0], "/"):
+		_, err := o.judge.Command(fields)
+		return err
+	case !strings.HasPrefix(value, "!"):
+		_, err := o.judge.Program("git-credential-" + fields[0])
+		if err != nil && !errors.Is(err, exec.ErrNotFound) { // git has some of its own elsewhere
+			return err
+		}
+	}
+	_, err := o.judge.Command([]string{"sh", "-c", strings.TrimPrefix(value, "!")})
+	return err
 }

@@ -11,6 +11,38 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 )
 
+// A helper that git finds in PATH by its name, or by an alias, is judged like one with a path.
+func TestGitHelperInPath(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
+	for config, want := range map[string]string{
+		"[credential]\n\thelper = mine --quiet\n":                                            "programs can write",
+		"[credential]\n\thelper = own\n":                                                     "",
+		"[credential]\n\thelper = x\n[alias]\n\tcredential-x = \"!HOME/root/tool\"\n":        "programs can write",
+		"[credential]\n\thelper = own\n[alias]\n\tother = \"!HOME/root/tool\"\n":             "",
+		"[credential]\n\thelper = own\n\thelper = \"x; HOME/root/tool\"\n[alias]\n\tx = y\n": "programs can write",
+	} {
+		const tool = "#!/bin/sh\necho username=me; echo password=" + fileKey + "\n"
+		home := ownersFiles(t, map[string]string{"root/tool": tool, "bin/git-credential-own": tool})
+		t.Setenv("PATH", filepath.Join(home, "bin")+":"+os.Getenv("PATH"))
+		for _, err := range []error{
+			os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(strings.ReplaceAll(config, "HOME", home)), 0o600),
+			os.Chmod(filepath.Join(home, "root/tool"), 0o700), os.Chmod(filepath.Join(home, "bin/git-credential-own"), 0o700),
+			os.Symlink(filepath.Join(home, "root/tool"), filepath.Join(home, "bin/git-credential-mine")),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := &Secret{Name: "git", URL: urlOf(t, "https://github.com")}
+		got, err := s.Read(context.Background(), writabledirs.NewJudge(filepath.Join(home, "root")), os.Environ())
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || err == nil && got.value != fileKey {
+			t.Errorf("%q: %v, want %q", config, err, want)
+		}
+	}
+}
+
 // git's own helpers are asked first, then the files of git and curl. A configuration, helper or
 // file that programs could have written is refused.
 func TestGitCredential(t *testing.T) {
