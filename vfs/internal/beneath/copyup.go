@@ -196,7 +196,8 @@ func (c *upCopy) prepareFile(from int, info *Info, empty bool) error {
 	}
 	defer unix.Close(to)
 	c.made = true
-	if err := unix.Fchmod(to, 0o600); err != nil { // whatever the umask is
+	err = change(c.l, func() error { return unix.Fchmod(to, 0o600) }) // whatever the umask is
+	if err != nil {
 		return err
 	}
 	if !empty {
