@@ -36,7 +36,7 @@ type lab struct {
 
 func newLab(t *testing.T, s *Secret, host http.HandlerFunc) *lab {
 	t.Helper()
-	l := &lab{t: t, noted: make(chan struct{}, 1000)}
+	l := &lab{t: t, noted: make(chan struct{}, 10_000)} // more than a test makes
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()
 		l.arrived = append(l.arrived, r)
