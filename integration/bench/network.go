@@ -89,17 +89,23 @@ type networkLab struct {
 	tries  int // starts of a repetition
 }
 
-// networkRows measures the available peers, the start, and the cost of many connections.
-func (l *lab) networkRows(ctx context.Context, r *report, wanted *regexp.Regexp) error {
-	if !wanted.MatchString(networkName) {
-		return nil
+// networkLabFor returns the lab for rows of a name; nil: the rows are not wanted, or cannot be
+// measured, which the report then says.
+func (l *lab) networkLabFor(name string, r *report, wanted *regexp.Regexp) (n *networkLab, done func(), err error) {
+	if !wanted.MatchString(name) {
+		return nil, nil, nil
 	}
 	if missing := l.fuseMissing + l.rootsfsMissing; missing != "" {
-		r.Skipped = append(r.Skipped, networkName+": "+missing)
-		return nil
+		r.Skipped = append(r.Skipped, name+": "+missing)
+		return nil, nil, nil
 	}
-	n, done, err := l.newNetworkLab()
-	if err != nil {
+	return l.newNetworkLab()
+}
+
+// networkRows measures the available peers, the start, and the cost of many connections.
+func (l *lab) networkRows(ctx context.Context, r *report, wanted *regexp.Regexp) error {
+	n, done, err := l.networkLabFor(networkName, r, wanted)
+	if n == nil || err != nil {
 		return err
 	}
 	defer done()

@@ -101,6 +101,12 @@ func runNetworkClient(address string, proxied bool) error {
 			return err
 		}
 	}
+	return carryOutOrders(c.carryOut)
+}
+
+// carryOutOrders carries out the orders that this process reads, until their end, and writes a
+// result for each.
+func carryOutOrders(carryOut func(networkOrder) (float64, error)) error {
 	orders, results := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
 		var o networkOrder
@@ -111,7 +117,7 @@ func runNetworkClient(address string, proxied bool) error {
 		}
 		var r networkResult
 		var err error
-		if r.Value, err = c.carryOut(o); err != nil {
+		if r.Value, err = carryOut(o); err != nil {
 			r.Error = err.Error()
 		}
 		if err := results.Encode(r); err != nil {

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -58,15 +57,8 @@ type secretReport struct {
 
 // secretRows measures requests with a secret by https, beside requests without a sandbox.
 func (l *lab) secretRows(ctx context.Context, r *report, wanted *regexp.Regexp) error {
-	if !wanted.MatchString(secretName) {
-		return nil
-	}
-	if missing := l.fuseMissing + l.rootsfsMissing; missing != "" {
-		r.Skipped = append(r.Skipped, secretName+": "+missing)
-		return nil
-	}
-	n, done, err := l.newNetworkLab()
-	if err != nil {
+	n, done, err := l.networkLabFor(secretName, r, wanted)
+	if n == nil || err != nil {
 		return err
 	}
 	defer done()
@@ -198,23 +190,7 @@ func (n *networkLab) measureWay(ctx context.Context, argv []string, to *secretWa
 
 // runSecretClient is the process of childSecret.
 func runSecretClient(url string) error {
-	orders, results := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
-	for {
-		var o networkOrder
-		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		var r networkResult
-		var err error
-		if r.Value, err = requestURL(url, o); err != nil {
-			r.Error = err.Error()
-		}
-		if err := results.Encode(r); err != nil {
-			return err
-		}
-	}
+	return carryOutOrders(func(o networkOrder) (float64, error) { return requestURL(url, o) })
 }
 
 // requestURL carries an order out, by HTTP/2 as most clients do.
