@@ -134,7 +134,7 @@ func TestCredentialIsInQuery(t *testing.T) {
 	})
 	const odd = "a key/with+odd=characters"
 	l.proxy.credential = newCredential(odd)
-	l.proxy.header, l.proxy.value = l.proxy.secret.header(odd)
+	l.proxy.header, l.proxy.value = l.proxy.secret.header(Credential{value: odd})
 	placeholder := l.proxy.credential.placeholder
 	for query, want := range map[string]string{
 		"q=1&key=" + placeholder:                             "q=1&key=a+key%2Fwith%2Bodd%3Dcharacters",

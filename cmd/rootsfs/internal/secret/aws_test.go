@@ -67,7 +67,7 @@ func newAWSLab(t *testing.T, s *Secret) (*doorLab, *awsHost) {
 	d := newDoorLab(t, host.ServeHTTP, s)
 	s.URL.Port = netip.MustParseAddrPort(d.at).Port()
 	d.proxy.credential = found{value: awsSecret, keys: &signingKeys{awsKeyID, awsToken}, settings: settings{region: "eu-west-1"}}.credential()
-	d.proxy.header, d.proxy.value = s.headerOf(d.proxy.credential)
+	d.proxy.header, d.proxy.value = s.header(d.proxy.credential)
 	return d, host
 }
 

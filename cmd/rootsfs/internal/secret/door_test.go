@@ -40,7 +40,7 @@ func newDoorLab(t *testing.T, host http.HandlerFunc, list ...*Secret) *doorLab {
 			d.lab = l
 		}
 		l.proxy.credential = newCredential(key)
-		l.proxy.header, l.proxy.value = s.header(key)
+		l.proxy.header, l.proxy.value = s.header(Credential{value: key})
 		proxies = append(proxies, l.proxy)
 	}
 	var err error

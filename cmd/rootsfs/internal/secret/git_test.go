@@ -87,7 +87,7 @@ func TestGitCredential(t *testing.T) {
 			}
 			continue
 		}
-		if _, header := s.headerOf(got); err != nil || header != c.want || !strings.HasSuffix(got.From(), c.from) {
+		if _, header := s.header(got); err != nil || header != c.want || !strings.HasSuffix(got.From(), c.from) {
 			t.Errorf("%s: %q from %q, %v", c.name, header, got.From(), err)
 		}
 		if files := HomeFiles([]*Secret{s}, []Credential{got}); len(files) > 0 || len(s.Environ(got)) != 1 {

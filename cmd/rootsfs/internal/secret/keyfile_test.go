@@ -106,7 +106,7 @@ func TestShownFiles(t *testing.T) {
 			t.Errorf("%s of %s: %v", c.url, path, err)
 			continue
 		}
-		if _, header := s.headerOf(got); c.header != "" && header != c.header || got.isSent() != (c.header != "") {
+		if _, header := s.header(got); c.header != "" && header != c.header || got.isSent() != (c.header != "") {
 			t.Errorf("%s of %s is sent as %q, want %q", c.url, path, header, c.header)
 		}
 		if got.From() != filepath.Join(home, path) {
@@ -200,7 +200,7 @@ func TestOwnersVariablesAreForTheirHosts(t *testing.T) {
 		got, err := s.Read(context.Background(), writabledirs.NewJudge(), os.Environ())
 		if header := ""; (err == nil) != (c.header != "") {
 			t.Errorf("%s for %s by %s: %v", c.name, c.url, c.variable, err)
-		} else if _, header = s.headerOf(got); err == nil && header != c.header {
+		} else if _, header = s.header(got); err == nil && header != c.header {
 			t.Errorf("%s for %s by %s is sent as %q", c.name, c.url, c.variable, header)
 		}
 	}

@@ -87,7 +87,7 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 		o.Slots = NewSlots()
 	}
 	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies), mostHashed: maxHashed}
-	p.header, p.value = s.headerOf(c)
+	p.header, p.value = s.header(c)
 	p.transport, p.upgrades = newTransport(o), newTransport(o)
 	p.upgrades.Protocols = new(http.Protocols)
 	p.upgrades.Protocols.SetHTTP1(true)

@@ -128,13 +128,8 @@ func CheckName(text string) error {
 	return nil
 }
 
-// header returns the header that holds a credential without a login, and its value.
-func (s *Secret) header(credential string) (name, value string) {
-	return s.headerOf(Credential{value: credential})
-}
-
-// headerOf returns the header that holds the credential, and its value.
-func (s *Secret) headerOf(c Credential) (name, value string) {
+// header returns the header that holds the credential, and its value.
+func (s *Secret) header(c Credential) (name, value string) {
 	switch {
 	case s.User != "":
 		return "Authorization", basicHeader(s.User + ":" + c.value)
