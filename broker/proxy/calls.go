@@ -136,7 +136,7 @@ func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 }
 
 // ask chooses the latest call that a question can answer, and answers it with the question. It
-// returns the id that the host gave the call; nil: there is no such call.
+// returns the id that the call has from the host; nil: no question can answer a call.
 func (c *calls) ask(question string) (hostID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

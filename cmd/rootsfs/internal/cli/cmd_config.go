@@ -65,8 +65,8 @@ const configCeilingLong = `Show what the administrator of this machine allows at
 /etc/rootsfs/ceiling.toml and /etc/rootsfs/ceiling.d/*.toml say together. No flag,
 configuration, answer or command goes beyond it (see: rootsfs help ceiling).
 
-The exit code is 0 if there is no ceiling, too, and 2 if a file cannot be used: then
-no session begins.`
+The exit code is 0, also without a ceiling. It is 2 if a file cannot be used: then no
+session begins.`
 
 const configCeilingExamples = `  rootsfs config ceiling
   rootsfs config ceiling --json | jq '.bounds[] | select(.key == "root")'`

@@ -21,7 +21,8 @@ owner's own commands work.
 
 A program that reads a mapped file meanwhile gets SIGBUS, and a command whose own files
 lie in a root may die of that. A network that is not rootsfs's own ("run --net") goes on.
-With exit code 1 something could not be taken back; new accesses are refused all the same.`
+The exit code is 1 if something could not be taken back. New accesses are refused then,
+too.`
 
 const pauseExamples = `  rootsfs pause
   rootsfs pause "strange pushes" --session work

@@ -45,7 +45,7 @@ func (n *commandNet) record(e network.Event) error {
 // command's own error does not say so. The host comes from the command, but is in the form of a
 // rule.
 func (n *commandNet) tellFirst(host string) {
-	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || n.overCeiling(host) != nil || !n.told.CompareAndSwap(false, true) {
+	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || n.told.Load() || n.overCeiling(host) != nil || !n.told.CompareAndSwap(false, true) {
 		return
 	}
 	n.telling.Go(func() { // standard error may not be read, and the gate must not wait for it

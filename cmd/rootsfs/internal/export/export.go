@@ -292,7 +292,8 @@ func (e *exporter) flush() error {
 	return e.save()
 }
 
-// save replaces the cursor file, and returns when it is on disk.
+// save replaces the cursor file. After a power cut the older one may be back, and its records are
+// handed on again.
 func (e *exporter) save() (err error) {
 	data, err := json.Marshal(e.done)
 	if err != nil {
