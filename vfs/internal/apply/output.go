@@ -98,9 +98,8 @@ func (e Env) MarkSeen(ctx context.Context, l *guard.Lease, list []Change) {
 }
 
 // outputOf returns the topmost directory or file on a change's path that is build output, "" if
-// none is. The contents of a removed directory are not build output, and neither are a
-// repository's data, and a file of the owner that is not in a directory of build output: these
-// are listed.
+// none is. Not build output are the contents of a removed directory, a repository's data, and a
+// file that the source has too and that matches a pattern by its own name.
 func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 	path := c.Path.Raw()
 	if _, isGit := gitUnit(path); isGit {
