@@ -45,7 +45,7 @@ func ask(p *peer, mode string, paths ...string) wire.ConsentResult {
 	return r
 }
 
-// Consent gives what the person said and no more (R067, R068, R087, R088, R089, R104).
+// A consent grants what the person allowed, and no more (R067, R068, R087, R088, R089, R104).
 func TestConsent(t *testing.T) {
 	a := &answers{}
 	l := newLab(t, func(c *Config) {
@@ -88,11 +88,11 @@ func TestConsent(t *testing.T) {
 	if _, d := p.fails("files/write", obj{"path": base + "/proj/src/f", "content": "x"}); d.Reason != "ReadOnly" {
 		t.Errorf("the default mode is ro: %+v", d)
 	}
-	// R006: another server has nothing from that.
+	// R006: another server gets nothing by that.
 	if _, d := stranger.fails("files/read", obj{"path": base + "/proj/src/f"}); d.Reason != "NoConsent" {
 		t.Errorf("another subject: %+v", d)
 	}
-	// R006, R127: for itself it may have the same directory, with other rights.
+	// R006, R127: the other server may get the same directory for itself, with other rights.
 	a.give = allow(Decision{Allow: true})
 	mine := ask(stranger, "rw", base+"/proj")
 	if !mine.Granted || mine.Approved[0].Mode != "rw" || mine.Approved[0].Root == r.Approved[0].Root {
@@ -139,7 +139,8 @@ func TestConsent(t *testing.T) {
 			t.Errorf("%+v: %+v", d, r)
 		}
 	}
-	// Denied, unanswered, broken: not granted; what cannot be granted is not told apart.
+	// Denied, unanswered or failed questions grant nothing. A path that cannot be granted gets
+	// the same answer as a denied one.
 	for want, give := range map[string]func(*Question) (Answer, error){
 		"denied":  allow(),
 		"timeout": func(*Question) (Answer, error) { return Answer{}, ErrUnanswered },

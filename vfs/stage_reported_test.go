@@ -69,7 +69,7 @@ var reported = []struct {
 // oldTime is the time of files that nobody changes.
 var oldTime = time.Unix(1e9, 0)
 
-// Nothing of what users have reported of other tools happens to a stage.
+// A stage loses no file in the situations in which users have reported losses by other tools.
 func TestReportedLosses(t *testing.T) {
 	for _, c := range reported {
 		t.Run(c.name, func(t *testing.T) {

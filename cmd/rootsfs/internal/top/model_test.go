@@ -307,7 +307,7 @@ func TestExact(t *testing.T) {
 			b.WriteByte("ab  /:,"[rand.IntN(7)])
 		}
 		p := &page{width: 12 + rand.IntN(20)}
-		p.exact(none, "  ", b.String())
+		p.addExact(none, "  ", b.String())
 		got := ""
 		for _, l := range p.lines {
 			l = ansi.Strip(l)
@@ -327,7 +327,7 @@ func TestExact(t *testing.T) {
 			t.Fatalf("%q, shown as %q", b.String(), got)
 		}
 		p.lines = nil
-		p.wrapped(none, "  ", b.String(), math.MaxInt)
+		p.addWrapped(none, "  ", b.String(), math.MaxInt)
 		for _, l := range p.lines {
 			if strings.Contains(l, "…") {
 				t.Fatalf("%q is cut in %q", l, b.String())
