@@ -86,8 +86,8 @@ func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// R084: a request that gets no answer by its id, and a line that is no message, leave a
-// record, too.
+// R084: a request that cannot be answered by its id leaves a record, and so does a line that is
+// not a message.
 func TestRubbishIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})

@@ -66,7 +66,8 @@ func TestLines_keepsRequest(t *testing.T) {
 	}
 }
 
-// Of a batch that is no JSON as a whole nothing is done, whatever stands in front.
+// A batch that is not JSON as a whole has no effect, even if valid requests are at its
+// beginning.
 func TestLines_brokenBatch(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, nil)

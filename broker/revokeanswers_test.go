@@ -35,9 +35,9 @@ func lateLab(t *testing.T) (l *lab, dir string) {
 	return l, dir
 }
 
-// Contents that were read in a root before it ended or was narrowed do not reach a server
-// after that. A server that asks and does not read gets a refusal of each request that
-// waits, and at most one more piece of the answer that is being written.
+// Contents that were read from a root before it ended or was narrowed do not reach a server
+// afterwards. A server that sends requests without reading the answers gets at most one more
+// piece of the answer that is being written, and a refusal for each waiting request.
 func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	requests := []struct{ method, params string }{
 		{wire.Read, `{"path":"data/f"}`}, {wire.Read, `{"path":"data/f","encoding":"base64"}`},

@@ -37,8 +37,8 @@ func TestSeedListChangedIsDeclared(t *testing.T) {
 	}
 }
 
-// R022, R023: it is announced when a root is added, changes its mode, is revoked or
-// expires, and the list that is read then is the new one.
+// R022, R023: the server is notified when a root is added, changes its mode, is revoked or
+// expires. A list that it reads after that is the new one.
 func TestSeedEveryChangeIsAnnounced(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")

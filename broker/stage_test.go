@@ -50,8 +50,8 @@ func TestStagedLooksWritable(t *testing.T) {
 	}
 }
 
-// In a session that stages, the owner is asked about a mode that stages, a single file cannot be
-// granted, and an answer without a mode grants a staged root.
+// In a session that stages, the question shows a mode that stages, and an answer without a mode
+// grants a staged root. A single file cannot be granted.
 func TestConsentInSessionThatStages(t *testing.T) {
 	a := &answers{give: allow(Decision{Allow: true})}
 	l := newLabOn(t, staging{vfs.Opener()}, func(c *Config) {

@@ -223,7 +223,7 @@ func TestEvents(t *testing.T) {
 		if err != nil || string(got) != before+after {
 			t.Errorf("pieces of %d: %q, %v", size, got, err)
 		}
-		// R084: what is no message is on record.
+		// R084: a line that is not a message leaves a record.
 		if no := l.recs.since(n); len(no) != 1 || !strings.Contains(no[0].Detail, "an event is no message") {
 			t.Errorf("pieces of %d: on record: %+v", size, no)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R054, R075: a locked file is neither changed, replaced nor removed, by any method, even
-// in the middle of a recursive removal. The error names the locked file of the two.
+// R054, R075: no method changes, replaces or removes a locked file, not even in the middle of a
+// recursive removal. If there are two files, the error names the locked one.
 func TestLockedFile(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"d/locked": "kept", "source": "new"})

@@ -59,9 +59,9 @@ func TestClockSetBack(t *testing.T) {
 	})
 }
 
-// R070: a root that should have ended while the machine slept, or before the time that the
-// clock was set to, refuses the first operation after that, and ends by itself if there is
-// none.
+// R070: the end of a root may fall into a sleep of the machine, or be skipped by a change of
+// the clock. The root then refuses the next operation. If there is none, the root ends by
+// itself.
 func TestClockSetForward(t *testing.T) {
 	for name, l := range map[string]guard.Limits{"end": {}, "not used": {Idle: 30 * time.Minute}} {
 		in := time.Duration(0)
@@ -85,7 +85,7 @@ func TestClockSetForward(t *testing.T) {
 	}
 }
 
-// flusher writes back what is dirty when it is told to.
+// flusher writes back dirty data when the view is flushed.
 type flusher struct{ write func() error }
 
 func (f *flusher) Invalidate(context.Context, guard.Change) error { return nil }

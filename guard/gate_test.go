@@ -363,8 +363,8 @@ func TestRecordOfCloseAndOrdinaryAnswers(t *testing.T) {
 	}
 }
 
-// R084: when the log cannot take a record, what was to be recorded fails, and
-// the owner hears of a refusal all the same.
+// R084: if the log rejects a record, the operation fails. The owner is notified of a refusal
+// nevertheless.
 func TestFullSink(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})

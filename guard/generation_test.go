@@ -246,8 +246,8 @@ func TestDrainedOperationsChange(t *testing.T) {
 	}
 }
 
-// An operation that was waited for in vain changes nothing any more, unless what changed
-// is not its root but one inside, or a server that it is not of.
+// An operation that a change has given up waiting for changes nothing afterwards. This does not
+// concern a change of a root inside the operation's root, or of another server.
 func TestOperationsWaitedForInVainChangeNothing(t *testing.T) {
 	others := map[string]bool{"grant inside": true, "suspend": true}
 	for name, change := range changes {
@@ -333,8 +333,8 @@ func TestNestedRootEndsForDetachedOperations(t *testing.T) {
 	}
 }
 
-// An operation on a root and one in it, which has made its system calls and is not answered,
-// is reported by the ending of each, in whatever order they end.
+// If an operation concerns a root and a nested root, has made its system calls and is not
+// answered yet, the ending of each root reports it, in whichever order they end.
 func TestUnansweredOperationIsReportedByBoth(t *testing.T) {
 	for _, order := range [][]guard.RootName{{"r", "in"}, {"in", "r"}} {
 		s := newShort(t)

@@ -198,7 +198,7 @@ func wantKind(t testing.TB, err error, k guard.Kind) {
 	}
 }
 
-// view notes what it is told, in order, together with the audit's records.
+// view records its calls in order, together with the audit's records.
 type view struct {
 	mu    sync.Mutex // guards the field below
 	calls []string

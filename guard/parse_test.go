@@ -47,8 +47,8 @@ func TestParse(t *testing.T) {
 	for in, want := range map[string]guard.Kind{
 		"": names.Invalid, ".": names.Invalid, "..": names.Invalid, "code/../x": names.Invalid, "code/a\x00": names.Invalid,
 		at("code") + "/../x": names.Invalid, at("code2"): names.NoConsent, "/": names.NoConsent, at("f/x"): names.NoConsent,
-		// R174: whatever lies outside is not looked at: no link there leads
-		// in, and no two answers differ by what exists.
+		// R174: nothing outside of roots is examined. A link outside does not lead into a root,
+		// and answers do not depend on what exists outside.
 		at("other/x"): names.NoConsent, at("other"): names.NoConsent, at("alias2"): names.NoConsent,
 		"/etc/passwd": names.NoConsent, "/a\x00": names.Invalid, "file:///etc/passwd": names.NoConsent,
 		"file://" + at("code") + "/%2e%2e/x": names.Invalid, "file:" + at("code"): names.Invalid, "file://h" + at("code"): names.Invalid,
@@ -60,8 +60,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The path by which a root was approved means it only as long as it lives, and
-// what lies there itself goes first.
+// The path by which a root was approved refers to it only until the root ends. A root that lies
+// at the path itself goes first.
 func TestParse_approved(t *testing.T) {
 	s, base := realSetup(t)
 	at := func(rel string) string { return filepath.Join(base, rel) }

@@ -72,9 +72,9 @@ func TestSubjectQuotas(t *testing.T) {
 	wantKind(t, s.once(of(t, w, "one", "r"), 1000), 0)
 }
 
-// R193: N writers of two subjects on two roots, failing and succeeding, whole and
-// short: what passes is never more than any of the four quotas, all of it can be
-// used, and what is reserved and not used is given back.
+// R193: many writers of two subjects on two roots write fully, partly or not at all. Their
+// total never exceeds any of the four quotas, a quota can be used up, and unused reservations
+// are refunded.
 func TestQuotasTogetherAreExact(t *testing.T) {
 	s := newSetup(t, nil)
 	roots, subjects := []string{"r", "q"}, []guard.Subject{"one", "two"}

@@ -60,9 +60,9 @@ func TestReserveConnection(t *testing.T) {
 	}
 }
 
-// What programs read of a record stands in its fields: the directory and the origin of a root,
-// at its grant, its changes and its end, and also of one that is refused; the rule that refused,
-// and where that is written.
+// The facts of a record that programs read are fields. These are the directory and the origin
+// of a root, at its grant, its refused grant, its changes and its end, and the rule that
+// refused, with the place where it is written.
 func TestRecordsHaveFacts(t *testing.T) {
 	log := &scarce{}
 	g := newSetup(t, func(c *guard.Config) { c.Auditor = log })

@@ -24,8 +24,9 @@ func (s steps) Record(r guard.Record) error {
 	return nil
 }
 
-// The order of a revocation: views flush while the gate is open, the gate shuts,
-// what is in flight drains, views take back, the record, the answer. R070.
+// A revocation has this order: views flush while the gate is open, the gate shuts, operations
+// in flight drain, views take back what they gave, the record is written, the caller gets the
+// answer. R070.
 func TestRevokeOrder(t *testing.T) {
 	v := &view{}
 	s := newSetup(t, func(c *guard.Config) { c.Auditor = steps{v} })
@@ -388,10 +389,10 @@ func (failing) Invalidate(_ context.Context, c guard.Change) error {
 	return nil
 }
 
-// Roots in each other that end together do not wait for each other: an ending that
-// locks several roots must not wait for one of them to make its views judge anew. Nor
-// do two such endings wait for each other, each of which has what lies around the
-// other's roots. What is waited for in vain is in Ended.Err.
+// Nested roots that end together do not wait for each other: an ending that locks several roots
+// must not wait until one of them has made its views judge anew. Two such endings do not wait
+// for each other either, if the roots of each lie around roots of the other. A wait that fails
+// is reported in Ended.Err.
 func TestEndingsDoNotWaitForEachOther(t *testing.T) {
 	s := newSetup(t, nil)
 	s.AddView(&view{})

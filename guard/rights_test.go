@@ -27,8 +27,8 @@ func TestGrantWithoutRights(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 }
 
-// R162, R164: while a root is in use its rights are set one by one, and what is
-// not named is refused from then on: with EROFS where nothing may change at all.
+// R162, R164: each right of a root can be set while the root is in use. A right that is not in
+// the new set is refused from then on, with EROFS if the root allows no changes at all.
 func TestSetRightsByOperation(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/r", guard.Policy{})

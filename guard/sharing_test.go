@@ -34,8 +34,8 @@ func (s *setup) as(t testing.TB, who, root string, op guard.Op) error {
 	return s.once(of(t, req(t, op), guard.Subject(who), root), 0)
 }
 
-// R006, R004: one directory, two subjects, two policies: each has its own, and
-// not the other's; one is revoked, and the other goes on.
+// R006, R004: two subjects have one directory with two policies. Each has its own policy.
+// Revoking one root does not affect the other.
 func TestOneDirectoryForTwoSubjects(t *testing.T) {
 	s := shared(t)
 	wantKind(t, s.as(t, "editor", "one", names.OpUnlink), 0)

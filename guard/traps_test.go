@@ -63,8 +63,8 @@ func TestPanickingAuditor(t *testing.T) {
 	}
 }
 
-// An operation that waits for the speed limit is judged again afterwards, by the policy
-// that holds then, and a change of that does not wait for the operation.
+// An operation that waits for the speed limit is judged again after the wait, by the policy of
+// that time. A change of the policy does not wait for the operation.
 func TestNarrowedWhileWaitingForSpeed(t *testing.T) {
 	for {
 		s := newSetup(t, func(c *guard.Config) { c.Deadline = 50 * time.Millisecond })

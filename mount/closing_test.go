@@ -104,7 +104,7 @@ func TestClosedAfterAbort(t *testing.T) {
 	}
 }
 
-// Nothing is mounted where there is no directory.
+// A mount at a path that is not a directory fails.
 func TestNoDirectory(t *testing.T) {
 	if m, err := New(guard.NewRegistry(guard.Config{}), Options{Point: filepath.Join(t.TempDir(), "none")}); err == nil {
 		_ = m.Close()

@@ -92,8 +92,8 @@ func TestHostAndMountWriteTheSameFile(t *testing.T) {
 	}
 }
 
-// A listing does not tell what the kernel keeps of the LOOKUPs before it: it has every name
-// all the same, later changes are seen, and what was not looked up before is told.
+// A listing leaves out attributes that the kernel still has from earlier LOOKUPs, and includes
+// those of other names. It has every name, and later changes are seen.
 func TestListingAfterLookups(t *testing.T) {
 	for _, lookups := range []int{0, 50, 100} {
 		t.Run(fmt.Sprint(lookups), func(t *testing.T) { listAfterLookups(t, lookups) })

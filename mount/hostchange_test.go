@@ -273,7 +273,7 @@ func TestNoWriteByNameIsLost(t *testing.T) {
 	}
 }
 
-// A descriptor leads to its file also by its name in /proc, as far as the file lies in the root.
+// A descriptor's name in /proc leads to its file, too, if the file lies in the root.
 func TestReopeningByDescriptor(t *testing.T) {
 	changedByHost(t, func(t *testing.T, m *testMount, _ string, changed func(func())) {
 		host := openHost(t, filepath.Join(m.src, "p/f"))

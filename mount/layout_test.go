@@ -60,8 +60,8 @@ func listed(t *testing.T, dir string) []string {
 	return out
 }
 
-// notMine reports whether an error is that of a change in a directory that no program can
-// change. The kernel checks the directory's modes first, if they bind the caller.
+// notMine reports whether an error is the one for a change in a directory that no program can
+// change. The kernel checks the directory's mode first, unless the caller may override it.
 func notMine(err error) bool {
 	return errors.Is(err, unix.EROFS) || os.Geteuid() != 0 && errors.Is(err, unix.EACCES)
 }
@@ -201,8 +201,8 @@ func TestByPathLinkAndFile(t *testing.T) {
 	}
 }
 
-// Links of the layout lead to roots as they do on the host, also for links of a root that pass
-// one of them, and for roots that are granted by a path through one.
+// Links of the layout lead to roots as they do on the host. This also holds for links in a root
+// that pass such a link, and for roots that are granted by a path through one.
 func TestByPathLinks(t *testing.T) {
 	var base string
 	m, code := byPath(t, func(o *Options, g *guard.Grant) {

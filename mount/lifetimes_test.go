@@ -99,9 +99,9 @@ var lateViews = []struct {
 	{name: "fixed directory", level: Strict, layout: Layout{ByPath: true, Spare: 1}, at: SparePath(0)},
 }
 
-// R070: a request that has learned which lifetime of a root is the present one, and goes
-// on when the root was revoked and granted again, takes nothing away from the new
-// lifetime: the next revocation ends what was handed out in it.
+// R070: a request learns the present lifetime of a root, and continues after the root was
+// revoked and granted again. It does not affect the new lifetime: the next revocation ends
+// everything that was given out in that.
 func TestRevokeAfterALateLookup(t *testing.T) {
 	for _, c := range lateViews {
 		t.Run(c.name, func(t *testing.T) {

@@ -41,8 +41,8 @@ var (
 		pages.all = append(pages.all, page)
 		return len(pages.all) - 1, err
 	})
-	// The kernel reads and writes what is mapped, so that a page that is not to be had
-	// is an error and no signal.
+	// The test has the kernel read and write the mapping, so that a page that cannot be had is
+	// an error instead of a signal.
 	loadPage = childfs.In("loadPage", func(id int) error {
 		return withPipe(func(r, w int) error { return second(unix.Write(w, pageOf(id))) })
 	})

@@ -99,8 +99,9 @@ func TestReadOnlyRootReadAndRevoked(t *testing.T) {
 	})
 }
 
-// A library leaves the umask of the process alone: what the process makes and starts
-// itself goes by it, and what is made through the mount by that of who makes it.
+// The library does not change the umask of its process, because the umask governs files and
+// programs of the process itself. Files that are made through the mount follow the umask of
+// their maker.
 func TestUmaskOfTheProcess(t *testing.T) {
 	old := unix.Umask(0o027)
 	defer unix.Umask(old)

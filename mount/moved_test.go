@@ -88,8 +88,8 @@ func TestMovedFileIsNotReopened(t *testing.T) {
 	}
 }
 
-// A file that the host moved or removed keeps its attributes for who has it open, whether
-// or not the kernel says with which descriptor it was asked, and gives them to nobody else.
+// A program that has a file open still gets the file's attributes after the host moved or
+// removed it, whether or not the kernel names the descriptor. Other programs do not get them.
 func TestFstatOfAMovedFile(t *testing.T) {
 	for name, move := range map[string]func(src, at string) error{
 		"renamed":   func(src, at string) error { return os.Rename(at, filepath.Join(src, "new")) },

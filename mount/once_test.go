@@ -38,9 +38,9 @@ func rootGone(reg *guard.Registry) func() bool {
 	return func() bool { _, ok := reg.Lookup("letter"); return !ok }
 }
 
-// R005, R139: one use of one file. Looking is none; one opening is, until the last
-// copy of its descriptor and its last mapping are gone, and meanwhile there is no
-// other; then everything is as after a revocation.
+// R005, R139: a root for one use of one file. Attributes and listings are no use. One open is,
+// until the last copy of its descriptor and its last mapping are gone. Another open is refused
+// meanwhile. Then everything is as after a revocation.
 func TestOneUseOfAFile(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		t.Run(level.String(), func(t *testing.T) {

@@ -249,9 +249,8 @@ func (u *unmounted) invalidate(c guard.Change, held *pause) {
 	}
 }
 
-// R070: what a request that has passed the gate hands out is taken back by the
-// invalidation that runs meanwhile: it waits for the request, and only then asks which
-// nodes there are.
+// R070: an invalidation takes back what a request gives out that has passed the gate before: it
+// waits for the request, and only then collects the nodes.
 func TestInvalidationWaitsForRequests(t *testing.T) {
 	for _, r := range kernelRequests {
 		t.Run(r.name, func(t *testing.T) {
@@ -401,8 +400,8 @@ func TestAnswersOnTheirWayAreTakenBack(t *testing.T) {
 	}
 }
 
-// R070: the second round of pages and attributes comes after the names, or after the
-// warning that a program keeps names from being taken back.
+// R070: the second round of pages and attributes comes after the names. If a program keeps
+// names from being dropped, it comes after the warning about them.
 func TestNamesAreWaitedFor(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	d, f := u.walk("code/d"), u.walk("code/d/f")

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// lockedLog keeps what is logged while it is looked at.
+// lockedLog is a log that can be read while it is written.
 type lockedLog struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -19,9 +19,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// When a change of the patterns is answered, everything that a program holds, and
-// everything the kernel had kept, is as the new ones say: open files, listings,
-// names that were there and names that were not. R110, R162.
+// Once a change of the patterns has returned, the new patterns apply to everything that a
+// program holds and the kernel had cached: open files, listings, names that existed and names
+// that did not. R110, R162.
 func TestPatternsChange(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		src := t.TempDir()

@@ -112,9 +112,8 @@ func TestForgetAgainstLookups(t *testing.T) {
 	}
 }
 
-// A root that a spare directory has shown a thousand times is known as one node, for as
-// long as the root lives: also while the kernel knows the root as the spare directory
-// only. Afterwards nothing is left of it.
+// A root that a spare directory has shown a thousand times has one node while it lives, even if
+// the kernel knows it through the spare directory only. After its end there is none.
 func TestShowLeavesNoNodes(t *testing.T) {
 	u := newUnmounted(t, Layout{ByPath: true, Spare: 1})
 	var spare uint64

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// fixedDir is a mount with a fixed directory, held the way that a bind of it holds
-// it, and the directory of the host that is granted as root "top" shows in it.
+// fixedDir is a mount with a fixed directory, which is held as by a bind. A directory of the
+// host is granted as root "top", and shows in the fixed directory.
 func fixedDir(t *testing.T, spare bool) (m *testMount, at, host string) {
 	t.Helper()
 	host, err := filepath.EvalSymlinks(t.TempDir())
@@ -179,8 +179,8 @@ func TestShownFollowsHost(t *testing.T) {
 	})
 }
 
-// What was absent from a root that a fixed directory has shown is not absent from the next,
-// nor from the same root when it is granted again.
+// If a name is absent from a root that a fixed directory shows, this absence is not cached for
+// the next root, nor for the same root when it is granted again.
 func TestShownKeepsNoAbsence(t *testing.T) {
 	m, at, host := fixedDir(t, true)
 	absent := func(name string, want bool) {
@@ -237,8 +237,8 @@ func TestShownInner(t *testing.T) {
 	testkit.Must(t, childfs.WriteFile(at+"/made", []byte("again"), 0o644))
 }
 
-// A spare directory shows what it is told to, one after the other, and none that
-// there is no directory for can be told.
+// A spare directory shows the roots that are set, one after the other. Setting a root without a
+// directory fails.
 func TestShow(t *testing.T) {
 	m, at, host := fixedDir(t, true)
 	m.grant(t, "top", host, guard.ReadOnly)

@@ -61,8 +61,8 @@ func (m stagedMount) at(name string) vfs.At {
 	return vfs.At{Path: p}
 }
 
-// Whatever changes what is seen in a staged root, the kernel does not go on with what it has
-// cached: each case changes it behind the mount, after programs have looked. The source has d/f,
+// However the view of a staged root changes, the kernel does not use its stale cache. Each case
+// changes the view behind the mount's back, after programs have read it. The source has d/f,
 // d/g and an empty e.
 func TestStagedChangesBecomeVisible(t *testing.T) {
 	ctx := context.Background()
@@ -217,8 +217,8 @@ func TestStagedHardLinksPart(t *testing.T) {
 	m.reads("g", "mine")
 }
 
-// A staged root is cached as a writable one is: while the kernel is told of nothing, programs go
-// on with what they have read, and with the absence that they have found.
+// A staged root is cached like a writable one: until the kernel is notified, programs keep the
+// contents that they have read and the absence of names that they have looked up.
 func TestStagedIsCached(t *testing.T) {
 	m := newStagedMount(t)
 	m.must(os.Mkdir(m.host("d"), 0o755))

@@ -131,8 +131,8 @@ func TestPanicSettlesTheLease(t *testing.T) {
 	}
 }
 
-// A write that was answered early, and goes on, counts for what it wrote in the end, and
-// until then for all that it may write.
+// A write that was answered early is charged for all that it may write until it ends, and then
+// for what it wrote.
 func TestAbandonedWriteCounts(t *testing.T) {
 	tr, req := hanging(t, 0)
 	req.Op, req.Bytes = names.OpWrite, 10

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The dry run of any operation by path is answered as the operation that follows it, in trees
+// A dry run of any operation by path has the same verdict as the operation itself, in trees
 // with links, nested roots and repositories, with any rights and under any rules. R110.
 func TestExplainRandom(t *testing.T) {
 	const trees, each = 200, 80

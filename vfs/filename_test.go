@@ -99,7 +99,7 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 			})
 		}
 	}
-	// Where there are no patterns, what is open is open.
+	// In a root without patterns, open files stay usable whatever their names become.
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true}})
 	b.put("tmp", "text")
 	f := b.open("tmp", unix.O_RDWR)
@@ -121,8 +121,8 @@ func TestOpenFilesOfAMovedRoot(t *testing.T) {
 	b.must(b.write(f, "more", 0))
 }
 
-// What lies deeper than any path can say is read and written on, as long as it is
-// where it was opened.
+// An open file that lies deeper than the longest path can still be read and written, as long as
+// it is where it was opened.
 func TestOpenFilesBeyondAnyPath(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	deep, err := guard.NewPath(b.at("").Path.Root, strings.Repeat(strings.Repeat("d", 250)+"/", 20)+"file")

@@ -139,9 +139,8 @@ func TestFollowIsBounded(t *testing.T) {
 	b.wantErrno(err, unix.EINTR)
 }
 
-// R063, R189: while a directory on the way is exchanged with a link that leads out, and
-// the file at the end too, nothing outside is read, written or removed. The
-// bare calls do all of it.
+// R063, R189: a directory on the way, and the file at the end, are exchanged with links that
+// lead out. Nothing outside is read, written or removed. Bare system calls do all of that.
 func TestWholeSwapRace(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	out := b.tree("d/f=inside", "swap/", "keep/f=inside")

@@ -356,8 +356,8 @@ func clear10k(b *bed, top, name string) {
 	}
 }
 
-// A tree of thousands of levels (10,000 in make soak), many beyond PATH_MAX, is listed in pages, with
-// descriptors that do not grow with the depth.
+// A tree of thousands of levels (10,000 in make soak), many beyond PATH_MAX, is listed in
+// pages. The number of descriptors does not grow with the depth.
 func TestListDeepTree(t *testing.T) {
 	levels := full(3_000, 10_000)
 	b := newBed(t, false, guard.Policy{})

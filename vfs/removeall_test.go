@@ -137,8 +137,8 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	}
 }
 
-// R064: a directory that is moved out of the root while it is emptied is left
-// alone from then on, however deep the removal stands in it.
+// R064: if a directory is moved out of the root while it is emptied, the removal stops there,
+// however deep it is in the directory.
 func TestRemoveOfMovedDirectory(t *testing.T) {
 	for _, depth := range []int{1, 60} {
 		b := newBed(t, false, guard.Policy{})

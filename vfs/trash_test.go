@@ -468,8 +468,8 @@ func TestTrashAmongMany(t *testing.T) {
 	}
 }
 
-// A root with a trash that lies in another root keeps what is removed by its name in
-// the other, in its own trash, at its own path; what lies beside it does not.
+// A nested root with a trash puts a file that is removed through the outer root into its own
+// trash, at the path in the nested root. A file beside the nested root is not put there.
 func TestTrashOfNestedRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	b.put("in/d/a", "one")

@@ -238,8 +238,8 @@ func TestUploadQuota(t *testing.T) {
 	}
 }
 
-// R110: rights taken away during an upload count for the next piece; so do
-// roots nested meanwhile, and an upload beside them goes on.
+// R110: if rights are removed during an upload, or a nested root is granted, this applies to
+// the next piece. An upload beside the nested root continues.
 func TestUploadWhileRightsChange(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("in/", "f=x")

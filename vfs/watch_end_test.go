@@ -74,8 +74,8 @@ func TestWatchRevokedWhileReceiverHangs(t *testing.T) {
 	}
 }
 
-// A watch ends when the right to watch is taken away, goes on when another is,
-// and sees no more of a nested root that is closed to it.
+// A watch ends when the right to watch is removed, and continues when another right is removed.
+// It sees nothing more of a nested root that is closed to it.
 func TestWatchNarrowed(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")

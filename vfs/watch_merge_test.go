@@ -62,7 +62,7 @@ func TestWatchMergesReplacements(t *testing.T) {
 					}
 					return slices.ContainsFunc(list, moved) && slices.IndexFunc(list, back) > slices.IndexFunc(list, gone)
 				})
-				// One that was being handed over, those that waited, and one that
+				// These are an event that was being delivered, those that waited, and one that
 				// came while these were looked at.
 				if len(list) > 10 {
 					t.Errorf("watching %s: %d changes are %d events", at, times, len(list))

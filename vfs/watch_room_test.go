@@ -96,8 +96,8 @@ func TestMaxEach(t *testing.T) {
 	b.must(err)
 }
 
-// A watch keeps its room when it judges everything anew, also when others have
-// taken meanwhile what was left.
+// A watch keeps its room when it judges everything anew, even if others have taken the rest
+// meanwhile.
 func TestWatchKeepsItsRoom(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	for i := range 9 {
@@ -209,8 +209,8 @@ func TestRevokeEndsManyWatches(t *testing.T) {
 	}
 }
 
-// endMany revokes a root with that many watches, or the most one subject may have,
-// and returns what was allocated meanwhile for each of them, and how many they were.
+// endMany revokes a root with a number of watches, at most as many as one subject may have. It
+// returns the bytes that were allocated for each watch meanwhile, and the number of watches.
 func endMany(t *testing.T, watches int) (perWatch uint64, n int) {
 	b := &bed{TB: t, rec: &guardtest.Recorder{}, src: t.TempDir()}
 	b.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: b.rec, Deadline: time.Minute})

@@ -310,8 +310,8 @@ func TestWatchRefuses(t *testing.T) {
 	b.wantKind(try("d"), names.Internal)
 }
 
-// When watches run out at the beginning the watch is refused and nothing of it
-// stays; later, the receiver is told to look again and the rest goes on.
+// If watches run out at the beginning, the watch is refused and nothing of it remains. If they
+// run out later, the receiver is told to look again and the other watches continue.
 func TestWatchLimit(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	for i := range 10 {
@@ -356,16 +356,16 @@ func TestWatchCoalesces(t *testing.T) {
 	list := x.until("both", func(list []watch.Event) bool {
 		return has(watch.Modified, "d/f")(list) && has(watch.Created, "d/new")(list)
 	})
-	// All fall into one window, or on a slow machine into a few: in each, a file is
-	// told of once, or, new, twice.
+	// All events fall into one window, or on a slow machine into a few. In each window a file
+	// is reported once, and a new file twice.
 	if most := 6 * (2 + int(time.Since(begin)/window)); len(list) > most {
 		t.Errorf("%d events of 200 writes, want at most %d", len(list), most)
 	}
 	b.contents("d/f", strings.Repeat("x", 99))
 }
 
-// A receiver that hangs loses events, is told so, and then goes on; others are
-// not held up.
+// A receiver that hangs loses events, is told so, and then gets further ones. Others are not
+// delayed.
 func TestWatchSlowReceiver(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("slow/sub/f", "")

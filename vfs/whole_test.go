@@ -383,8 +383,9 @@ func (j blockingJournal) Begin(guard.Path) func() {
 	return func() {}
 }
 
-// A file that was made for a write that is refused then is taken back, but not what
-// has its name by then, nor what somebody else has written to it meanwhile.
+// If a write is refused after its file was made, the file is removed again. It is not removed
+// if somebody else has written to it meanwhile, and another file that has the name by then is
+// not removed.
 func TestWriteRangeTakesBackOnlyItsOwn(t *testing.T) {
 	refuse := &guard.Error{Kind: names.Quota}
 	for name, c := range map[string]struct {

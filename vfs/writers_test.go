@@ -90,9 +90,9 @@ func TestReplacedAfterLateClose(t *testing.T) {
 	})
 }
 
-// R095: who opens a file for writing while it is being replaced waits for the
-// replacement, which does not wait for the opener meanwhile: it did, until it lost
-// patience. Nor do many replacements outrun the opener: they did, sixteen times.
+// R095: an open for writing of a file that is being replaced waits for the replacement, and the
+// replacement does not wait for the open. (It did, until it gave up.) Many replacements do not
+// outrun the open. (They did, sixteen times.)
 func TestOpenDuringReplacement(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("f=text")
@@ -122,8 +122,8 @@ func TestOpenDuringReplacement(t *testing.T) {
 	})
 }
 
-// R095: a file that its holder keeps for others (mount level Max) does not stand
-// in the way, and takes no write after it was replaced.
+// R095: a file that is kept open for others (mount level Max) does not block its replacement,
+// and takes no write after that.
 func TestLentFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("f=text", "gone=")
@@ -217,9 +217,9 @@ func (b *bed) count(t *testing.T) bool {
 	return true
 }
 
-// The etag of what was read while somebody had the file open for writing is good
-// for reading on, and for no replacement: the times may have been those of a write
-// whose bytes were still to come. So is that of a write in place beside another.
+// The etag of a read, while somebody has the file open for writing, is valid for further reads
+// but not for a replacement: the file's times may belong to a write whose bytes were still to
+// come. The same holds for the etag of a write in place beside another one.
 func TestETagOfAFileBeingWritten(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("n", "old")

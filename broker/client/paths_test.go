@@ -35,8 +35,9 @@ func eachCall(f *client.Files, p string) map[string]func() error {
 	}
 }
 
-// R101: a path is refused before anything is sent if it climbs, cannot be sent unchanged,
-// is no path on any machine, or is absolute while the server keeps to relative paths.
+// R101: the client refuses a path before it sends anything if the path climbs, cannot be sent
+// unchanged or is a path on no machine. It also refuses an absolute path of a server that keeps
+// to relative ones.
 func TestPathsRefusedHere(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	for _, tc := range []struct {

@@ -138,7 +138,8 @@ func TestWatchEventsBehindReply(t *testing.T) {
 	}
 }
 
-// Of more events than are kept for a watch whose reply has not been read, the loss is told.
+// A watch whose reply has not been read keeps a number of events. The loss of further ones is
+// reported.
 func TestWatchEarlyOverflow(t *testing.T) {
 	h := newHost(t, map[string]string{"p/d/": ""})
 	f := filesOf(t, h, nil)

@@ -49,8 +49,8 @@ func TestRoundsReattachToTaken(t *testing.T) {
 	}
 }
 
-// If a server answers a call twice, both answers are handled at the same time. Handling
-// one neither changes the other nor ends a call to which the host has come back.
+// If a server answers a call twice, both answers are handled at the same time. Handling one of
+// them does not change the other, and does not end a call that the host has resumed.
 func TestRoundsAnsweredTwice(t *testing.T) {
 	c := &calls{}
 	c.keep([]byte("1"), []byte("{}"), true)

@@ -155,7 +155,7 @@ func child(t testing.TB, cmd *exec.Cmd) (in, out *os.File, gone <-chan struct{})
 	return in, out, ended
 }
 
-// The end of one direction is passed on, and the other goes on.
+// If one direction ends, its end is passed on and the other direction stays open.
 func TestHalfClose(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -345,9 +345,10 @@ func TestHangUps(t *testing.T) {
 	})
 }
 
-// A batch has a bound in either direction: one message more is not carried and not
-// looked at, its sender is told, one record says so, and the session goes on. (A line of
-// half a million of them made as many records, for a minute after both peers were gone.)
+// In both directions the number of messages in a batch is bounded. A longer batch is not passed
+// on and not examined: its sender gets an error, there is one record, and the session
+// continues. (A line of half a million of them made as many records, for a minute after both
+// peers were gone.)
 func TestBatchOfTooMany(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

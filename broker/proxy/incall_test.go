@@ -160,8 +160,8 @@ func TestModern_ConsentElsewhere(t *testing.T) {
 	}
 }
 
-// A server cannot answer for the host: not by the prefix that it knows, not by an
-// answer of its own to the call, not by having the host bring its state back.
+// A server cannot answer in the host's place: not with the id prefix that it knows, not with
+// its own answer to the call, and not with a state that it has the host return.
 func TestModern_ConsentForged(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()
@@ -207,8 +207,8 @@ func TestModern_ConsentForged(t *testing.T) {
 	}
 }
 
-// If an answer is refused while the host is being asked something, the host gets the
-// error when it comes back, and not by an id that has its answer already.
+// If an answer is refused while the host is asked something, the host gets the error for the
+// call with which it returns, and not for an id that was already answered.
 func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

@@ -171,9 +171,8 @@ var rootsInside = map[string]string{
 	"a list":                `{"jsonrpc":"2.0","id":1,"result":{"inputRequests":[{"method":"roots/list","params":{}}]}}`,
 }
 
-// No message of a server's hands a host a request for roots: not inside a result, whatever
-// its type, its id and the revision, nor in a task's notification. The waiting host gets
-// an error.
+// No message of a server brings a request for roots to the host. This holds for a result of any
+// type and id, in any revision, and for a task's notification. The waiting host gets an error.
 func TestModern_RootsInResults(t *testing.T) {
 	for name, sent := range rootsInside {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {

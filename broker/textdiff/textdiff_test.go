@@ -106,8 +106,8 @@ func TestHunksAreAPatch(t *testing.T) {
 	}
 }
 
-// Texts that are compared piece by piece have changes that make the one of the
-// other, and what was put in or taken out in one go is one change.
+// The changes between texts that are compared piece by piece turn the old text into the new
+// one. Text that was inserted or removed at one place is one change.
 func TestLinesByPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 3000 {

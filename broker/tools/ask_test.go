@@ -86,8 +86,8 @@ func (b *bench) won(who guard.Subject) (list []guard.RootName) {
 	return list
 }
 
-// A session over HTTP does not answer its own question: the owner does. What is allowed is
-// that session's, nobody else has it, and it is taken back when the session ends.
+// A session over HTTP does not answer its own question: the owner does. The consent holds for
+// this session only, and ends with it.
 func TestHTTPSessionsAskTheOwner(t *testing.T) {
 	b := start(t, func(c *tools.Config) { c.ClientAnswers = true }, nil) // which HTTP takes away
 	o := b.owned()
@@ -170,9 +170,9 @@ func (p *chooser) elicit(_ context.Context, req *mcp.ElicitRequest) (*mcp.Elicit
 	return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "read only"}}, nil
 }
 
-// Under revision 2026-07-28 the question is the result of the call, which comes back
-// with the answer: what is allowed is done, what is denied is not asked again in that
-// call, and each of several paths is asked about once.
+// Under revision 2026-07-28 the question is the result of the call, and the client repeats the
+// call with the answer. An allowed call is then carried out. A denied path is not asked about
+// again in this call, and each of several paths is asked about once.
 func TestAskInsideACall(t *testing.T) {
 	p := &chooser{allow: "yes"}
 	b := start(t, func(c *tools.Config) {

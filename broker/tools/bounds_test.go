@@ -97,7 +97,7 @@ func TestHTTPTooLargeByItsHeader(t *testing.T) {
 	}
 }
 
-// Who was let in is told of once for each request, and nobody else is.
+// Each request that was let in is reported once, and no other request is.
 func TestHTTPAdmitted(t *testing.T) {
 	b := start(t, nil, nil)
 	admitted := make(chan *http.Request, 10)

@@ -26,7 +26,7 @@ func (b *bench) lists() (out []string) {
 	return out
 }
 
-// announced is a client that counts what it is told.
+// announced is a client that counts the announcements that it gets.
 func announced(t *testing.T) (told chan struct{}, o *mcp.ClientOptions) {
 	told = make(chan struct{}, 64)
 	return told, &mcp.ClientOptions{ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- struct{}{} }}
@@ -82,8 +82,8 @@ func TestResourceListOfRoots(t *testing.T) {
 	}
 }
 
-// A session that does not read holds up no announcement to another of the same server,
-// though the SDK writes to them one after the other.
+// A session that does not read does not delay the announcements to other sessions of the same
+// server, although the SDK writes to them one after the other.
 func TestListChangedBesideUnread(t *testing.T) {
 	told, o := announced(t)
 	b := start(t, nil, o)

@@ -23,10 +23,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The tools answer the conformance suite as the tree, a mount and files/* do, over each
-// transport, and by each tool that reads a file or lists a directory. The verdict
-// is the text that the client gets: it has nothing else. R002, R063, R064, R065, R066, R067,
-// R070, R110.
+// The tools give the same verdicts in the conformance suite as the tree, a mount and files/*
+// do, over each transport, with each tool that reads a file or lists a directory. The test
+// takes the verdict from the text of the answer, because a client gets nothing else. R002,
+// R063, R064, R065, R066, R067, R070, R110.
 func TestConformance(t *testing.T) {
 	for name, run := range map[string]struct {
 		connect func(*bench)

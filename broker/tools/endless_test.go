@@ -56,8 +56,8 @@ func TestLongWorkEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// A root that is taken back in the middle of a search ends it, and what was found in
-// what was read before is not told.
+// Revoking a root in the middle of a search ends the search. Matches that were found before are
+// not returned.
 func TestRevokeEndsSearch(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "big=y\n"+strings.Repeat("x\n", 4<<20))

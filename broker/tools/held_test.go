@@ -173,9 +173,8 @@ func (p *pipelined) all(t *testing.T) {
 
 const noHandshakeMeta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
-// A client that sends call after call without reading is not read
-// any further than its server holds, whether a call is answered here or by the SDK,
-// and each of its calls is done.
+// The server reads from a client that does not read answers only as many calls as it can hold,
+// whether this package or the SDK answers them. Each of these calls is carried out.
 func TestStdioHoldsBoundedCalls(t *testing.T) {
 	text := strings.Repeat("x", heldLine-400)
 	for name, c := range map[string]struct {

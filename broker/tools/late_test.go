@@ -55,9 +55,9 @@ func (b *bench) opened(n int) {
 	}
 }
 
-// Data that was read in a root before the root ended or was narrowed does not reach a client
-// afterwards, whether the SDK or this package writes the answer. A client that asks and does
-// not read gets one piece at most, and then the refusal of each request.
+// Data that was read from a root before it ended or was narrowed does not reach a client
+// afterwards, whether the SDK or this package writes the answer. A client that sends requests
+// without reading gets at most one more piece, and then a refusal for each request.
 func TestNothingLateOverStdio(t *testing.T) {
 	const calls = 4
 	read := `"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"data/f"}`

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Over lines, what is no message costs its line, ids come back as they were, and
-// hanging up ends the session.
+// Over lines, a line that is not a message gets an error and ends nothing, ids come back
+// unchanged, and hanging up ends the session.
 func TestLines(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "a=one <&>\u2028 \"two\"")
@@ -119,8 +119,8 @@ func TestLinesCancel(t *testing.T) {
 	}
 }
 
-// A server whose client hangs up behind a line that is no message, or is refused, ends as
-// soon as that has its answer: nothing is left that it waits for.
+// If the last line of a client that hangs up is no message, or is refused, the server ends as
+// soon as it has answered that line.
 func TestHangUpBehindRubbish(t *testing.T) {
 	t.Cleanup(tools.Linger(time.Hour))
 	for name, c := range map[string]struct {

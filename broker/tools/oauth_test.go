@@ -46,8 +46,8 @@ func with(token, session string) func(*http.Request) {
 	}
 }
 
-// A session is its subject's, through one client, whatever token they come with;
-// nobody else has it, and the bearer token of the server is none.
+// A session belongs to one subject through one OAuth client, whichever of their tokens a
+// request has. Nobody else can use it, the holder of the server's bearer token included.
 func TestOAuthSessions(t *testing.T) {
 	b, site, i := trusting(t)
 	b.root("code", guard.ReadOnly, "a=1")

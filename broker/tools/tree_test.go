@@ -110,8 +110,8 @@ func TestResources_R225(t *testing.T) {
 	testkit.Must(t, b.host.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}))
 }
 
-// The client's roots narrow what it reaches, never widen it, and leave nothing
-// when the last is taken back: over both kinds of protocol.
+// In both kinds of protocol, the roots that a client names narrow its access and never widen
+// it. When the last is taken back, the client reaches nothing.
 func TestClientRoots(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {

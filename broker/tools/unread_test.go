@@ -210,8 +210,8 @@ func TestSubscriptionsBounded(t *testing.T) {
 	testkit.Must(t, b.host.Subscribe(context.Background(), &mcp.SubscribeParams{URI: "file://" + dir + "/0"}))
 }
 
-// R084: what a tool or a resource refuses, or fails in, leaves one record, of its
-// kind, whether the gate saw it or not.
+// R084: each refusal and failure of a tool or a resource leaves one record, with its kind,
+// whether or not the gate saw the operation.
 func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadWrite, "f=text", "out => /etc/passwd", "d/x=1")

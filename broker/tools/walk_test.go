@@ -72,9 +72,9 @@ func (b *bench) all(name string, args m, add func(text string)) (calls int) {
 	}
 }
 
-// A walk gives every name once, in order, wherever an answer ends, and goes into
-// each directory once: what is listed before it is asked for is not listed again,
-// and what is excluded, or too deep, not at all.
+// A walk returns every name once, in order, wherever an answer ends, and enters each directory
+// once. A directory that was listed ahead is not listed again. A directory that is excluded or
+// too deep is not listed.
 func TestWalk(t *testing.T) {
 	for seed := range uint64(4) {
 		for _, limit := range []int{0, 3000} {

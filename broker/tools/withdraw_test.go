@@ -144,8 +144,8 @@ func TestHTTPWithdrawsQuestionsInside(t *testing.T) {
 	}
 }
 
-// By the header in which the server marks requests, a client can mark none: what it writes
-// there withdraws no question, neither its own nor another's.
+// The server marks requests with a header. A client that sends this header itself withdraws no
+// question, neither its own nor another client's.
 func TestHTTPForgedMark(t *testing.T) {
 	b, u := queued(t)
 	site, _ := b.siteOf(tools.HTTPOptions{})
@@ -181,8 +181,8 @@ func TestHTTPDeleteOfAnothers(t *testing.T) {
 	waits(t, u, 1)
 }
 
-// Over standard streams a question ends when the host hangs up, and when the program
-// is told to end, in both kinds of protocol.
+// Over standard streams, in both kinds of protocol, a question ends when the host hangs up and
+// when the program is told to stop.
 func TestStdioWithdrawsQuestions(t *testing.T) {
 	const meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"url":{}}}}`
 	for revision, lines := range map[string][]string{

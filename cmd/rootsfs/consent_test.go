@@ -248,9 +248,9 @@ func TestConsentUntilIdle(t *testing.T) {
 	})
 }
 
-// A consent never widens: neither by --mode, nor to what the session's rules keep
-// out, which no approval grants. The question is put all the same: an answer at once
-// would tell the server what is there.
+// A consent never widens access: neither by --mode, nor to paths that the session's rules
+// exclude. The owner is asked about such a path as about any other, because an immediate answer
+// would tell the server that the path exists.
 func TestConsentNeverWidens(t *testing.T) {
 	a := newAsker(t, "")
 	a.ask("", "ro", a.work+"/src/priv")

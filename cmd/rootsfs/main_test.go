@@ -133,9 +133,9 @@ func scripts(t *testing.T) testscript.Params {
 	}
 }
 
-// eventually [!] COMMAND... runs a command until it succeeds (or fails), for
-// things that happen by themselves. The limit is far beyond what they take; it
-// only ends a test that has failed, and then what the command looked at is shown.
+// eventually [!] COMMAND... runs a command until it succeeds (or fails), for things that happen
+// in the background. The limit is far beyond the time that they take: it only ends a test that
+// has failed. The test then shows the input of the command.
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) > 0 && args[0] == "!" {
 		neg, args = true, args[1:]
@@ -157,8 +157,8 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// showInput logs what a command that tells nothing by itself has looked at: the
-// files that are among its arguments, and what a shell's pipe began with.
+// showInput logs the input of a command that prints nothing itself: the files among its
+// arguments, and the output of a shell script up to its last pipe.
 func showInput(ts *testscript.TestScript, args []string) {
 	for _, arg := range args[1:] {
 		if data, err := os.ReadFile(ts.MkAbs(arg)); err == nil {

@@ -46,8 +46,8 @@ stdout '^ok    mounts: 0 of rootsfs, 0 without a daemon$'
 stdout ', 0 failures$'
 `
 
-// A script sees neither a dead mount of another test nor what a killed run of another test
-// has left in /run.
+// A script sees neither a dead mount of another test nor the files that a killed run of another
+// test left in /run.
 func TestScriptsSeeTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root's scripts have mounts of their own")
@@ -162,7 +162,7 @@ func tellsOfOthers(out, work string) bool {
 	})
 }
 
-// A dead mount of another test is told from one of the script's.
+// A dead mount of another test is distinguished from one of the script's own.
 func TestTellsOfOthers(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	dead := "/w/mnt"

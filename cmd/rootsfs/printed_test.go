@@ -105,8 +105,8 @@ func TestPastedCommandsAreTheirWords(t *testing.T) {
 	}
 }
 
-// What run --learn proposes, and errors tell to type, can be pasted too, where a server
-// or a repository has named the files.
+// The commands that run --learn proposes, and those in errors, can be pasted even if a server
+// or a repository chose the names of the files.
 func TestPrintedCommandsRun(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip("real mounts are needed: ", err)

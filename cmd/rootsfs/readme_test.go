@@ -19,8 +19,8 @@ func readme(t *testing.T) string {
 	return string(data)
 }
 
-// The README is short, its first screen says what others cannot do, its links lead to
-// files that are there, and it names only commands that exist.
+// The README is short, its first screen says what rootsfs can do and others cannot, its links
+// lead to existing files, and it names only existing commands.
 func TestReadme(t *testing.T) {
 	text := readme(t)
 	lines := strings.Split(text, "\n")

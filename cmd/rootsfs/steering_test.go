@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 )
 
-// harmless are the variables that this program or a library in it reads and that a
-// repository may set for a server that is wrapped, each with the reason.
+// harmless lists variables that this program or a library in it reads, and that a repository
+// may nevertheless set for a wrapped server, each with the reason.
 var harmless = map[string]string{
 	"GORACE": "a binary of the race detector alone", "GOMAXPROCS": speed, "GOGC": speed, "GOMEMLIMIT": speed,
 	"TZ": "how times are shown", "ZONEINFO": "how times are shown",

@@ -80,7 +80,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// Damage stops neither what is before nor what is after it.
+// Records before and after a damaged part are read.
 func TestReadDamage(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)

@@ -46,8 +46,8 @@ func judge(s *pattern.Set, path string, f pattern.Facts) pattern.Verdict {
 	return s.At(dir).Judge(dir, path[i+1:], pattern.Other, f)
 }
 
-// Files by which another program runs what they say are protected at the root and at
-// the top of repositories, and nowhere else: in other people's code least of all.
+// Files that make another program run commands are protected at the top of a root and of
+// repositories, and nowhere else, in particular not in other people's code.
 func TestControlFiles(t *testing.T) {
 	s := mustNew(t, pattern.Options{}, builtin.Rules())
 	facts := topsOf{"lib": true, "node_modules/x": true}

@@ -34,8 +34,8 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// A dry run is told of the next turn and leaves it to others, and a turn that is given back is
-// another's.
+// A dry run learns the time of the next turn and does not take it. A turn that is given back
+// goes to the next caller.
 func TestSpeedGivesTurnsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ledger.SpeedOf(&rules.Limits{OpsPerSecond: 10, Burst: 1})

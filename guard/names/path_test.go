@@ -178,7 +178,7 @@ func TestPathHas_R158(t *testing.T) {
 	}
 }
 
-// An error does not become as long as what a peer sent.
+// The length of an error is bounded, however long the text of a peer is.
 func TestQuoteShort(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                               `""`,

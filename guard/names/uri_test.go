@@ -15,8 +15,8 @@ type uriCase struct {
 	refusal string // part of the reason
 }
 
-// uriCases holds every example form of RFC 8089 (sections 2 and 3, appendices B,
-// D, E and F) with our answer, and then what RFC 8089 does not name.
+// uriCases holds every example form of RFC 8089 (sections 2 and 3, appendices B, D, E and F)
+// with our result, and then forms that RFC 8089 does not mention.
 var uriCases = []uriCase{
 	// Section 2 and appendix B.
 	{"local, empty authority (B)", "file:///path/to/file", "/path/to/file", ""},

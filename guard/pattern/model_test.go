@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The slow model: no state, no index, no compilation. It asks of each directory
-// on the way and of each pattern anew, by matchers of its own.
+// This is the slow model: it has no state, no index and no compiled patterns. For each
+// directory on the way it tries each pattern, with its own matchers.
 
 // slowName matches one name.
 func slowName(p, s string) bool {

@@ -234,8 +234,8 @@ func TestStatesAreBounded(t *testing.T) {
 	}
 }
 
-// A tree as deep as a program likes to make it costs the memory of its paths
-// neither once nor for every level.
+// However deep a program makes a tree, patterns keep no memory for its paths, neither once nor
+// for each level.
 func TestStatesOfDeepTreesAreBounded(t *testing.T) {
 	s := mustNew(t, Options{}, list(OwnHide, "secret"), list(OwnDeny, "/a/**/locked"))
 	for _, name := range []string{strings.Repeat("a", 255), "b"} {

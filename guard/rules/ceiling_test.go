@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// places is a ceiling over a home: work may be written, its archive read, vault is shut, and
-// what is written in review is staged.
+// places is a ceiling for a home directory: work may be written, its archive only read, and
+// vault not entered. Writes in review are staged.
 func places() Ceiling {
 	return Ceiling{Where: "c.toml:1", Places: []CeilingPlace{
 		{"/home/u/work", ReadWrite, "c.toml:1"},

@@ -26,7 +26,8 @@ func TestModesRoundTrip(t *testing.T) {
 	}
 }
 
-// An approval may stage what was asked for as writable, and never the other way round.
+// An approval may stage a root that was asked for as writable. It never makes a root writable
+// that was asked for as staged.
 func TestStagedIsNarrower(t *testing.T) {
 	for _, tt := range []struct {
 		have, than rules.Rights

@@ -24,8 +24,9 @@ const (
 	said   = "said"   // a sentence of the program, in which names are quoted
 )
 
-// printed are the text fields, of types that do not print themselves, of values that commands
-// print, in JSON (where names.JSON escapes all of it) or for people, or take texts from.
+// printed lists text fields of values that commands print, in JSON (where names.JSON escapes
+// every text) or for people, or from which they take texts. Fields whose types print themselves
+// are not listed.
 var printed = map[string]string{
 	// The session, its roots, questions and policies.
 	"audit.Report.Session": owners, "broker.Item.Mode": ours, "broker.Question.ID": ours, "broker.Question.Kind": ours, "broker.Stats.Revision": ours,
@@ -171,8 +172,8 @@ func plant(t *testing.T, code string) *checked {
 	return c
 }
 
-// The text fields of a value are found wherever it holds them, also behind an alias of a type, and
-// those that print themselves are known, also by another name.
+// The text fields of a value are found wherever the value holds them, also behind an alias.
+// Types that print themselves are recognised, also under another name.
 func TestTextFieldsAreFound(t *testing.T) {
 	c := plant(t, `package names
 type Foreign string

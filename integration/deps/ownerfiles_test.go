@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// rootsfs runs programs and reads files for the owner, and confined programs must not be able
-// to write those. Each call that runs a program, anywhere, or opens a file, in cmd, has one of
-// these reasons why no confined program controls the file.
+// rootsfs runs programs and reads files for the owner. Confined programs must not be able to
+// write to these files. For each call that runs a program, and each in cmd that opens a file,
+// one of these reasons says why no confined program controls the file.
 const (
 	judged   = "writabledirs.Judge refuses what programs can write"
 	ownPlace = "a place of rootsfs itself, which no root may hold (session.Keeps)"

@@ -121,8 +121,8 @@ func TestHostileDepth(t *testing.T) {
 	p.alive("r/f", "text")
 }
 
-// Text that is no request, or is ambiguous, is refused with a reason, and later requests
-// are served. R091.
+// A text that is not a request, or is ambiguous, is refused with a reason. Later requests are
+// served. R091.
 func TestHostileText(t *testing.T) {
 	h := newHost(t, nil)
 	dir := h.root("r", guard.ReadWrite, "f=text")

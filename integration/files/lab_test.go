@@ -96,9 +96,9 @@ var transports = map[string]func(t testing.TB, p *pair) mcp.Transport{
 	},
 }
 
-// pair is an MCP session between a host on package broker and a server on
-// package broker/client, both on the Go SDK. ctx is that of a tool call which
-// lasts as long as the test: over HTTP it carries the requests.
+// pair is an MCP session between a host that uses package broker and a server that uses package
+// broker/client, both with the Go SDK. ctx belongs to a tool call that lasts as long as the
+// test: over HTTP, the call carries the server's requests.
 type pair struct {
 	session *broker.Session
 	server  *client.Broker

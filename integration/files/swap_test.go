@@ -22,10 +22,9 @@ import (
 // Files outside are recognised by this; no file inside has it.
 const canary = "CANARY-5d0e"
 
-// Names are exchanged with links that lead out, as fast as they can be, while a
-// server does everything it can to the same names: nothing outside is read or
-// written. A bare open of the same names in the same loop does get out, or the
-// race would prove nothing. R063, R064, R188, R189.
+// Names are exchanged with links that lead out, as fast as possible, while a server calls every
+// method on the same names: nothing outside is read or written. A bare open of the same names
+// in the same loop does get out, or the race would prove nothing. R063, R064, R188, R189.
 func TestSwapRace(t *testing.T) {
 	h := newHost(t, nil)
 	base := t.TempDir()

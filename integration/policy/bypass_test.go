@@ -185,8 +185,8 @@ func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 	}
 }
 
-// The patterns of a root that lies in another hold through both names, and the patterns
-// of the outer root hold through its own name.
+// The patterns of a nested root hold through both roots' names. The patterns of the outer root
+// hold through its own name.
 func TestPatternsOfNestedRoots(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Hide: guard.Texts("outer.hid")}, "in/outer.hid=o", "in/inner.hid=i", "in/kept=k", "in/d/kept=k", "d/")
 	for _, root := range []string{"on", "off"} {

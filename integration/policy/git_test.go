@@ -166,8 +166,8 @@ func TestGitOfOnesOwn(t *testing.T) {
 	}
 }
 
-// Repositories in no directory called .git, or in that of another, are reported too,
-// until they are gone. The owner's are not. R139.
+// Repositories whose directory is not called .git, or lies in the .git of another repository,
+// are reported too, until they are gone. The owner's are not. R139.
 func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {

@@ -332,8 +332,8 @@ func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 	}
 }
 
-// Neither a link nor a path that leads through a hidden name and out again tells anything
-// of files there. R164.
+// Neither a link nor a path that leads through a hidden name and out again reveals anything
+// about files below that name. R164.
 func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 	links := map[string]string{"to-file": "secret-f", "to-dir": "secret-d", "to-link": "secret-l", "to-none": "secret-none", "to-unheard": "unheard"}
 	tree := []string{"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-l => x"}

@@ -73,8 +73,8 @@ func TestEventsNameNothingHidden(t *testing.T) {
 	}
 }
 
-// A client of rootsfs serve that has subscribed to a directory is not told that
-// something hidden in it has changed, nor can it subscribe to that.
+// A client of rootsfs serve that has subscribed to a directory gets no notification of a change
+// of a hidden name in it. It cannot subscribe to the hidden name.
 func TestSubscriptionsTellNothingHidden(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, "d/secret-old=s", "end/")
 	srv := tools.New(tools.Config{Registry: w.reg, Tree: w.tree, Subject: "host"})

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// talk starts a command line and sends it lines, each after the answer to the one
-// before, as far as it has an id. It returns all the lines that came back.
+// talk starts a command and sends it lines. After a line with an id it waits for the answer. It
+// returns all lines of the output.
 func talk(t testing.TB, argv []string, requests []string) []string {
 	t.Helper()
 	cmd := commandOf(argv)

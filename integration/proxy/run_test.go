@@ -191,8 +191,8 @@ func TestFetched(t *testing.T) {
 	}
 }
 
-// R084: a server that floods the proxy with refused lines, and ends, leaves counts of all
-// of them on record, which take a fraction of its output. Nothing keeps the run alive.
+// R084: if a server floods the proxy with refused lines and ends, the records count all of
+// them, and take a fraction of the size of its output. Nothing keeps the run alive.
 func TestFlood(t *testing.T) {
 	const lines = 200_000
 	at := newConfined(t).(*confined)

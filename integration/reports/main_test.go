@@ -61,7 +61,7 @@ func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
 	}
 }
 
-// command returns a command of theirs, in a mount namespace of its own.
+// command returns a command of the user, in its own mount namespace.
 func (w *somebody) command(args ...string) *exec.Cmd {
 	become := ""
 	if w.uid != 0 {

@@ -117,8 +117,8 @@ func testLinkLoop(t *testing.T, who *somebody) {
 	}
 }
 
-// A notification that is not known, or about a request that is not, gets no answer, nor
-// does an empty line; the request after them does.
+// An unknown notification, a notification about an unknown request and an empty line get no
+// answer. The request after them does.
 func testNotifications(t *testing.T, who *somebody) {
 	dir := filepath.Dir(who.own("quiet/f", "x", 0o644))
 	answers := who.serve(t, dir,

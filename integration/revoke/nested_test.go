@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// nest is an outer root with a directory in/ that is a root of its own, and one
-// holder that reaches the inner root's files through the outer one.
+// nest is an outer root whose directory in/ is another root, and a holder that reaches the
+// inner root's files through the outer one.
 type nest struct {
 	*lab
 	src  string // of the outer root

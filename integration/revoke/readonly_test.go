@@ -20,9 +20,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// After a root was made read-only every way of writing fails with EROFS and every way of
-// reading goes on, for held files as for newly opened ones. Stores through an earlier
-// mapping reach neither the file nor a process that opens it afterwards: see
+// After a root was made read-only, every way of writing fails with EROFS and every way of
+// reading still works, for held files and for newly opened ones. Stores through an earlier
+// mapping do not reach the file, and no process that opens it afterwards: see
 // TestStoresAfterReadOnlyReachNobodyNew.
 func TestSetReadOnlyIsTotal(t *testing.T) {
 	for _, s := range append(settings[:2:2], settings[5:]...) {

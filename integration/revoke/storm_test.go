@@ -65,9 +65,9 @@ type stormArg struct {
 	Workers int
 }
 
-// stormResult counts. A leak is an operation that began after a revocation had
-// returned and succeeded before the root was granted again, or that succeeded on
-// something held since before a revocation.
+// stormResult counts operations and leaks. An operation is a leak if it began after a
+// revocation had returned and succeeded before the root was granted again. It is also one if it
+// succeeded on something held since before a revocation.
 type stormResult struct {
 	Ops, Good, WhileDead int64
 	Leaks                map[string]int64
@@ -323,8 +323,8 @@ func storm(t *testing.T, s setting, n int, end func(l *lab) error) stormResult {
 	return total
 }
 
-// Nothing that begins after revoke has returned succeeds, and nothing held since
-// before ever does again, at any level, while processes storm the mount.
+// While processes storm the mount, no operation that begins after revoke has returned succeeds,
+// at any level. Nothing that was held before ever works again.
 func TestStormsSeeNothingAfterRevoke(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.name, func(t *testing.T) {

@@ -198,8 +198,8 @@ func TestLaterAgain(t *testing.T) {
 	}
 }
 
-// A root that is a single file stays the file of that name when the host replaces it,
-// as editors do, also where it is bound by itself: there since the start, or later.
+// If the host replaces a file that is a root, as editors do, the root shows the new file of the
+// name. This holds where the file is bound by itself, at the start or later, too.
 func TestLaterReplaced(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -236,8 +236,8 @@ func TestLaterReplaced(t *testing.T) {
 	}
 }
 
-// Where a root cannot be shown (at the weaker levels, and if there is no more room), this
-// is reported, and the root is granted nevertheless.
+// If a root cannot be shown (at the weaker levels, or if there is no more room), the grant
+// reports this, and the root is granted nevertheless.
 func TestLaterTold(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	s := o.talk(sandbox.Bubblewrap)

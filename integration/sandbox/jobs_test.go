@@ -99,7 +99,7 @@ func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
 }
 
 // A command that stops itself, as Claude Code does at Ctrl-Z, gives the shell its terminal
-// back, and goes on with fg. (It kept the terminal, in which no key did anything.)
+// back, and goes on with fg. (The command kept the terminal, and no key had an effect.)
 func TestJobs_SelfStop(t *testing.T) {
 	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
 		s := o.interactive(level)

@@ -23,9 +23,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// lingering is a command that leaves as much behind as it can: children that it
-// does not wait for, one of them in a session of its own, and one that has lost
-// its parent.
+// lingering is a command that leaves many processes behind: children that it does not wait for,
+// one of them in its own session, and one whose parent has ended.
 const lingering = `sleep 1000 MARK & setsid sleep 1000 MARK & (setsid sh -c 'trap "" TERM HUP INT; sleep 1000 MARK & sleep 1000 MARK' &)
 	while [ "$(grep -l MARK /proc/[0-9]*/cmdline 2>/dev/null | wc -l)" -lt 5 ]; do sleep 0.01; done
 	echo ready; exec sleep 1000 MARK`

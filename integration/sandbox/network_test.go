@@ -61,8 +61,8 @@ func (o *outside) shell(level sandbox.Level, net, script string) order {
 	return ord
 }
 
-// A program reaches the hosts that --net=HOSTS names, and no others, at each level that has a
-// network of its own, as root and as a user. Others it cannot resolve or connect to.
+// A program reaches the hosts that --net=HOSTS names, at each level that has its own network,
+// as root and as a user. It can neither resolve nor connect to any other host.
 func TestNetworkOfApprovedHosts(t *testing.T) {
 	port := web(t)
 	script := strings.ReplaceAll(`

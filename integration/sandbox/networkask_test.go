@@ -115,7 +115,7 @@ func TestNetworkAsks(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			o := newOutside(t, w)
-			// The names lead to 127.0.0.5, which needs a rule of its own.
+			// The names resolve to 127.0.0.5, an address that needs its own rule.
 			script := get(port, "api.test", "api.test", "other.test", "other.test", "evil.example.com", "10.0.0.1") + `python3 -c '
 import urllib.request
 print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60).read().decode(), end="")'
@@ -301,8 +301,8 @@ print("ended")' `+port, "--net="+strings.Join(permitted, ","))
 	}
 }
 
-// A program that asks about as many hosts as it can gets few questions, its own approved hosts
-// are reached meanwhile, and odd names cause none.
+// A program that asks about as many hosts as it can causes few questions, and odd names cause
+// none. Meanwhile it still reaches its approved hosts.
 func TestNetworkAskFlood(t *testing.T) {
 	port := web(t)
 	o := newOutside(t, everybody[1])

@@ -30,8 +30,8 @@ var provenOnNetwork = []string{
 	"look up a name that is not approved", "ask an approved host for another server by TLS", "the same at an approved address", "send by UDP to an approved host",
 }
 
-// A hostile program with a network of approved hosts gets an answer of no other host, at
-// every level that has a network, as root and as a user.
+// A hostile program with a network of approved hosts gets no answer from another host, at every
+// level that has a network, as root and as a user.
 func TestNetworkAttacks(t *testing.T) {
 	targets := serveAttacks(t)
 	for _, w := range everybody {

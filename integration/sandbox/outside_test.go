@@ -208,7 +208,7 @@ func (o *outside) place() {
 	testkit.Must(t, os.WriteFile(passwd, fmt.Appendf(known, "caller:x:%d:%d::/nonexistent:/bin/sh\n", o.who.uid, o.who.uid), 0o644))
 }
 
-// sessionName is that of the runs' sessions.
+// sessionName is the name of the sessions of runs.
 const sessionName = "hostile"
 
 // session begins another session of the owner's, whose control socket and audit

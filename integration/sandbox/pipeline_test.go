@@ -12,8 +12,8 @@ import (
 // the command's own words.
 const listening = " sh -c 'echo rea''dy; read -r x; echo he''ard $x; exec sleep 1000'"
 
-// eachPipeline types, for each caller, command lines in which a run is one job together with
-// other programs, and calls f when the run's command is ready.
+// eachPipeline types command lines in which a run and other programs are one job, for each
+// caller. It calls f when the run's command is ready.
 func eachPipeline(t *testing.T, f func(o *outside, s *shell, line string)) {
 	for _, line := range []string{"RUN | cat", "cat | RUN", "cat | RUN | cat", "(RUN; exit $?)"} {
 		for _, w := range everybody {

@@ -160,8 +160,8 @@ func (s *site) lives() {
 	}
 }
 
-// R072: attacked over HTTP, the server refuses, stays within its bounds, notes its
-// refusals in the log and in the audit record, and goes on serving.
+// R072: under attack over HTTP the server refuses the requests, stays within its bounds, writes
+// its refusals to the log and the audit records, and still serves others.
 func TestHTTPAttacked_R072(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()
@@ -264,7 +264,8 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	}
 }
 
-// Two servers of one name have a token each, whatever becomes of the other.
+// Two servers of one name have a token each, which does not depend on the end of the other
+// server.
 func TestHTTPTokensOfOneName(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()

@@ -17,9 +17,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// comparison is one call that is put to both servers. In its arguments and in
-// the answers $R stands for a directory that both have, read-only in ours, and
-// $W for one that each has for itself, with the same in it.
+// comparison is one call that both servers get. In its arguments and in the answers, $R stands
+// for a directory that both have, read-only in ours. $W stands for a directory that each server
+// has for itself, with the same contents.
 type comparison struct {
 	tool string
 	args m

@@ -8,7 +8,7 @@ import (
 )
 
 // Tests find the programs of the packages that setup.sh names, of essential packages and of
-// those that both depend on, and no other program of the machine.
+// packages that these depend on. They find no other program of the machine.
 func TestLinkedPrograms(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Fatal(err)

@@ -125,8 +125,8 @@ func TestDetachLazy(t *testing.T) {
 	}
 }
 
-// The same as an ordinary user, through fusermount3, in a mount namespace of
-// its own, so that /dev/fuse can be opened to users there.
+// The same holds for an ordinary user, through fusermount3. The test has its own mount
+// namespace, so that users can open /dev/fuse there.
 func TestUserThroughHelper(t *testing.T) {
 	requireMounts(t)
 	if _, err := findHelper(exec.LookPath); err != nil {
@@ -144,8 +144,8 @@ func TestUserThroughHelper(t *testing.T) {
 	}
 }
 
-// childUnshared is root in a mount namespace of its own: it checks what a user
-// is told about a device of mode 0600, opens it, and becomes that user.
+// childUnshared is root in its own mount namespace. It checks the error that a user gets about
+// a device of mode 0600, lets users open the device, and becomes that user.
 func childUnshared(point string) error {
 	device := point + ".fuse"
 	var st unix.Stat_t

@@ -140,8 +140,8 @@ func TestBindFile(t *testing.T) {
 	s.want("none", "ls -d /x 2>/dev/null || echo none")
 }
 
-// What is in the tree is bound although its name is being taken back and given again
-// all the while, as the server of a tree does when a root is granted or revoked.
+// A bind of a name of the tree succeeds while the server of the tree drops and provides the
+// name again and again, as it does when a root is granted or revoked.
 func TestBindWhileNamesChange(t *testing.T) {
 	point := spareTree(t)
 	o := Options{Level: Namespaces, Tree: point, Spare: []string{"spare/0"}}

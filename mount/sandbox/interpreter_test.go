@@ -246,8 +246,8 @@ func TestInterpreterLibraries(t *testing.T) {
 	}
 }
 
-// Someone who can write a library of a program, or a directory in which its libraries are
-// looked for, decides what the program does.
+// Whoever can write to a library of a program, or to a directory that is searched for its
+// libraries, controls the program. So these paths are checked.
 func TestInterpreterLibrariesInDoubt(t *testing.T) {
 	dir := filepath.Join(home(t), "app")
 	for place, options := range map[string][]string{

@@ -78,8 +78,8 @@ func TestHostNameResolves(t *testing.T) {
 	})
 }
 
-// Of /sys a command sees the processors, the memory nodes and huge pages, which programs read
-// to size their pools, and nothing else: no interface, no disk, no serial number.
+// A command sees only a part of /sys: the processors, the memory nodes and huge pages, which
+// programs read to size their pools. It sees no interface, no disk and no serial number.
 func TestSys(t *testing.T) {
 	const script = `cd /sys && find . -maxdepth 3 -not -path './devices/system/*/*' -not -path './kernel/mm/transparent_hugepage/*' | sort
 		cat devices/system/cpu/online; lscpu | grep '^CPU(s):'

@@ -151,8 +151,8 @@ func TestEnded(t *testing.T) {
 	})
 }
 
-// Which roots appear when they are granted after the start: all of them with spare
-// directories; without, what is, or is below, a directory that was bound.
+// With spare directories, all roots that are granted after the start appear. Without, only
+// those appear that are, or lie below, a directory that was bound.
 func TestAppears(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: tree(t, "home/u/code", "tmp/x", "tmp/a/b/c", "usr/share", "spare"), Roots: []string{"/home/u/code", "/tmp/x", "/tmp/a/b/c", "/home", "/usr/share"}}
 	p, _, _ := started(t, o, "true")

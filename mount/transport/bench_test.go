@@ -79,8 +79,8 @@ var benchCalls = []struct {
 	}},
 }
 
-// BenchmarkRequests reports the requests a second of 1 to 32 threads, and the processor
-// time that the server takes for one, of a file system that answers at once.
+// BenchmarkRequests measures a file system that answers at once: the requests a second of 1 to
+// 32 threads, and the processor time of the server for each request.
 func BenchmarkRequests(b *testing.B) {
 	for _, c := range benchCalls {
 		for _, threads := range []int{1, 2, 4, 8, 32} {

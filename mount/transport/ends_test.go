@@ -18,8 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// What stands in the way of io_uring leaves readers of /dev/fuse, which serve, and the
-// reason is told.
+// If io_uring cannot be used, readers of /dev/fuse serve, and the reason is reported.
 func TestFallback(t *testing.T) {
 	for words, why := range map[string]string{
 		"forbidden": "io_uring_setup: operation not permitted", "nomemory": "io_uring_setup: cannot allocate memory",
@@ -65,8 +64,8 @@ func TestServerInACpuset(t *testing.T) {
 	askFromEachProcessor(t, s)
 }
 
-// newCpuset makes a control group that may use processor 0 only, and skips the test where
-// there is no cpuset (cgroup v1, or v2 at its usual place).
+// newCpuset makes a control group that may use only processor 0. It skips the test if there is
+// no cpuset (cgroup v1, or v2 at its usual place).
 func newCpuset(t *testing.T) string {
 	t.Helper()
 	for _, root := range []string{"/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"} {

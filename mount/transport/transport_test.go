@@ -175,7 +175,7 @@ func TestCountCPUs(t *testing.T) {
 	}
 }
 
-// A thread that runs is told from one that waits.
+// Running threads and waiting threads are distinguished.
 func TestIsRunnable(t *testing.T) {
 	lockThread(t)
 	if !isRunnable(unix.Gettid()) {

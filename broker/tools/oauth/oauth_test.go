@@ -206,7 +206,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Who brings no token, or one that does not do, is told where to get one, and why.
+// A request without a token, or with one that is not accepted, is told the reason and where to
+// get a token.
 func TestRequire(t *testing.T) {
 	i := oauthissuer.New(t)
 	v := verifier(t, i, func(c *oauth.Config) {

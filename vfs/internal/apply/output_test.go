@@ -32,8 +32,8 @@ func (s *scene) outputs(patterns ...string) string {
 }
 
 // The owner's patterns and the source's .gitignore files name build output. A removal of the
-// owner's files is no build output, nor is a repository's data. A .gitignore that a program wrote
-// names nothing.
+// owner's files does not count as build output, and neither does a repository's data. A
+// .gitignore that a program wrote has no effect.
 func TestBuildOutput(t *testing.T) {
 	for _, c := range []struct {
 		name     string

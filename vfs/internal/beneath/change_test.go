@@ -176,8 +176,8 @@ var bothWays = map[string]bool{"answered early": true, "waited for in vain": fal
 
 const stillInIt = "1 call that changes the source is still in it and may still arrive"
 
-// A call that changes the source and is in it when the root ends is named, and no other
-// begins after it, neither of the same function nor of the next.
+// The ending of a root names a call that is changing the source at that time. No other call
+// that changes the source begins after it, neither of the same function nor of the next.
 func TestNoChangeAfterTheOneThatHangs(t *testing.T) {
 	for name, c := range changes {
 		for way, early := range bothWays {

@@ -82,8 +82,8 @@ func TestTrail(t *testing.T) {
 	}
 }
 
-// Records about hosts are about no root: after one is taken back, no path is said to lie in a
-// root that has ended.
+// Records about hosts concern no root: after a host is revoked, no path counts as one in an
+// ended root.
 func TestHostsAreNoRoots(t *testing.T) {
 	tr := &Trail{Session: "s", Roots: map[names.Foreign]TrailRoot{}}
 	for _, op := range []string{"grant", "revoke", "expire"} {

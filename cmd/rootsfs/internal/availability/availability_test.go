@@ -81,8 +81,8 @@ func awaitEvent(t *testing.T, told *events.Subscriber, kind string) {
 	}
 }
 
-// Calls that hang are waited for as long as the caller says, one for each key is under way, and
-// no more than maxHanging.
+// A caller waits for a call that hangs only as long as it says. At any time one call for each
+// key is under way, and at most maxHanging in all.
 func TestAsidesHang(t *testing.T) {
 	var a hangingCalls[string]
 	hang := make(chan struct{})

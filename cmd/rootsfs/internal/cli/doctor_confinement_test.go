@@ -51,8 +51,8 @@ func TestDoctorWithLandlockOff(t *testing.T) {
 	}
 }
 
-// A user whom a security module forbids namespaces is told so, not that the program's mode is
-// wrong.
+// If a security module forbids a user namespaces, doctor says so, and does not blame the mode
+// of the program.
 func TestDoctorWithNamespacesRestricted(t *testing.T) {
 	if !oldkernel.Enter(t, oldkernel.NamespacesRestricted) {
 		return

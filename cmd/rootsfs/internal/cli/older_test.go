@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
 
-// withOlderRecords makes the records of package audit's test data, which the last version
-// with format 1 has written, those of the user who runs the test.
+// withOlderRecords gives the user who runs the test the records of package audit's test data.
+// The last version with format 1 wrote them.
 func withOlderRecords(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()

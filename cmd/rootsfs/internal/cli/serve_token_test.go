@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
 
-// A token's file is that of one process: another server of the name has another file,
-// each removes its own alone, and what a killed one left is replaced.
+// Each process has its own token file, also if two servers have one name. A server removes only
+// its own file, and replaces one that a killed server left.
 func TestTokenFiles(t *testing.T) {
 	state := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)

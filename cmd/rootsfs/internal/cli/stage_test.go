@@ -250,8 +250,8 @@ func TestStagePatchOfUnreadable(t *testing.T) {
 	}
 }
 
-// A line of a file is shown on a terminal as it is, but for what a terminal would obey or not
-// show.
+// A terminal shows the line of a file unchanged, except for characters that the terminal would
+// obey or not show.
 func TestVisibleText(t *testing.T) {
 	for in, want := range map[string]string{
 		"+\tx   = 1": "+\tx   = 1", `+say("a\n")`: `+say("a\n")`, "+\x1b[2J": `+\u{1b}[2J`, "+a\u202eb": `+a\u{202e}b`,
@@ -312,8 +312,8 @@ func TestStricterPatterns(t *testing.T) {
 	}
 }
 
-// TestApplyErrorOfAnInterrupt checks that an apply that a signal cut short says what is left,
-// with and without a session, and that other errors are not hidden.
+// TestApplyErrorOfAnInterrupt checks that an apply that a signal interrupted says which changes
+// are left, with and without a session, and that it does not hide other errors.
 func TestApplyErrorOfAnInterrupt(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

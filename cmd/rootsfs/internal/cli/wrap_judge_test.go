@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// What is called rootsfs and is another program is not "started by
-// rootsfs already", and what a run leaves open is told.
+// A server started by another program that is called rootsfs is not "started by rootsfs
+// already". For a server that is, wrap reports flags that give it more than it should have.
 func TestWrapJudges(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)

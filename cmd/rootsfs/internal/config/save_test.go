@@ -122,7 +122,7 @@ func TestSaveNet(t *testing.T) {
 	}
 }
 
-// A link stays a link; what it leads to is replaced.
+// A link stays a link; its target is replaced.
 func TestSaveLink(t *testing.T) {
 	dir := home(t)
 	path, target := filepath.Join(dir, "config.toml"), filepath.Join(dir, "dot/c.toml")

@@ -38,7 +38,8 @@ func TestApproveReadOnly(t *testing.T) {
 	}
 }
 
-// A consent may keep apart what a server asked to write, and never the other way round.
+// A consent may stage a root that a server asked to write to. It never makes a root writable
+// that a server asked to have staged.
 func TestApproveStaged(t *testing.T) {
 	staged := guard.ReadWrite | guard.Stage
 	for _, tt := range []struct {

@@ -77,8 +77,8 @@ func TestPrefetchUsesNoLink(t *testing.T) {
 	}
 }
 
-// A cookie that somebody else fixed, such as another server on the loopback address,
-// neither lets anybody in nor keeps the owner out.
+// A cookie that somebody else set, such as another server on the loopback address, lets nobody
+// in and does not keep the owner out.
 func TestFixedCookie(t *testing.T) {
 	l := newLab(t)
 	fixed := l.s.access.cookie + "=AAAAAAAAAAAAAAAAAAAAAAAAAA"

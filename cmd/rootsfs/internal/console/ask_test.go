@@ -105,8 +105,8 @@ func (l *lab) tree(dir string, files ...string) string {
 	return filepath.Join(l.work, dir)
 }
 
-// R068, R087, R088, R089: what a server asks for is shown with what is there, and
-// approved as it is, narrower, or denied.
+// R068, R087, R088, R089: a question is shown with the contents of its path. The owner approves
+// it unchanged or narrower, or denies it.
 func TestAsk_R068_R087_R088_R089(t *testing.T) {
 	l := newLab(t)
 	v := l.server(l.session("s"), "indexer")

@@ -126,9 +126,9 @@ func starved(t *testing.T, of string) *Client {
 	return Dial(all[0])
 }
 
-// The owner's commands are answered, one after the other and some at a time, by a
-// session that can have no epoll watch, or no descriptor, any more. The first connection
-// without a watch ended the loop that accepts them.
+// A session that gets no more epoll watches, or no more descriptors, still answers the owner's
+// commands, one after the other and several at a time. (The first connection without a watch
+// ended the loop that accepts connections.)
 func TestAnswersWhileStarved(t *testing.T) {
 	for of := range starvations {
 		t.Run(of, func(t *testing.T) {
@@ -169,8 +169,8 @@ func TestSilentConnectionsGo(t *testing.T) {
 	}
 }
 
-// A stream over a connection that is served by blocking calls ends when its client
-// goes, and what it held is free again.
+// A stream over a connection that is served by blocking calls ends when its client disconnects,
+// and its resources are released.
 func TestRawStreamEnds(t *testing.T) {
 	c := starved(t, "watches")
 	for range 3 * maxRawConns {

@@ -229,7 +229,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// Follow goes on with what is written later, and with what the receiver did not take.
+// Follow sends records that are written later, and sends records again that the receiver did
+// not accept.
 func TestFollow(t *testing.T) {
 	a := newArchive(t)
 	a.write(2)

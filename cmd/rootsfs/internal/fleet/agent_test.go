@@ -146,9 +146,9 @@ func TestOrdersBeforeLeases(t *testing.T) {
 	}
 }
 
-// A session that does not carry out an order has no other end than that of its lease: the agent
-// gets no new one, and does not tell that the order is carried out. After a restart it still
-// has to be.
+// If a session does not carry out an order, only the end of its lease ends its access: the
+// agent gets no new lease, and does not report the order as carried out. After a restart the
+// order is still to be carried out.
 func TestNoLeaseBeforeTheOrderIsDone(t *testing.T) {
 	l := newLab(t)
 	m, dir := l.join("m1"), t.TempDir()

@@ -66,7 +66,7 @@ func (l *lab) invite(machine string) string {
 	return inv.Token
 }
 
-// join makes a machine, which is that of another user.
+// join makes a machine that belongs to another user.
 func (l *lab) join(machine string) *Member {
 	l.Helper()
 	l.Setenv("HOME", l.TempDir())
@@ -160,8 +160,9 @@ func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
 	}
 }
 
-// No key of a connection signs anything else: what a party signs is by a key that the server's
-// software does not even read, and no connection's key can be loaded as a signing key.
+// The key of a connection signs nothing else. Documents are signed with a key in a format that
+// the message server's software cannot read, and a connection's key cannot be loaded as a
+// signing key.
 func TestKeysAreSeparate(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")
@@ -218,7 +219,7 @@ func TestInviteOnce(t *testing.T) {
 	}
 }
 
-// An invite that is over, that was made up, or that is replayed by the bus, lets nobody in.
+// An invite that has expired, was made up or is replayed by the bus lets nobody in.
 func TestInviteOver(t *testing.T) {
 	l := newLab(t)
 	text := l.invite("laptop")

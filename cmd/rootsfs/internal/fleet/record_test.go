@@ -86,8 +86,8 @@ func TestNoLeaseWithoutRecords(t *testing.T) {
 	}
 }
 
-// What an owner sees of a machine is whether it has carried out the newest order, by the keeper's
-// number and its own, and then what its word is.
+// An owner sees whether a machine has carried out the newest order, by the number of the keeper
+// and that of the machine, and then what the machine reports.
 func TestStatesOfMachines(t *testing.T) {
 	session := func(paused ...bool) (all []SessionStatus) {
 		for _, is := range paused {

@@ -178,7 +178,8 @@ func TestStandingRefused(t *testing.T) {
 	}
 }
 
-// A charter is followed by the one with the next number that one of its own owners has signed.
+// The successor of a charter has the next number and is signed by one of the owners of the
+// charter.
 func TestCharterSuccession(t *testing.T) {
 	first, second, keeper := newTestKey(t), newTestKey(t), newTestKey(t)
 	c := &Charter{Fleet: "acme-a", Number: 3, Owners: []string{first.Public()}, Keepers: []string{keeper.Public()}}

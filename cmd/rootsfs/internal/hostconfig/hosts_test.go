@@ -97,8 +97,8 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// What is wrong with a TOML document is said with its line, and a server that is not
-// understood does not keep the others from being read.
+// An error in a TOML document is reported with its line, and a server that cannot be parsed
+// does not keep the others from being read.
 func TestTOMLErrors(t *testing.T) {
 	for _, tt := range []struct{ doc, want string }{
 		{"a = 1\nb = [", "not TOML: "},

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A wrapped file that people or programs have edited since is unwrapped as far as
-// it says what it was; their edits stay.
+// A wrapped file that people or programs have edited since is unwrapped where its original text
+// can be restored. The edits stay.
 func TestUnwrapEdited(t *testing.T) {
 	for _, tt := range []struct{ doc, want string }{
 		// More flags, and another argument.

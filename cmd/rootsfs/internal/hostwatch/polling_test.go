@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// While the user has no inotify instance or no watch left, a path is reported again and
-// again, Problem says why, and when there is one again, the path is watched.
+// While the user has no inotify instance or watch left, a path is reported periodically and
+// Problem gives the reason. As soon as there is one, the path is watched.
 func TestUsedUp(t *testing.T) {
 	if what := os.Getenv("HOSTWATCH_USED_UP"); what != "" {
 		useUp(t, what)
@@ -25,7 +25,8 @@ func TestUsedUp(t *testing.T) {
 	}
 	for _, what := range []string{"max_inotify_instances", "max_inotify_watches"} {
 		t.Run(what, func(t *testing.T) {
-			// The limit is that of a user namespace: other programs of the user keep theirs.
+			// The limit is set in a user namespace, so that other programs of the user keep
+			// theirs.
 			cmd := exec.Command("/proc/self/exe", "-test.run=^TestUsedUp$", "-test.v")
 			cmd.Env = append(os.Environ(), "HOSTWATCH_USED_UP="+what)
 			cmd.SysProcAttr = &syscall.SysProcAttr{

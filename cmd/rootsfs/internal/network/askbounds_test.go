@@ -16,8 +16,8 @@ import (
 )
 
 func init() {
-	// crowd connects to args[1:] but the last one after the other, and does nothing more with them. It
-	// prints what "get" of the last one does.
+	// crowd connects to the hosts of args[1:], one after the other, and leaves the connections
+	// idle. With the last host it does what "get" does, and prints that.
 	programs["crowd"] = func(args []string) error {
 		last := len(args) - 1
 		for _, address := range args[1:last] {

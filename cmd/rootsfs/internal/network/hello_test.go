@@ -69,8 +69,8 @@ func (c *sentRecorder) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// follow has a handshake read what a program sends, as much at a time as there is, and returns
-// the names that the hellos ask for and how much was looked at.
+// follow parses the bytes that a program sends as handshake messages, until the last one or an
+// incomplete one. It returns the names that the hellos ask for, and how many bytes were parsed.
 func follow(sent []byte) (servers []string, size int, err error) {
 	var h handshake
 	for {

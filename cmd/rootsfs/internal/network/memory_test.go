@@ -88,8 +88,7 @@ func (n *namespace) settled(count int) {
 	}
 }
 
-// Connections that are opened and never written to, those of a flood that is half open among
-// them, take little of this process each.
+// Each connection that is opened and never written to takes little memory of this process.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	const count = 1000
 	port := serve(t, func(c net.Conn) { c.Read(make([]byte, 1)) })

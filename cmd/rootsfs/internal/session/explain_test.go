@@ -80,8 +80,8 @@ func TestExplainLinks(t *testing.T) {
 	}
 }
 
-// A path is one of a root, of the mountpoint, absolute, or relative to the working directory if
-// that lies in a root.
+// A path may begin with a root's name or the mountpoint, may be absolute, or may be relative to
+// the working directory if that lies in a root.
 func TestExplainLocates(t *testing.T) {
 	x, code, _ := explained(t)
 	x.Point = "/mnt/point"

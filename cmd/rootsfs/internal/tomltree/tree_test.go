@@ -29,8 +29,8 @@ n = 1
 "o p" = 0x1_0
 `
 
-// Every node has its line and the path that a person would write, and what is behind "=" is
-// the document between its offsets.
+// Every node has its line and the path that a person would write. The document between its
+// offsets is the text after "=".
 func TestPlaces(t *testing.T) {
 	top, err := Parse([]byte(tables), limits)
 	if err != nil {

@@ -53,8 +53,8 @@ func full(width, height int) *model {
 	return m
 }
 
-// Whatever servers say and files are called, the screen keeps its size, and the
-// terminal gets no control characters but those of the styles.
+// With any texts of servers and any names of files, the screen keeps its size and the terminal
+// gets no control characters except those of the styles.
 func TestScreenIsSafe(t *testing.T) {
 	for _, size := range [][2]int{{150, 40}, {80, 24}, {20, 5}, {1, 1}, {0, 0}} {
 		for v := range viewStage + 1 {
@@ -79,8 +79,8 @@ func TestScreenIsSafe(t *testing.T) {
 	}
 }
 
-// Keys answer nothing in the first moment of a question, nor outside the view of
-// the questions, nor while a line is typed.
+// Keys answer no question in its first moment, outside the view of the questions, or while a
+// line is typed.
 func TestAnswersSettle(t *testing.T) {
 	key := func(m *model, k string) tea.Cmd {
 		_, cmd := m.Update(tea.KeyPressMsg{Text: k, Code: []rune(k)[0]})

@@ -76,8 +76,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// A program is also refused because of other files that decide what it does, and a relative
-// one because of the directory that it is relative to.
+// A program is also refused because of other files that determine its behaviour, and a relative
+// path because of the directory that it is relative to.
 func TestProgram(t *testing.T) {
 	j, dir := judged(t)
 	t.Chdir(filepath.Join(dir, "own"))

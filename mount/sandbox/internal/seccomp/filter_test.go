@@ -216,8 +216,8 @@ func TestFilterUnix(t *testing.T) {
 	}
 }
 
-// In a network of its own a command lists the interfaces, with or without sockets of the unix
-// family, and opens no other protocol of netlink.
+// A command with its own network can list the interfaces, with or without sockets of the unix
+// family. It cannot open another protocol of netlink.
 func TestFilterInterfaces(t *testing.T) {
 	for _, w := range []Wants{{Interfaces: true}, {Interfaces: true, Unix: true}} {
 		run := machine(t, w)
@@ -256,7 +256,7 @@ func TestFilterBind(t *testing.T) {
 	}
 }
 
-// Where there is no ipc namespace, what is shared by uid is not there.
+// Without an ipc namespace, a command has no access to objects that are shared by uid.
 func TestFilterNoIPC(t *testing.T) {
 	with, without := machine(t, Wants{NoIPC: true}), machine(t, Wants{})
 	for _, nr := range sharedIPC {
