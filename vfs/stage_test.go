@@ -202,7 +202,7 @@ func TestCopyUpKeepsIdentity(t *testing.T) {
 
 // The owner renames a file, or gives it another name, that programs have changed: the copy and
 // the owner's file are two files.
-func TestTwinAfterOwnersRename(t *testing.T) {
+func TestCopyAfterOwnersRename(t *testing.T) {
 	s := newStaged(t, "foo=owner's", "linked=both", "dir/x=1")
 	foo, linked, dir := s.lstat("foo"), s.lstat("linked"), s.lstat("dir")
 	for _, rel := range []string{"foo", "linked", "dir/x"} {

@@ -243,7 +243,7 @@ const (
 	opSummed  = "summed"
 )
 
-// path writes a path, unless it is that of a root.
+// path writes a path, unless it is the root itself.
 func (e *encoder) path(field string, p guard.Path) {
 	rel := p.Rel()
 	switch {
