@@ -246,8 +246,8 @@ func TestInterpreterLibraries(t *testing.T) {
 	}
 }
 
-// Whoever can write to a library of a program, or to a directory that is searched for its
-// libraries, controls the program. So these paths are checked.
+// A writer of a program's library, or of a directory that is searched for its libraries,
+// controls the program. So these paths are checked.
 func TestInterpreterLibrariesInDoubt(t *testing.T) {
 	dir := filepath.Join(home(t), "app")
 	for place, options := range map[string][]string{
