@@ -106,7 +106,7 @@ func TestNoDesktop(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("a missing service is never told")
+		t.Fatal("a missing service is never reported")
 	}
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent/bus")
 	New(func(err error) { failed <- err }).Show("s", "b")
@@ -117,8 +117,8 @@ func TestNoDesktop(t *testing.T) {
 	New(func(err error) { t.Error(err) }).Show("s", "b")
 }
 
-// No program is looked for in PATH, where one of a project may be the first: not even by an
-// address that asks for it.
+// No program is searched in PATH, because the first match may be a project's. This holds even
+// if the bus address asks for a launch.
 func TestNothingIsLaunched(t *testing.T) {
 	dir := t.TempDir()
 	ran := filepath.Join(dir, "ran")
