@@ -112,8 +112,8 @@ func TestConsentNarrowsWhatWasShown(t *testing.T) {
 	}
 }
 
-// Many questions for one directory are all answered with yes at one moment: each gets its
-// approval, and there is one root.
+// If many questions about one directory are answered with yes at the same time, each is
+// approved, and there is one root.
 func TestConsentAtOnce(t *testing.T) {
 	const at, rounds = 20, 10
 	for range rounds {

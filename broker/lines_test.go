@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A request keeps its line: later lines change neither its parameters nor the id of its
-// answer. Both requests and the many behind them come in one write.
+// A request keeps its line: later lines change neither its parameters nor the id of its answer.
+// Both requests, and the many after them, come in one write.
 func TestLines_keepsRequest(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"first": "of the first", "other": "of the other"})

@@ -62,7 +62,7 @@ func (s *screen) types(text string) {
 	}
 }
 
-// until reads what is shown up to text; the bound only ends a failed test.
+// until reads the screen until text appears; the bound only ends a failed test.
 func (s *screen) until(text string) string {
 	s.t.Helper()
 	late := time.After(enough)
@@ -188,8 +188,7 @@ func TestTerminalRows(t *testing.T) {
 	}
 }
 
-// A path that cannot be granted is quoted short, and so is every text that a question
-// shows.
+// A path that cannot be granted is shortened and quoted, and so is every text of a question.
 func TestQuestionIsShort(t *testing.T) {
 	u := &Queue{}
 	l := newLab(t, func(c *Config) { c.Asker, c.AskFor, c.Limits.Consents = u, time.Hour, -1 })

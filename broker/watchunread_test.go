@@ -87,7 +87,7 @@ func TestRevokeWithUnreadWatch(t *testing.T) {
 	narrowed := l.root("narrowed", guard.ReadWrite, nil)
 	l.root("other", guard.ReadOnly, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
-	// It takes the answers to its watches, and then nothing.
+	// The server reads the answers to its watches, and then nothing more.
 	s, line, out := l.reluctant()
 	const watches = 20
 	for i := range watches {

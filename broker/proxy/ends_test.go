@@ -38,16 +38,16 @@ var strange = []string{
 	`{"jsonrpc":"2.0","id":9,"method":"sampling/createMessage","params":{}}` + "\n",
 }
 
-// broken holds text that hosts read differently. A host may send it, and a server before
-// the two speak MCP.
+// broken holds texts that different hosts read differently. A host may always send them, a
+// server only before the two speak MCP.
 var broken = []string{
 	"Server started on port 8080\n", "{not json}\n", "{\"a\":\n", "]\n", "\xff\xfe{\"id\":1}\n", "\ufeff{}\n", "{\"\xff\":\"\xfe\"}\n", "\x00\x01\n",
 	`"text"` + "\n", "5\n", "null\n", `{"deep":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}` + "\n",
 	"and a last line without an end",
 }
 
-// What passes, passes byte for byte, both ways, to the last half line, in every
-// mode. Of a server's lines only messages pass once it speaks MCP.
+// In every mode and both directions, the passed text is unchanged byte for byte, up to the last
+// half line. Once a server speaks MCP, only messages of it pass.
 func TestBytes(t *testing.T) {
 	l := newLab(t, nil)
 	good := strings.Join(strange, "")
@@ -204,7 +204,7 @@ func TestHalfClose_LastMessage(t *testing.T) {
 	}
 }
 
-// What the server asked for before the host left, it gets.
+// The server gets the answers to its requests from before the host left.
 func TestHalfClose_Answers(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, map[string]string{"a": strings.Repeat("x", 100<<10)})

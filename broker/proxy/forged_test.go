@@ -95,7 +95,8 @@ func TestConsent_Denied(t *testing.T) {
 	}
 }
 
-// If the host has no forms, others are asked. If it hangs up, the question is unanswered.
+// If the host has no forms, the next asker gets the question. If the host hangs up, the
+// question is unanswered.
 func TestConsent_OtherAskers(t *testing.T) {
 	other := broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
 		return broker.Answer{By: "test", Decisions: []broker.Decision{{Allow: true}}}, nil
@@ -124,8 +125,9 @@ func TestConsent_OtherAskers(t *testing.T) {
 	testkit.Until(n.t, "the question ended", func() bool { return n.session.Stats().InFlight == 0 })
 }
 
-// A server that wants to answer its own question. The test tells it the id, which it has no way to know; unguarded, the host would take its frame
-// for another request, and we its user's answer to that for consent.
+// This server tries to answer its own question. The test gives it the id, which it cannot know
+// otherwise. Without a guard the host would take its frame for another request, and the proxy
+// would take the user's answer to that for consent.
 func TestForged(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()

@@ -89,8 +89,8 @@ func TestModern_Consent(t *testing.T) {
 	}
 }
 
-// A second question during the same call, and roots after it: the server knows the
-// call by one id, the host by three.
+// The server asks a second question during the same call, and then for roots. The server knows
+// the call under one id, the host under three.
 func TestModern_ConsentTwice(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -114,8 +114,8 @@ func TestModern_ConsentTwice(t *testing.T) {
 	n.host.hears(`{"jsonrpc":"2.0","id":3,"result":{"x":1}}` + "\n")
 }
 
-// A server that answers before the host has come back: its answer is kept. An answer that
-// asks for the host's own input then arrives as well.
+// If a server answers before the host has returned, its answer is kept. So is an answer that
+// asks for the host's own input.
 func TestModern_ConsentLate(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.AskFor = 50 * time.Millisecond })
 	n := l.connect(nil)
@@ -137,8 +137,8 @@ func TestModern_ConsentLate(t *testing.T) {
 	}
 }
 
-// Where no call of the host's can carry the question, others are asked: the owner,
-// by the control socket.
+// If the question fits into no call of the host, the owner is asked, through the control
+// socket.
 func TestModern_ConsentElsewhere(t *testing.T) {
 	byOwner := broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
 		return broker.Answer{By: "control", Decisions: []broker.Decision{{Allow: true}}}, nil
@@ -181,7 +181,7 @@ func TestModern_ConsentForged(t *testing.T) {
 		n.server.say(frame + "\n")
 		n.ping(n.server, n.host)
 	}
-	// An answer of its own with a state like ours, which the host brings back.
+	// This answer of the server has a state like the proxy's, which the host returns.
 	n.host.say(call("5", ""))
 	n.server.message()
 	n.server.say(`{"jsonrpc":"2.0","id":5,"result":{"resultType":"input_required","inputRequests":{"rootsfs-consent":{"method":"elicitation/create"}},"requestState":"` + prefix + `aaaa"}}` + "\n")
@@ -193,7 +193,7 @@ func TestModern_ConsentForged(t *testing.T) {
 	if roots := l.reg.Roots(); len(roots) != 0 {
 		t.Fatalf("forged consent granted %+v", roots)
 	}
-	// A state that was used is used up.
+	// A state can be used once.
 	n.host.say(a.again("2", `{"action":"decline"}`))
 	if r := n.decided(); r.Granted {
 		t.Errorf("%+v", r)

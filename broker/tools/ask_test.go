@@ -22,7 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// caller is a client over HTTP, which would allow whatever it is asked, and counts that.
+// caller is a client over HTTP that says yes to every question, and counts the questions.
 type caller struct {
 	asked  atomic.Int64
 	client *mcp.ClientSession
@@ -76,7 +76,7 @@ func (b *bench) owned() *owner {
 	return o
 }
 
-// won are the roots that consent gave to a session.
+// won returns the roots that were granted to a session by consent.
 func (b *bench) won(who guard.Subject) (list []guard.RootName) {
 	for _, st := range b.reg.Roots() {
 		if st.Grant.Subject == who {
@@ -132,7 +132,7 @@ func TestHTTPSessionsAskTheOwner(t *testing.T) {
 	}
 }
 
-// The answer says how the question ended and what to do, and names no path.
+// The answer says how the question ended and what to do next, and names no path.
 func TestAnswerSaysHowTheQuestionEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		ask  broker.AskerFunc
@@ -156,7 +156,7 @@ func TestAnswerSaysHowTheQuestionEnded(t *testing.T) {
 	}
 }
 
-// chooser is a person who decides by the path that the form shows.
+// chooser answers a form by the path that the form shows.
 type chooser struct {
 	allow string
 	asked atomic.Int64
@@ -207,7 +207,7 @@ func TestAskInsideACall(t *testing.T) {
 	}
 }
 
-// A client without forms is not asked, and told so.
+// A client without forms is not asked, and its answer says so.
 func TestAskInsideWithoutForms(t *testing.T) {
 	b := start(t, nil, nil)
 	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost})
@@ -254,7 +254,8 @@ func (g *slowGrants) Record(r guard.Record) error {
 	return nil
 }
 
-// What a person allows in the moment in which the session ends is taken back with the rest.
+// A consent that is given at the moment in which the session ends is revoked with the session's
+// other grants.
 func TestEndWhileGranting(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {

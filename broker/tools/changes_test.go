@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// lists returns the names that resources/list tells, all pages.
+// lists returns the names in all pages of resources/list.
 func (b *bench) lists() (out []string) {
 	b.t.Helper()
 	for r, err := range b.host.Resources(context.Background(), nil) {
@@ -70,7 +70,8 @@ func TestResourceListOfRoots(t *testing.T) {
 			told, o := announced(t)
 			b := start(t, nil, o)
 			connect(b, "2026-07-28")
-			// The SDK's client listens in the background; when it has begun it does not tell.
+			// The SDK's client listens in the background, and does not report when it has
+			// begun.
 			for i, end := 0, time.Now().Add(enough); len(told) == 0; i++ {
 				b.root(fmt.Sprint("r", i), guard.ReadOnly)
 				time.Sleep(20 * time.Millisecond)

@@ -33,7 +33,7 @@ type bench struct {
 	recs *guardtest.Recorder
 }
 
-// start makes one; configure changes its configuration, options the client's.
+// start makes a bench. configure changes the server's configuration, options the client's.
 func start(t testing.TB, configure func(*tools.Config), options *mcp.ClientOptions) *bench {
 	t.Helper()
 	recs := &guardtest.Recorder{}
@@ -155,8 +155,8 @@ func (b *bench) ok(name string, args map[string]any) string {
 	return text
 }
 
-// refused checks that a call fails with a text that has why in it, and names no
-// directory of the host outside the roots.
+// refused checks that a call fails, that the error contains why, and that it names no directory
+// of the host outside the roots.
 func (b *bench) refused(name string, args map[string]any, why string) {
 	b.t.Helper()
 	text, _, failed := b.call(name, args)

@@ -38,7 +38,7 @@ func (b *bench) dir(root guard.RootName) string {
 	return dir
 }
 
-// opened waits until so many files, or directories, have been read.
+// opened waits until a number of files or directories have been read.
 func (b *bench) opened(n int) {
 	b.t.Helper()
 	have := 0
@@ -125,8 +125,8 @@ func TestNothingLateOverStdio(t *testing.T) {
 	}
 }
 
-// The same over HTTP: the connection is reset, and nothing arrives that the client's system
-// does not have.
+// The same holds over HTTP: the connection is reset, and nothing arrives beyond what the
+// client's system has already received.
 func TestNothingLateOverHTTP(t *testing.T) {
 	const calls = 3
 	for how, end := range endings {
@@ -160,8 +160,8 @@ func TestNothingLateOverHTTP(t *testing.T) {
 	}
 }
 
-// slowPost sends a request over a connection of its own, whose system takes little before
-// the test reads.
+// slowPost sends a request over its own connection, whose buffers take little before the test
+// reads.
 func slowPost(t *testing.T, site *httptest.Server, revision, body string) net.Conn {
 	t.Helper()
 	version, _, _ := strings.Cut(revision, " ")

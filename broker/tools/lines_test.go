@@ -64,14 +64,13 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// A call over lines can be cancelled, is then not answered, and takes nothing of
-// the session along.
+// A call over lines can be cancelled. It is then not answered, and the session continues.
 func TestLinesCancel(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("1"), 0o600))
-	// Without the right to watch it: what follows the list of files would take part in
-	// the limit, before the first call or after it.
+	// The root lacks the right to watch, because a watch of its files would count towards the
+	// limit, before or after the first call.
 	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "slow", Dir: names.Foreign(dir), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadOnly &^ guard.Watch, Limits: guard.Limits{OpsPerSecond: 0.05, Burst: 1}}})
 	testkit.Must(t, err)

@@ -78,8 +78,8 @@ func TestHTTPMessages(t *testing.T) {
 	}
 }
 
-// Another server of this machine is another site: its pages, and who means it, are
-// refused, unless the owner named them.
+// Another server of this machine is another site. Its pages, and requests with its name, are
+// refused unless the owner named them.
 func TestHTTPPort(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{Port: "8931", Hosts: []string{"files.example", "front.example:443", "::1"}, Origins: []string{"http://localhost:6274"}})

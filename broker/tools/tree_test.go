@@ -87,7 +87,8 @@ func TestResources_R225(t *testing.T) {
 	if _, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: "file:///etc/passwd"}); err == nil || strings.Contains(err.Error(), "root:") {
 		t.Errorf("outside: %v", err)
 	}
-	// What no URI has ended the connection: the SDK's error was no JSON.
+	// A text that is not a URI is refused. (The SDK's error was not JSON, and ended the
+	// connection.)
 	for _, uri := range []string{"root/a\x00x", "file://" + dir + "/\a", "\v", "file:///\U000e0001"} {
 		if _, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "uri: it has a character") {
 			t.Errorf("%q: %v", uri, err)
@@ -134,8 +135,8 @@ func TestClientRoots(t *testing.T) {
 	}
 }
 
-// A client that knows an approved directory by another path is let in by that path, and may go
-// on using it. What is not trusted leads nowhere.
+// A client that knows an approved directory under another path may use that path. A link that
+// is not trusted leads nowhere.
 func TestClientRootsOfOtherNames(t *testing.T) {
 	other := t.TempDir()
 	b := start(t, func(c *tools.Config) {
@@ -167,8 +168,8 @@ func TestClientRootsOfOtherNames(t *testing.T) {
 	c.refused("read_text_file", m{"path": other + "/planted/a"}, "nobody approved")
 }
 
-// What is shown to a client is granted to its subject, and until the grant ends: nobody on the
-// way may keep a result and give it to another client.
+// Results are for the subject of the grant, and only while the grant lasts. So they tell caches
+// on the way not to keep them for other clients.
 func TestResultsAreOneClients(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadWrite, "a.txt=text")

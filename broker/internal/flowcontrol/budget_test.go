@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// acquire is TryAcquire of a test, which wants it to succeed or not.
+// acquire calls TryAcquire, and checks whether it succeeds.
 func acquire(t *testing.T, b *Budget, n int64, want error) *Reservation {
 	t.Helper()
 	r, err := b.TryAcquire(n)
@@ -36,7 +36,7 @@ func TestBudget(t *testing.T) {
 		if err != nil || time.Since(begun) != time.Second {
 			t.Fatalf("waited %v: %v", time.Since(begun), err)
 		}
-		// Nothing is released: one waits in vain, the next do not.
+		// If nothing is released, the first request waits in vain, and later ones do not wait.
 		for i, want := range []time.Duration{time.Minute, 0, 0} {
 			begun = time.Now()
 			if _, err := b.Acquire(50, done, For(time.Minute)); !errors.Is(err, ErrCount) || time.Since(begun) != want {

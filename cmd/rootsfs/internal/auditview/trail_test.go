@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A trail is of a session's newest run that was refused something, and its refusal is one
-// that a program's own call caused.
+// A trail is about the newest run of a session's name in which something was refused, and its
+// refusal was caused by a program's own call.
 func TestTrail(t *testing.T) {
 	at := time.Now()
 	next := func(e audit.Entry) *audit.Entry {

@@ -61,7 +61,7 @@ func TestOlderRecordsAreShown(t *testing.T) {
 	}
 }
 
-// lines counts the lines that are written to it.
+// lines is a writer that counts lines.
 type lines struct {
 	mu   sync.Mutex
 	n    int
@@ -97,8 +97,8 @@ func TestOlderRecordsAreFollowed(t *testing.T) {
 	}
 }
 
-// What an older version wrote for people alone, why does not guess: it says so. It still says
-// what was refused and why.
+// If a record of an older version has a fact only as text for people, why says so instead of
+// guessing. It still says what was refused and why.
 func TestWhyOfOlderRecords(t *testing.T) {
 	withOlderRecords(t)
 	for session, want := range map[string][]string{

@@ -75,7 +75,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// The look holds no descriptor for each level of a deep tree, which the asker may have made.
+// The preview does not hold a descriptor for each level of a deep tree, because the asker may
+// have made it.
 func TestLookHoldsFewDescriptors(t *testing.T) {
 	const deep = 1000
 	dir := t.TempDir()

@@ -131,7 +131,7 @@ func TestTOMLErrors(t *testing.T) {
 	}
 }
 
-// Keys are not shown of a server that is not understood either.
+// The keys of a server that cannot be parsed are not shown either.
 func TestShownOfErrors(t *testing.T) {
 	for path, doc := range map[string]string{
 		"mcp.json":    `{"mcpServers": {"s": {"command": 1, "env": {"K": "s3cret"}, "headers": {"A": "s3cret"}}}}`,
@@ -148,8 +148,8 @@ func TestShownOfErrors(t *testing.T) {
 	}
 }
 
-// FuzzWrapTOML: what can be read can be wrapped into something that can be read, and
-// unwrapped it is the document again, byte for byte.
+// FuzzWrapTOML checks that a document that can be parsed is wrapped into one that can be
+// parsed, and unwrapped into the original, byte for byte.
 func FuzzWrapTOML(f *testing.F) {
 	f.Add([]byte(codexDoc), "/a:ro", "K")
 	f.Add([]byte("mcp_servers={a={command='''x''',args=[#c\n'y',]},b.command=\"z\"}"), "--", "\x7f")

@@ -45,7 +45,7 @@ func TestUsedUp(t *testing.T) {
 	}
 }
 
-// useUp takes all of something, in a user namespace of this process's own.
+// useUp uses up a resource, in a user namespace of this process.
 func useUp(t *testing.T, what string) {
 	limit := filepath.Join("/proc/sys/user", what)
 	before, err := os.ReadFile(limit)
@@ -70,7 +70,7 @@ func useUp(t *testing.T, what string) {
 }
 
 // A path that leads to a file system that is not known to be local is not watched, and not
-// walked further: the file system may hang. Problem says how many of the paths are such.
+// walked further: the file system may hang. Problem gives the number of such paths.
 func TestNotLocal(t *testing.T) {
 	w, changed := New(t.Context()), make(chan struct{}, 1)
 	w.Signal(t.TempDir(), Path, changed)
@@ -109,9 +109,9 @@ func TestEventsCannotBeRead(t *testing.T) {
 	<-changed
 }
 
-// fsnotify may report an error while it holds the lock that watching takes, as of a directory
-// that was moved and then removed. So the error is received also while paths are looked at, and
-// does not end the watching.
+// fsnotify may report an error while it holds the lock that watching needs, such as one about a
+// directory that was moved and then removed. So errors are received also while paths are
+// checked, and do not end the watching.
 func TestErrorWhilePathsAreLookedAt(t *testing.T) {
 	opened := make(chan *fsnotify.Watcher, 1)
 	w := start(t.Context(), func() (*fsnotify.Watcher, error) {

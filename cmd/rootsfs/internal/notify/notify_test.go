@@ -95,7 +95,7 @@ func TestShow_R083(t *testing.T) {
 	}
 }
 
-// Without a service, or without a bus, nothing waits and nothing breaks.
+// Without a notification service or a bus, nothing blocks and no error is fatal.
 func TestNoDesktop(t *testing.T) {
 	bus(t)
 	failed := make(chan error, 1)

@@ -34,8 +34,8 @@ func serve(t *testing.T, s *Session, name string) *client.Files {
 	return files
 }
 
-// agent is a client of the tools that `rootsfs serve` offers on the session; it
-// returns how a call failed, "" if it did not.
+// agent is a client of the tools that `rootsfs serve` offers on the session. It returns the
+// error of a call, or "".
 func agent(t *testing.T, s *Session) func(tool string, args map[string]any) string {
 	t.Helper()
 	srv := tools.New(tools.Config{Registry: s.Registry(), Tree: s.tree})
