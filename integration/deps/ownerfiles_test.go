@@ -37,7 +37,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/writabledirs/judge.go os.ReadFile":    {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/run_git.go os.OpenFile":           {judged, "script trust"},
 	"mount/sandbox/bwrap.go exec.LookPath":                      {judged, "mount/sandbox/bwrap_test.go TestProjectsBwrap"},
-	// Root alone can write it, and the directories that it lies in.
+	// Only root can write to the file and to the directories above it.
 	"mount/mountpoint/fuse.go exec.LookPath":         {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
 	"mount/mountpoint/attach.go exec.LookPath":       {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
 	"mount/mountpoint/attach.go exec.Command":        {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
@@ -101,9 +101,8 @@ var ownerCalls = map[string][]string{
 	"syscall": {"Open", "Openat", "ForkExec", "Exec", "StartProcess"},
 }
 
-// ownerCall returns the function by which a node runs or opens something, "" for none. A
-// composite literal of exec.Cmd is a call, a mention of the type in a field or parameter is
-// none.
+// ownerCall returns the function with which a node runs or opens something, or "". A composite
+// literal of exec.Cmd counts as a call. The type in a field or parameter does not.
 func ownerCall(n ast.Node) string {
 	var fun ast.Expr
 	switch n := n.(type) {

@@ -302,9 +302,9 @@ func tsErrors(t *testing.T, p *program) {
 	}
 }
 
-// server-filesystem uses the client's roots as its directories, and follows changes
-// (R002, R012, R118). After the last revocation it keeps its directories: it opens files
-// itself, and roots are advice to it.
+// server-filesystem uses the client's roots as its directories, and follows changes (R002,
+// R012, R118). After the last revocation it keeps its directories: it opens files itself, and
+// takes roots as advice.
 func TestServerFilesystem_Roots(t *testing.T) {
 	h := newHost(t, nil)
 	first := h.root("one", guard.ReadOnly, "a.txt=one")

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// stir changes hidden files of a root in every way, from the host; then end/done
-// is made, the last of all events.
+// stir changes hidden files of a root on the host in every way. Then it makes end/done, whose
+// event is the last.
 func (w *twin) stir(root string) {
 	w.Helper()
 	at := func(rel string) string { return filepath.Join(w.src[root], rel) }

@@ -75,7 +75,7 @@ func TestReadOnlyRefusesWrites(t *testing.T) {
 	}
 }
 
-// roCalls is the writing system calls that no common program makes alone.
+// roCalls makes the writing system calls that no common program makes by themselves.
 func roCalls(dir string) map[string]func() error {
 	p := func(name string) string { return filepath.Join(dir, name) }
 	open := func(name string, flags int) func() error {

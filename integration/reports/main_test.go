@@ -81,7 +81,7 @@ func (w *somebody) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// own makes a file or directory of theirs and returns its path.
+// own makes a file or directory of the user and returns its path.
 func (w *somebody) own(name, content string, mode os.FileMode) string {
 	w.t.Helper()
 	p := filepath.Join(w.dir, name)

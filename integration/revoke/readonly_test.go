@@ -155,7 +155,7 @@ func storesOnce(t *testing.T, s setting) {
 		t.Errorf("%s: a store reached the source of a read-only root", s.name)
 	}
 
-	// Nor does it when the root is writable again, at the end of the mapping either.
+	// The same holds after the root is writable again, and when the mapping ends.
 	laterErr := writer.try("store", callArg{Off: 8192, Text: secret}, nil)
 	testkit.Must(t, l.reg.Set(context.Background(), "code", guard.ReadWrite))
 	if laterErr == nil {

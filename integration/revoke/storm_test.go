@@ -32,7 +32,7 @@ type board struct {
 	ops atomic.Int64
 }
 
-// phase waits until the storm has done n more operations, or is plainly stuck.
+// phase waits until the storm has done n more operations, or hangs.
 func (b *board) phase(n int64) {
 	until := b.ops.Load() + n
 	for range 20_000 {
@@ -57,7 +57,7 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-// stormer is a process that asks for everything all the time.
+// stormer is a process that does all operations all the time.
 type stormer struct{}
 
 type stormArg struct {
@@ -345,8 +345,7 @@ func TestStormsSeeNothingAfterRevoke(t *testing.T) {
 	}
 }
 
-// The same storm over a gate alone, whose views get no changes, leaks: so the storm can
-// see a leak.
+// The same storm leaks over a gate whose views get no changes. So the storm can detect a leak.
 func TestStormSeesAGateWithoutInvalidation(t *testing.T) {
 	r := storm(t, settings[1], 5, func(l *lab) error {
 		l.reg.RemoveView(l.m)

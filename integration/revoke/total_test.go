@@ -199,8 +199,8 @@ func (sc *scene) ended() bool {
 	return !live
 }
 
-// Everything a process can hold of a root is dead when the ending returns, at every
-// level. Dirty pages are in the source. Granting again revives nothing.
+// When the ending of a root has returned, everything that a process can hold of the root is
+// dead, at every level. Dirty pages are in the source. Granting again revives nothing.
 func TestEndingIsTotal(t *testing.T) {
 	for _, s := range settings {
 		for _, e := range endings {

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// talk is a shell inside that is talked to.
+// talk is a shell inside that gets lines from the test.
 type talk struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -113,7 +113,8 @@ func TestLater(t *testing.T) {
 			before, _ := o.places()
 			s := o.talk(sandbox.Namespaces)
 			_, after := o.places()
-			// In the host's directories these and other tests have some of their own.
+			// Only the command's own directories are compared whole: in the host's directories,
+			// other tests make some of their own.
 			all := "ls -A / /etc /run /tmp /var /var/tmp /srv /opt; ls /usr/share /usr/local | grep -v 'rootsfs-later\\|rootsfs-hostile'"
 			found := s.do(all)
 			for _, dir := range append(before, after...) {
@@ -284,11 +285,11 @@ func TestLaterBounds(t *testing.T) {
 	if told == 0 || told == len(dirs) {
 		t.Errorf("%d of %d were told of", told, len(dirs))
 	}
-	// A root that goes makes room.
+	// The end of a root frees its room.
 	o.owner("revoke", "--session", sessionName, "r0")
 	o.gone("the wait of another", func() bool { return seenOf(dirs[1:]) == len(dirs)-told })
-	// A single file is seen; where the rules of the start do not let it be written to,
-	// that is said.
+	// A single file is visible. If the rules of the start do not permit writing to it, the
+	// grant says so.
 	file := filepath.Join("/etc", filepath.Base(dirs[0])+".conf")
 	testkit.Must(t, os.WriteFile(file, []byte("of a file"), 0o644))
 	t.Cleanup(func() { testkit.Must(t, os.Remove(file)) })

@@ -57,7 +57,7 @@ func (a *askingRun) owner(args ...string) (string, error) {
 	return string(out), err
 }
 
-// question waits for one about a host.
+// question waits for a question about a host.
 func (a *askingRun) question(host string) (q broker.Question) {
 	a.t.Helper()
 	if testkit.Eventually(func() bool {
@@ -107,8 +107,8 @@ func get(port string, hosts ...string) string {
 	return b.String()
 }
 
-// Unmodified programs wait while their owner is asked, and go on with the answer, which is
-// remembered.
+// Unmodified programs wait while their owner is asked, and continue after the answer. The
+// answer is remembered.
 func TestNetworkAsks(t *testing.T) {
 	port := web(t)
 	for _, w := range everybody {
@@ -204,8 +204,8 @@ func TestNetworkAskTimesOut(t *testing.T) {
 	}
 }
 
-// The owner answers open questions with no by taking hosts back, and by ending the session. An
-// owner who has taken all hosts back is not asked about others.
+// If the owner revokes hosts, or ends the session, open questions are answered with no. After
+// all hosts are revoked, the owner is not asked about others.
 func TestNetworkAskEnds(t *testing.T) {
 	port := web(t)
 	for _, end := range [][]string{{"net", "remove", "other.test"}, {"revoke", "--net"}, {"revoke", "--all"}} {
@@ -253,8 +253,8 @@ func TestNetworkAskEnds(t *testing.T) {
 	})
 }
 
-// A connection to one approved name that asks for another one by TLS ends with either, and net
-// list shows both.
+// A connection to one approved name that asks for another one by TLS ends when either is
+// revoked, and net list shows both.
 func TestNetworkServerNameEnds(t *testing.T) {
 	cert := certificate(t)
 	port := answerConns(t, func(c net.Conn) {

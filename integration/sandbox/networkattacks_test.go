@@ -23,7 +23,7 @@ type netTargets struct {
 	Approved, Address, TLS, UDP, Evil, Rebound, Metadata, Own, Port, Group, Everybody string
 }
 
-// provenOnNetwork are attempts that work without rootsfs, on every machine and for every
+// provenOnNetwork lists attempts that work without rootsfs, on every machine and for every
 // user.
 var provenOnNetwork = []string{
 	"connect to the host's loopback, IPv4", "connect to an approved name that leads to the host", "connect to another port of an approved name",
@@ -78,7 +78,8 @@ func TestNetworkAttacks(t *testing.T) {
 	}
 }
 
-// Without --net the same program reaches no host either, though rootsfs gets its look-ups.
+// Without --net the same program reaches no host either, although rootsfs receives its
+// look-ups.
 func TestNetworkAttacksWithoutHosts(t *testing.T) {
 	raw, err := json.Marshal(serveAttacks(t))
 	testkit.Must(t, err)
@@ -167,7 +168,7 @@ func repeatDatagrams(t *testing.T, address string) net.PacketConn {
 	return c
 }
 
-// compareRows demands that a topic has the rows of a table, in any order of their reasons: why
+// compareRows fails unless a topic has the rows of a table. The reasons may differ, because why
 // an attempt fails depends on the kernel.
 func compareRows(t *testing.T, topic, made string) {
 	t.Helper()

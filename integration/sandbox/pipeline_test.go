@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// The command of the pipelines. Typed with "rea”dy", what the shell echoes does not look like
-// the command's own words.
+// This is the command of the pipelines. It is typed with "rea”dy", so that the shell's echo
+// does not look like the command's own output.
 const listening = " sh -c 'echo rea''dy; read -r x; echo he''ard $x; exec sleep 1000'"
 
 // eachPipeline types command lines in which a run and other programs are one job, for each
@@ -54,8 +54,8 @@ func TestPipeline_Continued(t *testing.T) {
 	})
 }
 
-// A stopped pipeline ends by kill %1, and of the run nothing stays. (A run that read the
-// terminal was stopped again, because it read it in the background.)
+// kill %1 ends a stopped pipeline, and nothing of the run stays. (A run that read the terminal
+// was stopped again, because it read in the background.)
 func TestPipeline_Killed(t *testing.T) {
 	eachPipeline(t, func(o *outside, s *shell, _ string) {
 		s.types("kill %1\n")
@@ -65,7 +65,7 @@ func TestPipeline_Killed(t *testing.T) {
 	})
 }
 
-// Of a stopped pipeline nothing stays when its terminal is closed.
+// When the terminal of a stopped pipeline is closed, nothing of the pipeline stays.
 func TestPipeline_Hangup(t *testing.T) {
 	eachPipeline(t, func(o *outside, s *shell, _ string) {
 		testkit.Must(o.t, s.master.Close())

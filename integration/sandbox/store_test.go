@@ -51,7 +51,7 @@ func TestProgramsCannotReachTheStore(t *testing.T) {
 		if out := output(order{Args: o.rootsfs("stage", "diff", "--root", code, "--name-only")}); out != "code/a\n" {
 			t.Errorf("staged is %q", out)
 		}
-		// The same search finds it outside, and can act.
+		// Outside, the same search finds the store, and can act.
 		out := output(order{Bare: true, Args: []string{"/bin/sh", "-c", "cd $3; " + searchStore, "sh", state, runtime, code}, Env: o.env})
 		for _, want := range []string{"/upper\n", "stage apply\n"} {
 			if !strings.Contains(out, want) {

@@ -72,7 +72,7 @@ func TestNoNamespacesAllowed(t *testing.T) {
 	}
 }
 
-// flights is how many descriptors fill keeps in flight.
+// flights is the number of descriptors that fill keeps in flight.
 const flights = 400
 
 // fill keeps descriptors in flight, which the kernel counts by user, until standard

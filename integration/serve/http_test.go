@@ -143,7 +143,7 @@ func (s *site) client(revision string) *mcp.ClientSession {
 	return cs
 }
 
-// logs waits until something is in the log: it is written after the answer.
+// logs waits until a text is in the log, which is written after the answer.
 func (s *site) logs(text string) {
 	s.t.Helper()
 	if !testkit.Eventually(func() bool { return strings.Contains(s.log.String(), text) }) {
@@ -222,7 +222,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 		_ = c.Close()
 	}
 
-	// A session cannot be guessed, and a thousand are not kept.
+	// A session id cannot be guessed, and a thousand sessions are not kept.
 	_, mine := s.post(strings.NewReader(hello), nil)
 	list := `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
 	for i := range 300 {

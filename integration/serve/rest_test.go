@@ -81,7 +81,7 @@ func undisturbed(t *testing.T) string {
 	return dir
 }
 
-// rests fails the test if a process wakes up more often than something at rest does.
+// rests fails the test if a process wakes up more often than an idle one.
 func rests(t *testing.T, pid string) {
 	t.Helper()
 	const looks, most = 5, 20

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// Files outside are recognised by this; no file inside has it.
+// This text marks files outside; no file inside has it.
 const canary = "CANARY-71ce"
 
 // Names are exchanged with links that lead out, as fast as possible, while a client calls every

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// question waits until the owner is asked n questions, and returns one's id.
+// question waits until the owner is asked n questions, and returns the id of one.
 func (h *home) question(n int) (id string) {
 	h.t.Helper()
 	var list []struct{ ID string }
@@ -89,7 +89,8 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 				t.Errorf("DELETE: %d", status)
 			}
 			h.question(0)
-			// The last waits when the program is told to end, which http checks it does.
+			// The last question is open when the program is told to end. http checks that it
+			// ends.
 			_, session = s.post(strings.NewReader(hello), nil)
 			s.asks(t.Context(), session, outside)
 			h.question(1)
@@ -98,7 +99,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 	}
 }
 
-// The same where the host's standard input ends.
+// The same holds when the host's standard input ends.
 func TestStdioQuestionIsWithdrawn(t *testing.T) {
 	h := newHome(t)
 	s := open(t, h.command("serve", "--root", "r="+t.TempDir(), "--ask")) // which checks that it ends

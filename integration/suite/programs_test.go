@@ -51,7 +51,7 @@ esac; done
 			t.Errorf("%s leads to %q, want %q", name, got, want)
 		}
 	}
-	// git and go are declared, and not of a package here.
+	// git and go are declared, although they come from no package here.
 	for _, name := range []string{"git", "go"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
