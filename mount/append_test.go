@@ -42,7 +42,7 @@ func newHostWriter(t *testing.T, level Level) *hostWriter {
 	return w
 }
 
-// lines returns how often each line is in the file.
+// lines returns the number of times that each line is in the file.
 func (w *hostWriter) lines(t *testing.T) map[string]int {
 	t.Helper()
 	text, err := childfs.ReadFile(filepath.Join(w.src, "log"))

@@ -24,8 +24,8 @@ func newMountWithFile(t *testing.T) *testMount {
 	return m
 }
 
-// readAt reads a file by a directory's descriptor, in another process: this one serves
-// the mount.
+// readAt reads a file through a directory's descriptor, in another process, because this one
+// serves the mount.
 func readAt(dir *os.File, name string) (string, error) {
 	cmd := exec.Command("cat", "/proc/self/fd/3/"+name)
 	cmd.ExtraFiles = []*os.File{dir}

@@ -66,8 +66,8 @@ func notMine(err error) bool {
 	return errors.Is(err, unix.EROFS) || os.Geteuid() != 0 && errors.Is(err, unix.EACCES)
 }
 
-// A layout by path shows each root where it is on the host, and nothing beside
-// it; the directories on the way are nobody's to change.
+// A layout by path shows each root at its path on the host, and nothing beside it. No program
+// can change the directories on the way.
 func TestByPath(t *testing.T) {
 	m, code := byPath(t, nil)
 	if b, err := childfs.ReadFile(filepath.Join(m.root, "f")); err != nil || string(b) != "f" {
@@ -100,9 +100,8 @@ func TestByPath(t *testing.T) {
 	}
 }
 
-// A root in another has its own rights under the other's path, whether it was
-// there first or not; revoking either ends it, and granting again shows it at
-// once.
+// A nested root has its own rights below the outer root's path, whichever was granted first.
+// Revoking either ends it, and granting it again shows it at once.
 func TestByPathNested(t *testing.T) {
 	m, code := byPath(t, nil)
 	out := filepath.Join(m.root, "out")
@@ -151,7 +150,7 @@ func TestByPathNested(t *testing.T) {
 	}
 }
 
-// A root around one that is there already takes its place in the layout over.
+// A root that is granted around an existing one takes over its place in the layout.
 func TestByPathOuterLater(t *testing.T) {
 	m, code := byPath(t, nil)
 	home := filepath.Dir(code)
@@ -228,8 +227,8 @@ func TestByPathLinks(t *testing.T) {
 	}
 }
 
-// With an Owner all files seem to be that user's, who can therefore use what
-// only the source's owner could; what it makes is the daemon's own.
+// With an Owner all files seem to belong to that user, who can therefore do what only the
+// source's owner could. New files belong to the daemon's user.
 func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another user's rights need root")

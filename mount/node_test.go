@@ -100,7 +100,7 @@ func (m *treeModel) unlink(dir *node, name string) *node {
 	return n
 }
 
-// prune takes out what is not used.
+// prune removes unused nodes.
 func (m *treeModel) prune() {
 	for again := true; again; {
 		again = false

@@ -98,7 +98,7 @@ func TestOneUseOfAFile(t *testing.T) {
 	}
 }
 
-// Of many who open the file at one moment, one gets it.
+// If many programs open the file at the same moment, one succeeds.
 func TestOneUseAmongMany(t *testing.T) {
 	reg, _, name, _ := onceMount(t, Audit, guard.ReadOnly)
 	var wg sync.WaitGroup
@@ -123,8 +123,8 @@ func TestOneUseAmongMany(t *testing.T) {
 	testkit.Until(t, "the end of the root", rootGone(reg))
 }
 
-// A program that writes the file anew (open with O_TRUNC, write, close) makes one
-// use; one that is refused makes none.
+// A program that rewrites the file (open with O_TRUNC, write, close) makes one use. A refused
+// program makes none.
 func TestOneUseForWriting(t *testing.T) {
 	reg, _, name, src := onceMount(t, Audit, guard.ReadWrite)
 	if err := childfs.Remove(name); err == nil {
@@ -147,7 +147,7 @@ func TestOneUseForWriting(t *testing.T) {
 	testkit.Until(t, "the end of the root", rootGone(reg))
 }
 
-// Directories, and mounts that are not asked for opens, take no such grant.
+// Such a grant is refused for directories, and by mounts that get no request for an open.
 func TestOneUseRefused(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	g := guard.Grant{Root: "d", Dir: names.Foreign(t.TempDir()), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly, Once: true}}

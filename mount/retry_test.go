@@ -76,7 +76,7 @@ func TestWhatAWalkHasFound(t *testing.T) {
 	testkit.Until(t, "the end of walks that have come to nothing", func() bool { return a.m.retries.active.Load() == 0 })
 }
 
-// What /proc says of a system call tells whether it names a file by a path.
+// Whether a system call names a file by a path is recognised from /proc.
 func TestNamesPath(t *testing.T) {
 	const tail = " 0x7ffd00 0x7f0000"
 	cwd := " 0xffffffffffffff9c"

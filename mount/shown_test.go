@@ -51,8 +51,8 @@ func bothKinds(t *testing.T, f func(t *testing.T, spare bool)) {
 	t.Run("spare", func(t *testing.T) { f(t, true) })
 }
 
-// A fixed directory is the same inode before, while and after a root is in it; it
-// shows each such root at once, with the root's own rights, and nothing without.
+// A fixed directory is the same inode before, while and after it shows a root. It shows each
+// root at once, with the root's own rights, and is empty without one.
 func TestShown(t *testing.T) {
 	bothKinds(t, func(t *testing.T, spare bool) {
 		m, at, host := fixedDir(t, spare)
@@ -106,7 +106,7 @@ func inode(t *testing.T, path string) uint64 {
 	return st.Ino
 }
 
-// changes tries what changes a directory, and takes it back.
+// changes tries the operations that change a directory, and reverts them.
 func changes(t *testing.T, at, host string, rights guard.Rights) {
 	t.Helper()
 	try := func(what string, err error) {
@@ -149,7 +149,7 @@ func has(t *testing.T, at, attr string, b []byte) bool {
 	return err == nil && n == len(b)
 }
 
-// unlinked removes what was made; where nothing could be, there is nothing to try.
+// unlinked removes the file that was made. If none could be made, there is nothing to try.
 func unlinked(rights guard.Rights, path string) error {
 	if !rights.Mutating() {
 		return unix.EROFS
@@ -157,8 +157,8 @@ func unlinked(rights guard.Rights, path string) error {
 	return childfs.Remove(path)
 }
 
-// What the host changes in the root is seen through the fixed directory as through
-// any other: names, contents, and what was absent.
+// Changes by the host in the root are seen through the fixed directory as through any other: of
+// names, contents and absent names.
 func TestShownFollowsHost(t *testing.T) {
 	bothKinds(t, func(t *testing.T, spare bool) {
 		m, at, host := fixedDir(t, spare)
@@ -203,8 +203,8 @@ func TestShownKeepsNoAbsence(t *testing.T) {
 	absent("/late", false)
 }
 
-// A root in the one that a fixed directory shows has its own rights, whichever was
-// there first, and stays when the outer one goes.
+// A root inside the root that a fixed directory shows has its own rights, whichever was granted
+// first, and stays when the outer root ends.
 func TestShownInner(t *testing.T) {
 	m, at, host := fixedDir(t, false)
 	testkit.Must(t, childfs.WriteFile(host+"/sub/g", []byte("g"), 0o644))

@@ -194,8 +194,8 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 	}
 }
 
-// settle waits until the events of earlier changes were delivered: one that comes late would
-// make the kernel drop what the test wants to be dropped by another.
+// settle waits until the events of earlier changes were delivered. A late one could make the
+// kernel drop a cache entry that the tested event has to drop.
 func (m stagedMount) settle() {
 	m.Helper()
 	m.must(os.WriteFile(m.host("settled"), nil, 0o644))
@@ -257,7 +257,7 @@ func stormPath(rnd *rand.Rand) string {
 	return filepath.Join(elems...)
 }
 
-// stormStep changes something below a directory. What is not possible fails, and is left.
+// stormStep makes a random change below a directory. It ignores an error.
 func stormStep(rnd *rand.Rand, top string, text string) {
 	name, other := filepath.Join(top, stormPath(rnd)), filepath.Join(top, stormPath(rnd))
 	switch rnd.IntN(9) {
@@ -278,8 +278,8 @@ func stormStep(rnd *rand.Rand, top string, text string) {
 	}
 }
 
-// behind changes something behind the mount: as the owner does in the source, as another front,
-// or by the owner's commands.
+// behind makes a random change without the mount: as the owner in the source, as another front,
+// or with the owner's commands.
 func (m stagedMount) behind(rnd *rand.Rand, text string) {
 	ctx := context.Background()
 	at := m.at(stormPath(rnd))
@@ -351,8 +351,9 @@ func (m stagedMount) inTree(rel string) string {
 	return fmt.Sprintf("file %o %q %v", info.Mode&0o777, buf[:n], err)
 }
 
-// Programs, the owner, other fronts and the owner's commands change a staged root at random. When
-// all is quiet, the kernel shows each name as it is, and no absence or file of before.
+// Programs, the owner, other fronts and the owner's commands change a staged root at random.
+// When nothing changes any more, the kernel shows the present state of each name, and no
+// earlier absence or file.
 func TestStagedStorm(t *testing.T) {
 	rounds := 60
 	if testing.Short() {

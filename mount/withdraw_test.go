@@ -32,7 +32,7 @@ func TestRenameOfADirectoryMovedElsewhere(t *testing.T) {
 					refused++
 				}
 			}
-			// On a busy machine the kernel may be told too late once in a while.
+			// On a busy machine the kernel may sometimes be notified too late.
 			if refused > rounds/2 {
 				t.Errorf("from %s to %s: %d of %d were refused at first", c.from, c.to, refused, rounds)
 			}

@@ -94,7 +94,7 @@ func randomBed(t *testing.T, rnd *rand.Rand) *bed {
 
 func anyOf[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
 
-// walking says who follows the links of an operation's path before it begins.
+// walking says which part follows the links of an operation's path before it begins.
 type walking uint8
 
 const (

@@ -17,9 +17,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What the host gives another name while a program has it open is judged by that name
-// from then on: what has become protected is not written, what has become hidden not
-// read either, nor what has left the root. R110.
+// If the host renames a file that a program has open, the file is judged by its new name from
+// then on. Under a protected name it cannot be written. Under a hidden name, or outside of the
+// root, it cannot be read either. R110.
 func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 	const ok = names.Kind(0)
 	outside := t.TempDir()
@@ -109,7 +109,7 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 	b.must(b.write(f, "mine", 0))
 }
 
-// Moving the root moves no file in it.
+// A move of the root itself does not count as a rename of its files.
 func TestOpenFilesOfAMovedRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	b.put("a", "text")
@@ -165,8 +165,8 @@ func TestCopyIntoAnOpenFileThatWasRenamed(t *testing.T) {
 	b.contents("plain", "text")
 }
 
-// When a name was looked at is not kept by the wall's clock: one that is set back by an
-// hour would leave an open file's new name unjudged for that long.
+// The time of the last look-up of a name is not kept by the wall clock: if the clock were set
+// back by an hour, an open file's new name would not be judged for so long.
 func TestLooksAreByTheProcessClock(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "")
@@ -184,7 +184,7 @@ func TestLooksAreByTheProcessClock(t *testing.T) {
 	check("written")
 }
 
-// The record of a refusal says what has become of the file's name, and not that its root was
+// The record of a refusal says that the file's name has changed, and not that its root was
 // revoked.
 func TestWhyAnOpenFileIsRefused(t *testing.T) {
 	for want, change := range map[string]func(old, out string) error{

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A page asks for its memory as it grows: one that gets no more ends early, and
-// what is missing comes with the next.
+// A page requests memory as it grows. If it gets no more, it ends early, and the next page has
+// the missing entries.
 func TestPageRoom(t *testing.T) {
 	const files = 3000
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadOnly})
@@ -75,8 +75,8 @@ func TestPageRoom(t *testing.T) {
 	}
 }
 
-// R079: a pattern that would take minutes for one deep path is refused, before
-// anything waits for it that nothing could stop; what people write lists that tree.
+// R079: a pattern that would take minutes for one deep path, in a match that could not be
+// stopped, is refused at once. Patterns that people write work on that tree.
 func TestListGlobOfDeepTree(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	guardtest.Deep(t, b.host(""), strings.Repeat("a", 250), 800, "deep")

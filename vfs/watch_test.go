@@ -126,8 +126,8 @@ func short(list []watch.Event) (out []string) {
 	return out
 }
 
-// settle makes a change of its own and waits for it, so that everything before
-// it has been reported; it returns what was, and forgets it.
+// settle makes a change and waits for its event, so that everything before it has been
+// reported. It returns the earlier events and forgets them.
 func (x *watcher) settle(rel string) []watch.Event {
 	x.Helper()
 	b := x.bed
@@ -142,7 +142,7 @@ func (x *watcher) settle(rel string) []watch.Event {
 	return slices.DeleteFunc(list, func(e watch.Event) bool { return e.Path.Rel() == name })
 }
 
-// Each kind of change, made on the host, each filter. R043, R044.
+// Each kind of change on the host is reported, with each filter. R043, R044.
 func TestWatchEvents(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    watch.Options

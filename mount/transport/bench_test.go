@@ -18,10 +18,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// goFUSE is go-fuse's server, which the benchmark compares with.
+// goFUSE is go-fuse's server, for comparison.
 const goFUSE Kind = "go-fuse"
 
-// serveGoFUSE serves a mount by go-fuse's server.
+// serveGoFUSE serves a mount with go-fuse's server.
 func serveGoFUSE(device *os.File, fs fuse.RawFileSystem) error {
 	s, err := fuse.NewServer(fs, fmt.Sprintf("/dev/fd/%d", device.Fd()), &fuse.MountOptions{
 		MaxWrite: 512 << 10, Name: "t", MaxBackground: 64, Logger: log.Default(), DisableSplice: true,

@@ -37,8 +37,8 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// A server that may use one processor only serves the callers of all, also where it may
-// not take the others.
+// A server that may use only one processor serves callers on all processors, even if it may not
+// use the others.
 func TestServerOnOneProcessor(t *testing.T) {
 	for _, words := range []string{"", "cpuset"} {
 		t.Run(words, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestServerOnOneProcessor(t *testing.T) {
 	}
 }
 
-// The same in a control group whose cpuset has one processor.
+// The same holds in a control group whose cpuset has one processor.
 func TestServerInACpuset(t *testing.T) {
 	lockThread(t)
 	var before unix.CPUSet
@@ -87,8 +87,8 @@ func newCpuset(t *testing.T) string {
 	return ""
 }
 
-// askFromEachProcessor has a server over io_uring answer a caller on each processor. The
-// caller must have locked its thread.
+// askFromEachProcessor calls a server over io_uring from each processor. The caller must have
+// locked its thread.
 func askFromEachProcessor(t *testing.T, s *served) {
 	t.Helper()
 	if !strings.HasPrefix(s.kind, string(IOUring)+" ") {

@@ -9,8 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Events that say the same of one file, one right after the other, are delivered once. No other
-// event is lost, or comes in another order.
+// Consecutive equal events of one file are delivered once. No other event is lost or reordered.
 func TestMerge(t *testing.T) {
 	at := func(mask uint32, name string) beneath.NotifyEvent {
 		return beneath.NotifyEvent{WD: 1, Mask: mask, Name: name}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The place of a directory is the same through every mount that shows it, and
-// is known at once after a mount was made.
+// The location of a directory is the same through every mount that shows it, and is right
+// immediately after a mount was made.
 func TestPlaceThroughBindMounts(t *testing.T) {
 	base := t.TempDir()
 	dir := func(rel string) string { return filepath.Join(base, rel) }

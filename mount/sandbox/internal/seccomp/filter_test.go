@@ -27,7 +27,7 @@ func machine(t *testing.T, w Wants) func(arch, nr uint32, args ...uint64) string
 		t.Fatal(err)
 	}
 	return func(arch, nr uint32, args ...uint64) string {
-		// The machine reads words in network order; a word is a word.
+		// The virtual machine reads words in network order, so the words are swapped for it.
 		data := make([]byte, 64)
 		binary.BigEndian.PutUint32(data[dataNr:], nr)
 		binary.BigEndian.PutUint32(data[dataArch:], arch)
@@ -243,7 +243,7 @@ func TestFilterInterfaces(t *testing.T) {
 	}
 }
 
-// In the host's network no address is bound without the init, or none at all.
+// In the host's network an address can be bound only with the help of the init, or not at all.
 func TestFilterBind(t *testing.T) {
 	refused := machine(t, Wants{NoBind: true})
 	for _, nr := range []uint32{unix.SYS_BIND, unix.SYS_LISTEN} {
@@ -329,8 +329,8 @@ type modeCall struct {
 	make uint64 // flags before it that make a file; 0: it has none
 }
 
-// Where files stay on the host, none gets set-id bits, by whatever call; other
-// modes, and arguments that are no mode, pass.
+// If files stay on the host, no call can set set-id bits. Other modes pass, and so do arguments
+// that are not modes.
 func TestFilterNoSetID(t *testing.T) {
 	run, open := machine(t, Wants{NoSetID: true}), machine(t, Wants{})
 	calls := []modeCall{
