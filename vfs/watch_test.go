@@ -199,8 +199,8 @@ func replace(b *bed, rel string) {
 	b.must(second(b.t.Replace(bg, who, b.at(rel), strings.NewReader("new contents"), vfs.IfMatch{Mode: 0o644})))
 }
 
-// The two halves of a rename share an id that tells nothing; one half alone has
-// none. Times are UTC.
+// The two halves of a rename share an id that reveals nothing. A single half has no id. Times
+// are UTC.
 func TestWatchMoves(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/a", "")
@@ -235,7 +235,7 @@ func TestWatchMoves(t *testing.T) {
 	}
 }
 
-// A file is watched under its name, whatever takes its place.
+// A watch of a file is about its name: it also reports a file that replaces it.
 func TestWatchFile(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
@@ -258,7 +258,7 @@ func TestWatchFile(t *testing.T) {
 	})
 }
 
-// A root that is a single file is watched as that file.
+// A root that is a single file can be watched like a file.
 func TestWatchFileRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("notes", "")
@@ -279,7 +279,7 @@ func TestWatchFileRoot(t *testing.T) {
 	}
 }
 
-// What cannot be watched, and why.
+// These watches are refused, each with its reason.
 func TestWatchRefuses(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
@@ -341,7 +341,7 @@ func TestWatchLimit(t *testing.T) {
 	}
 }
 
-// Many modifications are few events, and the last state is seen. R142, R143.
+// Many modifications cause few events, and the last state is reported. R142, R143.
 func TestWatchCoalesces(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R095: a file that is open for writing is not replaced, by whatever name or way;
-// one that is open for reading is, and writing in place goes on.
+// R095: a file that is open for writing is not replaced, under any name and in any way. A file
+// that is open for reading is. Writes in place still work.
 func TestNotReplacedWhileWritten(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("f=text", "g=other", "link => f", "d/")
@@ -60,8 +60,8 @@ func TestNotReplacedWhileWritten(t *testing.T) {
 	})
 }
 
-// R095: where closes are heard of late, a replacement waits for one that is on its
-// way, and so does what only begins a replacement.
+// R095: if the kernel reports closes late, a replacement waits for a close that is on its way,
+// and so does the beginning of a replacement.
 func TestReplacedAfterLateClose(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("f=text")
@@ -150,8 +150,8 @@ func TestLentFile(t *testing.T) {
 	b.must(b.write(g, "as POSIX has it", 0))
 }
 
-// R095: two ways to count in one file, one that opens it and one that replaces
-// it on condition of the etag: no step of either is lost.
+// R095: two programs count in one file. One opens the file, and the other replaces it on
+// condition of the etag. No step of either is lost.
 func TestNoUpdateLost(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("n", "0")
@@ -194,7 +194,7 @@ func TestNoUpdateLost(t *testing.T) {
 	})
 }
 
-// count is one try to add 1 by replacing the file.
+// count tries once to add 1 by replacing the file.
 func (b *bed) count(t *testing.T) bool {
 	buf := make([]byte, 20)
 	n, info, err := b.readRange(b.path("n"), 0, buf, "")
@@ -245,8 +245,8 @@ func TestETagOfAFileBeingWritten(t *testing.T) {
 	})
 }
 
-// lateWriter opens a file for writing when its replacement has the name, and before the
-// replacement is answered.
+// lateWriter opens a file for writing after the replacement has the name, and before the
+// replacement returns.
 type lateWriter struct {
 	b    *bed
 	done chan error

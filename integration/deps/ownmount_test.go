@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// A test whose own process serves a mount may reach it only by system calls for which
-// Go's runtime gives its processor away. A call that keeps a processor, or the lock of
-// the address space, while the kernel waits for this very process can stop it for good:
-// only aborting the connection ends it. Three ways are known to do that:
+// A test whose own process serves a mount may reach it only by system calls for which Go's
+// runtime gives its processor away. A call that keeps a processor, or the lock of the address
+// space, while the kernel waits for this very process can stop it for good: only aborting the
+// connection ends it. Three kinds of code are known to do that, and hangs finds each:
 //
 //   - opening a file, which asks for POLL inside of epoll_ctl, unless POLL was answered
 //     before (mount.New does that, unless Options.OpenNothing is set);
@@ -23,7 +23,6 @@ import (
 //   - a fork that changes into the mount, or executes a file of it, before it executes:
 //     the runtime stands still until it has.
 //
-// hangs finds what can do each.
 
 // ownMountExceptions lists the test files with such code, and why it does not hang.
 var ownMountExceptions = map[string]string{
