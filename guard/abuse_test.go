@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// as is a request of a subject.
+// as returns a request of a subject.
 func as(t *testing.T, s guard.Subject, op guard.Op) guard.Request {
 	t.Helper()
 	r := req(t, op)
@@ -18,8 +18,8 @@ func as(t *testing.T, s guard.Subject, op guard.Op) guard.Request {
 	return r
 }
 
-// R093: too many refusals raise one event a minute and leave a record; that is all
-// where nobody is to be suspended. Each subject counts for itself.
+// R093: too many refusals raise one event a minute and leave a record. Without Suspend there is
+// no other effect. Each subject counts by itself.
 func TestAbuseIsTold(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
@@ -126,8 +126,8 @@ func TestHiddenIsNoAbuse(t *testing.T) {
 	}
 }
 
-// Once a suspension can be seen no operation of the subject is admitted, however
-// many are on their way.
+// Once a suspension is visible, no operation of the subject is admitted, even if many are under
+// way.
 func TestSuspendedAmongMany(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})

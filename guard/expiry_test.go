@@ -59,7 +59,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// A root that is renewed ends at its new time, and not at the old one.
+// A renewed root ends at its new time, and not at the old one.
 func TestRenew(t *testing.T) {
 	s := newSetup(t, nil)
 	soon := func(d time.Duration) time.Time { return time.Now().Add(d) }

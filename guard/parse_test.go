@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// realSetup is a registry over real directories.
+// realSetup returns a registry over real directories.
 func realSetup(t *testing.T) (*setup, string) {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
@@ -89,8 +89,8 @@ func TestParse_approved(t *testing.T) {
 	parsed("")
 }
 
-// A path as long as a frame can be costs no more than reading it. (The test ends
-// at all: what is read again for each element takes hours here.)
+// The cost of a path as long as a frame is linear. (If the path were read again for each
+// element, this test would take hours.)
 func TestLongPaths(t *testing.T) {
 	s, base := realSetup(t)
 	s.grant(t, "r", base, guard.Policy{})
@@ -103,7 +103,7 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// R138: the cost grows with the depth of the path, not with the roots.
+// R138: the cost grows with the depth of the path, and not with the number of roots.
 func BenchmarkParse(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -126,7 +126,8 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// Other names of directories are read as what they lead to, by text, where no root holds them.
+// Other names of directories are replaced, as text, by the paths that they lead to, unless a
+// root contains them.
 func TestParse_notedLinks(t *testing.T) {
 	s, base := realSetup(t)
 	at := func(rel string) string { return filepath.Join(base, rel) }

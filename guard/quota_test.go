@@ -12,14 +12,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// of is the request as another subject makes it, on another root.
+// of returns the request for another subject and another root.
 func of(t testing.TB, r guard.Request, s guard.Subject, root string) guard.Request {
 	r.Caller.Subject, r.Path = s, path(t, root, "a")
 	return r
 }
 
-// R055, R077, R193: a subject has one quota for all its roots, another subject
-// its own; what is refused tells the limit.
+// R055, R077, R193: each subject has one quota for all its roots. A refusal names the limit.
 func TestSubjectQuotas(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -52,7 +51,7 @@ func TestSubjectQuotas(t *testing.T) {
 	wantKind(t, s.once(of(t, mk, "one", "r"), 0), 0)
 	refused(of(t, mk, "one", "q"), syscall.EDQUOT, 1)
 
-	// A quota that is changed counts from what was used.
+	// A changed quota includes the earlier use.
 	s.SetQuotas(map[guard.Subject]ledger.Quota{"one": {MaxWritten: 25}})
 	refused(of(t, w, "one", "r"), syscall.EDQUOT, 25)
 	w.Bytes = 5
@@ -116,7 +115,7 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// What is left can be used to the last byte and name: nothing has leaked.
+	// The rest can be used to the last byte and name, so nothing has leaked.
 	for ri := range roots {
 		for si := range subjects {
 			for ok := true; ok; {

@@ -31,8 +31,8 @@ func (s *scarce) Record(r guard.Record) error {
 	return nil
 }
 
-// Room is promised for what the session's command does on the network before it begins, and
-// taken with its record. An error does not name the audit files.
+// Room for a record is reserved before the session's command acts on the network, and used by
+// the record. An error does not name the audit files.
 func TestReserveConnection(t *testing.T) {
 	log := &scarce{}
 	g := newSetup(t, func(c *guard.Config) { c.Auditor = log })

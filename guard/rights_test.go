@@ -8,8 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// R163: a grant that names no rights is none: it is refused, and so is every
-// operation on what it would have been.
+// R163: a grant without rights is refused, and so is every operation on its root.
 func TestGrantWithoutRights(t *testing.T) {
 	s := newSetup(t, nil)
 	_, err := s.Grant(bg, guard.Grant{Root: "r", Dir: "/r", Origin: "test"})

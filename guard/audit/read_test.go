@@ -107,7 +107,7 @@ func TestReadDamage(t *testing.T) {
 	}
 }
 
-// Since skips whole files. (The file that is skipped here has a damaged line.)
+// Since skips whole files. The skipped file of this test has a damaged line.
 func TestReadSkipsOldFiles(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 1

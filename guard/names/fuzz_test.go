@@ -81,8 +81,8 @@ func FuzzParsePath(f *testing.F) {
 	})
 }
 
-// FuzzQuote: the text is one printable line and can be read back, so distinct
-// inputs have distinct texts.
+// FuzzQuote checks that a quoted text is one printable line and can be read back, so that
+// different inputs have different texts.
 func FuzzQuote(f *testing.F) {
 	for _, s := range []string{
 		"", "plain", "a\nb", `a\nb`, `"`, `\`, `\\"`, "\xff", `\xff`, "\ufffd", "\u202e", `\u{202e}`, "\u200b", "\x00",

@@ -47,7 +47,7 @@ func slowName(p, s string) bool {
 	return s != "" && s[0] == p[0] && slowName(p[1:], s[1:])
 }
 
-// slowPath matches the names of a path.
+// slowPath reports whether a pattern's elements match the names of a path.
 func slowPath(p, s []string) bool {
 	switch {
 	case len(p) == 0:
@@ -154,7 +154,7 @@ func randomList(r *rand.Rand) (out []string) {
 	return out
 }
 
-// The engine and the slow model agree, whatever the patterns and paths.
+// The engine and the slow model agree for all patterns and paths.
 func TestAgainstSlowModel(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))

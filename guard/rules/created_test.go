@@ -2,8 +2,7 @@ package rules
 
 import "testing"
 
-// What is remembered of the files that were made is bounded, and the files used
-// last are the ones that stay.
+// The number of remembered new files is bounded. The most recently used ones are kept.
 func TestMadeFilesAreBounded(t *testing.T) {
 	const most = 3
 	m := &CreatedFiles{max: most}

@@ -22,7 +22,6 @@ import (
 //   - a page fault in a mapping;
 //   - a fork that changes into the mount, or executes a file of it, before it executes:
 //     the runtime stands still until it has.
-//
 
 // ownMountExceptions lists the test files with such code, and why it does not hang.
 var ownMountExceptions = map[string]string{
