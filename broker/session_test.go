@@ -145,7 +145,7 @@ func TestFlood(t *testing.T) {
 	if ok == 0 || ok+refused != 1000 {
 		t.Errorf("%d answered, %d refused", ok, refused)
 	}
-	p.givenBack(0) // room is given back behind the answer: the last may still have theirs
+	p.givenBack(0) // room is given back after the answer, so the last requests may still have theirs
 	p.must("files/read", `{"path":"r/f"}`, nil)
 	p.givenBack(0)
 	if st := p.s.Stats(); st.InFlight != 0 || st.Requests != 1001 {

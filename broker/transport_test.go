@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on; servers of older revisions know nothing else
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work; servers of older revisions know nothing else
 
 // spy records the messages that a client's transport wrote.
 type spy struct {

@@ -28,7 +28,7 @@ type fakeOpener struct {
 	absent map[string]bool
 	at     map[string]string // locations, by path
 	gone   map[string]bool   // Check fails
-	cannot error             // Check cannot look
+	cannot error             // the error of a Check that cannot look
 	// cannotStage is the error of Stage.
 	cannotStage error
 }

@@ -96,7 +96,7 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 				n, fails := int64(7), error(nil)
 				switch i % 4 {
 				case 0:
-					n, fails = 3, syscall.ENOSPC // short, and no name
+					n, fails = 3, syscall.ENOSPC // a short write, and no new name
 				case 1:
 					if l.Charges().Add(5, 12, 0) == nil {
 						n = 12

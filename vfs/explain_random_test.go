@@ -100,7 +100,7 @@ type walking uint8
 const (
 	itself walking = iota // the operation
 	all                   // its caller, as the kernel does
-	above                 // its caller, but for a link at the end
+	above                 // its caller, except a link at the end
 )
 
 // randomly is one operation by path.
@@ -140,7 +140,7 @@ func randomCall(rnd *rand.Rand) randomly {
 	c := anyOf(rnd, randomCalls...)
 	c.path = place()
 	for c.op == names.OpSetxattr && c.path == "p" {
-		c.path = place() // the source takes none there
+		c.path = place() // the source takes no attribute there
 	}
 	if c.op == names.OpRename || c.op == names.OpLink {
 		c.path2 = filepath.Join(filepath.Dir(place()), anyOf(rnd, "new", "a", ".env", fmt.Sprint("new", rnd.IntN(9))))

@@ -93,7 +93,7 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 					b.wantKind(b.write(f, "evil", 0), tt.write)
 					_, err := f.ReadAt(bg, who, make([]byte, 4), 0)
 					b.wantKind(err, tt.read)
-					b.wantKind(b.write(f, "evil", 0), tt.write) // that it is read says nothing of this
+					b.wantKind(b.write(f, "evil", 0), tt.write) // reading does not permit writing
 					time.Sleep(30 * time.Millisecond)
 				}
 			})

@@ -80,7 +80,7 @@ func TestPageRoom(t *testing.T) {
 func TestListGlobOfDeepTree(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	guardtest.Deep(t, b.host(""), strings.Repeat("a", 250), 800, "deep")
-	ctx, cancel := context.WithTimeout(bg, 30*time.Second) // of a hang
+	ctx, cancel := context.WithTimeout(bg, 30*time.Second) // so that a hang ends
 	defer cancel()
 	bomb := "**/" + strings.Repeat("{*,a*}/", 8) + strings.Repeat("*/", 200) + "b"
 	if _, err := b.t.List(ctx, who, b.at("").Path, vfs.ListOptions{Recursive: true, Glob: bomb}); !errors.Is(err, names.Invalid) || !strings.Contains(err.Error(), "fewer braces") {

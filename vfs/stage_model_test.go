@@ -162,7 +162,7 @@ func (s *stageScene) killedAt(op stageOp, a, b, text string, n int) (err error, 
 	s.Helper()
 	before := s.seen()
 	beneath.AtStep = func(point string) error {
-		if point == "opened" && !killed { // no point of a change: O_TRUNC has emptied the file by then, as anywhere
+		if point == "opened" && !killed { // this is no point in a change: O_TRUNC has emptied the file already, as in any root
 			return nil
 		}
 		if n--; n < 0 || killed {

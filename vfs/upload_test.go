@@ -67,7 +67,7 @@ func TestUpload(t *testing.T) {
 			if info.Size != 11 || vfs.ETag(&info) != b.tag(c.path) {
 				t.Errorf("%+v", info)
 			}
-			u.Abort() // nothing any more
+			u.Abort() // this has no effect any more
 			b.wantKind(piece(u, "x", 0), names.Conflict)
 			_, err = u.Commit(bg, who)
 			b.wantKind(err, names.Conflict)

@@ -231,7 +231,7 @@ func TestHTTPIdle(t *testing.T) {
 		t.Fatalf("a busy session: %+v, %v", res, err)
 	}
 	ss := <-sessions
-	_ = ss.Wait() // ends by itself, or the test does not
+	_ = ss.Wait() // the session has to end by itself, or the test hangs
 	if _, err := b.Files(ss); !errors.Is(err, client.ErrNotSupported) {
 		t.Errorf("an ended session: %v", err)
 	}

@@ -147,7 +147,7 @@ func testAbsolute(t *testing.T, h *host, at func(p string) string) {
 	}
 	for name, call := range eachCall(f, at("q/x")) {
 		if name == "watch" || name == "copy" && h.seed {
-			continue // there this host judges no path
+			continue // the host judges no path there
 		}
 		if err := call(); names.Reason(err).Code() != names.PermissionDenied {
 			t.Errorf("outside, %s: %v", name, err)

@@ -55,7 +55,7 @@ func TestBytes(t *testing.T) {
 	for _, m := range []proxy.Mode{proxy.On, proxy.Auto, proxy.Off} {
 		n := l.connect(func(o *proxy.Options) { o.Mode = m })
 		first := ""
-		if m == proxy.Auto { // what makes it MCP
+		if m == proxy.Auto { // the line that shows that this is MCP
 			first = strange[0]
 		}
 		var wg sync.WaitGroup
@@ -69,7 +69,7 @@ func TestBytes(t *testing.T) {
 				all := all
 				if way.to == n.host && m != proxy.Off {
 					all = good
-					said := bytes.Count(got, []byte("not exactly one JSON-RPC message")) // of the id that can be read
+					said := bytes.Count(got, []byte("not exactly one JSON-RPC message")) // for the id that can be read
 					got = regexp.MustCompile(`.*"error":{"code":-32600,.*not exactly one JSON-RPC message.*\n`).ReplaceAll(got, nil)
 					if refused := n.p.Stats().Refused; refused != int64(len(broken)) || said != 1 {
 						t.Errorf("mode %v: %d lines were refused, %d answered", m, refused, said)
@@ -283,7 +283,7 @@ func TestHangUps(t *testing.T) {
 		for _, what := range []string{"of a line without an end ", `{"jsonrpc":"2.0","id":1,"method":"roots/list"}` + "\n"} {
 			n := l.connect(func(o *proxy.Options) { o.Frame = 1000 })
 			_ = n.host.out.Close()
-			go func() { _, _ = io.Copy(io.Discard, n.server.r) }() // it does read
+			go func() { _, _ = io.Copy(io.Discard, n.server.r) }() // the server reads
 			testkit.Until(n.t, "the server is told", func() bool {
 				_, err := io.WriteString(n.server.in, what)
 				return err != nil

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/proxy"
 )
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
 // hidden is a request that a host must not see.
 const hidden = `{"jsonrpc":"2.0","id":666,"method":"roots/list"}`
@@ -122,7 +122,7 @@ func asks(text string) bool {
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') || !json.Valid([]byte(text)) {
 		return false
 	}
-	for dec.More() { // the first, the last, in any case: there is a reader for each
+	for dec.More() { // some readers take the first such key, others the last, and others ignore case
 		key, err := dec.Token()
 		var val any
 		if err != nil || dec.Decode(&val) != nil {

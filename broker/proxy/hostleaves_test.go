@@ -77,7 +77,7 @@ func TestHostLeaves_AtWork(t *testing.T) {
 	n.host.say(answer)
 	n.server.hears(answer)
 	_ = n.host.in.Close()
-	time.Sleep(500 * time.Millisecond) // for it to be stopped, if it were
+	time.Sleep(500 * time.Millisecond) // in this time it would be stopped
 	const result = `{"jsonrpc":"2.0","id":5,"result":{"late":true}}` + "\n"
 	n.server.say(result)
 	n.host.hears(result)

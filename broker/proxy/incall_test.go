@@ -174,7 +174,7 @@ func TestModern_ConsentForged(t *testing.T) {
 	n.server.message()
 	a := n.consentInCall("1", dir)
 	for _, frame := range []string{
-		`{"jsonrpc":"2.0","id":` + `"` + a.RequestState + `"` + `,"result":` + yes + `}`, // though it cannot know it
+		`{"jsonrpc":"2.0","id":` + `"` + a.RequestState + `"` + `,"result":` + yes + `}`, // although the server cannot know this id
 		`{"jsonrpc":"2.0","id":"` + prefix + `aaaa","result":` + yes + `}`,
 		`{"jsonrpc":"2.0","id":1,"id":"` + prefix + `aaaa","result":` + yes + `}`,
 	} {

@@ -167,7 +167,7 @@ func (n *line) end() {
 	if err := <-n.done; err != nil && err != context.Canceled {
 		n.t.Errorf("Run: %v", err)
 	}
-	n.done <- nil // for who asks again
+	n.done <- nil // for the next receiver
 }
 
 // say writes bytes.

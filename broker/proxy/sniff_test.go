@@ -18,7 +18,7 @@ func FuzzOpening(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		if bytes.IndexByte(line, '\n') >= 0 {
-			return // it would be two
+			return // it would be two lines
 		}
 		var o opening
 		for n := range len(line) + 1 {

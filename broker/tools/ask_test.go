@@ -89,7 +89,7 @@ func (b *bench) won(who guard.Subject) (list []guard.RootName) {
 // A session over HTTP does not answer its own question: the owner does. The consent holds for
 // this session only, and ends with it.
 func TestHTTPSessionsAskTheOwner(t *testing.T) {
-	b := start(t, func(c *tools.Config) { c.ClientAnswers = true }, nil) // which HTTP takes away
+	b := start(t, func(c *tools.Config) { c.ClientAnswers = true }, nil) // over HTTP this is switched off
 	o := b.owned()
 	site := b.site(tools.HTTPOptions{})
 	one, two := connect(t, site.URL, bearer{}, "2025-11-25"), connect(t, site.URL, bearer{}, "2025-11-25")
@@ -290,7 +290,7 @@ func TestEndWhileGranting(t *testing.T) {
 			select {
 			case <-closed:
 				t.Error("the session has ended, and something is being granted to it")
-			case <-time.After(50 * time.Millisecond): // which shows nothing
+			case <-time.After(50 * time.Millisecond): // the end of the session waits for the grant
 			}
 			close(slow.end)
 			<-closed

@@ -365,7 +365,7 @@ func TestStdioAnswersPassBoundedCalls(t *testing.T) {
 				}
 			}
 			testkit.Must(t, w.Close())
-			testkit.Must(t, <-over) // it still writes what it owes, which is read
+			testkit.Must(t, <-over) // it still writes the answers that it owes, and they are read
 			_ = r.Close()
 		})
 	}

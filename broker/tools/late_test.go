@@ -100,7 +100,7 @@ func TestNothingLateOverStdio(t *testing.T) {
 					}
 				}()
 				b.opened(c.opens)
-				time.Sleep(50 * time.Millisecond) // most are encoded then; what is not shows nothing
+				time.Sleep(50 * time.Millisecond) // most answers are encoded by then; the others show nothing
 				testkit.Must(t, end(b))
 				late, answered := 0, 0
 				for answered < calls {

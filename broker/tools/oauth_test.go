@@ -76,7 +76,7 @@ func TestOAuthSessions(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, c.status)
 		}
 	}
-	post(t, site, hello, with(tokenOf("alice#1", "one"), "")) // who calls herself as a session
+	post(t, site, hello, with(tokenOf("alice#1", "one"), "")) // alice, who takes the name of a session
 	var whose []string
 	for _, r := range b.recs.All() {
 		if r.Via == guard.ViaTools && r.Verdict == guard.Allowed {

@@ -133,7 +133,7 @@ func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 			t.Errorf("revoke %s: %v", root, err)
 		}
 	}
-	if uri := <-told; uri != "file://"+dir+"/g" { // its end is a change, too
+	if uri := <-told; uri != "file://"+dir+"/g" { // the end of a root is a change, too
 		t.Errorf("told of %s", uri)
 	}
 	b.srv.Close() // returns, although nobody reads

@@ -357,7 +357,7 @@ func TestConsentByConfiguration(t *testing.T) {
 	testkit.Until(t, "the record of the reload", func() bool {
 		return strings.Contains(a.cli(cli.ExitOK, "audit", "show"), "widened: files.consent deny -> ask; files.allow ")
 	})
-	a.connect("other") // with its own six questions a minute
+	a.connect("other") // another server, which has six questions a minute of its own
 	a.ask("", "ro", a.work+"/pre2")
 	if res := a.told(); !res.Granted {
 		t.Errorf("after the reload: %+v", res)

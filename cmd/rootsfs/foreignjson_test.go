@@ -129,7 +129,7 @@ func TestJSONShowsEverything(t *testing.T) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		path := strings.TrimPrefix(c.CommandPath(), "rootsfs ")
-		isOther := strings.HasPrefix(path, "fleet ") // the work of another program, rootsfs-fleet
+		isOther := strings.HasPrefix(path, "fleet ") // another program, rootsfs-fleet, does the work
 		if c.Flags().Lookup("json") != nil && !ran[path] && notRun[path] == "" && !isOther {
 			t.Errorf("%s has --json, and this test does not try it", path)
 		}

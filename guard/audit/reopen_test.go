@@ -63,7 +63,7 @@ func TestReopen(t *testing.T) {
 			mustRecord(t, l, refusal(t, "b"))
 			mustClose(t, l)
 			if tt.name == "the file is gone" {
-				return // which Verify tells
+				return // Verify reports it
 			}
 			if r := mustVerify(t, o); r.From != 1 || r.Files != len(before)+1 {
 				t.Errorf("%+v", r)

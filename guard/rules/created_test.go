@@ -9,7 +9,7 @@ func TestMadeFilesAreBounded(t *testing.T) {
 	for ino := range uint64(100) {
 		m.Add(Identity{Ino: ino})
 		m.Add(Identity{Ino: ino})
-		if !m.Has(Identity{Ino: 0}) { // used each time
+		if !m.Has(Identity{Ino: 0}) { // this counts as a use
 			t.Fatalf("forgot the file used last, after %d", ino)
 		}
 		for late := ino; late > 0 && late > ino-most+1 && ino >= most; late-- {

@@ -60,7 +60,7 @@ type footprint struct {
 func (l *lab) footprintRows(ctx context.Context, r *report, wanted *regexp.Regexp) error {
 	type measurement struct {
 		name    string
-		program bool // takes rootsfs itself
+		program bool // the measurement starts rootsfs itself
 		measure func(context.Context) ([]*footprint, error)
 	}
 	for _, m := range []measurement{

@@ -15,7 +15,7 @@ type wireError struct {
 	Op, Path, New string
 	Inner         *wireError
 	Errno         syscall.Errno
-	Known         int // from 1, in known
+	Known         int // the number in known, from 1
 	Text          string
 }
 

@@ -155,7 +155,7 @@ func TestCompanion(t *testing.T) {
 	dist(t, "../..", "-out", dir)
 	dist(t, "../..", "-install", dest, "-prefix", "/opt/tools")
 	if out, _ := exec.Command(filepath.Join(dest, "opt/tools/bin/rootsfs"), "fleet", "init", "A").CombinedOutput(); !strings.Contains(string(out), "a fleet cannot be called") {
-		t.Errorf("rootsfs fleet, as installed: %s", out) // the work of the program in libexec
+		t.Errorf("rootsfs fleet, as installed: %s", out) // the program in libexec has printed it
 	}
 	name := only(t, dir, "rootsfs-fleet-*-1."+rpmArch()+".rpm")
 	home := t.TempDir()

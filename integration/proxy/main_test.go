@@ -20,7 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
 // The programs that the test binary can be: the proxy's process, and a server on
 // the Go SDK.

@@ -229,7 +229,7 @@ for n in range(%d):
 				continue // of another kind of file
 			}
 			n := 1
-			_, _ = fmt.Sscanf(rec.Detail, "%d more within a second", &n) // or it is one
+			_, _ = fmt.Sscanf(rec.Detail, "%d more within a second", &n) // without this text it is one
 			n *= rec.Count
 			switch {
 			case strings.Contains(rec.Detail, "a field twice"):

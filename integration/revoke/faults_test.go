@@ -182,7 +182,7 @@ func TestReadOnlySource(t *testing.T) {
 			var fd int
 			err := h.try("open", callArg{Path: l.in("code", "f"), Flags: unix.O_RDWR}, &fd)
 			if err == nil && s.level == mount.Max {
-				err = h.try("write", callArg{FD: fd, Text: "no"}, nil) // opens are not asked there
+				err = h.try("write", callArg{FD: fd, Text: "no"}, nil) // the kernel asks nothing about opens there
 			}
 			wantErr(t, "writing", err, syscall.EROFS)
 			wantErr(t, "creating", h.try("open", callArg{Path: l.in("code", "g"), Flags: unix.O_CREAT | unix.O_RDWR}, nil), syscall.EROFS)

@@ -283,7 +283,7 @@ func TestOpenDuringAGrantInside(t *testing.T) {
 	err := c.receive("open", &fd)
 	testkit.Must(t, <-granted)
 	if err != nil {
-		return // refused: as good
+		return // a refusal is as good
 	}
 	if err := c.try("write", callArg{FD: fd, Text: "no"}, nil); !errors.Is(err, syscall.EROFS) {
 		t.Errorf("a descriptor opened while the inner read-only root was being granted: write: %v, want EROFS", err)

@@ -264,7 +264,7 @@ func TestStatusOfOnesOwnMounts(t *testing.T) {
 	if err != nil || !strings.Contains(out, dead.dir+": its daemon is gone") || strings.Contains(out, stopped.dir) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if took := time.Since(begin); took > 4*time.Second { // it was five
+	if took := time.Since(begin); took > 4*time.Second { // it took five
 		t.Errorf("status took %v", took)
 	}
 }
@@ -290,7 +290,7 @@ func TestDoctorWaitsSideBySide(t *testing.T) {
 	testkit.Must(t, os.WriteFile(args[2], conf.Bytes(), 0o600))
 	begin := time.Now()
 	out, err := p.run(p.binary, args...)
-	if took := time.Since(begin); took > 3*5*time.Second { // five seconds for each of six, twice, and more for the mounts
+	if took := time.Since(begin); took > 3*5*time.Second { // one after the other, six would take five seconds each, and that twice
 		t.Errorf("doctor took %v", took)
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")

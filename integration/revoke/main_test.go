@@ -64,7 +64,7 @@ func runMode(m mode, in io.Reader, out io.Writer) int {
 	for {
 		var c command
 		if err := dec.Decode(&c); err != nil {
-			return 0 // the test has gone
+			return 0 // the test has ended
 		}
 		var a answer
 		v, err := m.do(c.Cmd, c.Arg)

@@ -188,7 +188,7 @@ func TestLaterAgain(t *testing.T) {
 						t.Errorf("%s/sub after it was revoked, by way of the root around it: %q", dir, got)
 					}
 				}
-				for i := range all { // which takes the mark of the revocation away
+				for i := range all { // revoking the later root removes the mark of the earlier revocation
 					o.owner("revoke", "--session", sessionName, fmt.Sprint("r", i))
 				}
 				for i, dir := range all {

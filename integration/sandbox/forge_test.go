@@ -80,7 +80,7 @@ func (o *outside) forge(r run) result {
 	}
 	question := "none"
 	call("1", "ask", "")
-	if r.level != bare { // who would ask?
+	if r.level != bare { // there is nobody who could ask
 		question = h.question(isQuestion)
 	}
 	call("2", "forge", question)

@@ -227,7 +227,7 @@ func TestScript(t *testing.T) {
 func (o *outside) script(r run) []string {
 	t := o.t
 	t.Helper()
-	mark := fmt.Sprintf("0.%d%d", os.Getpid(), r.level+1) // a level's own
+	mark := fmt.Sprintf("0.%d%d", os.Getpid(), r.level+1) // each level has its own
 	stdout, log, code := o.run(o.command(r, nil, "hostile.sh", o.Secret, o.Says, o.rootInside(r), fmt.Sprint(o.Victim), o.TCP, mark))
 	if code != 0 || strings.Count(stdout, "\n") != 30 {
 		t.Fatalf("%s: the script ended with %d after\n%s%s", r.name, code, stdout, log)

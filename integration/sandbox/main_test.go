@@ -114,7 +114,7 @@ func become(id int) error {
 }
 
 func driveBare(o *order) error {
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil { // as before it became another user
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil { // as it was before the process became another user
 		return err
 	}
 	cmd := exec.Command(o.Args[0], o.Args[1:]...)

@@ -105,7 +105,7 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 					"allowed  connect      -  (net, api.test port " + port + ", at 127.0.0.5; program ",
 					"refused  connect      -  (Permission, net, evil.test: no rule permits it)",
 					"refused  connect      -  (Permission, net, api.test port 1: no rule permits it; program ",
-					", net, api.test port " + port + ", at 127.0.0.5; program ", // its end, after the bytes
+					", net, api.test port " + port + ", at 127.0.0.5; program ", // the end of the connection, after its bytes
 					"the name leads to an address of this machine",
 				} {
 					if !strings.Contains(audit, line) {

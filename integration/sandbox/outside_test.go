@@ -338,7 +338,7 @@ func (o *outside) share() {
 	t := o.t
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	testkit.Must(t, err)
-	testkit.Must(t, unix.Fchown(s, o.who.commandUID(), o.who.commandUID())) // whose it is to SO_REUSEPORT
+	testkit.Must(t, unix.Fchown(s, o.who.commandUID(), o.who.commandUID())) // the user that the kernel takes for its owner, for SO_REUSEPORT
 	testkit.Must(t, unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 	testkit.Must(t, unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	testkit.Must(t, unix.Listen(s, 1))

@@ -37,7 +37,7 @@ func eachPipeline(t *testing.T, f func(o *outside, s *shell, line string)) {
 func TestPipeline_Continued(t *testing.T) {
 	eachPipeline(t, func(_ *outside, s *shell, line string) {
 		s.types("bg; sleep 0.5; jobs; echo lo''oked\n")
-		if strings.HasPrefix(line, "cat") { // which is stopped by reading a terminal that is not its own
+		if strings.HasPrefix(line, "cat") { // cat is stopped when it reads a terminal that is not its own
 			s.shows("Stopped")
 		} else {
 			s.shows("Running")

@@ -60,7 +60,7 @@ func before(t *testing.T, port string, check func(*http.Request) error) *api {
 	t.Helper()
 	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: "127.0.0.1:" + port})
-		r.Out.Host = r.In.Host // a signature has it
+		r.Out.Host = r.In.Host // the signature covers it
 		r.SetXForwarded()
 	}}
 	return serveHTTPS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -62,7 +62,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 			var s *site
 			if shared {
 				base := start(t, h.command("serve", "--root", root, "--name", "base"))
-				t.Cleanup(func() { // after the program below has ended, which http waits for
+				t.Cleanup(func() { // http waits for the end of the program below, and this comes after it
 					_ = base.in.Close()
 					testkit.Must(t, base.cmd.Wait())
 				})
@@ -102,7 +102,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 // The same holds when the host's standard input ends.
 func TestStdioQuestionIsWithdrawn(t *testing.T) {
 	h := newHome(t)
-	s := open(t, h.command("serve", "--root", "r="+t.TempDir(), "--ask")) // which checks that it ends
+	s := open(t, h.command("serve", "--root", "r="+t.TempDir(), "--ask")) // open checks that the program ends
 	s.request("tools/call", m{"name": "read_text_file", "arguments": m{"path": "/usr"}})
 	h.question(1)
 }

@@ -142,7 +142,7 @@ func (d *watchdog) look(seen map[string]waiting) {
 		inode := d.inode(id)
 		text, err := os.ReadFile(filepath.Join(d.connections, id, "waiting"))
 		if err != nil || len(text) == 0 {
-			delete(seen, id) // it has ended, at last while it was read, or is another user's
+			delete(seen, id) // it has ended, perhaps while it was being read, or it is another user's
 			continue
 		}
 		requests := strings.TrimSpace(string(text))

@@ -50,7 +50,7 @@ func TestMemoryMax(t *testing.T) {
 	} else {
 		t.Logf("this machine gives no control group: %v", err)
 	}
-	ownProc = t.TempDir() // and this one to no process
+	ownProc = t.TempDir() // where no control group can be found
 	defer func() { ownProc = "/proc/self" }()
 	run(t, Namespaces, NotAvailable)
 }

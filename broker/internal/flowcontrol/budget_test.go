@@ -25,7 +25,7 @@ func TestBudget(t *testing.T) {
 		large := acquire(t, b, 1000, nil) // one is let in whatever its size
 		acquire(t, b, 1, ErrBytes)
 		large.Release()
-		large.Release() // which does nothing
+		large.Release() // a second release does nothing
 		first := acquire(t, b, 60, nil)
 		acquire(t, b, 60, ErrBytes)
 		second := acquire(t, b, 40, nil)

@@ -118,7 +118,7 @@ func TestAwaitsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	session := filepath.Join(base, "victim")
-	program := filepath.Join(t.TempDir(), "rootsfs") // whose name says that it is to be rootsfs
+	program := filepath.Join(t.TempDir(), "rootsfs") // cleanup takes a program with this name for rootsfs
 	if err := os.Symlink(exe, program); err != nil {
 		t.Fatal(err)
 	}

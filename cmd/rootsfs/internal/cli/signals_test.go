@@ -16,7 +16,7 @@ func TestASignalSaidTwiceIsOneRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		after []time.Duration // of each signal
-		heard int             // how many are taken until one insists
+		heard int             // how many are received until one ends the wait
 	}{
 		{"one", []time.Duration{0}, 1},
 		{"twice at once", []time.Duration{0, 0}, 2},

@@ -214,7 +214,7 @@ func (a *app) printLeft(o *openStage, left []vfs.StageChange) {
 		case u.git == "" || n == 1:
 			a.printChange(o, c)
 		case n > 1:
-			count[u] = 0 // it is said
+			count[u] = 0 // its line is printed once
 			a.say("%c %s  %s: %s", c.Class, quoteIfNeeded(o.shown(u.git)), plural(n, "change"), c.Why)
 		}
 	}

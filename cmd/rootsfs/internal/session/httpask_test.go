@@ -1,6 +1,6 @@
 package session
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
 import (
 	"context"

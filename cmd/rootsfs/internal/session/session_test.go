@@ -108,7 +108,7 @@ func TestStartLeavesNothing(t *testing.T) {
 				t.Errorf("a mount is left, %v", err)
 			}
 			err := filepath.WalkDir(work, func(p string, d os.DirEntry, err error) error {
-				made := p == filepath.Join(work, "state/rootsfs") // by the test
+				made := p == filepath.Join(work, "state/rootsfs") // the test has made it
 				if err == nil && !made && (!d.IsDir() || filepath.Dir(p) == filepath.Join(work, "run/rootsfs")) {
 					t.Errorf("%s is left", p)
 				}

@@ -164,7 +164,7 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	keys := []string{"r", "r", "w", "w", "m", "m", "d", "up", "down", "1", "2", "tab", "pgdown", "x"}
 	early, late, key := 0, 0, "r"
 	for range 2000 {
-		if rnd.IntN(4) > 0 { // or the one before is held down
+		if rnd.IntN(4) > 0 { // otherwise the key before it is held down
 			key = keys[rnd.IntN(len(keys))]
 		}
 		m.now = m.now.Add(time.Duration(rnd.IntN(100)*rnd.IntN(20)) * time.Millisecond)
