@@ -61,7 +61,8 @@ func startOn(t testing.TB, reg *guard.Registry, configure func(*tools.Config), o
 	return b
 }
 
-// askingItself makes the server that is not over HTTP ask, too, and its client answer.
+// askingItself replaces the server that does not speak HTTP by one that asks, too, and whose
+// client answers.
 func (b *bench) askingItself() {
 	b.srv.Close()
 	cfg := b.cfg
@@ -102,7 +103,7 @@ func (b *bench) overStdio(revision string) {
 	})
 }
 
-// overHTTP connects it over HTTP.
+// overHTTP connects the client over HTTP.
 func (b *bench) overHTTP(revision string) {
 	b.t.Helper()
 	site := b.site(tools.HTTPOptions{})

@@ -13,7 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// compressedSession is a session of several files, all but small ones compressed.
+// compressedSession records a session of several files, which are all compressed, and returns
+// its options.
 func compressedSession(t *testing.T, n int) (o Options) {
 	o = options(t)
 	o.MaxBytes, o.compressFrom = 4000, 1
