@@ -6,7 +6,7 @@ import "github.com/spf13/cobra"
 
 const fleetCeilingLong = `Bound what the machines of the fleet give at most: roots and modes, hosts, secrets, levels,
 the longest grant, records. FILE is written as /etc/rootsfs/ceiling.toml (rootsfs help
-ceiling). A machine keeps to it beside the ceiling of its own: never to less.`
+ceiling). A machine keeps to it and to the ceiling of its own.`
 
 const fleetCeilingExamples = `  rootsfs fleet ceiling set agents.toml
   rootsfs fleet ceiling set build.toml --machine build-7

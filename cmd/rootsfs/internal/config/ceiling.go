@@ -36,10 +36,11 @@ const CeilingDir = "/etc/rootsfs"
 // It is no protection from users, who can do without rootsfs. It bounds what programs get
 // through rootsfs.
 type Ceiling struct {
-	Files []string        // that were read; of a fleet's ceilings what names them
-	Roots []rules.Ceiling // of the files that bound roots
-	files []*ceilingFile
-	text  []byte // of all files
+	Files   []string        // that were read, and OfFleet
+	OfFleet []string        // the names of the ceilings of the machine's fleet
+	Roots   []rules.Ceiling // of the files that bound roots
+	files   []*ceilingFile
+	text    []byte // of all files
 }
 
 // ceilingFile is one file of the ceiling. Its tags are those of File.

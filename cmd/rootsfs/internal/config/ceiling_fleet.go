@@ -87,6 +87,7 @@ func (c *Ceiling) addFleet() error {
 		}
 		f.isFleets = true
 		c.add(f)
+		c.OfFleet = append(c.OfFleet, label)
 		c.text = append(append(c.text, label...), one.Text...)
 	}
 	return nil

@@ -30,6 +30,7 @@ type agent struct {
 	m     *Member
 	bus   *Bus
 	log   *slog.Logger
+	dir   memberDir
 	kept  store
 	wake  chan struct{} // asks for a lease now
 	shown atomic.Pointer[StandingStatus]
@@ -79,7 +80,7 @@ const (
 // newAgent reads what the machine knew when the agent ended.
 func newAgent(m *Member, b *Bus, dir string, log *slog.Logger, record func(guard.Record) error) (*agent, error) {
 	a := &agent{
-		m: m, bus: b, log: log, kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
+		m: m, bus: b, log: log, dir: memberDir(dir), kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
 		carryOut: carryOut, lower: lowerSessions, writeLease: control.WriteLease, record: record,
 		known: map[string]held{}, acks: map[string][]byte{},
 	}

@@ -28,20 +28,19 @@ func (c *CeilingText) next(text string) *CeilingText {
 	return n
 }
 
+// isSet reports whether there is a ceiling.
+func (c *CeilingText) isSet() bool { return c != nil && c.Text != "" }
+
 // keepCeilings writes the ceilings of the known orders, and reports whether the file was another
 // one before. The caller holds mu, or is alone.
 func (a *agent) keepCeilings() (changed bool, err error) {
 	all := config.FleetCeilings{Fleet: a.m.Fleet, Ceilings: []config.FleetCeiling{}}
 	for _, to := range a.orders() {
-		if c := a.known[to].Ceiling; c != nil && c.Text != "" {
+		if c := a.known[to].Ceiling; c.isSet() {
 			all.Ceilings = append(all.Ceilings, config.FleetCeiling{For: to, Number: c.Number, Text: c.Text})
 		}
 	}
-	dir, err := StateDir()
-	if err != nil {
-		return false, err
-	}
-	file := memberDir(dir).ceiling()
+	file := a.dir.ceiling()
 	old, err := readOwn(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		a.log.Warn("the file of the ceilings is written anew", "error", err)
@@ -61,7 +60,8 @@ func (a *agent) keepCeilings() (changed bool, err error) {
 func (a *agent) lowerAll(ctx context.Context, ended []Ended) ([]Ended, error) {
 	changed, err := a.keepCeilings()
 	a.isLow = a.isLow && !changed && err == nil
-	if err != nil || a.isLow {
+	hasCeiling := slices.ContainsFunc(a.orders(), func(to string) bool { return a.known[to].Ceiling.isSet() })
+	if err != nil || a.isLow || !changed && !hasCeiling {
 		return ended, err
 	}
 	more, err := a.lower(ctx)
@@ -124,7 +124,7 @@ func (o *Owner) Ceilings(ctx context.Context, machines []string) ([]SetCeiling, 
 		if err != nil {
 			return nil, err
 		}
-		if c := h.Ceiling; c != nil && c.Text != "" {
+		if c := h.Ceiling; c.isSet() {
 			list = append(list, SetCeiling{For: one, Number: c.Number, By: KeyName(h.by), At: h.At, Text: c.Text})
 		}
 	}

@@ -28,7 +28,7 @@ func (a *agent) recordOrder(h held, took time.Duration, ended []Ended) error {
 	order := a.recordOf(names.OpSet, h)
 	order.Duration = took
 	order.Detail += fmt.Sprintf("; roots ended: %d", len(ended))
-	if c := h.Ceiling; c != nil && c.Text != "" {
+	if c := h.Ceiling; c.isSet() {
 		order.Detail += fmt.Sprintf("; ceiling %d holds", c.Number)
 	}
 	recs := []guard.Record{order}
