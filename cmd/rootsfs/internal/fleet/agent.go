@@ -407,12 +407,16 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 	if err != nil {
 		return err
 	}
+	ship, err := newShipper(m, b, dir, records.Dir, log)
+	if err != nil {
+		return err
+	}
 	if err := a.listen(ctx); err != nil {
 		return err
 	}
 	err = m.AnswerStatus(b, func() MachineStatus {
 		st := status()
-		st.Standing = a.standing()
+		st.Standing, st.Sent = a.standing(), ship.sent()
 		return st
 	})
 	if err != nil {
@@ -422,6 +426,11 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 		return err
 	}
 	go m.keepCredential(ctx, b, log)
+	ctx, stop := context.WithCancel(ctx)
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer stop()
+	sending.Go(func() { ship.run(ctx) })
 	a.follow(ctx)
 	return nil
 }
