@@ -24,8 +24,8 @@ type Archive struct {
 	// Machines are the names of those that count; none: all.
 	Machines []string
 
-	seen      map[string]string       // how much the keeper had at the last pull, by directory
-	confirmed map[string]confirmation // by the machine and the fingerprint of its key
+	seen      map[string]string // how much the keeper had at the last pull, by directory
+	confirmed map[machineKey]confirmation
 }
 
 // ArchiveDir returns the directory of the records of the owner's fleet, if the owner names none.

@@ -60,6 +60,22 @@ func (d recordDir) files(session string) ([]string, error) {
 	return paths, err
 }
 
+// checkpoints returns the names of the audit files that have checkpoints, sorted.
+func (d recordDir) checkpoints() ([]string, error) {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var list []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), checkpointSuffix); ok && sessionOfFile(name) != "" {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
 // checkpoint reads the checkpoint of a file; nil: there is none.
 func (d recordDir) checkpoint(name string) (*checkpoint, error) {
 	data, err := readOwn(d.file(name + checkpointSuffix))

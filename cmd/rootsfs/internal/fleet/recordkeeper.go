@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,6 +28,8 @@ type recordKeeper struct {
 	run   string // of this process, so that a count of an earlier one is not taken for one of this
 	share int64  // bytes of each machine
 
+	busy  chan struct{} // has an element for each machine whose records are being written
+
 	mu       sync.Mutex // guards the fields below
 	machines map[string]*keptRecords
 	rates    map[string]*rate.Limiter // by machine
@@ -36,9 +38,11 @@ type recordKeeper struct {
 // keptRecords are the records of one machine.
 type keptRecords struct {
 	recordDir
-	newest  map[string]*checkpoint // by session, nil: there is none
-	size    int64
-	changes uint64 // since the keeper began
+	changes atomic.Uint64 // since the keeper began
+
+	mu     sync.Mutex             // guards the directory and the fields below
+	newest map[string]*checkpoint // by session, nil: there is none
+	size   int64                  // -1: not known yet
 }
 
 // The bounds of what a keeper takes.
@@ -46,15 +50,16 @@ const (
 	recordShare  = 1 << 30   // of one machine
 	recordCharge = 64 << 10  // for each file, besides its bytes: a machine must not use up the inodes
 	recordRate   = 2 << 20   // bytes of one machine in a second, as they come: above that nobody reads them
-	recordBurst  = 8 << 20   //
+	recordBurst  = 8 << 20   // bytes at once
 	freeBytes    = 256 << 20 // that stay free for orders
 	listFiles    = 200       // files in one answer to an owner
 	chunkBytes   = 256 << 10 // of a file in one answer to an owner
+	recordsBusy  = 16        // machines whose records are written at the same time
 )
 
 // newRecordKeeper takes the records of machines, and answers owners, until the connection is closed.
 func newRecordKeeper(r *registrar) (*recordKeeper, error) {
-	k := &recordKeeper{r: r, run: rand.Text(), share: recordShare, machines: map[string]*keptRecords{}, rates: map[string]*rate.Limiter{}}
+	k := &recordKeeper{r: r, run: rand.Text(), share: recordShare, busy: make(chan struct{}, recordsBusy), machines: map[string]*keptRecords{}, rates: map[string]*rate.Limiter{}}
 	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
 		n.OfMachines("audit"): k.onRecords,
@@ -80,11 +85,15 @@ func (k *recordKeeper) onRecords(m *nats.Msg) {
 		k.r.s.log.Warn("records were not taken", "subject", m.Subject, "error", err)
 		return
 	}
-	out, err := k.take(rec, q.Body)
-	if err != nil {
-		k.r.s.log.Warn("records were refused", "machine", rec.Name, "error", err)
-	}
-	answer(k.r, m, rec.Name, kindRecords, q.Number, out, err)
+	k.busy <- struct{}{} // a disk syncs for many at once
+	go func() {
+		defer func() { <-k.busy }()
+		out, err := k.take(rec, q.Body)
+		if err != nil {
+			k.r.s.log.Warn("records were refused", "machine", rec.Name, "error", err)
+		}
+		answer(k.r, m, rec.Name, kindRecords, q.Number, out, err)
+	}()
 }
 
 // admits reports whether a message of a machine is read: one that sends too much must not keep the
@@ -112,27 +121,35 @@ type sentBy struct {
 	Key     string `json:"key"`
 }
 
-// of returns the records of a machine. The caller holds mu.
-func (k *recordKeeper) of(machine, key string) (*keptRecords, error) {
+// acquire returns the records of a machine, locked: the caller must unlock mu of them.
+func (k *recordKeeper) acquire(machine, key string) (*keptRecords, error) {
 	name := recordDirName(machine, key)
-	if d := k.machines[name]; d != nil {
+	k.mu.Lock()
+	d := k.machines[name]
+	if d == nil {
+		d = &keptRecords{recordDir: recordDir{k.r.s.Names, filepath.Join(k.dir(), name), machine, key}, newest: map[string]*checkpoint{}, size: -1}
+		k.machines[name] = d
+	}
+	k.mu.Unlock()
+	d.mu.Lock()
+	if d.size >= 0 {
 		return d, nil
 	}
-	d := &keptRecords{recordDir: recordDir{k.r.s.Names, filepath.Join(k.dir(), name), machine, key}, newest: map[string]*checkpoint{}}
 	list, err := d.recordDir.files("")
 	if err != nil {
+		d.mu.Unlock()
 		return nil, err
 	}
+	d.size = 0
 	for _, file := range list {
 		if st, err := os.Lstat(d.recordDir.file(file)); err == nil {
 			d.size += recordCharge + st.Size()
 		}
 	}
-	k.machines[name] = d
 	return d, nil
 }
 
-// head returns the newest checkpoint of a session.
+// head returns the newest checkpoint of a session. The caller holds mu.
 func (d *keptRecords) head(session string) (*checkpoint, error) {
 	if c, ok := d.newest[session]; ok {
 		return c, nil
@@ -150,12 +167,11 @@ func (k *recordKeeper) take(rec *machineRecord, b recordBatch) (recordsAnswer, e
 	if !audit.WellNamed(b.Session, maxSessionName) {
 		return recordsAnswer{}, errors.New("the session cannot have this name")
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	d, err := k.of(rec.Name, rec.Signing)
+	d, err := k.acquire(rec.Name, rec.Signing)
 	if err != nil {
 		return recordsAnswer{}, err
 	}
+	defer d.mu.Unlock()
 	head, err := d.head(b.Session)
 	if err != nil {
 		k.r.s.log.Error("records cannot be read", "machine", rec.Name, "error", err)
@@ -218,7 +234,7 @@ func (b *recordBatch) check(c *checkpoint, last uint64, isNew bool) error {
 		case e.Seq <= last:
 			return fmt.Errorf("record %d comes after record %d", e.Seq, last)
 		case isNew && i == 0 && !isHeader(&e, c.File), (!isNew || i > 0) && e.Op == "session":
-			return fmt.Errorf("record %d is not where an audit file begins, or is", e.Seq)
+			return fmt.Errorf("record %d: an audit file begins elsewhere", e.Seq)
 		}
 		last, hash = e.Seq, e.Hash
 	}
@@ -238,7 +254,7 @@ func (k *recordKeeper) full() string {
 }
 
 // add writes records, and removes the machine's oldest if they are more than its share. The caller
-// holds mu.
+// holds mu of d.
 func (k *recordKeeper) add(d *keptRecords, c *checkpoint, lines []byte, isNew bool) error {
 	if _, err := os.Stat(d.recordDir.file(machineFile)); err != nil {
 		if err := writeJSON(d.recordDir.file(machineFile), sentBy{d.machine, d.key}); err != nil {
@@ -254,7 +270,7 @@ func (k *recordKeeper) add(d *keptRecords, c *checkpoint, lines []byte, isNew bo
 	if isNew {
 		d.size += recordCharge
 	}
-	d.changes++
+	d.changes.Add(1)
 	if d.size <= k.share {
 		return nil
 	}
@@ -262,7 +278,7 @@ func (k *recordKeeper) add(d *keptRecords, c *checkpoint, lines []byte, isNew bo
 }
 
 // shrink removes the oldest file of the session with the most bytes, until size is left. The newest
-// file of a session goes only if each session has no other, and keep never does.
+// file of a session goes only if each session has no other, and keep never does. The caller holds mu.
 func (d *keptRecords) shrink(size int64, keep string) error {
 	list, err := d.recordDir.files("")
 	if err != nil {
@@ -340,7 +356,7 @@ func (k *recordKeeper) list(struct{}) ([]sentMachine, error) {
 		}
 		changes := uint64(0)
 		if d := k.machines[e.Name()]; d != nil {
-			changes = d.changes
+			changes = d.changes.Load()
 		}
 		all = append(all, sentMachine{by, fmt.Sprintf("%s %d", k.run, changes)})
 	}
@@ -361,17 +377,15 @@ type sentFile struct {
 
 // files returns at most listFiles files of a machine, in the order of their names.
 func (k *recordKeeper) files(q filesRequest) ([]sentFile, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	d, err := k.asked(q.sentBy)
 	if err != nil {
 		return nil, err
 	}
-	list, err := d.recordDir.files("")
+	defer d.mu.Unlock()
+	list, err := d.checkpoints() // also of a file that was lost here: the owner is told
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(list)
 	out := []sentFile{}
 	for _, name := range list {
 		if name <= q.After || len(out) == listFiles {
@@ -384,7 +398,7 @@ func (k *recordKeeper) files(q filesRequest) ([]sentFile, error) {
 	return out, nil
 }
 
-// asked returns the records that an owner asks for. The caller holds mu.
+// asked returns the records that an owner asks for, locked as acquire does.
 func (k *recordKeeper) asked(by sentBy) (*keptRecords, error) {
 	if err := CheckName("a machine", by.Machine); err != nil {
 		return nil, err
@@ -392,7 +406,7 @@ func (k *recordKeeper) asked(by sentBy) (*keptRecords, error) {
 	if _, err := os.Stat(filepath.Join(k.dir(), recordDirName(by.Machine, by.Key))); err != nil {
 		return nil, fmt.Errorf("the keeper has no records of %s", by.Machine)
 	}
-	return k.of(by.Machine, by.Key)
+	return k.acquire(by.Machine, by.Key)
 }
 
 // fileRequest asks for a part of an audit file.
@@ -413,12 +427,11 @@ func (k *recordKeeper) file(q fileRequest) (a fileAnswer, err error) {
 	if sessionOfFile(q.File) == "" {
 		return a, fmt.Errorf("%s is no audit file", names.Quote(q.File))
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	d, err := k.asked(q.sentBy)
 	if err != nil {
 		return a, err
 	}
+	defer d.mu.Unlock()
 	if _, err := d.head(sessionOfFile(q.File)); err != nil { // it removes what a crash has left
 		return a, err
 	}

@@ -86,11 +86,9 @@ func (l *recordLab) send(s *shipper, session string, seq uint64) {
 
 // kept returns the last record of a session that the keeper has.
 func (l *recordLab) kept(session string) uint64 {
-	k := l.server.records
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	d, err := k.of(l.m.Machine, l.m.key.Public())
+	d, err := l.server.records.acquire(l.m.Machine, l.m.key.Public())
 	l.must(err)
+	defer d.mu.Unlock()
 	c, err := d.head(session)
 	l.must(err)
 	if c == nil {
@@ -179,15 +177,16 @@ func TestRecordsReachTheOwner(t *testing.T) {
 	if got, want := l.lines(dir, "work"), l.lines(l.files, "work"); !slices.Equal(got, want) {
 		t.Errorf("the archive has %d records, the machine %d", len(got), len(want))
 	}
-	l.archive.confirmed = map[string]confirmation{"m1 " + l.m.KeyName(): {"work": last, "other": 4}}
+	of := machineKey{"m1", l.m.KeyName()}
+	l.archive.confirmed = map[machineKey]confirmation{of: {"work": last, "other": 4}, {"m2", "key"}: {"work": 7}}
 	for session, r := range l.states() {
-		if r.State != RecordsWhole || r.From != 1 || !r.OK() {
+		if whole := r.Machine == "m1"; whole != (r.State == RecordsWhole) || whole != r.OK() || whole && r.From != 1 {
 			t.Errorf("%s: %+v", session, r)
 		}
 	}
 	// The machine knows of records that the keeper does not give.
-	l.archive.confirmed["m1 "+l.m.KeyName()]["work"]++
-	l.archive.confirmed["m1 "+l.m.KeyName()]["hidden"] = 2
+	l.archive.confirmed[of]["work"]++
+	l.archive.confirmed[of]["hidden"] = 2
 	if got := l.states(); got["m1 work"].State != RecordsCut || got["m1 hidden"].State != RecordsCut || got["m1 other"].State != RecordsWhole {
 		t.Errorf("a keeper that withholds records: %+v", got)
 	}

@@ -189,7 +189,7 @@ func (s *shipper) follow(ctx context.Context) error {
 			return nil
 		})
 	})
-	tick := time.NewTicker(s.every)
+	tick := time.NewTimer(s.every)
 	defer tick.Stop()
 	for {
 		var err error
@@ -200,7 +200,10 @@ func (s *shipper) follow(ctx context.Context) error {
 			}
 			err = s.take(ctx, &r)
 		case <-tick.C:
+			begun := time.Now()
 			err = s.flush(ctx)
+			// A keeper that is slow has much to do: it gets fewer and larger batches.
+			tick.Reset(max(s.every, 4*time.Since(begun)))
 		}
 		if err != nil {
 			return err
@@ -219,13 +222,16 @@ func (x *sending) restart() {
 // take collects a record.
 func (s *shipper) take(ctx context.Context, r *audit.Entry) error {
 	session := r.Session.Raw()
+	if _, err := audit.ParseLine(r.Line); err != nil || !audit.WellNamed(session, maxSessionName) {
+		return nil // what is no record is missing in its file: an owner sees that
+	}
 	x := s.sessions[session]
 	if x == nil {
 		x = &sending{name: session}
 		s.sessions[session] = x
 	}
-	if _, err := audit.ParseLine(r.Line); err != nil || r.Seq <= x.last.seq || !audit.WellNamed(session, maxSessionName) {
-		return nil // what is no record is missing in its file: an owner sees that
+	if r.Seq <= x.last.seq {
+		return nil
 	}
 	if r.Op == "session" {
 		if err := s.send(ctx, x); err != nil {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -72,6 +71,12 @@ func (r *RecordReport) fail(state RecordState, err error) {
 // confirmation is how far the keeper has confirmed records to a machine, by the machine's word.
 type confirmation map[string]uint64 // by session
 
+// machineKey is a machine with one of its keys.
+type machineKey struct {
+	machine string
+	key     string // the fingerprint
+}
+
 // AskMachines asks the machines how far the keeper has confirmed their records. A Verify after that
 // notes what a Pull in between did not bring. It returns the machines that have not answered.
 func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (silent []string, err error) {
@@ -79,7 +84,7 @@ func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (silent [
 	if err != nil {
 		return nil, err
 	}
-	a.confirmed = map[string]confirmation{}
+	a.confirmed = map[machineKey]confirmation{}
 	for _, m := range all {
 		switch {
 		case !a.wants(m.Name):
@@ -90,18 +95,18 @@ func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (silent [
 			for _, s := range m.Sent {
 				c[s.Session.Raw()] = s.Record
 			}
-			a.confirmed[m.Name+" "+m.Key] = c
+			a.confirmed[machineKey{m.Name, m.Key}] = c
 		}
 	}
 	return silent, nil
 }
 
 // compare notes the records that the keeper has confirmed to the machine, and the archive lacks.
-func (c confirmation) compare(d recordDir, reports []RecordReport) []RecordReport {
+func (c confirmation) compare(of machineKey, reports []RecordReport) []RecordReport {
 	for _, session := range slices.Sorted(maps.Keys(c)) {
 		i := slices.IndexFunc(reports, func(r RecordReport) bool { return r.Session.Raw() == session })
 		if i < 0 {
-			i, reports = len(reports), append(reports, RecordReport{Machine: d.machine, Key: KeyName(d.key), Session: names.Foreign(session), State: RecordsWhole})
+			i, reports = len(reports), append(reports, RecordReport{Machine: of.machine, Key: of.key, Session: names.Foreign(session), State: RecordsWhole})
 		}
 		if r := &reports[i]; r.To < c[session] {
 			r.fail(RecordsCut, fmt.Errorf("records %d to %d are missing: the keeper has confirmed them to the machine", r.To+1, c[session]))
@@ -117,7 +122,7 @@ func (a *Archive) Verify() ([]RecordReport, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	out := []RecordReport{}
+	out, checked := []RecordReport{}, map[machineKey]bool{}
 	for _, e := range entries {
 		machine := machineOfDir(e.Name())
 		if machine == "" || !a.wants(machine) {
@@ -133,9 +138,15 @@ func (a *Archive) Verify() ([]RecordReport, error) {
 			return nil, fmt.Errorf("the records of %s: %w", machine, err)
 		}
 		if d.key != "" {
-			reports = a.confirmed[machine+" "+KeyName(d.key)].compare(d, reports)
+			of := machineKey{machine, KeyName(d.key)}
+			reports, checked[of] = a.confirmed[of].compare(of, reports), true
 		}
 		out = append(out, reports...)
+	}
+	for of, c := range a.confirmed {
+		if !checked[of] { // the keeper gives nothing of this machine
+			out = append(out, c.compare(of, nil)...)
+		}
 	}
 	return out, nil
 }
@@ -148,16 +159,13 @@ func (d recordDir) verify() ([]RecordReport, error) {
 	}
 	defer unlock()
 	// Files without a checkpoint are of an interrupted pull: they count as not pulled.
-	list, err := filepath.Glob(d.file("*" + checkpointSuffix))
+	list, err := d.checkpoints()
 	if err != nil {
 		return nil, err
 	}
 	files := map[string][]string{}
-	for _, path := range list {
-		name := strings.TrimSuffix(filepath.Base(path), checkpointSuffix)
-		if session := sessionOfFile(name); session != "" {
-			files[session] = append(files[session], name)
-		}
+	for _, name := range list {
+		files[sessionOfFile(name)] = append(files[sessionOfFile(name)], name)
 	}
 	out := []RecordReport{}
 	for _, session := range slices.Sorted(maps.Keys(files)) {
