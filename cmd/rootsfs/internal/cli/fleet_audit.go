@@ -40,8 +40,8 @@ is there already is not copied again. Records are written there only if the mach
 signed them, and they follow each other; otherwise the reason is printed, and the exit
 code is 1.
 
-The directories hold ordinary audit files: "rootsfs fleet audit export DIR/MACHINE" reads
-them.`
+The directories hold ordinary audit files: "rootsfs audit show --dir DIR/MACHINE" shows
+them, and "rootsfs fleet audit export DIR/MACHINE" hands them on.`
 
 const fleetPullExamples = `  rootsfs fleet audit pull
   rootsfs fleet audit pull ~/records --machine laptop,build-7`
@@ -75,7 +75,6 @@ const fleetVerifyLong = `Copy records as "rootsfs fleet audit pull" does, and ch
 against what its machine has signed. The machine's key is the one that this owner saw first,
 and a new one after each "rootsfs fleet invite" for the machine: compare it with what
 join printed there. A session is
-
   whole     nothing is missing, nothing was changed
   hole      records are missing, and no other was changed
   cut       the last records are missing: the machine has signed more

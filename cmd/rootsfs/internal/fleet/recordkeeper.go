@@ -28,7 +28,7 @@ type recordKeeper struct {
 	run   string // of this process, so that a count of an earlier one is not taken for one of this
 	share int64  // bytes of each machine
 
-	busy  chan struct{} // has an element for each machine whose records are being written
+	busy chan struct{} // has an element for each machine whose records are being written
 
 	mu       sync.Mutex // guards the fields below
 	machines map[string]*keptRecords
