@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -14,8 +15,8 @@ func TestAfter(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 2000
 	l := mustOpen(t, o)
-	for range 40 {
-		mustRecord(t, l, allowed(t, "f"))
+	for i := range 40 {
+		mustRecord(t, l, allowed(t, fmt.Sprint("f", i)))
 	}
 	mustClose(t, l)
 	files, err := Files(o.Dir, "")

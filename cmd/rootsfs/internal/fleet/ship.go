@@ -75,7 +75,7 @@ const (
 // newShipper reads how far the machine has sent its records.
 func newShipper(m *Member, b *Bus, state, files string, log *slog.Logger) (*shipper, error) {
 	s := &shipper{
-		m: m, log: log, files: files, dir: filepath.Join(state, "sent", m.ID), every: shipEvery, wait: shipRetry,
+		m: m, log: log, files: files, dir: filepath.Join(state, "sent", recordDirName(m.Machine, m.key.Public())), every: shipEvery, wait: shipRetry,
 		limit: rate.NewLimiter(shipRate, 2*maxRecordBatch), sessions: map[string]*sending{},
 	}
 	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
