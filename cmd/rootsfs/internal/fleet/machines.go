@@ -22,7 +22,8 @@ type MachineStatus struct {
 	Version  names.Foreign   `json:"version"`
 	Sessions []SessionStatus `json:"sessions"`
 	Standing *StandingStatus `json:"standing,omitempty"`
-	Sent     []SentSession   `json:"sent,omitempty"` // the newest sessions whose records the keeper has confirmed
+	Allow    []names.Foreign `json:"allow,omitempty"` // what owners may do from afar, besides looking and stopping
+	Sent     []SentSession   `json:"sent,omitempty"`  // the newest sessions whose records the keeper has confirmed
 }
 
 // SentSession is how far a keeper has confirmed the records of a session to its machine.
