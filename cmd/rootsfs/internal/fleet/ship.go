@@ -69,7 +69,7 @@ const (
 	shipEvery  = time.Second
 	shipRetry  = 5 * time.Second
 	maxSkipped = 256
-	maxShown   = 64 // sessions in the machine's status
+	maxSent    = 64 // sessions in the machine's status
 )
 
 // newShipper reads how far the machine has sent its records.
@@ -105,7 +105,7 @@ func (s *shipper) show() {
 	all := slices.DeleteFunc(slices.Collect(maps.Values(s.sessions)), func(x *sending) bool { return x.confirmed == nil })
 	slices.SortFunc(all, func(a, b *sending) int { return b.confirmed.At.Compare(a.confirmed.At) })
 	list := []SentSession{}
-	for _, x := range all[:min(len(all), maxShown)] {
+	for _, x := range all[:min(len(all), maxSent)] {
 		list = append(list, SentSession{names.Foreign(x.name), x.confirmed.Seq})
 	}
 	s.shown.Store(&list)
