@@ -34,11 +34,10 @@ func (a *app) newFleetAuditCmd(f *FleetFlags) *cobra.Command {
 	}, a.newFleetPullCmd(f), a.newFleetFollowCmd(f), a.newFleetVerifyCmd(f), a.newFleetExportCmd(f))
 }
 
-const fleetPullLong = `Copy the records of machines that the keeper has to DIR (default:
-~/.local/state/rootsfs/fleet/records/FLEET), each machine's to a directory of its own. What
-is there already is not copied again. Records are written there only if the machine has
-signed them, and they follow each other; otherwise the reason is printed, and the exit
-code is 1.
+const fleetPullLong = `Copy the records of machines that the keeper has to DIR, each machine's to a directory
+of its own (default: ~/.local/state/rootsfs/fleet/records/FLEET). What is there already is
+not copied again. Records are written there only if the machine has signed them, and they
+follow each other. Otherwise the reason is printed, and the exit code is 1.
 
 The directories hold ordinary audit files: "rootsfs audit show --dir DIR/MACHINE" shows
 them, and "rootsfs fleet audit export DIR/MACHINE" hands them on.`
@@ -71,9 +70,9 @@ func (a *app) newFleetFollowCmd(f *FleetFlags) *cobra.Command {
 	}, f)
 }
 
-const fleetVerifyLong = `Copy records as "rootsfs fleet audit pull" does, and check every session of the copies
-against what its machine has signed. The machine's key is the one that this owner saw first,
-and a new one after each "rootsfs fleet invite" for the machine: compare it with what
+const fleetVerifyLong = `Copy records as "rootsfs fleet audit pull" does, and check all sessions of the copies by
+what its machine has signed. The machine's key is the one that this owner saw first, and
+a new one after each "rootsfs fleet invite" for the machine: compare it with the key that
 join printed there. A session is
   whole     nothing is missing, nothing was changed
   hole      records are missing, and no other was changed

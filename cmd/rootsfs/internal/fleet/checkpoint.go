@@ -107,7 +107,7 @@ const (
 	maxRecordFile  = 8 << 20 // a log begins a new file long before
 )
 
-// recordBatch is what a machine sends: records of one audit file that follow each other.
+// recordBatch has records of one audit file that follow each other, on their way to the keeper.
 type recordBatch struct {
 	Session string `json:"session"`
 	// After is the last record of the session that the keeper had when the machine heard of it.

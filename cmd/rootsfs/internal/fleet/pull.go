@@ -31,7 +31,7 @@ type Archive struct {
 // ArchiveDir returns the directory of the records of the owner's fleet, if the owner names none.
 func (o *Owner) ArchiveDir() (string, error) { return StateDir("records", o.Names.ID) }
 
-// Pulled is what a pull has brought of one machine.
+// Pulled is the outcome of a pull for one machine.
 type Pulled struct {
 	Machine string        `json:"machine"`
 	Key     string        `json:"key"` // the fingerprint of the key that has signed

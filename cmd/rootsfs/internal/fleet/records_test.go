@@ -258,8 +258,8 @@ func edit(t *testing.T, file string, change func(lines []string) []string) {
 	}
 }
 
-// Whoever can write the keeper's directory, or the owner's copies, changes, drops or moves no record
-// without an owner's being told.
+// An owner is told of each record that a keeper, or a writer of the owner's copies, changes, drops or
+// moves.
 func TestKeeperCannotChangeRecords(t *testing.T) {
 	l := newRecordLab(t)
 	last := l.write("work", 60)

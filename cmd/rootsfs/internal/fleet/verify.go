@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// RecordState says whether the records of a session are those that its machine has written.
+// RecordState says whether the records of a session are as its machine has written them.
 type RecordState string
 
 // The states of records.
@@ -34,7 +34,7 @@ type RecordHole struct {
 	Deleted bool `json:"deleted"`
 }
 
-// RecordReport is what is known about the records of one session.
+// RecordReport is the outcome of a check of the records of one session.
 type RecordReport struct {
 	Machine string        `json:"machine"`
 	Key     string        `json:"key,omitempty"` // the fingerprint of the key that has signed them
