@@ -84,42 +84,49 @@ func handshake(c net.Conn, trusted *x509.CertPool, protocol string) *tls.Conn {
 // it, and in the headers of a request.
 func TestSlowConnectionsEnd(t *testing.T) {
 	for name, begin := range slowClients {
-		synctest.Test(t, func(t *testing.T) {
-			s := &Secret{Name: "API_TOKEN", URL: URL{Host: "example.com", Port: 443}}
-			authority, err := NewAuthority([]*Secret{s})
-			if err != nil {
-				t.Fatal(err)
-			}
-			door, err := NewDoor(authority, []*Proxy{NewProxy(s, newCredential(key), Options{
-				Dial:    func(context.Context) (net.Conn, error) { return nil, errors.New("there is no host") },
-				Reserve: func(context.Context, Request) (int64, error) { return 0, nil },
-				Record:  func(Request) error { return nil },
-			})})
-			if err != nil {
-				t.Fatal(err)
-			}
-			trusted := x509.NewCertPool()
-			trusted.AppendCertsFromPEM(authority.PEM())
-			in := make(pipes)
-			served := make(chan struct{})
-			go func() { door.Serve(in); close(served) }()
-			ours, theirs := net.Pipe()
-			in <- theirs
-			began := time.Now()
-			_ = ours.SetDeadline(began.Add(time.Hour))
-			from := begin(ours, trusted)
-			if h, ok := from.(*tls.Conn); ok {
-				if err := h.Handshake(); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-			}
-			_, _ = io.Copy(io.Discard, from) // until the door closes the connection
-			if after := time.Since(began); after > idleTimeout+headerTimeout {
-				t.Errorf("%s: the connection has ended after %v", name, after)
-			}
-			ours.Close()
-			close(in)
-			<-served
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { awaitEnd(t, begin) })
 		})
 	}
+}
+
+// awaitEnd runs a slow program, and fails if the door does not end its connection.
+func awaitEnd(t *testing.T, begin func(c net.Conn, trusted *x509.CertPool) io.Reader) {
+	t.Helper()
+	s := &Secret{Name: "API_TOKEN", URL: URL{Host: "example.com", Port: 443}}
+	authority, err := NewAuthority([]*Secret{s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	door, err := NewDoor(authority, []*Proxy{NewProxy(s, newCredential(key), Options{
+		Dial:    func(context.Context) (net.Conn, error) { return nil, errors.New("there is no host") },
+		Reserve: func(context.Context, Request) (int64, error) { return 0, nil },
+		Record:  func(Request) error { return nil },
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(authority.PEM())
+	in := make(pipes)
+	served := make(chan struct{})
+	go func() { door.Serve(in); close(served) }()
+	ours, theirs := net.Pipe()
+	in <- theirs
+	began := time.Now()
+	_ = ours.SetDeadline(began.Add(time.Hour))
+	from := begin(ours, trusted)
+	if h, ok := from.(*tls.Conn); ok {
+		if err := h.Handshake(); err != nil {
+			t.Error(err)
+		}
+	}
+	_, _ = io.Copy(io.Discard, from) // until the door closes the connection
+	if after := time.Since(began); after > idleTimeout+headerTimeout {
+		t.Errorf("the connection has ended after %v", after)
+	}
+	ours.Close()
+	close(in)
+	<-served
+	time.Sleep(2 * slowPause) // the program notices it
 }
