@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// flood makes as many connections to the host as its argument says, and sends on each the beginning
+// flood makes as many connections to the host it is told, and sends on each the beginning
 // of a hello of TLS. It prints how many are left when the others have been reset, what a further
 // request gets, and what one gets when the connections are closed.
 const flood = `
@@ -22,7 +22,7 @@ def ask():
     try: return urllib.request.urlopen("https://%s:%d/hello" % (host, port), timeout=20).read().decode().strip()
     except OSError: return "refused"
 print(ask(), flush=True)
-made, live, poll = 0, {}, select.poll()
+live, poll = {}, select.poll()
 def drop():
     for fd, _ in poll.poll(0):
         poll.unregister(fd)
@@ -35,14 +35,13 @@ for _ in range(wanted):
     except OSError:
         s.close()
         continue
-    made += 1
     live[s.fileno()] = s
     poll.register(s, select.POLLIN | select.POLLHUP | select.POLLERR)
     drop()
 while len(live) > 256:
     time.sleep(0.01)
     drop()
-print(made == wanted, len(live) > 0, ask())
+print(len(live) > 0, ask())
 for s in live.values():
     s.close()
 while ask() == "refused":
@@ -68,7 +67,7 @@ func TestSecretConnectionsAreBounded(t *testing.T) {
 				ord := o.using(a, "python3 -c '"+strings.NewReplacer("PORT", a.port, "COUNT", count).Replace(flood)+"'", "api")
 				ord.setLevel(level)
 				stdout, log, code := o.run(ord)
-				if stdout != "hello\nTrue True refused\nhello\n" || code != 0 {
+				if stdout != "hello\nTrue refused\nhello\n" || code != 0 {
 					t.Errorf("exit code %d, the program said\n%s; rootsfs: %s", code, stdout, log)
 				}
 				audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
