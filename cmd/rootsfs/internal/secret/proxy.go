@@ -181,7 +181,7 @@ func (f finalAnswer) WriteHeader(status int) {
 	}
 }
 
-// frameData is what fits into a record of TLS together with the header of a frame of HTTP/2.
+// frameData is the most data of a frame of HTTP/2 that fits, with its header, into one record of TLS.
 const frameData = 16<<10 - 9
 
 // Write implements io.Writer. By HTTP/2 net/http would make frames of 16 KiB and their header, each in
