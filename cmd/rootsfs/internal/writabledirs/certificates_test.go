@@ -19,7 +19,7 @@ func TestCertificateFiles(t *testing.T) {
 	}
 	for _, err := range []error{
 		os.Chmod(filepath.Join(base, "shared"), 0o777),
-		os.WriteFile(filepath.Join(base, "own/a.pem"), nil, 0o644), os.WriteFile(filepath.Join(base, "root/a.pem"), nil, 0o644),
+		os.WriteFile(filepath.Join(base, "own/a.pem"), nil, 0o644), os.WriteFile(filepath.Join(base, "own/root.pem"), nil, 0o644), os.WriteFile(filepath.Join(base, "root/a.pem"), nil, 0o644),
 		os.WriteFile(filepath.Join(base, "shared/a.pem"), nil, 0o644),
 		os.Symlink(filepath.Join(base, "root"), filepath.Join(base, "own/link")), os.Symlink("../root/a.pem", filepath.Join(base, "own/far.pem")),
 		os.Symlink(filepath.Join(base, "own/a.pem"), filepath.Join(base, "shared/link.pem")),
@@ -30,6 +30,7 @@ func TestCertificateFiles(t *testing.T) {
 	}
 	for target, want := range map[string]bool{
 		"": true, filepath.Join(base, "own/a.pem"): true, "../own/a.pem": true, "b.pem": true, filepath.Join(base, "none"): true,
+		filepath.Join(base, "own/root.pem"): false, "../own/root.pem": false, // a root that is a file
 		filepath.Join(base, "root/a.pem"): false, "../root/a.pem": false, filepath.Join(base, "own/far.pem"): false,
 		filepath.Join(base, "own/link/a.pem"): false, filepath.Join(base, "own/../root/a.pem"): false,
 		filepath.Join(base, "shared/link.pem"): false, // everybody can replace it
@@ -45,7 +46,7 @@ func TestCertificateFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Setenv("SSL_CERT_DIR", dir)
-		wait, err := NewJudge(filepath.Join(base, "root")).CertificateFiles()
+		wait, err := NewJudge(filepath.Join(base, "root"), filepath.Join(base, "own/root.pem")).CertificateFiles()
 		if (err == nil) != want {
 			t.Errorf("%q: %v", target, err)
 		}
@@ -53,7 +54,7 @@ func TestCertificateFiles(t *testing.T) {
 			wait()
 		}
 		t.Setenv("SSL_CERT_FILE", at)
-		if _, err := NewJudge(filepath.Join(base, "root")).CertificateFiles(); (err == nil) != want {
+		if _, err := NewJudge(filepath.Join(base, "root"), filepath.Join(base, "own/root.pem")).CertificateFiles(); (err == nil) != want {
 			t.Errorf("SSL_CERT_FILE, %q: %v", target, err)
 		}
 		t.Setenv("SSL_CERT_FILE", "")
