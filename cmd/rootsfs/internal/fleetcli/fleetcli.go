@@ -12,6 +12,7 @@ func Work() cli.FleetWork {
 		"init": initFleet, "serve": serve, "invite": invite, "remove": remove, "machines": machines,
 		"join": join, "agent": agent, "leave": leave, "export": exportRecords,
 		"revoke": revoke, "lock": lock, "unlock": unlock, "with": with,
+		"pull": pull, "follow": follow, "verify": verify,
 		"ceiling set": setCeiling, "ceiling show": showCeiling, "ceiling remove": removeCeiling,
 	}
 }
