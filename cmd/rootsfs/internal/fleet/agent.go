@@ -287,6 +287,9 @@ func (a *agent) extend(ctx context.Context, asked time.Duration, got leaseAnswer
 		a.askNow()
 		return fmt.Errorf("%w: it lacks orders that this machine has; they are sent to it", errNoLease)
 	}
+	if got.Restored {
+		return fmt.Errorf("%w: it was restored from an older copy, and an owner has to run: rootsfs fleet machines", errNoLease)
+	}
 	if a.locked() != "" {
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -170,35 +169,6 @@ func TestNoLeaseBeforeTheOrderIsDone(t *testing.T) {
 	l.must(again.ask())
 	if did := again.done(); !strings.HasPrefix(did, `lease of false, locked ""; revoke true; lease of true`) {
 		t.Errorf("after the restart: %s", did)
-	}
-}
-
-// A keeper that is restored from an older copy gets the newer order from a machine, before it
-// gives that machine a lease, and then passes it on.
-func TestBusForgets(t *testing.T) {
-	l := newLab(t)
-	p1, p2 := l.puppet("m1"), l.puppet("m2")
-	l.must(p1.ask())
-	l.must(p2.ask())
-	p2.bus.Conn.Close() // it is cut off
-	out := l.give(everything, 300*time.Millisecond)
-	if out.Machines[0].State != OrderDone || out.Machines[1].State != OrderNoAnswer {
-		t.Errorf("the outcome is %+v", out)
-	}
-	l.server.Stop()
-	l.must(os.RemoveAll(l.server.dir.file("keeper", "standing")))
-	l.must(os.RemoveAll(l.server.dir.store()))
-	addr := l.server.Addr
-	var err error
-	l.server, err = Start(l.server.dir, addr, slog.New(slog.NewTextHandler(l.log, nil)))
-	l.must(err)
-	t.Cleanup(l.server.Stop)
-	p1 = l.restart(p1.m, filepath.Dir(filepath.Dir(p1.kept.dir)))
-	l.must(p1.ask())
-	back := l.restart(p2.m, t.TempDir()) // its state is older, too
-	l.must(back.ask())
-	if did := back.done(); did != `lease of false, locked ""; revoke true; lease of true, locked ""` {
-		t.Errorf("the machine that was cut off: %s", did)
 	}
 }
 

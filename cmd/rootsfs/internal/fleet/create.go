@@ -194,7 +194,7 @@ func (c *creation) finish() error {
 	if err := writeJSON(c.owner.fleet(), ownedFleet{ID: c.names.ID, Address: Address{c.plan.Server, c.pin}, Dir: string(c.dir)}); err != nil {
 		return err
 	}
-	return writeJSON(c.dir.fleet(), serverInfo{ID: c.names.ID, Port: port})
+	return errors.Join(c.dir.writeMark(nil), writeJSON(c.dir.fleet(), serverInfo{ID: c.names.ID, Port: port}))
 }
 
 // ownerDir is the directory of an owner's keys.

@@ -24,9 +24,10 @@
 //
 // # Not promised
 //
-// A keeper that is restored from an older copy gives leases by its older orders until an owner
-// gives an order, or a machine with the newer ones asks for a lease. A session that began before
-// its machine joined hears revocations, and has no lease. The server can withhold, delay and
-// repeat messages, and sees all of them. Names of subjects and fields of messages may change with
-// every version.
+// A keeper that is restored from an older copy gives no lease until an owner has brought back the
+// orders. Where a whole disk was restored, the keeper learns that from the first owner, or machine,
+// that knows an order which it lacks; until then it gives leases by its older orders. A session
+// that began before its machine joined hears revocations, and has no lease. The server can
+// withhold, delay and repeat messages, and sees all of them. Names of subjects and fields of
+// messages may change with every version.
 package fleet

@@ -20,13 +20,14 @@ type lab struct {
 	server *Server
 	owner  *Owner
 	log    *strings.Builder
+	home   string // the owner's
 }
 
 // newLab starts a fleet.
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{T: t, log: &strings.Builder{}}
-	t.Setenv("HOME", t.TempDir())
+	l := &lab{T: t, log: &strings.Builder{}, home: t.TempDir()}
+	t.Setenv("HOME", l.home)
 	t.Setenv("XDG_STATE_HOME", "")
 	dir := ServerDir(filepath.Join(t.TempDir(), "server"))
 	_, err := Create(dir, Plan{Name: "acme", Server: "localhost:4222", Lease: time.Minute})
@@ -35,10 +36,18 @@ func newLab(t *testing.T) *lab {
 	l.must(err)
 	t.Cleanup(l.server.Stop)
 	l.moveOwner()
+	l.connectOwner()
+	return l
+}
+
+// connectOwner connects the owner.
+func (l *lab) connectOwner() {
+	l.Helper()
+	l.Setenv("HOME", l.home)
+	var err error
 	l.owner, err = OpenOwner()
 	l.must(err)
-	t.Cleanup(l.owner.Close)
-	return l
+	l.Cleanup(l.owner.Close)
 }
 
 // moveOwner tells the owner the port that the server got.

@@ -74,6 +74,8 @@ type Owner struct {
 	key     *Key
 	charter []byte
 	kept    store // this owner's own copies of orders
+	// BroughtBack says that the keeper was restored from an older copy, and has this owner's orders again.
+	BroughtBack bool
 }
 
 // OpenOwner reads the owner's keys of this user and connects to the server.

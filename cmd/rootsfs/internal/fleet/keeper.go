@@ -14,9 +14,11 @@ type keeper struct {
 	r    *registrar
 	kept store
 
-	mu    sync.Mutex // guards the fields below
-	held  map[string]held
-	heard map[string]time.Time // when a machine last asked for a lease, unless the bus has repeated an old request
+	mu   sync.Mutex // guards the fields below
+	held map[string]held
+	// restored is a number of this start if the directory is an older copy; "": its orders are all.
+	restored string
+	heard    map[string]time.Time // when a machine last asked for a lease, unless the bus has repeated an old request
 }
 
 // The kinds of what machines and owners ask about leases and orders.
@@ -39,11 +41,16 @@ type leaseAnswer struct {
 	Orders  map[string][]byte `json:"orders,omitempty"`  // those that the machine lacks
 	Missing []string          `json:"missing,omitempty"` // orders that the keeper lacks: there is no lease until it has them
 	LeaseMS int64             `json:"lease_ms"`
+	// Restored says that the keeper lacks orders, and gives no lease until an owner has brought them back.
+	Restored bool `json:"restored,omitempty"`
 }
 
 // newKeeper answers machines and owners until the connection is closed.
 func newKeeper(r *registrar) (*keeper, error) {
 	k := &keeper{r: r, kept: store{r.s.dir.file("keeper", "standing")}, held: map[string]held{}, heard: map[string]time.Time{}}
+	if err := k.begin(); err != nil {
+		return nil, err
+	}
 	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
 		n.OfMachines("lease"): k.onLease,
@@ -84,6 +91,11 @@ func (k *keeper) take(c *Charter, to string, data []byte) (held, error) {
 		return old, err
 	}
 	k.held[to] = h
+	if k.restored == "" {
+		if err := k.r.s.dir.writeMark(k.heads()); err != nil {
+			return old, err
+		}
+	}
 	k.r.s.log.Info("an order is kept", "for", to, "number", h.Number)
 	// A machine that does not hear it now gets it with its next lease.
 	return h, k.r.s.Bus.Conn.Publish(k.r.s.Names.Orders(to), data)
@@ -94,12 +106,17 @@ type orderRequest struct {
 	For   string `json:"for"`
 	After uint64 `json:"after,omitempty"` // the number of the order that Order replaces
 	Order []byte `json:"order,omitempty"`
+	// Lost says that the keeper has lost an order which it had confirmed.
+	Lost bool `json:"lost,omitempty"`
+	// Restored says that the owner has brought back what the keeper with this number lacked.
+	Restored string `json:"restored,omitempty"`
 }
 
 // orderAnswer is the order that the keeper has. It is the one of the request unless another owner
 // was first.
 type orderAnswer struct {
-	Order []byte `json:"order,omitempty"`
+	Order    []byte `json:"order,omitempty"`
+	Restored string `json:"restored,omitempty"`
 }
 
 // order answers an owner. An order replaces the one that its owner has seen, and no other.
@@ -115,22 +132,35 @@ func (k *keeper) order(q orderRequest) (orderAnswer, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if q.Lost {
+		k.distrust()
+	}
 	h, err := k.of(c, q.For)
 	if err == nil && len(q.Order) > 0 && h.Number == q.After {
 		h, err = k.take(c, q.For, q.Order)
 	}
-	return orderAnswer{h.signed}, err
+	if err == nil && q.Restored != "" {
+		err = k.trust(q.Restored)
+	}
+	return orderAnswer{h.signed, k.restored}, err
+}
+
+// keeperState is what a keeper tells an owner: the machines, and the numbers of its orders.
+type keeperState struct {
+	Machines []machineRecord   `json:"machines"`
+	Heads    map[string]uint64 `json:"heads"`
+	Restored string            `json:"restored,omitempty"` // see keeper.restored
 }
 
 // machines returns all machines.
-func (k *keeper) machines(struct{}) ([]machineRecord, error) {
+func (k *keeper) machines(struct{}) (keeperState, error) {
 	c, err := k.r.charter()
 	if err != nil {
-		return nil, err
+		return keeperState{}, err
 	}
 	all, err := k.r.list()
 	if err != nil {
-		return nil, err
+		return keeperState{}, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,12 +170,12 @@ func (k *keeper) machines(struct{}) ([]machineRecord, error) {
 		for _, to := range []string{allMachines, rec.Name} {
 			h, err := k.of(c, to)
 			if err != nil {
-				return nil, err
+				return keeperState{}, err
 			}
 			rec.Newest[to] = h.Number
 		}
 	}
-	return all, nil
+	return keeperState{all, k.heads(), k.restored}, nil
 }
 
 // onLease answers a machine that asks for a lease.
@@ -178,9 +208,12 @@ func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 			return leaseAnswer{}, err
 		}
 		if data := q.Orders[to]; data != nil {
-			// This keeper was restored from an older copy, if the machine's order is newer.
+			lacked := h.Number
 			if h, err = k.take(c, to, data); err != nil {
 				return leaseAnswer{}, err
+			}
+			if h.Number > lacked {
+				k.distrust() // machines get their orders from this keeper: it had that one, and perhaps others
 			}
 		}
 		a.Heads[to] = h.Number
@@ -194,7 +227,8 @@ func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 			a.LeaseMS = 0
 		}
 	}
-	if len(a.Missing) > 0 {
+	a.Restored = k.restored != ""
+	if len(a.Missing) > 0 || a.Restored {
 		a.LeaseMS = 0
 	}
 	return a, nil

@@ -138,7 +138,8 @@ func KeyName(public string) string {
 
 // list asks the keeper which machines there are.
 func (o *Owner) list(ctx context.Context) ([]machineRecord, error) {
-	return askKeeper[struct{}, []machineRecord](ctx, o, o.Names.machines(), kindMachines, struct{}{})
+	got, err := o.known(ctx)
+	return got.Machines, err
 }
 
 // statusAnswer is a machine's signed answer to the question how it is.

@@ -21,6 +21,8 @@ type realFleet struct {
 	home  string // the owner's
 	serve *exec.Cmd
 	port  string
+	host  string            // where the server listens
+	nets  map[string]string // the network namespaces of fleet commands, by HOME
 }
 
 // realMachine is a machine with one session, which serves one file.
@@ -62,6 +64,9 @@ func stop(cmd *exec.Cmd) {
 
 func (f *realFleet) command(home string, args ...string) *exec.Cmd {
 	cmd := exec.Command("rootsfs-fleet", args...)
+	if net := f.nets[home]; net != "" && args[0] == "fleet" {
+		cmd = exec.Command("nsenter", append([]string{"--net=/run/netns/" + net, "rootsfs-fleet"}, args...)...)
+	}
 	if args[0] != "fleet" {
 		cmd = exec.Command(args[0], args[1:]...)
 	}
@@ -98,7 +103,7 @@ func newRealFleet(t *testing.T, machines ...string) (*realFleet, []*realMachine)
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skip("needs /dev/fuse")
 	}
-	f := &realFleet{T: t, home: t.TempDir(), dir: ServerDir(filepath.Join(t.TempDir(), "server")), port: "0"}
+	f := &realFleet{T: t, home: t.TempDir(), dir: ServerDir(filepath.Join(t.TempDir(), "server")), port: "0", host: "localhost"}
 	f.asUser(f.home)
 	_, err := Create(f.dir, Plan{Name: "acme", Server: "localhost:4222", Lease: realLease})
 	f.must(err)
@@ -127,13 +132,20 @@ func (f *realFleet) asUser(home string) {
 func (f *realFleet) startServer() {
 	f.Helper()
 	var line string
-	f.serve, line = f.start(f.home, "fleet", "serve", "--dir", string(f.dir), "--listen", "localhost:"+f.port)
+	home := f.home
+	if f.nets != nil {
+		home = string(f.dir) // its namespace
+	}
+	f.serve, line = f.start(home, "fleet", "serve", "--dir", string(f.dir), "--listen", f.host+":"+f.port)
 	f.port = regexp.MustCompile(`:(\d+)\n`).FindStringSubmatch(line)[1]
 }
 
 func (f *realFleet) newMachine(name string) *realMachine {
 	f.Helper()
 	m := &realMachine{f: f, name: name, home: f.TempDir()}
+	if f.nets != nil {
+		f.nets[m.home] = f.newNet(name)
+	}
 	line, code := f.run(f.home, "fleet", "invite", name)
 	if code != 0 {
 		f.Fatal(line)
