@@ -38,6 +38,7 @@ type FleetFlags struct {
 	Lease, Expires, Wait time.Duration
 	Watch, Verbose       bool
 	OCSF, OTLP, Cursor   string
+	NATS, Creds          string
 
 	// Of orders.
 	Machines               []string
@@ -45,7 +46,8 @@ type FleetFlags struct {
 	Net, All               bool
 }
 
-// FleetWork has the functions that do the work of the commands of a fleet, by the commands' names.
+// FleetWork has the functions that do the work of the commands of a fleet, by the commands' names. The
+// name of the command above comes first where two have the same name.
 type FleetWork map[string]func(ctx context.Context, p *Printer, f *FleetFlags, args []string) error
 
 // FleetMain executes a command line of the program rootsfs-fleet. It returns the exit code.
@@ -142,7 +144,8 @@ func (a *app) newFleetCmd() *cobra.Command {
 		Example: fleetExamples,
 	}, a.newFleetInitCmd(f), a.newFleetServeCmd(f), a.newFleetInviteCmd(f), a.newFleetRemoveCmd(f), a.newFleetMachinesCmd(f),
 		a.newFleetRevokeCmd(f), a.newFleetLockCmd(f), a.newFleetUnlockCmd(f),
-		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f), a.newFleetWithCmd(f))
+		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f), a.newFleetWithCmd(f),
+		a.newFleetCharterCmd(f), a.newFleetKeeperCmd(f), a.newFleetOwnerCmd(f))
 }
 
 // fleetCommand completes a command of a fleet: this program does its work, or rootsfs-fleet.
@@ -157,7 +160,11 @@ func (a *app) fleetWork(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 		if a.fleet == nil {
 			return a.execFleet()
 		}
-		return a.fleet[cmd.Name()](cmd.Context(), &Printer{a}, f, args)
+		work, ok := a.fleet[cmd.Parent().Name()+" "+cmd.Name()]
+		if !ok {
+			work = a.fleet[cmd.Name()]
+		}
+		return work(cmd.Context(), &Printer{a}, f, args)
 	}
 	return cmd
 }

@@ -3,10 +3,12 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	"maps"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +30,8 @@ import (
 // and then the lease is extended.
 type agent struct {
 	m     *Member
-	bus   *Bus
+	bus   *Bus   // to the first server
+	buses []*Bus // to all
 	log   *slog.Logger
 	kept  store
 	wake  chan struct{} // asks for a lease now
@@ -46,6 +49,7 @@ type agent struct {
 	missing map[string][]byte // orders that the keeper lacks
 	until   time.Duration     // the end of the lease, by control.BootTime
 	lock    string            // why the machine is locked, by the lease file
+	retired bool              // there is a newer charter: the agent has to begin anew
 }
 
 // ack is a machine's signed word that an order is carried out.
@@ -75,9 +79,9 @@ const (
 )
 
 // newAgent reads what the machine knew when the agent ended.
-func newAgent(m *Member, b *Bus, dir string, log *slog.Logger, record func(guard.Record) error) (*agent, error) {
+func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func(guard.Record) error) (*agent, error) {
 	a := &agent{
-		m: m, bus: b, log: log, kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
+		m: m, bus: buses[0], buses: buses, log: log, kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
 		carryOut: carryOut, writeLease: control.WriteLease, record: record,
 		known: map[string]held{}, acks: map[string][]byte{},
 	}
@@ -217,7 +221,11 @@ func (a *agent) settle(ctx context.Context, to string) error {
 			return err
 		}
 	}
-	return a.bus.Conn.Publish(a.bus.Names.Ack(a.m.Machine), a.acks[to])
+	var errs []error
+	for _, b := range a.buses {
+		errs = append(errs, b.Conn.Publish(b.Names.Ack(a.m.Machine), a.acks[to]))
+	}
+	return errors.Join(errs...)
 }
 
 // ackOf signs what the agent has done. The caller holds mu.
@@ -235,39 +243,110 @@ func (a *agent) ackOf(to string, took float64, ended []Ended) ([]byte, error) {
 	return Seal(a.m.key, a.m.ID, kindAck, k)
 }
 
-// errNoLease says that the keeper has answered, and given no lease.
+// errNoLease says that a keeper has answered, and given no lease.
 var errNoLease = errors.New("the keeper gives no lease")
 
-// renew asks for a lease. The lease counts from the moment of asking: however late the answer
-// comes, it gives no more time.
+// errRetired says that the agent has to begin anew, with a newer charter.
+var errRetired = errors.New("the fleet has a new charter")
+
+// renew asks the keepers for a lease. The lease counts from the moment of asking: however late the
+// answers come, they give no more time.
 func (a *agent) renew(ctx context.Context) error {
 	a.mu.Lock()
-	q := leaseRequest{Heads: a.heads(), Orders: a.missing}
+	q := leaseRequest{Charter: a.m.Charter.Number, Heads: a.heads(), Orders: a.missing, Enrolment: a.m.enrolment}
 	a.missing = nil
 	a.mu.Unlock()
 	asked, err := control.BootTime()
 	if err != nil {
 		return err
 	}
-	got, err := machineRequest[leaseRequest, leaseAnswer](ctx, a.m, a.bus, a.bus.Names.Lease(a.m.Machine), kindLease, q)
+	got, chain, err := a.askKeepers(ctx, q)
 	if err != nil {
 		return err
 	}
-	for _, to := range a.orders() {
-		if data := got.Orders[to]; data != nil {
-			if err := a.take(ctx, to, data); err != nil {
-				return err
+	if len(chain) > 0 {
+		return a.retire(chain)
+	}
+	var errs []error
+	for _, g := range got.of {
+		for _, to := range a.orders() {
+			if data := g.Orders[to]; data != nil {
+				errs = append(errs, a.take(ctx, to, data))
 			}
 		}
+	}
+	if err := errors.Join(errs...); err != nil && len(got.of) == 1 {
+		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.show()
-	return a.extend(ctx, asked, got)
+	return errors.Join(a.extend(ctx, asked, slices.Collect(maps.Values(got.of))...), a.enrol(got.of))
 }
 
-// extend writes the lease of an answer, if all orders are carried out. The caller holds mu.
-func (a *agent) extend(ctx context.Context, asked time.Duration, got leaseAnswer) error {
+// askKeepers sends a request for a lease to all keepers. It returns their answers, and charters that
+// follow the machine's, whoever has brought them.
+func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[leaseAnswer], chain [][]byte, err error) {
+	c, asked := a.m.Charter, request[leaseRequest]{rand.Text(), q}
+	data, err := Seal(a.m.key, a.m.ID, kindLease, asked)
+	if err != nil {
+		return got, nil, err
+	}
+	limit := connectTime
+	if len(c.Keepers) > 1 { // one that has just begun does not answer this request
+		limit = min(limit, max(a.every(), time.Second))
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	follows := func(charters [][]byte) {
+		if len(charters) > 0 {
+			if _, err := c.succeed(charters[0]); err == nil {
+				chain = charters
+			}
+		}
+	}
+	got = gather[leaseAnswer](ctx, a.buses, c, a.bus.Names.Lease(a.m.Machine), kindLease, asked.Number, data, func(data []byte) {
+		var unread reply[leaseAnswer]
+		if _, err := Open(data, a.m.ID, kindLease+ofReply, anyKey, &unread); err == nil {
+			follows(unread.Body.Charters)
+		}
+	})
+	for _, g := range got.of {
+		follows(g.Charters)
+	}
+	if len(got.of) == 0 && len(chain) == 0 {
+		_, err = got.one()
+	}
+	return got, chain, err
+}
+
+// retire keeps newer charters, and ends the agent.
+func (a *agent) retire(chain [][]byte) error {
+	c, err := a.m.dir.charters().adopt(a.m.Charter, chain)
+	if c.Number == a.m.Charter.Number {
+		return err
+	}
+	a.log.Info("the fleet has a new charter", "number", c.Number, "owners", len(c.Owners), "keepers", len(c.Keepers))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.retired = true
+	return errRetired
+}
+
+// enrol keeps what a keeper has signed about this machine. The caller holds mu.
+func (a *agent) enrol(got map[string]leaseAnswer) error {
+	for _, g := range got {
+		if g.Enrolment == nil {
+			continue
+		}
+		a.m.enrolment = g.Enrolment
+		return writeSynced(a.m.dir.enrolment(), g.Enrolment)
+	}
+	return nil
+}
+
+// extend writes the lease of a majority's answers, if all orders are carried out. The caller holds mu.
+func (a *agent) extend(ctx context.Context, asked time.Duration, got ...leaseAnswer) error {
 	for _, to := range a.orders() {
 		// The agent may have ended while it carried out an order, or a session did not answer.
 		if a.applied[to] < a.known[to].Number {
@@ -275,27 +354,25 @@ func (a *agent) extend(ctx context.Context, asked time.Duration, got leaseAnswer
 				return err
 			}
 		}
-		if a.known[to].Number < got.Heads[to] {
-			return fmt.Errorf("%w: the order %d for %s has not come", errNoLease, got.Heads[to], to)
-		}
 	}
-	if len(got.Missing) > 0 {
-		a.missing = map[string][]byte{}
-		for _, to := range got.Missing {
-			a.missing[to] = a.known[to].signed
+	var refusals []error
+	lease, given := a.m.Charter.lease(), 0
+	for _, g := range got {
+		one, err := a.leaseOf(g)
+		if err != nil {
+			refusals = append(refusals, err)
+			continue
 		}
-		a.askNow()
-		return fmt.Errorf("%w: it lacks orders that this machine has; they are sent to it", errNoLease)
-	}
-	if got.Restored {
-		return fmt.Errorf("%w: it was restored from an older copy, and an owner has to run: rootsfs fleet machines", errNoLease)
+		lease, given = min(lease, one), given+1
 	}
 	if a.locked() != "" {
 		return nil
 	}
-	lease := min(time.Duration(got.LeaseMS)*time.Millisecond, a.m.Charter.lease())
-	if lease <= 0 {
-		return errNoLease
+	if most := a.m.Charter.majority(); given < most {
+		if most > 1 {
+			refusals = append(refusals, fmt.Errorf("%d of %d keepers give a lease, and %d are needed", given, len(a.m.Charter.Keepers), most))
+		}
+		return errors.Join(refusals...)
 	}
 	was := a.until
 	a.until = max(a.until, asked+lease)
@@ -304,6 +381,32 @@ func (a *agent) extend(ctx context.Context, asked time.Duration, got leaseAnswer
 		return err
 	}
 	return nil
+}
+
+// leaseOf returns the lease of one keeper's answer. The caller holds mu.
+func (a *agent) leaseOf(got leaseAnswer) (time.Duration, error) {
+	for _, to := range a.orders() {
+		if a.known[to].Number < got.Heads[to] {
+			return 0, fmt.Errorf("%w: the order %d for %s has not come", errNoLease, got.Heads[to], to)
+		}
+	}
+	if len(got.Missing) > 0 {
+		if a.missing == nil {
+			a.missing = map[string][]byte{}
+		}
+		for _, to := range got.Missing {
+			a.missing[to] = a.known[to].signed
+		}
+		a.askNow()
+		return 0, fmt.Errorf("%w: it lacks orders that this machine has; they are sent to it", errNoLease)
+	}
+	if got.Restored {
+		return 0, fmt.Errorf("%w: it was restored from an older copy, and an owner has to run: rootsfs fleet machines", errNoLease)
+	}
+	if got.LeaseMS <= 0 {
+		return 0, errNoLease
+	}
+	return time.Duration(got.LeaseMS) * time.Millisecond, nil
 }
 
 // askNow makes the agent ask for a lease at once.
@@ -319,7 +422,7 @@ func (a *agent) every() time.Duration { return min(a.m.Charter.lease()/3, longes
 
 // turn asks for a lease, and returns how long to wait before the next request.
 func (a *agent) turn(ctx context.Context, last *string) time.Duration {
-	if !a.bus.Conn.IsConnected() {
+	if !slices.ContainsFunc(a.buses, func(b *Bus) bool { return b.Conn.IsConnected() }) {
 		return offlineTime
 	}
 	every := a.every()
@@ -341,13 +444,19 @@ func (a *agent) turn(ctx context.Context, last *string) time.Duration {
 	if err != nil {
 		return min(every, retryTime)
 	}
-	return every - time.Duration(rand.Int64N(int64(every)/5+1)) // so that a thousand machines do not ask at once
+	return every - time.Duration(mathrand.Int64N(int64(every)/5+1)) // so that a thousand machines do not ask at once
 }
 
-// follow gets leases until ctx ends.
+func (a *agent) isRetired() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.retired
+}
+
+// follow gets leases until ctx ends, or there is a newer charter.
 func (a *agent) follow(ctx context.Context) {
 	last := ""
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !a.isRetired() {
 		begun, err := control.BootTime()
 		wait := a.turn(ctx, &last)
 		for now := begun; err == nil && now < begun+wait; now, err = control.BootTime() {
@@ -368,14 +477,16 @@ func (a *agent) follow(ctx context.Context) {
 
 // listen hears orders.
 func (a *agent) listen(ctx context.Context) error {
-	for _, to := range a.orders() {
-		_, err := a.bus.Conn.Subscribe(a.bus.Names.Orders(to), func(m *nats.Msg) {
-			if err := a.take(ctx, to, m.Data); err != nil {
-				a.log.Warn("an order has come", "error", err)
+	for _, b := range a.buses {
+		for _, to := range a.orders() {
+			_, err := b.Conn.Subscribe(b.Names.Orders(to), func(m *nats.Msg) {
+				if err := a.take(ctx, to, m.Data); err != nil {
+					a.log.Warn("an order has come", "error", err)
+				}
+			})
+			if err != nil {
+				return err
 			}
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil
@@ -406,48 +517,68 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 		return fmt.Errorf("the records of the agent cannot be kept: %w", err)
 	}
 	defer func() { err = errors.Join(err, kept.Close()) }()
-	b, err := m.dial(true, logged(log)...)
+	// An order is told as carried out when its record is in the file.
+	record := func(r guard.Record) error { return cmp.Or(kept.Record(r), kept.Flush()) }
+	ready = sync.OnceValue(ready)
+	for {
+		if err := m.act(ctx, dir, log, record, host, ready); !errors.Is(err, errRetired) {
+			return err
+		}
+		if m, err = OpenMember(); err != nil {
+			return err
+		}
+	}
+}
+
+// act is RunAgent by one charter. It returns errRetired if there is a newer one.
+func (m *Member) act(ctx context.Context, dir string, log *slog.Logger, record func(guard.Record) error, host Host, ready func() error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	buses, err := m.dialAll(true, logged(log)...)
 	if err != nil {
 		return err
 	}
-	defer b.Close()
-	// An order is told as carried out when its record is in the file.
-	record := func(r guard.Record) error { return cmp.Or(kept.Record(r), kept.Flush()) }
-	a, err := newAgent(m, b, dir, log, record)
+	defer closeAll(buses)
+	a, err := newAgent(m, buses, dir, log, record)
 	if err != nil {
 		return err
 	}
 	if err := a.listen(ctx); err != nil {
 		return err
 	}
-	acts := &actor{m: m, bus: b, log: log, allows: host.Allows, record: record}
-	if err := acts.listen(ctx); err != nil {
-		return err
-	}
-	err = m.AnswerStatus(b, func() MachineStatus {
-		st := host.Status()
-		st.Standing = a.standing()
-		for _, access := range host.Allows() {
-			st.Allow = append(st.Allow, names.Foreign(access))
+	for _, b := range buses {
+		acts := &actor{m: m, bus: b, log: log, allows: host.Allows, record: record}
+		if err := acts.listen(ctx); err != nil {
+			return err
 		}
-		return st
-	})
-	if err != nil {
-		return err
+		err := m.AnswerStatus(b, func() MachineStatus {
+			st := host.Status()
+			st.Standing = a.standing()
+			for _, access := range host.Allows() {
+				st.Allow = append(st.Allow, names.Foreign(access))
+			}
+			return st
+		})
+		if err != nil {
+			return err
+		}
 	}
 	if err := ready(); err != nil {
 		return err
 	}
-	go m.keepCredential(ctx, b, log)
+	go m.keepCredential(ctx, buses, log)
 	a.follow(ctx)
+	if a.isRetired() {
+		return errRetired
+	}
 	return nil
 }
 
 // keepCredential renews the machine's credential until ctx ends.
-func (m *Member) keepCredential(ctx context.Context, b *Bus, log *slog.Logger) {
+func (m *Member) keepCredential(ctx context.Context, buses []*Bus, log *slog.Logger) {
 	for {
-		if b.Conn.IsConnected() {
-			if err := m.renewCredential(ctx, b); err != nil && ctx.Err() == nil {
+		if i := slices.IndexFunc(buses, func(b *Bus) bool { return b.Conn.IsConnected() }); i >= 0 {
+			if err := m.renewCredential(ctx, buses[i]); err != nil && ctx.Err() == nil {
 				log.Warn("the credential was not renewed", "error", err)
 			}
 		}

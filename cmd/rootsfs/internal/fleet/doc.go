@@ -20,6 +20,8 @@
 //     repeated answer gives no time.
 //   - The order with the highest number holds. A machine carries out all that it has missed, or
 //     ends everything.
+//   - Where a fleet has several keepers, each with a server, a majority of them decides. One of three
+//     may fail, and a keeper that has missed an order cannot renew what the order ended.
 //   - Nothing that the server says is believed unless an owner, keeper or machine signed it.
 //
 // # Not promised

@@ -21,7 +21,6 @@ type realFleet struct {
 	home  string // the owner's
 	serve *exec.Cmd
 	port  string
-	host  string            // where the server listens
 	nets  map[string]string // the network namespaces of fleet commands, by HOME
 }
 
@@ -103,7 +102,7 @@ func newRealFleet(t *testing.T, machines ...string) (*realFleet, []*realMachine)
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skip("needs /dev/fuse")
 	}
-	f := &realFleet{T: t, home: t.TempDir(), dir: ServerDir(filepath.Join(t.TempDir(), "server")), port: "0", host: "localhost"}
+	f := &realFleet{T: t, home: t.TempDir(), dir: ServerDir(filepath.Join(t.TempDir(), "server")), port: "0"}
 	f.asUser(f.home)
 	_, err := Create(f.dir, Plan{Name: "acme", Server: "localhost:4222", Lease: realLease})
 	f.must(err)
@@ -132,11 +131,7 @@ func (f *realFleet) asUser(home string) {
 func (f *realFleet) startServer() {
 	f.Helper()
 	var line string
-	home := f.home
-	if f.nets != nil {
-		home = string(f.dir) // its namespace
-	}
-	f.serve, line = f.start(home, "fleet", "serve", "--dir", string(f.dir), "--listen", f.host+":"+f.port)
+	f.serve, line = f.start(f.home, "fleet", "serve", "--dir", string(f.dir), "--listen", "localhost:"+f.port)
 	f.port = regexp.MustCompile(`:(\d+)\n`).FindStringSubmatch(line)[1]
 }
 

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -144,8 +147,11 @@ func (k *keeper) distrust() {
 
 // trust ends distrust. The bus can repeat what an owner has said about an earlier copy: so it names
 // this one. The caller holds mu.
-func (k *keeper) trust(restored string) error {
-	if restored != k.restored {
+func (k *keeper) trust(restored []string) error {
+	switch {
+	case k.restored == "":
+		return nil
+	case !slices.Contains(restored, k.restored):
 		return errors.New("the keeper was restored once more: run rootsfs fleet machines again")
 	}
 	if err := k.r.s.dir.writeMark(k.heads()); err != nil {
@@ -156,45 +162,91 @@ func (k *keeper) trust(restored string) error {
 	return nil
 }
 
-// known asks the keeper for its machines and orders. If it was restored from an older copy, known
-// brings back the orders that this owner knows.
-func (o *Owner) known(ctx context.Context) (keeperState, error) {
-	ask := func() (keeperState, error) {
-		return askKeeper[struct{}, keeperState](ctx, o, o.Names.machines(), kindMachines, struct{}{})
-	}
-	got, err := ask()
+// states asks the keepers for their machines and the numbers of their orders.
+func (o *Owner) states(ctx context.Context) (map[string]keeperState, error) {
+	got, err := askKeepers[keeperQuestion, keeperState](ctx, o, o.Names.machines(), kindMachines, keeperQuestion{o.Charter.Number})
 	if err != nil {
-		return got, err
+		return nil, err
 	}
+	return got.of, got.enough(o.Charter)
+}
+
+// heads returns the highest numbers that keepers have.
+func heads(state map[string]keeperState) map[string]uint64 {
+	all := map[string]uint64{}
+	for _, s := range state {
+		for to, n := range s.Heads {
+			all[to] = max(all[to], n)
+		}
+	}
+	return all
+}
+
+// known is states, after the keepers that lack charters or orders have got them from this owner and
+// the others.
+func (o *Owner) known(ctx context.Context) (map[string]keeperState, error) {
+	state, err := o.states(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if state, err = o.spread(ctx, state); err != nil {
+		return nil, err
+	}
+	newest := heads(state)
 	own, err := o.own()
 	if err != nil {
-		return got, err
+		return nil, err
 	}
-	restored := got.Restored
+	lost := false
 	for to, h := range own {
-		if restored == "" && got.Heads[to] < h.Number {
-			// The keeper does not know it: a copy of the whole disk has the mark, too.
-			answer, err := o.order(ctx, orderRequest{For: to, Lost: true})
-			if err != nil {
-				return got, err
-			}
-			restored = answer.Restored
+		lost = lost || newest[to] < h.Number
+		newest[to] = max(newest[to], h.Number)
+	}
+	if lost && len(o.Charter.Keepers) == 1 {
+		// The keeper does not know it: a copy of the whole disk has the mark, too.
+		if _, err := o.order(ctx, orderRequest{For: allMachines, Lost: true}); err != nil {
+			return nil, err
+		}
+		if state, err = o.states(ctx); err != nil {
+			return nil, err
 		}
 	}
-	if restored == "" {
-		return got, nil
+	return o.bringBack(ctx, state, newest)
+}
+
+// bringBack gives the keepers that lack orders the newest ones, and has restored keepers trust what
+// they have then. An order of another owner that only a lost directory had is not brought back.
+func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, newest map[string]uint64) (map[string]keeperState, error) {
+	var restored []string
+	behind := false
+	for _, s := range state {
+		if s.Restored != "" {
+			restored = append(restored, s.Restored)
+		}
+		for to, n := range newest {
+			behind = behind || s.Heads[to] < n
+		}
 	}
-	// An order of another owner that only the lost directory had is not brought back.
-	for to := range own {
+	if len(restored) == 0 && !behind {
+		return state, nil
+	}
+	// The others must be so many that each majority has one of them, without the restored ones.
+	n, others := len(o.Charter.Keepers), len(state)-len(restored)
+	if len(restored) > 0 && others <= n-o.Charter.majority() && len(state) < n {
+		return nil, fmt.Errorf("a keeper was restored from an older copy, and the %d others that answer may not have every order: start the other keepers, and give the command again", others)
+	}
+	for to := range newest {
 		if _, err := o.current(ctx, to); err != nil {
-			return got, fmt.Errorf("the keeper was restored from an older copy, and lacks orders: %w", err)
+			return nil, fmt.Errorf("a keeper lacks orders: %w", err)
 		}
 	}
-	if _, err := o.order(ctx, orderRequest{For: allMachines, Restored: restored}); err != nil {
-		return got, err
+	if len(restored) > 0 {
+		if _, err := o.order(ctx, orderRequest{For: allMachines, Restored: restored}); err != nil {
+			return nil, err
+		}
+		o.BroughtBack = true
 	}
-	o.BroughtBack = true
-	return ask()
+	return o.states(ctx)
 }
 
 // own returns this owner's copies of orders.
@@ -210,4 +262,39 @@ func (o *Owner) own() (map[string]held, error) {
 		}
 	}
 	return own, nil
+}
+
+// merge returns the machines that keepers know, and none that one of them has removed.
+func merge(state map[string]keeperState) []machineRecord {
+	byName := map[string]machineRecord{}
+	removed := map[string]bool{}
+	for _, s := range state {
+		for _, invite := range s.Removed {
+			removed[invite] = true
+		}
+	}
+	for _, by := range slices.Sorted(maps.Keys(state)) {
+		for _, rec := range state[by].Machines {
+			if removed[rec.Invite] {
+				continue
+			}
+			old, ok := byName[rec.Name]
+			if !ok {
+				byName[rec.Name] = rec
+				continue
+			}
+			if rec.Heard.After(old.Heard) {
+				old.Heard = rec.Heard
+			}
+			for to, n := range rec.Newest {
+				old.Newest[to] = max(old.Newest[to], n)
+			}
+			byName[rec.Name] = old
+		}
+	}
+	list := slices.SortedFunc(maps.Values(byName), func(x, y machineRecord) int { return strings.Compare(x.Name, y.Name) })
+	if list == nil {
+		list = []machineRecord{}
+	}
+	return list
 }

@@ -103,7 +103,7 @@ func TestRestoredDisk(t *testing.T) {
 		if err := p2.ask(); err == nil || !strings.Contains(err.Error(), "restored from an older copy") {
 			t.Errorf("%s: %v", what, err)
 		}
-		if _, err := l.owner.order(context.Background(), orderRequest{For: allMachines, Restored: "ANOTHER"}); err == nil {
+		if _, err := l.owner.order(context.Background(), orderRequest{For: allMachines, Restored: []string{"ANOTHER"}}); err == nil {
 			t.Errorf("%s: an owner's word on another copy is taken", what)
 		}
 		_, err := l.owner.Machines(context.Background(), 50*time.Millisecond)

@@ -128,16 +128,37 @@ type fault struct {
 	fail, repair func()
 }
 
+// netServer is a server in a network namespace of its own.
+type netServer struct {
+	f    *realFleet
+	dir  ServerDir
+	host string
+	cmd  *exec.Cmd
+}
+
+func (s *netServer) start() {
+	s.f.Helper()
+	s.cmd, _ = s.f.start(string(s.dir), "fleet", "serve", "--dir", string(s.dir), "--listen", s.host+":4222")
+}
+
+// newServer makes the namespace of the server of a directory.
+func (f *realFleet) newServer(dir ServerDir, name string) *netServer {
+	s := &netServer{f: f, dir: dir, host: fmt.Sprintf("10.77.0.%d", len(f.nets)+1)}
+	f.nets[string(dir)] = f.newNet(name)
+	return s
+}
+
 // faults returns what can fail.
-func faults(f *realFleet, all []*watched) []fault {
-	list := []fault{
-		{"stop the server", func() { _ = f.serve.Process.Signal(syscall.SIGSTOP) }, func() { _ = f.serve.Process.Signal(syscall.SIGCONT) }},
-		{"kill the server", func() { stop(f.serve) }, func() {
-			if f.serve.ProcessState != nil {
-				f.startServer()
-			}
-		}},
-		{"cut the server off", func() { f.cut(string(f.dir), true) }, func() { f.cut(string(f.dir), false) }},
+func faults(f *realFleet, servers []*netServer, all []*watched) (list []fault) {
+	for _, s := range servers {
+		list = append(list,
+			fault{"stop the server " + s.host, func() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }, func() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }},
+			fault{"kill the server " + s.host, func() { stop(s.cmd) }, func() {
+				if s.cmd.ProcessState != nil {
+					s.start()
+				}
+			}},
+			fault{"cut off the server " + s.host, func() { f.cut(string(s.dir), true) }, func() { f.cut(string(s.dir), false) }})
 	}
 	for _, w := range all {
 		list = append(list,
@@ -153,47 +174,48 @@ func faults(f *realFleet, all []*watched) []fault {
 }
 
 // TestSchedules is what a fleet promises under faults. In every schedule, random partitions, kills and
-// stops of server and agents surround an order. No access begins that succeeds, once the machine
+// stops of servers and agents surround an order. No access begins that succeeds, once the machine
 // has answered; nor after the confirmation, the lease and a second, where it has not. When all is
 // repaired, every machine works again, and each answer is on record there.
 //
 // ROOTSFS_SOAK=1 runs it; ROOTSFS_SEED repeats a run from the schedule with that seed on.
 func TestSchedules(t *testing.T) {
-	schedules := 200
+	schedules := 100
 	if os.Getenv("ROOTSFS_SOAK") == "" {
 		t.Skip("ROOTSFS_SOAK=1 runs it")
 	}
-	if text := os.Getenv("ROOTSFS_SCHEDULES"); text != "" {
-		var err error
-		if schedules, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f, all := newNetworkedFleet(t)
 	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("ROOTSFS_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
+	for name, number := range map[string]func(uint64){"ROOTSFS_SCHEDULES": func(n uint64) { schedules = int(n) }, "ROOTSFS_SEED": func(n uint64) { seed = n }} {
+		if text := os.Getenv(name); text != "" {
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			number(n)
 		}
 	}
-	told := map[string][]uint64{} // the numbers of orders that machines have answered
-	count := map[string]int{}
-	for i := range schedules {
-		s := &schedule{realFleet: f, all: all, r: rand.New(rand.NewPCG(seed+uint64(i), 0)), told: told, count: count}
-		s.run()
-		if t.Failed() {
-			t.Fatalf("the schedule with ROOTSFS_SEED=%d: %s", seed+uint64(i), strings.Join(s.log, "; "))
-		}
-	}
-	t.Logf("schedules from ROOTSFS_SEED=%d: %v", seed, count)
-	for _, w := range all {
-		checkRecords(w, told[w.name])
+	for _, keepers := range []int{1, 3} {
+		t.Run(fmt.Sprint(keepers), func(t *testing.T) {
+			f, servers, all := newNetworkedFleet(t, keepers)
+			told := map[string][]uint64{} // the numbers of orders that machines have answered
+			count := map[string]int{}
+			for i := range schedules {
+				s := &schedule{realFleet: f, servers: servers, all: all, r: rand.New(rand.NewPCG(seed+uint64(i), 0)), told: told, count: count}
+				s.run()
+				if t.Failed() {
+					t.Fatalf("the schedule with ROOTSFS_SEED=%d: %s", seed+uint64(i), strings.Join(s.log, "; "))
+				}
+			}
+			t.Logf("schedules from ROOTSFS_SEED=%d: %v", seed, count)
+			for _, w := range all {
+				checkRecords(w, told[w.name])
+			}
+		})
 	}
 }
 
-// newNetworkedFleet is newRealFleet with a network namespace for each party.
-func newNetworkedFleet(t *testing.T) (*realFleet, []*watched) {
+// newNetworkedFleet is newRealFleet with keepers and machines in network namespaces.
+func newNetworkedFleet(t *testing.T, keepers int) (*realFleet, []*netServer, []*watched) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root for network namespaces")
 	}
@@ -202,43 +224,54 @@ func newNetworkedFleet(t *testing.T) (*realFleet, []*watched) {
 			t.Skip("needs ", tool)
 		}
 	}
-	f := &realFleet{T: t, home: t.TempDir(), dir: ServerDir(filepath.Join(t.TempDir(), "server")), host: "10.77.0.1", port: "4222"}
-	f.nets = map[string]string{}
-	f.nets[string(f.dir)] = f.newNet("server")
+	f := &realFleet{T: t, home: t.TempDir(), dir: ServerDir(filepath.Join(t.TempDir(), "server")), nets: map[string]string{}}
+	servers := []*netServer{f.newServer(f.dir, "server1")}
 	f.nets[f.home] = f.newNet("owner")
 	f.asUser(f.home)
-	_, err := Create(f.dir, Plan{Name: "acme", Server: "10.77.0.1:4222", Lease: realLease})
+	_, err := Create(f.dir, Plan{Name: "acme", Server: servers[0].host + ":4222", Lease: realLease})
 	f.must(err)
 	dir, err := StateDir("owner")
 	f.must(err)
-	var info ownedFleet
-	f.must(readJSON(ownerDir(dir).fleet(), &info))
-	info.Dir = "" // the server is on another machine
+	o := &Owner{}
+	f.must(readJSON(ownerDir(dir).fleet(), &o.info))
+	o.Names = Names{o.info.ID}
+	info := o.info
+	info.Dir = "" // the servers are on other machines
 	f.must(writeJSON(ownerDir(dir).fleet(), info))
-	f.must(os.MkdirAll(string(f.dir), 0o700))
-	f.startServer()
+	servers[0].start()
+	for len(servers) < keepers {
+		dir := ServerDir(filepath.Join(t.TempDir(), "server"))
+		f.must(o.makeKeeper(dir, "4222"))
+		s := f.newServer(dir, fmt.Sprintf("server%d", len(servers)+1))
+		s.start()
+		servers = append(servers, s)
+		if out, code := f.run(f.home, "fleet", "keeper", "add", string(dir), "--server", s.host+":4222"); code != 0 || !strings.Contains(out, "is one of acme") {
+			t.Fatal(out)
+		}
+	}
 	var all []*watched
 	for _, name := range []string{"m1", "m2", "m3"} {
 		all = append(all, watch(f.newMachine(name)))
 	}
-	return f, all
+	return f, servers, all
 }
 
 // schedule is one run of faults around an order.
 type schedule struct {
 	*realFleet
-	all   []*watched
-	r     *rand.Rand
-	log   []string
-	told  map[string][]uint64
-	count map[string]int
+	servers []*netServer
+	all     []*watched
+	r       *rand.Rand
+	log     []string
+	told    map[string][]uint64
+	count   map[string]int
 }
 
 // pause waits for a random time.
 func (s *schedule) pause(most time.Duration) { time.Sleep(time.Duration(s.r.Int64N(int64(most)))) }
 
 func (s *schedule) run() {
-	list := faults(s.realFleet, s.all)
+	list := faults(s.realFleet, s.servers, s.all)
 	s.r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	failing := list[:s.r.IntN(4)]
 	before := s.r.IntN(len(failing) + 1)
@@ -252,7 +285,7 @@ func (s *schedule) run() {
 		order = []string{"fleet", "revoke", "--all", "--wait", "400ms", "--json"}
 	}
 	s.log = append(s.log, strings.Join(order[1:3], " "))
-	out, _ := s.run1(order)
+	out := s.give(order)
 	done := now()
 	for _, x := range failing[before:] {
 		s.log = append(s.log, x.name)
@@ -270,16 +303,16 @@ func (s *schedule) run() {
 	s.heal(order[1] == "lock")
 }
 
-// run1 executes an owner's command. It returns the outcome of the order; nil: it holds nowhere, as far as the owner knows.
-func (s *schedule) run1(order []string) (*Outcome, string) {
+// give executes an owner's command. It returns the outcome of the order; nil: the owner knows of none.
+func (s *schedule) give(order []string) *Outcome {
 	cmd := s.command(s.home, order...)
 	data, _ := cmd.Output() // its exit code says who has not answered
 	var out Outcome
 	if json.Unmarshal(data, &out) != nil || len(out.Machines) == 0 {
 		s.count["order failed"]++
-		return nil, string(data)
+		return nil
 	}
-	return &out, string(data)
+	return &out
 }
 
 // judge holds what machines did against the outcome.
