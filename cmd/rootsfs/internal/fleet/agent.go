@@ -292,11 +292,7 @@ func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[lea
 	if err != nil {
 		return got, nil, err
 	}
-	limit := connectTime
-	if len(c.Keepers) > 1 { // one that has just begun does not answer this request
-		limit = min(limit, max(a.every(), time.Second))
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	follows := func(charters [][]byte) {
 		if len(charters) > 0 {

@@ -142,7 +142,9 @@ func refused(format string, args ...any) error {
 
 // Close ends the connection. What was published has been sent when it returns.
 func (b *Bus) Close() {
-	_ = b.Conn.FlushTimeout(time.Second) // the server may be gone
+	if b.Conn.IsConnected() {
+		_ = b.Conn.FlushTimeout(time.Second) // the server may be gone
+	}
 	b.Conn.Close()
 }
 

@@ -60,6 +60,13 @@ func (r *registrar) learn(m *nats.Msg) error {
 	return writeJSON(r.machineFile(rec.Name), rec)
 }
 
+// numberOf returns the number of a request for a lease, whoever has signed it.
+func numberOf(data []byte, fleet string) (string, error) {
+	var q request[leaseRequest]
+	_, err := Open(data, fleet, kindLease, anyKey, &q)
+	return q.Number, err
+}
+
 func (r *registrar) removedDir() string { return r.s.dir.file("keeper", "removed") }
 
 // forget keeps that the machine which joined by an invite was removed.

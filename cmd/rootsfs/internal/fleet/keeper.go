@@ -228,6 +228,10 @@ func (k *keeper) onLease(m *nats.Msg) {
 	q, rec, err := ofMachine[leaseRequest](k.r, m, kindLease)
 	if err != nil {
 		k.r.s.log.Warn("a lease was not given", "subject", m.Subject, "error", err)
+		if name := k.r.s.Names.MachineOf(m.Subject); name != "" && rec == nil {
+			number, _ := numberOf(m.Data, k.r.s.Names.ID) // it does not wait for this keeper
+			answer(k.r, m, name, kindLease, number, leaseAnswer{}, err)
+		}
 		return
 	}
 	out, err := k.lease(rec.Name, q.Body)

@@ -80,8 +80,11 @@ func dialAll(list []Address, stays bool, dial func(Address) (*Bus, error)) ([]*B
 	return all, nil
 }
 
-// restTime is how long the other keepers may take to answer when a majority has.
-const restTime = 250 * time.Millisecond
+// How long the other keepers may take to answer, when a majority has, and when one has.
+const (
+	restTime = 250 * time.Millisecond
+	mostTime = 3 * time.Second
+)
 
 // answers are what keepers have answered to one request, by their keys.
 type answers[T any] struct {
@@ -90,9 +93,9 @@ type answers[T any] struct {
 	errNone error // why nobody answered
 }
 
-// gather sends a request over each connection, and returns the keepers' answers: when all have
-// answered, or some time after a majority has, or when ctx ends. foreign is called with an answer
-// that no keeper of the charter has signed.
+// gather sends a request over each connection, and returns the keepers' answers: when all that are
+// reached have answered, or some time after the first and a majority have, or when ctx ends. foreign
+// is called with an answer that no keeper of the charter has signed.
 func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind, number string, data []byte, foreign func([]byte)) answers[Out] {
 	a := answers[Out]{of: map[string]Out{}, errNone: errors.New("the fleet's keeper does not answer; see that rootsfs fleet serve runs")}
 	heard := make(chan *nats.Msg, 4*maxParties*len(all))
@@ -112,8 +115,12 @@ func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind,
 			a.errNone = err
 		}
 	}
-	var rest <-chan time.Time
-	for len(a.of)+len(refusals) < len(c.Keepers) && silent < len(all) {
+	most := len(c.Keepers)
+	if len(c.Servers) == len(c.Keepers) { // each has a server of its own
+		most = min(most, len(all)-silent)
+	}
+	var rest, last <-chan time.Time
+	for len(a.of)+len(refusals) < most && silent < len(all) {
 		select {
 		case m := <-heard:
 			if len(m.Data) == 0 { // the server says that no keeper is there
@@ -131,10 +138,14 @@ func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind,
 			default:
 				a.of[by] = out
 			}
-			if rest == nil && len(a.of)+len(refusals) >= c.majority() {
+			if n := len(a.of) + len(refusals); n >= c.majority() && rest == nil {
 				rest = time.After(restTime)
+			} else if n > 0 && last == nil {
+				last = time.After(mostTime)
 			}
 		case <-rest:
+			return a
+		case <-last:
 			return a
 		case <-ctx.Done():
 			return a

@@ -235,7 +235,7 @@ func TestPromises(t *testing.T) {
 			q.Charter = c.Number
 			got := answers[orderAnswer]{of: map[string]orderAnswer{}, errNone: errors.New("nobody answers")}
 			for _, i := range r.Perm(len(keepers)) {
-				heard, answered := r.IntN(6) > 0, r.IntN(6) > 0
+				heard, answered := r.IntN(10) > 0, r.IntN(10) > 0
 				if !heard {
 					continue
 				}
