@@ -517,7 +517,7 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 	record := func(r guard.Record) error { return cmp.Or(kept.Record(r), kept.Flush()) }
 	ready = sync.OnceValue(ready)
 	for {
-		if err := m.act(ctx, dir, log, record, host, ready); !errors.Is(err, errRetired) {
+		if err := m.act(ctx, dir, records.Dir, log, record, host, ready); !errors.Is(err, errRetired) {
 			return err
 		}
 		if m, err = OpenMember(); err != nil {
@@ -527,7 +527,7 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 }
 
 // act is RunAgent by one charter. It returns errRetired if there is a newer one.
-func (m *Member) act(ctx context.Context, dir string, log *slog.Logger, record func(guard.Record) error, host Host, ready func() error) error {
+func (m *Member) act(ctx context.Context, dir, files string, log *slog.Logger, record func(guard.Record) error, host Host, ready func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	buses, err := m.dialAll(true, logged(log)...)
@@ -536,6 +536,10 @@ func (m *Member) act(ctx context.Context, dir string, log *slog.Logger, record f
 	}
 	defer closeAll(buses)
 	a, err := newAgent(m, buses, dir, log, record)
+	if err != nil {
+		return err
+	}
+	ship, err := newShipper(m, buses[0], dir, files, log)
 	if err != nil {
 		return err
 	}
@@ -549,7 +553,7 @@ func (m *Member) act(ctx context.Context, dir string, log *slog.Logger, record f
 		}
 		err := m.AnswerStatus(b, func() MachineStatus {
 			st := host.Status()
-			st.Standing = a.standing()
+			st.Standing, st.Sent = a.standing(), ship.sent()
 			for _, access := range host.Allows() {
 				st.Allow = append(st.Allow, names.Foreign(access))
 			}
@@ -563,6 +567,10 @@ func (m *Member) act(ctx context.Context, dir string, log *slog.Logger, record f
 		return err
 	}
 	go m.keepCredential(ctx, buses, log)
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer cancel()
+	sending.Go(func() { ship.run(ctx) })
 	a.follow(ctx)
 	if a.isRetired() {
 		return errRetired

@@ -217,6 +217,11 @@ func (d ownerDir) account() string    { return filepath.Join(string(d), "account
 func (d ownerDir) connection() string { return filepath.Join(string(d), "connection.json") }
 func (d ownerDir) signing() string    { return filepath.Join(string(d), "owner.key") }
 
+// keys is the file with the keys that the owner knows of a machine.
+func (d ownerDir) keys(machine string) string {
+	return filepath.Join(string(d), "machines", machine+".json")
+}
+
 // ownedFleet is the file fleet.json of an ownerDir.
 type ownedFleet struct {
 	ID string `json:"id"`

@@ -87,26 +87,11 @@ type Owner struct {
 
 // OpenOwner reads the owner's keys of this user and connects to the server.
 func OpenOwner() (*Owner, error) {
-	state, err := StateDir("owner")
+	o, err := ReadOwner()
 	if err != nil {
 		return nil, err
 	}
-	dir, o := ownerDir(state), &Owner{kept: store{filepath.Join(state, "standing")}, dir: ownerDir(state), charters: ownerDir(state).charters()}
-	err = readJSON(dir.fleet(), &o.info)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &control.Error{Class: control.NoSuch, Text: "this user owns no fleet on this machine; make one: rootsfs fleet init NAME"}
-	}
-	if err != nil {
-		return nil, err
-	}
-	o.Names = Names{o.info.ID}
-	if o.key, err = LoadKey(dir.signing()); err != nil {
-		return nil, err
-	}
-	if o.Charter, o.charter, err = o.charters.load(o.Names.ID); err != nil {
-		return nil, err
-	}
-	if err := readJSON(dir.connection(), &o.cred); err != nil {
+	if err := readJSON(o.dir.connection(), &o.cred); err != nil {
 		return nil, err
 	}
 	o.order = o.askOrder
@@ -130,6 +115,31 @@ func (o *Owner) dial(c *Charter) ([]*Bus, error) {
 		}
 		return b, err
 	})
+}
+
+// ReadOwner reads the owner's keys of this user, for what needs no server.
+func ReadOwner() (*Owner, error) {
+	state, err := StateDir("owner")
+	if err != nil {
+		return nil, err
+	}
+	dir := ownerDir(state)
+	o := &Owner{dir: dir, charters: dir.charters(), kept: store{filepath.Join(state, "standing")}}
+	err = readJSON(dir.fleet(), &o.info)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &control.Error{Class: control.NoSuch, Text: "this user owns no fleet on this machine; make one: rootsfs fleet init NAME"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.Names = Names{o.info.ID}
+	if o.key, err = LoadKey(dir.signing()); err != nil {
+		return nil, err
+	}
+	if o.Charter, o.charter, err = o.charters.load(o.Names.ID); err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // near returns the address of the server as this machine reaches it: without the network, if the
@@ -183,6 +193,9 @@ func (o *Owner) Invite(ctx context.Context, machine string, valid time.Duration)
 	q := inviteRequest{ID: newInviteID(), Machine: machine, Public: public, Expires: time.Now().Add(valid).UTC().Truncate(time.Second)}
 	got, err := askKeeper[inviteRequest, invited](ctx, o, o.Names.invites(), kindInvite, q)
 	if err != nil {
+		return Invite{}, err
+	}
+	if err := o.expectKey(machine); err != nil {
 		return Invite{}, err
 	}
 	t := token{Server: o.Bus.at.Server, Pin: o.info.Pin, Fleet: o.Names.ID, Invite: q.ID, Charter: hashOf(o.charter), JWT: got.JWT, Seed: seed}

@@ -60,12 +60,13 @@ type Server struct {
 	Addr  string // it listens there
 	Bus   *Bus   // the keeper's connection
 
-	dir    ServerDir
-	nats   *server.Server
-	log    *slog.Logger
-	keys   map[string]nkeys.KeyPair
-	mu     sync.Mutex // guards claims
-	claims *jwt.AccountClaims
+	dir     ServerDir
+	nats    *server.Server
+	log     *slog.Logger
+	records *recordKeeper
+	keys    map[string]nkeys.KeyPair
+	mu      sync.Mutex // guards claims
+	claims  *jwt.AccountClaims
 }
 
 // Start starts the server of a ServerDir, and connects its keeper. listen is HOST:PORT; "": the
@@ -92,11 +93,21 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 	if err == nil {
 		_, err = newKeeper(r)
 	}
+	if err == nil && r.takesRecords() {
+		s.records, err = newRecordKeeper(r)
+	}
 	if err != nil {
 		s.Stop()
 		return nil, err
 	}
 	return s, nil
+}
+
+// takesRecords reports whether the keeper takes the records of machines. Where several keepers share
+// a server, one of them has to have all.
+func (r *registrar) takesRecords() bool {
+	c, err := r.charter()
+	return r.s.nats != nil || err == nil && c.Keepers[0] == r.key.Public()
 }
 
 // begin starts the fleet's own server.

@@ -13,5 +13,6 @@ func Work() cli.FleetWork {
 		"join": join, "agent": agent, "leave": leave, "export": exportRecords,
 		"charter": charter, "keeper add": addKeeper, "keeper remove": removeKeeper, "owner add": addOwner, "owner remove": removeOwner,
 		"revoke": revoke, "lock": lock, "unlock": unlock, "with": with,
+		"pull": pull, "follow": follow, "verify": verify,
 	}
 }
