@@ -96,6 +96,14 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 	})
 }
 
+// keeperParts are the files that keepers have in common. A server that is not the fleet's own needs
+// only some.
+var keeperParts = []string{
+	"operator.jwt", "system.jwt", "account.jwt", "charter", "charters",
+	"keeper/operator.nk", "keeper/machines.nk", "keeper/invites.nk", "keeper/connection.json", "keeper/authority.pem",
+	"keeper/machines", "keeper/removed", "keeper/standing",
+}
+
 // makeKeeper makes the directory of a keeper: a copy of this machine's, with a signing key of its
 // own. It has no mark: the keeper gives no lease before an owner has brought it the orders.
 func (o *Owner) makeKeeper(dir ServerDir, port string) error {
@@ -106,13 +114,8 @@ func (o *Owner) makeKeeper(dir ServerDir, port string) error {
 	if entries, err := os.ReadDir(string(dir)); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s is there already: write another directory", names.Quote(string(dir)))
 	}
-	for _, part := range []string{"operator.jwt", "system.jwt", "account.jwt", "charter", "charters", "keeper"} {
+	for _, part := range keeperParts {
 		if err := copyFiles(own.file(part), dir.file(part)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	for _, part := range []string{dir.mark(), dir.signing(), dir.file("keeper", "invites"), dir.file("keeper", "promised")} {
-		if err := os.RemoveAll(part); err != nil {
 			return err
 		}
 	}
