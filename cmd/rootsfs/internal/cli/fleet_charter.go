@@ -32,7 +32,7 @@ func (a *app) newFleetKeeperCmd(f *FleetFlags) *cobra.Command {
 		Short:   "Add and remove keepers",
 		Long:    fleetKeeperLong,
 		Example: fleetKeeperExamples,
-	}, a.newFleetKeeperAddCmd(f), a.removeKeyCmd(f, "keeper", fleetKeeperRemoveLong))
+	}, a.newFleetKeeperAddCmd(f), a.removeKeyCmd(f, "Remove a keeper", fleetKeeperRemoveLong, fleetKeeperRemoveExamples))
 }
 
 const fleetKeeperAddLong = `Add a keeper. The first call makes DIR, with the new keeper's keys, on the machine of the
@@ -71,7 +71,7 @@ func (a *app) newFleetOwnerCmd(f *FleetFlags) *cobra.Command {
 		Short:   "Add and remove owners",
 		Long:    fleetOwnerLong,
 		Example: fleetOwnerExamples,
-	}, a.newFleetOwnerAddCmd(f), a.removeKeyCmd(f, "owner", fleetOwnerRemoveLong))
+	}, a.newFleetOwnerAddCmd(f), a.removeKeyCmd(f, "Remove an owner", fleetOwnerRemoveLong, fleetOwnerRemoveExamples))
 }
 
 const fleetOwnerAddLong = `Add an owner, and make DIR with the owner's keys. Move DIR to the owner's machine, as
@@ -92,13 +92,18 @@ func (a *app) newFleetOwnerAddCmd(f *FleetFlags) *cobra.Command {
 const fleetOwnerRemoveLong = `Remove an owner, by the fingerprint that "rootsfs fleet charter" shows. The owner's orders
 hold on, given once more by you. Do it from another owner when keys were lost or stolen.`
 
-// removeKeyCmd is the command that removes the key of a role.
-func (a *app) removeKeyCmd(f *FleetFlags, role, long string) *cobra.Command {
+const (
+	fleetKeeperRemoveExamples = `  rootsfs fleet keeper remove SHA256:9f3aK2mVw1xQz7Lp`
+	fleetOwnerRemoveExamples  = `  rootsfs fleet owner remove SHA256:9f3aK2mVw1xQz7Lp`
+)
+
+// removeKeyCmd is a command that removes a key from the charter.
+func (a *app) removeKeyCmd(f *FleetFlags, short, long, examples string) *cobra.Command {
 	return a.fleetCommand(&cobra.Command{
 		Use:               "remove KEY",
-		Short:             "Remove the " + role + " with a key",
+		Short:             short,
 		Long:              long,
-		Example:           "  rootsfs fleet " + role + " remove SHA256:9f3aK2mVw1xQz7Lp",
+		Example:           examples,
 		Args:              argCount(1, 1, "the key's fingerprint"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, f)

@@ -60,7 +60,7 @@ func (r *registrar) learn(m *nats.Msg) error {
 	return writeJSON(r.machineFile(rec.Name), rec)
 }
 
-// numberOf returns the number of a request for a lease, whoever has signed it.
+// numberOf returns the number of a request for a lease without a look at the signer.
 func numberOf(data []byte, fleet string) (string, error) {
 	var q request[leaseRequest]
 	_, err := Open(data, fleet, kindLease, anyKey, &q)

@@ -179,7 +179,7 @@ type keeperQuestion struct {
 	Charter uint64 `json:"charter"` // the number of the owner's charter
 }
 
-// keeperState is what a keeper tells an owner: its charter, the machines, and the numbers of its
+// keeperState is the state of a keeper as it tells an owner: its charter, the machines, and the numbers of its
 // orders.
 type keeperState struct {
 	Charter  uint64            `json:"charter"`

@@ -15,7 +15,7 @@ import (
 )
 
 // A fleet can have several keepers, each with a server of its own. They do not talk to each other.
-// What counts is what a majority of them says: an order holds when a majority has confirmed it, and
+// A majority of them decides: an order holds when a majority has confirmed it, and
 // a machine needs the leases of a majority. Any two majorities have a keeper in common, and that
 // keeper gives no lease to a machine without the order.
 
@@ -86,7 +86,7 @@ const (
 	mostTime = 3 * time.Second
 )
 
-// answers are what keepers have answered to one request, by their keys.
+// answers holds the answers of keepers to one request, by their keys.
 type answers[T any] struct {
 	of      map[string]T
 	refused error // what a keeper said that refused it

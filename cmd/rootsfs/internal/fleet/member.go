@@ -28,7 +28,7 @@ type Member struct {
 
 	Charter *Charter `json:"-"`
 	key     *Key
-	// enrolment is what a keeper has signed about this machine, for others.
+	// enrolment is a keeper's signed record of this machine, for other keepers.
 	enrolment []byte
 
 	dir  memberDir

@@ -19,7 +19,7 @@ import (
 // marks its directory, and gives no lease in one that is a copy until an owner has brought back
 // the orders.
 
-// mark is what the mark file says: where the file itself is, and which orders the directory had.
+// mark is the content of the mark file: where the file itself is, and which orders the directory had.
 // A copy of the file is another file.
 type mark struct {
 	Inode uint64            `json:"inode"`

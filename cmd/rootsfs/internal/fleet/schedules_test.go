@@ -173,7 +173,7 @@ func faults(f *realFleet, servers []*netServer, all []*watched) (list []fault) {
 	return list
 }
 
-// TestSchedules is what a fleet promises under faults. In every schedule, random partitions, kills and
+// TestSchedules shows the promises of a fleet under faults. In every schedule, random partitions, kills and
 // stops of servers and agents surround an order. No access begins that succeeds, once the machine
 // has answered; nor after the confirmation, the lease and a second, where it has not. When all is
 // repaired, every machine works again, and each answer is on record there.

@@ -84,7 +84,7 @@ type charterNumber struct {
 
 const kindCharters = "charters"
 
-// onCharters takes charters from whoever brings them: an owner of each charter has signed the next.
+// onCharters takes charters from any party: an owner of each charter has signed the next.
 func (r *registrar) onCharters(m *nats.Msg) {
 	var q request[chainMessage]
 	if _, err := Open(m.Data, r.s.Names.ID, kindCharters, anyKey, &q); err != nil {
