@@ -98,7 +98,13 @@ func TestThreeKeepers(t *testing.T) {
 	p := l.puppet("m1")
 	l.must(p.ask())
 	l.give(everything, 10*time.Second) // before there are others
+	alone := l.owner.Charter
 	second, third := l.addKeeper(), l.addKeeper()
+	stale := *l.owner
+	stale.Charter = alone
+	if _, err := stale.askOrder(context.Background(), orderRequest{For: allMachines, Promise: nextNumber(0), Attempt: "A"}); err == nil {
+		t.Error("the first keeper promises a number to an owner who does not know the others")
+	}
 	p = l.begun(p)
 	if err := p.ask(); err != nil || len(p.m.Charter.Keepers) != 3 || len(p.buses) != 3 {
 		t.Fatalf("with three keepers: %v", err)
@@ -155,13 +161,16 @@ func TestExchangeOfKeys(t *testing.T) {
 	l.must(copyFiles(other, dir))
 	l.connectOwner()
 	l.must(l.owner.Amend(ctx, RemoveOwner(KeyName(former.key.Public()))))
+	former.Charter = l.owner.Charter
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	if _, err := former.order(short, orderRequest{For: allMachines, Promise: nextNumber(0), Attempt: "A"}); err == nil {
 		t.Error("a keeper listens to a former owner")
 	}
 	p = l.begun(p)
-	if p.locked() != "fire" {
+	late := l.puppet("m2")
+	l.must(late.ask())
+	if p.locked() != "fire" || late.locked() != "fire" {
 		t.Error("the order of a former owner does not hold")
 	}
 	if err := p.take(ctx, allMachines, sealedBy(t, former.key, p, nextNumber(p.known[allMachines].Number))); err == nil {
@@ -184,6 +193,30 @@ func TestExchangeOfKeys(t *testing.T) {
 	l.stopServer(first)
 	if err := p.ask(); err != nil {
 		t.Errorf("without the former keeper: %v", err)
+	}
+}
+
+// A charter that could lose an order, or a lease that an owner has counted on, is none.
+func TestCharterOfKeepers(t *testing.T) {
+	owner := newTestKey(t)
+	c := &Charter{Fleet: "acme-a", Number: 3, Owners: []string{owner.Public()}, Keepers: []string{"a", "b", "c"}, Servers: []string{"a:1", "b:1", "c:1"}, LeaseMS: 1000}
+	for what, change := range map[string]func(*Charter){
+		"":                        func(*Charter) {},
+		"removes two keepers":     func(n *Charter) { n.Keepers, n.Servers = n.Keepers[:1], n.Servers[:1] },
+		"another lease":           func(n *Charter) { n.LeaseMS = 2000 },
+		"a key twice":             func(n *Charter) { n.Keepers = []string{"a", "b", "b"} },
+		"one server for each key": func(n *Charter) { n.Servers = n.Servers[:2] },
+	} {
+		next := *c
+		next.Number++
+		change(&next)
+		data, err := Seal(owner, c.Fleet, kindCharter, next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.succeed(data); (err == nil) != (what == "") {
+			t.Errorf("%q: %v", what, err)
+		}
 	}
 }
 

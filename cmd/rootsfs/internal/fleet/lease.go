@@ -173,4 +173,3 @@ func (a *agent) leaseOf(got leaseAnswer) (time.Duration, error) {
 	}
 	return time.Duration(got.LeaseMS) * time.Millisecond, nil
 }
-
