@@ -85,8 +85,8 @@ func DefaultStageOutput() []rules.Pattern { return guard.Texts(apply.DefaultOutp
 func (t *Tree) SetStageOutput(o StageOutput) { t.output.Store(&o) }
 
 // ReviewStage divides changes into those that a list shows, and units of build output, which a
-// list counts. Build output that paths name is shown. A change that takes a file away from the
-// owner is in both (StageTakesAway).
+// list counts. Build output that paths name is shown. A change of a file that the source has is
+// in both.
 func ReviewStage(list []StageChange, paths []string) ([]StageChange, []StageOutputUnit) {
 	return apply.Review(list, paths)
 }

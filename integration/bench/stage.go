@@ -26,6 +26,7 @@ const stagedGoal = 1.15
 
 var stagedRows = []string{
 	"find+stat cold", "find+stat warm", "seq read 1M warm", "rand read 4k warm", "git status cold", "git status warm",
+	"work npm install", "work go build",
 }
 
 // stages has the rows of `rootsfs stage diff` and `rootsfs stage apply`, timed from start to

@@ -16,8 +16,8 @@ import (
 )
 
 // Nobody reviews build output, such as node_modules. So it stays in the stage until the owner
-// names it, and is then applied as a whole. Lists only count its files. But a list shows each
-// file of the owner that it removes or replaces.
+// names it, and is then applied as a whole. Lists only count its new files. But a list shows each
+// file of the owner that it changes, removes or replaces.
 
 // gitignoreWord, as a pattern of build output, stands for the patterns in the source's
 // .gitignore files.
@@ -98,8 +98,8 @@ func (e Env) MarkSeen(ctx context.Context, l *guard.Lease, list []Change) {
 }
 
 // outputOf returns the topmost directory or file on a change's path that is build output, "" if
-// none is. The contents of a removed directory are not build output, and neither is a
-// repository's data: these are listed.
+// none is. Not build output are the contents of a removed directory, a repository's data, and a
+// file that the source has too and that matches a pattern by its own name.
 func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 	path := c.Path.Raw()
 	if _, isGit := gitUnit(path); isGit {
@@ -113,7 +113,7 @@ func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 			kind = pattern.Other
 		}
 		unit := path[:end]
-		if gone[unit] || unit == path && TakesAway(c) {
+		if gone[unit] || unit == path && c.OldMode != 0 {
 			return ""
 		}
 		dir, base := splitRel(unit)
@@ -201,14 +201,14 @@ func (c *Change) IsNamed(paths []string) bool {
 // OutputUnit counts the changes of one directory or file of build output.
 type OutputUnit struct {
 	Path  names.Foreign
-	Files int   // new or changed files
+	Files int   // new files
 	Bytes int64 // size of Files in the stage
-	Taken int   // the owner's files that are removed or replaced
+	Owned int   // the owner's files that are changed, removed or replaced
 }
 
 // Review divides changes into those that a list shows, and units of build output, which a list
-// counts. Build output that paths name is shown. A change that takes a file away from the owner
-// is in both (TakesAway).
+// counts. Build output that paths name is shown. A change of a file that the source has is in
+// both: nobody but the owner knows whether a program made that file, too.
 func Review(list []Change, paths []string) (shown []Change, units []OutputUnit) {
 	index := map[names.Foreign]int{}
 	for i := range list {
@@ -224,8 +224,8 @@ func Review(list []Change, paths []string) (shown []Change, units []OutputUnit) 
 			units = append(units, OutputUnit{Path: c.Output})
 		}
 		u := &units[at]
-		if TakesAway(c) {
-			u.Taken++
+		if c.OldMode != 0 {
+			u.Owned++
 			shown = append(shown, *c)
 		} else if c.Mode&unix.S_IFMT != unix.S_IFDIR {
 			u.Files++

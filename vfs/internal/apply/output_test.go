@@ -50,6 +50,8 @@ func TestBuildOutput(t *testing.T) {
 		{"a replaced file", "*.o", func(s *scene) { s.rm("old.o"); s.link("old.o", "f") }, "old.o"},
 		{"a removed directory", "target/", func(s *scene) { s.rm("target/a"); s.rmdir("target") }, "target target/a"},
 		{"a file removed in one that stays", "target/", func(s *scene) { s.rm("target/a"); s.put("target/b", "x") }, "target/a=target target/b=target"},
+		{"a changed file", "*.o", func(s *scene) { s.put("old.o", "x") }, "old.o"},
+		{"a file changed in one that stays", "target/", func(s *scene) { s.put("target/a", "x") }, "target/a=target"},
 		{"a repository", "dist/", func(s *scene) { s.mkdir("dist"); s.mkdir("dist/.git"); s.put("dist/.git/x", "x") }, "dist=dist dist/.git dist/.git/x"},
 		{".gitignore of the source", ".gitignore", func(s *scene) { s.mkdir("ign"); s.put("ign/x", "x") }, "ign=ign ign/x=ign"},
 		{".gitignore of the source, taken back", ".gitignore !ign/", func(s *scene) { s.mkdir("ign"); s.put("ign/x", "x") }, "ign ign/x"},
@@ -69,30 +71,32 @@ func TestBuildOutput(t *testing.T) {
 }
 
 // A list counts build output by its unit, and shows the rest. What the stage takes away from the
-// owner is shown and counted. Paths that name build output have it shown; those of a directory
-// around it have not.
+// owner, and what it changes of the owner's, is shown and counted. Paths that name build output
+// have it shown; those of a directory around it have not.
 func TestReview(t *testing.T) {
 	file := func(path string, class apply.Class, output string) apply.Change {
 		return apply.Change{Path: names.Foreign(path), Class: class, Output: names.Foreign(output), Mode: unix.S_IFREG | 0o644, Size: 10}
 	}
 	gone := apply.Change{Path: "a/dist/old", Class: apply.Removed, Output: "a/dist", OldMode: unix.S_IFREG | 0o644}
+	had := file("a/dist/z", apply.Changed, "a/dist")
+	had.OldMode = had.Mode
 	list := []apply.Change{
 		file("a/new", apply.New, ""),
 		{Path: "a/dist", Class: apply.New, Output: "a/dist", Mode: unix.S_IFDIR | 0o755},
-		gone, file("a/dist/x", apply.New, "a/dist"), file("a/dist/y", apply.Conflict, "a/dist"),
+		gone, file("a/dist/x", apply.New, "a/dist"), file("a/dist/y", apply.Special, "a/dist"), had,
 		file("b.o", apply.Changed, "b.o"),
 	}
-	unit := apply.OutputUnit{Path: "a/dist", Files: 2, Bytes: 20, Taken: 1}
+	unit := apply.OutputUnit{Path: "a/dist", Files: 2, Bytes: 20, Owned: 2}
 	object := apply.OutputUnit{Path: "b.o", Files: 1, Bytes: 10}
 	for _, c := range []struct {
 		paths, want string
 		units       []apply.OutputUnit
 	}{
-		{"", "A a/new, D a/dist/old", []apply.OutputUnit{unit, object}},
-		{"a", "A a/new, D a/dist/old", []apply.OutputUnit{unit, object}},
-		{"a/dist", "A a/new, A a/dist, D a/dist/old, A a/dist/x, C a/dist/y", []apply.OutputUnit{object}},
-		{"a/dist/x", "A a/new, A a/dist, D a/dist/old, A a/dist/x, C a/dist/y", []apply.OutputUnit{object}},
-		{"a/dist b.o", "A a/new, A a/dist, D a/dist/old, A a/dist/x, C a/dist/y, M b.o", nil},
+		{"", "A a/new, D a/dist/old, M a/dist/z", []apply.OutputUnit{unit, object}},
+		{"a", "A a/new, D a/dist/old, M a/dist/z", []apply.OutputUnit{unit, object}},
+		{"a/dist", "A a/new, A a/dist, D a/dist/old, A a/dist/x, S a/dist/y, M a/dist/z", []apply.OutputUnit{object}},
+		{"a/dist/x", "A a/new, A a/dist, D a/dist/old, A a/dist/x, S a/dist/y, M a/dist/z", []apply.OutputUnit{object}},
+		{"a/dist b.o", "A a/new, A a/dist, D a/dist/old, A a/dist/x, S a/dist/y, M a/dist/z, M b.o", nil},
 	} {
 		shown, units := apply.Review(list, strings.Fields(c.paths))
 		if words(shown) != c.want {

@@ -238,7 +238,7 @@ func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vf
 // stageDiffEntry is a change for --json.
 type stageDiffEntry struct {
 	Path    names.Foreign `json:"path"`                   // below the root
-	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file`, `unsure` or `refused` (by the file system); `build output` counts all that is new or changed in a directory that is not listed
+	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file`, `unsure` or `refused` (by the file system); `build output` counts all that is new in a directory that is not listed
 	Mode    string        `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
 	OldMode string        `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
 	Size    int64         `json:"size"`                   // bytes in the stage

@@ -139,8 +139,8 @@ func touchedText(n int) string { return plural(n, "name") + " touched" }
 // outputText describes a unit of build output: "4312 files, 61M, build output".
 func outputText(u *vfs.StageOutputUnit) string {
 	text := plural(u.Files, "file") + ", " + sizeText(u.Bytes) + "B, build output"
-	if u.Taken > 0 {
-		text += fmt.Sprintf("; %d of yours removed or replaced", u.Taken)
+	if u.Owned > 0 {
+		text += fmt.Sprintf("; %d of yours changed or removed", u.Owned)
 	}
 	return text
 }
