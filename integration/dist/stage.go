@@ -51,13 +51,13 @@ func (d *description) build(ctx context.Context, v version, temp string, arches 
 	if err := jobs.Wait(); err != nil {
 		return nil, err
 	}
-	native := all[runtime.GOARCH]
-	if err := describeItself(ctx, native, d.Name); err != nil {
+	own := all[runtime.GOARCH]
+	if err := describeItself(ctx, own, d.Name); err != nil {
 		return nil, err
 	}
 	for _, s := range all {
-		if s != native {
-			if err := copyTexts(native, s); err != nil {
+		if s != own {
+			if err := copyTexts(own, s); err != nil {
 				return nil, err
 			}
 		}
@@ -84,7 +84,7 @@ func (d *description) compile(ctx context.Context, v version, s *stage) error {
 	return nil
 }
 
-// placeholder stands for a program that -native does not compile. Whoever starts it learns why.
+// placeholder stands for a program that -native does not compile. It says so when it is started.
 const placeholder = "#!/bin/sh\necho 'this release was built for tests: integration/dist -native' >&2\nexit 1\n"
 
 // writePlaceholders writes placeholders in place of the programs of a stage.
