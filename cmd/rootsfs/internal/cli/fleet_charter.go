@@ -32,7 +32,7 @@ func (a *app) newFleetKeeperCmd(f *FleetFlags) *cobra.Command {
 		Short:   "Add and remove keepers",
 		Long:    fleetKeeperLong,
 		Example: fleetKeeperExamples,
-	}, a.newFleetKeeperAddCmd(f), a.removeKeyCmd(f, "Remove a keeper", fleetKeeperRemoveLong, fleetKeeperRemoveExamples))
+	}, a.newFleetKeeperAddCmd(f), a.removeKeyCmd(f, "keeper remove", "Remove a keeper", fleetKeeperRemoveLong, fleetKeeperRemoveExamples))
 }
 
 const fleetKeeperAddLong = `Add a keeper. The first call makes DIR, with the new keeper's keys, on the machine of the
@@ -53,7 +53,7 @@ func (a *app) newFleetKeeperAddCmd(f *FleetFlags) *cobra.Command {
 		Args:    argCount(1, 1, "the new keeper's directory"),
 	}
 	cmd.Flags().StringVar(&f.Server, "server", "", "machines reach the new keeper at this `host:port`; not needed with init --nats")
-	return a.fleetCommand(cmd, f)
+	return a.partyCommand(cmd, f, "keeper add")
 }
 
 const fleetKeeperRemoveLong = `Remove a keeper, by the fingerprint that "rootsfs fleet charter" shows: nobody counts its
@@ -71,7 +71,7 @@ func (a *app) newFleetOwnerCmd(f *FleetFlags) *cobra.Command {
 		Short:   "Add and remove owners",
 		Long:    fleetOwnerLong,
 		Example: fleetOwnerExamples,
-	}, a.newFleetOwnerAddCmd(f), a.removeKeyCmd(f, "Remove an owner", fleetOwnerRemoveLong, fleetOwnerRemoveExamples))
+	}, a.newFleetOwnerAddCmd(f), a.removeKeyCmd(f, "owner remove", "Remove an owner", fleetOwnerRemoveLong, fleetOwnerRemoveExamples))
 }
 
 const fleetOwnerAddLong = `Add an owner, and make DIR with the owner's keys. Move DIR to the owner's machine, as
@@ -80,13 +80,13 @@ const fleetOwnerAddLong = `Add an owner, and make DIR with the owner's keys. Mov
 const fleetOwnerAddExamples = `  rootsfs fleet owner add ~/owner-bob`
 
 func (a *app) newFleetOwnerAddCmd(f *FleetFlags) *cobra.Command {
-	return a.fleetCommand(&cobra.Command{
+	return a.partyCommand(&cobra.Command{
 		Use:     "add DIR",
 		Short:   "Add an owner",
 		Long:    fleetOwnerAddLong,
 		Example: fleetOwnerAddExamples,
 		Args:    argCount(1, 1, "the directory to make"),
-	}, f)
+	}, f, "owner add")
 }
 
 const fleetOwnerRemoveLong = `Remove an owner, by the fingerprint that "rootsfs fleet charter" shows. The owner's orders
@@ -98,13 +98,19 @@ const (
 )
 
 // removeKeyCmd is a command that removes a key from the charter.
-func (a *app) removeKeyCmd(f *FleetFlags, short, long, examples string) *cobra.Command {
-	return a.fleetCommand(&cobra.Command{
+func (a *app) removeKeyCmd(f *FleetFlags, name, short, long, examples string) *cobra.Command {
+	return a.partyCommand(&cobra.Command{
 		Use:               "remove KEY",
 		Short:             short,
 		Long:              long,
 		Example:           examples,
 		Args:              argCount(1, 1, "the key's fingerprint"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-	}, f)
+	}, f, name)
+}
+
+// partyCommand completes a command about owners and keepers.
+func (a *app) partyCommand(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
+	a.jsonFlag(cmd)
+	return a.fleetWork(cmd, f, name)
 }

@@ -14,5 +14,6 @@ func Work() cli.FleetWork {
 		"charter": charter, "keeper add": addKeeper, "keeper remove": removeKeeper, "owner add": addOwner, "owner remove": removeOwner,
 		"revoke": revoke, "lock": lock, "unlock": unlock, "with": with,
 		"pull": pull, "follow": follow, "verify": verify,
+		"ceiling set": setCeiling, "ceiling show": showCeiling, "ceiling remove": removeCeiling,
 	}
 }
