@@ -328,14 +328,14 @@ func (x *exchange) answer(res *http.Response) error {
 	body := res.Body
 	for _, part := range x.p.credential.parts() {
 		body = scrub(body, part.value, part.placeholder)
+		for _, text := range spellings(part.value) {
+			body = scrub(body, text, "")
+		}
 	}
 	for _, value := range append(x.presented, x.p.value) {
 		if basic, ok := strings.CutPrefix(value, "Basic "); ok {
 			body = scrub(body, strings.TrimRight(basic, "="), "")
 		}
-	}
-	if encoded := url.QueryEscape(x.p.credential.value); x.isFilled && encoded != x.p.credential.value {
-		body = scrub(body, encoded, "") // hosts repeat the URL
 	}
 	if isSwitched { // both directions end at any time, and neither failure tells anything
 		res.Body = &countedBody{ReadCloser: body, count: &x.received, written: &x.sent}
