@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -181,6 +180,9 @@ func (c *actor) perform(ctx context.Context, a *act, by string, to *answering) e
 // request passes an act on to its session, if the machine's user allows that, and puts it on record.
 func (c *actor) request(ctx context.Context, a *act, by string) (*http.Response, error) {
 	if a.Session == "" && a.Path == listPath {
+		if err := c.recordLook(a, by); err != nil {
+			return nil, notRecorded(err)
+		}
 		return listSessions()
 	}
 	in, err := sessionOf(a)
@@ -201,7 +203,7 @@ func (c *actor) request(ctx context.Context, a *act, by string) (*http.Response,
 		err = c.recordAct(a, by, guard.Allowed, nil)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the machine cannot put it on record, and does not do it: %w", err)
+		return nil, notRecorded(err)
 	}
 	resp, err := control.Dial(in).Forward(ctx, a.Path, body)
 	if access == control.AccessStop {
@@ -211,6 +213,10 @@ func (c *actor) request(ctx context.Context, a *act, by string) (*http.Response,
 		}
 	}
 	return resp, err
+}
+
+func notRecorded(err error) error {
+	return fmt.Errorf("the machine cannot put it on record, and does not do it: %w", err)
 }
 
 // allowed returns an error unless the machine's user allows a kind of acts.
@@ -343,7 +349,7 @@ func (t *answering) end(err error) {
 // lookTime is the time between two records of the same owner's looking at the same session.
 const lookTime = time.Minute
 
-// recordLook records that an owner looks at a session, unless that was on record a moment ago: a
+// recordLook records that an owner looks at a session, or at the list of them, unless that was on record a moment ago: a
 // console looks every second. A watch, which lasts, is always on record.
 func (c *actor) recordLook(a *act, by string) error {
 	now, err := control.BootTime()
@@ -374,7 +380,10 @@ func (c *actor) recordAct(a *act, by string, verdict guard.Verdict, why error) e
 	owner := "owner " + KeyName(by)
 	r := guard.Record{
 		Time: time.Now(), Via: guard.ViaControl, Op: names.OpSet, Verdict: verdict, Facts: guard.Facts{Origin: owner},
-		Detail: fmt.Sprintf("session %s: %s from afar by %s", a.Session, cmp.Or(strings.TrimPrefix(a.Path, "/v1/"), "list"), owner),
+		Detail: fmt.Sprintf("session %s: %s from afar by %s", a.Session, strings.TrimPrefix(a.Path, "/v1/"), owner),
+	}
+	if a.Session == "" {
+		r.Detail = "list of sessions from afar by " + owner
 	}
 	if why != nil {
 		r.Kind = names.Permission

@@ -33,6 +33,8 @@ func TestWithMachine(t *testing.T) {
 	check("a grant that the user does not allow", out, code, 3, `the machine m1 does not let owners grant anything; its user allows it there`)
 	out, code = f.with("stage", "list")
 	check("a command that is none for sessions", out, code, 2, "only commands for live sessions")
+	out, code = f.with("net", "add", "--save=true", "example.org")
+	check("a change of the configuration here", out, code, 2, "--save would write the configuration of this machine")
 	f.must(os.MkdirAll(filepath.Join(m.home, "config", "rootsfs"), 0o700))
 	f.must(os.WriteFile(filepath.Join(m.home, "config", "rootsfs", "config.toml"), []byte("[fleet]\nallow = [\"grant\"]\n"), 0o600))
 	out, code = f.with("roots", "set", "code", "ro")
@@ -59,7 +61,7 @@ func TestWithMachine(t *testing.T) {
 	}
 	stop(watch)
 	out, _ = f.run(m.home, "rootsfs", "audit", "show", "--session", "fleet")
-	for _, want := range []string{"session mnt: roots.set from afar by owner SHA256:", "session mnt: revoke from afar by owner", "session mnt: status from afar by owner"} {
+	for _, want := range []string{"list of sessions from afar by owner SHA256:", "session mnt: roots.set from afar by owner SHA256:", "session mnt: revoke from afar by owner", "session mnt: status from afar by owner"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("there is no %q in the records:\n%s", want, out)
 		}

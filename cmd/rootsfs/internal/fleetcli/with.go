@@ -58,7 +58,7 @@ func withCommand(words []string) ([]string, error) {
 	if len(words) < 2 || words[0] != "rootsfs" || !slices.Contains(withCommands, words[1]) {
 		return nil, cli.Usage(fmt.Errorf("only commands for live sessions run with a machine: rootsfs %s", strings.Join(withCommands, ", ")))
 	}
-	if slices.Contains(words, "--save") && words[1] != "consent" {
+	if words[1] != "consent" && slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "--save") }) {
 		return nil, cli.Usage(errors.New("--save would write the configuration of this machine; leave it out"))
 	}
 	program, err := cli.OwnRootsfs()
