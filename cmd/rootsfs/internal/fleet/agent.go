@@ -99,8 +99,9 @@ func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func
 		a.until, a.lock = time.Duration(old.Until), old.Locked
 	}
 	a.show()
-	_, err = a.keepCeilings() // a restored or removed file is not in force longer than this
-	return a, err
+	// The agent may have ended before the sessions were lowered.
+	a.isLow = !slices.ContainsFunc(a.orders(), func(to string) bool { return a.known[to].Ceiling.isSet() })
+	return a, a.keepCeilings() // a restored or removed file is not in force longer than this
 }
 
 // orders returns whom the orders of this machine are for.
@@ -189,12 +190,17 @@ func (a *agent) settle(ctx context.Context, to string) error {
 	}
 	if a.applied[to] < h.Number {
 		begun := time.Now()
-		// A session that begins now sees that there is an order, or is in the list that carryOut reads.
+		// A session that begins now sees that there is an order, and its ceiling, or is in the list
+		// that carryOut reads.
+		ceilingErr := a.keepCeilings() // what the order revokes ends all the same
 		if err := a.write(); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, applyTime)
 		ended, err := a.carryOut(ctx, h.due(a.applied[to]))
+		if err == nil {
+			err = ceilingErr
+		}
 		if err == nil {
 			ended, err = a.lowerAll(ctx, ended)
 		}

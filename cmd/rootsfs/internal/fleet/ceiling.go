@@ -31,9 +31,9 @@ func (c *CeilingText) next(text string) *CeilingText {
 // isSet reports whether there is a ceiling.
 func (c *CeilingText) isSet() bool { return c != nil && c.Text != "" }
 
-// keepCeilings writes the ceilings of the known orders, and reports whether the file was another
-// one before. The caller holds mu, or is alone.
-func (a *agent) keepCeilings() (changed bool, err error) {
+// keepCeilings writes the ceilings of the known orders, if the file has others. The sessions have to
+// be lowered then. The caller holds mu, or is alone.
+func (a *agent) keepCeilings() error {
 	all := config.FleetCeilings{Fleet: a.m.Fleet, Ceilings: []config.FleetCeiling{}}
 	for _, to := range a.orders() {
 		if c := a.known[to].Ceiling; c.isSet() {
@@ -42,27 +42,25 @@ func (a *agent) keepCeilings() (changed bool, err error) {
 	}
 	file := a.dir.ceiling()
 	old, err := readOwn(file)
+	if errors.Is(err, fs.ErrNotExist) && len(all.Ceilings) == 0 {
+		return nil
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		a.log.Warn("the file of the ceilings is written anew", "error", err)
 	}
-	if errors.Is(err, fs.ErrNotExist) && len(all.Ceilings) == 0 {
-		return false, nil
-	}
 	data, err := json.Marshal(all)
 	if err != nil || string(old) == string(data)+"\n" {
-		return false, err
+		return err
 	}
-	return true, writeJSON(file, all)
+	a.isLow = false
+	return writeJSON(file, all)
 }
 
-// lowerAll puts the ceilings of the known orders in force in every session. It returns the roots
-// that have ended, with those that had before. The caller holds mu.
+// lowerAll makes every session keep to the ceilings in the file. It returns the roots that have
+// ended, with those that had before. The caller holds mu.
 func (a *agent) lowerAll(ctx context.Context, ended []Ended) ([]Ended, error) {
-	changed, err := a.keepCeilings()
-	a.isLow = a.isLow && !changed && err == nil
-	hasCeiling := slices.ContainsFunc(a.orders(), func(to string) bool { return a.known[to].Ceiling.isSet() })
-	if err != nil || a.isLow || !changed && !hasCeiling {
-		return ended, err
+	if a.isLow {
+		return ended, nil
 	}
 	more, err := a.lower(ctx)
 	a.isLow = err == nil

@@ -26,6 +26,10 @@
 //     them first. The keeper confirms those that are on its disk. An owner who has pulled them, or
 //     verifies them, is told of each that was changed, moved or dropped after the machine had sent
 //     it, except the newest: see below.
+//   - The sessions of a machine that answers an order keep to the order's ceiling, and the machine
+//     keeps it until another order or until it leaves.
+//   - An owner's act at a machine counts once, and within 30 seconds. The machine's user says which
+//     kinds of acts count. None shows the contents of a file, or changes one.
 //   - Nothing that the server says is believed unless an owner, keeper or machine signed it.
 //
 // # Not promised
