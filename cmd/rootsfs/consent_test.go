@@ -98,7 +98,7 @@ func newAsker(t *testing.T, conf string) *asker {
 	return a
 }
 
-// connect attaches the server, as the commands that run servers will.
+// connect attaches the server, as the commands that run servers do.
 func (a *asker) connect(subject guard.Subject) {
 	a.t.Helper()
 	ours, theirs := net.Pipe()

@@ -70,8 +70,8 @@ type outside struct {
 	order        []string      // of attempts, as they were made first
 }
 
-// pidsMax is the limit in these runs. Far beyond it means beyond the processes of the
-// same uid at level Landlock: rootsfs itself, with its threads, and programs of other
+// pidsMax is the limit in these runs. beyond is so far above it because other processes of the
+// same uid count at level Landlock: rootsfs itself, with its threads, and programs of other
 // packages' tests.
 const (
 	pidsMax = 128

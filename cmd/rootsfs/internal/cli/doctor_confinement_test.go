@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
 )
 
-// expectConfinement checks what doctor says of the confinement of commands: it says all of says,
-// and nothing of not.
+// expectConfinement checks what doctor says of the confinement of commands: all of says, and
+// nothing of not.
 func expectConfinement(t *testing.T, status checkVerdict, says, not []string) {
 	t.Helper()
 	c := checkConfinement(t.Context())
