@@ -31,6 +31,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/secret/source.go os.OpenFile":         {judged, "script trustfile"},
 	"cmd/rootsfs/internal/cli/help.go exec.Command":             {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/cmd_fleet.go unix.Exec":           {judged, "cmd/rootsfs/internal/cli/cmd_fleet_test.go TestFleetProgram"},
+	"cmd/rootsfs/internal/fleetcli/with.go exec.Command":        {judged, "cmd/rootsfs/internal/cli/cmd_fleet_test.go TestFleetProgram"},
 	"cmd/rootsfs/internal/config/load.go os.OpenFile":           {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/serve_token.go os.Open":           {judged, "script trust"},
 	"cmd/rootsfs/internal/writabledirs/judge.go exec.LookPath":  {judged, "cmd/rootsfs/internal/writabledirs/judge_test.go TestProgram"},
@@ -88,6 +89,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/session/lease.go os.ReadFile":             {ownPlace, "cmd/rootsfs/internal/session/lease_test.go TestNoStartWithoutLease"},
 	"cmd/rootsfs/internal/session/journal.go os.OpenFile":           {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/writabledirs/writabledirs.go os.OpenFile": {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/fleet/bridge.go os.OpenFile":              {ownPlace, "script badinput"}, // a directory, to lock it
 	"cmd/rootsfs/internal/fleet/agent.go os.OpenFile":               {ownPlace, "script badinput"}, // an empty file, to lock it
 	"cmd/rootsfs/internal/fleet/files.go os.Open":                   {ownPlace, "script badinput"}, // a directory, to sync it
 	"cmd/rootsfs/internal/fleet/files.go os.OpenFile":               {ownPlace, "script badinput"}, // or the --dir of its server, which is judged

@@ -37,6 +37,7 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/main.go stream":                       "the app's writers, which output.go uses; a sentence of ours",
 	"cmd/rootsfs/rootsfs-fleet/main.go stream":         "the app's writers, which output.go uses",
 	"cmd/rootsfs/internal/cli/run_runner.go stream":    "is handed to the program that run starts",
+	"cmd/rootsfs/internal/fleetcli/with.go stream":     "is handed to our own other process",
 	"cmd/rootsfs/internal/cli/output.go stream":        "the log, see handler",
 	"cmd/rootsfs/internal/cli/flags_session.go stream": "the log, see handler",
 	"cmd/rootsfs/internal/cli/signals.go stream":       "the stacks of our own goroutines",

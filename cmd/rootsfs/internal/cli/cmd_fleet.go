@@ -110,6 +110,23 @@ func AuditBounds(conf *config.Config) (age time.Duration, total int64, err error
 // Failed is an error for which nothing more is printed.
 func Failed() error { return &exitError{Code: exitFailure} }
 
+// FailedWith is Failed with the exit code of another command; below 0, a signal has ended it.
+func FailedWith(code int) error {
+	if code < 0 {
+		code = exitFailure
+	}
+	return &exitError{Code: code}
+}
+
+// OwnRootsfs returns the program rootsfs that this one belongs to.
+func OwnRootsfs() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	return findBeside(self, "rootsfs", "bin")
+}
+
 // Usage marks an error as one of usage.
 func Usage(err error) error { return usage(err) }
 
@@ -125,12 +142,17 @@ func (a *app) newFleetCmd() *cobra.Command {
 		Example: fleetExamples,
 	}, a.newFleetInitCmd(f), a.newFleetServeCmd(f), a.newFleetInviteCmd(f), a.newFleetRemoveCmd(f), a.newFleetMachinesCmd(f),
 		a.newFleetRevokeCmd(f), a.newFleetLockCmd(f), a.newFleetUnlockCmd(f),
-		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f))
+		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f), a.newFleetWithCmd(f))
 }
 
 // fleetCommand completes a command of a fleet: this program does its work, or rootsfs-fleet.
 func (a *app) fleetCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	a.jsonFlag(cmd)
+	return a.fleetWork(cmd, f)
+}
+
+// fleetWork is fleetCommand for a command without --json.
+func (a *app) fleetWork(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.fleet == nil {
 			return a.execFleet()
@@ -138,6 +160,16 @@ func (a *app) fleetCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 		return a.fleet[cmd.Name()](cmd.Context(), &Printer{a}, f, args)
 	}
 	return cmd
+}
+
+// waitIsSet returns the check of --wait.
+func waitIsSet(f *FleetFlags) func(*cobra.Command, []string) error {
+	return func(*cobra.Command, []string) error {
+		if f.Wait <= 0 {
+			return usage(errors.New("--wait: write a duration above 0, such as 5s"))
+		}
+		return nil
+	}
 }
 
 // fleetProgram is the name of the program that does the work of the commands of a fleet.
@@ -157,15 +189,19 @@ func (a *app) execFleet() error {
 	return &exitError{Code: ExitSystem, Err: fmt.Errorf("%s cannot be executed: %w", names.Quote(program), err)}
 }
 
-// findFleet finds rootsfs-fleet beside this program's file, or in libexec beside its directory. It does not look in PATH, which a project may have set.
-func findFleet(self string) (string, error) {
+// findFleet finds rootsfs-fleet.
+func findFleet(self string) (string, error) { return findBeside(self, fleetProgram, "libexec") }
+
+// findBeside finds a program beside this program's file, or in a directory beside that file's
+// directory. It does not look in PATH, which a project may have set.
+func findBeside(self, program, other string) (string, error) {
 	dir := filepath.Dir(self)
-	places := []string{filepath.Join(dir, fleetProgram), filepath.Join(filepath.Dir(dir), "libexec", fleetProgram)}
+	places := []string{filepath.Join(dir, program), filepath.Join(filepath.Dir(dir), other, program)}
 	for _, place := range places {
 		if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		return writabledirs.NewJudge().Program(place)
 	}
-	return "", &exitError{Code: ExitSystem, Err: fmt.Errorf("%s is not installed: it is neither %s nor %s; install the package rootsfs-fleet", fleetProgram, names.Quote(places[0]), names.Quote(places[1]))}
+	return "", &exitError{Code: ExitSystem, Err: fmt.Errorf("%s is not installed: it is neither %s nor %s; install the package %[1]s", program, names.Quote(places[0]), names.Quote(places[1]))}
 }

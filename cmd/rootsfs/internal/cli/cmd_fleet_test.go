@@ -38,6 +38,9 @@ func TestFleetProgram(t *testing.T) {
 			t.Errorf("%s: found %q, %v", place, got, err)
 		}
 	}
+	if got, err := findBeside(filepath.Join(prefix, "libexec", fleetProgram), fleetProgram, "bin"); err != nil || got != filepath.Join(prefix, "libexec", fleetProgram) {
+		t.Errorf("from libexec: found %q, %v", got, err)
+	}
 	d, err := writabledirs.Open()
 	if err != nil {
 		t.Fatal(err)

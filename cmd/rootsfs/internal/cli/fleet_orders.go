@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,12 +47,7 @@ func (a *app) newFleetRevokeCmd(f *FleetFlags) *cobra.Command {
 func (a *app) orderCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	cmd.Flags().StringSliceVar(&f.Machines, "machine", nil, "these `machines` only, with commas between them")
 	cmd.Flags().DurationVar(&f.Wait, "wait", orderWait, "wait up to this `duration` for answers")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if f.Wait <= 0 {
-			return usage(errors.New("--wait: write a duration above 0, such as 5s"))
-		}
-		return nil
-	}
+	cmd.PreRunE = waitIsSet(f)
 	return a.fleetCommand(cmd, f)
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -123,11 +122,6 @@ func (a *app) newFleetMachinesCmd(f *FleetFlags) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.Watch, "watch", false, "show changes until a signal ends it")
 	cmd.Flags().DurationVar(&f.Wait, "wait", 2*time.Second, "wait up to this `duration` for answers")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if f.Wait <= 0 {
-			return usage(errors.New("--wait: write a duration above 0, such as 2s"))
-		}
-		return nil
-	}
+	cmd.PreRunE = waitIsSet(f)
 	return a.fleetCommand(cmd, f)
 }

@@ -378,10 +378,17 @@ func (a *agent) listen(ctx context.Context) error {
 	return nil
 }
 
+// Host has the functions by which an agent asks about its machine.
+type Host struct {
+	Status func() MachineStatus
+	// Allows returns the acts that the machine's user allows owners, besides looking and stopping.
+	Allows func() []control.Access
+}
+
 // RunAgent connects the machine, carries out its orders, gets its leases and answers owners, until
 // ctx ends. What it does to the machine is recorded in an audit log. It calls ready when it has
 // begun: the connection may be made later.
-func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.Options, status func() MachineStatus, ready func() error) (err error) {
+func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.Options, host Host, ready func() error) (err error) {
 	dir, err := StateDir()
 	if err != nil {
 		return err
@@ -410,9 +417,16 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 	if err := a.listen(ctx); err != nil {
 		return err
 	}
+	acts := &actor{m: m, bus: b, log: log, allows: host.Allows, record: record}
+	if err := acts.listen(ctx); err != nil {
+		return err
+	}
 	err = m.AnswerStatus(b, func() MachineStatus {
-		st := status()
+		st := host.Status()
 		st.Standing = a.standing()
+		for _, access := range host.Allows() {
+			st.Allow = append(st.Allow, names.Foreign(access))
+		}
 		return st
 	})
 	if err != nil {

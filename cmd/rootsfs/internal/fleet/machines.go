@@ -22,6 +22,7 @@ type MachineStatus struct {
 	Version  names.Foreign   `json:"version"`
 	Sessions []SessionStatus `json:"sessions"`
 	Standing *StandingStatus `json:"standing,omitempty"`
+	Allow    []names.Foreign `json:"allow,omitempty"` // what owners may do from afar, besides looking and stopping
 }
 
 // StandingStatus is how far a machine has carried out its fleet's orders, and its lease.

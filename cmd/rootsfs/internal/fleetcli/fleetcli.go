@@ -11,6 +11,6 @@ func Work() cli.FleetWork {
 	return cli.FleetWork{
 		"init": initFleet, "serve": serve, "invite": invite, "remove": remove, "machines": machines,
 		"join": join, "agent": agent, "leave": leave, "export": exportRecords,
-		"revoke": revoke, "lock": lock, "unlock": unlock,
+		"revoke": revoke, "lock": lock, "unlock": unlock, "with": with,
 	}
 }

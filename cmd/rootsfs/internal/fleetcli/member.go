@@ -71,7 +71,11 @@ func agent(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) e
 	if err != nil {
 		return err
 	}
-	return m.RunAgent(ctx, log, records, func() fleet.MachineStatus { return status(ctx, p.Version()) }, func() error {
+	host := fleet.Host{
+		Status: func() fleet.MachineStatus { return status(ctx, p.Version()) },
+		Allows: func() []control.Access { return allowedActs(log) },
+	}
+	return m.RunAgent(ctx, log, records, host, func() error {
 		return p.Line(membership{Fleet: m.Fleet, Machine: m.Machine}, func() { p.Say("%s: the agent of %s runs", m.Machine, m.Fleet) })
 	})
 }
@@ -96,6 +100,20 @@ func recordsOf(log *slog.Logger) (audit.Options, error) {
 		log.Warn("the bounds of the records cannot be read: none are deleted", "error", err)
 	}
 	return o, nil
+}
+
+// allowedActs returns what the configuration allows the owners of the fleet now. If it cannot be
+// read, that is nothing.
+func allowedActs(log *slog.Logger) (list []control.Access) {
+	conf, _, err := config.LoadFlag("")
+	if err != nil {
+		log.Warn("the configuration cannot be read: owners of the fleet may look and stop, and no more", "error", err)
+		return nil
+	}
+	for _, word := range conf.FleetAllows {
+		list = append(list, control.Access(word))
+	}
+	return list
 }
 
 // sessionTime bounds how long a session may take to say how it is.
