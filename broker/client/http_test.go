@@ -106,8 +106,8 @@ func TestHTTPConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// The capability is checked over HTTP, too. A session of the SDK's own handler is not one of
-// ours.
+// The capability is checked over HTTP, too. A session of the SDK's own handler does not belong
+// to an HTTPHandler.
 func TestHTTPWithoutBroker(t *testing.T) {
 	h := newHost(t, nil)
 	h.caps = `{"roots":{}}`
