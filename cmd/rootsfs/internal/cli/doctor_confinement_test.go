@@ -51,7 +51,7 @@ func TestDoctorWithLandlockOff(t *testing.T) {
 	}
 }
 
-// If a security module forbids a user namespaces, doctor says so, and does not blame the mode
+// If a security module denies namespaces to a user, doctor says so, and does not blame the mode
 // of the program.
 func TestDoctorWithNamespacesRestricted(t *testing.T) {
 	if !oldkernel.Enter(t, oldkernel.NamespacesRestricted) {
