@@ -89,10 +89,11 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/session/lease.go os.ReadFile":             {ownPlace, "cmd/rootsfs/internal/session/lease_test.go TestNoStartWithoutLease"},
 	"cmd/rootsfs/internal/session/journal.go os.OpenFile":           {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/writabledirs/writabledirs.go os.OpenFile": {ownPlace, "script badinput"},
-	"cmd/rootsfs/internal/fleet/bridge.go os.OpenFile":              {ownPlace, "script badinput"}, // a directory, to lock it
-	"cmd/rootsfs/internal/fleet/agent.go os.OpenFile":               {ownPlace, "script badinput"}, // an empty file, to lock it
-	"cmd/rootsfs/internal/fleet/files.go os.Open":                   {ownPlace, "script badinput"}, // a directory, to sync it
-	"cmd/rootsfs/internal/fleet/files.go os.OpenFile":               {ownPlace, "script badinput"}, // or the --dir of its server, which is judged
+	"cmd/rootsfs/internal/fleet/recorddir.go os.OpenFile":           {ownPlace, "cmd/rootsfs/internal/fleet/recordkeeper_test.go TestMachineSendsOnlyItsOwn"}, // or an archive, which is judged
+	"cmd/rootsfs/internal/fleet/bridge.go os.OpenFile":              {ownPlace, "script badinput"},                                                            // a directory, to lock it
+	"cmd/rootsfs/internal/fleet/agent.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // an empty file, to lock it
+	"cmd/rootsfs/internal/fleet/files.go os.Open":                   {ownPlace, "script badinput"},                                                            // a directory, to sync it
+	"cmd/rootsfs/internal/fleet/files.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // or the --dir of its server, which is judged
 }
 
 // ownerCalls are the functions and types by which a program is run or a file opened.

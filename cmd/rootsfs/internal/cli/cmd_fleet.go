@@ -37,6 +37,7 @@ type FleetFlags struct {
 	Dir, Server, Listen  string
 	Lease, Expires, Wait time.Duration
 	Watch, Verbose       bool
+	Offline              bool
 	OCSF, OTLP, Cursor   string
 
 	// Of orders.

@@ -414,6 +414,10 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 	if err != nil {
 		return err
 	}
+	ship, err := newShipper(m, b, dir, records.Dir, log)
+	if err != nil {
+		return err
+	}
 	if err := a.listen(ctx); err != nil {
 		return err
 	}
@@ -423,7 +427,7 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 	}
 	err = m.AnswerStatus(b, func() MachineStatus {
 		st := host.Status()
-		st.Standing = a.standing()
+		st.Standing, st.Sent = a.standing(), ship.sent()
 		for _, access := range host.Allows() {
 			st.Allow = append(st.Allow, names.Foreign(access))
 		}
@@ -436,6 +440,11 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 		return err
 	}
 	go m.keepCredential(ctx, b, log)
+	ctx, stop := context.WithCancel(ctx)
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer stop()
+	sending.Go(func() { ship.run(ctx) })
 	a.follow(ctx)
 	return nil
 }

@@ -206,6 +206,11 @@ func (d ownerDir) connection() string { return filepath.Join(string(d), "connect
 func (d ownerDir) signing() string    { return filepath.Join(string(d), "owner.key") }
 func (d ownerDir) charter() string    { return filepath.Join(string(d), "charter") }
 
+// keys is the file with the keys that the owner knows of a machine.
+func (d ownerDir) keys(machine string) string {
+	return filepath.Join(string(d), "machines", machine+".json")
+}
+
 // ownedFleet is the file fleet.json of an ownerDir.
 type ownedFleet struct {
 	ID string `json:"id"`

@@ -70,6 +70,7 @@ type Owner struct {
 	Charter *Charter
 	Bus     *Bus
 
+	dir     ownerDir
 	info    ownedFleet
 	key     *Key
 	charter []byte
@@ -78,11 +79,26 @@ type Owner struct {
 
 // OpenOwner reads the owner's keys of this user and connects to the server.
 func OpenOwner() (*Owner, error) {
+	o, err := ReadOwner()
+	if err != nil {
+		return nil, err
+	}
+	var own credential
+	if err := readJSON(o.dir.connection(), &own); err != nil {
+		return nil, err
+	}
+	o.Bus, err = dial(o.Names, o.info.near(), partyOwner, func() (credential, error) { return own, nil }, false)
+	return o, err
+}
+
+// ReadOwner reads the owner's keys of this user, for what needs no server.
+func ReadOwner() (*Owner, error) {
 	state, err := StateDir("owner")
 	if err != nil {
 		return nil, err
 	}
-	dir, o := ownerDir(state), &Owner{kept: store{filepath.Join(state, "standing")}}
+	dir := ownerDir(state)
+	o := &Owner{dir: dir, kept: store{filepath.Join(state, "standing")}}
 	err = readJSON(dir.fleet(), &o.info)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &control.Error{Class: control.NoSuch, Text: "this user owns no fleet on this machine; make one: rootsfs fleet init NAME"}
@@ -97,14 +113,7 @@ func OpenOwner() (*Owner, error) {
 	if o.charter, err = readOwn(dir.charter()); err != nil {
 		return nil, err
 	}
-	if o.Charter, err = OpenCharter(o.charter, o.Names.ID); err != nil {
-		return nil, err
-	}
-	var own credential
-	if err := readJSON(dir.connection(), &own); err != nil {
-		return nil, err
-	}
-	o.Bus, err = dial(o.Names, o.info.near(), partyOwner, func() (credential, error) { return own, nil }, false)
+	o.Charter, err = OpenCharter(o.charter, o.Names.ID)
 	return o, err
 }
 
@@ -118,7 +127,11 @@ func (f ownedFleet) near() Address {
 }
 
 // Close ends the connection.
-func (o *Owner) Close() { o.Bus.Close() }
+func (o *Owner) Close() {
+	if o.Bus != nil {
+		o.Bus.Close()
+	}
+}
 
 // askKeeper sends a request that the owner signs, and returns the keeper's answer.
 func askKeeper[In, Out any](ctx context.Context, o *Owner, subject, kind string, in In) (out Out, err error) {
@@ -159,6 +172,9 @@ func (o *Owner) Invite(ctx context.Context, machine string, valid time.Duration)
 	q := inviteRequest{ID: newInviteID(), Machine: machine, Public: public, Expires: time.Now().Add(valid).UTC().Truncate(time.Second)}
 	got, err := askKeeper[inviteRequest, invited](ctx, o, o.Names.invites(), kindInvite, q)
 	if err != nil {
+		return Invite{}, err
+	}
+	if err := o.expectKey(machine); err != nil {
 		return Invite{}, err
 	}
 	t := token{Server: o.info.Server, Pin: o.info.Pin, Fleet: o.Names.ID, Invite: q.ID, Charter: hashOf(o.charter), JWT: got.JWT, Seed: seed}

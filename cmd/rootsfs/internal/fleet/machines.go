@@ -23,6 +23,13 @@ type MachineStatus struct {
 	Sessions []SessionStatus `json:"sessions"`
 	Standing *StandingStatus `json:"standing,omitempty"`
 	Allow    []names.Foreign `json:"allow,omitempty"` // what owners may do from afar, besides looking and stopping
+	Sent     []SentSession   `json:"sent,omitempty"`  // the newest sessions whose records the keeper has confirmed
+}
+
+// SentSession is how far a keeper has confirmed the records of a session to its machine.
+type SentSession struct {
+	Session names.Foreign `json:"session"`
+	Record  uint64        `json:"record"` // the last
 }
 
 // StandingStatus is how far a machine has carried out its fleet's orders, and its lease.

@@ -59,12 +59,13 @@ type Server struct {
 	Addr  string // it listens there
 	Bus   *Bus   // the keeper's connection
 
-	dir    ServerDir
-	nats   *server.Server
-	log    *slog.Logger
-	keys   map[string]nkeys.KeyPair
-	mu     sync.Mutex // guards claims
-	claims *jwt.AccountClaims
+	dir     ServerDir
+	nats    *server.Server
+	log     *slog.Logger
+	records *recordKeeper
+	keys    map[string]nkeys.KeyPair
+	mu      sync.Mutex // guards claims
+	claims  *jwt.AccountClaims
 }
 
 // Start starts the server of a ServerDir, and connects its keeper. listen is HOST:PORT; "": the
@@ -100,6 +101,9 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 	r, err := newRegistrar(s)
 	if err == nil {
 		_, err = newKeeper(r)
+	}
+	if err == nil {
+		s.records, err = newRecordKeeper(r)
 	}
 	if err != nil {
 		s.Stop()

@@ -12,5 +12,6 @@ func Work() cli.FleetWork {
 		"init": initFleet, "serve": serve, "invite": invite, "remove": remove, "machines": machines,
 		"join": join, "agent": agent, "leave": leave, "export": exportRecords,
 		"revoke": revoke, "lock": lock, "unlock": unlock, "with": with,
+		"pull": pull, "follow": follow, "verify": verify,
 	}
 }
