@@ -106,13 +106,8 @@ func TestHTTPConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-<<<<<<< HEAD
-// The capability is checked over HTTP, too. A session of the SDK's own handler does not belong
-// to an HTTPHandler.
-=======
 // The capability is checked over HTTP, too. The SDK's own handler does
 // not make sessions of this package.
->>>>>>> main
 func TestHTTPWithoutBroker(t *testing.T) {
 	h := newHost(t, nil)
 	h.caps = `{"roots":{}}`
