@@ -66,8 +66,8 @@ type outside struct {
 	targets
 	victimSays   func() string // the victim's output so far
 	rootListener func()        // closes the socket in the root
-	granted      string        // a socket of the host's, granted with --socket
-	order        []string      // of attempts, as they were made first
+	granted      string        // a socket of the host, granted with --socket
+	order        []string      // the attempts, each where it was first made
 }
 
 // pidsMax is the limit in these runs. beyond is so far above it because other processes of the
