@@ -19,7 +19,7 @@ type keeper struct {
 	heard map[string]time.Time // when a machine last asked for a lease, unless the bus has repeated an old request
 }
 
-// The kinds of what machines and owners ask about leases and orders.
+// The kinds of requests about leases and orders.
 const (
 	kindLease = "lease"
 	kindOrder = "order"
@@ -89,7 +89,7 @@ func (k *keeper) take(c *Charter, to string, data []byte) (held, error) {
 	return h, k.r.s.Bus.Conn.Publish(k.r.s.Names.Orders(to), data)
 }
 
-// orderRequest is an owner's order, or without one a question for the keeper's.
+// orderRequest gives an owner's order to the keeper. Without Order it asks for the keeper's.
 type orderRequest struct {
 	For   string `json:"for"`
 	After uint64 `json:"after,omitempty"` // the number of the order that Order replaces
