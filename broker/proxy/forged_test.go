@@ -143,7 +143,7 @@ func TestForged(t *testing.T) {
 	for i, c := range []struct {
 		frame     string
 		toServer  string // what the server is told; "" for nothing
-		unguarded bool   // as a plain frame it would have reached the host
+		unguarded bool   // whether it would reach the host if the proxy passed it on unchanged
 	}{
 		{`{"jsonrpc":"2.0","id":` + id + `,"method":"elicitation/create","params":{"message":"tell a joke?"}}`, id, true},
 		{`{"jsonrpc":"2.0","id":` + escaped + `,"method":"ping"}`, escaped, true},

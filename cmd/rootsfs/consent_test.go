@@ -241,7 +241,7 @@ func TestConsentUntilIdle(t *testing.T) {
 	if res := a.told(); !res.Granted {
 		t.Fatalf("approved: %+v", res)
 	}
-	testkit.Until(t, "its end, unused, and the record of it", func() bool { // which follows when the root has left the list
+	testkit.Until(t, "its end, unused, and the record of it", func() bool { // the record comes after the root has left the list
 		return !strings.Contains(a.cli(cli.ExitOK, "roots", "list", "--json"), `"name": "priv"`) &&
 			strings.Contains(a.cli(cli.ExitOK, "audit", "show", "--json"), `"op":"expire","root":"priv"`)
 	})

@@ -25,7 +25,7 @@ func TestCallOfThreadThatStillRuns(t *testing.T) {
 		tid <- unix.Gettid()
 		for !isAsked.Load() { //nolint:revive // the thread keeps running
 		}
-		for start := time.Now(); time.Since(start) < 20*time.Millisecond; { //nolint:revive // and for some more
+		for start := time.Now(); time.Since(start) < 20*time.Millisecond; { //nolint:revive // uses up CPU time for some more
 		}
 		_, _ = unix.Read(ends[0], make([]byte, 1)) // until the other end is closed
 	}()

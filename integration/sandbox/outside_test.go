@@ -432,7 +432,7 @@ func (o *outside) shared() {
 	}
 	id, errno := get()
 	for ; errno == unix.EEXIST; id, errno = get() {
-		o.ShmKey++ // that of a test beside this one
+		o.ShmKey++ // a test beside this one has this key
 	}
 	if errno != 0 {
 		t.Fatal(errno)
