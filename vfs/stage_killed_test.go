@@ -25,7 +25,7 @@ const killedVar = "ROOTSFS_TEST_KILLED"
 // kept is the number of files in the scenes below.
 const kept = 24
 
-// TestProcessIsKilled kills a process with SIGKILL at points that nobody chose, while it goes
+// TestProcessIsKilled kills a process with SIGKILL at random times, while it goes
 // back and forth between two checkpoints, makes checkpoints, or applies. Afterwards the stage is
 // as before or after the operation, each checkpoint has its files, and each file of the source
 // is the old or the new one.
