@@ -46,6 +46,17 @@ func indexOf(s *draft.State) *stateIndex {
 	return x
 }
 
+// sorted returns the state that the index has by now.
+func (x *stateIndex) sorted() (out draft.State) {
+	for _, rel := range slices.Sorted(maps.Keys(x.nodes)) {
+		out.Nodes = append(out.Nodes, *x.nodes[rel])
+	}
+	for _, rel := range slices.Sorted(maps.Keys(x.records)) {
+		out.Records = append(out.Records, x.records[rel])
+	}
+	return out
+}
+
 // showsSource reports whether a state shows the source's file at a path: the upper directory
 // has no file there, or both sides have a directory.
 func (x *stateIndex) showsSource(rel string) bool {
