@@ -139,6 +139,9 @@ func (a *applier) classify(path string) Change {
 	if !ok {
 		rec.Base = draft.Base{}
 	}
+	if err == unix.EACCES && c.want.isDir() && rec.Base.Kind == draft.Dir && !rec.Whiteout && rec.Base.Mode == c.Mode { //nolint:errorlint // bare errno
+		return c // the source's lies in a closed directory, and the stage's has not changed
+	}
 	if err == nil {
 		switch {
 		case !c.want.is:

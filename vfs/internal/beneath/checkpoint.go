@@ -128,7 +128,7 @@ func (st *staged) freezeAll(l *guard.Lease, in draft.Scope) (draft.State, error)
 func (st *staged) gather(l *guard.Lease, in draft.Scope, freezes bool) (state draft.State, err error) {
 	g := gathering{st: st, l: l, freezes: freezes, dir: -1}
 	defer g.close()
-	top, err := g.dirNode("", st.up)
+	top, err := g.upperNode("", st.up)
 	if err != nil {
 		return state, err
 	}
@@ -172,7 +172,7 @@ func (g *gathering) visit(rel string, info *unix.Stat_t) error {
 			return err
 		}
 		defer unix.Close(fd)
-		node, err := g.dirNode(rel, fd)
+		node, err := g.upperNode(rel, fd)
 		g.nodes = append(g.nodes, node)
 		return err
 	}
@@ -200,6 +200,19 @@ func (g *gathering) visit(rel string, info *unix.Stat_t) error {
 	}
 	g.nodes = append(g.nodes, node)
 	return err
+}
+
+// upperNode is dirNode for a directory of the upper directory, which its mode may keep an ordinary
+// user from reading.
+func (g *gathering) upperNode(rel string, fd int) (draft.Node, error) {
+	node, err := g.dirNode(rel, fd)
+	if uid := unix.Geteuid(); err != nil || node.Mode&0o400 != 0 || uid == 0 || int(node.UID) != uid {
+		return node, err
+	}
+	return node, g.st.withBits(g.l, fd, 0o400, func() error {
+		node.Attrs = attrsOf(fd)
+		return nil
+	})
 }
 
 func (g *gathering) dirNode(rel string, fd int) (draft.Node, error) {
