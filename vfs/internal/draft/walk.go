@@ -40,6 +40,21 @@ func (s Scope) Touches(rel string) bool {
 	return s.Has(rel) || slices.ContainsFunc(s, func(p string) bool { return rel == "" || isAt(p, rel) })
 }
 
+// namesIn returns the names in a directory that the scope touches. isAll says that these are all.
+func (s Scope) namesIn(rel string) (list []string, isAll bool) {
+	if s.Has(rel) {
+		return nil, true
+	}
+	for _, p := range s {
+		if rel == "" || strings.HasPrefix(p, rel+"/") {
+			name, _, _ := strings.Cut(strings.TrimPrefix(p[len(rel):], "/"), "/")
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), false
+}
+
 // isAt reports whether a path is top, or lies below it.
 func isAt(rel, top string) bool {
 	return strings.HasPrefix(rel, top) && (len(rel) == len(top) || rel[len(top)] == '/')
@@ -101,14 +116,11 @@ type entry struct {
 }
 
 func (w *walker) walk(rel string, d *walked) error {
-	list, err := w.read(d)
+	list, err := w.read(rel, d)
 	for i := range list {
 		e := &list[i]
 		at := path.Join(rel, e.name)
 		isDir := e.st.Mode&unix.S_IFMT == unix.S_IFDIR
-		if !w.scope.Touches(at) {
-			continue
-		}
 		w.visit(at, &e.st)
 		if isDir && d.File != nil {
 			err = errors.Join(err, w.enter(at, d, e))
@@ -222,13 +234,18 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// read returns the names in a directory, with their attributes. It sets d's identity.
-func (w *walker) read(d *walked) ([]entry, error) {
+// read returns the names in a directory that the scope touches, with their attributes. It sets d's
+// identity.
+func (w *walker) read(rel string, d *walked) ([]entry, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(int(d.Fd()), &st)
 	d.dev, d.ino = st.Dev, st.Ino
-	names, readErr := d.Readdirnames(-1)
-	err = errors.Join(err, readErr)
+	names, isAll := w.scope.namesIn(rel)
+	if isAll {
+		var readErr error
+		names, readErr = d.Readdirnames(-1)
+		err = errors.Join(err, readErr)
+	}
 	entries := make([]entry, 0, len(names))
 	for _, name := range names {
 		statErr := unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
