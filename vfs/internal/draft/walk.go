@@ -189,11 +189,10 @@ func (d *walked) isAt(f *os.File) bool {
 
 // reopen opens a directory by its path below the top.
 func (w *walker) reopen(rel string) (*os.File, error) {
-	fd, err := unix.Open(w.top, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	f, err := openIn(unix.AT_FDCWD, w.top)
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), w.top)
 	for name := range strings.SplitSeq(rel, "/") {
 		if name == "" {
 			continue
@@ -208,8 +207,14 @@ func (w *walker) reopen(rel string) (*os.File, error) {
 	return f, nil
 }
 
+// openIn opens a directory for reading. Programs see its access time, and they have not asked for
+// the reading, so the time stays as it is where the kernel allows that.
 func openIn(dir int, name string) (*os.File, error) {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(dir, name, flags|unix.O_NOATIME, 0)
+	if err == unix.EPERM { //nolint:errorlint // bare errno
+		fd, err = unix.Openat(dir, name, flags, 0)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -83,5 +84,19 @@ func TestWalkOfMovedAndDeep(t *testing.T) {
 	}
 	if most > 20 {
 		t.Errorf("%d descriptors were open at a time", most)
+	}
+}
+
+// To measure a store leaves the access times of its directories as they are.
+func TestWalkKeepsAccessTimes(t *testing.T) {
+	s := openFor(t, t.TempDir())
+	s.makeUpper(t, "d/x")
+	dir, then := filepath.Join(s.dir, upperName, "d"), time.Unix(1_000_000_000, 0)
+	testkit.Must(t, os.Chtimes(dir, then, time.Now()))
+	s.Size()
+	var st unix.Stat_t
+	testkit.Must(t, unix.Stat(dir, &st))
+	if got := time.Unix(st.Atim.Unix()); !got.Equal(then) {
+		t.Errorf("the access time is %v, want %v", got, then)
 	}
 }
