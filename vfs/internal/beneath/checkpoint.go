@@ -358,6 +358,7 @@ func overlay(state, part *draft.State, in draft.Scope) draft.State {
 			}
 		}
 	}
+	out.setApart(old, in)
 	for _, p := range in {
 		for at, c := range p {
 			if rel := p[:at]; c == '/' && from.showsDir(rel) {
@@ -366,6 +367,20 @@ func overlay(state, part *draft.State, in draft.Scope) draft.State {
 		}
 	}
 	return out.sorted()
+}
+
+// setApart marks the files of a scope that programs have moved out of it since: they would be one
+// file with two names. old is the state in which they have.
+func (x *stateIndex) setApart(old *stateIndex, in draft.Scope) {
+	used := map[uint64]bool{}
+	for rel, n := range x.nodes {
+		used[n.Object] = used[n.Object] || n.Object != 0 && !in.Has(rel)
+	}
+	for rel, n := range x.nodes {
+		if now := old.nodes[rel]; in.Has(rel) && used[n.Object] && (now == nil || now.Object != n.Object) {
+			n.Apart = true
+		}
+	}
 }
 
 // showsDir reports whether a state may show a directory at a path.

@@ -81,6 +81,8 @@ type Node struct {
 	Mtime  int64  `json:"t,omitempty"`
 	// Attrs are the extended attributes of the user, and the ACL.
 	Attrs map[string][]byte `json:"a,omitempty"`
+	// Apart says that an undo copies the object, because another path has the file by now.
+	Apart bool `json:"-"`
 }
 
 // State is the state of a store that a checkpoint keeps.
