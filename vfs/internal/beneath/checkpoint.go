@@ -340,15 +340,17 @@ func (st *staged) stateAt(number int, now *draft.State) (draft.State, error) {
 	return state, nil
 }
 
-// overlay returns a state with the paths of a scope as part has them. If part shows a directory
-// above them, the result shows one, too. Whatever else was in that is removed by records of its
-// own.
+// overlay returns a state with the paths of a scope as part has them. Their files are placed as
+// copies: outside of the scope, programs may have a file under another name by now, or a copy of it
+// that shows its identity. If part shows a directory above the paths, the result shows one, too.
+// Whatever else was in that directory is removed by records of its own.
 func overlay(state, part *draft.State, in draft.Scope) draft.State {
 	old, from := indexOf(state), indexOf(part)
 	out := indexOf(&draft.State{})
 	for _, x := range []*stateIndex{old, from} {
 		for rel, n := range x.nodes {
 			if in.Has(rel) == (x == from) {
+				n.Apart = n.Apart || x == from
 				out.nodes[rel] = n
 			}
 		}
@@ -358,7 +360,6 @@ func overlay(state, part *draft.State, in draft.Scope) draft.State {
 			}
 		}
 	}
-	out.setApart(old, in)
 	for _, p := range in {
 		for at, c := range p {
 			if rel := p[:at]; c == '/' && from.showsDir(rel) {
@@ -367,20 +368,6 @@ func overlay(state, part *draft.State, in draft.Scope) draft.State {
 		}
 	}
 	return out.sorted()
-}
-
-// setApart marks the files of a scope that programs have moved out of it since: they would be one
-// file with two names. old is the state in which they have.
-func (x *stateIndex) setApart(old *stateIndex, in draft.Scope) {
-	used := map[uint64]bool{}
-	for rel, n := range x.nodes {
-		used[n.Object] = used[n.Object] || n.Object != 0 && !in.Has(rel)
-	}
-	for rel, n := range x.nodes {
-		if now := old.nodes[rel]; in.Has(rel) && used[n.Object] && (now == nil || now.Object != n.Object) {
-			n.Apart = true
-		}
-	}
 }
 
 // showsDir reports whether a state may show a directory at a path.

@@ -81,7 +81,7 @@ type Node struct {
 	Mtime  int64  `json:"t,omitempty"`
 	// Attrs are the extended attributes of the user, and the ACL.
 	Attrs map[string][]byte `json:"a,omitempty"`
-	// Apart says that an undo copies the object, because another path has the file by now.
+	// Apart says that an undo copies the object, because other paths may have the file by now.
 	Apart bool `json:"-"`
 }
 
