@@ -45,30 +45,9 @@ type Checkpoint struct {
 	Cause   string    `json:"cause"` // the operation before which it was made, or CauseAsked
 	Time    time.Time `json:"time"`
 	Changed int       `json:"changed"` // names that programs had changed, made or removed
-	// Paths are those that the checkpoint is of, with everything below them and the directories
-	// above; none: it is of the whole stage.
+	// Paths limits the checkpoint to these paths, everything below them and the directories above.
+	// Without any, it is of the whole stage.
 	Paths [][]byte `json:"paths,omitempty"`
-}
-
-// SetScope sets Paths.
-func (c *Checkpoint) SetScope(in Scope) {
-	c.Paths = nil
-	for _, p := range in {
-		c.Paths = append(c.Paths, []byte(p))
-	}
-}
-
-// Scope returns Paths.
-func (c *Checkpoint) Scope() (in Scope) {
-	for _, p := range c.Paths {
-		in = append(in, string(p))
-	}
-	return in
-}
-
-// SameScope reports whether two checkpoints are of the same paths.
-func (c *Checkpoint) SameScope(other *Checkpoint) bool {
-	return slices.EqualFunc(c.Paths, other.Paths, bytes.Equal)
 }
 
 // Node is a name of the upper directory in a checkpoint.

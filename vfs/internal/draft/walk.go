@@ -1,6 +1,7 @@
 package draft
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path"
@@ -58,6 +59,27 @@ func (s Scope) namesIn(rel string) (list []string, isAll bool) {
 // isAt reports whether a path is top, or lies below it.
 func isAt(rel, top string) bool {
 	return strings.HasPrefix(rel, top) && (len(rel) == len(top) || rel[len(top)] == '/')
+}
+
+// SetScope sets Paths.
+func (c *Checkpoint) SetScope(in Scope) {
+	c.Paths = nil
+	for _, p := range in {
+		c.Paths = append(c.Paths, []byte(p))
+	}
+}
+
+// Scope returns Paths.
+func (c *Checkpoint) Scope() (in Scope) {
+	for _, p := range c.Paths {
+		in = append(in, string(p))
+	}
+	return in
+}
+
+// SameScope reports whether two checkpoints are of the same paths.
+func (c *Checkpoint) SameScope(other *Checkpoint) bool {
+	return slices.EqualFunc(c.Paths, other.Paths, bytes.Equal)
 }
 
 // Walk calls f for every file and directory below the top of the upper that a scope touches, each
