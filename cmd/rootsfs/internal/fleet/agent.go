@@ -383,6 +383,8 @@ type Host struct {
 	Status func() MachineStatus
 	// Allows returns the acts that the machine's user allows owners, besides looking and stopping.
 	Allows func() []control.Access
+	// Shares reports whether the machine's user lets the fleet have the audit records.
+	Shares func() bool
 }
 
 // RunAgent connects the machine, carries out its orders, gets its leases and answers owners, until
@@ -414,7 +416,7 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 	if err != nil {
 		return err
 	}
-	ship, err := newShipper(m, b, dir, records.Dir, log)
+	ship, err := newShipper(m, b, dir, records.Dir, host.Shares, log)
 	if err != nil {
 		return err
 	}
@@ -440,11 +442,7 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 		return err
 	}
 	go m.keepCredential(ctx, b, log)
-	ctx, stop := context.WithCancel(ctx)
-	var sending sync.WaitGroup
-	defer sending.Wait()
-	defer stop()
-	sending.Go(func() { ship.run(ctx) })
+	defer ship.start(ctx)()
 	a.follow(ctx)
 	return nil
 }

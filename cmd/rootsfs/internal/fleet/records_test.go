@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +24,8 @@ type recordLab struct {
 	*lab
 	m       *Member
 	state   string
-	files   string // the machine's audit files
+	files   string      // the machine's audit files
+	private atomic.Bool // the machine's user does not share them
 	archive *Archive
 }
 
@@ -63,7 +64,7 @@ func (l *recordLab) shipper() *shipper {
 	b, err := l.m.dial(true)
 	l.must(err)
 	l.Cleanup(b.Close)
-	s, err := newShipper(l.m, b, l.state, l.files, slog.New(slog.DiscardHandler))
+	s, err := newShipper(l.m, b, l.state, l.files, func() bool { return !l.private.Load() }, slog.New(slog.DiscardHandler))
 	l.must(err)
 	s.every, s.wait = 10*time.Millisecond, 10*time.Millisecond
 	return s
@@ -72,11 +73,7 @@ func (l *recordLab) shipper() *shipper {
 // send runs a shipper until the keeper has a record of a session.
 func (l *recordLab) send(s *shipper, session string, seq uint64) {
 	l.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { s.run(ctx) })
-	defer running.Wait()
-	defer stop()
+	defer s.start(context.Background())()
 	for end := time.Now().Add(20 * time.Second); l.kept(session) < seq; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			l.Fatalf("the keeper has record %d of %d\n%s", l.kept(session), seq, l.log)
