@@ -144,7 +144,7 @@ func (c *consentCall) approve(path, root string, g guard.Grant) {
 
 // note records a decision.
 func (c *consentCall) note(v guard.Verdict, detail string) {
-	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, guard.Facts{}, detail) // the answer is as decided
+	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, guard.Facts{}, detail) // a record that is lost does not change the decision
 }
 
 // open opens the candidates, or finds why they cannot be granted. It takes no

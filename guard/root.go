@@ -194,8 +194,8 @@ func (g *Registry) changeContext(ctx context.Context) (context.Context, context.
 	return context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
 }
 
-// lockChanges takes the right to change a root until unlock, unless ended is closed
-// first. The context it returns is that of the change.
+// lockChanges takes the right to change a root until unlock, unless ended is closed first. It
+// returns the context of the change.
 func (g *Registry) lockChanges(ctx context.Context, r *root, ended <-chan struct{}) (_ context.Context, unlock func(), _ error) {
 	ctx, cancel := g.changeContext(ctx)
 	unlock = func() { r.unlockChanges(); cancel() }

@@ -63,8 +63,8 @@ func (s *stageScene) united() map[string]string {
 	return out
 }
 
-// The owner changes the source while programs use a staged root: what is seen is the union of
-// both, by path, name and number.
+// The owner changes the source while programs use a staged root. The view is the union of both,
+// by path, name and inode number.
 func TestUnionLookup(t *testing.T) {
 	runs := uint64(100)
 	if testing.Short() {

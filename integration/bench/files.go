@@ -52,8 +52,8 @@ var filesCases = []struct {
 const (
 	filesTailRow  = "files read 1 KB, 32 at a time"
 	filesTailGoal = 10 * time.Millisecond // 99 of 100 calls of that row
-	// filesGrowth is the factor by which the host may grow between a tenth of the
-	// requests of the memory row and all of them, and still be called flat.
+	// filesGrowth bounds the growth of the host's memory between the first tenth of the memory
+	// row's requests and the last. Growth below this factor counts as flat.
 	filesGrowth = 1.1
 )
 

@@ -25,7 +25,8 @@ type tracer struct {
 // are still counted, but not by kind.
 const traceKB = 32 << 10
 
-// newTracer fails where there is no root, no tracefs or no such tracepoint.
+// newTracer fails for users other than root, and where the tracefs or the tracepoint is
+// missing.
 func newTracer(mnt string) (*tracer, error) {
 	if err := os.MkdirAll(mnt, 0o700); err != nil {
 		return nil, err

@@ -146,8 +146,8 @@ func TestFileCalls(t *testing.T) {
 	}
 }
 
-// A descriptor that is passed through to the kernel cannot be revoked, so no type has the
-// method by which go-fuse would do it.
+// A descriptor that is passed through to the kernel cannot be revoked. So no type has the
+// method that go-fuse calls to pass one through.
 func TestNoPassthrough(t *testing.T) {
 	for _, s := range sources(t, ".") {
 		ast.Inspect(s.file, func(n ast.Node) bool {

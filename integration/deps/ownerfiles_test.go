@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// rootsfs runs programs and reads files for the owner, and confined programs must not be able
-// to write those. Each call that runs a program, anywhere, or opens a file, in cmd, has one of
-// these reasons why no confined program controls the file.
+// rootsfs runs programs and reads files for the owner. Confined programs must not be able to
+// write to these files. For each call that runs a program, and each in cmd that opens a file,
+// one of these reasons says why no confined program controls the file.
 const (
 	judged   = "writabledirs.Judge refuses what programs can write"
 	ownPlace = "a place of rootsfs itself, which no root may hold (session.Keeps)"
@@ -38,7 +38,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/writabledirs/judge.go os.ReadFile":    {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/run_git.go os.OpenFile":           {judged, "script trust"},
 	"mount/sandbox/bwrap.go exec.LookPath":                      {judged, "mount/sandbox/bwrap_test.go TestProjectsBwrap"},
-	// Root alone can write it, and the directories that it lies in.
+	// Only root can write to the file and to the directories above it.
 	"mount/mountpoint/fuse.go exec.LookPath":         {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
 	"mount/mountpoint/attach.go exec.LookPath":       {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
 	"mount/mountpoint/attach.go exec.Command":        {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
@@ -104,9 +104,8 @@ var ownerCalls = map[string][]string{
 	"syscall": {"Open", "Openat", "ForkExec", "Exec", "StartProcess"},
 }
 
-// ownerCall returns the function by which a node runs or opens something, "" for none. A
-// composite literal of exec.Cmd is a call, a mention of the type in a field or parameter is
-// none.
+// ownerCall returns the function with which a node runs or opens something, or "". A composite
+// literal of exec.Cmd counts as a call. The type in a field or parameter does not.
 func ownerCall(n ast.Node) string {
 	var fun ast.Expr
 	switch n := n.(type) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// command is how a command begins that a text tells its reader to type, and endOf what
-// ends it there.
+// command matches the beginning of a command that a text tells its reader to type, and endOf
+// its end.
 var (
 	command = regexp.MustCompile(`(?:^|[^\w-])(?:rootsfs [a-z]+|chmod|mkdir|mv|rm|kill -\w+|umount|fusermount3 -|fuser -|(?:say|add|write|with) --[a-z-]+ )`)
 	endOf   = regexp.MustCompile(`;|, | \(|\)|: |\n|&&|…| confines `)
@@ -86,7 +86,7 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// commandVerbs are the arguments of a format, counted from 1, that stand in a command.
+// commandVerbs returns the arguments of a format that are in a command, counted from 1.
 func commandVerbs(format string) (args []int) {
 	next := 1
 	starts := command.FindAllStringIndex(format, -1)

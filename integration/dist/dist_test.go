@@ -60,7 +60,7 @@ func dist(t testing.TB, top string, args ...string) string {
 	return command(t, top, append([]string{program}, args...)...)
 }
 
-// releaseOnce builds the release that the tests look at.
+// releaseOnce builds the release that the tests examine.
 var releaseOnce sync.Once
 
 // built returns the directory of a release of this checkout, and its version.

@@ -62,10 +62,10 @@ var (
 	byDefault  = []string{"audit", staged}
 )
 
-// staged stands among the cache levels for the default one, with a root that keeps changes apart.
+// staged is used like a cache level: it is the default level with a staged root.
 const staged = "staged"
 
-// unstaged are the levels for roots that are not written.
+// unstaged lists the levels for roots that are not written to.
 func unstaged(levels []string) []string {
 	return slices.DeleteFunc(slices.Clone(levels), func(level string) bool { return level == staged })
 }
@@ -114,7 +114,7 @@ func (b *box) command(dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// environ returns the environment of the programs: nothing of the user's settings.
+// environ returns the environment of the programs, without the user's settings.
 func environ(home string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "HOME=") || strings.HasPrefix(s, "GIT_") || strings.HasPrefix(s, "XDG_")
@@ -143,9 +143,9 @@ func (b *box) sh(script string) string {
 	return b.run("", "sh", "-euc", script)
 }
 
-// listing is everything about a tree that a copy must have too, one line a
-// name: type, mode, owner, size, modification time to the nanosecond, target,
-// attributes, content, and which names are one file.
+// listing describes everything of a tree that a copy must preserve. Each name has a line: type,
+// mode, owner, size, modification time in nanoseconds, target, attributes, content, and which
+// names are one file.
 func listing(t testing.TB, root string) []string {
 	t.Helper()
 	var lines []string

@@ -144,7 +144,7 @@ func TestRevokeDuringCopyUp(t *testing.T) {
 		err := h.receive("open", nil)
 		if !isCopying || now == size {
 			h.stop()
-			continue // it was copied sooner than it could be seen
+			continue // the copy has ended before it could be seen
 		}
 		wantErr(t, "open for writing", err, unix.EACCES)
 		if left := copySize(l.stages); left > now {

@@ -147,8 +147,8 @@ var allowed = []string{
 	"GET /{hello,events,held,websocket}", "PUT /{hello,upload}", "GET /{git,private}/**", "POST /git/*/git-upload-pack", "POST /private/**", "GET /{registry,simple,goproxy,crates}/**",
 }
 
-// using returns the order for a shell script with the secret. Its host leads to 127.0.0.5, which
-// needs a rule of its own.
+// using returns a run of a shell script with the secret. The secret's host resolves to
+// 127.0.0.5, an address that needs its own rule.
 func (o *outside) using(a *api, script string, name string) order {
 	t := o.t
 	t.Helper()

@@ -53,8 +53,8 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusFound)
 }
 
-// A hostile program that uses a secret neither gets hold of it nor gets it used beyond the
-// rules, at every level that has a network, as root and as a user.
+// A hostile program that uses a secret neither gets the secret nor can use it beyond the rules,
+// at every level that has a network, as root and as a user.
 func TestSecretAttacks(t *testing.T) {
 	a := serveAPI(t, http.HandlerFunc(everythingAPI))
 	for _, w := range everybody {

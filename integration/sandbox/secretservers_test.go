@@ -60,7 +60,7 @@ func before(t *testing.T, port string, check func(*http.Request) error) *api {
 	t.Helper()
 	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: "127.0.0.1:" + port})
-		r.Out.Host = r.In.Host // a signature has it
+		r.Out.Host = r.In.Host // the signature covers it
 		r.SetXForwarded()
 	}}
 	return serveHTTPS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -144,9 +144,9 @@ const serversScript = `exec 2>&1
 	aws s3 ls s3://mine-WHO | sed 's/.* \([0-9]* .*\)/\1/'; aws s3 presign s3://mine-WHO/big >url; curl -sS "$(cat url)" | cut -d' ' -f2-8
 	find /proc/[0-9]*/environ ~ /tmp /etc /run . -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; echo searched`
 
-// Real servers accept requests of real clients that have no key: verdaccio takes a package
-// and gives it back, and s3rver stores files of the AWS CLI, also in parts, whose signatures are
-// verified.
+// Real servers accept requests of real clients that have no key. verdaccio takes a package and
+// gives it back. s3rver verifies the signatures of the AWS CLI, and stores its files, also in
+// parts.
 func TestKeysAtRealServers(t *testing.T) {
 	if os.Getenv("ROOTSFS_SOAK") == "" {
 		t.Skip("ROOTSFS_SOAK=1 runs it")

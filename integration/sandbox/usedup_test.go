@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// usedUp are resources that a program can use up, as the system calls and errors by
-// which a run meets them, and the words that the run's error must contain.
+// usedUp lists resources that a program can use up: the system calls that then fail in a run,
+// their errors, and the words that the run's error must contain.
 var usedUp = []struct {
 	what     string
 	weak     []string
@@ -72,7 +72,7 @@ func TestNoNamespacesAllowed(t *testing.T) {
 	}
 }
 
-// flights is how many descriptors fill keeps in flight.
+// flights is the number of descriptors that fill keeps in flight.
 const flights = 400
 
 // fill keeps descriptors in flight, which the kernel counts by user, until standard

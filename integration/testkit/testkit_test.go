@@ -57,7 +57,7 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// A state that comes while the process is stopped counts, however late it looks.
+// A state that is reached while the process is stopped counts, however late the test checks it.
 func TestWithin(t *testing.T) {
 	for name, tc := range map[string]struct {
 		after     int // looks until the state has come; 0: never

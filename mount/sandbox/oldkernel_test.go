@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
 )
 
-// inherit gives this process a descriptor that what it starts would inherit.
+// inherit gives this process a descriptor that its children would inherit.
 func inherit(t *testing.T) {
 	t.Helper()
 	f, err := os.Open("/etc/passwd")

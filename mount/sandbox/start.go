@@ -115,7 +115,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 		// ordinary files.
 		Filter: seccomp.Wants{NoSetID: o.Home != ""},
 	}
-	for _, sig := range [...]unix.Signal{unix.SIGHUP, unix.SIGINT} { // signal.Ignored does not know it for others
+	for _, sig := range [...]unix.Signal{unix.SIGHUP, unix.SIGINT} { // signal.Ignored is right only about these
 		if signal.Ignored(sig) {
 			l.conf.Ignore = append(l.conf.Ignore, int(sig))
 		}

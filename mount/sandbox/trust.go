@@ -25,8 +25,8 @@ type Trust struct {
 	Hash string
 }
 
-// Variables that name files of authorities: in the place of the machine's, and besides those
-// that the program has.
+// These variables name files of authorities. Those of the first list replace the machine's
+// authorities, those of the second are added to the program's own.
 var (
 	bundleVariables = []string{
 		"SSL_CERT_FILE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",

@@ -22,9 +22,9 @@ const (
 	ownersAuthority = "-----BEGIN CERTIFICATE-----\nb3duZXI=\n-----END CERTIFICATE-----\n"
 )
 
-// An authority of the caller's is among the machine's, wherever a distribution or OpenSSL has
-// them, and in the files that variables name. The command cannot change that. What else the
-// machine's directories have is there, too.
+// The caller's authority is among the machine's at every place of a distribution or OpenSSL,
+// and in the files that variables name. The command cannot change that. The other files of the
+// machine's directories are there, too.
 func TestTrust(t *testing.T) {
 	const machines = "/etc/ssl/certs/ca-certificates.crt"
 	bundle, err := os.ReadFile(machines)

@@ -202,7 +202,7 @@ func TestHead_longParts(t *testing.T) {
 	}
 }
 
-// Whom to tell of a message that cannot be read, where its text says so once.
+// The id of a message that cannot be read is found if its text has exactly one.
 func TestHead_Request(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 20_000)
 	for line, want := range map[string]string{

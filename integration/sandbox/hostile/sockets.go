@@ -129,9 +129,8 @@ func pass() int {
 	return 0
 }
 
-// own talks to itself over sockets of every type, in every directory of its own, in the
-// root that it works in and by an abstract name, and passes a descriptor each time. It prints
-// failures.
+// own connects to itself over sockets of every type, in each of its own directories, in its
+// root and by an abstract name, and passes a descriptor each time. It prints failures.
 func own() int {
 	failed := 0
 	for _, dir := range []string{os.Getenv("HOME"), os.Getenv("TMPDIR"), os.Getenv("XDG_RUNTIME_DIR"), ".", "\x00"} {

@@ -66,8 +66,9 @@ func chooseStage(root string, paths []string) (*chosenStage, error) {
 	return chooseStageOf(root, paths, func(s *vfs.StageSummary) bool { return !onlyKeeps(s) })
 }
 
-// mustBeNamed refuses the only stage that there is if the command line does not name it, and the
-// working directory is not in its root: it may not be the one that was meant.
+// mustBeNamed returns an error if only the lack of others made this stage the chosen one: the
+// command line does not name it, and the working directory is not in its root. The user may
+// have meant another.
 func (c *chosenStage) mustBeNamed(paths []string) error {
 	if c.flag != "" || len(paths) > 0 || c.isInside() {
 		return nil
@@ -238,8 +239,8 @@ func noStage(root string, paths []string, all []vfs.StageSummary) error {
 	return &control.Error{Class: control.NoSuch, Text: text}
 }
 
-// nothingAt describes paths of a command line at which nothing is staged. If there are none,
-// nothing at all is.
+// nothingAt describes the paths of a command line at which nothing is staged. Without paths,
+// nothing is staged anywhere.
 func (o *openStage) nothingAt(paths []string) string {
 	if len(paths) == 0 {
 		return "nothing has changed in the stage of " + quoteIfNeeded(o.Meta.Path)

@@ -373,7 +373,7 @@ func (c *Ceiling) CheckPath(resolved string, rights guard.Rights) error {
 	return rules.RootRules{Ceilings: c.Roots}.CheckCeilings(resolved, rights)
 }
 
-// pathModes are the ways of writing paths in records, those that say most first.
+// pathModes are the ways of writing paths in records. Each says less than the one before it.
 var pathModes = []string{"full", "hash", "none"}
 
 // CheckPaths returns an error that names the line if records would say less about paths than the

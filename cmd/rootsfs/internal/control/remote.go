@@ -32,8 +32,8 @@ const (
 	metricsPath = "/metrics"
 )
 
-// accesses has the kinds of the verbs. A verb that is not here cannot be used from afar: among them
-// are those that show the contents of files, and those that change files.
+// accesses has the kinds of the verbs. A verb that is not here cannot be used from afar. Verbs
+// that show the contents of files, or change files, are not here.
 var accesses = map[string]Access{
 	GetStatus.name: AccessLook, GetRefusal.name: AccessLook, GetPolicy.name: AccessLook, CheckPolicy.name: AccessLook, Why.name: AccessLook,
 	ListQuestions.name: AccessLook, PreviewQuestion.name: AccessLook, ListDenials.name: AccessLook, ListNet.name: AccessLook, ListTrash.name: AccessLook,

@@ -30,7 +30,7 @@ type puppet struct {
 	full  error         // records are not taken
 }
 
-// puppet lets a machine join, without asking for a lease.
+// puppet makes a machine that has joined and has not asked for a lease.
 func (l *lab) puppet(name string) *puppet {
 	l.Helper()
 	return l.restart(l.join(name), l.TempDir())
@@ -89,7 +89,7 @@ func (p *puppet) done() string {
 	return did
 }
 
-// ask asks for a lease, and again at once if the keeper lacks orders.
+// ask requests a lease, and requests it again at once if the keeper lacks orders.
 func (p *puppet) ask() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -110,8 +110,8 @@ func (l *lab) give(o Order, wait time.Duration) Outcome {
 
 var everything = Order{Revoke: []Revocation{{All: true}}}
 
-// A machine carries out an order when it hears it, and tells so. A lease comes after the orders,
-// counts from when the machine asked, and none comes while the machine is locked.
+// A machine carries out an order when it receives it, and reports that. A lease comes after the
+// orders, counts from when the machine asked, and none comes while the machine is locked.
 func TestOrdersBeforeLeases(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -146,9 +146,9 @@ func TestOrdersBeforeLeases(t *testing.T) {
 	}
 }
 
-// A session that does not carry out an order has no other end than that of its lease: the agent
-// gets no new one, and does not tell that the order is carried out. After a restart it still
-// has to be.
+// If a session does not carry out an order, only the end of its lease ends its access: the
+// agent gets no new lease, and does not report the order as carried out. After a restart the
+// order is still to be carried out.
 func TestNoLeaseBeforeTheOrderIsDone(t *testing.T) {
 	l := newLab(t)
 	m, dir := l.join("m1"), t.TempDir()
@@ -202,8 +202,8 @@ func TestBusForgets(t *testing.T) {
 	}
 }
 
-// What the bus repeats is an order that is carried out already, or an answer to a request that
-// nobody waits for: it changes nothing.
+// A message that the bus repeats changes nothing: it is an order that was already carried out,
+// or an answer that nobody waits for.
 func TestBusReplays(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -235,8 +235,8 @@ func (s *Server) keeperKey(t *testing.T) *Key {
 	return k
 }
 
-// Two owners who give orders at the same time: both hold. The keeper refuses an order by an owner
-// who has not seen the other's, also one with a higher number.
+// If two owners give orders at the same time, both are in force. The keeper refuses an order by
+// an owner who has not seen the other's, even one with a higher number.
 func TestTwoOwners(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -267,8 +267,9 @@ func TestTwoOwners(t *testing.T) {
 	}
 }
 
-// Every machine of a large fleet carries out each order once and tells so, and answers how it is.
-// With -v the times and the memory are printed; ROOTSFS_SOAK=1 makes it a thousand.
+// Every machine of a large fleet carries out each order once, reports that, and answers
+// questions about its state. With -v the times and the memory are printed; ROOTSFS_SOAK=1 makes
+// it a thousand.
 func TestThousandMachines(t *testing.T) {
 	n, rounds := 20, 1
 	if os.Getenv("ROOTSFS_SOAK") != "" {

@@ -66,7 +66,7 @@ func (l *lab) invite(machine string) string {
 	return inv.Token
 }
 
-// join makes a machine, which is that of another user.
+// join makes a machine that belongs to another user.
 func (l *lab) join(machine string) *Member {
 	l.Helper()
 	l.Setenv("HOME", l.TempDir())
@@ -119,7 +119,8 @@ func TestPermissionsOfAMachine(t *testing.T) {
 			t.Errorf("%s: not refused", what)
 		}
 	}
-	// What it may, so that the refusals above are not those of a connection without rights.
+	// These requests are permitted, so the refusals above do not come from a connection without
+	// any rights.
 	l.must(publish(n.Ack("m1"))())
 	l.must(hear(n.Orders("m1"))())
 	l.must(b.Conn.Flush())
@@ -149,7 +150,8 @@ func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
 		l.must(err)
 		l.must(b.Conn.PublishRequest(b.Names.Renew("m1"), reply, q))
 	}
-	// The requests are answered in their order: nothing came before the last, which is allowed.
+	// Requests are answered in their order. The last one is allowed, and no answer came before
+	// its answer.
 	select {
 	case got := <-heard:
 		if got.Subject != inbox("m1")+".x" {
@@ -160,8 +162,9 @@ func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
 	}
 }
 
-// No key of a connection signs anything else: what a party signs is by a key that the server's
-// software does not even read, and no connection's key can be loaded as a signing key.
+// The key of a connection signs nothing else. Documents are signed with a key in a format that
+// the message server's software cannot read, and a connection's key cannot be loaded as a
+// signing key.
 func TestKeysAreSeparate(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")
@@ -186,8 +189,8 @@ func TestKeysAreSeparate(t *testing.T) {
 	}
 }
 
-// An invite enrols one machine: a second is refused, also one that has only seen the first's
-// request, and the first may ask again with the same keys.
+// An invite enrols one machine. A second one is refused, even if it has seen the first one's
+// request. The first may ask again with the same keys.
 func TestInviteOnce(t *testing.T) {
 	l := newLab(t)
 	text := l.invite("laptop")
@@ -218,7 +221,7 @@ func TestInviteOnce(t *testing.T) {
 	}
 }
 
-// An invite that is over, that was made up, or that is replayed by the bus, lets nobody in.
+// An invite that has expired, was made up or is replayed by the bus lets nobody in.
 func TestInviteOver(t *testing.T) {
 	l := newLab(t)
 	text := l.invite("laptop")
@@ -277,8 +280,8 @@ func TestJoinWrongServer(t *testing.T) {
 	}
 }
 
-// Who is removed is out: the server ends the connection, refuses the next, and the keeper does
-// not hear what the machine signed.
+// A removed machine has no access: the server ends its connection and refuses a new one, and
+// the keeper ignores what the machine has signed.
 func TestRemove(t *testing.T) {
 	l := newLab(t)
 	m := l.join("laptop")
@@ -312,7 +315,7 @@ func TestMachinesBelievesSignaturesOnly(t *testing.T) {
 	b, err := m1.dial(false)
 	l.must(err)
 	defer b.Close()
-	// It says that it is m2.
+	// The machine claims to be m2.
 	liar := &Member{ID: m1.ID, Machine: "m2", key: m1.key}
 	l.must(liar.AnswerStatus(b, func() MachineStatus { return MachineStatus{Version: "false"} }))
 	l.must(b.Conn.Flush())

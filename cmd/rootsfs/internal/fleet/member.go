@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Member is this user's machine as a member of a fleet: the file member.json, by which sessions
-// know that they need a lease, and what is beside it.
+// Member is this user's machine as a member of a fleet: its directory with the file
+// member.json, from which sessions know that they need a lease, and the files beside that.
 type Member struct {
 	Fleet   string `json:"fleet"` // the owners' name for it
 	ID      string `json:"id"`

@@ -139,7 +139,7 @@ func (d *diag) inode(from, to netip.AddrPort, patience time.Duration) (uint32, e
 		}
 		for _, m := range msgs {
 			switch {
-			case m.Header.Seq != d.request: // the answer to one that was given up
+			case m.Header.Seq != d.request: // the answer to a request that was given up
 			case m.Header.Type == unix.SOCK_DIAG_BY_FAMILY && len(m.Data) >= diagInode+4:
 				inode := binary.NativeEndian.Uint32(m.Data[diagInode:])
 				if inode == 0 || m.Data[diagState] == tcpListen {

@@ -164,7 +164,7 @@ func TestOwnersFilesRefused(t *testing.T) {
 	}
 }
 
-// Without an entry in a file the credential is that of a variable, which is unset then.
+// Without an entry in a file the credential comes from a variable, which is then unset.
 func TestOwnersVariables(t *testing.T) {
 	ownersFiles(t, nil)
 	t.Setenv("NPM_TOKEN", fileKey)

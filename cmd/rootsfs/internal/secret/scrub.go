@@ -15,7 +15,7 @@ const minScrubbed = 8
 
 // scrubbed removes a credential from a body. Bytes pass as they come: only those that may be
 // the rest of the credential wait for the next ones, and only when minScrubbed bytes of it have
-// passed. A host that sends it in two parts so tells its beginning and no more.
+// passed. So a host that sends the credential in two parts reveals only its beginning.
 type scrubbed struct {
 	io.ReadCloser
 	key, mask []byte // of the same length
