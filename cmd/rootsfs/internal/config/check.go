@@ -35,7 +35,7 @@ func parse(file, home string, doc []byte) (*Config, error) {
 func (f *File) config(r *reader) *Config {
 	c := &Config{Path: r.file, Mount: f.Mount, Run: f.Run, Files: f.Files, Agents: f.Agents, Abuse: ledger.Abuse(f.Abuse),
 		Subjects: map[guard.Subject]ledger.Quota{}, Profiles: map[string][]Root{}, Debounce: f.Reload.Debounce, StageOutput: f.Stage.Output, FleetAllows: f.Fleet.Allow,
-		SharesRecords: f.Fleet.ShareRecords == nil || *f.Fleet.ShareRecords, limits: guard.Limits(f.Limits)}
+		RecordsStay: f.Fleet.ShareRecords != nil && !*f.Fleet.ShareRecords, limits: guard.Limits(f.Limits)}
 	if c.Debounce == 0 {
 		c.Debounce = defaultDebounce
 	}

@@ -69,9 +69,9 @@ type Config struct {
 	// FleetAllows are the acts that owners of the machine's fleet may do, besides looking and
 	// stopping: answer, grant.
 	FleetAllows []string
-	// SharesRecords says that the audit records of the machine's sessions are sent to its fleet.
-	SharesRecords bool
-	limits        guard.Limits // of [limits]
+	// RecordsStay says that the audit records of the machine's sessions are not sent to its fleet.
+	RecordsStay bool
+	limits      guard.Limits // of [limits]
 }
 
 // Origin is the Origin of the file's grants.

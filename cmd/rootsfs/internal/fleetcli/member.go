@@ -121,7 +121,7 @@ func allowedActs(log *slog.Logger) (list []control.Access) {
 // cannot be read, it does not.
 func sharesRecords() bool {
 	conf, _, err := config.LoadFlag("")
-	return err == nil && conf.SharesRecords
+	return err == nil && !conf.RecordsStay
 }
 
 // sessionTime bounds how long a session may take to say how it is.
