@@ -34,6 +34,7 @@ var knownRecipes = map[string]recipe{
 	"# Node, fetch and https": {[]string{"node"}, "GET /hello \nGET /hello \n", true},
 	"# Python, urllib":        {[]string{"python3"}, "GET /hello \n", false},
 	"# Python, requests":      {[]string{"python3"}, "GET /hello \n", true},
+	"# Python, httpx":         {[]string{"python3", "../lib/python3/dist-packages/httpx"}, "GET /hello \n", true},
 	"# Java":                  {[]string{"java", "javac"}, "GET /hello \n", true},
 	"# a key in the URL":      {[]string{"curl"}, "GET /hello?key=PLACEHOLDER \n", false},
 }

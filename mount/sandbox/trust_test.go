@@ -43,7 +43,7 @@ func TestTrust(t *testing.T) {
 		point := tree(t)
 		put(t, point+"/home/u/code/own.pem", "key of nobody\n"+ownersAuthority)
 		o := Options{
-			Level: level, Tree: point, Roots: []string{"/home/u/code"}, Trust: &Trust{PEM: []byte(ourAuthority), Hash: "d6d1a1cf"},
+			Level: level, Tree: point, Roots: []string{"/home/u/code"}, Trust: NewTrust([]byte(ourAuthority), "d6d1a1cf"),
 			Env: []string{"CURL_CA_BUNDLE=/home/u/code/own.pem", "PIP_CERT=/nowhere", "PATH=/usr/bin:/bin"},
 		}
 		out, exit := output(t, o, `cd /etc
@@ -97,7 +97,7 @@ func TestTrustOfJava(t *testing.T) {
 		if own == "-" {
 			o.Env = nil
 		}
-		if (&Trust{PEM: authority}).plan(&o); !slices.Contains(o.Env, "JAVA_TOOL_OPTIONS="+want) {
+		if NewTrust(authority, "").plan(&o); !slices.Contains(o.Env, "JAVA_TOOL_OPTIONS="+want) {
 			t.Errorf("%q: %q", own, o.Env)
 		}
 	}

@@ -30,12 +30,14 @@ type agent struct {
 	m     *Member
 	bus   *Bus
 	log   *slog.Logger
+	dir   memberDir
 	kept  store
 	wake  chan struct{} // asks for a lease now
 	shown atomic.Pointer[StandingStatus]
 
 	// What the agent does to the machine.
 	carryOut   func(context.Context, []Revocation) ([]Ended, error)
+	lower      func(context.Context) ([]Ended, error)
 	writeLease func(control.Lease) error
 	record     func(guard.Record) error
 
@@ -46,6 +48,7 @@ type agent struct {
 	missing map[string][]byte // orders that the keeper lacks
 	until   time.Duration     // the end of the lease, by control.BootTime
 	lock    string            // why the machine is locked, by the lease file
+	isLow   bool              // every session has seen the ceilings of the known orders
 }
 
 // ack is a machine's signed word that an order is carried out.
@@ -77,8 +80,8 @@ const (
 // newAgent reads what the machine knew when the agent ended.
 func newAgent(m *Member, b *Bus, dir string, log *slog.Logger, record func(guard.Record) error) (*agent, error) {
 	a := &agent{
-		m: m, bus: b, log: log, kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
-		carryOut: carryOut, writeLease: control.WriteLease, record: record,
+		m: m, bus: b, log: log, dir: memberDir(dir), kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
+		carryOut: carryOut, lower: lowerSessions, writeLease: control.WriteLease, record: record,
 		known: map[string]held{}, acks: map[string][]byte{},
 	}
 	var err error
@@ -94,7 +97,8 @@ func newAgent(m *Member, b *Bus, dir string, log *slog.Logger, record func(guard
 		a.until, a.lock = time.Duration(old.Until), old.Locked
 	}
 	a.show()
-	return a, nil
+	_, err = a.keepCeilings() // a restored or removed file is not in force longer than this
+	return a, err
 }
 
 // orders returns whom the orders of this machine are for.
@@ -189,6 +193,9 @@ func (a *agent) settle(ctx context.Context, to string) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, applyTime)
 		ended, err := a.carryOut(ctx, h.due(a.applied[to]))
+		if err == nil {
+			ended, err = a.lowerAll(ctx, ended)
+		}
 		cancel()
 		if err != nil {
 			return fmt.Errorf("the order %d for %s is not carried out yet, and there is no lease before: %w", h.Number, to, err)

@@ -291,7 +291,7 @@ func (m *Member) Leave(ctx context.Context) (told bool, err error) {
 	}
 	files := memberDir(dir)
 	// First the file that says that the machine is a member: without it the rest is nothing.
-	for _, file := range []string{files.member(), files.connection(), files.signing(), files.charter()} {
+	for _, file := range []string{files.member(), files.connection(), files.signing(), files.charter(), files.ceiling()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return told, err
 		}

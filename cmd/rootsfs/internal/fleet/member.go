@@ -40,6 +40,7 @@ func (d memberDir) member() string     { return filepath.Join(string(d), "member
 func (d memberDir) connection() string { return filepath.Join(string(d), "connection.json") }
 func (d memberDir) signing() string    { return filepath.Join(string(d), "machine.key") }
 func (d memberDir) charter() string    { return filepath.Join(string(d), "charter") }
+func (d memberDir) ceiling() string    { return filepath.Join(string(d), "ceiling.json") }
 
 // errNoMember says that the machine belongs to no fleet.
 var errNoMember error = &control.Error{Class: control.NoSuch, Text: "this machine belongs to no fleet; an owner's invite lets it in: rootsfs fleet join TOKEN"}

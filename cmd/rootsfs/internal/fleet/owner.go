@@ -20,6 +20,7 @@ type Order struct {
 	Revoke   []Revocation // what ends
 	Lock     string       // why the machines are locked
 	Unlock   bool
+	Ceiling  *string // the text of another ceiling; "": none any more
 }
 
 // OrderState says how far a machine has carried out an order.
@@ -107,6 +108,9 @@ func (order *Order) change(s *Standing) {
 	}
 	if order.Lock != "" || order.Unlock {
 		s.Locked = order.Lock
+	}
+	if order.Ceiling != nil {
+		s.Ceiling = s.Ceiling.next(*order.Ceiling)
 	}
 }
 

@@ -13,5 +13,6 @@ func Work() cli.FleetWork {
 		"join": join, "agent": agent, "leave": leave, "export": exportRecords,
 		"revoke": revoke, "lock": lock, "unlock": unlock, "with": with,
 		"pull": pull, "follow": follow, "verify": verify,
+		"ceiling set": setCeiling, "ceiling show": showCeiling, "ceiling remove": removeCeiling,
 	}
 }

@@ -55,7 +55,7 @@ func (s *scrubbed) fill(size int) {
 		s.window, s.passed = append(s.window[:0], s.window[extra:]...), s.passed-extra
 	}
 	have := len(s.window)
-	s.window = append(s.window, make([]byte, size)...)
+	s.window = slices.Grow(s.window, size)[:have+size]
 	n, err := s.ReadCloser.Read(s.window[have:])
 	s.window, s.err = s.window[:have+n], err
 	for from := 0; ; {
