@@ -126,7 +126,7 @@ func TestThreeKeepers(t *testing.T) {
 		t.Errorf("one keeper takes an order: %v", err)
 	}
 	// A machine that has missed the order, too, and reaches the keeper that has and the one that has not.
-	third = l.startServer(third)
+	l.startServer(third)
 	closeAll(p.buses)
 	p = l.restart(p.m, t.TempDir())
 	l.connects(p, 2)
