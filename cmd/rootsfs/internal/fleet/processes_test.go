@@ -213,7 +213,7 @@ func TestRevokeThreeMachines(t *testing.T) {
 	open, err := os.Open(m[0].file)
 	f.must(err)
 	defer open.Close()
-	out, code := f.run(f.home, "fleet", "revoke", "--all", "--wait", "200ms")
+	out, code := f.run(f.home, "fleet", "revoke", "--all", "--wait", "500ms")
 	done := time.Now()
 	for _, want := range []string{`m1: dead in [0-9.]+ ms, roots: 1\n`, `m2: dead in [0-9.]+ ms, roots: 1\n`, `m3: no answer; dead by [0-9:]{8} at the latest\n`} {
 		if !regexp.MustCompile(want).MatchString(out) {
