@@ -8,7 +8,7 @@ import (
 )
 
 // R093: a server whose requests are refused too often is suspended, also from asking for
-// consent. Other servers are not. Once resumed, it goes on.
+// consent. Other servers are not. After a resume it works again.
 func TestSuspendedServer(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})

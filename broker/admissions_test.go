@@ -32,9 +32,8 @@ func TestEveryCallIsAdmittedOnce(t *testing.T) {
 		{"files/watch", `{"path":"project/d"}`},
 		{"files/copy", `{"oldPath":"project/f","newPath":"project/copy"}`},
 	}
-	// These are several operations, each of which is on record: a copy opens one file,
-	// reads it piece by piece and writes another; a file with parents is a mkdir -p and
-	// a creation.
+	// These calls are several operations, and each has a record: a copy opens one file, reads
+	// it piece by piece and writes another; a file with parents is a mkdir -p and a creation.
 	several := func(method, params string) bool {
 		return method == "files/copy" || strings.Contains(params, `"type":"file","parents":true`)
 	}

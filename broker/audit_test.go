@@ -12,14 +12,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// since is the records after the first n that say no.
-func (r *records) since(n int) (no []guard.Record) {
+// since returns the refusals and failures after the first n records.
+func (r *records) since(n int) (list []guard.Record) {
 	for _, rec := range r.all()[n:] {
 		if rec.Verdict != guard.Allowed {
-			no = append(no, rec)
+			list = append(list, rec)
 		}
 	}
-	return no
+	return list
 }
 
 // R084: each refusal and failure, before the gate or behind it, leaves one record, of its
@@ -86,8 +86,8 @@ func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// R084: a request that gets no answer by its id, and a line that is no message, leave a
-// record, too.
+// R084: a request that cannot be answered by its id leaves a record, and so does a line that is
+// not a message.
 func TestRubbishIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
@@ -110,7 +110,7 @@ func TestRubbishIsRecorded(t *testing.T) {
 	}
 }
 
-// R082: what is answered from an earlier consent is on record as other consents are.
+// R082: a consent that is answered from an earlier one is recorded like others.
 func TestConsentApprovedAlreadyIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, nil)

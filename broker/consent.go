@@ -76,7 +76,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 		c.candidates = append(c.candidates, &candidate{Item: Item{Requested: names.Foreign(path), Mode: rights.String(), Rights: rights}})
 	}
 	if len(c.candidates) > 0 {
-		// Before anything is opened: one question too many costs nothing.
+		// This comes before anything is opened, so that one question too many costs nothing.
 		if err := s.limits.ask(); err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func (c *consentCall) approve(path, root string, g guard.Grant) {
 
 // note records a decision.
 func (c *consentCall) note(v guard.Verdict, detail string) {
-	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, guard.Facts{}, detail) // the answer is as decided
+	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, guard.Facts{}, detail) // a record that is lost does not change the decision
 }
 
 // open opens the candidates, or finds why they cannot be granted. It takes no

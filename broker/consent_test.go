@@ -23,7 +23,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// answers is an Asker that keeps its questions.
+// answers is an Asker that records its questions.
 type answers struct {
 	asked []*Question
 	give  func(*Question) (Answer, error)
@@ -45,7 +45,7 @@ func ask(p *peer, mode string, paths ...string) wire.ConsentResult {
 	return r
 }
 
-// Consent gives what the person said and no more (R067, R068, R087, R088, R089, R104).
+// A consent grants what the person allowed, and no more (R067, R068, R087, R088, R089, R104).
 func TestConsent(t *testing.T) {
 	a := &answers{}
 	l := newLab(t, func(c *Config) {
@@ -72,7 +72,7 @@ func TestConsent(t *testing.T) {
 	if _, d := p.fails("files/read", obj{"path": base + "/proj/src/f"}); d.Reason != "NoConsent" {
 		t.Errorf("before consent: %+v", d)
 	}
-	// Approved in part, the purpose and the places shown.
+	// One path is approved and the other denied; the purpose and both paths were shown.
 	a.give = allow(Decision{Allow: true}, Decision{})
 	r := ask(p, "", base+"/proj", base+"/alias")
 	if !r.Granted || !slices.Equal(r.ApprovedPaths, []string{base + "/proj"}) || len(r.Approved) != 1 || r.Approved[0].Mode != "ro" {
@@ -88,11 +88,11 @@ func TestConsent(t *testing.T) {
 	if _, d := p.fails("files/write", obj{"path": base + "/proj/src/f", "content": "x"}); d.Reason != "ReadOnly" {
 		t.Errorf("the default mode is ro: %+v", d)
 	}
-	// R006: another server has nothing from that.
+	// R006: another server gets nothing by that.
 	if _, d := stranger.fails("files/read", obj{"path": base + "/proj/src/f"}); d.Reason != "NoConsent" {
 		t.Errorf("another subject: %+v", d)
 	}
-	// R006, R127: for itself it may have the same directory, with other rights.
+	// R006, R127: the other server may get the same directory for itself, with other rights.
 	a.give = allow(Decision{Allow: true})
 	mine := ask(stranger, "rw", base+"/proj")
 	if !mine.Granted || mine.Approved[0].Mode != "rw" || mine.Approved[0].Root == r.Approved[0].Root {
@@ -118,7 +118,8 @@ func TestConsent(t *testing.T) {
 	if r := ask(p, "", base+"/proj/src", "proj"); len(a.asked) != 1 || len(r.ApprovedPaths) != 2 {
 		t.Errorf("asked again: %+v", r)
 	}
-	// Narrowed: to a subdirectory, a mode, a time; a single file.
+	// Grants can be narrowed to a subdirectory, a mode and a time. A single file can be
+	// granted.
 	a.give = allow(Decision{Allow: true, Path: base + "/third/in", Mode: "ro", For: time.Hour, Idle: time.Minute}, Decision{Allow: true})
 	r = ask(p, "rw", base+"/third", base+"/single")
 	if !slices.Equal(r.ApprovedPaths, []string{base + "/third/in", base + "/single"}) || r.Approved[0].Mode != "ro" || r.Approved[0].Expires == "" || r.Approved[1].Mode != "rw" {
@@ -132,14 +133,15 @@ func TestConsent(t *testing.T) {
 	if _, d := p.fails("files/write", obj{"path": base + "/single", "content": strings.Repeat("x", 1001)}); d.Code != names.QuotaExceeded {
 		t.Errorf("beyond the terms of every consent: %+v", d)
 	}
-	// Never wider, whatever an approver says.
+	// An approver cannot widen a grant.
 	for _, d := range []Decision{{Allow: true, Path: base}, {Allow: true, Path: base + "/other/../third"}, {Allow: true, Mode: "rw"}} {
 		a.give = allow(d)
 		if r := ask(p, "", base+"/other"); r.Granted || r.Reason != "denied" || r.ApprovedPaths == nil {
 			t.Errorf("%+v: %+v", d, r)
 		}
 	}
-	// Denied, unanswered, broken: not granted; what cannot be granted is not told apart.
+	// Denied, unanswered or failed questions grant nothing. A path that cannot be granted gets
+	// the same answer as a denied one.
 	for want, give := range map[string]func(*Question) (Answer, error){
 		"denied":  allow(),
 		"timeout": func(*Question) (Answer, error) { return Answer{}, ErrUnanswered },
@@ -176,8 +178,8 @@ func TestConsent(t *testing.T) {
 			t.Errorf("%.80v: %+v", bad, e)
 		}
 	}
-	// R082, R145: every decision is on record, and so are paths that needed none any
-	// more: two.
+	// R082, R145: every decision has a record, and so have two paths that were already
+	// approved.
 	var allowed, refused int
 	for _, rec := range l.recs.all() {
 		if rec.Op == names.OpGrant && rec.Subject == "alice" {
@@ -193,7 +195,7 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// Without a person to ask nothing is granted; a burst of questions is refused.
+// Without a person to ask, nothing is granted. A burst of questions is refused.
 func TestConsentLimits(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker = DenyAll; c.Limits.Consents = 2 })
 	p := l.connect("")
@@ -393,7 +395,7 @@ func TestElicit(t *testing.T) {
 	}
 }
 
-// A question waits until it is answered, once, or its time is over.
+// A question waits until it is answered or its time is over. It is answered only once.
 func TestQueue(t *testing.T) {
 	u := &Queue{By: "control"}
 	got := make(chan Answer, 1)

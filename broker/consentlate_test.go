@@ -58,8 +58,8 @@ func TestConsentLateAnswer(t *testing.T) {
 	}
 }
 
-// A person who narrows a question grants a part of the very directory that was shown,
-// even if its path, or that of the part, leads elsewhere by then.
+// A person who narrows a question grants a part of the directory that was shown. This holds
+// even if the path of the directory, or of the part, leads elsewhere by then.
 func TestConsentNarrowsWhatWasShown(t *testing.T) {
 	for name, swap := range map[string]func(base string) error{
 		"the directory is another": func(base string) error {
@@ -112,8 +112,8 @@ func TestConsentNarrowsWhatWasShown(t *testing.T) {
 	}
 }
 
-// Many questions for one directory are all answered with yes at one moment: each gets its
-// approval, and there is one root.
+// If many questions about one directory are answered with yes at the same time, each is
+// approved, and there is one root.
 func TestConsentAtOnce(t *testing.T) {
 	const at, rounds = 20, 10
 	for range rounds {
@@ -188,9 +188,9 @@ func allowAll(_ context.Context, q *Question) (Answer, error) {
 	return Answer{Decisions: slices.Repeat([]Decision{{Allow: true}}, len(q.Items)), By: "test"}, nil
 }
 
-// A root that consent gives has a name that no shell, terminal or reader takes for
-// anything else, whatever the directory is called, because no person chose it. The true
-// path is shown beside it.
+// The name of a root that was granted by consent is safe in a shell, on a terminal and for a
+// reader, whatever the directory is called, because no person chose it. The true path is shown
+// beside it.
 func TestConsentNames(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits.Consents = -1

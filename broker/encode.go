@@ -31,7 +31,7 @@ type readResult struct {
 	data []byte
 }
 
-// afterContent is more than the other fields and the frame's end usually take.
+// afterContent is room for the other fields and the frame's end, which usually take less.
 const afterContent = 512
 
 func (r *readResult) appendJSON(b []byte) []byte {

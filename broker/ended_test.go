@@ -15,13 +15,13 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// late is a request that was let in before the session's end and comes to its
-// work only after it.
+// late is a request that was admitted before the end of the session, and begins its work only
+// after that.
 func late(s *Session, params string) *request {
 	return &request{params: []byte(params), ctx: context.Background(), stamps: s.stamps()}
 }
 
-// Nothing that a session holds begins after its end.
+// After the end of a session none of its watches and uploads begins.
 func TestNothingBeginsAfterClose(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
@@ -64,7 +64,7 @@ func TestCloseTwice(t *testing.T) {
 	l.b.Session("late").Close() // one that never began
 }
 
-// However many come at once, no more uploads begin than the limit says.
+// Many uploads that begin at once do not exceed the limit.
 func TestUploadLimitAtOnce(t *testing.T) {
 	const limit = 2
 	l := newLab(t, func(c *Config) { c.Limits.Uploads = limit })
@@ -90,7 +90,7 @@ func TestUploadLimitAtOnce(t *testing.T) {
 			t.Fatalf("%+v", st)
 		}
 	}
-	// An upload that fails to begin gives its place back.
+	// An upload that fails to begin does not count towards the limit.
 	for range 2 * limit {
 		p.fails("files/write", `{"path":"r/none/u","upload":true,"content":"x"}`)
 	}
@@ -98,7 +98,7 @@ func TestUploadLimitAtOnce(t *testing.T) {
 	p.must("files/write", `{"path":"r/u","create":true,"upload":true,"content":"x"}`, &w)
 }
 
-// An upload that is beginning when its root is narrowed is over.
+// An upload that is beginning while its root is narrowed ends.
 func TestUploadEndsWhileItBegins(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, nil)

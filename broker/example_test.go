@@ -40,7 +40,7 @@ func Example_host() {
 	})
 	defer files.Close()
 
-	// One session for each server; its name is whom grants and the audit name.
+	// Each server has its own session. Grants and audit records name it by the session's name.
 	session := files.Session("my-server")
 	client := mcp.NewClient(&mcp.Implementation{Name: "my-host", Version: "1"}, nil)
 	session.Bind(client)

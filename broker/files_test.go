@@ -65,8 +65,8 @@ func TestSeedExamples(t *testing.T) {
 	}
 }
 
-// Every code of SEP-1708's table comes about, with its number (R049, R050, R051, R052,
-// R053, R054, R055).
+// Every code of SEP-1708's table occurs, with its number (R049, R050, R051, R052, R053, R054,
+// R055).
 func TestErrorCodes(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.MaxFile = 100 })
 	dir := l.root("rw", guard.ReadWrite, map[string]string{"a": "a", "d/x": "x"})
@@ -149,8 +149,8 @@ func TestErrorCodes(t *testing.T) {
 	// TIMEOUT is shown where something hangs; see TestTimeout.
 }
 
-// Characters belong to the chunk in which they start, so both ways of going on
-// put the file together again: R035, R036, R060.
+// A character belongs to the chunk in which it starts. So the chunks make up the file with
+// either way of computing the next offset: R035, R036, R060.
 func TestReadChunks(t *testing.T) {
 	l := newLab(t, nil)
 	text := strings.Repeat("aé漢😀\n\x01\"\\", 50)
@@ -186,7 +186,7 @@ func TestReadChunks(t *testing.T) {
 	}
 }
 
-// Bytes that are not UTF-8 are refused with the way to read them, never changed.
+// Bytes that are not UTF-8 are refused, with advice how to read them. They are never changed.
 func TestReadBinary(t *testing.T) {
 	l := newLab(t, nil)
 	data := make([]byte, 3<<20)
@@ -283,7 +283,7 @@ func TestUpload(t *testing.T) {
 	if _, d := p.fails("files/write", obj{"path": "w/big", "content": "x", "uploadId": first.UploadID, "offset": 8}); d.Code != names.ConcurrencyConflict {
 		t.Errorf("a chunk behind the end: %+v", d)
 	}
-	// One upload of a file at a time, others are told.
+	// A file has at most one upload at a time; a second one is refused.
 	p.must("files/write", `{"path":"w/big","content":"1","upload":true}`, &first)
 	if _, d := p.fails("files/write", `{"path":"w/big","content":"2","upload":true}`); d.Code != names.ConcurrencyConflict || !d.Retryable || strings.Contains(d.Hint, "read it again") {
 		t.Errorf("second upload: %+v", d)

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// hangs is an Opener that hangs for paths below hang, until release is closed. It notes
-// the paths that it has to open.
+// hangs is an Opener that hangs for paths below hang, until release is closed. It records the
+// paths that it is asked to open.
 type hangs struct {
 	guard.Opener
 	hang    string
@@ -36,8 +36,8 @@ func (o *hangs) OpenRoot(path string) (guard.Source, error) {
 	return o.Opener.OpenRoot(path)
 }
 
-// R079: a path on a file system that hangs costs a request its time and no more:
-// it is answered, the session ends, and a path that is opened too late is not granted.
+// R079: a request about a path on a file system that hangs is answered when its time is up, and
+// the session can end. A path that is opened too late is not granted.
 func TestConsentOnHungFileSystem(t *testing.T) {
 	o := newHangs()
 	a := &answers{give: allow(Decision{Allow: true})}
@@ -52,7 +52,7 @@ func TestConsentOnHungFileSystem(t *testing.T) {
 	if n := len(o.asked); n != maxOpening {
 		t.Errorf("%d openings hang, want %d", n, maxOpening)
 	}
-	// The other methods look at nothing outside (R174).
+	// The other methods do not access paths outside of roots (R174).
 	for _, m := range []string{"files/read", "files/stat", "files/list", "files/watch"} {
 		if _, d := p.fails(m, obj{"path": "/hangs/x"}); d.Reason != "NoConsent" {
 			t.Errorf("%s: %+v", m, d)
@@ -65,7 +65,7 @@ func TestConsentOnHungFileSystem(t *testing.T) {
 	}
 }
 
-// While a person thinks no request times out, although others do.
+// While a person thinks, the request for consent does not time out, although other requests do.
 func TestConsentOutlastsTheTimeout(t *testing.T) {
 	u := &Queue{By: "test"}
 	l := newLab(t, func(c *Config) { c.Asker, c.AskFor, c.Limits.Timeout = u, time.Hour, 2*time.Second })
@@ -100,7 +100,7 @@ func TestConsentLimitGoesFirst(t *testing.T) {
 	if n := len(o.asked); n != 1 {
 		t.Errorf("%d paths were opened", n)
 	}
-	// What is approved already is no question.
+	// A path that is already approved causes no question.
 	l.grant(guard.Grant{Root: "r", Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly}})
 	if r := ask(p, "", dir, "r"); len(r.ApprovedPaths) != 2 {
 		t.Errorf("%+v", r)

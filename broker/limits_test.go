@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A negative limit is none (Limits), that of time too.
+// A negative limit means no limit, also for Timeout.
 func TestNoTimeout(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.Timeout = -1 })
 	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("x", 1<<20)})
@@ -23,8 +23,8 @@ func TestNoTimeout(t *testing.T) {
 	p.must("files/copy", `{"oldPath":"r/f","newPath":"r/g"}`, nil)
 }
 
-// A request of a permitted length passes the speed limit when that much is free; the next
-// requests wait.
+// A request of a permitted length passes the speed limit as soon as that many bytes are free.
+// The next requests wait.
 func TestBytesPerSecond(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits Limits
@@ -49,7 +49,7 @@ func TestBytesPerSecond(t *testing.T) {
 	}
 }
 
-// R078: what we do not have is counted, too.
+// R078: unknown methods count, too.
 func TestOpsPerSecondOfUnknownMethods(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits = Limits{OpsPerSecond: 0.001, Burst: 3} })
 	p := l.connect("")
@@ -61,7 +61,8 @@ func TestOpsPerSecondOfUnknownMethods(t *testing.T) {
 	}
 }
 
-// Ids and members of a batch that cannot be answered by id are told why.
+// Errors about ids, and about members of a batch that cannot be answered by id, give the
+// reason.
 func TestIDsAndBatches(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")

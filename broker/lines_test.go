@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A request keeps its line: later lines change neither its parameters nor the id of its
-// answer. Both requests and the many behind them come in one write.
+// A request keeps its line: later lines change neither its parameters nor the id of its answer.
+// Both requests, and the many after them, come in one write.
 func TestLines_keepsRequest(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"first": "of the first", "other": "of the other"})
@@ -66,7 +66,8 @@ func TestLines_keepsRequest(t *testing.T) {
 	}
 }
 
-// Of a batch that is no JSON as a whole nothing is done, whatever stands in front.
+// A batch that is not JSON as a whole has no effect, even if valid requests are at its
+// beginning.
 func TestLines_brokenBatch(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, nil)

@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A page that writes itself has the JSON that encoding/json would write for the type.
+// appendJSON of a page writes the JSON that encoding/json would write for the type.
 func TestListResult_appendJSON(t *testing.T) {
 	r := &listResult{page: vfs.Page{Next: `a"b`}}
 	var want wire.ListResult
@@ -105,8 +105,8 @@ func TestList_metadata(t *testing.T) {
 	}
 }
 
-// The bytes of a page count among those in flight while it is made: with little room left
-// the page ends early, with none it is refused and may be asked for again.
+// While a page is made, its bytes count as bytes in flight. With little room left the page ends
+// early. Without room it is refused, and can be requested again.
 func TestListCountsItsPage(t *testing.T) {
 	const files, most = 2000, 2 << 20
 	all := map[string]string{}
@@ -154,8 +154,8 @@ func (p *peer) occupy(n int64) *flowcontrol.Reservation {
 	return r
 }
 
-// givenBack waits until no more is held than this: that of an answer is given back
-// when the answer has been taken.
+// givenBack waits until no more than this many bytes are held. Those of an answer are released
+// when the answer was read.
 func (p *peer) givenBack(left int64) {
 	p.t.Helper()
 	if !testkit.Eventually(func() bool { return p.s.Stats().HeldBytes <= left }) {
@@ -163,8 +163,8 @@ func (p *peer) givenBack(left int64) {
 	}
 }
 
-// The JSON of a page is counted before it is made: names in which every byte takes six do
-// not make an answer several times as large as its count.
+// The size of a page's JSON is computed before it is made. So names whose every byte takes six
+// do not make an answer several times as large as its reservation.
 func TestListCountsItsFrame(t *testing.T) {
 	const most = 1 << 20
 	all := map[string]string{}

@@ -59,7 +59,7 @@ func (s *Session) path(r *request, field, p string) (guard.Path, error) {
 	if p == "" {
 		return guard.Path{}, badParams{text: "params: " + field + " is missing"}
 	}
-	q, err := s.b.parse(s.subject, p) // the gate tells another's root and one that never was alike
+	q, err := s.b.parse(s.subject, p) // the gate answers alike for another's root and for one that never existed
 	if err == nil {
 		r.stamps.Add(q.Root)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R005, R139: a server that is granted one use of a file reads it once. A request that
-// fails or only looks is no use. Of many requests at one moment one succeeds. Afterwards
+// R005, R139: a server that is granted one use of a file reads it once. A request that fails,
+// or only reads attributes, is no use. Of many requests at one moment one succeeds. Afterwards
 // the root is gone, and the server is told.
 func TestOneUse(t *testing.T) {
 	l := newLab(t, nil)

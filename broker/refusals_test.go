@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R084: however many requests a server has refused, each is on record, by itself or
-// in a count; and a flood of them makes few records.
+// R084: each of a server's refused requests is recorded, by itself or in a count. A flood of
+// them makes few records.
 func TestRefusalsAreSummedUp(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("me")

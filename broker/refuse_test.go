@@ -9,9 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Every method that takes a path gives the same code as the others for each refusal. It
-// refuses a path where nothing is (R049), a path without a grant (R050, R067), a path
-// that is no name below a root (R051, R056), and unknown parameters (R091).
+// Every method that takes a path gives the same code as the others for each refusal. It refuses
+// a path that does not exist (R049), a path without a grant (R050, R067), a path that is not a
+// valid name below a root (R051, R056), and unknown parameters (R091).
 func TestEveryMethodRefuses(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text", "d/x": ""})
@@ -41,7 +41,7 @@ func TestEveryMethodRefuses(t *testing.T) {
 		for _, form := range forms {
 			for path, code := range paths {
 				if method == wire.List && path == "null" {
-					continue // as without: the list of roots
+					continue // null is the same as no path: the answer lists the roots
 				}
 				e, d := p.fails(method, strings.ReplaceAll(form, "PATH", path))
 				want := wire.CodeInvalidParams

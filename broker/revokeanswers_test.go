@@ -35,9 +35,9 @@ func lateLab(t *testing.T) (l *lab, dir string) {
 	return l, dir
 }
 
-// Contents that were read in a root before it ended or was narrowed do not reach a server
-// after that. A server that asks and does not read gets a refusal of each request that
-// waits, and at most one more piece of the answer that is being written.
+// Contents that were read from a root before it ended or was narrowed do not reach a server
+// afterwards. A server that sends requests without reading the answers gets at most one more
+// piece of the answer that is being written, and a refusal for each waiting request.
 func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	requests := []struct{ method, params string }{
 		{wire.Read, `{"path":"data/f"}`}, {wire.Read, `{"path":"data/f","encoding":"base64"}`},
@@ -108,8 +108,8 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	}
 }
 
-// readLate reads until so many requests have their answers. contents is how many bytes of
-// lines with contents there are; reasons are the reasons of the refusals, by id.
+// readLate reads until n requests have their answers. contents is the number of bytes in the
+// lines with contents; reasons are the reasons of the refusals, by id.
 func readLate(t *testing.T, out *bufio.Reader, requests int) (contents int, reasons map[int]string) {
 	t.Helper()
 	reasons = map[int]string{}
@@ -141,8 +141,8 @@ func readLate(t *testing.T, out *bufio.Reader, requests int) (contents int, reas
 	return contents, reasons
 }
 
-// Nor does an event of a name that was hidden while the event waited for the server: the
-// server is told to list again.
+// If a name is hidden while an event about it waits for the server, the event does not reach
+// the server. The server is told to list again.
 func TestNoLateEventOfAHiddenName(t *testing.T) {
 	l, dir := lateLab(t)
 	s, line, out := l.reluctant()

@@ -34,7 +34,7 @@ func (c *tally) Write(p []byte) (int, error) {
 type silent struct {
 	s *Session
 	w io.WriteCloser
-	// unread is the end that it should read.
+	// unread is the end of the connection that the peer does not read.
 	unread io.ReadCloser
 	close  func() error
 }
@@ -65,8 +65,8 @@ func (l *lab) silent(t *testing.T) *silent {
 	return p
 }
 
-// A peer that sends rubbish and does not read the complaints is not read any more: memory
-// is bounded, and the log does not fill.
+// The connection stops reading from a peer that sends rubbish and does not read the errors. So
+// memory is bounded, and the log does not fill.
 func TestRubbishUnread(t *testing.T) {
 	for name, line := range map[string]string{"lines": strings.Repeat("x\n", 200_000), "a batch": "[" + strings.Repeat("{},5,", 10_000) + "{}]\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestRubbishUnread(t *testing.T) {
 				_, err := io.WriteString(p.w, line+strings.Repeat("x\n", 100_000))
 				written <- err
 			}()
-			// The connection takes no more: the writer waits for it.
+			// The connection reads no more, so the writer waits.
 			for range 50 {
 				time.Sleep(time.Millisecond)
 				if n := runtime.NumGoroutine() - before; n > 20 {
@@ -114,7 +114,7 @@ func TestListsUnread(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A request is no longer in flight before its answer counts.
+	// When a request leaves the count of those in flight, its answer is already counted.
 	var st Stats
 	testkit.Eventually(func() bool {
 		st = p.s.Stats()
@@ -176,8 +176,7 @@ func TestListPageBytes(t *testing.T) {
 	}
 }
 
-// What is wrong with a message does not make the answer, the log or the record as
-// long as the message.
+// An error about a long message does not make the answer, the log or the record long.
 func TestBriefAnswers(t *testing.T) {
 	var log tally
 	l := newLab(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })

@@ -14,12 +14,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R018, R020, R021, R022, R023: roots/list needs no params; one root or several, each
-// with its unique name; after the notification the new state is listed.
+// R018, R020, R021, R022, R023: roots/list needs no params, and lists one root or several, each
+// with a unique name. After a notification it lists the new state.
 func TestSeedRoots(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
-	// R015: the server has declared nothing and is served.
+	// R015: a server that has declared nothing is served.
 	list := func(params string) wire.RootsResult {
 		t.Helper()
 		p.mu.Lock()
@@ -47,7 +47,7 @@ func TestSeedRoots(t *testing.T) {
 	l.root("backend", guard.ReadOnly, nil)
 	p.until(wire.RootsChanged, func(json.RawMessage) bool { return len(list(`,"params":null`).Roots) == 2 })
 
-	// R108, R117: what cannot be used is not listed.
+	// R108, R117: a root that cannot be used is not listed.
 	gone := l.root("gone", guard.ReadOnly, nil)
 	if err := os.RemoveAll(gone); err != nil {
 		t.Fatal(err)
@@ -67,8 +67,8 @@ func TestSeedRoots(t *testing.T) {
 	}
 }
 
-// R024, R124, R125: a client without roots declares none, answers in SEP-1708's own
-// words, and announces no changes.
+// R024, R124, R125: a client without roots declares no roots, answers in the words of SEP-1708,
+// and announces no changes.
 func TestSeedNoRoots(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.NoRoots = true })
 	p := l.connect("")
@@ -104,7 +104,7 @@ func TestSeedNoRoots(t *testing.T) {
 	}
 }
 
-// R017: fs.* is the prose's name of what every example calls files/*.
+// R017: the prose of SEP-1708 says fs.* for the methods that its examples call files/*.
 func TestSeedPrefix(t *testing.T) {
 	p := newLab(t, nil).connect("")
 	if e, _ := p.fails("fs.read", `{"path":"x"}`); e.Code != wire.CodeMethodNotFound || !strings.Contains(e.Message, "files/read") {
@@ -112,7 +112,8 @@ func TestSeedPrefix(t *testing.T) {
 	}
 }
 
-// R027, R028, R029: SEP-1708's consent, asked for a directory and a file, given in part.
+// R027, R028, R029: the consent of SEP-1708's example is asked for a directory and a file, and
+// granted in part.
 func TestSeedConsent(t *testing.T) {
 	a := &answers{give: allow(Decision{Allow: true}, Decision{})}
 	l := newLab(t, func(c *Config) { c.Asker = a })

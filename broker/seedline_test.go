@@ -37,8 +37,8 @@ func TestSeedListChangedIsDeclared(t *testing.T) {
 	}
 }
 
-// R022, R023: it is announced when a root is added, changes its mode, is revoked or
-// expires, and the list that is read then is the new one.
+// R022, R023: the server is notified when a root is added, changes its mode, is revoked or
+// expires. A list that it reads after that is the new one.
 func TestSeedEveryChangeIsAnnounced(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
@@ -142,8 +142,7 @@ func TestSeedTable(t *testing.T) {
 	}
 }
 
-// R030, R067: consent for a file is for that file: neither its neighbour nor its
-// directory.
+// R030, R067: consent for a file does not include its neighbours or its directory.
 func TestSeedConsentForAFile(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker = &answers{give: allow(Decision{Allow: true})} })
 	dir := t.TempDir()
@@ -170,8 +169,8 @@ func TestSeedConsentForAFile(t *testing.T) {
 	}
 }
 
-// R036: without "create", and with false, a missing file is an error and stays
-// missing; with true it is made.
+// R036: if "create" is missing or false, a write to a missing file is an error and makes no
+// file. If it is true, the file is made.
 func TestSeedCreate(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, nil)
@@ -192,7 +191,7 @@ func TestSeedCreate(t *testing.T) {
 	}
 }
 
-// R044: each of the three events alone, none of them named (all), and all named.
+// R044: a watch may name one of the three events, all of them, or none, which means all.
 func TestSeedEventFilters(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"d/old": "x", "d/gone": ""})
@@ -209,7 +208,8 @@ func TestSeedEventFilters(t *testing.T) {
 		p.must("files/watch", `{"path":"r/d","events":`+c.events+`}`, &w)
 		wants[w.WatchID] = c.want
 	}
-	// One after the other: an event that follows quickly would replace the last one.
+	// The changes come one after the other, because an event that follows quickly would replace
+	// the last one.
 	for event, act := range map[string]func(){
 		"created":  func() { p.must("files/create", `{"path":"r/d/new"}`, nil) },
 		"modified": func() { p.must("files/write", `{"path":"r/d/old","content":"changed"}`, nil) },

@@ -144,7 +144,7 @@ func (s *Session) Close() {
 	s.b.mu.Unlock()
 }
 
-// notify sends a notification to the peer, if there is one. recheck is that of a Sender.
+// notify sends a notification to the peer, if there is one. recheck is passed to the Sender.
 func (s *Session) notify(method string, params any, recheck Recheck) {
 	s.mu.Lock()
 	send := s.peer

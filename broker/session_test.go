@@ -91,7 +91,7 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// What is not ours reaches the SDK; what is ours never does.
+// Messages for the SDK reach it; messages for the session do not.
 func TestPassesOthersOn(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
@@ -145,7 +145,7 @@ func TestFlood(t *testing.T) {
 	if ok == 0 || ok+refused != 1000 {
 		t.Errorf("%d answered, %d refused", ok, refused)
 	}
-	p.givenBack(0) // room is given back behind the answer: the last may still have theirs
+	p.givenBack(0) // room is given back after the answer, so the last requests may still have theirs
 	p.must("files/read", `{"path":"r/f"}`, nil)
 	p.givenBack(0)
 	if st := p.s.Stats(); st.InFlight != 0 || st.Requests != 1001 {
@@ -153,8 +153,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// Limits of a server: each is refused with the limit, and permitted requests go on; a
-// burst is refused with the time after which to come again (R061, R076, R077, R078).
+// A request beyond a limit is refused, and the error names the limit; permitted requests are
+// served. A burst is refused with the time after which to try again (R061, R076, R077, R078).
 func TestLimits(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits = Limits{OpsPerSecond: 0.001, Burst: 8, MaxWritten: 10, Watches: 1, MaxChunk: 100}
@@ -189,7 +189,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// slowAsker holds a request open until it is told.
+// slowAsker holds a request open until the test releases it.
 type slowAsker struct{ begun, finish chan struct{} }
 
 func (a slowAsker) Ask(ctx context.Context, _ *Question) (Answer, error) {
@@ -220,7 +220,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("a cancelled request was answered: %+v", r)
 	default:
 	}
-	// One in progress keeps its id to itself.
+	// The id of a request in progress cannot be used again.
 	id, again := p.send("files/consent", obj{"message": "m", "requestedPaths": []string{t.TempDir()}})
 	<-a.begun
 	p.raw(`{"jsonrpc":"2.0","id":` + id + `,"method":"roots/list"}` + "\n")
@@ -341,8 +341,8 @@ func TestRootsList(t *testing.T) {
 	}
 }
 
-// The first change is announced at once, a storm in few notifications, and the
-// last state always (R012, R142, R143, R144, R221).
+// The first change is announced at once, and a storm of changes in few notifications. The last
+// state is always announced (R012, R142, R143, R144, R221).
 func TestListChanged(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		l := newLab(t, func(c *Config) { c.NoListChanged = off; c.Debounce = 30 * time.Millisecond })

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// staging is an opener whose staged sources are the plain ones: what servers are told of a
-// staged root does not depend on where its changes lie.
+// staging is an opener whose staged sources are plain ones, because the answers to servers do
+// not depend on where the changes of a staged root lie.
 type staging struct{ guard.Opener }
 
 func (staging) Stage(src guard.Source, _ *guard.Grant) (guard.Source, error) {
@@ -22,8 +22,8 @@ type stagedSource struct{ guard.Source }
 
 func (stagedSource) Staged() guard.StageStatus { return guard.StageStatus{} }
 
-// Nothing tells a server that a root is staged, and a server cannot ask for it: the owner
-// chooses, also where a server asked to write.
+// A server does not learn that a root is staged, and cannot ask for a staged root. The owner
+// chooses that, also if a server asked for write access.
 func TestStagedLooksWritable(t *testing.T) {
 	a := &answers{}
 	l := newLabOn(t, staging{vfs.Opener()}, func(c *Config) { c.Asker, c.Limits.Consents = a, -1 })
@@ -50,8 +50,8 @@ func TestStagedLooksWritable(t *testing.T) {
 	}
 }
 
-// In a session that stages, the owner is asked about a mode that stages, a single file cannot be
-// granted, and an answer without a mode grants a staged root.
+// In a session that stages, the question shows a mode that stages, and an answer without a mode
+// grants a staged root. A single file cannot be granted.
 func TestConsentInSessionThatStages(t *testing.T) {
 	a := &answers{give: allow(Decision{Allow: true})}
 	l := newLabOn(t, staging{vfs.Opener()}, func(c *Config) {

@@ -62,7 +62,7 @@ func (s *screen) types(text string) {
 	}
 }
 
-// until reads what is shown up to text; the bound only ends a failed test.
+// until reads the screen until text appears; the bound only ends a failed test.
 func (s *screen) until(text string) string {
 	s.t.Helper()
 	late := time.After(enough)
@@ -111,8 +111,8 @@ func TestTerminalTypedAhead(t *testing.T) {
 	}
 }
 
-// Input typed for a question that is withdrawn does not answer the next one, even if it
-// is half a line, and the person is told.
+// Input that was typed for a withdrawn question does not answer the next one, even if it is
+// half a line. The person is told that the question was withdrawn.
 func TestTerminalWithdrawn(t *testing.T) {
 	for _, typed := range []string{"y", "y\n"} {
 		s := newScreen(t, 80)
@@ -141,8 +141,8 @@ func TestTerminalWithdrawn(t *testing.T) {
 	<-done
 }
 
-// forged is text by which a server imitates a question and its answer, on lines of their
-// own at a width of columns.
+// forged returns a text with which a server imitates a question and its answer. On a terminal
+// with that many columns they begin lines of their own.
 func forged(columns int) string {
 	line := func(s string) string { return s + strings.Repeat(" ", columns-len(s)%columns) }
 	return line("forged") + line("forged question 9999") + line("  approve 9999? [y/N] y forged") + strings.Repeat("forged.", 200) +
@@ -188,8 +188,7 @@ func TestTerminalRows(t *testing.T) {
 	}
 }
 
-// A path that cannot be granted is quoted short, and so is every text that a question
-// shows.
+// A path that cannot be granted is shortened and quoted, and so is every text of a question.
 func TestQuestionIsShort(t *testing.T) {
 	u := &Queue{}
 	l := newLab(t, func(c *Config) { c.Asker, c.AskFor, c.Limits.Consents = u, time.Hour, -1 })

@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on; servers of older revisions know nothing else
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work; servers of older revisions know nothing else
 
 // Transport wraps a client's transport so that the session answers files/* and
 // roots/list on it. It is not for Streamable HTTP, where the SDK needs its own connection (see

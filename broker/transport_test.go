@@ -21,9 +21,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on; servers of older revisions know nothing else
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work; servers of older revisions know nothing else
 
-// spy keeps what a client's transport wrote.
+// spy records the messages that a client's transport wrote.
 type spy struct {
 	mcp.Transport
 	mu    sync.Mutex
@@ -186,7 +186,8 @@ func TestNextEvent(t *testing.T) {
 			}
 		}
 	}
-	// An event is given out as soon as its blank line is there, not when more follows.
+	// An event is delivered as soon as its blank line has come, and does not wait for more
+	// text.
 	r, w := io.Pipe()
 	go func() { _, _ = io.WriteString(w, "data: x\n\n") }()
 	if got, _, err := newEvents(r, nil, nil).next(); string(got) != "data: x\n\n" || err != nil {
@@ -199,7 +200,7 @@ func TestNextEvent(t *testing.T) {
 	}
 }
 
-// The event stream loses our requests and nothing else, however it is cut.
+// Only the session's requests are taken out of the event stream, wherever its reads are cut.
 func TestEvents(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
@@ -223,7 +224,7 @@ func TestEvents(t *testing.T) {
 		if err != nil || string(got) != before+after {
 			t.Errorf("pieces of %d: %q, %v", size, got, err)
 		}
-		// R084: what is no message is on record.
+		// R084: a line that is not a message leaves a record.
 		if no := l.recs.since(n); len(no) != 1 || !strings.Contains(no[0].Detail, "an event is no message") {
 			t.Errorf("pieces of %d: on record: %+v", size, no)
 		}
@@ -309,7 +310,7 @@ func TestHTTP(t *testing.T) {
 	s.Close()
 }
 
-// The answer that names the server may be JSON, too; it passes whole, however long.
+// The answer with the server's name may be JSON, too. It passes whole, whatever its length.
 func TestHTTPGreeting(t *testing.T) {
 	for _, method := range []string{"initialize", "server/discover"} {
 		for _, padding := range []int{0, 2 * maxGreeting} {
@@ -341,8 +342,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Changes by the host and by the broker alike are told, in UTC, and only while
-// the watch lasts (R044, R045, R046).
+// Changes by the host and by the broker are reported, with times in UTC, and only while the
+// watch lasts (R044, R045, R046).
 func TestWatch(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"sub/f": "x"})

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What a server deletes, renames over or writes anew over files/* is in the trash,
-// with its name, and it does not see that.
+// A file that a server deletes, replaces by a rename or overwrites through files/* is in the
+// trash, under its name. The server does not see the trash.
 func TestTrash(t *testing.T) {
 	var tree *vfs.Tree
 	l := newLab(t, func(c *Config) { tree = c.Tree })

@@ -80,14 +80,14 @@ func TestReplacedOftenToldSeldom(t *testing.T) {
 	}
 }
 
-// R005, R079: a server that reads nothing delays neither the revocation of a root it
-// watches, nor a narrowing of it, nor the end of its session and of the broker.
+// R005, R079: a server that does not read delays no revocation and no narrowing of a root that
+// it watches, and neither the end of its session nor that of the broker.
 func TestRevokeWithUnreadWatch(t *testing.T) {
 	l := newLab(t, nil)
 	narrowed := l.root("narrowed", guard.ReadWrite, nil)
 	l.root("other", guard.ReadOnly, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
-	// It takes the answers to its watches, and then nothing.
+	// The server reads the answers to its watches, and then nothing more.
 	s, line, out := l.reluctant()
 	const watches = 20
 	for i := range watches {

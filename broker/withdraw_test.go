@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// enough bounds what hangs; the questions wait for much longer.
+// enough ends a test that hangs; the questions wait for much longer.
 const enough = 30 * time.Second
 
 func waits(t *testing.T, u *Queue, n int) {
@@ -48,7 +48,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 	}
 }
 
-// The same for Consent, whose caller may have a context that outlives the session.
+// The same holds for Consent, whose caller may have a context that outlives the session.
 func TestConsentEndsWithItsSession(t *testing.T) {
 	u := &Queue{}
 	l := newLab(t, func(c *Config) { c.Asker, c.AskFor = u, time.Hour })
@@ -67,8 +67,8 @@ func TestConsentEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// A question that waits for its turn on the terminal can be withdrawn, as the shown one
-// can.
+// A question that waits for its turn on the terminal can be withdrawn like the one that is
+// shown.
 func TestTerminalTurn(t *testing.T) {
 	in, typing := io.Pipe()
 	shown := make(chan struct{}, 1)

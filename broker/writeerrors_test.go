@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R054, R075: a locked file is neither changed, replaced nor removed, by any method, even
-// in the middle of a recursive removal. The error names the locked file of the two.
+// R054, R075: no method changes, replaces or removes a locked file, not even in the middle of a
+// recursive removal. If there are two files, the error names the locked one.
 func TestLockedFile(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"d/locked": "kept", "source": "new"})
@@ -58,8 +58,8 @@ func TestLockedFile(t *testing.T) {
 	p.must(wire.Delete, `{"path":"r/d","recursive":true}`, nil)
 }
 
-// R054, R092: an error of rename and copy is about one of the two paths, and says
-// which; the etag with it is that file's.
+// R054, R092: an error of rename or copy names the path that it is about, and has the etag of
+// that file.
 func TestErrorsOfTwoPaths(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"old": "old", "new": "newer", "d/": ""})
@@ -99,9 +99,9 @@ func TestErrorsOfTwoPaths(t *testing.T) {
 	p.must(wire.Rename, map[string]any{"oldPath": "r/old", "newPath": "r/d/old", "ifMatch": etag("r/old")}, nil)
 }
 
-// R055, R077: the session's limits hold for every way to write. Appends count from the end of the
-// file, also when several run at the same time; copies count as writes do; the bytes of a write
-// that fails are given back.
+// R055, R077: the session's limits hold for every way to write. Appends count from the end of
+// the file, also several at the same time. Copies count like writes. The bytes of a failed
+// write are refunded.
 func TestLimitsOfEveryWrite(t *testing.T) {
 	const maxFile, maxWritten = 1000, 3000
 	l := newLab(t, func(c *Config) { c.Limits.MaxFile, c.Limits.MaxWritten = maxFile, maxWritten })
@@ -162,8 +162,8 @@ func TestInvalidSaysWhy(t *testing.T) {
 	}
 }
 
-// R055, R077: a last chunk that leaves its upload open has been written, and counts. A
-// server cannot get past the limit by sending every chunk as the last.
+// R055, R077: a last chunk that leaves its upload open has been written, and counts. So a
+// server cannot exceed the limit by sending every chunk as the last.
 func TestLimitOfLastChunks(t *testing.T) {
 	const maxWritten = 1000
 	l := newLab(t, func(c *Config) { c.Limits.MaxWritten = maxWritten })
@@ -192,7 +192,7 @@ func TestLimitOfLastChunks(t *testing.T) {
 	}
 }
 
-// A copy goes at the session's speed instead of being refused as a request is.
+// A copy is slowed down to the session's speed, while a request is refused.
 func TestCopyAtTheLimit(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.BytesPerSecond, c.Limits.MaxChunk = 1<<20, 1<<20 })
 	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("y", 1<<20+1<<18)})
@@ -203,7 +203,7 @@ func TestCopyAtTheLimit(t *testing.T) {
 	}
 }
 
-// R054, R073: a last chunk that cannot be taken now leaves the upload open, and the same
+// R054, R073: if a last chunk cannot be accepted now, the upload stays open, and sending the
 // chunk again completes it. Only an upload that can never complete ends.
 func TestUploadSurvivesItsLastChunk(t *testing.T) {
 	l := newLab(t, nil)

@@ -81,8 +81,8 @@ func (g *Registry) TakeBack(ctx context.Context, s Subject) error {
 }
 
 // Barred returns the refusal of everything that a subject asks for, or nil: the registry is
-// paused, or the subject is suspended. Admit asks by itself; Barred is for requests that do not
-// pass the gate.
+// paused, or the subject is suspended. Admit makes this check itself; Barred is for requests
+// that do not pass the gate.
 func (g *Registry) Barred(s Subject) error {
 	if err := g.barred(s, time.Now(), false); err != nil {
 		return err

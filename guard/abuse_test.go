@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// as is a request of a subject.
+// as returns a request of a subject.
 func as(t *testing.T, s guard.Subject, op guard.Op) guard.Request {
 	t.Helper()
 	r := req(t, op)
@@ -18,8 +18,8 @@ func as(t *testing.T, s guard.Subject, op guard.Op) guard.Request {
 	return r
 }
 
-// R093: too many refusals raise one event a minute and leave a record; that is all
-// where nobody is to be suspended. Each subject counts for itself.
+// R093: too many refusals raise one event a minute and leave a record. Without Suspend there is
+// no other effect. Each subject counts by itself.
 func TestAbuseIsTold(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
@@ -43,9 +43,9 @@ func TestAbuseIsTold(t *testing.T) {
 	}
 }
 
-// R093: escapes have a bound of their own; who goes beyond is suspended: everything
-// is refused, what it was shown is taken back, others and the owner go on, until it
-// is resumed.
+// R093: the number of attempted escapes has a bound of its own. A subject that exceeds it is
+// suspended until it is resumed: everything is refused to it, and what it was shown is taken
+// back. Other subjects and the owner are not affected.
 func TestAbuseSuspends(t *testing.T) {
 	s := newSetup(t, nil)
 	v := &view{}
@@ -95,8 +95,8 @@ func TestAbuseSuspends(t *testing.T) {
 	}
 }
 
-// R093: to look for what is hidden is no refusal, as git and every shell does it by
-// the dozen; it stays on record. To make it is one.
+// R093: looking up a hidden name does not count as a refusal, because git and every shell do
+// that by the dozen, but it is recorded. Creating a hidden name counts.
 func TestHiddenIsNoAbuse(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadWrite})
@@ -126,8 +126,8 @@ func TestHiddenIsNoAbuse(t *testing.T) {
 	}
 }
 
-// Once a suspension can be seen no operation of the subject is admitted, however
-// many are on their way.
+// Once a suspension is visible, no operation of the subject is admitted, even if many are under
+// way.
 func TestSuspendedAmongMany(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})

@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// What the gate costs per operation when nothing but rights is asked for. Run it
-// before and after a change of the gate: features that are off must not show.
+// This measures the cost of the gate per operation if only rights are checked. Run it before
+// and after a change of the gate: features that are off must cost nothing.
 func BenchmarkAdmit(b *testing.B) {
 	for name, op := range map[string]guard.Op{"lookup": names.OpLookup, "read": names.OpRead, "write": names.OpWrite} {
 		b.Run(name, func(b *testing.B) {
@@ -37,8 +37,8 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// What the gate has to do with a file that is made: without patterns, with the
-// built-in ones, and with fifty besides them.
+// This measures the gate's work for a new file: without patterns, with the built-in ones, and
+// with fifty more.
 func BenchmarkMaking(b *testing.B) {
 	var fifty []rules.Pattern
 	for i := range 10 {
@@ -65,7 +65,7 @@ func BenchmarkMaking(b *testing.B) {
 	}
 }
 
-// makeFile asks the gate what package vfs asks it when it makes a file.
+// makeFile makes the calls of the gate that package vfs makes for a new file.
 func makeFile(s *setup, r guard.Request) error {
 	l, err := s.Admit(bg, r)
 	if err != nil {
@@ -85,7 +85,7 @@ func makeFile(s *setup, r guard.Request) error {
 	return l.Done(0, err)
 }
 
-// Patterns that are about none of the names cost no memory.
+// Patterns that match none of the names cost no memory.
 func TestMakingAllocatesAsWithoutPatterns(t *testing.T) {
 	var allocs []float64
 	for _, p := range []guard.Patterns{{NoDefaults: true}, {Hide: guard.Texts("*.secret", "docs/**/x", "a[0-9]b")}} {

@@ -21,7 +21,7 @@ func grantOf(name, dir string, r guard.Rights) guard.Grant {
 	return guard.Grant{Root: guard.RootName(name), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: r}, Origin: "test"}
 }
 
-// No way to a wider root leads over the ceiling: not a grant, not a change, not a renewal.
+// Neither a grant nor a change nor a renewal gives a root more than the ceiling allows.
 func TestCeilingHolds(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: &fakeOpener{}})
 	low := ceilingAt("/work", guard.ReadOnly)
@@ -57,7 +57,8 @@ func TestCeilingHolds(t *testing.T) {
 	}
 }
 
-// What a lowered ceiling forbids has ended when SetCeilings returns, and nothing else has.
+// When SetCeilings returns, exactly the roots and rights that a lowered ceiling forbids have
+// ended.
 func TestLoweredCeilingEnds(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: &fakeOpener{}})
 	for name, dir := range map[string]string{"in": "/work/in", "wide": "/work/wide", "out": "/out"} {
@@ -92,7 +93,8 @@ func TestLoweredCeilingEnds(t *testing.T) {
 	}
 }
 
-// A root that is granted or widened while the ceiling is lowered is not above it afterwards.
+// A root that is granted or widened while the ceiling is lowered is within the ceiling
+// afterwards.
 func TestCeilingLoweredMeanwhile(t *testing.T) {
 	for round := range 200 {
 		reg := guard.NewRegistry(guard.Config{Opener: &fakeOpener{}})

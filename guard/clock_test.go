@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// wall is a wall's clock that can be set: off what the machine's shows, or stopped.
+// wall is a wall clock that can be set to differ from the machine's, or stopped.
 type wall struct {
 	stopped time.Time
 	off     atomic.Int64
@@ -23,7 +23,7 @@ func (w *wall) now() time.Time {
 	return time.Now().Add(time.Duration(w.off.Load()))
 }
 
-// granted is a registry by that clock, with a root that ends in so long by it.
+// granted returns a registry with that clock, and a root that ends after a duration by it.
 func (w *wall) granted(t *testing.T, look time.Duration, l guard.Limits, in time.Duration) *setup {
 	t.Helper()
 	s := newSetup(t, nil)
@@ -37,8 +37,8 @@ func (w *wall) granted(t *testing.T, look time.Duration, l guard.Limits, in time
 	return s
 }
 
-// R070: a grant lasts no longer than it was given when the wall's clock is set back,
-// or does not move at all; nor does one that was renewed.
+// R070: setting the wall clock back, or stopping it, does not extend a grant, nor one that was
+// renewed.
 func TestClockSetBack(t *testing.T) {
 	t.Run("granted", func(t *testing.T) {
 		w := &wall{stopped: time.Now()}
@@ -59,9 +59,9 @@ func TestClockSetBack(t *testing.T) {
 	})
 }
 
-// R070: a root that should have ended while the machine slept, or before the time that the
-// clock was set to, refuses the first operation after that, and ends by itself if there is
-// none.
+// R070: the end of a root may fall into a sleep of the machine, or be skipped by a change of
+// the clock. The root then refuses the next operation. If there is none, the root ends by
+// itself.
 func TestClockSetForward(t *testing.T) {
 	for name, l := range map[string]guard.Limits{"end": {}, "not used": {Idle: 30 * time.Minute}} {
 		in := time.Duration(0)
@@ -85,13 +85,13 @@ func TestClockSetForward(t *testing.T) {
 	}
 }
 
-// flusher writes back what is dirty when it is told to.
+// flusher writes back dirty data when the view is flushed.
 type flusher struct{ write func() error }
 
 func (f *flusher) Invalidate(context.Context, guard.Change) error { return nil }
 func (f *flusher) Flush(_ context.Context, c guard.Change) error  { return f.write() }
 
-// What is dirty when a root ends late is still written back.
+// If a root ends late, its dirty data is still written back.
 func TestOverdueFlushes(t *testing.T) {
 	w := &wall{}
 	s := w.granted(t, time.Hour, guard.Limits{}, 30*time.Minute)

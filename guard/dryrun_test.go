@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A dry run is answered as the operation that follows it, of every kind, with every right and
-// under every rule: the same refusal by the same rule, for the same rights. It leaves nothing
-// behind: no record, no event, no charge and no use. R110.
+// A dry run has the same answer as the operation that follows it, for every kind of operation,
+// every right and every rule: the same refusal by the same rule, with the same missing rights.
+// It leaves no record, event, charge or use. R110.
 func TestDryRunAgrees(t *testing.T) {
 	const roots, each = 250, 40
 	for n := range uint64(roots) {
@@ -76,7 +76,7 @@ func (s *setup) judged(req guard.Request) error {
 	return l.Done(0, err)
 }
 
-// seen is the state that a dry run must not change.
+// seen returns the state that a dry run must not change.
 type seen struct {
 	roots   []guard.Status
 	usage   []ledger.Usage
@@ -94,7 +94,7 @@ func observed(s *setup) seen {
 
 func pick[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
 
-// randomPolicy has any rights, and some rules and limits.
+// randomPolicy returns a policy with random rights, and some rules and limits.
 func randomPolicy(rnd *rand.Rand) guard.Policy {
 	p := guard.Policy{Rights: 1 + guard.Rights(rnd.IntN(int(guard.ReadWrite)))}
 	if rnd.IntN(2) == 0 {
@@ -116,7 +116,7 @@ func randomPolicy(rnd *rand.Rand) guard.Policy {
 	return p
 }
 
-// randomRequest is for any operation, also one that there is not.
+// randomRequest returns a request for any operation, including one that does not exist.
 func randomRequest(t *testing.T, rnd *rand.Rand) guard.Request {
 	p := func() guard.Path {
 		return path(t, pick(rnd, "r", "r", "r", "inner", "none"), pick(rnd, "", "a", "b", "x.sql", ".env", "sub", "sub/a", "sub/.env", ".git", ".git/hooks", ".git/hooks/x", ".vscode/settings.json"))
@@ -133,7 +133,7 @@ func randomRequest(t *testing.T, rnd *rand.Rand) guard.Request {
 	return req
 }
 
-// A lease of a dry run runs no call that changes the source, and takes no lock.
+// The lease of a dry run runs no call that changes the source, and acquires no lock.
 func TestDryRunChangesNothing(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/src", guard.Policy{})

@@ -15,9 +15,8 @@ func gone(t *testing.T, s *setup, root guard.RootName) {
 	testkit.Until(t, "the end of root "+string(root), func() bool { _, ok := s.Lookup(root); return !ok })
 }
 
-// R070, R139: a root that nothing uses ends by itself, as by a revocation; one
-// that is used, if only by one operation that takes long, does not, and a refusal
-// is no use.
+// R070, R139: an unused root ends by itself, as if revoked. A root in use does not, even if the
+// use is one long operation. A refused operation is no use.
 func TestIdle(t *testing.T) {
 	s := newSetup(t, nil)
 	v := &view{}
@@ -60,7 +59,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// A root that is renewed ends at its new time, and not at the old one.
+// A renewed root ends at its new time, and not at the old one.
 func TestRenew(t *testing.T) {
 	s := newSetup(t, nil)
 	soon := func(d time.Duration) time.Time { return time.Now().Add(d) }

@@ -2,14 +2,14 @@ package guard
 
 import "time"
 
-// SetWall makes the registry's wall clock show another time than the machine's, and
-// look is how often its timers look at it. Before the first grant.
+// SetWall replaces the registry's wall clock; look is the interval at which its timers check
+// the clock. Call it before the first grant.
 func (g *Registry) SetWall(wall func() time.Time, look time.Duration) {
 	g.clock.Wall, g.clock.Look = wall, look
 }
 
-// AtStep has f called before each step of guard that tests hold up, until the returned
-// func is called.
+// AtStep makes guard call f before each step that tests can block, until the returned function
+// is called.
 func AtStep(f func(step string)) (stop func()) {
 	atStep = f
 	return func() { atStep = nil }

@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Of sessions that come, win a root inside everybody's, and go, nothing is kept once
-// they are forgotten; what was revoked for others stays so.
+// Sessions may come, get a root inside one that everybody has, and go. Once they are forgotten,
+// the registry keeps nothing of them. Revocations for others stay in force.
 func TestForget(t *testing.T) {
 	s := newSetup(t, nil)
 	grantTo(t, s, "all", "/all", "", guard.ReadOnly)

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R164: an operation that stands in no table is denied, whatever the rights.
+// R164: an operation without a row in the tables is denied, whatever the rights.
 func TestUnknownOperationIsDenied(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -29,7 +29,7 @@ func TestUnknownOperationIsDenied(t *testing.T) {
 	wantKind(t, s.once(bad, 0), names.Permission)
 }
 
-// R067, R115: without an approval nothing happens, and the answer says which.
+// R067, R115: without an approval nothing happens, and the error names the missing approval.
 func TestNoConsent(t *testing.T) {
 	s := newSetup(t, nil)
 	for op := names.OpLookup; op < names.OpClose; op++ {
@@ -54,11 +54,11 @@ func TestNoConsent(t *testing.T) {
 	}
 }
 
-// R061, R076, R078: speed is limited by waiting; the wait ends with the caller's
-// patience or with the root.
+// R061, R076, R078: the limit of speed makes operations wait. The wait ends with the caller's
+// context or with the root.
 func TestRate(t *testing.T) {
 	s := newSetup(t, nil)
-	// One operation per 100 s: the second would wait for what no test does.
+	// The limit is one operation per 100 s, so the second one would wait longer than any test.
 	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{OpsPerSecond: 0.01, Burst: 2, Timeout: time.Hour}})
 	for range 2 {
 		wantKind(t, s.once(req(t, names.OpGetattr), 0), 0)
@@ -90,7 +90,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// A wait beyond the operation's time is refused at once, and says for how long.
+// An operation that would have to wait beyond its time limit is refused at once, with the time
+// after which to try again.
 func TestRateRefusal(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{OpsPerSecond: 0.001, Burst: 1, Timeout: time.Second}})
@@ -102,8 +103,8 @@ func TestRateRefusal(t *testing.T) {
 	}
 }
 
-// R078: bytes in flight are bounded; who comes over the bound waits for another
-// to end, and a request larger than the whole is served alone.
+// R078: bytes in flight are bounded. An operation beyond the bound waits until another ends,
+// and one that is larger than the bound runs alone.
 func TestBytesInFlight(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{BytesInFlight: 100}})
@@ -146,7 +147,7 @@ func TestBytesInFlight(t *testing.T) {
 	wantKind(t, s.once(small, 1), 0)
 }
 
-// R055, R077, R193: sizes and amounts.
+// R055, R077, R193: sizes and amounts are limited.
 func TestQuotas(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{MaxFile: 100, MaxWritten: 1000, MaxCreated: 3}})
@@ -181,7 +182,7 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// What was refused before the quota was touched gives nothing back.
+// An operation that was refused before it was charged is not refunded.
 func TestRefusalsDoNotRefund(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{MaxFile: 100, MaxWritten: 50, MaxCreated: 1}})
@@ -204,7 +205,7 @@ func TestRefusalsDoNotRefund(t *testing.T) {
 	wantKind(t, s.once(ok, 1), names.Quota)
 }
 
-// R193: concurrent operations use exactly the quota, and short writes give back the rest.
+// R193: concurrent operations together use exactly the quota, and short writes refund the rest.
 func TestQuotaIsExact(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{MaxWritten: 700, MaxCreated: 100}})
@@ -263,16 +264,15 @@ func TestEveryOperationHasATimeout(t *testing.T) {
 	}
 }
 
-// quiet operations leave no record of success: looking around, and what is
-// summed up in the record of the close.
+// quiet operations leave no record when they succeed: reads of names and attributes, and
+// operations that the record of the close sums up.
 var quiet = map[guard.Op]bool{
 	names.OpLookup: true, names.OpGetattr: true, names.OpReadlink: true, names.OpReaddir: true, names.OpRead: true,
 	names.OpWrite: true, names.OpAllocate: true, names.OpFsync: true, names.OpFlush: true, names.OpLseek: true,
 	names.OpGetxattr: true, names.OpListxattr: true, names.OpStatfs: true, names.OpGetlk: true, names.OpSetlk: true,
 }
 
-// R082, R084, R145: one record for each operation, every refusal and every
-// failure among them.
+// R082, R084, R145: each operation has one record, including every refusal and failure.
 func TestRecords(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -314,8 +314,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// A close cannot be refused, so the owner is told if it could not be recorded: once, until a
-// close was recorded again.
+// A close cannot be refused, so the owner gets an event if it could not be recorded. There is
+// one event until a close was recorded again.
 func TestUnrecordedCloseIsTold(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -334,7 +334,8 @@ func TestUnrecordedCloseIsTold(t *testing.T) {
 	}
 }
 
-// Closing a file records what passed through it; an ordinary "no" is no failure.
+// The record of a close has the bytes that were read and written. An ordinary error is no
+// failure.
 func TestRecordOfCloseAndOrdinaryAnswers(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -363,8 +364,8 @@ func TestRecordOfCloseAndOrdinaryAnswers(t *testing.T) {
 	}
 }
 
-// R084: when the log cannot take a record, what was to be recorded fails, and
-// the owner hears of a refusal all the same.
+// R084: if the log rejects a record, the operation fails. The owner is notified of a refusal
+// nevertheless.
 func TestFullSink(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -378,8 +379,8 @@ func TestFullSink(t *testing.T) {
 	}
 }
 
-// R125, R126: an operation's error has its reason and no host path, whatever
-// the cause said.
+// R125, R126: an operation's error has a reason and no host path, whatever the text of the
+// cause is.
 func TestErrorsTellNoHostPath(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/very/secret/place", guard.Policy{})

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// In these schedules what happens between two steps of an admission, or of a change of
-// the source, runs inside the step.
+// In these schedules, events between two steps of an admission, or of a change of the source,
+// run inside a step's hook.
 
 // during runs f at the first step of this name.
 func during(t *testing.T, step string, f func()) {
@@ -25,7 +25,7 @@ func during(t *testing.T, step string, f func()) {
 	}))
 }
 
-// newShort is a setup whose changes wait for a moment only, with the root r.
+// newShort returns a setup with the root r, whose changes wait only for a moment.
 func newShort(t *testing.T) *setup {
 	t.Helper()
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = 20 * time.Millisecond })
@@ -42,8 +42,8 @@ func (s *setup) admit(t *testing.T, r guard.Request) *guard.Lease {
 	return l
 }
 
-// early is an operation on the root r that is answered early, while its detached part
-// goes on with the lease.
+// early begins an operation on the root r that is answered early. Its detached part continues
+// with the lease.
 func (s *setup) early(t *testing.T) *guard.Lease {
 	t.Helper()
 	l := s.admit(t, req(t, names.OpWrite))
@@ -54,7 +54,7 @@ func (s *setup) early(t *testing.T) *guard.Lease {
 	return d
 }
 
-// A root that ends while an operation is admitted does not admit it.
+// If a root ends while an operation is being admitted, the operation is not admitted.
 func TestRootEndsDuringAdmission(t *testing.T) {
 	for _, step := range []string{"admit", "count"} {
 		s := newShort(t)
@@ -68,8 +68,8 @@ func TestRootEndsDuringAdmission(t *testing.T) {
 	}
 }
 
-// An operation that was about to be counted while its root's rights were taken and given
-// again is counted as one of the new ones: the next change waits for it.
+// If a root's rights are removed and added again just before an operation is counted, the
+// operation counts as a new one: the next change waits for it.
 func TestRightsChangeTwiceDuringAdmission(t *testing.T) {
 	s := newShort(t)
 	during(t, "count", func() {
@@ -87,7 +87,7 @@ func TestRightsChangeTwiceDuringAdmission(t *testing.T) {
 	}
 }
 
-// An operation is judged by rights that hold when it has been counted.
+// An operation is judged by the rights that are in force after it was counted.
 func TestRightsChangeDuringAdmission(t *testing.T) {
 	for _, step := range []string{"admit", "count"} {
 		s := newShort(t)
@@ -101,8 +101,8 @@ func TestRightsChangeDuringAdmission(t *testing.T) {
 	}
 }
 
-// A change that gave up waiting for an operation is followed by others that wait for it
-// again: whatever came in between, nothing older is forgotten.
+// After a change has given up waiting for an operation, later changes wait for the operation
+// again. No older operation is forgotten.
 func TestLaterChangesWaitForOlderOperations(t *testing.T) {
 	s := newShort(t)
 	l := s.admit(t, req(t, names.OpWrite))
@@ -126,7 +126,7 @@ func TestLaterChangesWaitForOlderOperations(t *testing.T) {
 	}
 }
 
-// What was learned in one lifetime of a root is worth nothing in the next.
+// Judgements from one lifetime of a root are not used in the next.
 func TestRequestOfAnOlderLifetime(t *testing.T) {
 	s := newShort(t)
 	r := req(t, names.OpRead)
@@ -141,7 +141,7 @@ func TestRequestOfAnOlderLifetime(t *testing.T) {
 	wantKind(t, s.once(r, 0), names.Revoked)
 }
 
-// changes are the changes of a root that take something from those who use it.
+// changes lists the changes of a root that take access away.
 var changes = map[string]func(s *setup) error{
 	"revoke":     func(s *setup) error { return second(s.Revoke(bg, "r")) },
 	"revoke all": func(s *setup) error { return second(s.RevokeAll(bg)) },
@@ -159,8 +159,8 @@ func second[T any](_ T, err error) error { return err }
 
 const arrives = "1 call that changes the source is still in it and may still arrive"
 
-// An operation that was answered early changes nothing after its root has changed, and
-// the change says which call has begun before and has not returned.
+// After a change of its root, an operation that was answered early changes nothing. The change
+// names the call that had begun before and has not returned.
 func TestNothingIsChangedAfterTheAnswer(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -189,8 +189,8 @@ func TestNothingIsChangedAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// A call that has not been asked for yet when its root changes either waits, or is
-// waited for: it is counted before the root is looked at.
+// If a call is about to begin when its root changes, it is either refused or waited for,
+// because it is counted before the root is checked.
 func TestRootEndsBeforeAChangeBegins(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestRootEndsBeforeAChangeBegins(t *testing.T) {
 	}
 }
 
-// A revocation waits for a call that has begun, and then has nothing to report.
+// A revocation waits for a call that has begun, and does not report it if it returns.
 func TestRevokeWaitsForChanges(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Hour })
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -228,8 +228,8 @@ func TestRevokeWaitsForChanges(t *testing.T) {
 	}
 }
 
-// An operation that is waited for goes on to change the source: it removes what it has
-// not finished.
+// An operation that a change waits for may still change the source: it removes its unfinished
+// files.
 func TestDrainedOperationsChange(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Hour })
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -246,8 +246,8 @@ func TestDrainedOperationsChange(t *testing.T) {
 	}
 }
 
-// An operation that was waited for in vain changes nothing any more, unless what changed
-// is not its root but one inside, or a server that it is not of.
+// An operation that a change has given up waiting for changes nothing afterwards. This does not
+// concern a change of a root inside the operation's root, or of another server.
 func TestOperationsWaitedForInVainChangeNothing(t *testing.T) {
 	others := map[string]bool{"grant inside": true, "suspend": true}
 	for name, change := range changes {
@@ -263,7 +263,7 @@ func TestOperationsWaitedForInVainChangeNothing(t *testing.T) {
 	}
 }
 
-// A root that vanished with a call in its source is not forgotten without saying so.
+// If a root vanishes while a call is in its source, its end reports the call.
 func TestRevokeOfAVanishedRootTellsOfChanges(t *testing.T) {
 	s := newShort(t)
 	err := s.early(t).Change(func() error {
@@ -281,8 +281,8 @@ func TestRevokeOfAVanishedRootTellsOfChanges(t *testing.T) {
 	}
 }
 
-// What a root inside takes, it takes also from operations through the root around it,
-// those included that have come to it only after they were detached.
+// A change of a nested root also applies to operations through the outer root, including those
+// that have entered the nested root only after they were detached.
 func TestNestedRootEndsForDetachedOperations(t *testing.T) {
 	for name, change := range map[string]func(s *setup) error{
 		"revoke": func(s *setup) error { return second(s.Revoke(bg, "in")) },
@@ -333,8 +333,8 @@ func TestNestedRootEndsForDetachedOperations(t *testing.T) {
 	}
 }
 
-// An operation on a root and one in it, which has made its system calls and is not answered,
-// is reported by the ending of each, in whatever order they end.
+// If an operation concerns a root and a nested root, has made its system calls and is not
+// answered yet, the ending of each root reports it, in whichever order they end.
 func TestUnansweredOperationIsReportedByBoth(t *testing.T) {
 	for _, order := range [][]guard.RootName{{"r", "in"}, {"in", "r"}} {
 		s := newShort(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What is granted is the directory that was opened and shown, in spite of what
-// its path means meanwhile; and never more than was asked (R089, R104).
+// A grant is for the directory that was opened and shown, even if its path leads elsewhere by
+// then. It never has more than was asked for (R089, R104).
 func TestGrantProposed(t *testing.T) {
 	dir := t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
@@ -61,8 +61,8 @@ func TestGrantProposed(t *testing.T) {
 	}
 }
 
-// An answer to a request for consent cannot raise a limit of what was asked, or lift it. That holds
-// for each limit, also for one that is added later.
+// The answer to a request for consent cannot raise or remove a limit of the request. The test
+// covers each limit, including ones that are added later.
 func TestGrantProposedRaisesNoLimit_R104(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	dir := t.TempDir()
@@ -96,8 +96,8 @@ func TestGrantProposedRaisesNoLimit_R104(t *testing.T) {
 	}
 }
 
-// R141, R153: a collision is refused and says what to write instead; R019: the
-// same directory is not a root twice.
+// R141, R153: a name that is in use is refused, with advice what to write instead. R019: a
+// directory cannot be two roots.
 func TestNameCollision(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "b", "/x/b", guard.Policy{})

@@ -19,8 +19,8 @@ var (
 	who = guard.Caller{Via: guard.ViaFiles, UID: 7, PID: 8}
 )
 
-// fakeOpener opens any path without looking at it: for tests of the registry's
-// own bookkeeping. Paths in absent do not open.
+// fakeOpener opens any path without a file system, for tests of the registry's own state. Paths
+// in absent do not open.
 type fakeOpener struct {
 	mu     sync.Mutex // guards the fields below
 	opened []string
@@ -28,7 +28,7 @@ type fakeOpener struct {
 	absent map[string]bool
 	at     map[string]string // locations, by path
 	gone   map[string]bool   // Check fails
-	cannot error             // Check cannot look
+	cannot error             // the error of a Check that cannot look
 	// cannotStage is the error of Stage.
 	cannotStage error
 }
@@ -113,7 +113,7 @@ func (s *fakeSource) Close() error {
 	return nil
 }
 
-// setup is a registry over fake sources with a recorder.
+// setup has a registry over fake sources, with a recorder.
 type setup struct {
 	*guard.Registry
 	rec    *guardtest.Recorder
@@ -157,7 +157,7 @@ func (s *setup) grant(t testing.TB, name, dir string, p guard.Policy) {
 	}
 }
 
-// vanish ends a root whose directory is there no more.
+// vanish removes the directory of a root, which ends the root.
 func (s *setup) vanish(name guard.RootName, dir string) error {
 	s.open.mu.Lock()
 	s.open.gone[dir] = true
@@ -174,12 +174,12 @@ func path(t testing.TB, root, rel string) guard.Path {
 	return p
 }
 
-// req is a request for an operation on root "r".
+// req returns a request for an operation on root "r".
 func req(t testing.TB, op guard.Op) guard.Request {
 	return guard.Request{Caller: who, Op: op, Path: path(t, "r", "a")}
 }
 
-// once admits a request and ends it at once, having moved n bytes.
+// once admits a request and ends it at once, with n bytes.
 func (s *setup) once(r guard.Request, n int64) error {
 	l, err := s.Admit(bg, r)
 	if err != nil {
@@ -198,7 +198,7 @@ func wantKind(t testing.TB, err error, k guard.Kind) {
 	}
 }
 
-// view notes what it is told, in order, together with the audit's records.
+// view records its calls in order, together with the audit's records.
 type view struct {
 	mu    sync.Mutex // guards the field below
 	calls []string

@@ -8,10 +8,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R004, R095: while one server moves a directory, nobody makes a name in it
-// through another root: not at the same directory, not in one around it or inside.
-// A root of no such directory does not wait. With a lock for each root the maker
-// would go ahead at once.
+// R004, R095: while one server moves a directory, nobody can make a name in it through another
+// root: a root at the same directory, around it or inside. Roots elsewhere do not wait. (With a
+// lock for each root, the name would be made at once.)
 func TestNobodyMakesNamesInWhatIsMoved(t *testing.T) {
 	for _, c := range []struct {
 		name, mover, maker string
@@ -44,7 +43,8 @@ func TestNobodyMakesNamesInWhatIsMoved(t *testing.T) {
 			if !c.waits {
 				wantKind(t, <-made, 0)
 			} else {
-				// Who waits is told of the revocation; who does not has made the name.
+				// An operation that waits gets the error of the revocation. One that does not
+				// wait has made the name.
 				if _, err := s.Revoke(bg, "makes"); err != nil {
 					t.Error(err)
 				}
@@ -56,8 +56,8 @@ func TestNobodyMakesNamesInWhatIsMoved(t *testing.T) {
 	}
 }
 
-// A root that is granted while a directory is moved beside it waits until that is
-// done: no lock of the mover's knows it yet. What cannot wait is refused.
+// A grant during a move in a neighbouring root waits until the move is done, because the
+// mover's locks do not cover the new root yet. A grant that cannot wait is refused.
 func TestGrantWaitsForMoves(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = 50 * time.Millisecond })
 	grantTo(t, s, "moves", "/dir", "a", guard.ReadWrite)

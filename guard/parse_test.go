@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// realSetup is a registry over real directories.
+// realSetup returns a registry over real directories.
 func realSetup(t *testing.T) (*setup, string) {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
@@ -47,8 +47,8 @@ func TestParse(t *testing.T) {
 	for in, want := range map[string]guard.Kind{
 		"": names.Invalid, ".": names.Invalid, "..": names.Invalid, "code/../x": names.Invalid, "code/a\x00": names.Invalid,
 		at("code") + "/../x": names.Invalid, at("code2"): names.NoConsent, "/": names.NoConsent, at("f/x"): names.NoConsent,
-		// R174: whatever lies outside is not looked at: no link there leads
-		// in, and no two answers differ by what exists.
+		// R174: nothing outside of roots is examined. A link outside does not lead into a root,
+		// and answers do not depend on what exists outside.
 		at("other/x"): names.NoConsent, at("other"): names.NoConsent, at("alias2"): names.NoConsent,
 		"/etc/passwd": names.NoConsent, "/a\x00": names.Invalid, "file:///etc/passwd": names.NoConsent,
 		"file://" + at("code") + "/%2e%2e/x": names.Invalid, "file:" + at("code"): names.Invalid, "file://h" + at("code"): names.Invalid,
@@ -60,8 +60,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The path by which a root was approved means it only as long as it lives, and
-// what lies there itself goes first.
+// The path by which a root was approved refers to it only until the root ends. A root that lies
+// at the path itself goes first.
 func TestParse_approved(t *testing.T) {
 	s, base := realSetup(t)
 	at := func(rel string) string { return filepath.Join(base, rel) }
@@ -89,8 +89,8 @@ func TestParse_approved(t *testing.T) {
 	parsed("")
 }
 
-// A path as long as a frame can be costs no more than reading it. (The test ends
-// at all: what is read again for each element takes hours here.)
+// The cost of a path as long as a frame is linear. (If the path were read again for each
+// element, this test would take hours.)
 func TestLongPaths(t *testing.T) {
 	s, base := realSetup(t)
 	s.grant(t, "r", base, guard.Policy{})
@@ -103,7 +103,7 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// R138: the cost grows with the depth of the path, not with the roots.
+// R138: the cost grows with the depth of the path, and not with the number of roots.
 func BenchmarkParse(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -126,7 +126,8 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// Other names of directories are read as what they lead to, by text, where no root holds them.
+// Other names of directories are replaced, as text, by the paths that they lead to, unless a
+// root contains them.
 func TestParse_notedLinks(t *testing.T) {
 	s, base := realSetup(t)
 	at := func(rel string) string { return filepath.Join(base, rel) }

@@ -119,7 +119,7 @@ func (g *Registry) Paused() []Pause {
 func (g *Registry) Pause(ctx context.Context, cause PauseCause, reason string) error {
 	g.pauses.changing.Lock()
 	defer g.pauses.changing.Unlock()
-	return g.pauseLocked(context.WithoutCancel(ctx), cause, reason) // half a pause would be none
+	return g.pauseLocked(context.WithoutCancel(ctx), cause, reason) // a pause that has begun is completed
 }
 
 // pauseFor pauses the registry because a lease is over, unless there is a new one by now.

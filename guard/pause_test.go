@@ -14,8 +14,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A pause flushes while the gate is open, shuts it, and only then takes back; the owner's own
-// operations go on, and the record has the cause and the reason.
+// A pause flushes views while the gate is open, shuts the gate, and then makes views take back
+// what they gave. The owner's own operations still work. The record has the cause and the
+// reason.
 func TestPauseFlushesBeforeItShuts(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -48,8 +49,8 @@ func TestPauseFlushesBeforeItShuts(t *testing.T) {
 	wantKind(t, s.EndPause(guard.PausedByOwner), names.NotExist)
 }
 
-// Operations that were admitted before a pause are waited for. One that does not end changes
-// nothing any more, not even after the pause.
+// A pause waits for operations that were admitted before. One that does not end changes nothing
+// any more, not even after the pause.
 func TestPauseWaitsForOperations(t *testing.T) {
 	s := newShort(t)
 	l, err := s.Admit(bg, req(t, names.OpWrite))
@@ -67,7 +68,7 @@ func TestPauseWaitsForOperations(t *testing.T) {
 	_ = l.Done(0, nil)
 }
 
-// Open files of before the pause work again after it.
+// Files that were open before a pause work again after it.
 func TestResumeKeepsHandles(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -85,7 +86,7 @@ func TestResumeKeepsHandles(t *testing.T) {
 	wantKind(t, s.once(r, 0), 0)
 }
 
-// What is revoked during a pause stays dead after it.
+// A root that is revoked during a pause stays dead after it.
 func TestRevokeWhilePaused(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -95,7 +96,8 @@ func TestRevokeWhilePaused(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 }
 
-// A grant ends at its time also during a pause, and a root that is granted meanwhile is paused.
+// A grant also ends at its time during a pause. A root that is granted during a pause is
+// paused.
 func TestPauseAndExpiry(t *testing.T) {
 	w := &wall{}
 	s := w.granted(t, 10*time.Millisecond, guard.Limits{}, time.Hour)
@@ -111,8 +113,8 @@ func TestPauseAndExpiry(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 }
 
-// Nobody pauses the registry when its lease runs out, as when a timer is late: the gate refuses
-// by itself, and makes views take back.
+// If the lease runs out and nobody pauses the registry, because a timer is late, the gate
+// itself refuses operations and makes views take back what they gave.
 func TestGateComparesTheClockItself(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -137,7 +139,7 @@ func TestGateComparesTheClockItself(t *testing.T) {
 		t.Errorf("paused: %+v", list)
 	}
 
-	// The owner's pause and that of the lease each have to end.
+	// The gate opens only after both the owner's pause and the lease's pause have ended.
 	wantKind(t, s.Pause(bg, guard.PausedByOwner, ""), 0)
 	isOver.Store(false)
 	s.SetMachineLease(time.Hour, isOver.Load, "the fleet acme")
@@ -147,8 +149,8 @@ func TestGateComparesTheClockItself(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 }
 
-// The gate asks the clock that decides only when the lease may be over. Without a lease there
-// is nothing to ask.
+// The gate reads the exact clock only when the lease may have run out. Without a lease it does
+// not read it.
 func TestNoLeaseNoClock(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})

@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// What the rules refuse a root, a grant may allow for itself alone: when it is
-// proposed, when it is granted, and when its mode is set.
+// A grant may have exceptions from the rules for itself only. They apply when it is proposed,
+// when it is granted, and when its mode is set.
 func TestGrantAllowsForItself(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -41,7 +41,8 @@ func TestGrantAllowsForItself(t *testing.T) {
 	}
 }
 
-// The exception is the root's: it holds for its later modes, and for no other.
+// An exception belongs to the root: it applies to later modes of the root, and to no other
+// root.
 func TestSetKnowsTheExceptionOfTheRoot(t *testing.T) {
 	s := newSetup(t, nil)
 	for name, own := range map[string]bool{"own": true, "plain": false} {
@@ -58,8 +59,8 @@ func TestSetKnowsTheExceptionOfTheRoot(t *testing.T) {
 	}
 }
 
-// An approval may take the exceptions away, and then what needs them is refused;
-// it cannot make them.
+// An approval may remove exceptions, and then a grant that needs them is refused. It cannot add
+// any.
 func TestApprovalAndExceptions(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -12,14 +12,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// of is the request as another subject makes it, on another root.
+// of returns the request for another subject and another root.
 func of(t testing.TB, r guard.Request, s guard.Subject, root string) guard.Request {
 	r.Caller.Subject, r.Path = s, path(t, root, "a")
 	return r
 }
 
-// R055, R077, R193: a subject has one quota for all its roots, another subject
-// its own; what is refused tells the limit.
+// R055, R077, R193: each subject has one quota for all its roots. A refusal names the limit.
 func TestSubjectQuotas(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -52,7 +51,7 @@ func TestSubjectQuotas(t *testing.T) {
 	wantKind(t, s.once(of(t, mk, "one", "r"), 0), 0)
 	refused(of(t, mk, "one", "q"), syscall.EDQUOT, 1)
 
-	// A quota that is changed counts from what was used.
+	// A changed quota includes the earlier use.
 	s.SetQuotas(map[guard.Subject]ledger.Quota{"one": {MaxWritten: 25}})
 	refused(of(t, w, "one", "r"), syscall.EDQUOT, 25)
 	w.Bytes = 5
@@ -72,9 +71,9 @@ func TestSubjectQuotas(t *testing.T) {
 	wantKind(t, s.once(of(t, w, "one", "r"), 1000), 0)
 }
 
-// R193: N writers of two subjects on two roots, failing and succeeding, whole and
-// short: what passes is never more than any of the four quotas, all of it can be
-// used, and what is reserved and not used is given back.
+// R193: many writers of two subjects on two roots write fully, partly or not at all. Their
+// total never exceeds any of the four quotas, a quota can be used up, and unused reservations
+// are refunded.
 func TestQuotasTogetherAreExact(t *testing.T) {
 	s := newSetup(t, nil)
 	roots, subjects := []string{"r", "q"}, []guard.Subject{"one", "two"}
@@ -97,7 +96,7 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 				n, fails := int64(7), error(nil)
 				switch i % 4 {
 				case 0:
-					n, fails = 3, syscall.ENOSPC // short, and no name
+					n, fails = 3, syscall.ENOSPC // a short write, and no new name
 				case 1:
 					if l.Charges().Add(5, 12, 0) == nil {
 						n = 12
@@ -116,7 +115,7 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// What is left can be used to the last byte and name: nothing has leaked.
+	// The rest can be used to the last byte and name, so nothing has leaked.
 	for ri := range roots {
 		for si := range subjects {
 			for ok := true; ok; {

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R111: a root that could not be looked at for want of descriptors or memory is
-// not taken for replaced; it is looked at again later without anybody asking.
+// R111: if a root cannot be checked because descriptors or memory are short, it does not count
+// as replaced. It is checked again later without a request.
 func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
 		s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Millisecond })
@@ -36,8 +36,8 @@ func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 	}
 }
 
-// A lock that nobody holds is no reason to refuse a grant or an ending, however late the
-// registry comes to it: a busy machine made the test above fail, and refused to revoke.
+// A grant or an ending is not refused because of a lock that nobody holds any more, however
+// late the registry gets to run. (On a busy machine, revocations were refused.)
 func TestFreeLocksAreTakenLate(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Nanosecond })
 	for i := range 30 {

@@ -31,8 +31,8 @@ func (s *scarce) Record(r guard.Record) error {
 	return nil
 }
 
-// Room is promised for what the session's command does on the network before it begins, and
-// taken with its record. An error does not name the audit files.
+// Room for a record is reserved before the session's command acts on the network, and used by
+// the record. An error does not name the audit files.
 func TestReserveConnection(t *testing.T) {
 	log := &scarce{}
 	g := newSetup(t, func(c *guard.Config) { c.Auditor = log })
@@ -60,9 +60,9 @@ func TestReserveConnection(t *testing.T) {
 	}
 }
 
-// What programs read of a record stands in its fields: the directory and the origin of a root,
-// at its grant, its changes and its end, and also of one that is refused; the rule that refused,
-// and where that is written.
+// The facts of a record that programs read are fields. These are the directory and the origin
+// of a root, at its grant, its refused grant, its changes and its end, and the rule that
+// refused, with the place where it is written.
 func TestRecordsHaveFacts(t *testing.T) {
 	log := &scarce{}
 	g := newSetup(t, func(c *guard.Config) { c.Auditor = log })

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// steps is an auditor that notes its records among a view's calls.
+// steps is an auditor that adds its records to the list of a view's calls.
 type steps struct{ v *view }
 
 func (s steps) Record(r guard.Record) error {
@@ -24,8 +24,9 @@ func (s steps) Record(r guard.Record) error {
 	return nil
 }
 
-// The order of a revocation: views flush while the gate is open, the gate shuts,
-// what is in flight drains, views take back, the record, the answer. R070.
+// A revocation has this order: views flush while the gate is open, the gate shuts, operations
+// in flight drain, views take back what they gave, the record is written, the caller gets the
+// answer. R070.
 func TestRevokeOrder(t *testing.T) {
 	v := &view{}
 	s := newSetup(t, func(c *guard.Config) { c.Auditor = steps{v} })
@@ -67,7 +68,7 @@ func TestRevokeOrder(t *testing.T) {
 	}
 }
 
-// Set: a narrowing goes the way of a revocation, a widening is on record first.
+// A narrowing by Set has the order of a revocation. A widening is recorded first.
 func TestSetOrder(t *testing.T) {
 	v := &view{}
 	s := newSetup(t, func(c *guard.Config) { c.Auditor = steps{v} })
@@ -94,7 +95,7 @@ func TestSetOrder(t *testing.T) {
 	wantKind(t, s.Set(bg, "none", guard.Read), names.NotExist)
 }
 
-// Set waits for operations under the old rights: none is left when it returns.
+// Set waits for operations under the old rights, so that none is left when it returns.
 func TestSetDrains(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -122,7 +123,7 @@ func TestSetDrains(t *testing.T) {
 	}
 }
 
-// A widening that cannot be recorded does not happen.
+// A widening that cannot be recorded is refused.
 func TestWideningNeedsItsRecord(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
@@ -134,8 +135,8 @@ func TestWideningNeedsItsRecord(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpWrite), 1), names.ReadOnly)
 }
 
-// R070: an operation that never ends does not hold up a revocation; the report
-// says that it is still there, and the source stays open for it.
+// R070: an operation that never ends does not block a revocation. The report names it, and the
+// source stays open for it.
 func TestRevokeWithStuckOperation(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = 20 * time.Millisecond })
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -165,7 +166,7 @@ func (o *fakeOpener) isClosed() int {
 	return o.closed
 }
 
-// A second revocation reports the first or knows no such root; many at once end
+// A second revocation returns the result of the first, or finds no such root. Many at once end
 // the root once.
 func TestRevokeTwice(t *testing.T) {
 	s := newSetup(t, nil)
@@ -189,7 +190,7 @@ func TestRevokeTwice(t *testing.T) {
 	}
 }
 
-// Half a revocation would be none: it completes though the asker has gone.
+// A revocation completes even if its caller has gone.
 func TestRevokeOutlivesItsAsker(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -222,7 +223,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// Granting again makes a new lifetime: what was held before stays dead.
+// Granting a root again begins a new lifetime. Files from before stay dead.
 func TestOldHoldsStayDead(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -248,8 +249,8 @@ func TestOldHoldsStayDead(t *testing.T) {
 	}
 }
 
-// R111, R147: a vanished root is unavailable, stays listed, and is approved
-// again under its name; revoking it forgets it.
+// R111, R147: a vanished root is unavailable, stays listed, and can be approved again under its
+// name. Revoking it removes it from the list.
 func TestUnavailable(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
@@ -287,8 +288,8 @@ func TestUnavailable(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 }
 
-// Admissions, revocations, grants, changes and expiries at once: no admission
-// succeeds after a revocation returned, and in the end nothing is counted twice.
+// With concurrent admissions, revocations, grants, changes and expiries, no admission succeeds
+// after a revocation has returned, and in the end nothing is counted twice.
 func TestConcurrentChanges(t *testing.T) {
 	s := newSetup(t, nil)
 	v := &view{}
@@ -342,7 +343,7 @@ func TestConcurrentChanges(t *testing.T) {
 	testkit.Until(t, "the sources are closed when the last operation has ended", func() bool { return s.open.isClosed() == 200 })
 }
 
-// Expiry clocks are set while other roots, and the same ones, are revoked.
+// Expiries can be set while the same roots, or others, are revoked.
 func TestRevokeWhileExpiryIsArmed(t *testing.T) {
 	s := newSetup(t, nil)
 	for range 100 {
@@ -363,7 +364,7 @@ func TestRevokeWhileExpiryIsArmed(t *testing.T) {
 	}
 }
 
-// A failing view is named in the report, and the others are told all the same.
+// The report names a failing view, and the other views are called nevertheless.
 func TestViewThatFails(t *testing.T) {
 	s := newSetup(t, nil)
 	good := &view{}
@@ -388,10 +389,10 @@ func (failing) Invalidate(_ context.Context, c guard.Change) error {
 	return nil
 }
 
-// Roots in each other that end together do not wait for each other: an ending that
-// locks several roots must not wait for one of them to make its views judge anew. Nor
-// do two such endings wait for each other, each of which has what lies around the
-// other's roots. What is waited for in vain is in Ended.Err.
+// Nested roots that end together do not wait for each other: an ending that locks several roots
+// must not wait until one of them has made its views judge anew. Two such endings do not wait
+// for each other either, if the roots of each lie around roots of the other. A wait that fails
+// is reported in Ended.Err.
 func TestEndingsDoNotWaitForEachOther(t *testing.T) {
 	s := newSetup(t, nil)
 	s.AddView(&view{})

@@ -8,8 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// R163: a grant that names no rights is none: it is refused, and so is every
-// operation on what it would have been.
+// R163: a grant without rights is refused, and so is every operation on its root.
 func TestGrantWithoutRights(t *testing.T) {
 	s := newSetup(t, nil)
 	_, err := s.Grant(bg, guard.Grant{Root: "r", Dir: "/r", Origin: "test"})
@@ -27,8 +26,8 @@ func TestGrantWithoutRights(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 }
 
-// R162, R164: while a root is in use its rights are set one by one, and what is
-// not named is refused from then on: with EROFS where nothing may change at all.
+// R162, R164: each right of a root can be set while the root is in use. A right that is not in
+// the new set is refused from then on, with EROFS if the root allows no changes at all.
 func TestSetRightsByOperation(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/r", guard.Policy{})

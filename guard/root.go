@@ -188,14 +188,14 @@ func (r *root) closeWhenUnused() {
 }
 
 // changeContext is the context of a change. A change that has begun is finished even if its
-// caller goes away, because half a revocation would be none. It waits for others no longer
-// than Config.Deadline.
+// caller goes away: a revocation must not stop halfway. It waits for others no longer than
+// Config.Deadline.
 func (g *Registry) changeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
 }
 
-// lockChanges takes the right to change a root until unlock, unless ended is closed
-// first. The context it returns is that of the change.
+// lockChanges takes the right to change a root until unlock, unless ended is closed first. It
+// returns the context of the change.
 func (g *Registry) lockChanges(ctx context.Context, r *root, ended <-chan struct{}) (_ context.Context, unlock func(), _ error) {
 	ctx, cancel := g.changeContext(ctx)
 	unlock = func() { r.unlockChanges(); cancel() }

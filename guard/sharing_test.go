@@ -28,14 +28,14 @@ func grantTo(t *testing.T, s *setup, root, dir, subject string, rights guard.Rig
 	wantKind(t, err, 0)
 }
 
-// as asks whether a subject may do an operation in a root.
+// as tries an operation of a subject in a root.
 func (s *setup) as(t testing.TB, who, root string, op guard.Op) error {
 	t.Helper()
 	return s.once(of(t, req(t, op), guard.Subject(who), root), 0)
 }
 
-// R006, R004: one directory, two subjects, two policies: each has its own, and
-// not the other's; one is revoked, and the other goes on.
+// R006, R004: two subjects have one directory with two policies. Each has its own policy.
+// Revoking one root does not affect the other.
 func TestOneDirectoryForTwoSubjects(t *testing.T) {
 	s := shared(t)
 	wantKind(t, s.as(t, "editor", "one", names.OpUnlink), 0)
@@ -49,7 +49,7 @@ func TestOneDirectoryForTwoSubjects(t *testing.T) {
 			t.Errorf("%q: /dir/x is %v, %v; want %q", who, p, err, want)
 		}
 	}
-	// R127: who may know of which.
+	// R127: each subject knows only its own roots and everybody's.
 	for who, want := range map[guard.Subject][]string{"editor": {"one"}, "reviewer": {"two"}, "": nil} {
 		var got []string
 		for _, st := range s.RootsOf(who) {
@@ -70,8 +70,8 @@ func TestOneDirectoryForTwoSubjects(t *testing.T) {
 	wantKind(t, s.as(t, "editor", "one", names.OpRead), 0)
 }
 
-// R162: beside a grant for everybody one subject has its own: that bounds it by
-// either name, and what is revoked for it stays revoked.
+// R162: besides a grant for everybody, a subject may have its own for the same directory. Its
+// own bounds it under either name, and after its revocation the subject has no access.
 func TestOwnGrantBesideEverybodys(t *testing.T) {
 	s := newSetup(t, nil)
 	v := &view{}
@@ -103,7 +103,7 @@ func TestOwnGrantBesideEverybodys(t *testing.T) {
 	if list := s.RootsOf("reviewer"); len(list) != 1 || list[0].Grant.Root != "own" {
 		t.Errorf("%+v", list)
 	}
-	// No operation of the subject through the root of everybody outlives it.
+	// No operation of the subject through everybody's root outlives its own root.
 	inFlight, err := s.Admit(bg, of(t, req(t, names.OpRead), "reviewer", "all"))
 	wantKind(t, err, 0)
 	if st, _ := s.Lookup("own"); st.InFlight != 1 {
@@ -144,8 +144,8 @@ func inFlightOf(s *setup, root guard.RootName) <-chan struct{} {
 	return shut
 }
 
-// R006, R070: what one subject has inside a root of another, or lost there, is no
-// business of that other; of one inside a root of everybody, only its own.
+// R006, R070: a root of one subject inside a root of another, or its revocation, does not
+// affect the other. Inside a root of everybody it affects only that subject.
 func TestNestedRootsOfSubjects(t *testing.T) {
 	s := newSetup(t, nil)
 	grantTo(t, s, "outer", "/dir", "", guard.ReadWrite)
@@ -171,7 +171,8 @@ func TestNestedRootsOfSubjects(t *testing.T) {
 	wantKind(t, cross("b", "outer", names.OpRead), names.Revoked)
 	wantKind(t, cross("a", "mine", names.OpRead), 0)
 	wantKind(t, cross("", "outer", names.OpRead), 0)
-	// Everybody's tombstone is everybody's, but for whom it was granted since.
+	// A revoked root of everybody stays closed to everybody, except to subjects that were
+	// granted it since.
 	grantTo(t, s, "inner2", "/dir/sub", "", guard.ReadWrite)
 	if _, err := s.Revoke(bg, "inner2"); err != nil {
 		t.Fatal(err)

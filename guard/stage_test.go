@@ -13,13 +13,13 @@ import (
 
 const staged = guard.ReadWrite | guard.Stage
 
-// stagedGrant is a staged root at a directory of the same name.
+// stagedGrant returns a grant of a staged root at a directory of the same name.
 func stagedGrant(name string, subject guard.Subject) guard.Grant {
 	return guard.Grant{Root: guard.RootName(name), Dir: names.Foreign("/" + name), Subject: subject, Origin: "test", Policy: guard.Policy{Rights: staged}}
 }
 
-// The opener makes the source of a staged root, and only of one. The grant says which store it
-// chose, and the lease hands out the staged source.
+// The opener makes a staged source for a staged root, and for no other. The grant names the
+// chosen store, and the lease gives the staged source.
 func TestStagedSource(t *testing.T) {
 	s := newSetup(t, nil)
 	plain := stagedGrant("plain", "")
@@ -47,7 +47,7 @@ func TestStagedSource(t *testing.T) {
 	}
 }
 
-// oddOpener opens what cannot be staged.
+// oddOpener opens sources that cannot be staged.
 type oddOpener struct {
 	guard.Opener
 	odd oddSource
@@ -70,7 +70,8 @@ func (s *oddSource) File() string         { return s.file }
 func (s *oddSource) Remote() bool         { return s.remote }
 func (s *oddSource) Naming() rules.Naming { return s.naming }
 
-// What cannot be kept apart is not granted as staged, and the error says what to write.
+// A source that cannot be staged is refused as a staged root, and the error says what to write
+// instead.
 func TestCannotBeStaged(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -114,8 +115,8 @@ func TestStageRefusedByOpener(t *testing.T) {
 	}
 }
 
-// A proposal that was staged by a failed grant is used up: what was opened would be the stage,
-// whatever the next grant says.
+// A proposal that a failed grant has staged cannot be used again, because its open source is
+// the staged one, whatever the next grant says.
 func TestProposalStagedOnce(t *testing.T) {
 	s := newSetup(t, nil)
 	if _, err := s.Grant(bg, stagedGrant("a", "")); err != nil {
@@ -187,7 +188,7 @@ func TestStagedNesting(t *testing.T) {
 	})
 }
 
-// Whether a root is staged never changes while it lives; its rights do.
+// A live root never becomes staged or unstaged. Its rights can change.
 func TestSetStaged(t *testing.T) {
 	for _, tt := range []struct {
 		have, set string
@@ -228,8 +229,8 @@ func TestSetStaged(t *testing.T) {
 	}
 }
 
-// Nothing that a staged root's programs remove goes to its trash, and all that the owner's
-// apply replaces does.
+// Files that programs remove in a staged root do not go to its trash. Files that the owner's
+// apply replaces do.
 func TestStagedTrash(t *testing.T) {
 	s := newSetup(t, nil)
 	g := stagedGrant("a", "")
@@ -249,8 +250,8 @@ func TestStagedTrash(t *testing.T) {
 	}
 }
 
-// The store of a staged root that was revoked is closed before another root of its directory
-// is opened, which continues it. An operation that goes on keeps it open.
+// The store of a revoked staged root is closed before another root of its directory, which
+// continues the store, is opened. An operation that is still running keeps it open.
 func TestStageIsContinuedAfterRevoke(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = 200 * time.Millisecond })
 	if _, err := s.Grant(bg, stagedGrant("a", "")); err != nil {
@@ -260,7 +261,7 @@ func TestStageIsContinuedAfterRevoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = s.Revoke(bg, "a") // which cannot wait for the operation
+	_, _ = s.Revoke(bg, "a") // it cannot wait until the operation ends
 	if _, err := s.Grant(bg, stagedGrant("a", "")); !errors.Is(err, names.Locked) {
 		t.Errorf("granted while the store is in use: %v", err)
 	}

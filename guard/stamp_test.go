@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Stamps hold until less may be shown of a root than when they were made, whatever the
-// reason, and not longer; for other roots, and for more, they hold on.
+// A stamp becomes invalid when less of its root may be shown than before, for any reason.
+// Changes of other roots, and widenings, do not affect it.
 func TestStamps(t *testing.T) {
 	for _, c := range []struct {
 		what   string

@@ -9,7 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A session has what its subject has, and what it won for itself no other has.
+// A session has the roots of its subject. A root that it got by consent belongs to that session
+// only.
 func TestGrantsOfASession(t *testing.T) {
 	const one, two = "serve#1", "serve#2"
 	s := newSetup(t, nil)
@@ -41,8 +42,8 @@ func TestGrantsOfASession(t *testing.T) {
 	}
 }
 
-// A session's own grant of a directory bounds that session by either name, and no
-// other; what is revoked for it stays revoked for it only.
+// A session's own grant of a directory bounds that session under either name, and no other
+// session. A revocation of it applies to that session only.
 func TestSessionsGrantBesideItsSubjects(t *testing.T) {
 	const one, two = "serve#1", "serve#2"
 	s := newSetup(t, nil)
@@ -64,7 +65,7 @@ func TestSessionsGrantBesideItsSubjects(t *testing.T) {
 	wantKind(t, s.as(t, two, "whole", names.OpRead), 0)
 }
 
-// A new session begins no quota and no suspension anew.
+// A new session of a subject resets neither its quota nor its suspension.
 func TestSessionsShareTheirSubjectsBounds(t *testing.T) {
 	s := newSetup(t, nil)
 	s.SetQuotas(map[guard.Subject]ledger.Quota{ledger.AnySubject: {MaxCreated: 1}})

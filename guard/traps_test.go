@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// panicking is an auditor that panics where it is told to.
+// panicking is an auditor that panics at a given record.
 type panicking struct{ inReserve, inRecord atomic.Bool }
 
 func (p *panicking) Record(guard.Record) error {
@@ -33,7 +33,7 @@ func (p *panicking) Reserve(context.Context, <-chan struct{}, *guard.Record) (in
 func (*panicking) Pace(*guard.Record, time.Duration) time.Duration { return 0 }
 func (*panicking) Release(int64)                                   {}
 
-// A lease is released although the auditor panics: no later revocation waits for it.
+// A lease is released even if the auditor panics, so no later revocation waits for it.
 func TestPanickingAuditor(t *testing.T) {
 	for name, arm := range map[string]func(*panicking, bool){
 		"reserve": func(p *panicking, on bool) { p.inReserve.Store(on) },
@@ -63,8 +63,8 @@ func TestPanickingAuditor(t *testing.T) {
 	}
 }
 
-// An operation that waits for the speed limit is judged again afterwards, by the policy
-// that holds then, and a change of that does not wait for the operation.
+// An operation that waits for the speed limit is judged again after the wait, by the policy of
+// that time. A change of the policy does not wait for the operation.
 func TestNarrowedWhileWaitingForSpeed(t *testing.T) {
 	for {
 		s := newSetup(t, func(c *guard.Config) { c.Deadline = 50 * time.Millisecond })
@@ -86,8 +86,8 @@ func TestNarrowedWhileWaitingForSpeed(t *testing.T) {
 	}
 }
 
-// The lock of a directory in which something is moved outlives the root: one that is
-// granted at the same place while the move still runs meets it.
+// The lock of a directory in which a move runs outlives the root: a root that is granted at the
+// same directory meanwhile has to wait for it.
 func TestMoveOutlivesItsRoot(t *testing.T) {
 	s := newShort(t)
 	mover := s.admit(t, req(t, names.OpRename))
@@ -105,7 +105,7 @@ func TestMoveOutlivesItsRoot(t *testing.T) {
 	_ = mover.Done(0, nil)
 }
 
-// A flush that hangs delays the shutting of its own root, and of those in it, only.
+// A flush that hangs delays only the shutting of its own root and of roots inside it.
 func TestHungFlushDelaysItsOwnRoot(t *testing.T) {
 	v := &view{}
 	s := newSetup(t, nil)
@@ -128,7 +128,7 @@ func TestHungFlushDelaysItsOwnRoot(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		// What is dirty there is written through the root around it, too.
+		// Dirty data there is written through the outer root, too.
 		wantKind(t, on("inside"), 0)
 	}
 	if _, err := s.Revoke(bg, "hung", "inside", "other"); err != nil {
@@ -136,8 +136,8 @@ func TestHungFlushDelaysItsOwnRoot(t *testing.T) {
 	}
 }
 
-// Two changes at a time of roots that lie in each other, through a bind mount, do not
-// wait for each other.
+// Two concurrent changes of roots that lie in each other, through a bind mount, do not wait for
+// each other.
 func TestNarrowingsDoNotWaitForEachOther(t *testing.T) {
 	v := &view{}
 	s := newSetup(t, nil)
@@ -179,7 +179,7 @@ func TestNarrowingsDoNotWaitForEachOther(t *testing.T) {
 	wg.Wait()
 }
 
-// When Revoke has returned, no operation that began earlier is left: nobody has a lease.
+// When Revoke has returned, no earlier operation is left and nobody has a lease.
 func TestNoLeaseOutlivesRevoke(t *testing.T) {
 	for range 300 {
 		s := newSetup(t, nil)

@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A program that is killed again and again while a source hangs leaves parts of
-// operations behind: how many hold a thread is bounded, and what waits for a place
-// ends with its caller, its time and its root.
+// A program that is killed again and again while a source hangs leaves parts of operations
+// behind. The number of those that hold a thread is bounded. Those that wait for a place end
+// with their caller, their time limit or their root.
 func TestRunningIsBounded(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/r", guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{Timeout: 20 * time.Millisecond}})

@@ -76,6 +76,9 @@ packages() {
 		curl curl a program of the network
 		wget wget the same
 		nginx nginx-light a server of the network
+		openssl openssl the certificate authority of a run
+		gh gh a program that uses a key it does not have
+		httpx python3-httpx the same
 		psql postgresql-client the same
 		pip3 python3-pip the same
 		strace strace a tracer of what it starts
@@ -93,7 +96,7 @@ packages() {
 # found runs a check of packages.
 found() {
 	case $1 in
-	headers | venv | completion | grpc | nginx | staticbusybox) "$1" ;;
+	headers | venv | completion | grpc | httpx | nginx | staticbusybox) "$1" ;;
 	*) have "$1" ;;
 	esac
 }
@@ -102,6 +105,7 @@ completion() { [ -e "${BASH_COMPLETION:-/usr/share/bash-completion/bash_completi
 staticbusybox() { have busybox && ! ldd "$(command -v busybox)" >/dev/null 2>&1; }
 nginx() { have nginx || [ -x /usr/sbin/nginx ]; } # not in a user's PATH
 grpc() { [ -e /usr/lib/python3/dist-packages/grpc ]; }
+httpx() { [ -e /usr/lib/python3/dist-packages/httpx ]; }
 venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
 # checkGo fails unless the go command runs the version that go.mod asks for. A go
@@ -136,7 +140,7 @@ install() {
 	log=$(mktemp)
 	say "apt-get install --no-install-recommends $names"
 	# shellcheck disable=SC2086 # the names are words
-	if ! { apt-get update -q && apt-get install -y -q --no-install-recommends $names; } </dev/null >"$log" 2>&1; then
+	if ! { apt-get update -q && withoutServers apt-get install -y -q --no-install-recommends $names; } </dev/null >"$log" 2>&1; then
 		tail -n 20 "$log" >&2
 		rm -f "$log"
 		fail "apt-get failed. Install by hand, then try again: $names"
@@ -144,6 +148,23 @@ install() {
 	rm -f "$log"
 	left=$(packages | while read -r check package what; do found "$check" || printf '%s ' "$package"; done)
 	[ -z "$left" ] || fail "installed, and not found afterwards: $left"
+}
+
+# withoutServers runs a command that installs packages. The servers in these, such as nginx
+# at port 80, are started neither now nor with the machine: tests start their own.
+withoutServers() {
+	policy=${POLICY_RC_D:-/usr/sbin/policy-rc.d} # Debian asks this program before it starts a server
+	if [ -e "$policy" ]; then "$@"; return; fi
+	hadNginx=; ! nginx || hadNginx=yes
+	trap 'rm -f "$policy"' EXIT
+	trap 'exit 1' INT TERM HUP
+	printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"
+	status=0
+	"$@" || status=$?
+	rm -f "$policy"
+	trap - EXIT INT TERM HUP
+	[ -n "$hadNginx" ] || ! have systemctl || systemctl --quiet disable nginx || :
+	return $status
 }
 
 # nodeIsRecent tells whether the node that is found is new enough for the packages

@@ -16,10 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R093: the users of a mount who try to leave a root too often are suspended: what
-// they hold open, what the kernel had kept and what it would answer by itself are
-// refused; resumed, they go on. Another subject's mount of the same directory does
-// not notice.
+// R093: users of a mount who try to leave a root too often are suspended. They are refused the
+// files that they hold open and everything that the kernel had cached. After a resume all works
+// again. Another subject's mount of the same directory is not affected.
 func TestSuspendedMount(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// asker puts requests to a mount as the kernel does, without the kernel.
+// asker sends requests to a mount as the kernel does, without a kernel.
 type asker struct {
 	*testing.T
 	m      *testMount
@@ -79,7 +79,7 @@ func (a *asker) readdir(in *fuse.InHeader, fh, off uint64, plus bool) uint64 {
 	return list.Offset
 }
 
-// admissions is how many operations the gate has admitted on the root.
+// admissions returns how many operations on the root the gate has admitted.
 func (a *asker) admissions() int64 {
 	st, ok := a.m.reg.Lookup("code")
 	if !ok {
@@ -320,8 +320,8 @@ func (a *asker) rename(flags uint32) *fuse.RenameIn {
 }
 
 // Every request of the kernel passes the gate exactly once. The mount's own watch of a
-// directory may pass it at the same time, at random: a request that passes once is seen
-// to do so in one of many tries, and one that passes twice in none.
+// directory may pass it at the same time, so the test repeats: a request that passes once shows
+// one admission in some try, and one that passes twice shows it in none.
 func TestEveryRequestIsAdmittedOnce(t *testing.T) {
 	for name, prepare := range requests {
 		t.Run(name, func(t *testing.T) {
@@ -336,8 +336,7 @@ func TestEveryRequestIsAdmittedOnce(t *testing.T) {
 	}
 }
 
-// admissionsOf makes one request of a new mount and returns how often the gate admitted
-// something meanwhile.
+// admissionsOf makes one request of a new mount and returns the number of admissions meanwhile.
 func admissionsOf(t *testing.T, prepare func(a *asker) func()) int64 {
 	a := newAsker(t, Audit)
 	src := func(rel string) string { return filepath.Join(a.m.src, rel) }

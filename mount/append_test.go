@@ -42,7 +42,7 @@ func newHostWriter(t *testing.T, level Level) *hostWriter {
 	return w
 }
 
-// lines returns how often each line is in the file.
+// lines returns the number of times that each line is in the file.
 func (w *hostWriter) lines(t *testing.T) map[string]int {
 	t.Helper()
 	text, err := childfs.ReadFile(filepath.Join(w.src, "log"))
@@ -54,8 +54,8 @@ func (w *hostWriter) lines(t *testing.T) map[string]int {
 	return counts
 }
 
-// What one write(2) appends stays together, whatever the host appends meanwhile, up to what
-// one request of the kernel's holds (see help roots).
+// The bytes that one write(2) appends stay together, whatever the host appends meanwhile, up to
+// the size of one request of the kernel (see help roots).
 func TestOneAppendIsOneWrite(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} { // at max the kernel does not ask how a file is to be opened
 		for name, flags := range map[string]int{"O_WRONLY": os.O_WRONLY, "O_RDWR": os.O_RDWR, "new": os.O_WRONLY | os.O_CREATE} {
@@ -93,8 +93,8 @@ func TestOneAppendIsOneWrite(t *testing.T) {
 	}
 }
 
-// O_APPEND counts from the moment that it is set, and until it is taken away, also at max,
-// where the kernel does not say how a file was opened.
+// O_APPEND is in effect from the moment it is set until it is cleared, also at level max, where
+// the kernel does not say how a file was opened.
 func TestAppendFollowsTheFlag(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		w := newHostWriter(t, level)

@@ -33,8 +33,8 @@ func (m *testMount) holds(t *testing.T, rel, want string) {
 	}
 }
 
-// R162, R110: with the rights to create and to append, nothing that is in a file
-// changes, by whatever call: what is written lands behind it.
+// R162, R110: with the rights to create and to append, no call changes the existing contents of
+// a file. Written bytes are added at the end.
 func TestAppendOnlyWritesLandAtTheEnd(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestAppendOnlyWritesLandAtTheEnd(t *testing.T) {
 	}
 }
 
-// R162, R110: what would overwrite, shorten or replace is refused, and the file
-// is as it was.
+// R162, R110: a call that would overwrite, shorten or replace a file is refused, and the file
+// is unchanged.
 func TestAppendOnlyRefusesEverythingElse(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -151,8 +151,7 @@ func TestAppendOnlyRefusesEverythingElse(t *testing.T) {
 	}
 }
 
-// R162: what is made gets its contents and its holes, and then is a file like
-// any other.
+// R162: a new file gets its contents and holes, and then is a file like any other.
 func TestAppendOnlyNewFiles(t *testing.T) {
 	m := appendOnly(t, Audit)
 	name := filepath.Join(m.root, "new")

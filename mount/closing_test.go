@@ -24,8 +24,8 @@ func newMountWithFile(t *testing.T) *testMount {
 	return m
 }
 
-// readAt reads a file by a directory's descriptor, in another process: this one serves
-// the mount.
+// readAt reads a file through a directory's descriptor, in another process, because this one
+// serves the mount.
 func readAt(dir *os.File, name string) (string, error) {
 	cmd := exec.Command("cat", "/proc/self/fd/3/"+name)
 	cmd.ExtraFiles = []*os.File{dir}
@@ -104,7 +104,7 @@ func TestClosedAfterAbort(t *testing.T) {
 	}
 }
 
-// Nothing is mounted where there is no directory.
+// A mount at a path that is not a directory fails.
 func TestNoDirectory(t *testing.T) {
 	if m, err := New(guard.NewRegistry(guard.Config{}), Options{Point: filepath.Join(t.TempDir(), "none")}); err == nil {
 		_ = m.Close()

@@ -45,7 +45,7 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 	}
 }
 
-// The kernel forgets an answer when a look-up may have handed the node out again: a
+// The kernel sends FORGET for an answer while a look-up may have given the node out again. The
 // directory stays known, and watched.
 func TestForgottenLate(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
@@ -68,8 +68,8 @@ func TestForgottenLate(t *testing.T) {
 	})
 }
 
-// What the host changes in a file that is also written through the mount is
-// seen: the recognition of our own events must not swallow the host's.
+// Changes that the host makes in a file that is also written through the mount are seen: the
+// filter of the mount's own events must not drop the host's.
 func TestHostAndMountWriteTheSameFile(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	f, err := childfs.OpenFile(filepath.Join(m.root, "f"), os.O_RDWR|os.O_CREATE, 0o644)
@@ -92,8 +92,8 @@ func TestHostAndMountWriteTheSameFile(t *testing.T) {
 	}
 }
 
-// A listing does not tell what the kernel keeps of the LOOKUPs before it: it has every name
-// all the same, later changes are seen, and what was not looked up before is told.
+// A listing leaves out attributes that the kernel still has from earlier LOOKUPs, and includes
+// those of other names. It has every name, and later changes are seen.
 func TestListingAfterLookups(t *testing.T) {
 	for _, lookups := range []int{0, 50, 100} {
 		t.Run(fmt.Sprint(lookups), func(t *testing.T) { listAfterLookups(t, lookups) })

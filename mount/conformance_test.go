@@ -21,7 +21,8 @@ func TestConformance(t *testing.T) {
 			conform(t, Options{Level: level}, 300)
 			return
 		}
-		// Max takes either writable roots or, mounted so, read-only ones.
+		// A mount at level max takes either writable roots or, if it is read-only, read-only
+		// ones.
 		t.Run("rw", func(t *testing.T) { conform(t, Options{Level: level}, 150) })
 		t.Run("ro", func(t *testing.T) { conform(t, Options{Level: level, ReadOnly: true}, 10) })
 	})

@@ -57,7 +57,8 @@ func TestTransports(t *testing.T) {
 	}
 }
 
-// A mount that is to be served over io_uring and cannot be is an error, and not there.
+// If a mount must be served over io_uring and cannot be, New returns an error and nothing is
+// mounted.
 func TestNoRingsIsAnError(t *testing.T) {
 	requireRoot(t)
 	childfs.HoldRings(t)
@@ -77,7 +78,7 @@ func TestNoRingsIsAnError(t *testing.T) {
 	}
 }
 
-// The error of a mount that io_uring cannot serve tells the kernel's reason, and what to do.
+// The error of a mount that io_uring cannot serve has the kernel's reason and a remedy.
 func TestNoRingsSaysWhy(t *testing.T) {
 	requireRoot(t)
 	childfs.HoldRings(t)
@@ -99,7 +100,7 @@ func TestNoRingsSaysWhy(t *testing.T) {
 	}
 }
 
-// stopAtPoll holds up who logs a request for POLL.
+// stopAtPoll is a log handler that blocks at a request for POLL.
 type stopAtPoll struct{}
 
 func (stopAtPoll) Write(line []byte) (int, error) {

@@ -10,11 +10,10 @@
 // cannot be revoked). Dirty pages written before a revocation are saved. A panic in a
 // handler is EIO for its caller and a record for the owner.
 //
-// If the source of a root hangs, Invalidate waits for the root's requests no longer than
-// its context allows. It waits for pages and names no longer than half of
-// guard.EndDeadline without progress. A request that waits for a source known to be
-// remote is answered when its root ends. It is also answered when another root ends that
-// the same request was about before.
+// If the source of a root hangs, Invalidate waits for the root's requests no longer than its
+// context allows. It waits for pages and names no longer than half of guard.EndDeadline without
+// progress. A request that waits for a source known to be remote is answered when its root
+// ends, or when another root ends that the request concerned before.
 //
 // # Not promised
 //
@@ -57,13 +56,12 @@
 //
 // # Model
 //
-// Every file the kernel knows is a node in the table of its root's view. Each lifetime
-// of a root has a view of its own. A request counts as one about every view that it has
-// joined, until the request ends. A node that is given to the kernel is put into the
-// table, and counted as known, before its request ends, so that the table never lacks a
-// node that the kernel knows. A fixed directory is an alias: a request for it is a request
-// for the directory of the root that it shows. To revoke a root, the mount waits for the
-// requests of the root's view. Then it tells the kernel to drop the root's name, the pages
-// and attributes of every node in the view, the names, and once more the pages and
-// attributes that the kernel may have cached meanwhile.
+// Every file the kernel knows is a node in the table of its root's view. Each lifetime of a
+// root has a view of its own. A request belongs to every view that it has joined, until the
+// request ends. A node that is given to the kernel is put into the table, and counted as known,
+// before its request ends, so that the table never lacks a node that the kernel knows. A fixed
+// directory is an alias: a request for it is a request for the directory of the root that it
+// shows. To revoke a root, the mount waits for the requests of the root's view. Then it tells
+// the kernel to drop the root's name, the pages and attributes of every node in the view, the
+// names, and once more the pages and attributes that the kernel may have cached meanwhile.
 package mount

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// untold runs f while the kernel is told of no change of the host.
+// untold runs f while the kernel is notified of no change of the host.
 func (m *testMount) untold(f func()) {
 	m.delivery.mu.Lock()
 	defer m.delivery.mu.Unlock()
@@ -101,7 +101,7 @@ var nodeChanges = map[string]struct {
 	},
 }
 
-// hostFile is a file of the source, whatever it is called.
+// hostFile is a file of the source, under whatever name.
 type hostFile struct {
 	*testing.T
 	fd int
@@ -172,8 +172,8 @@ func changedByHost(t *testing.T, run func(t *testing.T, m *testMount, change str
 	}
 }
 
-// An open file stays the file it is, whatever the host does with its name: what a program
-// changes through a descriptor is changed.
+// A descriptor stays that of its file, whatever the host does with the name: changes through
+// the descriptor change that file.
 func TestDescriptorsOutliveNames(t *testing.T) {
 	for name, c := range nodeChanges {
 		t.Run(name, func(t *testing.T) {
@@ -198,8 +198,8 @@ func TestDescriptorsOutliveNames(t *testing.T) {
 	}
 }
 
-// What a program changes by name is the file that has the name: none is changed that has lost
-// it, although a program has that one open.
+// A change by name changes the file that has the name, and not a file that has lost the name
+// and that a program has open.
 func TestNamesLeadToTheFileThatHasThem(t *testing.T) {
 	for name, c := range nodeChanges {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestNoWriteByNameIsLost(t *testing.T) {
 	}
 }
 
-// A descriptor leads to its file also by its name in /proc, as far as the file lies in the root.
+// A descriptor's name in /proc leads to its file, too, if the file lies in the root.
 func TestReopeningByDescriptor(t *testing.T) {
 	changedByHost(t, func(t *testing.T, m *testMount, _ string, changed func(func())) {
 		host := openHost(t, filepath.Join(m.src, "p/f"))
@@ -296,8 +296,8 @@ func TestReopeningByDescriptor(t *testing.T) {
 	})
 }
 
-// The kernel tries a path again once after ESTALE. A host that saves a file, or exchanges
-// directories, before each single request of the kernel's lets no program see ESTALE.
+// The kernel tries a path again once after ESTALE. Even if the host saves a file, or exchanges
+// directories, before each request of the kernel, no program sees ESTALE.
 func TestNoStaleWhileTheHostChanges(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		for name, change := range map[string]func(src string) error{

@@ -60,14 +60,14 @@ func listed(t *testing.T, dir string) []string {
 	return out
 }
 
-// notMine reports whether an error is that of a change in a directory that no program can
-// change. The kernel checks the directory's modes first, if they bind the caller.
+// notMine reports whether an error is the one for a change in a directory that no program can
+// change. The kernel checks the directory's mode first, unless the caller may override it.
 func notMine(err error) bool {
 	return errors.Is(err, unix.EROFS) || os.Geteuid() != 0 && errors.Is(err, unix.EACCES)
 }
 
-// A layout by path shows each root where it is on the host, and nothing beside
-// it; the directories on the way are nobody's to change.
+// A layout by path shows each root at its path on the host, and nothing beside it. No program
+// can change the directories on the way.
 func TestByPath(t *testing.T) {
 	m, code := byPath(t, nil)
 	if b, err := childfs.ReadFile(filepath.Join(m.root, "f")); err != nil || string(b) != "f" {
@@ -100,9 +100,8 @@ func TestByPath(t *testing.T) {
 	}
 }
 
-// A root in another has its own rights under the other's path, whether it was
-// there first or not; revoking either ends it, and granting again shows it at
-// once.
+// A nested root has its own rights below the outer root's path, whichever was granted first.
+// Revoking either ends it, and granting it again shows it at once.
 func TestByPathNested(t *testing.T) {
 	m, code := byPath(t, nil)
 	out := filepath.Join(m.root, "out")
@@ -151,7 +150,7 @@ func TestByPathNested(t *testing.T) {
 	}
 }
 
-// A root around one that is there already takes its place in the layout over.
+// A root that is granted around an existing one takes over its place in the layout.
 func TestByPathOuterLater(t *testing.T) {
 	m, code := byPath(t, nil)
 	home := filepath.Dir(code)
@@ -201,8 +200,8 @@ func TestByPathLinkAndFile(t *testing.T) {
 	}
 }
 
-// Links of the layout lead to roots as they do on the host, also for links of a root that pass
-// one of them, and for roots that are granted by a path through one.
+// Links of the layout lead to roots as they do on the host. This also holds for links in a root
+// that pass such a link, and for roots that are granted by a path through one.
 func TestByPathLinks(t *testing.T) {
 	var base string
 	m, code := byPath(t, func(o *Options, g *guard.Grant) {
@@ -228,8 +227,8 @@ func TestByPathLinks(t *testing.T) {
 	}
 }
 
-// With an Owner all files seem to be that user's, who can therefore use what
-// only the source's owner could; what it makes is the daemon's own.
+// With an Owner all files seem to belong to that user, who can therefore do what only the
+// source's owner could. New files belong to the daemon's user.
 func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another user's rights need root")

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// stops holds requests at the steps of Options.atStep.
+// stops blocks requests at the steps of Options.atStep.
 type stops struct {
 	mu  sync.Mutex // guards the field below
 	set map[stopAt]*pause
@@ -28,8 +28,8 @@ type stopAt struct {
 	root guard.RootName
 }
 
-// pause is a step at which one request waits: reached is closed when the request is
-// there, and the request goes on when resume is closed.
+// pause is a step at which one request waits. reached is closed when the request has come to
+// the step, and the request continues when resume is closed.
 type pause struct {
 	reached, resume chan struct{}
 }
@@ -47,7 +47,7 @@ func (s *stops) next(t *testing.T, at step, root guard.RootName) *pause {
 	return p
 }
 
-// goOn lets the request go on, and later ones pass.
+// goOn lets the request continue, and later ones pass.
 func (p *pause) goOn() {
 	select {
 	case <-p.resume:
@@ -67,7 +67,7 @@ func (s *stops) atStep(at step, root guard.RootName) {
 	}
 }
 
-// await waits until the request is held, and fails if it is answered without.
+// await waits until the request waits at the step, and fails if the request is answered before.
 func await[T any](t *testing.T, held *pause, answered <-chan T) {
 	t.Helper()
 	select {
@@ -99,9 +99,9 @@ var lateViews = []struct {
 	{name: "fixed directory", level: Strict, layout: Layout{ByPath: true, Spare: 1}, at: SparePath(0)},
 }
 
-// R070: a request that has learned which lifetime of a root is the present one, and goes
-// on when the root was revoked and granted again, takes nothing away from the new
-// lifetime: the next revocation ends what was handed out in it.
+// R070: a request learns the present lifetime of a root, and continues after the root was
+// revoked and granted again. It does not affect the new lifetime: the next revocation ends
+// everything that was given out in that.
 func TestRevokeAfterALateLookup(t *testing.T) {
 	for _, c := range lateViews {
 		t.Run(c.name, func(t *testing.T) {
@@ -159,9 +159,9 @@ func TestRevokeAfterALateLookup(t *testing.T) {
 	}
 }
 
-// R070: a root that is granted again while its revocation waits for an operation is not
-// taken for the one that ends: what was handed out before is dead when the revocation
-// returns, and the new lifetime is in use.
+// R070: if a root is granted again while its revocation waits for an operation, the two
+// lifetimes are not confused. When the revocation returns, everything that was given out before
+// is dead, and the new lifetime works.
 func TestGrantAgainDuringARevocation(t *testing.T) {
 	var grant guard.Grant
 	m := newTestMount(t, guard.ReadWrite, func(_ *Options, g *guard.Grant) { grant = *g })
@@ -191,8 +191,8 @@ func TestGrantAgainDuringARevocation(t *testing.T) {
 	}
 }
 
-// R070: a mount that answers requests is one that the registry asks and tells of
-// changes, from the first request on, which may come before New returns.
+// R070: from its first request on, which may come before New returns, a mount is registered as
+// a view, so that it hears of changes.
 func TestMountIsToldFromItsFirstRequest(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil && os.Getenv("CI") == "" {
 		t.Skip(err)

@@ -11,17 +11,17 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// mapping is one of a file of our own mount, in the child process. A fault in this one
-// would wait for the mount and hold what that needs to answer: the lock of the address
-// space, without which no thread and no memory is to be had, or the garbage collector's
-// patience.
+// mapping is a mapping of a file of this process's mount, in the child process. A page fault in
+// this process would wait for the mount, and hold things that the mount needs to answer: the
+// lock of the address space, without which no thread and no memory can be had, or a processor
+// that the garbage collector waits for.
 type mapping struct {
 	t        *testing.T
 	id       int
 	unmapped bool
 }
 
-// pages are the mappings, in the child.
+// pages has the mappings of the child.
 var pages struct {
 	mu  sync.Mutex // guards the field below
 	all [][]byte
@@ -41,8 +41,8 @@ var (
 		pages.all = append(pages.all, page)
 		return len(pages.all) - 1, err
 	})
-	// The kernel reads and writes what is mapped, so that a page that is not to be had
-	// is an error and no signal.
+	// The test has the kernel read and write the mapping, so that a page that cannot be had is
+	// an error instead of a signal.
 	loadPage = childfs.In("loadPage", func(id int) error {
 		return withPipe(func(r, w int) error { return second(unix.Write(w, pageOf(id))) })
 	})
@@ -79,10 +79,10 @@ func mapped(t *testing.T, f *childfs.File, size, prot int) *mapping {
 	return m
 }
 
-// load reads what is mapped; a page that is not to be had is an error.
+// load reads the mapping. A page that cannot be had is an error.
 func (m *mapping) load() error { return loadPage(m.id) }
 
-// store writes into what is mapped.
+// store writes to the mapping.
 func (m *mapping) store(text string) error { return storePage(m.id, text) }
 
 // unmap ends the mapping.

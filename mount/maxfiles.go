@@ -63,9 +63,9 @@ func (r *request) openCached(n *node, flags int) (*vfs.File, error) {
 // openByPathOrHandle opens the file by its path. If the path no longer leads to the file, it
 // opens the file through what a look-up of the thread has found. Else the answer is ESTALE,
 // upon which the kernel looks the name up again: the program may have asked for the file that
-// has the name now. Only if that leads here once more, or the node has no name, the file is
-// opened through an open descriptor of it. At level Max this is no open(2), and the kernel
-// does not try again.
+// has the name now. If that leads here once more, or the node has no name, the file is opened
+// through an open descriptor of it. At level Max this is no open(2), and the kernel does not
+// try again.
 func (r *request) openByPathOrHandle(n *node, flags int) (*vfs.File, error) {
 	err := error(errNoPath)
 	at, ok := r.pathOf(n)

@@ -67,7 +67,8 @@ func levels(t *testing.T, f func(t *testing.T, level Level)) {
 	}
 }
 
-// The thinnest whole path: mounted, read, refused a write, revoked. R063, R070.
+// This is the shortest whole path: a mount, a read, a refused write and a revocation. R063,
+// R070.
 func TestReadOnlyRootReadAndRevoked(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.Level, o.ReadOnly = level, level == Max })
@@ -99,8 +100,9 @@ func TestReadOnlyRootReadAndRevoked(t *testing.T) {
 	})
 }
 
-// A library leaves the umask of the process alone: what the process makes and starts
-// itself goes by it, and what is made through the mount by that of who makes it.
+// The library does not change the umask of its process, because the umask governs files and
+// programs of the process itself. Files that are made through the mount follow the umask of
+// their maker.
 func TestUmaskOfTheProcess(t *testing.T) {
 	old := unix.Umask(0o027)
 	defer unix.Umask(old)
@@ -123,14 +125,14 @@ func TestUmaskOfTheProcess(t *testing.T) {
 	}
 }
 
-// Who has the descriptor of the connection answers for the mount: nothing that
-// this process starts gets it.
+// A process with the descriptor of the connection could answer for the mount. So no child of
+// this process gets it.
 func TestChildrenDoNotGetTheConnection(t *testing.T) {
 	newTestMount(t, guard.ReadOnly, nil)
 	open := false
 	list, err := os.ReadDir("/proc/self/fd")
 	for _, e := range list {
-		to, _ := os.Readlink("/proc/self/fd/" + e.Name()) // that of the list is gone
+		to, _ := os.Readlink("/proc/self/fd/" + e.Name()) // fails for the descriptor of the list, which is closed
 		open = open || to == mountpoint.Device
 	}
 	if !open {

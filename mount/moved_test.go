@@ -16,10 +16,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A file that the owner moved out of the root stays readable to who has it open,
-// as anywhere; but an open descriptor is no way to more: not to a new open, for
-// writing least of all, and not to its attributes. The same where the patterns hide
-// what it is called now. One that was removed belongs to those who have it open.
+// If the owner moves a file out of the root, programs that have it open can still read it, as
+// on any file system. They cannot open it again through the descriptor, not even for reading,
+// and do not get its attributes. The same holds if the patterns hide the file's new name. A
+// removed file belongs to the programs that have it open.
 func TestMovedFileIsNotReopened(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} { // at max opens are not asked
 		for _, c := range []struct {
@@ -88,8 +88,8 @@ func TestMovedFileIsNotReopened(t *testing.T) {
 	}
 }
 
-// A file that the host moved or removed keeps its attributes for who has it open, whether
-// or not the kernel says with which descriptor it was asked, and gives them to nobody else.
+// A program that has a file open still gets the file's attributes after the host moved or
+// removed it, whether or not the kernel names the descriptor. Other programs do not get them.
 func TestFstatOfAMovedFile(t *testing.T) {
 	for name, move := range map[string]func(src, at string) error{
 		"renamed":   func(src, at string) error { return os.Rename(at, filepath.Join(src, "new")) },

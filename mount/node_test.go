@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// newTestView is a view of a mount without a registry, and the mount's top directory.
+// newTestView returns a view of a mount without a registry, and the mount's top directory.
 func newTestView() (*view, *node) {
 	m := &Mount{}
 	newFileSystem(m, &fakeKernel{})
@@ -27,8 +27,8 @@ func fileInfo(ino uint64, birth int64, kind uint32) *vfs.Info {
 	return &vfs.Info{Ino: ino, Btime: unix.StatxTimestamp{Sec: birth}, Mode: kind | 0o644}
 }
 
-// R070: of an inode number that is used again both nodes are taken back, the one before and
-// the one after, whether the new file was made through the mount or found.
+// R070: if an inode number is used again, a revocation takes back both nodes, that of the old
+// file and that of the new one, whether the new file was made through the mount or found.
 func TestReusedInodeNumber(t *testing.T) {
 	for name, c := range map[string]struct {
 		again   *vfs.Info
@@ -100,7 +100,7 @@ func (m *treeModel) unlink(dir *node, name string) *node {
 	return n
 }
 
-// prune takes out what is not used.
+// prune removes unused nodes.
 func (m *treeModel) prune() {
 	for again := true; again; {
 		again = false
@@ -124,7 +124,7 @@ func (m *treeModel) prune() {
 	}
 }
 
-// path is where a node lies below the root.
+// path returns the path of a node below the root.
 func (m *treeModel) path(n, root *node) (string, bool) {
 	var elems []string
 	for n != root {
@@ -172,8 +172,8 @@ func (m *treeModel) check(t *testing.T, v *view, ever []*node, paths bool) {
 	}
 }
 
-// The table is as the model after each of many random operations: files are found and made
-// under names, removed, moved, exchanged and forgotten, and found elsewhere than before.
+// The table of nodes equals the model after each of many random operations: files are found and
+// made under names, removed, moved, exchanged and forgotten, and found elsewhere than before.
 func TestNodesAgainstModel(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -262,8 +262,8 @@ func TestNodesAgainstModel(t *testing.T) {
 	}
 }
 
-// What a file costs that the kernel knows, in this package: with its name, of sixteen
-// bytes, in a directory of a hundred files.
+// The memory of a file that the kernel knows is bounded. The file has a name of sixteen bytes,
+// in a directory of a hundred files.
 func TestMemoryOfANode(t *testing.T) {
 	v, top := newTestView()
 	root := v.publishRoot(top, "code", fileInfo(1, 1, unix.S_IFDIR), &fuse.EntryOut{})

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// told notes what a delivery passes on; directories in hold wait.
+// told records the notifications of a delivery. Those of directories in hold wait.
 type told struct {
 	mu   sync.Mutex // guards the fields below
 	got  map[*node][]string

@@ -38,9 +38,9 @@ func rootGone(reg *guard.Registry) func() bool {
 	return func() bool { _, ok := reg.Lookup("letter"); return !ok }
 }
 
-// R005, R139: one use of one file. Looking is none; one opening is, until the last
-// copy of its descriptor and its last mapping are gone, and meanwhile there is no
-// other; then everything is as after a revocation.
+// R005, R139: a root for one use of one file. Attributes and listings are no use. One open is,
+// until the last copy of its descriptor and its last mapping are gone. Another open is refused
+// meanwhile. Then everything is as after a revocation.
 func TestOneUseOfAFile(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestOneUseOfAFile(t *testing.T) {
 	}
 }
 
-// Of many who open the file at one moment, one gets it.
+// If many programs open the file at the same moment, one succeeds.
 func TestOneUseAmongMany(t *testing.T) {
 	reg, _, name, _ := onceMount(t, Audit, guard.ReadOnly)
 	var wg sync.WaitGroup
@@ -123,8 +123,8 @@ func TestOneUseAmongMany(t *testing.T) {
 	testkit.Until(t, "the end of the root", rootGone(reg))
 }
 
-// A program that writes the file anew (open with O_TRUNC, write, close) makes one
-// use; one that is refused makes none.
+// A program that rewrites the file (open with O_TRUNC, write, close) makes one use. A refused
+// program makes none.
 func TestOneUseForWriting(t *testing.T) {
 	reg, _, name, src := onceMount(t, Audit, guard.ReadWrite)
 	if err := childfs.Remove(name); err == nil {
@@ -147,7 +147,7 @@ func TestOneUseForWriting(t *testing.T) {
 	testkit.Until(t, "the end of the root", rootGone(reg))
 }
 
-// Directories, and mounts that are not asked for opens, take no such grant.
+// Such a grant is refused for directories, and by mounts that get no request for an open.
 func TestOneUseRefused(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	g := guard.Grant{Root: "d", Dir: names.Foreign(t.TempDir()), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly, Once: true}}

@@ -29,7 +29,7 @@ type notice struct {
 	name string
 }
 
-// fakeKernel takes notifications and does with each what the test says.
+// fakeKernel receives notifications, and calls a function of the test for each.
 type fakeKernel struct {
 	take func(n notice) fuse.Status // nil: take it
 
@@ -48,7 +48,7 @@ func (k *fakeKernel) notify(n notice) fuse.Status {
 	return status
 }
 
-// count is how many notifications like n have returned.
+// count returns how many notifications like n have returned.
 func (k *fakeKernel) count(n notice) (times int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -228,7 +228,7 @@ func (c waitContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// ended is the change that a view is told of when the root's gate has been shut.
+// ended returns the change that views get when the root's gate has been shut.
 func (u *unmounted) ended(root guard.RootName) guard.Change {
 	st, ok := u.m.reg.Lookup(root)
 	if !ok {
@@ -237,8 +237,8 @@ func (u *unmounted) ended(root guard.RootName) guard.Change {
 	return guard.Change{Root: root, Epoch: st.Epoch, Kind: guard.ChangeEnded}
 }
 
-// invalidate runs the invalidation of the root whose gate has been shut, lets the held
-// request go on once something waits for it, and fails if nothing does.
+// invalidate runs the invalidation of the root whose gate has been shut. It lets the held
+// request continue once something waits for the request, and fails if nothing does.
 func (u *unmounted) invalidate(c guard.Change, held *pause) {
 	u.Helper()
 	waited := false
@@ -249,9 +249,8 @@ func (u *unmounted) invalidate(c guard.Change, held *pause) {
 	}
 }
 
-// R070: what a request that has passed the gate hands out is taken back by the
-// invalidation that runs meanwhile: it waits for the request, and only then asks which
-// nodes there are.
+// R070: an invalidation takes back what a request gives out that has passed the gate before: it
+// waits for the request, and only then collects the nodes.
 func TestInvalidationWaitsForRequests(t *testing.T) {
 	for _, r := range kernelRequests {
 		t.Run(r.name, func(t *testing.T) {
@@ -275,8 +274,8 @@ func TestInvalidationWaitsForRequests(t *testing.T) {
 	}
 }
 
-// R070: a request that comes to a view after the invalidation is refused, though it
-// looked the view up before, and though the root was granted again.
+// R070: a request that joins a view after the invalidation is refused, even if it looked the
+// view up before, and even if the root was granted again.
 func TestLateRequestsAreRefused(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		for _, r := range kernelRequests {
@@ -299,8 +298,8 @@ func TestLateRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// nested is an unmounted one by path, with d of the root "code" granted as the root
-// "inner".
+// nested is unmounted with a layout by path. The directory d of the root "code" is granted as
+// the root "inner".
 func nested(t *testing.T, limits guard.Limits) (u *unmounted, src string) {
 	u = newUnmounted(t, Layout{ByPath: true})
 	testkit.Must(t, second(u.m.reg.Grant(context.Background(), guard.Grant{Root: "inner", Dir: names.Foreign(filepath.Join(u.m.src, "d")), Origin: "test",
@@ -308,8 +307,8 @@ func nested(t *testing.T, limits guard.Limits) (u *unmounted, src string) {
 	return u, u.m.src
 }
 
-// R070: a READDIRPLUS that has read an outer root and is at a root inside it counts as a
-// request about both.
+// R070: a READDIRPLUS that has read an outer root and then a root inside it belongs to the
+// views of both.
 func TestInvalidationOfTheOuterRootWaits(t *testing.T) {
 	u, src := nested(t, guard.Limits{})
 	list := u.list(u.walk(src))
@@ -322,8 +321,8 @@ func TestInvalidationOfTheOuterRootWaits(t *testing.T) {
 	u.ok(<-status)
 }
 
-// R070: a READDIRPLUS that waits for a root which does not answer holds up the
-// invalidation of no other root that it has been about.
+// R070: a READDIRPLUS that waits for a root that does not answer does not delay the
+// invalidation of other roots that it has read.
 func TestInvalidationWaitsForNoOtherRoot(t *testing.T) {
 	u, src := nested(t, guard.Limits{OpsPerSecond: 1. / 3600, Burst: 1, Timeout: 2 * time.Hour})
 	inner := u.walk(filepath.Join(src, "d")) // the only operation on it for an hour
@@ -401,8 +400,8 @@ func TestAnswersOnTheirWayAreTakenBack(t *testing.T) {
 	}
 }
 
-// R070: the second round of pages and attributes comes after the names, or after the
-// warning that a program keeps names from being taken back.
+// R070: the second round of pages and attributes comes after the names. If a program keeps
+// names from being dropped, it comes after the warning about them.
 func TestNamesAreWaitedFor(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	d, f := u.walk("code/d"), u.walk("code/d/f")

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// lockedLog keeps what is logged while it is looked at.
+// lockedLog is a log that can be read while it is written.
 type lockedLog struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -46,9 +46,9 @@ func (m *testMount) holdNoise(t *testing.T) {
 	testkit.Must(t, err)
 }
 
-// loseEvents makes the kernel drop what change does, and whatever else happens
-// meanwhile, from the queue of the source's events: nobody reads it until it has
-// overflowed and change is done.
+// loseEvents runs change while the kernel's queue of the source's events overflows, so that the
+// kernel drops the events of change and all others of that time. Nobody reads the queue
+// meanwhile.
 func (m *testMount) loseEvents(t *testing.T, change func()) {
 	t.Helper()
 	b, err := childfs.ReadFile("/proc/sys/fs/inotify/max_queued_events")
@@ -68,9 +68,9 @@ func (m *testMount) loseEvents(t *testing.T, change func()) {
 	change()
 }
 
-// When the kernel drops news of the source it keeps nothing that may be stale:
-// contents, attributes, names, names that were absent, listings; also of what a
-// program holds open, and when it happens again.
+// After lost events of the source the kernel keeps no cache that may be stale: contents,
+// attributes, names, absent names and listings, also of files that a program holds open. The
+// same holds when it happens again.
 func TestCoherentAfterLostEvents(t *testing.T) {
 	var log lockedLog
 	m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
@@ -89,13 +89,13 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 	held, err := childfs.Open(seen("d/f"))
 	testkit.Must(t, err)
 	defer held.Close()
-	// at looks below the held directory, without its name.
+	// at looks a path up below the held directory, without that directory's name.
 	at := func(name string) (st unix.Stat_t, err error) {
 		err = childfs.SysFstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		return st, err
 	}
 	for round, text := range []string{"two", "one", "two", "one"} {
-		// What the kernel is to know, and must forget.
+		// The kernel learns these, and must forget them.
 		for _, d := range []string{"", "d/", "d/e/", "held/"} {
 			_ = contents(seen(d + "f"))
 			_, _ = childfs.Stat(seen(d + "g"))
@@ -155,8 +155,8 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 	}
 }
 
-// The same in a directory that its holder alone still reaches without a look at its
-// name, which the kernel dropped when events were lost before.
+// The same holds in a directory whose name the kernel has dropped after earlier lost events,
+// and that only its holder still reaches.
 func TestHeldDirectoryAfterLostEvents(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	for _, d := range []string{"noise", "held", "held/in"} {

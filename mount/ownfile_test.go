@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R084: what would change the mount's own directories is refused, and on record like a
-// refusal of a root's.
+// R084: a change of the mount's own directories is refused, and recorded like a refusal in a
+// root.
 func TestTopRefusalsAreRecorded(t *testing.T) {
 	rec := &guardtest.Recorder{}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: rec})

@@ -19,9 +19,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// When a change of the patterns is answered, everything that a program holds, and
-// everything the kernel had kept, is as the new ones say: open files, listings,
-// names that were there and names that were not. R110, R162.
+// Once a change of the patterns has returned, the new patterns apply to everything that a
+// program holds and the kernel had cached: open files, listings, names that existed and names
+// that did not. R110, R162.
 func TestPatternsChange(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		src := t.TempDir()
@@ -102,8 +102,8 @@ func TestPatternsChange(t *testing.T) {
 	})
 }
 
-// A token that comes to a file is hidden from who has the file open, too: from its
-// reads, and from what a listing of its attributes would tell. R110.
+// If a token is added to a file, programs that have the file open do not see it either, neither
+// by reads nor in a list of attributes. R110.
 func TestTokenComesToAnOpenFile(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		src := t.TempDir()
@@ -130,8 +130,8 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 		if err := childfs.WriteFile(rc, []byte("//r/:_authToken=secret\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		// The kernel keeps a page until the source watch has told of the change; what
-		// it keeps holds no token.
+		// The kernel keeps a page until the source watch has reported the change. The kept page
+		// has no token.
 		until := func(what string, done func(text string, err error) bool) {
 			t.Helper()
 			testkit.Until(t, what, func() bool {
@@ -154,9 +154,8 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 	})
 }
 
-// A file that a program has open, and that the host gives a protected name, takes no
-// more writes: not through the descriptor, and not through a mapping. It is read on.
-// R110.
+// If the host gives a protected name to a file that a program has open, the file takes no more
+// writes, neither through the descriptor nor through a mapping. It can still be read. R110.
 func TestOpenFileBecomesProtected(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		src := t.TempDir()

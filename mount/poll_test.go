@@ -43,7 +43,8 @@ func init() {
 	os.Exit(0)
 }
 
-// requireRoot skips a test that mounts as root, where that is not possible, but for CI.
+// requireRoot skips a test that mounts as root, if that is not possible. In CI it fails the
+// test.
 func requireRoot(t *testing.T) {
 	t.Helper()
 	err := mountpoint.CheckFUSE()
@@ -68,8 +69,8 @@ func newSourceAndPoint(t *testing.T) string {
 	return dir
 }
 
-// childReadsOwn reads a file of a mount in the very process that serves it, which has one
-// processor: what no program should do, and what must not hang the machine if one does.
+// childReadsOwn reads a file of a mount in the process that serves the mount, with one
+// processor. No program should do that, but it must not hang the machine.
 func childReadsOwn(dir string) error {
 	runtime.GOMAXPROCS(1)
 	src, point := filepath.Join(dir, "src"), filepath.Join(dir, "mnt")
@@ -94,9 +95,9 @@ func childReadsOwn(dir string) error {
 	return m.Close()
 }
 
-// Go's runtime asks for POLL of every file that it opens, and holds one of its
-// processors meanwhile: with the answer still to come, the process that serves the
-// mount could not give it.
+// For every file that it opens, Go's runtime asks for POLL, and holds one of its processors
+// meanwhile. Without an earlier answer to POLL, the process that serves the mount could not
+// answer.
 func TestMountReadByItsServer(t *testing.T) {
 	requireRoot(t)
 	dir := newSourceAndPoint(t)
@@ -148,8 +149,8 @@ func (l *debugLog) String() string {
 	return l.b.String()
 }
 
-// POLL is answered with ENOSYS when New returns, and the thread that asked for it is not
-// this process's first.
+// When New returns, POLL was answered with ENOSYS. The thread that asked for it is not the
+// first one of this process.
 func TestMountAnswersPoll(t *testing.T) {
 	requireRoot(t)
 	log := &debugLog{}

@@ -62,8 +62,8 @@ func (c *requestCounter) take() map[string]int {
 
 const (
 	countedNames = 50
-	// strayRequests is how many requests of a kind a step may make besides those for each name:
-	// for the directories above, at its beginning.
+	// strayRequests is the number of requests of a kind that a step may make besides those for
+	// each name. They are for the directories above, at its beginning.
 	strayRequests = 5
 )
 

@@ -12,11 +12,11 @@ import (
 	"github.com/rootsfs/rootsfs/mount/incoming"
 )
 
-// uncounted are the methods that are no request of a caller, or give something back, or
+// uncounted lists the methods that are no request of a caller, that release something, or that
 // touch no file. A revocation does not wait for them.
 var uncounted = []string{"String", "SetDebug", "Init", "OnUnmount", "Forget", "Release", "ReleaseDir", "Ioctl"}
 
-// R070: a revocation waits for each request of the kernel: no method answers without
+// R070: a revocation waits for each request of the kernel, so no method may answer without
 // being counted.
 func TestEveryRequestIsCounted(t *testing.T) {
 	u := newUnmounted(t, Layout{})
@@ -112,9 +112,8 @@ func TestForgetAgainstLookups(t *testing.T) {
 	}
 }
 
-// A root that a spare directory has shown a thousand times is known as one node, for as
-// long as the root lives: also while the kernel knows the root as the spare directory
-// only. Afterwards nothing is left of it.
+// A root that a spare directory has shown a thousand times has one node while it lives, even if
+// the kernel knows it through the spare directory only. After its end there is none.
 func TestShowLeavesNoNodes(t *testing.T) {
 	u := newUnmounted(t, Layout{ByPath: true, Spare: 1})
 	var spare uint64
@@ -143,7 +142,7 @@ func TestShowLeavesNoNodes(t *testing.T) {
 	}
 }
 
-// What is absent from a directory is kept by the kernel only if the directory is watched.
+// The kernel caches absent names of a directory only if the directory is watched.
 func TestUnwatchedDirectoryKeepsNoAbsence(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	u.m.opt.Level = Audit

@@ -30,8 +30,8 @@ func (a *asker) lookedUp(tid uint32) bool {
 	return a.m.retries.find(tid, a.m.nodes.find(out.NodeId)) != nil
 }
 
-// What a path walk has found is kept for the thread that was told ESTALE alone, until the
-// system call has got where it was going, and never longer than its root lasts.
+// The results of a path walk are kept only for the thread that got ESTALE, until its system
+// call has reached its target, and never beyond the end of the root.
 func TestWhatAWalkHasFound(t *testing.T) {
 	a := newAsker(t, Audit)
 	testkit.Must(t, childfs.WriteFile(a.m.src+"/f", nil, 0o644))
@@ -76,7 +76,7 @@ func TestWhatAWalkHasFound(t *testing.T) {
 	testkit.Until(t, "the end of walks that have come to nothing", func() bool { return a.m.retries.active.Load() == 0 })
 }
 
-// What /proc says of a system call tells whether it names a file by a path.
+// Whether a system call names a file by a path is recognised from /proc.
 func TestNamesPath(t *testing.T) {
 	const tail = " 0x7ffd00 0x7f0000"
 	cwd := " 0xffffffffffffff9c"

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// fixedDir is a mount with a fixed directory, held the way that a bind of it holds
-// it, and the directory of the host that is granted as root "top" shows in it.
+// fixedDir is a mount with a fixed directory, which is held as by a bind. A directory of the
+// host is granted as root "top", and shows in the fixed directory.
 func fixedDir(t *testing.T, spare bool) (m *testMount, at, host string) {
 	t.Helper()
 	host, err := filepath.EvalSymlinks(t.TempDir())
@@ -51,8 +51,8 @@ func bothKinds(t *testing.T, f func(t *testing.T, spare bool)) {
 	t.Run("spare", func(t *testing.T) { f(t, true) })
 }
 
-// A fixed directory is the same inode before, while and after a root is in it; it
-// shows each such root at once, with the root's own rights, and nothing without.
+// A fixed directory is the same inode before, while and after it shows a root. It shows each
+// root at once, with the root's own rights, and is empty without one.
 func TestShown(t *testing.T) {
 	bothKinds(t, func(t *testing.T, spare bool) {
 		m, at, host := fixedDir(t, spare)
@@ -106,7 +106,7 @@ func inode(t *testing.T, path string) uint64 {
 	return st.Ino
 }
 
-// changes tries what changes a directory, and takes it back.
+// changes tries the operations that change a directory, and reverts them.
 func changes(t *testing.T, at, host string, rights guard.Rights) {
 	t.Helper()
 	try := func(what string, err error) {
@@ -149,7 +149,7 @@ func has(t *testing.T, at, attr string, b []byte) bool {
 	return err == nil && n == len(b)
 }
 
-// unlinked removes what was made; where nothing could be, there is nothing to try.
+// unlinked removes the file that was made. If none could be made, there is nothing to try.
 func unlinked(rights guard.Rights, path string) error {
 	if !rights.Mutating() {
 		return unix.EROFS
@@ -157,8 +157,8 @@ func unlinked(rights guard.Rights, path string) error {
 	return childfs.Remove(path)
 }
 
-// What the host changes in the root is seen through the fixed directory as through
-// any other: names, contents, and what was absent.
+// Changes by the host in the root are seen through the fixed directory as through any other: of
+// names, contents and absent names.
 func TestShownFollowsHost(t *testing.T) {
 	bothKinds(t, func(t *testing.T, spare bool) {
 		m, at, host := fixedDir(t, spare)
@@ -179,8 +179,8 @@ func TestShownFollowsHost(t *testing.T) {
 	})
 }
 
-// What was absent from a root that a fixed directory has shown is not absent from the next,
-// nor from the same root when it is granted again.
+// If a name is absent from a root that a fixed directory shows, this absence is not cached for
+// the next root, nor for the same root when it is granted again.
 func TestShownKeepsNoAbsence(t *testing.T) {
 	m, at, host := fixedDir(t, true)
 	absent := func(name string, want bool) {
@@ -203,8 +203,8 @@ func TestShownKeepsNoAbsence(t *testing.T) {
 	absent("/late", false)
 }
 
-// A root in the one that a fixed directory shows has its own rights, whichever was
-// there first, and stays when the outer one goes.
+// A root inside the root that a fixed directory shows has its own rights, whichever was granted
+// first, and stays when the outer root ends.
 func TestShownInner(t *testing.T) {
 	m, at, host := fixedDir(t, false)
 	testkit.Must(t, childfs.WriteFile(host+"/sub/g", []byte("g"), 0o644))
@@ -237,8 +237,8 @@ func TestShownInner(t *testing.T) {
 	testkit.Must(t, childfs.WriteFile(at+"/made", []byte("again"), 0o644))
 }
 
-// A spare directory shows what it is told to, one after the other, and none that
-// there is no directory for can be told.
+// A spare directory shows the roots that are set, one after the other. Setting a root without a
+// directory fails.
 func TestShow(t *testing.T) {
 	m, at, host := fixedDir(t, true)
 	m.grant(t, "top", host, guard.ReadOnly)

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Calls of a program that uses the mount.
+// These are calls of a program that uses the mount.
 var (
 	sysListen = childfs.In("mount.listen", func(path string) (fd int, err error) {
 		if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err == nil {
@@ -75,8 +75,9 @@ func wantSocket(t *testing.T, what string, err error, want ...unix.Errno) {
 	}
 }
 
-// Programs inside can talk over Unix sockets that they bind in a root. Nobody on the host
-// hears of them by the source, and they do not reach what listens there.
+// Programs inside can connect over Unix sockets that they bind in a root. The host cannot
+// connect to these through the source, and the programs cannot connect to sockets of the host
+// there.
 func TestSocketsInARoot(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Level = level })
@@ -151,7 +152,7 @@ func unwrapErrno(err error) error {
 	return err
 }
 
-// A socket takes the right to create, as a file does.
+// Making a socket needs the right to create, as for a file.
 func TestNoSocketWithoutCreate(t *testing.T) {
 	m := newTestMount(t, guard.ReadOnly, nil)
 	_, err := sysListen(filepath.Join(m.root, "s"))

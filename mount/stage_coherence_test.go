@@ -61,8 +61,8 @@ func (m stagedMount) at(name string) vfs.At {
 	return vfs.At{Path: p}
 }
 
-// Whatever changes what is seen in a staged root, the kernel does not go on with what it has
-// cached: each case changes it behind the mount, after programs have looked. The source has d/f,
+// However the view of a staged root changes, the kernel does not use its stale cache. Each case
+// changes the view behind the mount's back, after programs have read it. The source has d/f,
 // d/g and an empty e.
 func TestStagedChangesBecomeVisible(t *testing.T) {
 	ctx := context.Background()
@@ -194,8 +194,8 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 	}
 }
 
-// settle waits until the events of earlier changes were delivered: one that comes late would
-// make the kernel drop what the test wants to be dropped by another.
+// settle waits until the events of earlier changes were delivered. A late one could make the
+// kernel drop a cache entry that the tested event has to drop.
 func (m stagedMount) settle() {
 	m.Helper()
 	m.must(os.WriteFile(m.host("settled"), nil, 0o644))
@@ -217,8 +217,8 @@ func TestStagedHardLinksPart(t *testing.T) {
 	m.reads("g", "mine")
 }
 
-// A staged root is cached as a writable one is: while the kernel is told of nothing, programs go
-// on with what they have read, and with the absence that they have found.
+// A staged root is cached like a writable one: until the kernel is notified, programs keep the
+// contents that they have read and the absence of names that they have looked up.
 func TestStagedIsCached(t *testing.T) {
 	m := newStagedMount(t)
 	m.must(os.Mkdir(m.host("d"), 0o755))
@@ -257,7 +257,7 @@ func stormPath(rnd *rand.Rand) string {
 	return filepath.Join(elems...)
 }
 
-// stormStep changes something below a directory. What is not possible fails, and is left.
+// stormStep makes a random change below a directory. It ignores an error.
 func stormStep(rnd *rand.Rand, top string, text string) {
 	name, other := filepath.Join(top, stormPath(rnd)), filepath.Join(top, stormPath(rnd))
 	switch rnd.IntN(9) {
@@ -278,8 +278,8 @@ func stormStep(rnd *rand.Rand, top string, text string) {
 	}
 }
 
-// behind changes something behind the mount: as the owner does in the source, as another front,
-// or by the owner's commands.
+// behind makes a random change without the mount: as the owner in the source, as another front,
+// or with the owner's commands.
 func (m stagedMount) behind(rnd *rand.Rand, text string) {
 	ctx := context.Background()
 	at := m.at(stormPath(rnd))
@@ -351,8 +351,9 @@ func (m stagedMount) inTree(rel string) string {
 	return fmt.Sprintf("file %o %q %v", info.Mode&0o777, buf[:n], err)
 }
 
-// Programs, the owner, other fronts and the owner's commands change a staged root at random. When
-// all is quiet, the kernel shows each name as it is, and no absence or file of before.
+// Programs, the owner, other fronts and the owner's commands change a staged root at random.
+// When nothing changes any more, the kernel shows the present state of each name, and no
+// earlier absence or file.
 func TestStagedStorm(t *testing.T) {
 	rounds := 60
 	if testing.Short() {

@@ -16,10 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R004, R006, R008, R127: one registry, two mounts, each for another subject, of
-// one directory with two policies. Each sees its own root only, what the one
-// writes the other reads, the records say who it was, and one loses its root
-// without the other noticing.
+// R004, R006, R008, R127: one registry has two mounts for two subjects, of one directory with
+// two policies. Each mount shows only its subject's root. What one subject writes the other
+// reads, and the records name the subject. Revoking one root does not affect the other.
 func TestTwoMountsOfOneDirectory(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} {
 		t.Run(level.String(), func(t *testing.T) {

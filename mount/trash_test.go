@@ -17,9 +17,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What programs remove, replace and truncate in the mount is in the trash; they
-// neither see it nor can make or enter it, open files go on, and what is restored
-// is there again.
+// Files that programs remove, replace or truncate in the mount are in the trash. Programs
+// cannot see, make or enter the trash. Open files still work, and a restored file is in its
+// place again.
 func TestTrash(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})

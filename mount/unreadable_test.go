@@ -33,7 +33,8 @@ func countReads(t *testing.T) *atomic.Int64 {
 	return &reads
 }
 
-// expectRefused reads a file twice, with a look at its attributes before, which the kernel may keep.
+// expectRefused reads a file twice. Before that it reads the attributes, which the kernel may
+// cache.
 func expectRefused(t *testing.T, f *childfs.File, reads *atomic.Int64) {
 	t.Helper()
 	for range 2 {
@@ -65,7 +66,8 @@ func TestUnreadableWithoutOpen(t *testing.T) {
 	expectRefused(t, f, reads)
 }
 
-// The same for a file that was open when the root lost the right, and has it again later.
+// The same holds for a file that was open when the root lost the right, and when the root has
+// the right again.
 func TestUnreadableAfterOpen(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} { // at level Max rights do not change
 		t.Run(level.String(), func(t *testing.T) { unreadableAfterOpen(t, level) })

@@ -13,12 +13,11 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A directory that the host (or another front) has moved, and that the kernel first
-// meets at its new place while it holds the lock of a rename between directories, is
-// renamed like any other: ESTALE was the answer, every time, because the kernel cannot
-// move what it knows of the directory while the lock is held. Also where it is moved
-// back into the directory that it came from, whose lock the kernel then holds, and
-// where it came from the top of the root.
+// The host (or another front) moves a directory, and the kernel first meets it at its new place
+// while it holds the lock of a rename between directories. The directory is renamed like any
+// other. (The answer was always ESTALE, because the kernel cannot move a known directory while
+// the lock is held.) The same holds if the directory moves back to where it came from, whose
+// lock the kernel then holds, and if it came from the top of the root.
 func TestRenameOfADirectoryMovedElsewhere(t *testing.T) {
 	const rounds = 10
 	levels(t, func(t *testing.T, level Level) {
@@ -33,7 +32,7 @@ func TestRenameOfADirectoryMovedElsewhere(t *testing.T) {
 					refused++
 				}
 			}
-			// On a busy machine the kernel may be told too late once in a while.
+			// On a busy machine the kernel may sometimes be notified too late.
 			if refused > rounds/2 {
 				t.Errorf("from %s to %s: %d of %d were refused at first", c.from, c.to, refused, rounds)
 			}

@@ -14,7 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What a tree keeps open for the whole process is open before any test counts.
+// Descriptors that a tree keeps for the whole process are opened before any test counts
+// descriptors.
 func init() {
 	vfs.New(nil)
 	_ = vfs.Opener().LocationOf("/x")
@@ -31,8 +32,8 @@ func (b *bed) alias(rel string) string {
 	return at
 }
 
-// A root that lies in another one is nested by whatever path it was granted: its
-// stricter policy holds through the outer one, and a revoked one stays denied.
+// A root that lies in another one is nested, by whatever path it was granted: its stricter
+// policy holds through the outer root, and after its revocation it stays denied there.
 func TestNestedRootGrantedThroughBindMount(t *testing.T) {
 	for name, rel := range map[string]string{"the directory itself": "in", "one above it": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -62,14 +63,14 @@ func TestNestedRootGrantedThroughBindMount(t *testing.T) {
 	}
 }
 
-// One directory is one root, whatever it is called.
+// A directory is one root, under whichever path it is granted.
 func TestSameDirectoryThroughBindMountIsRefused(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	_, err := b.reg.Grant(bg, guard.Grant{Root: "again", Dir: names.Foreign(b.alias("")), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
 	b.wantKind(err, names.Exist)
 }
 
-// The owner's own places are no part of a root under another path either.
+// The owner's own directories are not part of a root under another path either.
 func TestKeptPlaceThroughBindMountIsRefused(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadOnly})
 	b.must(os.MkdirAll(b.host("state/audit/deep"), 0o755))

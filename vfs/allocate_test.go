@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R061: fallocate(2) is no way around the limits of a file's size and of what
-// is written, whether or not the file becomes longer; giving space back is free.
+// R061: fallocate(2) respects the limits of a file's size and of written bytes, whether or not
+// the file becomes longer. Giving space back costs nothing.
 func TestAllocateIsLimited(t *testing.T) {
 	const keep, punch = unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
 	b := newBed(t, false, guard.Policy{Limits: guard.Limits{MaxFile: 1 << 20, MaxWritten: 3 << 20, BytesInFlight: 4096}})

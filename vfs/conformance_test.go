@@ -31,8 +31,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// A case of the suite runs alone by its name: that few cases run is an error only where all
-// were asked for.
+// A single case of the suite can be run by its name: the check that enough cases run applies
+// only when all were selected.
 func TestOneCaseAlone(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^TestConformance$/^plain$/^read$")
 	out, err := cmd.CombinedOutput()
@@ -62,8 +62,8 @@ func TestConformanceStaged(t *testing.T) {
 	})
 }
 
-// treeFront speaks to the tree as a broker does: it expands links by itself,
-// one judged component at a time.
+// treeFront calls the tree as a broker does: it follows links itself, one judged component at a
+// time.
 type treeFront struct {
 	reg *guard.Registry
 	t   *vfs.Tree
@@ -155,7 +155,7 @@ func (f *treeFront) open(s string, flags int, create bool) (*vfs.File, error) {
 		return file, err
 	}
 	dir, base := at.Path.Split()
-	// As open(2) does in the kernel: what exists is opened, the rest made.
+	// Like open(2), this opens an existing file and makes a missing one.
 	if _, err := f.t.Lookup(bg, f.who, vfs.At{Path: dir}, base); err == nil {
 		file, _, err := f.t.Open(bg, f.who, at, flags)
 		return file, err

@@ -85,8 +85,8 @@ func TestCopyFile(t *testing.T) {
 	})
 }
 
-// A large copy tells how far it is, charges what it wrote, leaves one record, and
-// stops when it is told to, leaving nothing.
+// A large copy reports its progress, charges what it wrote and leaves one record. A cancelled
+// copy stops and leaves no file.
 func TestCopyProgress(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	data := make([]byte, 9<<20)

@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The right to create says nothing of files that are there: their mode and times
-// stay, by place and through an open file. What was made under the grant gets
-// its mode and times, as tar and rsync set them, while open and right after.
+// The right to create does not extend to existing files: their mode and times cannot be set,
+// neither by path nor through an open file. A file that was made under the grant gets its mode
+// and times, as tar and rsync set them, while it is open and directly afterwards.
 func TestCreateOnlyLeavesExistingFilesAlone(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.Create | guard.Read | guard.List | guard.Append})
 	b.put("old", "x")
@@ -55,7 +55,7 @@ func TestCreateOnlyLeavesExistingFilesAlone(t *testing.T) {
 	set(b.at(""), tmp, 0)
 	tmp.Close()
 
-	// Opening one that exists makes nothing, nor does giving it another name.
+	// An existing file does not count as made when it is opened, or when it gets another name.
 	same, _, created, err := b.t.Create(bg, who, b.at(""), "old", unix.O_RDONLY, 0o644)
 	b.must(err)
 	if created {
@@ -65,7 +65,7 @@ func TestCreateOnlyLeavesExistingFilesAlone(t *testing.T) {
 	same.Close()
 	b.must(second(b.t.Link(bg, who, b.at("old"), nil, b.at(""), "hard")))
 	set(b.at("hard"), nil, names.Permission)
-	// Another lifetime of the root: what the first one made is an existing file.
+	// In another lifetime of the root, files from the first one are existing files.
 	b.revoke("code")
 	b.grant("code", "", guard.Policy{Rights: guard.Create | guard.Read})
 	set(b.at("dir/new"), nil, names.Permission)

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// holds are the ways in which a caller makes a Tree keep a descriptor; i tells the
-// calls apart.
+// holds lists the ways in which a caller makes a Tree keep a descriptor; i is the number of the
+// call.
 var holds = map[string]func(b *bed, c guard.Caller, i int) (closer interface{ Close() }, err error){
 	"open": func(b *bed, c guard.Caller, _ int) (interface{ Close() }, error) {
 		f, _, err := b.t.Open(bg, c, b.at("f"), unix.O_RDONLY)
@@ -36,9 +36,9 @@ var holds = map[string]func(b *bed, c guard.Caller, i int) (closer interface{ Cl
 	},
 }
 
-// fewDescriptors runs the rest of a test with a lower limit of descriptors, in a process
-// of its own: other tests' descriptors would count. It reports whether this is the
-// process; otherwise the test has run and is over.
+// fewDescriptors runs the rest of a test with a lower limit of descriptors, in another process,
+// because the descriptors of other tests would count. It returns true in that process, and
+// false when that process has ended.
 func fewDescriptors(t *testing.T, limit uint64) bool {
 	t.Helper()
 	const inside = "ROOTSFS_TEST_DESCRIPTORS"
@@ -180,9 +180,9 @@ func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 	}
 }
 
-// What the audit log cannot take the record of has not happened, and leaves nothing
-// open: a full disk cost a descriptor for every opening, until none could be had, also
-// when there was room again.
+// If the audit log rejects the record of an open, the open fails and leaves no descriptor. (On
+// a full disk every open cost a descriptor until there were none left, even when there was room
+// again.)
 func TestUnrecordedLeavesNothingOpen(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("f", "text")

@@ -40,9 +40,9 @@ func hanging(t *testing.T, timeout time.Duration) (*Tree, guard.Request) {
 	return New(reg), guard.Request{Caller: guard.Caller{Via: guard.ViaFUSE}, Op: names.OpGetattr, Path: p}
 }
 
-// An operation that hangs is answered when its root ends, its context does, or
-// its time is up; its late result is dropped, once, and the root's directory
-// stays open for it until then. R070, R079.
+// An operation that hangs is answered when its root or its context ends, or when its time is
+// up. Its late result is dropped once, and the root's directory stays open until then. R070,
+// R079.
 func TestHangingOperation(t *testing.T) {
 	for name, c := range map[string]struct {
 		timeout time.Duration
@@ -109,8 +109,8 @@ func TestPanicInDetachedOperation(t *testing.T) {
 	}
 }
 
-// A panic in an operation that is not detached goes on to the front end, but
-// its lease is settled first.
+// A panic in an operation that is not detached reaches the front end, after the operation's
+// lease was settled.
 func TestPanicSettlesTheLease(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: Opener()})
 	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(t.TempDir()), Origin: "test", Policy: guard.Policy{Rights: guard.Read}}); err != nil {
@@ -131,8 +131,8 @@ func TestPanicSettlesTheLease(t *testing.T) {
 	}
 }
 
-// A write that was answered early, and goes on, counts for what it wrote in the end, and
-// until then for all that it may write.
+// A write that was answered early is charged for all that it may write until it ends, and then
+// for what it wrote.
 func TestAbandonedWriteCounts(t *testing.T) {
 	tr, req := hanging(t, 0)
 	req.Op, req.Bytes = names.OpWrite, 10

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// readAll reads what is left of a directory.
+// readAll reads the remaining entries of a directory.
 func (b *bed) readAll(d *vfs.Dir, at vfs.At) (list []vfs.Entry) {
 	b.Helper()
 	for {
@@ -31,7 +31,8 @@ func (b *bed) readAll(d *vfs.Dir, at vfs.At) (list []vfs.Entry) {
 	}
 }
 
-// Ten thousand names come once each, and reading goes on where Seek says.
+// Each of ten thousand names comes once, and after Seek reading continues at the given
+// position.
 func TestReadDirOfMany(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		const n = 10_000
@@ -64,9 +65,8 @@ func TestReadDirOfMany(t *testing.T) {
 	})
 }
 
-// A directory that was moved is read at its new place; one that was moved out
-// of the root is not read, though the descriptor would serve it; a removed one
-// is empty.
+// A directory that was moved is read at its new path. A directory that was moved out of the
+// root is not read, although the descriptor would serve it. A removed directory is empty.
 func TestReadDirOfMovedDirectory(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		for _, d := range []string{"inside", "outside", "removed"} {
@@ -84,7 +84,8 @@ func TestReadDirOfMovedDirectory(t *testing.T) {
 		b.must(os.Rename(b.host("inside"), b.host("elsewhere")))
 		b.must(os.Rename(b.host("outside"), t.TempDir()+"/stolen"))
 		b.must(os.RemoveAll(b.host("removed")))
-		// Also for a front end that knows the old place only: the directory is found by itself.
+		// This also holds for a front end that knows only the old path: the tree finds the
+		// directory.
 		for _, at := range []string{"inside", "elsewhere"} {
 			b.must(in.Seek(bg, who, 0))
 			if got := b.readAll(in, b.at(at)); len(got) != 1 || got[0].Name != "f" {
@@ -100,7 +101,7 @@ func TestReadDirOfMovedDirectory(t *testing.T) {
 	})
 }
 
-// A directory handle dies with its root and stays dead.
+// A directory handle ends with its root, for good.
 func TestDirOfEndedRoot(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
@@ -118,8 +119,8 @@ func TestDirOfEndedRoot(t *testing.T) {
 	})
 }
 
-// An open directory outlives the nesting of a root beside it, whether or not
-// its opener gave an identity.
+// An open directory can still be read after a root was nested beside it, whether or not its
+// opener gave an identity.
 func TestDirAfterNesting(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
@@ -136,7 +137,7 @@ func TestDirAfterNesting(t *testing.T) {
 	}
 }
 
-// Special files are left out, and their names stay taken.
+// Special files are not listed, and their names cannot be used.
 func TestReadDirHidesSpecialFiles(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "")
@@ -157,8 +158,8 @@ func TestReadDirHidesSpecialFiles(t *testing.T) {
 	})
 }
 
-// A directory that may be read and not searched has names, as natively: its entries can be
-// listed and not looked at.
+// The names of a directory that may be read but not searched are listed, as by the kernel. The
+// entries' attributes cannot be read.
 func TestListWithoutSearch(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another user takes root")

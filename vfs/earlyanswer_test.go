@@ -42,8 +42,8 @@ func newEarly(t *testing.T) *earlyScene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With one P an operation's goroutine begins when the one that waits for it
-	// lets go of the P, which is when its time is up.
+	// With one P, an operation's goroutine begins only when the goroutine that waits for it has
+	// stopped waiting and frees the P.
 	procs := runtime.GOMAXPROCS(1)
 	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
 	return &earlyScene{t: t, tree: New(reg), dir: dir, who: guard.Caller{Via: guard.ViaFUSE}}
@@ -65,8 +65,8 @@ func hurried() context.Context {
 	return ctx
 }
 
-// settle waits until no operation is in system calls, the ones that were answered
-// early included: it takes every place that there is for them.
+// settle waits until no operation is in system calls, including those that were answered early.
+// It does so by acquiring every place for operations.
 func (s *earlyScene) settle() {
 	s.t.Helper()
 	req := guard.Request{Caller: s.who, Op: names.OpGetattr, Path: s.path("")}
@@ -88,22 +88,22 @@ func (s *earlyScene) settle() {
 	}
 }
 
-// fillPiece writes the number of a piece all over it.
+// fillPiece fills a piece with its number.
 func fillPiece(buf []byte, n int) {
 	for i := 0; i < len(buf); i += 8 {
 		binary.LittleEndian.PutUint64(buf[i:], uint64(n)+1)
 	}
 }
 
-// recycle does what a front end does with its buffer after the answer.
+// recycle overwrites a buffer, as a front end may do after the answer.
 func recycle(buf []byte) {
 	for i := range buf {
 		buf[i] = 0xEE
 	}
 }
 
-// checkPieces reports the bytes of a file that are not those of their piece; a
-// piece that was not written is zeroes.
+// checkPieces reports the bytes of a file that do not belong to their piece. A piece that was
+// not written is all zeros.
 func (s *earlyScene) checkPieces(data []byte, answeredEarly int) {
 	s.t.Helper()
 	want, none, wrong := make([]byte, pieceSize), make([]byte, pieceSize), 0
@@ -197,7 +197,7 @@ func TestEarlyAnswerOfAnUpload(t *testing.T) {
 		fd := up.s.FD()
 		if i%2 == 0 {
 			up.Abort()
-			// The next files to be opened get the number of the closed one.
+			// Files that are opened next get the descriptor number of the closed one.
 			for n := range 3 {
 				f, err := os.Create(filepath.Join(s.dir, "other", fmt.Sprintf("%d-%d", i, n)))
 				if err != nil {
@@ -241,7 +241,7 @@ func TestEarlyAnswerOfAnUpload(t *testing.T) {
 	}
 }
 
-// The same for what comes with other calls: values of attributes, link targets,
+// The same holds for the arguments of other calls: values of attributes, link targets and
 // names.
 func TestEarlyAnswerOfOtherCalls(t *testing.T) {
 	s := newEarly(t)
@@ -271,7 +271,8 @@ func TestEarlyAnswerOfOtherCalls(t *testing.T) {
 	}
 }
 
-// stallOpener makes sources whose descriptor is not given while they are stalled.
+// stallOpener makes sources that block while they are stalled, before they return their
+// descriptor.
 type stallOpener struct {
 	guard.Opener
 	s *stalling
@@ -313,8 +314,8 @@ func newStalled(t *testing.T) (*earlyScene, *stalling) {
 	return &earlyScene{t: t, tree: New(reg), dir: dir, who: guard.Caller{Via: guard.ViaFUSE}}, stall
 }
 
-// early runs an operation until the source stalls and ends its context. It returns
-// what lets the operation go on.
+// early runs an operation until the source stalls, and ends its context. It returns a function
+// that lets the operation continue.
 func (s *stalling) early(t *testing.T, op func(ctx context.Context) error) (release func()) {
 	t.Helper()
 	gate := make(chan struct{})
@@ -331,8 +332,8 @@ func (s *stalling) early(t *testing.T, op func(ctx context.Context) error) (rele
 	return func() { close(gate) }
 }
 
-// A reading of a directory that is answered early takes no names with it: the next
-// one begins where the last that was answered in full ended.
+// A read of a directory that was answered early loses no names: the next read begins where the
+// last full answer ended.
 func TestEarlyAnsweredReadDirLosesNothing(t *testing.T) {
 	s, stall := newStalled(t)
 	const files = 5
@@ -366,13 +367,13 @@ func TestEarlyAnsweredReadDirLosesNothing(t *testing.T) {
 		}
 		found += len(list)
 	}
-	if found != files+2 { // and . and ..
+	if found != files+2 { // 2: . and ..
 		t.Errorf("%d names after a reading that was answered early, want %d", found, files+2)
 	}
 }
 
-// Nothing is written to an upload while a commit of it runs that was answered
-// early: the file may have its name by then.
+// After an early answer to the commit of an upload, nothing is written to the upload while the
+// commit still runs, because the file may have its name by then.
 func TestNoPieceAfterAnEarlyAnsweredCommit(t *testing.T) {
 	ctx := context.Background()
 	s, stall := newStalled(t)
@@ -393,7 +394,7 @@ func TestNoPieceAfterAnEarlyAnsweredCommit(t *testing.T) {
 	}
 	release()
 	s.settle()
-	// Whether the commit, whose caller has gone, still finds its way is its own.
+	// The commit, whose caller has gone, may succeed or fail.
 	if data, err := os.ReadFile(filepath.Join(s.dir, "up")); err == nil && string(data) != "whole" {
 		t.Errorf("the file holds %q", data)
 	}

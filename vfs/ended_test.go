@@ -57,8 +57,8 @@ func TestFileOfEndedRoot(t *testing.T) {
 	})
 }
 
-// Files opened through an outer root are judged by the nested one too, whenever
-// it came.
+// Files opened through an outer root are also judged by the nested one, whether it was granted
+// before or after the open.
 func TestFileInNestedRoot(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "outer")
@@ -87,8 +87,8 @@ func TestFileInNestedRoot(t *testing.T) {
 	})
 }
 
-// The right to append does not reach what is already in the file: not by
-// writing, and not by writing back a page of a mapping.
+// The right to append does not permit changes of the existing contents, neither by a write nor
+// by writing back a page of a mapping.
 func TestAppendRightOnly(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.Read | guard.Append | guard.Create})
 	b.put("log", "first\n")
@@ -103,7 +103,7 @@ func TestAppendRightOnly(t *testing.T) {
 	b.wantKind(err, names.Permission)
 }
 
-// R077: no file grows over the limit, also not by appending.
+// R077: no file grows over the limit, even by appends.
 func TestMaxFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Limits: guard.Limits{MaxFile: 10}})
 	b.put("a", "123456789")

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The dry run of any operation by path is answered as the operation that follows it, in trees
+// A dry run of any operation by path has the same verdict as the operation itself, in trees
 // with links, nested roots and repositories, with any rights and under any rules. R110.
 func TestExplainRandom(t *testing.T) {
 	const trees, each = 200, 80
@@ -94,13 +94,13 @@ func randomBed(t *testing.T, rnd *rand.Rand) *bed {
 
 func anyOf[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
 
-// walking says who follows the links of an operation's path before it begins.
+// walking says which part follows the links of an operation's path before it begins.
 type walking uint8
 
 const (
 	itself walking = iota // the operation
 	all                   // its caller, as the kernel does
-	above                 // its caller, but for a link at the end
+	above                 // its caller, except a link at the end
 )
 
 // randomly is one operation by path.
@@ -140,7 +140,7 @@ func randomCall(rnd *rand.Rand) randomly {
 	c := anyOf(rnd, randomCalls...)
 	c.path = place()
 	for c.op == names.OpSetxattr && c.path == "p" {
-		c.path = place() // the source takes none there
+		c.path = place() // the source takes no attribute there
 	}
 	if c.op == names.OpRename || c.op == names.OpLink {
 		c.path2 = filepath.Join(filepath.Dir(place()), anyOf(rnd, "new", "a", ".env", fmt.Sprint("new", rnd.IntN(9))))

@@ -50,7 +50,7 @@ func (f *dryFront) both(req guard.Request, path, path2 string, call func() error
 	return err
 }
 
-// disagreement says how a dry run and the operation differ, "" if they do not.
+// disagreement describes how a dry run and the operation differ, or returns "".
 func disagreement(dry guard.Explanation, err error) string {
 	kind := names.Reason(err)
 	var refused *rules.Refusal

@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// LookedAt is how long ago the file's name was looked at.
+// LookedAt returns how long ago the file's name was looked up.
 func (f *File) LookedAt() time.Duration {
 	return time.Since(f.t.began) - time.Duration(f.lastCheck.Load())
 }

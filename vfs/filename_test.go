@@ -17,9 +17,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What the host gives another name while a program has it open is judged by that name
-// from then on: what has become protected is not written, what has become hidden not
-// read either, nor what has left the root. R110.
+// If the host renames a file that a program has open, the file is judged by its new name from
+// then on. Under a protected name it cannot be written. Under a hidden name, or outside of the
+// root, it cannot be read either. R110.
 func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 	const ok = names.Kind(0)
 	outside := t.TempDir()
@@ -93,13 +93,13 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 					b.wantKind(b.write(f, "evil", 0), tt.write)
 					_, err := f.ReadAt(bg, who, make([]byte, 4), 0)
 					b.wantKind(err, tt.read)
-					b.wantKind(b.write(f, "evil", 0), tt.write) // that it is read says nothing of this
+					b.wantKind(b.write(f, "evil", 0), tt.write) // reading does not permit writing
 					time.Sleep(30 * time.Millisecond)
 				}
 			})
 		}
 	}
-	// Where there are no patterns, what is open is open.
+	// In a root without patterns, open files stay usable whatever their names become.
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true}})
 	b.put("tmp", "text")
 	f := b.open("tmp", unix.O_RDWR)
@@ -109,7 +109,7 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 	b.must(b.write(f, "mine", 0))
 }
 
-// Moving the root moves no file in it.
+// A move of the root itself does not count as a rename of its files.
 func TestOpenFilesOfAMovedRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	b.put("a", "text")
@@ -121,8 +121,8 @@ func TestOpenFilesOfAMovedRoot(t *testing.T) {
 	b.must(b.write(f, "more", 0))
 }
 
-// What lies deeper than any path can say is read and written on, as long as it is
-// where it was opened.
+// An open file that lies deeper than the longest path can still be read and written, as long as
+// it is where it was opened.
 func TestOpenFilesBeyondAnyPath(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	deep, err := guard.NewPath(b.at("").Path.Root, strings.Repeat(strings.Repeat("d", 250)+"/", 20)+"file")
@@ -165,8 +165,8 @@ func TestCopyIntoAnOpenFileThatWasRenamed(t *testing.T) {
 	b.contents("plain", "text")
 }
 
-// When a name was looked at is not kept by the wall's clock: one that is set back by an
-// hour would leave an open file's new name unjudged for that long.
+// The time of the last look-up of a name is not kept by the wall clock: if the clock were set
+// back by an hour, an open file's new name would not be judged for so long.
 func TestLooksAreByTheProcessClock(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "")
@@ -184,7 +184,7 @@ func TestLooksAreByTheProcessClock(t *testing.T) {
 	check("written")
 }
 
-// The record of a refusal says what has become of the file's name, and not that its root was
+// The record of a refusal says that the file's name has changed, and not that its root was
 // revoked.
 func TestWhyAnOpenFileIsRefused(t *testing.T) {
 	for want, change := range map[string]func(old, out string) error{

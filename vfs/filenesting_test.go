@@ -67,7 +67,7 @@ func TestFileRootInsideRoot(t *testing.T) {
 		}
 		b.contents("d/one", "mine")
 
-		// Replaced by renaming, as editors do: the name counts.
+		// The file is replaced by a rename, as editors do: the name counts.
 		b.put("d/tmp", "edit")
 		b.must(os.Rename(b.host("d/tmp"), b.host("d/one")))
 		b.wantKind(second(before.ReadAt(bg, who, make([]byte, 4), 0)), 0)
@@ -92,7 +92,7 @@ func TestFileRootInsideRoot(t *testing.T) {
 		b.must(b.write(f, "M", 0))
 		f.Close()
 		b.contents("d/one", "More")
-		// It is still a root: its name stays where it is.
+		// It is still a root, so its name cannot be moved.
 		b.wantErrno(b.t.Unlink(bg, who, dir, "one"), unix.EBUSY)
 		b.wantErrno(b.t.Rename(bg, who, dir, "one", dir, "x", 0), unix.EXDEV)
 		b.wantErrno(b.t.Rename(bg, who, dir, "other", dir, "one", 0), unix.EXDEV)
@@ -101,7 +101,7 @@ func TestFileRootInsideRoot(t *testing.T) {
 	})
 }
 
-// A listing tells no more of a fenced file than that it is there.
+// A listing shows only the name of a file that is closed to the caller.
 func TestListFencedFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("one", "mine")

@@ -20,8 +20,8 @@ func (b *bed) path(rel string) guard.Path {
 	return b.at(rel).Path
 }
 
-// tree makes files as guardtest.Tree describes, $OUT being a directory that
-// nobody approved. It returns that.
+// tree makes files as guardtest.Tree describes. $OUT is a directory without a grant, which tree
+// returns.
 func (b *bed) tree(entries ...string) (out string) {
 	b.Helper()
 	out = b.TempDir()
@@ -31,8 +31,8 @@ func (b *bed) tree(entries ...string) (out string) {
 	return out
 }
 
-// R064, R066: where links lead, and which are refused; unguarded ones are read
-// by the bare call.
+// R064, R066: each link leads to its target or is refused. Without rootsfs, the links marked
+// unguarded can be read.
 func TestFollow(t *testing.T) {
 	chain := []string{"c0 => a"}
 	for i := range 41 {
@@ -111,7 +111,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// To follow a link takes the right to read, as in a mount.
+// Following a link needs the right to read, as in a mount.
 func TestFollowTakesRead(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.Write | guard.Create})
 	b.tree("a=x", "l => a", "d/b=", "e => d")
@@ -124,7 +124,7 @@ func TestFollowTakesRead(t *testing.T) {
 	b.contents("a", "x")
 }
 
-// A target that climbs and descends without end, in a deep tree, is cut off.
+// In a deep tree, a target that climbs and descends again and again is refused.
 func TestFollowIsBounded(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	deep := strings.Repeat("d/", 200)
@@ -139,9 +139,8 @@ func TestFollowIsBounded(t *testing.T) {
 	b.wantErrno(err, unix.EINTR)
 }
 
-// R063, R189: while a directory on the way is exchanged with a link that leads out, and
-// the file at the end too, nothing outside is read, written or removed. The
-// bare calls do all of it.
+// R063, R189: a directory on the way, and the file at the end, are exchanged with links that
+// lead out. Nothing outside is read, written or removed. Bare system calls do all of that.
 func TestWholeSwapRace(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	out := b.tree("d/f=inside", "swap/", "keep/f=inside")

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// hangBed is a bed over a source whose requests hang when they are told to.
+// hangBed is a bed over a source whose requests hang when the test says so.
 type hangBed struct {
 	*bed
 	fs     *hangfs.FS
@@ -88,7 +88,7 @@ func TestRefusedWriteDoesNotArrive(t *testing.T) {
 	h.contents("f", "old")
 }
 
-// slowly are operations of several calls, and the request at which their source hangs.
+// slowly lists operations of several calls, each with the request at which the source hangs.
 var slowly = map[string]struct {
 	request string
 	op      func(h *hangBed) error
@@ -134,8 +134,8 @@ func (h *hangBed) replace() error {
 	return second(h.t.Replace(bg, who, h.at("f"), strings.NewReader("new"), vfs.IfMatch{}))
 }
 
-// An operation that is in one of its calls when its root ends makes none of the others,
-// and the revocation names the one.
+// An operation makes no further call to the source once its root has ended. If one of its
+// calls is under way then, the error of the revocation says so.
 func TestOperationEndsAtTheCallThatHangs(t *testing.T) {
 	for name, c := range slowly {
 		t.Run(name, func(t *testing.T) {
@@ -158,9 +158,9 @@ func TestOperationEndsAtTheCallThatHangs(t *testing.T) {
 	}
 }
 
-// What could not be removed because its root had ended is in the journal, and is removed
-// when the root is granted again. So is an upload's; one that is given up while its root
-// lives leaves nothing.
+// A temporary file that could not be removed because its root had ended is in the journal, and
+// is removed when the root is granted again. The same holds for that of an upload. An upload
+// that is abandoned while its root lives leaves nothing.
 func TestJournalKeepsWhatIsLeft(t *testing.T) {
 	for name, c := range map[string]func(h *hangBed) (left int){
 		"replace": func(h *hangBed) int {

@@ -16,7 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// full is for the loops that ROOTSFS_SOAK=1 (make soak) runs at their length.
+// full returns the number of repetitions of a loop: the full number with ROOTSFS_SOAK=1 (make
+// soak), and fewer otherwise.
 func full(short, long int) int {
 	if os.Getenv("ROOTSFS_SOAK") != "" {
 		return long
@@ -62,7 +63,7 @@ func newBed(t testing.TB, remote bool, p guard.Policy) *bed {
 	return b
 }
 
-// both runs a test on a local source and on one that is taken for remote.
+// both runs a test on a local source and on one that counts as remote.
 func both(t *testing.T, f func(t *testing.T, b *bed)) {
 	for name, remote := range map[string]bool{"local": false, "remote": true} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +104,7 @@ func (b *bed) at(rel string) vfs.At {
 	return vfs.At{Path: p}
 }
 
-// known is the place with the identity of what lies there now.
+// known returns a place with the identity of the file that lies there now.
 func (b *bed) known(rel string) vfs.At {
 	b.Helper()
 	at := b.at(rel)

@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A host that gives a name another file every half millisecond makes no operation by path
-// fail: the tree looks again, as a local file system does. A host that does nothing else, hundreds
-// of times as often, can outrun the bounds (maxExchanges, readTries).
+// If the host replaces the file of a name every half millisecond, no operation by path fails:
+// the tree looks the name up again, as a local file system does. A host that does nothing else,
+// hundreds of times as often, can outrun the bounds (maxExchanges, readTries).
 func TestPathsWhileTheHostSaves(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	b.put("f", "text")

@@ -38,8 +38,8 @@ func (n *notes) Begin(p guard.Path) func() {
 	}
 }
 
-// R074: a new file never has another name; one that replaces another has a
-// temporary one only while the journal knows of it.
+// R074: a new file never has another name. A file that replaces another has a temporary name
+// only while that name is in the journal.
 func TestJournal(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		n := &notes{b: b, open: map[guard.Path]bool{}}
@@ -63,8 +63,8 @@ func TestJournal(t *testing.T) {
 	})
 }
 
-// What a killed daemon left is removed by the path the journal has, and nothing
-// else can be removed this way.
+// The temporary file of a killed daemon is removed by its path in the journal. Nothing else can
+// be removed this way.
 func TestCleanTemp(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		temp := vfs.TempPrefix + "x"
@@ -88,7 +88,7 @@ func TestCleanTemp(t *testing.T) {
 		}
 		b.contents("f", "kept")
 	})
-	// A root that nothing may be removed in is cleaned too.
+	// A root without the right to remove is cleaned, too.
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadOnly})
 	b.put(vfs.TempPrefix+"y", "")
 	b.must(b.t.CleanTemp(bg, b.path(vfs.TempPrefix+"y")))

@@ -117,8 +117,8 @@ func TestListPages(t *testing.T) {
 	}
 }
 
-// Links are listed as links, special files not at all, and nothing is entered
-// through a link. unguarded: the link leads to names outside.
+// Links are listed as links, and special files are not listed. A listing does not enter the
+// target of a link. Without rootsfs, the links marked unguarded lead to names outside.
 func TestListLinksAndSpecialFiles(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		outside := t.TempDir()
@@ -138,7 +138,8 @@ func TestListLinksAndSpecialFiles(t *testing.T) {
 			t.Errorf("without the guard: %v, %v", got, err)
 		}
 
-		// The listed path itself: followed when asked, never out.
+		// A link at the listed path itself is followed if the options say so, but never out of
+		// the root.
 		in := b.at("in").Path
 		b.wantKind(second(b.t.List(bg, who, in, vfs.ListOptions{})), names.Invalid)
 		got := b.list(in, vfs.ListOptions{Follow: true, Limit: 1})
@@ -151,8 +152,8 @@ func TestListLinksAndSpecialFiles(t *testing.T) {
 	})
 }
 
-// A nested root is listed, and entered by whom it lets; a revoked one is listed
-// by its name alone.
+// A nested root is listed, and entered if the caller may. Of a revoked one only the name is
+// listed.
 func TestListNestedRoots(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("open/f", "")
@@ -180,7 +181,7 @@ func TestListNestedRoots(t *testing.T) {
 	b.wantKind(second(b.t.List(bg, who, b.at("gone").Path, vfs.ListOptions{})), names.Revoked)
 }
 
-// What an option or a cursor may not be.
+// These options and cursors are refused.
 func TestListRefuses(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	for i := range 5 {
@@ -259,8 +260,8 @@ func many(b *bed, dir string, n int) {
 	}
 }
 
-// An entry that is there all the time comes exactly once, whatever is added and
-// removed between the pages; a directory of the cursor that vanished is skipped.
+// An entry that exists all the time comes exactly once, whatever is added and removed between
+// the pages. A directory of the cursor that has vanished is skipped.
 func TestListCursorIsStable(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -294,7 +295,7 @@ func TestListCursorIsStable(t *testing.T) {
 		for range 3 {
 			i := rnd.IntN(len(come))
 			if last := page.Entries[len(page.Entries)-1].Path; rnd.IntN(3) == 0 && strings.Contains(last.Rel(), "/go") {
-				// the very directory the cursor stands in
+				// the directory that the cursor is in
 				dir := strings.TrimSuffix(last.Rel(), "/x")
 				i = slices.Index(come, dir)
 			}
@@ -356,8 +357,8 @@ func clear10k(b *bed, top, name string) {
 	}
 }
 
-// A tree of thousands of levels (10,000 in make soak), many beyond PATH_MAX, is listed in pages, with
-// descriptors that do not grow with the depth.
+// A tree of thousands of levels (10,000 in make soak), many beyond PATH_MAX, is listed in
+// pages. The number of descriptors does not grow with the depth.
 func TestListDeepTree(t *testing.T) {
 	levels := full(2_200, 10_000) // longer than PATH_MAX
 	b := newBed(t, false, guard.Policy{})
@@ -417,7 +418,7 @@ func TestListMemory(t *testing.T) {
 	if n != entries {
 		t.Errorf("%d entries", n)
 	}
-	// A pattern that matches nothing holds nothing.
+	// A pattern that matches no entry takes no memory.
 	runtime.ReadMemStats(&before)
 	b.same("no match", rels(p, b.list(p, vfs.ListOptions{Glob: "*.go"})), nil)
 	runtime.GC()

@@ -46,7 +46,7 @@ func TestListNoInfo(t *testing.T) {
 	}
 }
 
-// A cursor of a listing without attributes is none of one with them.
+// A cursor of a listing without attributes is invalid for one with attributes.
 func TestListNoInfo_cursor(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/a", "")

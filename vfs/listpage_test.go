@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A page asks for its memory as it grows: one that gets no more ends early, and
-// what is missing comes with the next.
+// A page requests memory as it grows. If it gets no more, it ends early, and the next page has
+// the missing entries.
 func TestPageRoom(t *testing.T) {
 	const files = 3000
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadOnly})
@@ -75,12 +75,12 @@ func TestPageRoom(t *testing.T) {
 	}
 }
 
-// R079: a pattern that would take minutes for one deep path is refused, before
-// anything waits for it that nothing could stop; what people write lists that tree.
+// R079: a pattern that would take minutes for one deep path, in a match that could not be
+// stopped, is refused at once. Patterns that people write work on that tree.
 func TestListGlobOfDeepTree(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	guardtest.Deep(t, b.host(""), strings.Repeat("a", 250), 800, "deep")
-	ctx, cancel := context.WithTimeout(bg, 30*time.Second) // of a hang
+	ctx, cancel := context.WithTimeout(bg, 30*time.Second) // so that a hang ends
 	defer cancel()
 	bomb := "**/" + strings.Repeat("{*,a*}/", 8) + strings.Repeat("*/", 200) + "b"
 	if _, err := b.t.List(ctx, who, b.at("").Path, vfs.ListOptions{Recursive: true, Glob: bomb}); !errors.Is(err, names.Invalid) || !strings.Contains(err.Error(), "fewer braces") {

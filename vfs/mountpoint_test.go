@@ -23,9 +23,8 @@ func (b *bed) bindOver(outside, rel string) {
 	b.Cleanup(func() { _ = unix.Unmount(b.host(rel), unix.MNT_DETACH) })
 }
 
-// A file that is mounted over a file of the root is outside of it, by every
-// operation, unless the grant allows other file systems: the bare calls would
-// have reached it.
+// A file that is mounted over a file of the root counts as outside for every operation, unless
+// the grant allows other file systems. Bare calls would reach it.
 func TestFileMountedOverFileIsOutside(t *testing.T) {
 	for name, p := range map[string]guard.Policy{
 		"own file system only":   {},
@@ -63,8 +62,8 @@ func TestFileMountedOverFileIsOutside(t *testing.T) {
 					t.Errorf("%s: %v, want %v", call, err, want)
 				}
 			}
-			// Not even where other file systems are allowed: a mount point
-			// cannot be replaced, moved or removed.
+			// Even if other file systems are allowed, a mount point cannot be replaced, moved
+			// or removed.
 			_, rep := b.t.Replace(bg, who, at, strings.NewReader("x"), vfs.IfMatch{})
 			for call, err := range map[string]error{
 				"replace": rep,
@@ -86,8 +85,7 @@ func TestFileMountedOverFileIsOutside(t *testing.T) {
 	}
 }
 
-// One directory entry of a listing through the kernel is looked at like any
-// other name.
+// An entry of a listing through the kernel is judged like any other name.
 func TestMountedFileInOpenDirectory(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	outside := filepath.Join(t.TempDir(), "outside.txt")
@@ -101,7 +99,7 @@ func TestMountedFileInOpenDirectory(t *testing.T) {
 	b.wantKind(second(d.Lookup(bg, who, b.at("d"), "bm")), names.Escaped)
 }
 
-// A single-file root whose file comes to be a mount point is outside as well.
+// If the file of a single-file root becomes a mount point, it is outside as well.
 func TestMountedFileRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	outside := filepath.Join(t.TempDir(), "outside.txt")

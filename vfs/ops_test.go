@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Reading, writing and what is on record of them (R082).
+// Reads and writes work, and are recorded (R082).
 func TestFile(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "hello")
@@ -46,7 +46,7 @@ func TestFile(t *testing.T) {
 		_, err = f.Lseek(bg, who, 0, unix.SEEK_END)
 		b.wantKind(err, names.Invalid)
 		f.Close()
-		f.Close() // as a second release would: nothing happens
+		f.Close() // a second release of the kernel does nothing
 		_, err = f.ReadAt(bg, who, buf, 0)
 		b.wantErrno(err, unix.EBADF)
 		closes := b.rec.Of(names.OpClose)
@@ -56,8 +56,8 @@ func TestFile(t *testing.T) {
 	})
 }
 
-// The identity given with a place decides: another file there is ESTALE, for
-// every operation by place.
+// If the identity given with a place differs from the file that lies there, every operation by
+// place returns ESTALE.
 func TestIdentity(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/x", "old")
@@ -140,8 +140,8 @@ func TestAppendIsAtomic(t *testing.T) {
 	})
 }
 
-// Create without O_EXCL: of many at once one makes the file, the rest open it.
-// With O_EXCL one makes it and the rest are told.
+// Of many concurrent calls of Create without O_EXCL one makes the file, and the others open it.
+// With O_EXCL the others get an error.
 func TestCreateRaces(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		for _, flags := range []int{unix.O_RDWR, unix.O_RDWR | unix.O_EXCL} {
@@ -183,8 +183,8 @@ func TestCreateRaces(t *testing.T) {
 	})
 }
 
-// Create and remove in a loop against each other: never an error but those two
-// calls can have.
+// Create and remove in a loop against each other return only errors that these two calls can
+// have.
 func TestCreateAgainstRemove(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	var wg sync.WaitGroup
@@ -224,8 +224,7 @@ func TestTmpfileThenLink(t *testing.T) {
 	})
 }
 
-// Extended attributes: the user's pass, those that steer the kernel do not and
-// are not shown.
+// The user's extended attributes work. Those that control the kernel are refused and not shown.
 func TestXattrs(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "")
@@ -255,8 +254,8 @@ func TestXattrs(t *testing.T) {
 	})
 }
 
-// An attribute that nobody may see is absent from a file that the front end knows, wherever
-// the file is now; the gate and the patterns are asked all the same.
+// An attribute that nobody may see is absent from a file that the front end knows, wherever the
+// file is now. The gate and the patterns still apply.
 func TestXattrsOfKnownFiles(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{Hide: guard.Texts("*.secret")}})
 	for _, name := range []string{"a", "dir/b", "a.secret"} {
@@ -283,7 +282,7 @@ func TestXattrsOfKnownFiles(t *testing.T) {
 	b.wantErrno(second(b.t.Getxattr(bg, who, at, nil, "security.capability", nil)), unix.EACCES)
 }
 
-// Attributes: nanoseconds, times before 1970, the source's own clock.
+// Times have nanoseconds, may be before 1970, and "now" is taken from the source's clock.
 func TestSetattr(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "hello")
@@ -308,7 +307,7 @@ func TestSetattr(t *testing.T) {
 	})
 }
 
-// Rename's flags, and that a hidden name is neither moved nor replaced.
+// Rename obeys its flags. A hidden name is neither moved nor replaced.
 func TestRenameFlags(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "A")
@@ -322,7 +321,7 @@ func TestRenameFlags(t *testing.T) {
 	})
 }
 
-// Copies between files of one root, and the refusal across roots.
+// Ranges are copied between files of one root, and refused across roots.
 func TestCopyTo(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "0123456789")
@@ -344,7 +343,7 @@ func TestCopyTo(t *testing.T) {
 	})
 }
 
-// A million bytes through vectors of odd lengths arrive as they were.
+// A million bytes in vectors of odd lengths arrive unchanged.
 func TestLargeVectors(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("a", "")

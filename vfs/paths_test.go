@@ -238,8 +238,8 @@ func TestRenamePath(t *testing.T) {
 	})
 }
 
-// The outer root gives no way to do what a nested root refuses, not even for an operation that
-// takes other rights when the file exists.
+// Operations through the outer root cannot do what a nested root refuses, not even an operation
+// that needs other rights if the file exists.
 func TestWholeInNestedRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("in/f=kept", "in/g=g", "a=a")

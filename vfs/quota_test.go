@@ -51,9 +51,8 @@ func TestAppendsAtOnceKeepToTheLargestFile(t *testing.T) {
 	}
 }
 
-// R193: every way to write is charged to the root and to the subject, what
-// fails, or finds the name taken, is given back, and the sums are those of the
-// bytes that are there.
+// R193: every way to write is charged to the root and to the subject. An operation that fails,
+// or finds the name taken, is refunded. The sums equal the bytes that exist.
 func TestEveryWayToWriteIsCharged(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		b := newBed(t, remote, guard.Policy{Rights: guard.ReadWrite})

@@ -81,7 +81,8 @@ func TestRemovePath(t *testing.T) {
 	})
 }
 
-// Wide and many-branched directories go in one call, whatever is read at once.
+// Wide directories, and those with many branches, are removed in one call, however many names
+// are read at once.
 func TestRemoveWide(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		for i := range 700 {
@@ -97,7 +98,7 @@ func TestRemoveWide(t *testing.T) {
 	})
 }
 
-// A removal that stops says where, and how much is gone.
+// The error of a removal that stops says where, and how many names were removed.
 func TestRemoveStops(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("d/a/f=", "d/a/g=", "d/a/fifo|")
@@ -137,8 +138,8 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	}
 }
 
-// R064: a directory that is moved out of the root while it is emptied is left
-// alone from then on, however deep the removal stands in it.
+// R064: if a directory is moved out of the root while it is emptied, the removal stops there,
+// however deep it is in the directory.
 func TestRemoveOfMovedDirectory(t *testing.T) {
 	for _, depth := range []int{1, 60} {
 		b := newBed(t, false, guard.Policy{})
@@ -155,7 +156,8 @@ func TestRemoveOfMovedDirectory(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveOptions{Recursive: true}) }()
 		for {
-			// Moved at any moment: nothing gone yet, half, or nearly all.
+			// The directory is moved at different moments: when nothing, half or nearly all was
+			// removed.
 			if err := os.Rename(b.host("d"), away); err == nil {
 				break
 			}
@@ -171,7 +173,7 @@ func TestRemoveOfMovedDirectory(t *testing.T) {
 	}
 }
 
-// A removal of many names tells how far it is.
+// A removal of many names reports its progress.
 func TestRemovePathProgress(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("d/a=1", "d/b/c=2", "d/e/")

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// temps are the unfinished files of Replace that are left in the root.
+// temps returns the unfinished files of Replace in the root.
 func (b *bed) temps() []string {
 	left, err := filepath.Glob(filepath.Join(b.src, vfs.TempPrefix+"*"))
 	b.must(err)
@@ -114,8 +114,8 @@ func TestReplaceConditions(t *testing.T) {
 	})
 }
 
-// R077, R055: the quota is charged as the contents come, once, and given back
-// when the replacement fails.
+// R077, R055: the quota is charged once, as the contents come, and refunded when the
+// replacement fails.
 func TestReplaceQuota(t *testing.T) {
 	for name, remote := range map[string]bool{"local": false, "remote": true} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestReplaceQuota(t *testing.T) {
 	}
 }
 
-// R073, R095: of several replacements with the same etag one goes through.
+// R073, R095: of several replacements with the same etag one succeeds.
 func TestReplaceRace(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "start")

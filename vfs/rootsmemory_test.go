@@ -57,7 +57,7 @@ func TestMemoryOfRoots(t *testing.T) {
 	_, _ = reg.RevokeAll(bg)
 }
 
-// heap is how much memory is in use.
+// heap returns how much memory is in use.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// duringApply lists changes by a program with the file "a" just after the owner's apply has put it
-// into the source, while the stage still has it.
+// duringApply lists changes that a program makes to the file "a" just after the owner's apply
+// has put it into the source, while the stage still has it.
 var duringApply = []struct {
 	name string
 	do   func(s *stageScene, held *vfs.File) (end func())

@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// stageScene is a staged root beside a plain directory, the model, in which the same is done.
+// stageScene is a staged root and a plain directory, the model. Each operation is done in both.
 type stageScene struct {
 	*testing.T
 	seed          uint64
@@ -50,10 +50,10 @@ func emptyScene(t *testing.T) *stageScene {
 	return emptySceneIn(t, t.TempDir())
 }
 
-// inMemory is where a store may lie that is closed many times.
+// inMemory is a directory for a store that is closed many times.
 const inMemory = "/dev/shm"
 
-// tempDirIn is a temporary directory in another, if that can be.
+// tempDirIn returns a temporary directory in another directory, if that is possible.
 func tempDirIn(t *testing.T, top string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(top, "rootsfs-stage-")
@@ -220,7 +220,8 @@ func (s *stageScene) describe(rel string, info *vfs.Info) string {
 	return fmt.Sprintf("%o %d %q", info.Mode, linksOf(info.Mode, uint64(info.Nlink)), text)
 }
 
-// linksOf leaves out the links of directories, which a staged root does not count.
+// linksOf returns the link counts, without those of directories, which a staged root does not
+// count.
 func linksOf(mode uint32, n uint64) uint64 {
 	if mode&unix.S_IFMT == unix.S_IFDIR {
 		return 1
@@ -262,8 +263,8 @@ func seenIn(t *testing.T, top string) map[string]string {
 	return out
 }
 
-// stateOf is the state of a tree that must not change: contents, and what stat(2) tells but
-// the access time.
+// stateOf describes a tree that must not change: contents, and the fields of stat(2) except the
+// access time.
 func stateOf(t *testing.T, top string) map[string]string {
 	t.Helper()
 	out := seenIn(t, top)

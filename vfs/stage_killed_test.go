@@ -22,10 +22,10 @@ import (
 // killedVar holds, in a re-run of the test binary, what the process does until it is killed.
 const killedVar = "ROOTSFS_TEST_KILLED"
 
-// kept is how many files the scenes below have.
+// kept is the number of files in the scenes below.
 const kept = 24
 
-// TestProcessIsKilled kills a process with SIGKILL at points that nobody chose, while it goes
+// TestProcessIsKilled kills a process with SIGKILL at random times, while it goes
 // back and forth between two checkpoints, makes checkpoints, or applies. Afterwards the stage is
 // as before or after the operation, each checkpoint has its files, and each file of the source
 // is the old or the new one.
@@ -41,7 +41,7 @@ func TestProcessIsKilled(t *testing.T) {
 }
 
 // workUntilKilled is the process that is killed. It works on the scene whose directories are in
-// job, and says when it begins.
+// job, and prints when it begins.
 func workUntilKilled(t *testing.T, job string) {
 	part := strings.Split(job, "\n")
 	s := &stageScene{T: t, source: part[1], stages: part[2], store: part[3], who: guard.Caller{Via: guard.ViaFUSE, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}}
@@ -164,7 +164,7 @@ func killCheckpoint(t *testing.T, kills int) {
 	}
 }
 
-// keptNow returns the number of the latest write that is seen.
+// keptNow returns the number of the latest visible write.
 func (s *stageScene) keptNow() (latest int) {
 	for n := 1; n <= kept; n++ {
 		got, err := strconv.Atoi(s.textOf(keptName(n)))
@@ -174,8 +174,8 @@ func (s *stageScene) keptNow() (latest int) {
 	return latest
 }
 
-// wantKept wants the files of a moment between two writes: each file has the last text that was
-// written to it until then.
+// wantKept fails unless the files are those of a moment between two writes: each file has the
+// last text that was written to it until then.
 func (s *stageScene) wantKept(when string, from, to int) {
 	s.Helper()
 	now := s.keptNow()

@@ -24,13 +24,13 @@ func liveRuns() uint64 {
 	return 150
 }
 
-// The owner applies and drops changes while programs have files open. What is seen stays what it
-// was, open files stay the files that they are, and the source gets what is seen.
+// The owner applies and drops changes while programs have files open. The view does not change,
+// open files stay the same files, and the source gets the view.
 func TestStageModelLive(t *testing.T) {
 	applied, moved := 0, 0
 	for seed := range liveRuns() {
 		s := newStageScene(t, seed)
-		// Each name of a file gets a file of its own when it is applied.
+		// When it is applied, each name of a file becomes a separate file.
 		s.ops = slices.DeleteFunc(slices.Clone(stageOps), func(op stageOp) bool { return op.name == "link" })
 		for range 50 {
 			switch s.rnd.IntN(12) {
@@ -54,8 +54,8 @@ func TestStageModelLive(t *testing.T) {
 	}
 }
 
-// applyLive applies what can be applied. It returns how many changes were, and how many of
-// those had a file open.
+// applyLive applies the changes that can be applied. It returns their number, and how many of
+// them had an open file.
 func (s *stageScene) applyLive() (applied, open int) {
 	s.Helper()
 	s.log = append(s.log, "apply")
@@ -82,7 +82,7 @@ func (s *stageScene) applyLive() (applied, open int) {
 	return len(r.Done), open
 }
 
-// discardLive drops everything; then the model is the source.
+// discardLive drops all changes, and resets the model to the source.
 func (s *stageScene) discardLive() {
 	s.Helper()
 	s.log = append(s.log, "discard")
@@ -150,8 +150,8 @@ func TestApplyBesideWriters(t *testing.T) {
 	s.end()
 }
 
-// writeRounds writes a file again and again, and reads it by its name and by a descriptor that
-// is open all the time. It returns what it has written last.
+// writeRounds writes a file again and again, and reads it by its name and through a descriptor
+// that stays open. It returns the last written text.
 func (s *stageScene) writeRounds(i, rounds int) (text string) {
 	name := fmt.Sprintf("w%d", i)
 	for n := range rounds {
@@ -189,8 +189,8 @@ func (s *stageScene) writeRounds(i, rounds int) (text string) {
 	return text
 }
 
-// writeOnce writes in place, after truncating, or by a rename. A file that was moved away at
-// this moment is looked for again, as the kernel does for a program.
+// writeOnce writes in place, after truncating, or by a rename. If the file is moved away at
+// this moment, it looks the name up again, as the kernel does for a program.
 func (s *stageScene) writeOnce(name, text string, n int) (err error) {
 	for range 4 {
 		switch n % 3 {

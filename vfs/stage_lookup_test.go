@@ -19,8 +19,8 @@ func (s *stageScene) absentAs(rel string, want error) {
 	}
 }
 
-// A file that a program has made is no directory, also if the owner makes a directory at its
-// path later. What the owner puts there is not seen, in this session and the next.
+// A file that a program has made stays a file, even if the owner makes a directory at its path
+// later. Files in that directory are not visible, in this session and the next.
 func TestFileHidesTheOwnersDirectory(t *testing.T) {
 	s := newStaged(t, "d/")
 	s.put("a", "1")

@@ -141,8 +141,8 @@ func (s *stageScene) step(crash bool) {
 	}
 }
 
-// stepKilled kills the process in the middle of the operation. Then what is seen is as before
-// or as after.
+// stepKilled kills the process in the middle of the operation. The view is then as before the
+// operation or as after it.
 func (s *stageScene) stepKilled(op stageOp, a, b, text string) {
 	err, killed := s.killedAt(op, a, b, text, s.rnd.IntN(6))
 	if killed {
@@ -156,13 +156,13 @@ func (s *stageScene) stepKilled(op stageOp, a, b, text string) {
 	}
 }
 
-// killedAt does an operation, and kills the process at its point number n, if it has so many.
-// Then what is seen by the next session is as before the operation, or as after it.
+// killedAt does an operation, and kills the process at its nth point, if there are so many. The
+// view of the next session is then as before the operation, or as after it.
 func (s *stageScene) killedAt(op stageOp, a, b, text string, n int) (err error, killed bool) {
 	s.Helper()
 	before := s.seen()
 	beneath.AtStep = func(point string) error {
-		if point == "opened" && !killed { // no point of a change: O_TRUNC has emptied the file by then, as anywhere
+		if point == "opened" && !killed { // this is no point in a change: O_TRUNC has emptied the file already, as in any root
 			return nil
 		}
 		if n--; n < 0 || killed {
@@ -251,9 +251,9 @@ func (s *stageScene) useOpen() {
 	}
 }
 
-// TestStageModel does the same in a staged root and in a plain directory. Errors, what is seen,
-// and open files are equal after each operation; the source stays as it was; and whatever
-// happens when the process is killed, an operation has taken effect or not.
+// TestStageModel does the same operations in a staged root and in a plain directory. After
+// each, errors, views and open files are equal, and the source is unchanged. If the process is
+// killed, an operation has taken effect or not.
 func TestStageModel(t *testing.T) {
 	runs, steps := uint64(250), 50 // TestUndoModel and TestStageModelLive do these steps as well
 	switch {

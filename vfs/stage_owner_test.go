@@ -63,8 +63,8 @@ func (s *stageScene) united() map[string]string {
 	return out
 }
 
-// The owner changes the source while programs use a staged root: what is seen is the union of
-// both, by path, name and number.
+// The owner changes the source while programs use a staged root. The view is the union of both,
+// by path, name and inode number.
 func TestUnionLookup(t *testing.T) {
 	for seed := range uint64(full(40, 2000)) {
 		s := newStageScene(t, seed)

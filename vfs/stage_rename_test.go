@@ -59,9 +59,8 @@ func (s *stageScene) both(name, a, b string) (staged, model error) {
 	return nil, nil
 }
 
-// A name is renamed, without and with RENAME_NOREPLACE, and exchanged, to each kind of place
-// from each other. It ends as in a plain directory, with the same error, and looks the same
-// to the next session.
+// A name is renamed, without and with RENAME_NOREPLACE, and exchanged, between all kinds of
+// places. The result and the error are as in a plain directory, also in the next session.
 func TestRenameRules(t *testing.T) {
 	for _, old := range stagePlaces {
 		for _, target := range stagePlaces {
@@ -146,8 +145,7 @@ func TestLargeDirectoryIsNotRenamed(t *testing.T) {
 	}
 }
 
-// A rename of one name of a file to another of its names leaves both, as rename(2) does: both are
-// seen from then on.
+// A rename of one name of a file to another of its names leaves both, as rename(2) does.
 func TestRenameToAnotherNameOfTheFile(t *testing.T) {
 	s := newStaged(t, "a=x")
 	dir, name := s.split("b")

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// reported lists what users have reported of other tools that keep changes apart, or undo those
-// of an agent: files were lost, came back, or were taken from their owner.
+// reported lists failures of other tools that stage changes, or undo those of an agent, as
+// reported by users: files were lost, came back, or were taken from their owner.
 var reported = []struct {
 	name   string
 	source string // files, "path=text", or directories, "path/"
@@ -69,7 +69,7 @@ var reported = []struct {
 // oldTime is the time of files that nobody changes.
 var oldTime = time.Unix(1e9, 0)
 
-// Nothing of what users have reported of other tools happens to a stage.
+// A stage loses no file in the situations in which users have reported losses by other tools.
 func TestReportedLosses(t *testing.T) {
 	for _, c := range reported {
 		t.Run(c.name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func plain(tree map[string]string) string {
 	return strings.Join(out, " ")
 }
 
-// A session that continues a store in which nothing is staged, such as one that is kept for its
+// A session that continues a store without staged changes, such as one that is kept for its
 // checkpoints, does not say that it continues changes of earlier sessions.
 func TestContinuesOnlyChanges(t *testing.T) {
 	s := newStaged(t, "a=old")

@@ -118,8 +118,9 @@ func (s *stageScene) list(rel string) map[string]uint64 {
 	}
 }
 
-// What programs removed stays hidden, with all that the owner puts below it, also when they
-// make it again; and what they did not touch shows the owner's changes at once.
+// Files that programs removed stay hidden, with everything that the owner puts below them, also
+// when programs make them again. Files that programs did not touch show the owner's changes at
+// once.
 func TestWhiteoutHidesBelow(t *testing.T) {
 	s := newStaged(t, "gone/a=1", "gone/sub/b=2", "kept/c=3")
 	s.unlink("gone/a")
@@ -202,7 +203,7 @@ func TestCopyUpKeepsIdentity(t *testing.T) {
 
 // The owner renames a file, or gives it another name, that programs have changed: the copy and
 // the owner's file are two files.
-func TestTwinAfterOwnersRename(t *testing.T) {
+func TestCopyAfterOwnersRename(t *testing.T) {
 	s := newStaged(t, "foo=owner's", "linked=both", "dir/x=1")
 	foo, linked, dir := s.lstat("foo"), s.lstat("linked"), s.lstat("dir")
 	for _, rel := range []string{"foo", "linked", "dir/x"} {
@@ -230,8 +231,8 @@ func TestTwinAfterOwnersRename(t *testing.T) {
 	}
 }
 
-// Reading names goes on at an offset, whatever was added, removed or raised meanwhile: a name
-// that is there all the time comes exactly once.
+// Reading names continues at an offset, whatever was added, removed or raised meanwhile. A name
+// that exists all the time comes exactly once.
 func TestMergedNamesSeek(t *testing.T) {
 	var files []string
 	for i := range 1500 {
@@ -371,8 +372,8 @@ func TestTruncationCopiesNothing(t *testing.T) {
 	}
 }
 
-// A full store has room as soon as programs have removed or truncated files, and no call writes past
-// its bound: copy_file_range does not.
+// A full store has room as soon as programs have removed or truncated files, and no call writes
+// past its bound, not even copy_file_range.
 func TestFullStore(t *testing.T) {
 	s := emptyScene(t)
 	s.limits.MaxStage = 1 << 20
@@ -404,8 +405,8 @@ func TestFullStore(t *testing.T) {
 	s.put("f", large)
 }
 
-// An open directory goes on being read after it was raised and renamed; from its beginning on it
-// shows the new names. Removing a tree of the source works likewise.
+// An open directory can still be read after it was raised and renamed. Read again from its
+// beginning, it shows the new names. The same holds for the removal of a tree of the source.
 func TestOpenDirectoryIsRaised(t *testing.T) {
 	s := newStaged(t, "d/a=1", "d/b=2", "d/sub/c=3")
 	dir, err := s.tree.Opendir(s.Context(), s.who, s.at("d"))

@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Programs write in place while checkpoints are made: a checkpoint has of each file what was
-// written when it was made, and no later write changes it.
+// Programs write in place while checkpoints are made. A checkpoint has the contents of each
+// file at its moment, and no later write changes it.
 func TestCheckpointBesideWriters(t *testing.T) {
 	const writers, points = 3, 25
 	s := newStaged(t, "w0=w:000000", "w1=w:000000", "w2=w:000000")
@@ -84,8 +84,8 @@ func TestCheckpointBesideWriters(t *testing.T) {
 	s.end()
 }
 
-// A program that has a file open goes on with it over an undo, and what it writes there is seen by
-// nobody else; a directory in which it works stays.
+// A program keeps a file that it has open over an undo, and nobody else sees its writes there.
+// A directory in which it works stays.
 func TestUndoUnderOpenFiles(t *testing.T) {
 	s := newStaged(t, "d/f=old", "d/g=g", "later/h=h")
 	s.must(s.write("d/f", "one", unix.O_WRONLY|unix.O_TRUNC))
@@ -133,8 +133,8 @@ func TestUndoUnderOpenFiles(t *testing.T) {
 	s.end()
 }
 
-// An ordinary user's files that may not be read, and directories that may not be entered, are in a
-// checkpoint as others.
+// An ordinary user's unreadable files, and directories that cannot be entered, are in a
+// checkpoint like others.
 func TestUndoAsUser(t *testing.T) {
 	const again = "ROOTSFS_TEST_UNDO_AS_USER"
 	if os.Geteuid() == 0 && os.Getenv(again) == "" {
@@ -196,8 +196,8 @@ func TestUndoAsUser(t *testing.T) {
 	s.end()
 }
 
-// An undo that fails, such as by an error of the disk, takes itself back: programs go on with what they
-// saw, and what they write afterwards is there in the next session.
+// An undo that fails, such as by an error of the disk, reverts itself: programs keep their
+// view, and their later writes are there in the next session.
 func TestUndoThatFails(t *testing.T) {
 	for n := 0; ; n++ {
 		s := newStaged(t, "a=old", "d/f=old", "gone=x")

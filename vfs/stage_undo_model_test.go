@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// saved has the view at the time of a checkpoint, and a copy of the model of then.
+// saved has the view at the time of a checkpoint, and a copy of the model at that time.
 type saved struct {
 	seen map[string]string
 	copy string
@@ -79,7 +79,7 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// remember notes the checkpoints that are new, which are of the present.
+// remember saves the present view for each new checkpoint.
 func (s *undoScene) remember(seen map[string]string) {
 	s.Helper()
 	list, err := s.tree.StageCheckpoints(s.Context(), "r")

@@ -16,9 +16,9 @@ import (
 // foreignVar has the directory of TestStageOfAUser for the process that runs as a user.
 const foreignVar = "ROOTSFS_TEST_FOREIGN"
 
-// An ordinary user's stage lets programs do what the user may do in the source, and no more:
+// An ordinary user's stage lets programs do exactly what the user may do in the source:
 // directories without the permission to write, and files of others, give the errors of the
-// kernel. What programs may change there they can.
+// kernel.
 func TestStageOfAUser(t *testing.T) {
 	if dir := os.Getenv(foreignVar); dir != "" {
 		stageOfAUser(t, dir)

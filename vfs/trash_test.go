@@ -52,9 +52,9 @@ func (b *bed) wantKept(want ...string) {
 
 func setSize(n int64) vfs.Attrs { return vfs.Attrs{Size: &n} }
 
-// Each way in which contents are lost keeps them: unlink, rename over, truncation,
-// replacement, recursive removal; and what loses nothing keeps nothing. On a local
-// source and on one whose requests run detached.
+// Each operation that loses contents keeps them in the trash: unlink, a rename over a file,
+// truncation, replacement and recursive removal. Operations that lose nothing keep nothing.
+// This holds on a local source and on one whose requests run detached.
 func TestTrashKeeps(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		t.Run(fmt.Sprint("remote ", remote), func(t *testing.T) {
@@ -98,8 +98,8 @@ func TestTrashKeeps(t *testing.T) {
 			b.must(os.Link(b.host("moved"), b.host("second")))
 			b.must(b.t.Rename(bg, who, dir, "moved", dir, "second", 0)) // one file: nothing happens
 			b.must(second(b.t.Setattr(bg, who, b.at("d"), nil, setSize(0))))
-			// The data that these operations remove is not kept either: it is part of a file,
-			// as the README says.
+			// Data that these operations remove is not kept: it is only a part of a file, as
+			// the README says.
 			b.must(second(b.t.Setattr(bg, who, b.at("e"), nil, setSize(2))))
 			f, _, err = b.t.Open(bg, who, b.at("e"), unix.O_WRONLY)
 			b.must(err)
@@ -124,9 +124,8 @@ func TestTrashKeeps(t *testing.T) {
 	}
 }
 
-// No front shows the trash, and nothing that the owner writes lifts that; nobody
-// makes the name, at the top or further down, and an entry cannot be had by its
-// path.
+// No front shows the trash, whatever patterns the owner writes. The name cannot be made, at the
+// top or below, and an entry cannot be reached by its path.
 func TestTrashIsHidden(t *testing.T) {
 	for name, p := range map[string]guard.Patterns{
 		"default": {}, "allowed": {Allow: guard.Texts(rules.TrashName, "/"+rules.TrashName+"/**", "*")}, "no defaults": {NoDefaults: true},
@@ -159,8 +158,8 @@ func TestTrashIsHidden(t *testing.T) {
 	}
 }
 
-// A trash that somebody else has made, or others may look into, is not used: then
-// nothing is removed.
+// A trash that somebody else has made, or that others can read, is not used. Removals are then
+// refused.
 func TestTrashOfSomebodyElse(t *testing.T) {
 	b := trashBed(t, false, rules.Trash{})
 	b.put("a", "text")
@@ -178,8 +177,8 @@ func TestTrashOfSomebodyElse(t *testing.T) {
 		b.must(make(b.host(rules.TrashName)))
 		b.wantKind(b.t.Unlink(bg, who, b.at(""), "a"), names.Permission)
 		b.contents("a", "text")
-		// Who would grant it with a trash is told at once; without, or where nothing may
-		// be removed, it is no matter.
+		// A grant with a trash is then refused at once. Without a trash, or without the right
+		// to remove, the grant works.
 		for _, p := range []guard.Policy{{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}}, {Rights: guard.ReadOnly, Trash: rules.Trash{On: true}}, {Rights: guard.ReadWrite}} {
 			_, err := guard.NewRegistry(guard.Config{Opener: vfs.Opener()}).Grant(bg, guard.Grant{Root: "again", Dir: names.Foreign(b.src), Policy: p, Origin: "test"})
 			if bad := p.Trash.On && p.Rights.Mutating(); bad != (names.Reason(err) == names.Permission) || !bad && err != nil {
@@ -192,8 +191,8 @@ func TestTrashOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// The trash is bounded in size, in entries and in age, the oldest going first; a
-// file larger than all of it is not kept.
+// The trash is bounded in size, entries and age, and the oldest entries are removed first. A
+// file larger than the whole trash is not kept.
 func TestTrashIsBounded(t *testing.T) {
 	b := trashBed(t, false, rules.Trash{Size: 100 << 10})
 	text := strings.Repeat("x", 10<<10)
@@ -248,9 +247,9 @@ func (b *bed) total(of ...string) (bytes int64, there []string) {
 	return bytes, there
 }
 
-// What grows after it was removed can be written on, however it grows: through a
-// descriptor, or by another name that it has; and counts when the trash is searched. One
-// that became larger than the whole trash may be goes, and nothing else.
+// A file may grow after it was removed, through a descriptor or through another name. Its size
+// counts at the next search of the trash. A file that has become larger than the trash's bound
+// is removed, and nothing else.
 func TestTrashCountsWhatGrows(t *testing.T) {
 	const bound, piece = 1 << 20, 64 << 10
 	text := strings.Repeat("x", piece)
@@ -315,7 +314,7 @@ func TestTrashCountsWhatGrows(t *testing.T) {
 	}
 }
 
-// A file that is long and takes nothing of the disk drives nothing out of the trash.
+// A long file that takes no disk space displaces nothing from the trash.
 func TestTrashCountsNoHoles(t *testing.T) {
 	const bound = 1 << 20
 	b := trashBed(t, false, rules.Trash{Size: bound})
@@ -330,7 +329,7 @@ func TestTrashCountsNoHoles(t *testing.T) {
 	if _, there := b.total("precious"); len(there) != 1 {
 		t.Error("it was driven out")
 	}
-	// What does take more than there is room for drives nothing out either.
+	// A file that takes more space than the trash has displaces nothing either.
 	b.put("huge", strings.Repeat("h", bound+1<<16))
 	b.must(b.t.Unlink(bg, who, b.at(""), "huge"))
 	b.must(b.t.TrashPrune(bg, "code"))
@@ -339,8 +338,8 @@ func TestTrashCountsNoHoles(t *testing.T) {
 	}
 }
 
-// What is truncated costs the trash no more of the disk than it did: a server that
-// cuts long files without contents would fill it with zeros, beside its quota.
+// A truncated file takes no more disk space in the trash than before. Otherwise a server that
+// truncates long files without contents could fill the disk with zeros, without its quota.
 func TestTrashKeepsHoles(t *testing.T) {
 	b := trashBed(t, false, rules.Trash{})
 	const long = 64 << 20
@@ -383,8 +382,8 @@ func second2[T any](v T, err error) T {
 	return v
 }
 
-// A kept file is put back where it was, with its mode and its contents, or
-// elsewhere; nothing is replaced. What is emptied is gone.
+// A kept file is restored to its path or elsewhere, with its mode and contents, and replaces
+// nothing. Emptied entries are gone.
 func TestTrashRestore(t *testing.T) {
 	b := trashBed(t, false, rules.Trash{})
 	b.put("d/a", "one")
@@ -430,8 +429,8 @@ func TestTrashRestore(t *testing.T) {
 	}
 }
 
-// Many remove and replace at one moment, with a trash that is full: nothing is
-// lost that the trash has room for, and no half of an entry is left over.
+// With a full trash, many concurrent removals and replacements lose no file for which the trash
+// has room, and leave no half of an entry.
 func TestTrashAmongMany(t *testing.T) {
 	b := trashBed(t, false, rules.Trash{})
 	const writers, each = 8, 40
@@ -468,8 +467,8 @@ func TestTrashAmongMany(t *testing.T) {
 	}
 }
 
-// A root with a trash that lies in another root keeps what is removed by its name in
-// the other, in its own trash, at its own path; what lies beside it does not.
+// A nested root with a trash puts a file that is removed through the outer root into its own
+// trash, at the path in the nested root. A file beside the nested root is not put there.
 func TestTrashOfNestedRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 	b.put("in/d/a", "one")

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// The trash is no part of the project for the version control systems that are used in
-// it: neither names it as something to be added.
+// Version control systems do not treat the trash as part of the project: none reports it as a
+// file to be added.
 func TestTrashIsNotInTheStatus(t *testing.T) {
 	b := trashBed(t, false, rules.Trash{})
 	run := func(name string, args ...string) string {
@@ -44,7 +44,7 @@ func TestTrashIsNotInTheStatus(t *testing.T) {
 	}
 }
 
-// A socket holds nothing, so the trash does not keep it: servers remove theirs at each start.
+// A socket has no contents, so the trash does not keep it: servers remove theirs at each start.
 func TestTrashLeavesSockets(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Trash: rules.Trash{On: true}})
 	for _, dir := range []string{"", "d"} {

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What is made has the mode that was asked for, less the umask of who asks, whatever
-// the umask of this process is; a default ACL of the directory takes the place of both.
+// A new file has the requested mode without the bits of the caller's umask, whatever the umask
+// of this process is. A default ACL of the directory replaces both.
 func TestUmaskOfTheProcess(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.must(os.Mkdir(b.host("plain"), 0o777))

@@ -41,8 +41,8 @@ func (b *bed) hostNames() string {
 	return strings.Join(list, " ")
 }
 
-// R074: an upload has no name until it is complete, and then the whole file is
-// there at once; aborted, or with its root ended, nothing is.
+// R074: an upload has no name until it is complete, and then the whole file appears at once. If
+// it is aborted, or its root ends, no file appears.
 func TestUpload(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("old=before", "l => old", "d/")
@@ -67,7 +67,7 @@ func TestUpload(t *testing.T) {
 			if info.Size != 11 || vfs.ETag(&info) != b.tag(c.path) {
 				t.Errorf("%+v", info)
 			}
-			u.Abort() // nothing any more
+			u.Abort() // this has no effect any more
 			b.wantKind(piece(u, "x", 0), names.Conflict)
 			_, err = u.Commit(bg, who)
 			b.wantKind(err, names.Conflict)
@@ -100,7 +100,7 @@ func TestUpload(t *testing.T) {
 	})
 }
 
-// Pieces in any order make the file, and a gap is told with its place.
+// Pieces may come in any order. The error for a gap has its position.
 func TestUploadPieces(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	for _, c := range []struct {
@@ -145,7 +145,7 @@ func TestUploadPieces(t *testing.T) {
 	}
 }
 
-// Pieces written by many at once.
+// Pieces may be written concurrently.
 func TestUploadConcurrently(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		u := b.begin("f", vfs.IfMatch{NoDurable: true})
@@ -174,7 +174,7 @@ func TestUploadConcurrently(t *testing.T) {
 	})
 }
 
-// R073: an upload that somebody overtook has lost; one name has one upload at a
+// R073: an upload fails if the file was changed meanwhile. A name has at most one upload at a
 // time.
 func TestUploadConflicts(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
@@ -219,7 +219,7 @@ func TestUploadConflicts(t *testing.T) {
 	})
 }
 
-// R077: pieces are charged as they come; the name when it is taken.
+// R077: pieces are charged as they come, and the name when the file gets it.
 func TestUploadQuota(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{MaxFile: 10, MaxWritten: 15, MaxCreated: 1}})
 	u := b.begin("f", vfs.IfMatch{})
@@ -238,8 +238,8 @@ func TestUploadQuota(t *testing.T) {
 	}
 }
 
-// R110: rights taken away during an upload count for the next piece; so do
-// roots nested meanwhile, and an upload beside them goes on.
+// R110: if rights are removed during an upload, or a nested root is granted, this applies to
+// the next piece. An upload beside the nested root continues.
 func TestUploadWhileRightsChange(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("in/", "f=x")

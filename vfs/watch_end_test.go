@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// When a root ends its watches do, before the revocation is answered; nothing is
-// reported afterwards. Granting the root again wakes nothing.
+// When a root ends, its watches end before the revocation returns, and nothing is reported
+// afterwards. Granting the root again revives no watch.
 func TestWatchOfEndedRoot(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
@@ -74,8 +74,8 @@ func TestWatchRevokedWhileReceiverHangs(t *testing.T) {
 	}
 }
 
-// A watch ends when the right to watch is taken away, goes on when another is,
-// and sees no more of a nested root that is closed to it.
+// A watch ends when the right to watch is removed, and continues when another right is removed.
+// It sees nothing more of a nested root that is closed to it.
 func TestWatchNarrowed(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
@@ -113,7 +113,7 @@ func TestWatchNarrowed(t *testing.T) {
 	})
 }
 
-// A single-file root inside the watched tree is not told of to whom it is closed.
+// A single-file root inside the watched tree is not reported to a watcher to whom it is closed.
 func TestWatchNestedFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/open", "")
@@ -140,8 +140,8 @@ func TestWatchNestedFile(t *testing.T) {
 	}
 }
 
-// The watch ends with what it watches: removed, renamed, or moved out of the root
-// together with a directory above it.
+// The watch ends when its path is removed, renamed, or moved out of the root together with a
+// directory above it.
 func TestWatchedPathGoes(t *testing.T) {
 	for name, act := range map[string]func(b *bed){
 		"removed":     func(b *bed) { b.must(os.RemoveAll(b.host("a/d"))) },
@@ -158,7 +158,7 @@ func TestWatchedPathGoes(t *testing.T) {
 				b.must(err)
 				defer unix.Close(fd)
 				act(b)
-				// inotify itself would go on telling of the directory.
+				// inotify itself would still report events of the directory.
 				_ = unix.Mknodat(fd, "outside", unix.S_IFREG|0o600, 0)
 				<-x.w.Done()
 				list := x.events()
@@ -202,7 +202,7 @@ func TestWatchLeavesNothing(t *testing.T) {
 	noLeak(t, before, 0)
 }
 
-// Closing, revoking and changes at the same time end well.
+// Concurrent closes, revocations and changes cause no deadlock.
 func TestWatchEndsConcurrently(t *testing.T) {
 	for range 20 {
 		b := newBed(t, false, guard.Policy{})

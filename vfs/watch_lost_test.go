@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// holdReader keeps the tree from reading what the kernel tells it, until release is
-// called: another watcher of the same inotify instance hangs.
+// holdReader keeps the tree from reading the kernel's events until release is called: it lets
+// another watcher of the same inotify instance hang.
 func (b *bed) holdReader() (release func()) {
 	b.Helper()
 	held, resume := make(chan struct{}), make(chan struct{})
@@ -28,9 +28,8 @@ func (b *bed) holdReader() (release func()) {
 	return func() { close(resume); w.Close() }
 }
 
-// loseEvents fills the kernel's queue of a tree that does not read it, with what
-// happens in the directory "noise", which has to be watched; what change then does
-// the kernel tells nobody.
+// loseEvents fills the kernel's queue of a tree that does not read it, with events of the
+// directory "noise", which has to be watched. The kernel then reports no event of change.
 func (b *bed) loseEvents(change func()) {
 	b.Helper()
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
@@ -47,7 +46,7 @@ func (b *bed) loseEvents(change func()) {
 	change()
 }
 
-// forget lets until see only what comes from now on.
+// forget drops the events so far, so that until sees only later ones.
 func (x *watcher) forget() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

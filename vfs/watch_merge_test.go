@@ -11,10 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// R043: changes that come faster than they are taken are told once, whatever makes
-// them: writes in place, replacements through the tree, an atomic save of the
-// host's from outside what is watched. The last state is told after the last
-// change, and renames keep their two halves in order.
+// R043: changes that come faster than they are read are reported once, whatever makes them:
+// writes in place, replacements through the tree, or an atomic save by the host from outside
+// the watched tree. The last state is reported after the last change, and the two halves of a
+// rename come in order.
 func TestWatchMergesReplacements(t *testing.T) {
 	const times = 500
 	for name, change := range map[string]func(b *bed, i int){
@@ -47,7 +47,7 @@ func TestWatchMergesReplacements(t *testing.T) {
 				}
 				if at == "d" {
 					b.must(os.Rename(b.host("d/f"), b.host("d/moved")))
-					// Both halves are there before anything else is.
+					// Both halves have come before any other event.
 					heard.until("the rename", has(watch.Created, "d/moved"))
 					b.put("d/f", "")
 				}
@@ -62,14 +62,14 @@ func TestWatchMergesReplacements(t *testing.T) {
 					}
 					return slices.ContainsFunc(list, moved) && slices.IndexFunc(list, back) > slices.IndexFunc(list, gone)
 				})
-				// One that was being handed over, those that waited, and one that
+				// These are an event that was being delivered, those that waited, and one that
 				// came while these were looked at.
 				if len(list) > 10 {
 					t.Errorf("watching %s: %d changes are %d events", at, times, len(list))
 				}
 				if at == "d" {
-					// That there is a new file may be seen before it is told what
-					// became of the old one: the halves of the rename have an order.
+					// The new file may be seen before the old one's event, but the halves of
+					// the rename come in order.
 					from, to := slices.IndexFunc(list, gone), slices.IndexFunc(list, moved)
 					if from == 0 || from > to || list[from].MoveID == "" || list[from].MoveID != list[to].MoveID || list[from-1].Kind != watch.Modified {
 						t.Errorf("they are %v", list)

@@ -57,8 +57,8 @@ func TestWatchFoldsToTheTree(t *testing.T) {
 	}
 }
 
-// operations returns a function that does something at random; what is not
-// possible is not done. Names are few, so that they meet.
+// operations returns a function that does a random operation, if it is possible. There are few
+// names, so that operations collide.
 func operations(b *bed, rnd *rand.Rand) func() {
 	name := func() string { return fmt.Sprintf("%c", 'a'+rnd.IntN(4)) }
 	path := func() string {
@@ -101,7 +101,7 @@ func operations(b *bed, rnd *rand.Rand) func() {
 	}
 }
 
-// state is the paths below dir, as a fold of events should know them.
+// state returns the paths below dir, as a fold of events should have them.
 func (b *bed) state(dir string) map[string]bool {
 	b.Helper()
 	out := map[string]bool{}

@@ -24,9 +24,9 @@ func (b *bed) watchAs(h *watch.Hub, s guard.Subject, rel string) (*watch.Watch, 
 	return h.Watch(bg, c, b.at(rel).Path, watch.Options{Recursive: true}, func(context.Context, []watch.Event) {})
 }
 
-// R008: what one server watches leaves room for what others watch, whatever it
-// watches, and however many sessions it begins; its error names the limit. What it
-// gives back can be taken again.
+// R008: the watches of one server leave room for those of others, whatever it watches and
+// however many sessions it begins. Its error names the limit. Room that it gives back can be
+// used again.
 func TestOneServerLeavesWatchesToOthers(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	const dirs = 10 // in each of them
@@ -96,8 +96,8 @@ func TestMaxEach(t *testing.T) {
 	b.must(err)
 }
 
-// A watch keeps its room when it judges everything anew, also when others have
-// taken meanwhile what was left.
+// A watch keeps its room when it judges everything anew, even if others have taken the rest
+// meanwhile.
 func TestWatchKeepsItsRoom(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	for i := range 9 {
@@ -124,8 +124,8 @@ func TestWatchKeepsItsRoom(t *testing.T) {
 	}
 }
 
-// A watch that has become larger than its room does not keep that to itself: its
-// receiver is told to look again and again, until there is room for all of it.
+// If a watch has become larger than its room, its receiver is told to list again from time to
+// time, until there is room for all of it.
 func TestWatchBeyondItsRoom(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
@@ -150,8 +150,8 @@ func TestWatchBeyondItsRoom(t *testing.T) {
 	}
 }
 
-// Directories of many names take more of a server's room, at first and when they
-// grow: what is kept of each name is memory.
+// Directories with many names take more of a server's room, at the beginning and when they
+// grow, because each name takes memory.
 func TestNamesTakeRoom(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	many(b, "large", 3500)
@@ -172,8 +172,8 @@ func TestNamesTakeRoom(t *testing.T) {
 	for i := range 300 {
 		b.put(fmt.Sprint("grows/new", i), "")
 	}
-	// Grown, each takes 2 of 5. One that finds no room gives its own back meanwhile, and
-	// who comes next may find that enough: 2 of them, at most, see everything.
+	// After their growth each watch takes 2 of 5. A watch that finds no room gives up its own
+	// meanwhile, and that may be enough for the next one: at most 2 watches see everything.
 	whole := 0
 	for _, x := range all {
 		list := x.until("to look again, or all", func(list []watch.Event) bool {
@@ -194,9 +194,9 @@ func TestNamesTakeRoom(t *testing.T) {
 	first.Close()
 }
 
-// R070: a revocation ends as many watches of one directory as there may be, and each
-// is told. What that takes for one does not grow with how many there are: it once
-// did, and 1,500 of a hundred directories were more than its deadline's work.
+// R070: a revocation ends the largest number of watches of one directory, and each is told. The
+// cost for one watch does not grow with the number of watches. (It did, and 1,500 watches of a
+// hundred directories took longer than the deadline.)
 func TestRevokeEndsManyWatches(t *testing.T) {
 	few, some := endMany(t, 150)
 	many, all := endMany(t, 3000)
@@ -209,8 +209,8 @@ func TestRevokeEndsManyWatches(t *testing.T) {
 	}
 }
 
-// endMany revokes a root with that many watches, or the most one subject may have,
-// and returns what was allocated meanwhile for each of them, and how many they were.
+// endMany revokes a root with a number of watches, at most as many as one subject may have. It
+// returns the bytes that were allocated for each watch meanwhile, and the number of watches.
 func endMany(t *testing.T, watches int) (perWatch uint64, n int) {
 	b := &bed{TB: t, rec: &guardtest.Recorder{}, src: t.TempDir()}
 	b.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: b.rec, Deadline: time.Minute})

@@ -126,8 +126,8 @@ func short(list []watch.Event) (out []string) {
 	return out
 }
 
-// settle makes a change of its own and waits for it, so that everything before
-// it has been reported; it returns what was, and forgets it.
+// settle makes a change and waits for its event, so that everything before it has been
+// reported. It returns the earlier events and forgets them.
 func (x *watcher) settle(rel string) []watch.Event {
 	x.Helper()
 	b := x.bed
@@ -142,7 +142,7 @@ func (x *watcher) settle(rel string) []watch.Event {
 	return slices.DeleteFunc(list, func(e watch.Event) bool { return e.Path.Rel() == name })
 }
 
-// Each kind of change, made on the host, each filter. R043, R044.
+// Each kind of change on the host is reported, with each filter. R043, R044.
 func TestWatchEvents(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    watch.Options
@@ -199,8 +199,8 @@ func replace(b *bed, rel string) {
 	b.must(second(b.t.Replace(bg, who, b.at(rel), strings.NewReader("new contents"), vfs.IfMatch{Mode: 0o644})))
 }
 
-// The two halves of a rename share an id that tells nothing; one half alone has
-// none. Times are UTC.
+// The two halves of a rename share an id that reveals nothing. A single half has no id. Times
+// are UTC.
 func TestWatchMoves(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/a", "")
@@ -235,7 +235,7 @@ func TestWatchMoves(t *testing.T) {
 	}
 }
 
-// A file is watched under its name, whatever takes its place.
+// A watch of a file is about its name: it also reports a file that replaces it.
 func TestWatchFile(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
@@ -258,7 +258,7 @@ func TestWatchFile(t *testing.T) {
 	})
 }
 
-// A root that is a single file is watched as that file.
+// A root that is a single file can be watched like a file.
 func TestWatchFileRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("notes", "")
@@ -279,7 +279,7 @@ func TestWatchFileRoot(t *testing.T) {
 	}
 }
 
-// What cannot be watched, and why.
+// These watches are refused, each with its reason.
 func TestWatchRefuses(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
@@ -310,8 +310,8 @@ func TestWatchRefuses(t *testing.T) {
 	b.wantKind(try("d"), names.Internal)
 }
 
-// When watches run out at the beginning the watch is refused and nothing of it
-// stays; later, the receiver is told to look again and the rest goes on.
+// If watches run out at the beginning, the watch is refused and nothing of it remains. If they
+// run out later, the receiver is told to look again and the other watches continue.
 func TestWatchLimit(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	for i := range 10 {
@@ -341,7 +341,7 @@ func TestWatchLimit(t *testing.T) {
 	}
 }
 
-// Many modifications are few events, and the last state is seen. R142, R143.
+// Many modifications cause few events, and the last state is reported. R142, R143.
 func TestWatchCoalesces(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
@@ -356,16 +356,16 @@ func TestWatchCoalesces(t *testing.T) {
 	list := x.until("both", func(list []watch.Event) bool {
 		return has(watch.Modified, "d/f")(list) && has(watch.Created, "d/new")(list)
 	})
-	// All fall into one window, or on a slow machine into a few: in each, a file is
-	// told of once, or, new, twice.
+	// All events fall into one window, or on a slow machine into a few. In each window a file
+	// is reported once, and a new file twice.
 	if most := 6 * (2 + int(time.Since(begin)/window)); len(list) > most {
 		t.Errorf("%d events of 200 writes, want at most %d", len(list), most)
 	}
 	b.contents("d/f", strings.Repeat("x", 99))
 }
 
-// A receiver that hangs loses events, is told so, and then goes on; others are
-// not held up.
+// A receiver that hangs loses events, is told so, and then gets further ones. Others are not
+// delayed.
 func TestWatchSlowReceiver(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("slow/sub/f", "")

@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The operations on whole files and paths are a second front end of the suite:
-// they follow links by themselves, and reach the same verdicts. Contents are
-// written in each of the ways there are. R063, R064, R065, R066, R067.
+// The operations on whole files and paths are a second front end of the suite: they follow
+// links themselves, and have the same verdicts. Contents are written in every possible way.
+// R063, R064, R065, R066, R067.
 func TestWholeConformance(t *testing.T) {
 	for name, put := range map[string]func(f *wholeFront, p guard.Path, data []byte) error{
 		"range": func(f *wholeFront, p guard.Path, data []byte) error {
@@ -47,7 +47,8 @@ func TestWholeConformance(t *testing.T) {
 	}
 }
 
-// wholeFront is a treeFront that leaves to the tree what the tree can do whole.
+// wholeFront is a treeFront that uses the tree's operations on whole files and paths where
+// there are any.
 type wholeFront struct {
 	treeFront
 	put func(f *wholeFront, p guard.Path, data []byte) error
@@ -111,7 +112,7 @@ func (f *wholeFront) Rename(s, s2 string) error {
 	return f.t.RenamePath(bg, f.who, p, q, true, "")
 }
 
-// place replaces the test's own walk by the tree's.
+// place uses the tree's walk instead of the test's own.
 func (f *wholeFront) place(s string, last bool) (vfs.At, error) {
 	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {

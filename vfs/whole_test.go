@@ -28,7 +28,7 @@ func (b *bed) rng(rel, text string, how vfs.WriteOptions) (int, error) {
 	return n, err
 }
 
-// oneRecord checks that since the mark one record was left, with these bytes.
+// oneRecord checks that there is one record since the mark, with these numbers of bytes.
 func (b *bed) oneRecord(mark int, what string, read, written int64) {
 	b.Helper()
 	recs := b.rec.All()[mark:]
@@ -62,7 +62,7 @@ func TestReadChunk(t *testing.T) {
 			{rel: "", size: 4, kind: names.IsDir},
 			{rel: "out", size: 4, kind: names.Escaped},
 			{rel: "none", size: 4, kind: names.NotExist},
-			// Opened, the FIFO would block, and the device would act.
+			// An open would block at the FIFO, and have effects at the device.
 			{rel: "fifo", size: 4, kind: names.Hidden},
 			{rel: "flink", size: 4, kind: names.Hidden},
 			{rel: "sock", size: 4, kind: names.Hidden},
@@ -82,7 +82,7 @@ func TestReadChunk(t *testing.T) {
 	})
 }
 
-// A special file is refused also where it is shown: nothing waits for a FIFO's
+// A special file is refused even if it is shown, so that no operation waits for a FIFO's
 // writer.
 func TestReadChunkOfSpecialFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, PosixFull: true})
@@ -93,8 +93,8 @@ func TestReadChunkOfSpecialFile(t *testing.T) {
 	}
 }
 
-// R073: the reported attributes of a file agree with the data that was read: while the file
-// grows, each reading of the whole has as many bytes as its reported size, or is a conflict.
+// R073: the reported attributes of a file agree with the data that was read. While the file
+// grows, each read of the whole file has as many bytes as the reported size, or is a conflict.
 func TestReadChunkOfChangingFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "")
@@ -129,9 +129,8 @@ func TestReadChunkOfChangingFile(t *testing.T) {
 	<-done
 }
 
-// R073: a file that grows between the look at its size and the reading is read to its
-// end: the beginning alone, with the etag of the whole, would let an editor of it
-// (edit_file) replace the rest by nothing.
+// R073: a file that grows after its size was read is read to its end. If the read returned only
+// the beginning, with the etag of the whole file, an edit (edit_file) would delete the rest.
 func TestReadChunkReadsWhatItsETagIsOf(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		text := strings.Repeat("x", 5000)
@@ -210,14 +209,14 @@ func TestWriteRange(t *testing.T) {
 	})
 }
 
-// eachSource runs a test for a local source and for one that is taken for remote.
+// eachSource runs a test for a local source and for one that counts as remote.
 func eachSource(t *testing.T, f func(t *testing.T, remote bool)) {
 	t.Run("local", func(t *testing.T) { f(t, false) })
 	t.Run("remote", func(t *testing.T) { f(t, true) })
 }
 
-// R073: of writers with one etag one goes through, and none of their bytes mix
-// with a replacement's.
+// R073: of several writers with the same etag one succeeds, and their bytes are not mixed with
+// those of a replacement.
 func TestWriteRangeRace(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("f", "0000")
@@ -253,8 +252,8 @@ func TestWriteRangeRace(t *testing.T) {
 	})
 }
 
-// R075: a file that a process of the host has locked is not written, replaced
-// or taken by an upload when locks are respected.
+// R075: with RespectLocks, a file that a process of the host has locked is not written or
+// replaced, and no upload of it begins.
 func TestRespectLocks(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("f", "text")
@@ -289,13 +288,13 @@ func TestRespectLocks(t *testing.T) {
 			})
 		}
 		attempts(0)
-		attempts(0) // ours are gone
+		attempts(0) // the tree's own locks are released
 		b.contents("f", "Text")
 	})
 }
 
-// R077: bytes are charged once, failures give back what they did not use, and
-// no file grows over the limit.
+// R077: bytes are charged once, unused charges of failures are refunded, and no file grows over
+// the limit.
 func TestWriteRangeQuota(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{MaxFile: 10, MaxWritten: 20, MaxCreated: 2}})
 	try := func(rel, text string, how vfs.WriteOptions, want unix.Errno) {
@@ -316,7 +315,7 @@ func TestWriteRangeQuota(t *testing.T) {
 	}
 }
 
-// R055: a disk that is full midway: how much was written is told.
+// R055: if the disk is full in the middle of a write, the number of written bytes is returned.
 func TestWriteRangeFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting takes root")
@@ -350,8 +349,8 @@ func TestWriteRangeFullDisk(t *testing.T) {
 	b.revoke("small")
 }
 
-// R070: waiting for a name that somebody else is changing ends with the root
-// and with the context.
+// R070: a wait for a name that another operation is changing ends with the root and with the
+// context.
 func TestWaitForName(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "x")
@@ -383,8 +382,9 @@ func (j blockingJournal) Begin(guard.Path) func() {
 	return func() {}
 }
 
-// A file that was made for a write that is refused then is taken back, but not what
-// has its name by then, nor what somebody else has written to it meanwhile.
+// If a write is refused after its file was made, the file is removed again. It is not removed
+// if somebody else has written to it meanwhile, and another file that has the name by then is
+// not removed.
 func TestWriteRangeTakesBackOnlyItsOwn(t *testing.T) {
 	refuse := &guard.Error{Kind: names.Quota}
 	for name, c := range map[string]struct {

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R095: a file that is open for writing is not replaced, by whatever name or way;
-// one that is open for reading is, and writing in place goes on.
+// R095: a file that is open for writing is not replaced, under any name and in any way. A file
+// that is open for reading is. Writes in place still work.
 func TestNotReplacedWhileWritten(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("f=text", "g=other", "link => f", "d/")
@@ -60,8 +60,8 @@ func TestNotReplacedWhileWritten(t *testing.T) {
 	})
 }
 
-// R095: where closes are heard of late, a replacement waits for one that is on its
-// way, and so does what only begins a replacement.
+// R095: if the kernel reports closes late, a replacement waits for a close that is on its way,
+// and so does the beginning of a replacement.
 func TestReplacedAfterLateClose(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("f=text")
@@ -90,9 +90,9 @@ func TestReplacedAfterLateClose(t *testing.T) {
 	})
 }
 
-// R095: who opens a file for writing while it is being replaced waits for the
-// replacement, which does not wait for the opener meanwhile: it did, until it lost
-// patience. Nor do many replacements outrun the opener: they did, sixteen times.
+// R095: an open for writing of a file that is being replaced waits for the replacement, and the
+// replacement does not wait for the open. (It did, until it gave up.) Many replacements do not
+// outrun the open. (They did, sixteen times.)
 func TestOpenDuringReplacement(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("f=text")
@@ -122,8 +122,8 @@ func TestOpenDuringReplacement(t *testing.T) {
 	})
 }
 
-// R095: a file that its holder keeps for others (mount level Max) does not stand
-// in the way, and takes no write after it was replaced.
+// R095: a file that is kept open for others (mount level Max) does not block its replacement,
+// and takes no write after that.
 func TestLentFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("f=text", "gone=")
@@ -150,8 +150,8 @@ func TestLentFile(t *testing.T) {
 	b.must(b.write(g, "as POSIX has it", 0))
 }
 
-// R095: two ways to count in one file, one that opens it and one that replaces
-// it on condition of the etag: no step of either is lost.
+// R095: two programs count in one file. One opens the file, and the other replaces it on
+// condition of the etag. No step of either is lost.
 func TestNoUpdateLost(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("n", "0")
@@ -194,7 +194,7 @@ func TestNoUpdateLost(t *testing.T) {
 	})
 }
 
-// count is one try to add 1 by replacing the file.
+// count tries once to add 1 by replacing the file.
 func (b *bed) count(t *testing.T) bool {
 	buf := make([]byte, 20)
 	n, info, err := b.readRange(b.path("n"), 0, buf, "")
@@ -217,9 +217,9 @@ func (b *bed) count(t *testing.T) bool {
 	return true
 }
 
-// The etag of what was read while somebody had the file open for writing is good
-// for reading on, and for no replacement: the times may have been those of a write
-// whose bytes were still to come. So is that of a write in place beside another.
+// The etag of a read, while somebody has the file open for writing, is valid for further reads
+// but not for a replacement: the file's times may belong to a write whose bytes were still to
+// come. The same holds for the etag of a write in place beside another one.
 func TestETagOfAFileBeingWritten(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("n", "old")
@@ -245,8 +245,8 @@ func TestETagOfAFileBeingWritten(t *testing.T) {
 	})
 }
 
-// lateWriter opens a file for writing when its replacement has the name, and before the
-// replacement is answered.
+// lateWriter opens a file for writing after the replacement has the name, and before the
+// replacement returns.
 type lateWriter struct {
 	b    *bed
 	done chan error

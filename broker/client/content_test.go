@@ -155,7 +155,7 @@ func TestWriter(t *testing.T) {
 			t.Fatalf("%d bytes: %+v, %v", n, w, err)
 		}
 	}
-	// nothing is seen before Close, and an upload that is given up is never seen
+	// nothing is visible before Close, and an abandoned upload never is
 	w, err := f.NewWriter(bg, "p/old", client.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -128,7 +128,7 @@ func fromReply(e *names.Error, reply *jsonrpc.Error) error {
 		e.Path = p
 	}
 	if r.Data.Path != "" && e.Path.Root != "" {
-		// The error says where by itself.
+		// The error has the path already, so the message need not begin with it.
 		r.Message = names.Escape(strings.TrimPrefix(reply.Message, names.Escape(r.Data.Path)+": "))
 	}
 	r.kind, e.Kind, e.Err = k, k, r

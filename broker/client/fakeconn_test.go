@@ -35,7 +35,7 @@ func (h *host) reply(req *jsonrpc.Request, write func(jsonrpc.Message)) {
 	}()
 }
 
-// ours reports whether the host answers a message itself.
+// ours reports whether a message is for the host itself, and not for its SDK.
 func (h *host) ours(msg jsonrpc.Message) (*jsonrpc.Request, bool) {
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok {

@@ -137,7 +137,7 @@ func (h *host) tellBy(f func(method string, params any)) {
 	h.notify = f
 }
 
-// fail is an error reply as the executor sends it.
+// fail makes an error reply in the form of package broker's.
 func fail(k names.Kind, p string, more ...func(*wire.ErrorData)) error {
 	d := wire.ErrorData{Code: k.Code(), Reason: k.String(), Path: p}
 	for _, m := range more {
@@ -173,7 +173,7 @@ func (h *host) dir(p string) (*os.Root, string, error) {
 	return r, rel, nil
 }
 
-// inside turns an absolute path, in a form of this host's platform, into one that begins
+// inside turns an absolute path, in the form of this host's platform, into a path that begins
 // with a root's name.
 func (h *host) inside(p string) (string, error) {
 	abs, err := p, error(nil)

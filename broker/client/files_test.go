@@ -22,8 +22,8 @@ import (
 
 var bg = context.Background()
 
-// R014, R097, R124: without the capability the answer is a typed error with a
-// plain message, nothing is sent, and the server goes on.
+// R014, R097, R124: without the capability a call returns a typed error with a plain message
+// and sends nothing, and the server still works.
 func TestWithoutBroker(t *testing.T) {
 	for _, tc := range []struct {
 		name, caps string
@@ -110,7 +110,8 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// R099, R133: every kind arrives as itself, and the seven codes alone suffice.
+// R099, R133: every kind of error arrives as this kind. An error that has only one of the seven
+// codes arrives as a kind, too.
 func TestErrorKinds(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	f := filesOf(t, h, nil)
@@ -154,7 +155,7 @@ func TestErrorKinds(t *testing.T) {
 	if err := read(fail(names.NotExist, "p/a")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("not fs.ErrNotExist: %v", err)
 	}
-	// what a client says is shown escaped
+	// a client's text is escaped
 	if err := read(&jsonrpc.Error{Code: -32000, Message: "a\nb\x1b[31m"}); strings.ContainsAny(err.Error(), "\n\x1b") {
 		t.Errorf("control characters come through: %q", err)
 	}
@@ -193,7 +194,8 @@ func TestTimeoutAndCancel(t *testing.T) {
 	}
 }
 
-// R100: a refusal that names a time is repeated once, after it; others are not.
+// R100: a request whose refusal names a time is repeated once, after that time. Other requests
+// are not repeated.
 func TestRetry(t *testing.T) {
 	after := func(ms int64, retryable bool) func(*wire.ErrorData) {
 		return func(d *wire.ErrorData) { d.RetryAfterMs, d.Retryable = ms, retryable }
@@ -332,7 +334,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// R101: the fs.FS keeps package fs's rules, over this and a seed-only client.
+// R101: the fs.FS follows the rules of package fs, with this client and with one that knows
+// only SEP-1708.
 func TestFS(t *testing.T) {
 	files := map[string]string{"p/a.txt": "alpha", "p/d/b": strings.Repeat("b", 5000), "p/d/e/c": "", "p/.h": "hidden"}
 	for _, seed := range []bool{false, true} {

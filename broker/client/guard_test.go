@@ -119,7 +119,7 @@ func TestGuardLocal(t *testing.T) {
 	if all := guardOf(client.Local, "file:///"); !all.Within("/etc") || !all.Within("/") {
 		t.Error("the root / does not hold its files")
 	}
-	// Roots that are no file URIs of this machine count for nothing.
+	// Roots that are not file URIs of this machine have no effect.
 	for _, bad := range []string{root, "https://x" + root, "file:" + root, "file://other" + root, "file://" + base + "/alice/project/loop/x", ""} {
 		if guardOf(client.Local, bad).Within(root) {
 			t.Errorf("the root %q counts", bad)
@@ -156,7 +156,7 @@ func TestGuardHomeAndWorkingDirectory(t *testing.T) {
 			t.Errorf("R208: from outside, Within(%q) = %v", path, !want)
 		}
 	}
-	// R207 and design: neither means anything on another machine.
+	// R207: neither form means anything on another machine.
 	for _, p := range []client.Platform{client.POSIX, client.Windows} {
 		remote := guardOf(p, "file:///home/alice", "file:///c:/home/alice")
 		for _, path := range []string{"~", "~/x", "x", "./x", "../alice"} {
@@ -167,7 +167,7 @@ func TestGuardHomeAndWorkingDirectory(t *testing.T) {
 	}
 }
 
-// R174: the question opens nothing: a FIFO outside and one inside would hold it.
+// R174: the check opens no file: a FIFO, outside or inside, would block it.
 func TestGuardOpensNothing(t *testing.T) {
 	base := tree(t)
 	fifo(t, base+"/bob/fifo")
@@ -178,7 +178,7 @@ func TestGuardOpensNothing(t *testing.T) {
 	}
 }
 
-// R192: the answer of Within is true only at its moment.
+// R192: the answer of Within holds only for the moment of the call.
 func TestGuardAnswersAreOfTheirMoment(t *testing.T) {
 	posixOnly(t)
 	base := tree(t)
@@ -239,7 +239,7 @@ func TestGuardWindows(t *testing.T) {
 			t.Errorf("Within(%q) = %v: %v", path, !want, g.Check(path))
 		}
 	}
-	// Folding does not go further than the file system's own: these are two directories.
+	// Names are not folded further than the file system does it: these are two directories.
 	k := guardOf(client.Windows, "file:///c:/kelvin", "file:///c:/%C3%A4")
 	if k.Within("C:\\\u212aelvin") || !k.Within(`C:\KELVIN`) || !k.Within(`C:\Ä`) {
 		t.Error("the folding of case is not NTFS's")

@@ -35,8 +35,8 @@ func overHTTP(t *testing.T, s *mcp.Server, b *client.Broker, h *host, version st
 	return cs, ts.URL
 }
 
-// Over Streamable HTTP the same handler works: requests travel on the stream of
-// the tool call, watches go on after it, roots are paged.
+// Over Streamable HTTP the same handler works: requests travel on the stream of the tool call,
+// watches outlast the call, and roots come in pages.
 func TestHTTP(t *testing.T) {
 	for _, version := range []string{legacy, ""} { // "": falls back, because revision 2026-07-28 has no sessions
 		h := newHost(t, map[string]string{"p/a": "alpha", "p/big": strings.Repeat("0123456789", 300)})
@@ -79,7 +79,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// Many tool calls at a time, each with requests of its own, stay unmixed.
+// The requests of many tool calls at a time are not mixed up.
 func TestHTTPConcurrent(t *testing.T) {
 	h := newHost(t, map[string]string{"p/0": "0", "p/1": "1", "p/2": "2", "p/3": "3"})
 	b := client.New(nil)
@@ -106,7 +106,7 @@ func TestHTTPConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// The capability check holds over HTTP, and the SDK's own handler is not ours.
+// The capability is checked over HTTP, too: a client without it gets no files.
 func TestHTTPWithoutBroker(t *testing.T) {
 	h := newHost(t, nil)
 	h.caps = `{"roots":{}}`
@@ -230,7 +230,7 @@ func TestHTTPIdle(t *testing.T) {
 		t.Fatalf("a busy session: %+v, %v", res, err)
 	}
 	ss := <-sessions
-	_ = ss.Wait() // ends by itself, or the test does not
+	_ = ss.Wait() // the session has to end by itself, or the test hangs
 	if _, err := b.Files(ss); !errors.Is(err, client.ErrNotSupported) {
 		t.Errorf("an ended session: %v", err)
 	}

@@ -35,12 +35,12 @@ type keptOpen struct{ io.Writer }
 
 func (keptOpen) Close() error { return nil }
 
-// Lines is a transport of the Broker's own over a pair of streams, one JSON
-// object a line. It does what Transport does around mcp.IOTransport, and is several times
-// faster for files/*: only the caller decodes the answer to its request. It survives a
-// client's mistakes: a line that is no JSON, or longer than maxFrame bytes, costs that
-// line only (0 means twice Options.Chunk, and 32 MiB at least). Batches, of revision
-// 2025-03-26, are accepted and answered message by message.
+// Lines is a transport of the Broker's own over a pair of streams, one JSON object a line. It
+// does what Transport does around mcp.IOTransport, and is several times faster for files/*:
+// only the caller decodes the answer to its request. It survives a client's mistakes: it skips
+// a line that is not JSON, or is longer than maxFrame bytes. If maxFrame is 0, the bound is
+// twice Options.Chunk, and at least 32 MiB. Batches, of revision 2025-03-26, are accepted and
+// answered message by message.
 func (b *Broker) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Transport {
 	if maxFrame <= 0 {
 		maxFrame = max(minFrame, 2*b.opts.Chunk)

@@ -142,7 +142,7 @@ func cancelled() context.Context {
 	return ctx
 }
 
-// A line that is no message is answered with an error and costs nothing else.
+// A line that is not a message is answered with an error and has no other effect.
 func TestLines_mistakes(t *testing.T) {
 	h := newWireHost(t, 1000, func(id, _ string, _ json.RawMessage) string {
 		return `{"jsonrpc":"2.0","id":"` + id + `","result":` + oneByte + "}\n"
@@ -170,8 +170,8 @@ func TestLines_mistakes(t *testing.T) {
 	}
 }
 
-// Many calls at a time get each their own answer, also when buffers are used
-// again; the end of the stream ends those in flight.
+// Each of many calls at a time gets its own answer, also when buffers are reused. The end of
+// the stream ends the calls in flight.
 func TestLines_concurrent(t *testing.T) {
 	hold := make(chan struct{})
 	h := newWireHost(t, 0, func(id, method string, params json.RawMessage) string {
@@ -209,7 +209,7 @@ func TestLines_concurrent(t *testing.T) {
 	close(hold)
 }
 
-// What a transport says of revisions, the one of lines says too.
+// The transport over lines supports the same revisions as a wrapped one.
 func TestLines_revisions(t *testing.T) {
 	b := client.New(nil)
 	for _, v := range []string{"2024-11-05", legacy, "2026-07-28"} {

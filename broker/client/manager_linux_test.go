@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// manager shows that the registry covers a manager of roots, call by
-// call. (A host would use the registry itself.)
+// manager implements each call of a manager of roots with the registry. (A host would use the
+// registry itself.)
 type manager struct{ reg *guard.Registry }
 
 // AddRoot returns add_root(uri, name): true on success, false for a bad URI or a

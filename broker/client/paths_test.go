@@ -35,8 +35,9 @@ func eachCall(f *client.Files, p string) map[string]func() error {
 	}
 }
 
-// R101: a path is refused before anything is sent if it climbs, cannot be sent unchanged,
-// is no path on any machine, or is absolute while the server keeps to relative paths.
+// R101: the client refuses a path before it sends anything if the path climbs, cannot be sent
+// unchanged or is a path on no machine. It also refuses an absolute path of a server that keeps
+// to relative ones.
 func TestPathsRefusedHere(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	for _, tc := range []struct {
@@ -146,7 +147,7 @@ func testAbsolute(t *testing.T, h *host, at func(p string) string) {
 	}
 	for name, call := range eachCall(f, at("q/x")) {
 		if name == "watch" || name == "copy" && h.seed {
-			continue // there this host judges no path
+			continue // the host judges no path there
 		}
 		if err := call(); names.Reason(err).Code() != names.PermissionDenied {
 			t.Errorf("outside, %s: %v", name, err)

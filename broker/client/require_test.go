@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// toolServer has a tool that counts its runs and tells its arguments.
+// toolServer has a tool that counts its runs and returns its arguments.
 func toolServer(runs *int, tools ...string) *mcp.Server {
 	s := newServer()
 	for _, name := range tools {
@@ -88,7 +88,7 @@ func TestRequireWithinRoots(t *testing.T) {
 	}
 }
 
-// R113: without roots, and when they cannot be had, everything is refused.
+// R113: without roots, or if they cannot be read, everything is refused.
 func TestRequireWithoutRoots(t *testing.T) {
 	for name, prepare := range map[string]func(*host){
 		"no capability":    func(h *host) { h.caps = `{}` },
@@ -143,7 +143,7 @@ func TestForTools(t *testing.T) {
 }
 
 // recorder keeps the frames of a connection, as they are on the wire. mcp.LoggingTransport
-// notes a frame after it was written: the peer may have answered by then.
+// records a frame only after it was written, when the peer may have answered already.
 type recorder struct {
 	mcp.Transport
 	mu     sync.Mutex
@@ -252,7 +252,7 @@ func TestRootsInsideRequest(t *testing.T) {
 	if v := roots.Version(ss); v != 4 {
 		t.Errorf("version %d", v)
 	}
-	// R167: outside a request there is no way to ask, and nothing is sent.
+	// R167: outside a request the roots cannot be asked for, and nothing is sent.
 	if g, err := roots.Guard(bg, ss); !errors.Is(err, client.ErrInputRequired) || g.Within("/etc") {
 		t.Errorf("outside a request: %v", err)
 	}
@@ -348,8 +348,8 @@ func TestInsideRequestWithoutRoots(t *testing.T) {
 	}
 }
 
-// One handler serves all revisions: it returns the error of Guard, and is called
-// again when the roots have come (R170). Tools, prompts and resources alike.
+// One handler serves all revisions: it returns the error of Guard, and is called again when the
+// roots have come (R170). This holds for tools, prompts and resources.
 func TestHandlersAskByError(t *testing.T) {
 	for _, version := range []string{legacy, ""} {
 		roots := client.NewRootsService(&client.RootsOptions{Platform: remote})

@@ -21,7 +21,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// remote judges by name, so that tests need no directories.
+// remote returns options for a client on another machine. Its paths are judged by name, so that
+// tests need no directories.
 func remote(*mcp.ServerSession) client.Platform { return client.POSIX }
 
 // serviceOf connects a service with the middleware installed.
@@ -71,7 +72,7 @@ func TestRootsCapability(t *testing.T) {
 	}
 }
 
-// R121: however many callers ask, there is one reading, and one guard afterwards.
+// R121: many callers at a time cause one reading of the roots, and get one guard.
 func TestOneReadingForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)
@@ -146,8 +147,8 @@ func TestChangedThenWithin(t *testing.T) {
 	}
 }
 
-// storm sends n notifications at an interval of apart, in a bubble of virtual time. It
-// returns the times of the readings that follow, counted from the first notification.
+// storm sends n notifications, with the duration apart between them, in a bubble of virtual
+// time. It returns the times of the readings that follow, counted from the first notification.
 func storm(t *testing.T, n int, apart time.Duration, o client.RootsOptions) (readings []time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -208,7 +209,8 @@ func TestDebounce(t *testing.T) {
 	}
 }
 
-// R120: an error during a refresh keeps the last state; an error at first denies.
+// R120: after an error in a refresh the last state stays in force. After an error in the first
+// reading everything is denied.
 func TestErrorKeepsLastState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)
@@ -269,7 +271,8 @@ func TestChangeDuringReading(t *testing.T) {
 	}
 }
 
-// A Refresh is of now: it does not take the state of a reading that began before it.
+// A Refresh reads the present state. It does not use the result of a reading that began before
+// it.
 func TestRefreshDuringReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)
@@ -335,7 +338,7 @@ func TestOnRefreshMayAsk(t *testing.T) {
 	})
 }
 
-// R210, R211: one entry for each session, gone with it; versions grow.
+// R210, R211: each session has one entry, which ends with the session. Versions grow.
 func TestEntries(t *testing.T) {
 	h := newHost(t, nil)
 	h.setRoots("/a")
@@ -380,7 +383,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// Roots of a client that announces nothing are believed for a while only.
+// The roots of a client that announces no changes are used for a limited time only.
 func TestMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)

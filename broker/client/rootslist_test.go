@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// R180, R183, R212: all pages are walked.
+// R180, R183, R212: all pages are read.
 func TestPages(t *testing.T) {
 	for _, tc := range []struct{ roots, pages int }{{0, 1}, {1, 1}, {50, 1}, {51, 2}, {200, 4}} {
 		h := newHost(t, nil)
@@ -62,7 +62,7 @@ func TestLastPage(t *testing.T) {
 	}
 }
 
-// R184, R187, R213: a change between pages restarts the reading; it ends.
+// R184, R187, R213: a change between pages restarts the reading, which ends nevertheless.
 func TestStaleCursor(t *testing.T) {
 	state := func(tag string) (dirs []string) {
 		for i := range 120 {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Transfers never hold more than there is room for, whatever their sizes, and each gets a
-// turn.
+// Transfers of any sizes together never exceed the bound, and each gets its turn.
 func TestTransfers(t *testing.T) {
 	r := newTransfers()
 	var held, most, served atomic.Int64

@@ -66,7 +66,7 @@ func TestWatchEarlyEvent(t *testing.T) {
 	}
 }
 
-// A slow reader loses details, and is told so.
+// A slow reader loses events, and is told so.
 func TestWatchOverflow(t *testing.T) {
 	h := newHost(t, map[string]string{"p/d/": "", "p/a": "x"})
 	f := filesOf(t, h, nil)
@@ -107,8 +107,8 @@ func TestWatchNeedsID(t *testing.T) {
 	}
 }
 
-// An event may come right behind the reply that names its watch, in the same write: none is
-// lost, and none is out of order.
+// Events may come directly after the reply that names their watch, in the same write. None is
+// lost or out of order.
 func TestWatchEventsBehindReply(t *testing.T) {
 	const events = 600
 	for _, tc := range []struct{ name, field string }{{"by watch", `,"watchId":"w1"`}, {"by path", ""}} {
@@ -138,7 +138,8 @@ func TestWatchEventsBehindReply(t *testing.T) {
 	}
 }
 
-// Of more events than are kept for a watch whose reply has not been read, the loss is told.
+// A watch whose reply has not been read keeps a number of events. The loss of further ones is
+// reported.
 func TestWatchEarlyOverflow(t *testing.T) {
 	h := newHost(t, map[string]string{"p/d/": ""})
 	f := filesOf(t, h, nil)
@@ -164,9 +165,9 @@ func TestWatchEarlyOverflow(t *testing.T) {
 	}
 }
 
-// Whatever ends a watch closes its channel: its context, even if the channel is not read; a
-// client that gives the same name to another watch; the end of the session, after the events
-// before it.
+// The channel of a watch is closed when its context ends (even if the channel is not read),
+// when the client gives its name to another watch, and when the session ends (after the earlier
+// events).
 func TestWatchEnds(t *testing.T) {
 	h := newHost(t, map[string]string{"p/d/": "", "p/a": "x"})
 	b := client.New(nil)

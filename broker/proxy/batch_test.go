@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The members of a batch are decided about one by one.
+// Each member of a batch is handled separately.
 func TestSplitBatch(t *testing.T) {
 	decide := func(b []byte) ([]byte, bool) {
 		switch {

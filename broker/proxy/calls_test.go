@@ -2,8 +2,8 @@ package proxy
 
 import "testing"
 
-// No question is put in the place of an answer that is on its way: the host would get
-// two. A call that is repeated waits for an answer again.
+// A call whose answer is on its way gets no question as its answer: the host would get two
+// answers. A repeated call waits for an answer again.
 func TestRoundsAskNotTwice(t *testing.T) {
 	c := &calls{}
 	c.keep([]byte("1"), []byte("{}"), true)
@@ -32,7 +32,7 @@ func TestRoundsAskNotTwice(t *testing.T) {
 	}
 }
 
-// A host that comes back by the id of a call which it still waits for ends that call.
+// If a host repeats a call under an id for which it still waits, the earlier call ends.
 func TestRoundsReattachToTaken(t *testing.T) {
 	c := &calls{}
 	c.keep([]byte("1"), []byte("{}"), true)
@@ -49,8 +49,8 @@ func TestRoundsReattachToTaken(t *testing.T) {
 	}
 }
 
-// If a server answers a call twice, both answers are handled at the same time. Handling
-// one neither changes the other nor ends a call to which the host has come back.
+// If a server answers a call twice, both answers are handled at the same time. Handling one of
+// them does not change the other, and does not end a call that the host has resumed.
 func TestRoundsAnsweredTwice(t *testing.T) {
 	c := &calls{}
 	c.keep([]byte("1"), []byte("{}"), true)

@@ -15,8 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Before the server gets a call of a tool, what is staged of its roots is in a checkpoint, if anything
-// has changed since the latest. A name that no checkpoint could have is left out.
+// Before the server gets a tool call, the changes that are staged in its roots are saved in a
+// checkpoint, if there are new ones since the latest checkpoint. A name that is invalid for a
+// checkpoint is left out.
 func TestToolCallsMakeCheckpoints(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(filepath.Join(t.TempDir(), "stages"), "test")})
 	tree := vfs.New(reg)

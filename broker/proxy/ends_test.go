@@ -38,16 +38,16 @@ var strange = []string{
 	`{"jsonrpc":"2.0","id":9,"method":"sampling/createMessage","params":{}}` + "\n",
 }
 
-// broken holds text that hosts read differently. A host may send it, and a server before
-// the two speak MCP.
+// broken holds texts that different hosts read differently. A host may always send them, a
+// server only before the two speak MCP.
 var broken = []string{
 	"Server started on port 8080\n", "{not json}\n", "{\"a\":\n", "]\n", "\xff\xfe{\"id\":1}\n", "\ufeff{}\n", "{\"\xff\":\"\xfe\"}\n", "\x00\x01\n",
 	`"text"` + "\n", "5\n", "null\n", `{"deep":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}` + "\n",
 	"and a last line without an end",
 }
 
-// What passes, passes byte for byte, both ways, to the last half line, in every
-// mode. Of a server's lines only messages pass once it speaks MCP.
+// In every mode and both directions, the passed text is unchanged byte for byte, up to the last
+// half line. Once a server speaks MCP, only messages of it pass.
 func TestBytes(t *testing.T) {
 	l := newLab(t, nil)
 	good := strings.Join(strange, "")
@@ -55,7 +55,7 @@ func TestBytes(t *testing.T) {
 	for _, m := range []proxy.Mode{proxy.On, proxy.Auto, proxy.Off} {
 		n := l.connect(func(o *proxy.Options) { o.Mode = m })
 		first := ""
-		if m == proxy.Auto { // what makes it MCP
+		if m == proxy.Auto { // the line that shows that this is MCP
 			first = strange[0]
 		}
 		var wg sync.WaitGroup
@@ -69,7 +69,7 @@ func TestBytes(t *testing.T) {
 				all := all
 				if way.to == n.host && m != proxy.Off {
 					all = good
-					said := bytes.Count(got, []byte("not exactly one JSON-RPC message")) // of the id that can be read
+					said := bytes.Count(got, []byte("not exactly one JSON-RPC message")) // for the id that can be read
 					got = regexp.MustCompile(`.*"error":{"code":-32600,.*not exactly one JSON-RPC message.*\n`).ReplaceAll(got, nil)
 					if refused := n.p.Stats().Refused; refused != int64(len(broken)) || said != 1 {
 						t.Errorf("mode %v: %d lines were refused, %d answered", m, refused, said)
@@ -155,7 +155,7 @@ func child(t testing.TB, cmd *exec.Cmd) (in, out *os.File, gone <-chan struct{})
 	return in, out, ended
 }
 
-// The end of one direction is passed on, and the other goes on.
+// If one direction ends, its end is passed on and the other direction stays open.
 func TestHalfClose(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -204,7 +204,7 @@ func TestHalfClose_LastMessage(t *testing.T) {
 	}
 }
 
-// What the server asked for before the host left, it gets.
+// The server gets the answers to its requests from before the host left.
 func TestHalfClose_Answers(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, map[string]string{"a": strings.Repeat("x", 100<<10)})
@@ -283,7 +283,7 @@ func TestHangUps(t *testing.T) {
 		for _, what := range []string{"of a line without an end ", `{"jsonrpc":"2.0","id":1,"method":"roots/list"}` + "\n"} {
 			n := l.connect(func(o *proxy.Options) { o.Frame = 1000 })
 			_ = n.host.out.Close()
-			go func() { _, _ = io.Copy(io.Discard, n.server.r) }() // it does read
+			go func() { _, _ = io.Copy(io.Discard, n.server.r) }() // the server reads
 			testkit.Until(n.t, "the server is told", func() bool {
 				_, err := io.WriteString(n.server.in, what)
 				return err != nil
@@ -294,7 +294,7 @@ func TestHangUps(t *testing.T) {
 		out := make(stuck)
 		defer close(out)
 		n := l.connect(func(o *proxy.Options) { o.Frame, o.HostOut = 1000, out })
-		for range 3 { // of which one waits, and the others for it
+		for range 3 { // one of them waits to be written, and the others wait for it
 			n.server.say(`{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", 1000) + `"}` + "\n")
 		}
 		testkit.Until(n.t, "all is read", func() bool { return n.p.Stats().TooLong == 3 })
@@ -345,9 +345,10 @@ func TestHangUps(t *testing.T) {
 	})
 }
 
-// A batch has a bound in either direction: one message more is not carried and not
-// looked at, its sender is told, one record says so, and the session goes on. (A line of
-// half a million of them made as many records, for a minute after both peers were gone.)
+// In both directions the number of messages in a batch is bounded. A longer batch is not passed
+// on and not examined: its sender gets an error, there is one record, and the session
+// continues. (A line of half a million of them made as many records, for a minute after both
+// peers were gone.)
 func TestBatchOfTooMany(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

@@ -1,6 +1,6 @@
 package proxy
 
-// Kept returns how many calls a proxy keeps, by any id, and their bytes.
+// Kept returns the number of calls that a proxy keeps, under any id, and their bytes.
 func (p *Proxy) Kept() (calls, held int) {
 	c := &p.calls
 	c.mu.Lock()

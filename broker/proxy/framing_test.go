@@ -15,12 +15,13 @@ import (
 	"github.com/rootsfs/rootsfs/broker/proxy"
 )
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
-// hidden is a request that a host is not to see.
+// hidden is a request that a host must not see.
 const hidden = `{"jsonrpc":"2.0","id":666,"method":"roots/list"}`
 
-// framings are lines of a server's in which some host finds hidden, and the proxy none.
+// framings are lines of a server in which some host finds the request hidden, and the proxy
+// finds no message.
 var framings = map[string]string{
 	"over two lines":           "{\"jsonrpc\":\"2.0\",\n\"id\":666,\"method\":\"roots/list\"}\n",
 	"over many lines":          strings.ReplaceAll(hidden, ",", ",\n") + "\n",
@@ -64,7 +65,7 @@ var framings = map[string]string{
 	"in a mixed batch":         `[1,` + hidden + "]\n",
 }
 
-// lenient is how no host of an SDK reads.
+// lenient reads more leniently than the host of any SDK.
 const lenient = "from the first brace on"
 
 // asHosts reads the proxy's output as the hosts of five SDKs do, and as hosts do that
@@ -121,7 +122,7 @@ func asks(text string) bool {
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') || !json.Valid([]byte(text)) {
 		return false
 	}
-	for dec.More() { // the first, the last, in any case: there is a reader for each
+	for dec.More() { // some readers take the first such key, others the last, and others ignore case
 		key, err := dec.Token()
 		var val any
 		if err != nil || dec.Decode(&val) != nil {
@@ -182,7 +183,7 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-// A line that is refused is counted, on record, and answered where that helps.
+// A refused line is counted, recorded, and answered if that helps.
 func TestFraming_Answers(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -208,8 +209,8 @@ func TestFraming_Answers(t *testing.T) {
 	}
 }
 
-// A real host on the Go SDK, which reads a stream of JSON, with roots of its own: no
-// framing makes it tell the server them. (Over two lines, it did.)
+// A real host on the Go SDK, which reads a stream of JSON, with roots of its own: no framing
+// makes it send these roots to the server. (Without the proxy, a request over two lines would.)
 func TestFraming_GoHost(t *testing.T) {
 	const secret = "file:///home/the-owner"
 	for name, sent := range framings {

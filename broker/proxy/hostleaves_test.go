@@ -13,10 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A host has left: a server that waits for an answer, which cannot come any more, is stopped.
-// It may ask before the host leaves or after, and its request may be for the session or for the
-// host. (It lived on for as long as it waits for answers: servers on the TypeScript SDK for a
-// minute.)
+// When its host has left, a server that waits for an answer is stopped, because the answer
+// cannot come any more. It may ask before the host leaves or after, and its request may be for
+// the session or for the host. (It lived on until its own timeout: servers on the TypeScript
+// SDK for a minute.)
 func TestHostLeaves(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, nil)
@@ -46,7 +46,7 @@ func TestHostLeaves(t *testing.T) {
 	}
 }
 
-// A host that neither writes nor reads is gone: no one hears the server.
+// A host that neither writes nor reads counts as gone: nobody reads the server's messages.
 func TestHostLeaves_Hanged(t *testing.T) {
 	stopped := make(chan struct{})
 	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { close(stopped) } })
@@ -66,7 +66,7 @@ func closed(c <-chan struct{}) func() bool {
 	}
 }
 
-// A server that asks nothing goes on with its work, and its host gets its output.
+// A server that waits for no answer continues its work, and its host gets the output.
 func TestHostLeaves_AtWork(t *testing.T) {
 	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { t.Error("it was stopped") } })
 	n.handshake(`{}`)
@@ -77,7 +77,7 @@ func TestHostLeaves_AtWork(t *testing.T) {
 	n.host.say(answer)
 	n.server.hears(answer)
 	_ = n.host.in.Close()
-	time.Sleep(500 * time.Millisecond) // for it to be stopped, if it were
+	time.Sleep(500 * time.Millisecond) // in this time it would be stopped
 	const result = `{"jsonrpc":"2.0","id":5,"result":{"late":true}}` + "\n"
 	n.server.say(result)
 	n.host.hears(result)
@@ -101,8 +101,8 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// What a server prints among its messages reaches the person by the log: marked, escaped,
-// and bounded in length and number. (Only the number of such lines did.)
+// Text that a server prints among its messages is in the log: marked, escaped, and bounded in
+// length and number. (Only the number of such lines was.)
 func TestPrinted(t *testing.T) {
 	var log lines
 	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })

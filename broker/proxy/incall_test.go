@@ -89,8 +89,8 @@ func TestModern_Consent(t *testing.T) {
 	}
 }
 
-// A second question during the same call, and roots after it: the server knows the
-// call by one id, the host by three.
+// The server asks a second question during the same call, and then for roots. The server knows
+// the call under one id, the host under three.
 func TestModern_ConsentTwice(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -114,8 +114,8 @@ func TestModern_ConsentTwice(t *testing.T) {
 	n.host.hears(`{"jsonrpc":"2.0","id":3,"result":{"x":1}}` + "\n")
 }
 
-// A server that answers before the host has come back: its answer is kept. An answer that
-// asks for the host's own input then arrives as well.
+// If a server answers before the host has returned, its answer is kept. So is an answer that
+// asks for the host's own input.
 func TestModern_ConsentLate(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.AskFor = 50 * time.Millisecond })
 	n := l.connect(nil)
@@ -137,8 +137,8 @@ func TestModern_ConsentLate(t *testing.T) {
 	}
 }
 
-// Where no call of the host's can carry the question, others are asked: the owner,
-// by the control socket.
+// If the question fits into no call of the host, the owner is asked, through the control
+// socket.
 func TestModern_ConsentElsewhere(t *testing.T) {
 	byOwner := broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
 		return broker.Answer{By: "control", Decisions: []broker.Decision{{Allow: true}}}, nil
@@ -160,8 +160,8 @@ func TestModern_ConsentElsewhere(t *testing.T) {
 	}
 }
 
-// A server cannot answer for the host: not by the prefix that it knows, not by an
-// answer of its own to the call, not by having the host bring its state back.
+// A server cannot answer in the host's place: not with the id prefix that it knows, not with
+// its own answer to the call, and not with a state that it has the host return.
 func TestModern_ConsentForged(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()
@@ -174,14 +174,14 @@ func TestModern_ConsentForged(t *testing.T) {
 	n.server.message()
 	a := n.consentInCall("1", dir)
 	for _, frame := range []string{
-		`{"jsonrpc":"2.0","id":` + `"` + a.RequestState + `"` + `,"result":` + yes + `}`, // though it cannot know it
+		`{"jsonrpc":"2.0","id":` + `"` + a.RequestState + `"` + `,"result":` + yes + `}`, // although the server cannot know this id
 		`{"jsonrpc":"2.0","id":"` + prefix + `aaaa","result":` + yes + `}`,
 		`{"jsonrpc":"2.0","id":1,"id":"` + prefix + `aaaa","result":` + yes + `}`,
 	} {
 		n.server.say(frame + "\n")
 		n.ping(n.server, n.host)
 	}
-	// An answer of its own with a state like ours, which the host brings back.
+	// This answer of the server has a state like the proxy's, which the host returns.
 	n.host.say(call("5", ""))
 	n.server.message()
 	n.server.say(`{"jsonrpc":"2.0","id":5,"result":{"resultType":"input_required","inputRequests":{"rootsfs-consent":{"method":"elicitation/create"}},"requestState":"` + prefix + `aaaa"}}` + "\n")
@@ -193,7 +193,7 @@ func TestModern_ConsentForged(t *testing.T) {
 	if roots := l.reg.Roots(); len(roots) != 0 {
 		t.Fatalf("forged consent granted %+v", roots)
 	}
-	// A state that was used is used up.
+	// A state can be used once.
 	n.host.say(a.again("2", `{"action":"decline"}`))
 	if r := n.decided(); r.Granted {
 		t.Errorf("%+v", r)
@@ -207,8 +207,8 @@ func TestModern_ConsentForged(t *testing.T) {
 	}
 }
 
-// If an answer is refused while the host is being asked something, the host gets the
-// error when it comes back, and not by an id that has its answer already.
+// If an answer is refused while the host is asked something, the host gets the error for the
+// call with which it returns, and not for an id that was already answered.
 func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

@@ -167,7 +167,7 @@ func (n *line) end() {
 	if err := <-n.done; err != nil && err != context.Canceled {
 		n.t.Errorf("Run: %v", err)
 	}
-	n.done <- nil // for who asks again
+	n.done <- nil // for the next receiver
 }
 
 // say writes bytes.
@@ -228,7 +228,7 @@ func (n *line) ping(from, to *end) {
 	to.hears(mark)
 }
 
-// handshake is that of revision 2025-11-25, with capabilities of the host's.
+// handshake performs the handshake of revision 2025-11-25, with these capabilities of the host.
 func (n *line) handshake(capabilities string) message {
 	n.t.Helper()
 	n.host.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":` +

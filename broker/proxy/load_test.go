@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A peer that does not read stops its direction only.
+// A peer that does not read stops only the direction to it.
 func TestSlowReader(t *testing.T) {
 	for _, slow := range []string{"host", "server"} {
 		l := newLab(t, nil)
@@ -85,7 +85,7 @@ func TestSlowReader_Memory(t *testing.T) {
 	}
 }
 
-// A server that asks and does not read is made to wait; the host's side goes on.
+// A server that sends requests and does not read has to wait. The host's side is not affected.
 func TestFlood(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.Limits.InFlight = 4 })
 	l.root("work", guard.ReadOnly, map[string]string{"a": strings.Repeat("x", 100<<10)})
@@ -113,7 +113,8 @@ func TestFlood(t *testing.T) {
 	n.ping(n.host, n.server)
 }
 
-// A thousand at a time each way, answered in any order, and files/* among them.
+// A thousand requests at a time in each direction, files/* among them, are answered in any
+// order.
 func TestConcurrent(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.Limits.InFlight = 2000 })
 	l.root("work", guard.ReadOnly, map[string]string{"a": "text"})
@@ -180,7 +181,7 @@ func TestNoHeadOfLine(t *testing.T) {
 	if m := n.server.message(); string(m.ID) != "1" {
 		t.Errorf("the server got %+v", m)
 	}
-	// The server takes a request back: no answer comes.
+	// A request that the server has cancelled gets no answer.
 	n.server.say(`{"jsonrpc":"2.0","id":2,"method":"files/watch","params":{"path":"work"}}` + "\n")
 	n.server.message()
 }
@@ -251,7 +252,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// Batches (revision 2025-03-26) are taken apart where something in them is ours.
+// A batch (revision 2025-03-26) is split up if one of its messages is for the session.
 func TestBatch(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, nil)

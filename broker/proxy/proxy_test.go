@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// The server is told of roots and files/*, and asks us for both; the host hears
-// nothing of it (R168, R169).
+// The server learns about roots and files/*, and asks the proxy for both. The host sees nothing
+// of that (R168, R169).
 func TestProxy_Answers(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("work", guard.ReadWrite, map[string]string{"a.txt": "hello"})

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// shreds reads in pieces of random size, and gives the last with the end.
+// shreds reads in pieces of random size, and returns the last piece together with the end.
 type shreds struct {
 	rest []byte
 	r    *rand.Rand
@@ -31,8 +31,8 @@ type sink struct{ bytes.Buffer }
 
 func (*sink) Close() error { return nil }
 
-// carried runs one direction over in and returns what came out and the sizes of
-// lines over the limit.
+// carried passes src through one direction of the proxy. It returns the output and the sizes of
+// the lines over the limit.
 func carried(t testing.TB, src io.Reader, m Mode, asks bool, limit int) (out string, long []int) {
 	t.Helper()
 	var s sink
@@ -97,7 +97,7 @@ func TestPump(t *testing.T) {
 	}
 }
 
-// What the host begins with decides; what a server prints does not.
+// The host's first text decides the mode; a server's output does not.
 func TestPump_Auto(t *testing.T) {
 	const rpc = `{"jsonrpc":"2.0","method":"x"}` + "\n"
 	for _, c := range []struct {
@@ -131,7 +131,7 @@ func TestPump_Auto(t *testing.T) {
 	}
 }
 
-// lineSeeds are lines that are messages, nearly messages, and none.
+// lineSeeds are lines with messages, near-messages and other text.
 var lineSeeds = []string{
 	`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"a":[1,{"b":"}"}],"a":1e400}}`,
 	`{"result":{"x":"\"}\\"},"jsonrpc":"2.0","id":"a\u0062"}`, ` { "id" : null , "error" : { "code" : -1 } } `, `{"\u0069d":1,"id":2}`,
@@ -154,7 +154,7 @@ func asItCame(in, out string, undecided bool) bool {
 	return undecided && strings.HasPrefix(in[at:], "\r") && in[:at]+"\n"+in[at:] == out
 }
 
-// Whatever comes, in whatever pieces, goes out as it came.
+// Any input, in any pieces, is passed on unchanged.
 func FuzzPump(f *testing.F) {
 	for _, s := range lineSeeds {
 		f.Add([]byte(s+"\n"+s), uint64(1))

@@ -76,8 +76,8 @@ func TestModern_Capability(t *testing.T) {
 	}
 }
 
-// With NoRoots the server hears of no roots, not even of the host's, and is answered as
-// by a client without roots.
+// With NoRoots the server sees no roots, not even the host's, and gets the answers of a client
+// without roots.
 func TestNoRoots(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.NoRoots = true })
 	n := l.connect(nil)
@@ -117,7 +117,7 @@ func TestModern_Roots(t *testing.T) {
 		if string(again.ID) == id || again.Method != "tools/call" {
 			t.Errorf("the call came again under %s, %s", again.ID, again.Method)
 		}
-		// A second round, without a state this time.
+		// In the second round the server sends no state.
 		n.server.say(`{"jsonrpc":"2.0","id":` + string(again.ID) + `,"result":{"resultType":"input_required","inputRequests":{"q":{"method":"roots/list","params":{}}}}}` + "\n")
 		third := n.server.message()
 		if p = n.params(third); p.RequestState != nil || len(p.InputResponses) != 1 || string(p.InputResponses["q"]) != want {
@@ -131,7 +131,7 @@ func TestModern_Roots(t *testing.T) {
 	}
 }
 
-// What is no request for roots is the host's business.
+// Other requests pass to the host.
 func TestModern_OtherInput(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -171,9 +171,8 @@ var rootsInside = map[string]string{
 	"a list":                `{"jsonrpc":"2.0","id":1,"result":{"inputRequests":[{"method":"roots/list","params":{}}]}}`,
 }
 
-// No message of a server's hands a host a request for roots: not inside a result, whatever
-// its type, its id and the revision, nor in a task's notification. The waiting host gets
-// an error.
+// No message of a server brings a request for roots to the host. This holds for a result of any
+// type and id, in any revision, and for a task's notification. The waiting host gets an error.
 func TestModern_RootsInResults(t *testing.T) {
 	for name, sent := range rootsInside {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// stormHost calls, cancels and comes back in no order, also by ids that it uses already.
+// stormHost calls, cancels and repeats calls in random order, also under ids that are in use.
 type stormHost struct {
 	*end
 	rnd  *rand.Rand
@@ -54,7 +54,7 @@ func (h *stormHost) read() {
 	}
 }
 
-// id returns a new one, or one that was used.
+// id returns a new id, or a used one.
 func (h *stormHost) id() string {
 	if h.last > 0 && h.rnd.IntN(4) == 0 {
 		return fmt.Sprint(1 + h.rnd.IntN(h.last))
@@ -70,7 +70,7 @@ func (h *stormHost) asked() (ours, theirs []string) {
 	return slices.Clone(h.ours), slices.Clone(h.theirs)
 }
 
-// comesBack repeats a call because of a question, which may have an answer already.
+// comesBack repeats a call because of a question, which may already be answered.
 func (h *stormHost) comesBack(id, state string) {
 	said := ""
 	if h.rnd.IntN(2) == 0 {
@@ -88,8 +88,8 @@ const (
 	pong = `{"jsonrpc":"2.0","id":"ping","result":{}}` + "\n"
 )
 
-// stormServer answers calls in no order: with a result, by asking for input, or not at all;
-// meanwhile it asks for consent.
+// stormServer answers calls in random order: with a result, by asking for input, or not at all.
+// Meanwhile it asks for consent.
 func stormServer(s *end, dir string, rnd *rand.Rand) {
 	var open []string
 	for asks := 0; ; asks++ {
@@ -124,8 +124,8 @@ func stormServer(s *end, dir string, rnd *rand.Rand) {
 	}
 }
 
-// However calls, questions, cancellations and late answers meet, nothing of them is kept when
-// they are over. What is counted wrong would, in time, let no call be kept any more.
+// In whatever order calls, questions, cancellations and late answers come, nothing of them is
+// kept when they are over. A wrong count would leave no room for calls in the end.
 func TestRoundsStorm(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.AskFor, c.Limits.Consents = 3*time.Millisecond, -1 })
 	l.root("work", guard.ReadOnly, nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
 // sdkServer returns a server on the Go SDK whose tools ask for roots and files.
 func sdkServer(t *testing.T, files *client.Broker) *mcp.Server {

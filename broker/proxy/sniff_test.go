@@ -10,8 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// After each part, an opening says the same of a line as it says of the whole text so
-// far.
+// After each part, an opening gives the same result as for the whole text so far.
 func FuzzOpening(f *testing.F) {
 	const rpc = `{"jsonrpc":"2.0","method":"x","params":{"a":"\\"}]"}}`
 	for _, s := range append(lineSeeds, rpc, rpc+" \t", rpc+" x", " ["+rpc+","+rpc+"] x", "["+rpc, `{"a\\\\":"\\\""}`, `{]`, `[}`, "  ", "ls", "\x00") {
@@ -19,7 +18,7 @@ func FuzzOpening(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		if bytes.IndexByte(line, '\n') >= 0 {
-			return // it would be two
+			return // it would be two lines
 		}
 		var o opening
 		for n := range len(line) + 1 {
@@ -37,8 +36,7 @@ func FuzzOpening(f *testing.F) {
 	})
 }
 
-// The work of deciding is linear in the length of the line, in however many parts it
-// comes, and whatever it is.
+// The time to decide is linear in the length of the line, for any line and any number of parts.
 func TestSniff_Linear(t *testing.T) {
 	pad := strings.Repeat("x", 20_000)
 	for name, in := range map[string]string{
@@ -71,7 +69,7 @@ func TestSniff_Linear(t *testing.T) {
 	}
 }
 
-// A line that never ends is not held for ever: over the limit it is decided.
+// A line that does not end is decided when it exceeds the limit.
 func TestSniff_Limit(t *testing.T) {
 	const rpc = `{"jsonrpc":"2.0","method":"x"}`
 	for _, c := range []struct {

@@ -24,7 +24,7 @@ func someText(r *rand.Rand, n int) string {
 	return text
 }
 
-// changed is a text with some of its lines changed, taken out or put in.
+// changed returns a text with some lines changed, removed or inserted.
 func changed(r *rand.Rand, text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -41,8 +41,8 @@ func changed(r *rand.Rand, text string) string {
 	return b.String()
 }
 
-// patched applies a patch as strictly as its heads allow: the lines have to stand
-// where they say, on both sides, and be as many.
+// patched applies a patch strictly: the lines have to be at the numbers in the patch's headers,
+// on both sides, and as many as the headers say.
 func patched(t *testing.T, old, patch string) string {
 	t.Helper()
 	from, to := slices.Collect(strings.Lines(old)), []string{}
@@ -83,7 +83,7 @@ func patched(t *testing.T, old, patch string) string {
 	return strings.Join(append(to, from[used:]...), "")
 }
 
-// The patch of two texts makes the one of the other.
+// The patch of two texts turns the first into the second.
 func TestHunksAreAPatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
@@ -106,8 +106,8 @@ func TestHunksAreAPatch(t *testing.T) {
 	}
 }
 
-// Texts that are compared piece by piece have changes that make the one of the
-// other, and what was put in or taken out in one go is one change.
+// The changes between texts that are compared piece by piece turn the old text into the new
+// one. Text that was inserted or removed at one place is one change.
 func TestLinesByPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 3000 {

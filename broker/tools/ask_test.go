@@ -22,7 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// caller is a client over HTTP, which would allow whatever it is asked, and counts that.
+// caller is a client over HTTP that says yes to every question, and counts the questions.
 type caller struct {
 	asked  atomic.Int64
 	client *mcp.ClientSession
@@ -76,7 +76,7 @@ func (b *bench) owned() *owner {
 	return o
 }
 
-// won are the roots that consent gave to a session.
+// won returns the roots that were granted to a session by consent.
 func (b *bench) won(who guard.Subject) (list []guard.RootName) {
 	for _, st := range b.reg.Roots() {
 		if st.Grant.Subject == who {
@@ -86,10 +86,10 @@ func (b *bench) won(who guard.Subject) (list []guard.RootName) {
 	return list
 }
 
-// A session over HTTP does not answer its own question: the owner does. What is allowed is
-// that session's, nobody else has it, and it is taken back when the session ends.
+// A session over HTTP does not answer its own question: the owner does. The consent holds for
+// this session only, and ends with it.
 func TestHTTPSessionsAskTheOwner(t *testing.T) {
-	b := start(t, func(c *tools.Config) { c.ClientAnswers = true }, nil) // which HTTP takes away
+	b := start(t, func(c *tools.Config) { c.ClientAnswers = true }, nil) // over HTTP this is switched off
 	o := b.owned()
 	site := b.site(tools.HTTPOptions{})
 	one, two := connect(t, site.URL, bearer{}, "2025-11-25"), connect(t, site.URL, bearer{}, "2025-11-25")
@@ -132,7 +132,7 @@ func TestHTTPSessionsAskTheOwner(t *testing.T) {
 	}
 }
 
-// The answer says how the question ended and what to do, and names no path.
+// The answer says how the question ended and what to do next, and names no path.
 func TestAnswerSaysHowTheQuestionEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		ask  broker.AskerFunc
@@ -156,7 +156,7 @@ func TestAnswerSaysHowTheQuestionEnded(t *testing.T) {
 	}
 }
 
-// chooser is a person who decides by the path that the form shows.
+// chooser answers a form by the path that the form shows.
 type chooser struct {
 	allow string
 	asked atomic.Int64
@@ -170,9 +170,9 @@ func (p *chooser) elicit(_ context.Context, req *mcp.ElicitRequest) (*mcp.Elicit
 	return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "read only"}}, nil
 }
 
-// Under revision 2026-07-28 the question is the result of the call, which comes back
-// with the answer: what is allowed is done, what is denied is not asked again in that
-// call, and each of several paths is asked about once.
+// Under revision 2026-07-28 the question is the result of the call, and the client repeats the
+// call with the answer. An allowed call is then carried out. A denied path is not asked about
+// again in this call, and each of several paths is asked about once.
 func TestAskInsideACall(t *testing.T) {
 	p := &chooser{allow: "yes"}
 	b := start(t, func(c *tools.Config) {
@@ -207,7 +207,7 @@ func TestAskInsideACall(t *testing.T) {
 	}
 }
 
-// A client without forms is not asked, and told so.
+// A client without forms is not asked, and its answer says so.
 func TestAskInsideWithoutForms(t *testing.T) {
 	b := start(t, nil, nil)
 	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost})
@@ -254,7 +254,8 @@ func (g *slowGrants) Record(r guard.Record) error {
 	return nil
 }
 
-// What a person allows in the moment in which the session ends is taken back with the rest.
+// A consent that is given at the moment in which the session ends is revoked with the session's
+// other grants.
 func TestEndWhileGranting(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {
@@ -289,7 +290,7 @@ func TestEndWhileGranting(t *testing.T) {
 			select {
 			case <-closed:
 				t.Error("the session has ended, and something is being granted to it")
-			case <-time.After(50 * time.Millisecond): // which shows nothing
+			case <-time.After(50 * time.Millisecond): // the end of the session waits for the grant
 			}
 			close(slow.end)
 			<-closed

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// One subject of the issuer's does not take every session, nor every connection: it is
-// told which bound it has met, and so is the log; the others are served.
+// One subject of the issuer cannot use up all sessions or connections. The refusal and the log
+// name the bound that it met. Other subjects are served.
 func TestOAuthUserIsBounded(t *testing.T) {
 	var log lockedBuffer
 	_, site, i := trustingWith(t, tools.HTTPOptions{Sessions: 8, UserSessions: 3, Within: time.Hour, Log: slog.New(slog.NewJSONHandler(&log, nil))})
@@ -76,7 +76,7 @@ func TestOAuthUserIsBounded(t *testing.T) {
 	}
 }
 
-// A body that is too large by its own header is refused by that, not awaited.
+// A body whose header says that it is too large is refused at once.
 func TestHTTPTooLargeByItsHeader(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{Within: time.Hour})
@@ -97,7 +97,7 @@ func TestHTTPTooLargeByItsHeader(t *testing.T) {
 	}
 }
 
-// Who was let in is told of once for each request, and nobody else is.
+// Each request that was let in is reported once, and no other request is.
 func TestHTTPAdmitted(t *testing.T) {
 	b := start(t, nil, nil)
 	admitted := make(chan *http.Request, 10)

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Memory that is used again carries nothing from one answer into another, whatever
-// calls overlap, and however much an answer grows in it.
+// Reused buffers carry no bytes of one answer into another, whichever calls overlap and however
+// much an answer grows.
 func TestLinesAnswersApart(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadOnly)
@@ -93,7 +93,7 @@ func (x *lineClient) answer() (a toolAnswer) {
 	return a
 }
 
-// text is the one text of an answer, which stands there twice.
+// text returns the text of an answer, which has it twice.
 func (a *toolAnswer) text(t *testing.T) string {
 	t.Helper()
 	if r := a.Result; len(r.Content) != 1 || r.Content[0].Text != r.StructuredContent.Content {

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// lists returns the names that resources/list tells, all pages.
+// lists returns the names in all pages of resources/list.
 func (b *bench) lists() (out []string) {
 	b.t.Helper()
 	for r, err := range b.host.Resources(context.Background(), nil) {
@@ -26,7 +26,7 @@ func (b *bench) lists() (out []string) {
 	return out
 }
 
-// announced is a client that counts what it is told.
+// announced is a client that counts the announcements that it gets.
 func announced(t *testing.T) (told chan struct{}, o *mcp.ClientOptions) {
 	told = make(chan struct{}, 64)
 	return told, &mcp.ClientOptions{ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- struct{}{} }}
@@ -70,7 +70,8 @@ func TestResourceListOfRoots(t *testing.T) {
 			told, o := announced(t)
 			b := start(t, nil, o)
 			connect(b, "2026-07-28")
-			// The SDK's client listens in the background; when it has begun it does not tell.
+			// The SDK's client listens in the background, and does not report when it has
+			// begun.
 			for i, end := 0, time.Now().Add(enough); len(told) == 0; i++ {
 				b.root(fmt.Sprint("r", i), guard.ReadOnly)
 				time.Sleep(20 * time.Millisecond)
@@ -82,8 +83,8 @@ func TestResourceListOfRoots(t *testing.T) {
 	}
 }
 
-// A session that does not read holds up no announcement to another of the same server,
-// though the SDK writes to them one after the other.
+// A session that does not read does not delay the announcements to other sessions of the same
+// server, although the SDK writes to them one after the other.
 func TestListChangedBesideUnread(t *testing.T) {
 	told, o := announced(t)
 	b := start(t, nil, o)

@@ -23,10 +23,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The tools answer the conformance suite as the tree, a mount and files/* do, over each
-// transport, and by each tool that reads a file or lists a directory. The verdict
-// is the text that the client gets: it has nothing else. R002, R063, R064, R065, R066, R067,
-// R070, R110.
+// The tools give the same verdicts in the conformance suite as the tree, a mount and files/*
+// do, over each transport, with each tool that reads a file or lists a directory. The test
+// takes the verdict from the text of the answer, because a client gets nothing else. R002,
+// R063, R064, R065, R066, R067, R070, R110.
 func TestConformance(t *testing.T) {
 	for name, run := range map[string]struct {
 		connect func(*bench)
@@ -94,7 +94,7 @@ func (f *toolsFront) tool(name string, args m) (string, error) {
 	return text, nil
 }
 
-// causes are the texts of errors that do not say what their kind says, and their kinds.
+// causes maps error texts that do not contain the text of their kind to these kinds.
 var causes = map[string]guard.Kind{
 	"path has the element": names.Invalid, "path has a NUL byte": names.Invalid, "URI ": names.Invalid,
 	"root name ": names.Invalid, "arguments: path is missing": names.Invalid, "arguments: paths is missing": names.Invalid,
@@ -104,7 +104,7 @@ var causes = map[string]guard.Kind{
 
 var pathBefore = regexp.MustCompile(`^c\d+-[^ ]*: `)
 
-// refusalOf returns the error that a text tells, as a person would read it.
+// refusalOf returns the error that a text describes.
 func refusalOf(text string) error {
 	bare := pathBefore.ReplaceAllString(text, "")
 	for k := names.Invalid; k.String() != names.Other.String(); k++ {
@@ -224,7 +224,7 @@ func (f *toolsFront) Append(p string, data []byte) error {
 	return err
 }
 
-// Mkdir takes an existing directory for an error, which the tool does not.
+// Mkdir reports an error for an existing directory. The tool does not.
 func (f *toolsFront) Mkdir(p string) error {
 	root, rel, _ := strings.Cut(p, "/")
 	dir, _ := f.b.reg.Dir(guard.RootName(root))
@@ -258,7 +258,7 @@ func (f *toolsFront) Stat(p string) (guardtest.Info, error) {
 	return guardtest.Info{}, err
 }
 
-// errNoTool stands for what no tool does; the suite does not ask it.
+// errNoTool is the error for operations that no tool has; the suite does not call them.
 var errNoTool = errors.New("there is no such tool")
 
 func (f *toolsFront) Truncate(string, int64) error            { return errNoTool }

@@ -14,7 +14,7 @@ func noError(t *testing.T, err error) {
 	}
 }
 
-// endsAfter is a context that ends when it has been asked so often.
+// endsAfter is a context that ends after a number of calls of Err.
 type endsAfter struct {
 	context.Context
 	asked, after int
@@ -27,8 +27,8 @@ func (c *endsAfter) Err() error {
 	return nil
 }
 
-// The difference of two long texts ends with its request, and is not gone on with
-// when there is more of it than an answer carries.
+// The comparison of two long texts ends with its request. It also ends when the difference is
+// larger than an answer can be.
 func TestDiffEndsWithItsRequest(t *testing.T) {
 	old, text := strings.Repeat("a\nb\n", 1<<18), strings.Repeat("a\nc\n", 1<<18)
 	ctx := &endsAfter{Context: context.Background(), after: 2}
@@ -41,7 +41,7 @@ func TestDiffEndsWithItsRequest(t *testing.T) {
 	}
 }
 
-// A long run of backticks does not take the square of its length.
+// The time for a long run of backticks is not quadratic in its length.
 func TestDiffOfManyBackticks(t *testing.T) {
 	run := strings.Repeat("`", 4<<20)
 	got, err := diff(context.Background(), "f", "", run, 1<<30)

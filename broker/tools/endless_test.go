@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Work that would take hours, which a client may ask for by a short text, ends with
-// its session: an owner who stops the server does not wait for it.
+// A client may ask with a short text for work that would take hours. The work ends with the
+// session, so an owner who stops the server does not wait for it.
 func TestLongWorkEndsWithItsSession(t *testing.T) {
 	twice := func(n int) []m { return slices.Repeat([]m{{"oldText": "x", "newText": "x"}}, n) }
 	for name, c := range map[string]struct {
@@ -56,8 +56,8 @@ func TestLongWorkEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// A root that is taken back in the middle of a search ends it, and what was found in
-// what was read before is not told.
+// Revoking a root in the middle of a search ends the search. Matches that were found before are
+// not returned.
 func TestRevokeEndsSearch(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "big=y\n"+strings.Repeat("x\n", 4<<20))
@@ -84,8 +84,7 @@ func TestRevokeEndsSearch(t *testing.T) {
 	}
 }
 
-// One request does not fill the audit log, nor the memory, with the names of files
-// that are not there.
+// One request cannot fill the audit log or the memory with names of files that do not exist.
 func TestReadMultipleFilesIsBounded(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "a=1")
@@ -100,8 +99,8 @@ func TestReadMultipleFilesIsBounded(t *testing.T) {
 	}
 }
 
-// A client that does not read its answers holds the end of its session, and their
-// memory, for a bounded time.
+// A client that does not read its answers delays the end of its session, and the release of
+// their memory, for a bounded time.
 func TestHTTPUnreadAnswer(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "big="+strings.Repeat("x", tools.DefaultAnswer-1))

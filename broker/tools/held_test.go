@@ -30,8 +30,8 @@ const (
 	heldBound = 4 << 20   // the bound of calls without an answer in these tests
 )
 
-// gate is an auditor that takes no record until it is opened: until then no operation
-// ends.
+// gate is an auditor that accepts no record until it is opened, so no operation ends before
+// that.
 type gate struct {
 	shut sync.RWMutex
 	once sync.Once
@@ -60,7 +60,8 @@ func gated(t *testing.T) (*bench, *gate) {
 	return b, g
 }
 
-// still waits until a number has reached least, and then until it stays, or is most.
+// still waits until a number has reached least, and then until it no longer changes or has
+// reached most.
 func still(t *testing.T, n func() int64, least, most int64) int64 {
 	t.Helper()
 	late := time.After(4 * enough) // of bodies this long, with the race detector
@@ -99,7 +100,7 @@ func newPipelined(line func(int) []byte, lines ...string) *pipelined {
 	return p
 }
 
-// Read implements io.Reader: what the server reads.
+// Read implements io.Reader for the server.
 func (p *pipelined) Read(b []byte) (int, error) {
 	if len(p.rest) == 0 {
 		switch i := p.next; {
@@ -121,7 +122,7 @@ func (p *pipelined) Read(b []byte) (int, error) {
 
 func (*pipelined) Close() error { return nil }
 
-// answers is the server's way to it.
+// answers is the stream from the server to the client.
 type answers struct {
 	p    *pipelined
 	rest []byte
@@ -173,9 +174,8 @@ func (p *pipelined) all(t *testing.T) {
 
 const noHandshakeMeta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
-// A client that sends call after call without reading is not read
-// any further than its server holds, whether a call is answered here or by the SDK,
-// and each of its calls is done.
+// The server reads from a client that does not read answers only as many calls as it can hold,
+// whether this package or the SDK answers them. Each of these calls is carried out.
 func TestStdioHoldsBoundedCalls(t *testing.T) {
 	text := strings.Repeat("x", heldLine-400)
 	for name, c := range map[string]struct {
@@ -210,7 +210,7 @@ func TestStdioHoldsBoundedCalls(t *testing.T) {
 	}
 }
 
-// A client that reads none of its answers is not read without end either.
+// From a client that reads no answers the server reads a bounded number of small calls.
 func TestStdioHoldsBoundedUnread(t *testing.T) {
 	b := start(t, func(c *tools.Config) { c.InFlight = 2 }, nil)
 	b.root("r", guard.ReadOnly, "f=1")
@@ -236,7 +236,7 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 			taken.Add(1)
 		}
 	}()
-	// It takes what it holds, and the refusals that wait to be read.
+	// The server reads the calls that it can hold, and those whose refusals wait to be read.
 	for last, same := int64(-1), 0; same < 200; time.Sleep(10 * time.Millisecond) {
 		if n := taken.Load(); n == last {
 			same++
@@ -254,8 +254,8 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 	testkit.Must(t, <-over)
 }
 
-// A client that reads none of its answers makes the server hold no more
-// of them than calls may run; when it reads, each call is answered.
+// For a client that reads no answers the server holds at most as many answers as calls may run
+// at a time. When the client reads, each call is answered.
 func TestStdioHoldsBoundedAnswers(t *testing.T) {
 	const size, calls, running = 256 << 10, 80, 16
 	t.Cleanup(tools.Hold(64 << 20))
@@ -316,9 +316,9 @@ func TestStdioHoldsBoundedAnswers(t *testing.T) {
 	}
 }
 
-// What frees the calls in flight is read although no further call has room: the answer to
-// the server's own question, and a cancellation. Calls beyond the bound are refused while
-// somebody is asked.
+// Messages that let a call in flight end are read even if no further call has room: answers to
+// the server's own questions, and cancellations. While somebody is asked, calls beyond the
+// bound are refused.
 func TestStdioAnswersPassBoundedCalls(t *testing.T) {
 	for _, how := range []string{"answer", "cancel"} {
 		t.Run(how, func(t *testing.T) {
@@ -365,7 +365,7 @@ func TestStdioAnswersPassBoundedCalls(t *testing.T) {
 				}
 			}
 			testkit.Must(t, w.Close())
-			testkit.Must(t, <-over) // it still writes what it owes, which is read
+			testkit.Must(t, <-over) // it still writes the answers that it owes, and they are read
 			_ = r.Close()
 		})
 	}
@@ -409,7 +409,7 @@ func (x *talker) say(line string) {
 	testkit.Must(x.t, err)
 }
 
-// next is the next line with a text in it.
+// next returns the next line that contains a text.
 func (x *talker) next(text string) string {
 	x.t.Helper()
 	late := time.After(4 * enough) // of bodies this long, with the race detector
@@ -428,7 +428,7 @@ func (x *talker) next(text string) string {
 	}
 }
 
-// counted counts what is read of connections.
+// counted counts the bytes that are read from connections.
 type counted struct {
 	net.Listener
 	n *atomic.Int64
@@ -453,8 +453,8 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Over HTTP, too, the bodies of requests without an answer are
-// bounded together; small requests pass meanwhile, and all are done.
+// Over HTTP, the bodies of unanswered requests have a common bound, too. Small requests pass
+// meanwhile, and all requests are carried out.
 func TestHTTPHoldsBoundedBodies(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {

@@ -33,7 +33,7 @@ type bench struct {
 	recs *guardtest.Recorder
 }
 
-// start makes one; configure changes its configuration, options the client's.
+// start makes a bench. configure changes the server's configuration, options the client's.
 func start(t testing.TB, configure func(*tools.Config), options *mcp.ClientOptions) *bench {
 	t.Helper()
 	recs := &guardtest.Recorder{}
@@ -61,7 +61,8 @@ func startOn(t testing.TB, reg *guard.Registry, configure func(*tools.Config), o
 	return b
 }
 
-// askingItself makes the server that is not over HTTP ask, too, and its client answer.
+// askingItself replaces the server that does not speak HTTP by one that asks, too, and whose
+// client answers.
 func (b *bench) askingItself() {
 	b.srv.Close()
 	cfg := b.cfg
@@ -102,7 +103,7 @@ func (b *bench) overStdio(revision string) {
 	})
 }
 
-// overHTTP connects it over HTTP.
+// overHTTP connects the client over HTTP.
 func (b *bench) overHTTP(revision string) {
 	b.t.Helper()
 	site := b.site(tools.HTTPOptions{})
@@ -155,8 +156,8 @@ func (b *bench) ok(name string, args map[string]any) string {
 	return text
 }
 
-// refused checks that a call fails with a text that has why in it, and names no
-// directory of the host outside the roots.
+// refused checks that a call fails, that the error contains why, and that it names no directory
+// of the host outside the roots.
 func (b *bench) refused(name string, args map[string]any, why string) {
 	b.t.Helper()
 	text, _, failed := b.call(name, args)

@@ -32,8 +32,8 @@ const (
 	DefaultSessions = 100
 	// DefaultUserSessions applies to each subject of the OAuth issuer.
 	DefaultUserSessions = 10
-	// SessionRequests is how many requests a session is reckoned to have under way:
-	// its stream of events and its calls.
+	// SessionRequests is the assumed number of requests that a session has in progress: its
+	// stream of events and its calls.
 	SessionRequests = 4
 	DefaultIdle     = 30 * time.Minute
 	DefaultWithin   = 30 * time.Second
@@ -190,7 +190,7 @@ func (h *HTTP) Close() {
 }
 
 // A question about a request without a session says who shares the grant until the server ends:
-// all senders that such a request cannot be told from.
+// all senders whose requests look the same.
 const (
 	sharedByUser  = "every request of this user through this OAuth client"
 	sharedByToken = "every such client with the server's bearer token"
@@ -205,7 +205,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	if h.o.Admitted != nil {
 		h.o.Admitted(r)
 	}
-	if r.ContentLength > h.o.Body { // and is not waited for
+	if r.ContentLength > h.o.Body { // such a body is not read
 		tooLarge(w, h.o.Body)
 		return
 	}
@@ -219,7 +219,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		most = SessionRequests * h.clients.mostOfOne
 	}
 	if length < 0 {
-		length = h.o.Body // which it may become
+		length = h.o.Body // the body may become as long
 	}
 	leave, status, why := h.clients.admit(r, whose.subject, most, length)
 	if leave == nil {

@@ -99,7 +99,7 @@ func post(t *testing.T, site *httptest.Server, body string, change func(*http.Re
 	return res.StatusCode, res.Header.Get("Mcp-Session-Id")
 }
 
-// R072: who is not let in learns nothing, and the server lives.
+// R072: a client that is not let in learns nothing, and the server stays alive.
 func TestHTTPRefuses_R072(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "a=1")
@@ -135,8 +135,8 @@ func TestHTTPRefuses_R072(t *testing.T) {
 	}
 }
 
-// What is refused is told to the log and put on record, with the reason; of a
-// storm some, with how many they were.
+// Refusals are in the log and in the audit records, with the reason. Of a storm of refusals
+// some are, with their number.
 func TestHTTPTells_R072(t *testing.T) {
 	b := start(t, nil, nil)
 	var log lockedBuffer
@@ -176,7 +176,7 @@ func TestHTTPTells_R072(t *testing.T) {
 	}
 }
 
-// lockedBuffer is written by many.
+// lockedBuffer is a buffer that many goroutines write to.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -194,7 +194,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// A body that does not come is not waited for.
+// The server does not wait for a body that does not come.
 func TestHTTPSlowBody(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{Within: 100 * time.Millisecond})
@@ -245,7 +245,7 @@ func TestHTTPStreamOutlivesTheBody(t *testing.T) {
 	}
 }
 
-// streams counts those that are opened.
+// streams counts the event streams that are opened.
 type streams struct{ n *atomic.Int64 }
 
 func (s streams) RoundTrip(r *http.Request) (*http.Response, error) {

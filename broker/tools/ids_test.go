@@ -56,7 +56,7 @@ func TestStdioGivesIDsBackAsTheyCame(t *testing.T) {
 	testkit.Must(t, <-over)
 }
 
-// The same over HTTP, in each of the revisions' ways.
+// The same holds over HTTP, for each revision.
 func TestHTTPGivesIDsBackAsTheyCame(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("r", guard.ReadWrite, "f=text")

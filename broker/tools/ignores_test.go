@@ -20,7 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// finds are the files, below a place, that a search looks into; each has "x".
+// finds returns the files below a path that a search looks into. Each of them contains "x".
 func (b *bench) finds(path string, more m) (out []string) {
 	b.t.Helper()
 	args := m{"path": path, "substring": "x", "max_results": 10000}
@@ -102,7 +102,8 @@ func TestSearchRespectsGitignore(t *testing.T) {
 			t.Errorf("%s: searched %q, git has %q", sub, got, below)
 		}
 	}
-	// Who names what is ignored gets it; who asks for everything, everything.
+	// A request that names an ignored file gets it, and a request for everything gets
+	// everything.
 	if got := b.finds("code/build", nil); !slices.Equal(got, []string{"deep/out", "out"}) {
 		t.Errorf("an ignored directory that is named: %q", got)
 	}
@@ -144,9 +145,8 @@ func (b *bench) paged(t *testing.T, want []string) {
 	}
 }
 
-// The files with patterns are the subject's: hidden ones, those outside the
-// client's roots, links and what lies outside a nested repository say nothing; and a
-// root needs no repository.
+// A .gitignore counts only if the subject can read it: not if it is hidden, a link, outside the
+// client's roots, or outside a nested repository. A root need not be a repository.
 func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 	b := start(t, nil, nil)
 	outside := filepath.Join(t.TempDir(), "rules")

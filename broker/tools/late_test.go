@@ -38,7 +38,7 @@ func (b *bench) dir(root guard.RootName) string {
 	return dir
 }
 
-// opened waits until so many files, or directories, have been read.
+// opened waits until a number of files or directories have been read.
 func (b *bench) opened(n int) {
 	b.t.Helper()
 	have := 0
@@ -55,9 +55,9 @@ func (b *bench) opened(n int) {
 	}
 }
 
-// Data that was read in a root before the root ended or was narrowed does not reach a client
-// afterwards, whether the SDK or this package writes the answer. A client that asks and does
-// not read gets one piece at most, and then the refusal of each request.
+// Data that was read from a root before it ended or was narrowed does not reach a client
+// afterwards, whether the SDK or this package writes the answer. A client that sends requests
+// without reading gets at most one more piece, and then a refusal for each request.
 func TestNothingLateOverStdio(t *testing.T) {
 	const calls = 4
 	read := `"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"data/f"}`
@@ -100,7 +100,7 @@ func TestNothingLateOverStdio(t *testing.T) {
 					}
 				}()
 				b.opened(c.opens)
-				time.Sleep(50 * time.Millisecond) // most are encoded then; what is not shows nothing
+				time.Sleep(50 * time.Millisecond) // most answers are encoded by then; the others show nothing
 				testkit.Must(t, end(b))
 				late, answered := 0, 0
 				for answered < calls {
@@ -125,8 +125,8 @@ func TestNothingLateOverStdio(t *testing.T) {
 	}
 }
 
-// The same over HTTP: the connection is reset, and nothing arrives that the client's system
-// does not have.
+// The same holds over HTTP: the connection is reset, and nothing arrives beyond what the
+// client's system has already received.
 func TestNothingLateOverHTTP(t *testing.T) {
 	const calls = 3
 	for how, end := range endings {
@@ -160,8 +160,8 @@ func TestNothingLateOverHTTP(t *testing.T) {
 	}
 }
 
-// slowPost sends a request over a connection of its own, whose system takes little before
-// the test reads.
+// slowPost sends a request over its own connection, whose buffers take little before the test
+// reads.
 func slowPost(t *testing.T, site *httptest.Server, revision, body string) net.Conn {
 	t.Helper()
 	version, _, _ := strings.Cut(revision, " ")

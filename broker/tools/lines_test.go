@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Over lines, what is no message costs its line, ids come back as they were, and
-// hanging up ends the session.
+// Over lines, a line that is not a message gets an error and ends nothing, ids come back
+// unchanged, and hanging up ends the session.
 func TestLines(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "a=one <&>\u2028 \"two\"")
@@ -64,14 +64,13 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// A call over lines can be cancelled, is then not answered, and takes nothing of
-// the session along.
+// A call over lines can be cancelled. It is then not answered, and the session continues.
 func TestLinesCancel(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("1"), 0o600))
-	// Without the right to watch it: what follows the list of files would take part in
-	// the limit, before the first call or after it.
+	// The root lacks the right to watch, because a watch of its files would count towards the
+	// limit, before or after the first call.
 	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "slow", Dir: names.Foreign(dir), Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadOnly &^ guard.Watch, Limits: guard.Limits{OpsPerSecond: 0.05, Burst: 1}}})
 	testkit.Must(t, err)
@@ -119,8 +118,8 @@ func TestLinesCancel(t *testing.T) {
 	}
 }
 
-// A server whose client hangs up behind a line that is no message, or is refused, ends as
-// soon as that has its answer: nothing is left that it waits for.
+// If the last line of a client that hangs up is no message, or is refused, the server ends as
+// soon as it has answered that line.
 func TestHangUpBehindRubbish(t *testing.T) {
 	t.Cleanup(tools.Linger(time.Hour))
 	for name, c := range map[string]struct {

@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// answersBound is the bound of answers in these tests: room for two answers with 3 MiB of
-// plain text, and not for what a third call reserves.
+// answersBound is the bound of answers in these tests. It has room for two answers with 3 MiB
+// of plain text, but not for the reservation of a third call.
 const answersBound = 40 << 20
 
 // holding is a bench with a root data, and a site whose answers are bounded.
@@ -33,7 +33,7 @@ func holding(t *testing.T, tree ...string) (*bench, *httptest.Server, *tools.HTT
 	return b, site, h
 }
 
-// opens is how many files have been read.
+// opens returns how many files have been read.
 func (b *bench) opens() (n int) {
 	for _, rec := range b.recs.All() {
 		if rec.Op == names.OpOpen && rec.Verdict == guard.Allowed {
@@ -43,7 +43,7 @@ func (b *bench) opens() (n int) {
 	return n
 }
 
-// headOf is the status and headers of the answer on a connection; the rest is not read.
+// headOf reads the status and headers of the answer on a connection, and not the rest.
 func headOf(t *testing.T, c net.Conn) *http.Response {
 	t.Helper()
 	testkit.Must(t, c.SetReadDeadline(time.Now().Add(4*enough)))
@@ -52,7 +52,7 @@ func headOf(t *testing.T, c net.Conn) *http.Response {
 	return res
 }
 
-// isFull checks that a request was refused for want of room.
+// isFull checks that a request was refused because there was no room.
 func isFull(t *testing.T, res *http.Response) {
 	t.Helper()
 	body, err := io.ReadAll(res.Body)
@@ -70,7 +70,7 @@ func isFull(t *testing.T, res *http.Response) {
 	}
 }
 
-// emptied waits until answers hold nothing.
+// emptied waits until answers hold no memory.
 func emptied(t *testing.T, h *tools.HTTP) {
 	t.Helper()
 	if !testkit.Eventually(func() bool { return h.AnswersHeld() == 0 }) {
@@ -84,9 +84,9 @@ const (
 	readOld      = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"data/f"}}}`
 )
 
-// Clients over HTTP that ask and do not read make the server hold no more than its bound, over
-// all their connections. Those without room are told so before the file is read. The room
-// comes back with the connections.
+// For clients over HTTP that do not read answers, the server holds no more than its bound, over
+// all their connections. Requests without room are refused before the file is read. When the
+// connections end, their room is free again.
 func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 	const clients, most = 8, 2 // most: whose answers have room
 	for name, c := range map[string]struct {
@@ -97,7 +97,7 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 		"in sessions": {"2025-06-18", readOld},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, site, h := holding(t, "small=abcde", "quotes="+strings.Repeat(`"`, 3<<20)) // which JSON escapes: it is as long as the text twice
+			b, site, h := holding(t, "small=abcde", "quotes="+strings.Repeat(`"`, 3<<20)) // JSON escapes quotes: the answer is as long as the text twice
 			body := strings.ReplaceAll(c.body, "%s", b.dir("data"))
 			var conns []net.Conn
 			for range clients {
@@ -133,8 +133,8 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 	}
 }
 
-// An answer that turns out longer than what was reserved has to find room, too. A change that
-// was made is said nevertheless.
+// An answer that is longer than its reservation needs further room. The answer to a change that
+// was made is sent even without room.
 func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
 	long := strings.Repeat("\x01", 3<<19)
 	b, site, h := holding(t, "long="+long)
@@ -159,7 +159,7 @@ func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
 	emptied(t, h)
 }
 
-// Without room nothing is changed, and what says little passes.
+// Without room no change is made, and calls with short answers still work.
 func TestHTTPWithoutRoom(t *testing.T) {
 	b, site, h := holding(t, "small=1")
 	var conns []net.Conn

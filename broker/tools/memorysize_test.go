@@ -9,7 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sdkJSON is the JSON of a message's result as the SDK makes it.
+// sdkJSON returns the JSON that the SDK makes of a message's result.
 func sdkJSON(t *testing.T, result any) int64 {
 	t.Helper()
 	var b bytes.Buffer
@@ -19,8 +19,8 @@ func sdkJSON(t *testing.T, result any) int64 {
 	return int64(b.Len())
 }
 
-// What an answer is reckoned to hold is the contents and two copies of the JSON that the SDK
-// makes of it, whatever JSON makes of the contents.
+// The estimated memory of an answer covers the contents and two copies of the SDK's JSON,
+// however long JSON's escapes make it.
 func TestAnswersAreReckonedInFull(t *testing.T) {
 	const size, frame = 1 << 17, 1 << 10 // frame: what is around the contents
 	for name, one := range map[string]string{

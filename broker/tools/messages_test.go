@@ -28,8 +28,8 @@ func answered(t *testing.T, site *httptest.Server, session, body string) (int, s
 	return res.StatusCode, string(text)
 }
 
-// Every request of a batch has an answer, or the batch has none; what is no object is
-// no message.
+// Every request of a batch is answered, or none is. JSON that is not an object is not a
+// message.
 func TestHTTPMessages(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{Body: 64 << 10})
@@ -78,8 +78,8 @@ func TestHTTPMessages(t *testing.T) {
 	}
 }
 
-// Another server of this machine is another site: its pages, and who means it, are
-// refused, unless the owner named them.
+// Another server of this machine is another site. Its pages, and requests with its name, are
+// refused unless the owner named them.
 func TestHTTPPort(t *testing.T) {
 	b := start(t, nil, nil)
 	site := b.site(tools.HTTPOptions{Port: "8931", Hosts: []string{"files.example", "front.example:443", "::1"}, Origins: []string{"http://localhost:6274"}})
@@ -103,8 +103,8 @@ func TestHTTPPort(t *testing.T) {
 	}
 }
 
-// What is no JSON, and JSON that is no message, are refused by the two codes that JSON-RPC has
-// for them (section 5.1).
+// A line that is not JSON, and JSON that is not a message, get the two error codes of JSON-RPC
+// for these cases (section 5.1).
 func TestStdioCodesOfWhatIsNoMessage(t *testing.T) {
 	b := start(t, nil, nil)
 	ours, w := io.Pipe()

@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A client that does not read the answer to its first request has
-// the SDK queue the notifications that follow. What it sends is not held beyond the
-// bound, whatever the notifications are; once it reads, later ones are taken again.
+// If a client does not read the answer to its first request, the SDK queues the notifications
+// that follow. The queue is bounded for every kind of notification. Once the client reads,
+// later ones are accepted again.
 func TestStdioHoldsBoundedNotifications(t *testing.T) {
 	for _, method := range []string{"notifications/roots/list_changed", "notifications/cancelled", "notifications/none"} {
 		t.Run(method, func(t *testing.T) {

@@ -46,8 +46,8 @@ func with(token, session string) func(*http.Request) {
 	}
 }
 
-// A session is its subject's, through one client, whatever token they come with;
-// nobody else has it, and the bearer token of the server is none.
+// A session belongs to one subject through one OAuth client, whichever of their tokens a
+// request has. Nobody else can use it, the holder of the server's bearer token included.
 func TestOAuthSessions(t *testing.T) {
 	b, site, i := trusting(t)
 	b.root("code", guard.ReadOnly, "a=1")
@@ -76,7 +76,7 @@ func TestOAuthSessions(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, c.status)
 		}
 	}
-	post(t, site, hello, with(tokenOf("alice#1", "one"), "")) // who calls herself as a session
+	post(t, site, hello, with(tokenOf("alice#1", "one"), "")) // alice, who takes the name of a session
 	var whose []string
 	for _, r := range b.recs.All() {
 		if r.Via == guard.ViaTools && r.Verdict == guard.Allowed {
@@ -88,7 +88,7 @@ func TestOAuthSessions(t *testing.T) {
 	}
 }
 
-// What the owner granted to one subject of the issuer's the others do not have.
+// A grant to one subject of the issuer does not hold for the others.
 func TestOAuthSubjects(t *testing.T) {
 	b, site, i := trusting(t)
 	dir := t.TempDir()
@@ -103,8 +103,8 @@ func TestOAuthSubjects(t *testing.T) {
 	}
 }
 
-// A subject's name, which a user of the issuer's may choose, is nothing that a shell
-// runs, and no other subject's.
+// A subject's name may be chosen by a user of the issuer. It contains nothing that a shell
+// runs, and cannot be another subject's.
 func TestOAuthSubjectNames(t *testing.T) {
 	b, site, i := trusting(t)
 	dirs := map[string]string{}
@@ -136,8 +136,8 @@ func (b *bench) listed(site *httptest.Server, token, revision string) string {
 // A stream of events ends with the token that it was asked for with.
 func TestOAuthStreamEndsWithItsToken(t *testing.T) {
 	_, site, i := trusting(t)
-	// Within the time by which clocks may differ, so that not much of it is left; more
-	// on a machine that takes longer.
+	// The token's end is within the allowed difference of clocks, so that the test does not
+	// take long.
 	var old, session string
 	for left := 3 * time.Second; session == ""; left *= 2 {
 		old = i.Token(audience, m{"scope": "files", "exp": time.Now().Add(left - oauth.Skew).Unix()})
@@ -168,7 +168,7 @@ func TestOAuthStreamEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// Where to get a token everybody may know, by the names of the server.
+// Everybody may read where to get a token, under each name of the server.
 func TestOAuthMetadata(t *testing.T) {
 	i := oauthissuer.New(t)
 	v, err := oauth.New(t.Context(), oauth.Config{Issuer: i.URL, Resources: []string{"http://localhost/mcp"}})

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// What a tree, a listing with sizes or a search could not read is named,
-// not shown as empty.
+// Directories and files that a tree, a listing with sizes or a search could not read are named,
+// and not shown as empty.
 func TestNameWhatCouldNotBeRead(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadOnly, "open/f=text", "locked/f=text", "shut.txt=text", "links/out => /etc/passwd", "links/dangling => none")

@@ -64,7 +64,7 @@ type responseKey struct{}
 // responseOf returns the response to a request, which another handler may have wrapped.
 func responseOf(r *http.Request) *response { return r.Context().Value(responseKey{}).(*response) }
 
-// refuse makes the client get status 503, for want of room, in place of an answer that has not
+// refuse makes the client get status 503, because there is no room, unless the answer has
 // begun. In a batch each request is refused by itself instead.
 func (w *response) refuse() { w.isRefused.Store(true) }
 

@@ -13,8 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Where one root is left, a path may leave out its name. The name of a root that has ended is
-// still no path in the root that is left: what was meant for the one is not made in the other.
+// If only one root is left, a path may leave out its name. The name of a root that has ended is
+// not taken for a path in the remaining root: a file that was meant for the one is not made in
+// the other.
 func TestEndedRootIsNoPathInAnother_R070(t *testing.T) {
 	b := start(t, nil, nil).connect("")
 	b.root("code", guard.ReadWrite)
@@ -39,8 +40,8 @@ func TestEndedRootIsNoPathInAnother_R070(t *testing.T) {
 	}
 }
 
-// A root that one is not, or not any more, is refused by the gate, whose record names the root.
-// A tool that no root allows leaves a record, too.
+// The gate refuses a root that does not exist, or that has ended, and its record names the
+// root. A call of a tool that no root allows leaves a record, too.
 func TestRefusalsAreOnRecord_R084(t *testing.T) {
 	for way, connect := range map[string]func(*bench){"memory": inMemory, "stdio": func(b *bench) { b.overStdio("") }} {
 		t.Run(way, func(t *testing.T) {

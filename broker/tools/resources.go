@@ -86,8 +86,8 @@ func (s *Server) rpc(err error) error {
 	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
 	kind := names.Reason(err)
 	switch {
-	case kind.Code() == names.FileNotFound, kind.About() == names.AboutRequest: // as the SDK says since 1.7 that there is none
-	case kind == names.NoConsent, kind == names.Escaped: // there is none in what was approved
+	case kind.Code() == names.FileNotFound, kind.About() == names.AboutRequest: // the code with which the SDK, since 1.7, answers that there is no such resource
+	case kind == names.NoConsent, kind == names.Escaped: // nothing approved has such a resource
 	default:
 		e.Code = int64(wire.Number(kind.Code()))
 	}

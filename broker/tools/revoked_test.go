@@ -21,8 +21,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// readingArgs are arguments for each reading tool that reads in a root. The answers show
-// something of the file code/in/file.
+// readingArgs are arguments for each tool that reads in a root. The answers show something of
+// the file code/in/file.
 var readingArgs = map[string]string{
 	"read_file":                 `{"path":"code/in/file"}`,
 	"read_text_file":            `{"path":"code/in/file"}`,
@@ -38,9 +38,9 @@ var readingArgs = map[string]string{
 	"edit_file":                 `{"path":"code/in/file","edits":[{"oldText":"text","newText":"new"}],"dryRun":true}`,
 }
 
-// What was read before a revocation is in no answer after it. Here each reading tool has
-// done its work, and its answer is not handed over yet, when a root ends: the root, the
-// root which is approved again at once, or a root inside it.
+// Data that was read before a revocation is in no answer after it. Here each reading tool has
+// done its work, and its answer is not handed over yet, when a root ends. It is the root
+// itself, the root which is then approved again at once, or a root inside it.
 func TestRevokedBeforeTheAnswer(t *testing.T) {
 	for _, tested := range catalog {
 		name := tested.def.Name
@@ -89,7 +89,8 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// The same while a long answer waits for another that the client does not read.
+// The same holds for a long answer that waits behind another one, which the client does not
+// read.
 func TestRevokedBehindALongAnswer(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		s := newRevocable(t)
@@ -195,7 +196,7 @@ func (r *revocable) grant(name guard.RootName, dir string) {
 	noError(r.t, err)
 }
 
-// grantAll grants those of the three roots that are not there.
+// grantAll grants each of the three roots that does not exist.
 func (r *revocable) grantAll() {
 	r.t.Helper()
 	for name, dir := range map[guard.RootName]string{"code": r.dir, "inner": filepath.Join(r.dir, "in"), "other": r.other} {

@@ -18,7 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R223, R224: files by name, absolutely and by URI; missing is not outside.
+// R223, R224: files are read by the root's name, by an absolute path and by a URI. The error
+// for a missing file is not the one for a path outside.
 func TestRead_R223_R224(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadOnly, "a.txt=one\ntwo\nthree\n", "sub/b.txt=b", "big=0123456789", "in => a.txt", "out => /etc/passwd", "gone => nowhere")
@@ -63,8 +64,8 @@ func TestRead_R223_R224(t *testing.T) {
 	}
 }
 
-// A line that is longer than an answer ends at a character, and the note tells where to go
-// on.
+// A line that is longer than an answer is cut between characters, and the note says where to
+// continue.
 func TestLongLineEndsAtACharacter(t *testing.T) {
 	b := start(t, func(c *tools.Config) { c.Answer = 1001 }, nil)
 	b.root("code", guard.ReadOnly, "long="+strings.Repeat("é", 1000)+"\nshort")
@@ -80,7 +81,7 @@ func TestLongLineEndsAtACharacter(t *testing.T) {
 	}
 }
 
-// What writes is offered where a root may be written, and announced.
+// Writing tools are offered if a root may be written to, and their appearance is announced.
 func TestOffer(t *testing.T) {
 	changed := make(chan struct{}, 16)
 	b := start(t, nil, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} }})
@@ -156,7 +157,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// An edit keeps every byte it is not about: line ends, a mode, a byte order mark.
+// An edit keeps everything else of the file: line ends, the mode, a byte order mark.
 func TestEdit(t *testing.T) {
 	b := start(t, nil, nil)
 	crlf := "\ufeffone\r\ntwo\nthree\r\n  four\r\n"
@@ -226,7 +227,7 @@ func TestTreeAndSearch(t *testing.T) {
 	}
 }
 
-// Long operations tell how far they are, to a client that asks for it.
+// Long operations report their progress to a client that asks for it.
 func TestProgress(t *testing.T) {
 	told := make(chan float64, 1024)
 	b := start(t, nil, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { told <- r.Params.Progress }})

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
 type node struct {
 	Name, Type string
@@ -87,7 +87,8 @@ func TestResources_R225(t *testing.T) {
 	if _, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: "file:///etc/passwd"}); err == nil || strings.Contains(err.Error(), "root:") {
 		t.Errorf("outside: %v", err)
 	}
-	// What no URI has ended the connection: the SDK's error was no JSON.
+	// A text that is not a URI is refused. (The SDK's error was not JSON, and ended the
+	// connection.)
 	for _, uri := range []string{"root/a\x00x", "file://" + dir + "/\a", "\v", "file:///\U000e0001"} {
 		if _, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "uri: it has a character") {
 			t.Errorf("%q: %v", uri, err)
@@ -110,8 +111,8 @@ func TestResources_R225(t *testing.T) {
 	testkit.Must(t, b.host.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}))
 }
 
-// The client's roots narrow what it reaches, never widen it, and leave nothing
-// when the last is taken back: over both kinds of protocol.
+// In both kinds of protocol, the roots that a client names narrow its access and never widen
+// it. When the last is taken back, the client reaches nothing.
 func TestClientRoots(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {
@@ -134,8 +135,8 @@ func TestClientRoots(t *testing.T) {
 	}
 }
 
-// A client that knows an approved directory by another path is let in by that path, and may go
-// on using it. What is not trusted leads nowhere.
+// A client that knows an approved directory under another path may use that path. A link that
+// is not trusted leads nowhere.
 func TestClientRootsOfOtherNames(t *testing.T) {
 	other := t.TempDir()
 	b := start(t, func(c *tools.Config) {
@@ -167,8 +168,8 @@ func TestClientRootsOfOtherNames(t *testing.T) {
 	c.refused("read_text_file", m{"path": other + "/planted/a"}, "nobody approved")
 }
 
-// What is shown to a client is granted to its subject, and until the grant ends: nobody on the
-// way may keep a result and give it to another client.
+// Results are for the subject of the grant, and only while the grant lasts. So they tell caches
+// on the way not to keep them for other clients.
 func TestResultsAreOneClients(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadWrite, "a.txt=text")

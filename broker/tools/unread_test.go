@@ -33,7 +33,7 @@ type reluctant struct {
 	writing *watched
 }
 
-// watched is the server's way to it, which tells what the server begins to write.
+// watched is the stream from the server to the client. It records the beginning of each write.
 type watched struct {
 	io.WriteCloser
 	mu    sync.Mutex
@@ -102,8 +102,8 @@ func (x *reluctant) until(text string) {
 	})
 }
 
-// R005: a client that subscribes and does not read holds neither the revocation of
-// a root, nor a narrowing, nor the server's end; and those of others go on.
+// R005: a client that subscribes and does not read delays no revocation, no narrowing and not
+// the end of the server. Other clients' subscriptions still work.
 func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 	told := make(chan string, 100)
 	b := start(t, nil, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { told <- r.Params.URI }})
@@ -133,14 +133,14 @@ func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 			t.Errorf("revoke %s: %v", root, err)
 		}
 	}
-	if uri := <-told; uri != "file://"+dir+"/g" { // its end is a change, too
+	if uri := <-told; uri != "file://"+dir+"/g" { // the end of a root is a change, too
 		t.Errorf("told of %s", uri)
 	}
 	b.srv.Close() // returns, although nobody reads
 }
 
-// R005: a client that does not read the progress of its copy does not hold the
-// revocation of the root that is copied in.
+// R005: a client that does not read the progress of its copy does not delay the revocation of
+// the copy's root.
 func TestRevokeWithUnreadProgress(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadWrite)
@@ -155,8 +155,8 @@ func TestRevokeWithUnreadProgress(t *testing.T) {
 	}
 }
 
-// A session that subscribes and unsubscribes again and again costs no more than
-// one that does it once.
+// A session that subscribes and unsubscribes repeatedly takes no more memory than one that does
+// it once.
 func TestSubscribeAgainAndAgain(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadOnly, "f=1")
@@ -210,8 +210,8 @@ func TestSubscriptionsBounded(t *testing.T) {
 	testkit.Must(t, b.host.Subscribe(context.Background(), &mcp.SubscribeParams{URI: "file://" + dir + "/0"}))
 }
 
-// R084: what a tool or a resource refuses, or fails in, leaves one record, of its
-// kind, whether the gate saw it or not.
+// R084: each refusal and failure of a tool or a resource leaves one record, with its kind,
+// whether or not the gate saw the operation.
 func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadWrite, "f=text", "out => /etc/passwd", "d/x=1")

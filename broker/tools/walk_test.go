@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// grow makes a tree of some hundred names that a seed stands for.
+// grow makes a tree of some hundred names from a seed.
 func grow(t *testing.T, dir string, rnd *rand.Rand, depth int) {
 	t.Helper()
 	for i := range rnd.IntN(9) {
@@ -35,8 +35,8 @@ func grow(t *testing.T, dir string, rnd *rand.Rand, depth int) {
 	}
 }
 
-// walked are the names of a tree in the order of a walk, without those called
-// skip, and how many directories it goes into.
+// walked returns the names of a tree in the order of a walk, without those called skip, and how
+// many directories the walk enters.
 func walked(t *testing.T, dir, rel string, depth int) (list []string, dirs int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir) // sorted
@@ -72,9 +72,9 @@ func (b *bench) all(name string, args m, add func(text string)) (calls int) {
 	}
 }
 
-// A walk gives every name once, in order, wherever an answer ends, and goes into
-// each directory once: what is listed before it is asked for is not listed again,
-// and what is excluded, or too deep, not at all.
+// A walk returns every name once, in order, wherever an answer ends, and enters each directory
+// once. A directory that was listed ahead is not listed again. A directory that is excluded or
+// too deep is not listed.
 func TestWalk(t *testing.T) {
 	for seed := range uint64(4) {
 		for _, limit := range []int{0, 3000} {
@@ -111,7 +111,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// named are all names of a tree, by path.
+// named returns all names of a tree, by path.
 func named(t *testing.T, text string) (out []string) {
 	t.Helper()
 	var walk func(prefix string, list []node)
@@ -125,8 +125,8 @@ func named(t *testing.T, text string) (out []string) {
 	return out
 }
 
-// A walk goes only a few directories further than its answer does, and holds only their
-// listings: it never loads a tree.
+// A walk reads only a few directories more than its answer shows, and holds only their
+// listings. It never loads a whole tree.
 func TestWalkHoldsLittle(t *testing.T) {
 	b := start(t, func(c *tools.Config) { c.Answer = 2000 }, nil)
 	dir := b.root("code", guard.ReadOnly)
@@ -159,7 +159,7 @@ func TestWalkHoldsLittle(t *testing.T) {
 	}
 }
 
-// A tree is the same JSON, whatever is in its names, over lines and through the SDK.
+// A tree with any names is the same JSON over lines and through the SDK.
 func TestTreeOfOddNames(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("code", guard.ReadOnly)
@@ -186,8 +186,8 @@ func TestTreeOfOddNames(t *testing.T) {
 	}
 }
 
-// R005: nothing is listed or read after a revocation has returned, by the walk or
-// ahead of it, and no answer passes for whole that a revocation has cut.
+// R005: after a revocation has returned, the walk lists and reads nothing, also not in advance.
+// An answer that a revocation cut short is not marked as complete.
 func TestRevokeDuringWalk(t *testing.T) {
 	for tool, args := range map[string]m{
 		"directory_tree":      {"path": "code"},

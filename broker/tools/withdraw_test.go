@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// enough bounds what hangs; the questions wait for much longer.
+// enough ends a test that hangs; the questions wait for much longer.
 const enough = 30 * time.Second
 
 // queued makes a bench whose questions wait for the owner, as with "rootsfs consent".
@@ -29,7 +29,7 @@ func queued(t *testing.T) (*bench, *broker.Queue) {
 	return b, u
 }
 
-// waits until there are n questions, and returns one's id.
+// waits waits until there are n questions, and returns the id of one.
 func waits(t *testing.T, u *broker.Queue, n int) (id string) {
 	t.Helper()
 	var list []broker.Question
@@ -51,7 +51,7 @@ func gone(t *testing.T, u *broker.Queue, id string) {
 	}
 }
 
-// readsOutside is the call that is asked about.
+// readsOutside is the call that causes the question.
 func readsOutside(id int, meta string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"/usr"}%s}}`, id, meta)
 }
@@ -81,8 +81,8 @@ func send(ctx context.Context, t *testing.T, site *httptest.Server, session, bod
 	}()
 }
 
-// A question to the owner ends with what it is asked for: the connection of its
-// request, the request, the session, the server.
+// A question to the owner ends when the request, its connection, the session or the server
+// ends.
 func TestHTTPWithdrawsQuestions(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, site *httptest.Server, h *tools.HTTP, session string, hangUp func()){
 		"disconnect": func(_ *testing.T, _ *httptest.Server, _ *tools.HTTP, _ string, hangUp func()) { hangUp() },
@@ -122,8 +122,8 @@ func TestHTTPWithdrawsQuestions(t *testing.T) {
 	}
 }
 
-// The same for a request of 2026-07-28 whose client has no forms: the connection is
-// all there is of it.
+// The same holds for a request of 2026-07-28 whose client has no forms. Only the connection
+// shows that the client is still there.
 func TestHTTPWithdrawsQuestionsInside(t *testing.T) {
 	const meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"url":{}}}}`
 	for name, end := range map[string]func(h *tools.HTTP, hangUp func()){
@@ -144,8 +144,8 @@ func TestHTTPWithdrawsQuestionsInside(t *testing.T) {
 	}
 }
 
-// By the header in which the server marks requests, a client can mark none: what it writes
-// there withdraws no question, neither its own nor another's.
+// The server marks requests with a header. A client that sends this header itself withdraws no
+// question, neither its own nor another client's.
 func TestHTTPForgedMark(t *testing.T) {
 	b, u := queued(t)
 	site, _ := b.siteOf(tools.HTTPOptions{})
@@ -163,7 +163,7 @@ func TestHTTPForgedMark(t *testing.T) {
 	}
 }
 
-// Nobody ends what another user's session has under way.
+// A user cannot cancel requests of another user's session.
 func TestHTTPDeleteOfAnothers(t *testing.T) {
 	b, u := queued(t)
 	site, _ := b.siteOf(tools.HTTPOptions{})
@@ -181,8 +181,8 @@ func TestHTTPDeleteOfAnothers(t *testing.T) {
 	waits(t, u, 1)
 }
 
-// Over standard streams a question ends when the host hangs up, and when the program
-// is told to end, in both kinds of protocol.
+// Over standard streams, in both kinds of protocol, a question ends when the host hangs up and
+// when the program is told to stop.
 func TestStdioWithdrawsQuestions(t *testing.T) {
 	const meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"url":{}}}}`
 	for revision, lines := range map[string][]string{
@@ -229,7 +229,7 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 	}
 }
 
-// nowhere is where answers go.
+// nowhere takes the answers, which nobody reads.
 type nowhere struct{ *lockedBuffer }
 
 func (nowhere) Close() error { return nil }

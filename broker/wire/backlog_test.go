@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/flowcontrol"
 )
 
-// A request without room waits for a moment while canWait reports false only briefly. A
-// request that comes before an awaited answer of the peer is refused.
+// A request without room waits for it, even if canWait reports false for a moment. If canWait
+// reports false for longer, because an answer of the peer is awaited, the request is refused.
 func TestEnterWhileThePeerIsAsked(t *testing.T) {
 	for _, c := range []struct {
 		name  string

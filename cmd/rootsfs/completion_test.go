@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 )
 
-// The shell is offered what can be meant: files and directories only where they can,
-// profiles of the configuration, names of variables without their values; and no word
-// that a shell has to quote.
+// Completion offers files and directories only where they are possible, the profiles of the
+// configuration, and names of variables without their values. It offers no word that a shell
+// has to quote.
 func TestCompletion(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", dir)

@@ -15,19 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostile are names that a shell makes a command of, unless they are quoted. Each begins
+// hostile has names that a shell would run as commands, unless they are quoted. Each begins
 // with another letter.
 var hostile = []string{"p$(id>PWNED)", "q`id>PWNED`", "r;id>PWNED;", "s\";id>PWNED;\"", "t(id>PWNED)", "u\nid>PWNED\n", "v>PWNED", "w|tee PWNED;", "x\\$(id>PWNED)"}
 
-// Completion runs no text that a server or a repository has chosen, in any shell: names of
-// roots, of servers in a host's configuration, of files, and words that are on the line
-// already, in quotes.
+// In no shell does completion run text that a server or a repository has chosen: names of
+// roots, of servers in a host's configuration and of files, and quoted words that are already
+// on the line.
 func TestTabRunsNothing(t *testing.T) {
 	dir := t.TempDir()
 	env, repo := shellHome(t, dir)
 	serveHostile(t, env, repo)
 
-	// A name of each kind twice: what they have in common is put on the line.
+	// There are two names of each kind: the shell inserts their common beginning.
 	lines := []string{"rootsfs wrap .mcp.json --server ", "rootsfs wrap twice.json --server twi"}
 	for _, name := range hostile {
 		for _, line := range []string{"revoke ", "wrap .mcp.json --server ", "mount --root sub/", "wrap sub/"} {
@@ -76,7 +76,7 @@ func TestTabRunsNothing(t *testing.T) {
 				p.seen.Reset()
 				p.send("\x15\x15")
 			}
-			// The shell did complete, and what it ran was rootsfs.
+			// The shell completed, and ran only rootsfs.
 			p.send("rootsfs revoke beni\t\x07")
 			p.await("DONE")
 			if good := strings.Contains(p.seen.String(), "benign"); good == (sh.name == "bash") { // which needs bash-completion
@@ -121,7 +121,7 @@ func serveHostile(t *testing.T, env []string, repo string) {
 				t.Fatal(err)
 			}
 			servers = append(servers, strconv.Quote(name+n)+`: {"command": "true"}`)
-			if !strings.ContainsAny(name, "\n") { // which no root's name has
+			if !strings.ContainsAny(name, "\n") { // no root's name has a newline
 				args = append(args, "--root", name+n+"="+sub)
 			}
 		}
@@ -130,7 +130,7 @@ func serveHostile(t *testing.T, env []string, repo string) {
 	if err := os.WriteFile(filepath.Join(repo, ".mcp.json"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Two servers of one name have all that is shown of them in common.
+	// For two servers of one name the shell inserts the whole text that is shown.
 	twice := `{"twice": {"command": "$(id>PWNED)"}, "twisted": {"command": "%B%{$(id>PWNED)%}"}}`
 	if err := os.WriteFile(filepath.Join(repo, "twice.json"), []byte(`{"mcpServers": `+twice+`, "servers": `+twice+`}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func startServe(t *testing.T, env []string, work string, args []string) {
 			t.Error(err)
 		}
 	})
-	// It answers once its session is there.
+	// The server answers when its session has begun.
 	if _, err := io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n"); err != nil {
 		t.Fatal(err)
 	}

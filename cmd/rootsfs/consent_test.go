@@ -50,7 +50,7 @@ func newAsker(t *testing.T, conf string) *asker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A mount clears the process's umask, which other tests rely on.
+	// A mount clears the umask of its process, and other tests rely on the umask.
 	umask := unix.Umask(0o022)
 	unix.Umask(umask)
 	t.Cleanup(func() { unix.Umask(umask) })
@@ -98,7 +98,7 @@ func newAsker(t *testing.T, conf string) *asker {
 	return a
 }
 
-// connect attaches the server, as the commands that run servers will.
+// connect attaches the server, as the commands that run servers do.
 func (a *asker) connect(subject guard.Subject) {
 	a.t.Helper()
 	ours, theirs := net.Pipe()
@@ -157,7 +157,7 @@ func (a *asker) told() wire.ConsentResult {
 	return res
 }
 
-// cli runs the binary and returns what it said; want is its exit code.
+// cli runs the binary and returns its output; want is its exit code.
 func (a *asker) cli(want int, args ...string) string {
 	a.t.Helper()
 	cmd := exec.Command("rootsfs", args...)
@@ -191,8 +191,8 @@ func (a *asker) contains(what, got string, want ...string) {
 	}
 }
 
-// R087, R088, R089: a server asks, the owner sees purpose and resolved path with
-// nothing in them that could deceive, and approves less than was asked.
+// R087, R088, R089: when a server asks, the owner sees the purpose and the resolved path
+// without deceptive characters, and can approve less than was asked for.
 func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	a := newAsker(t, "")
 	a.contains("nothing yet", a.cli(cli.ExitOK, "consent", "list"), "no question waits")
@@ -212,7 +212,7 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	a.contains("status", a.cli(cli.ExitOK, "status"), "1 question waits for your consent", "  indexer ")
 	a.contains("completion", a.cli(cli.ExitOK, "__complete", "consent", "approve", ""), id+"\t\""+a.work+"/src/priv\" (directory", ":4")
 
-	// What cannot be meant leaves the question waiting.
+	// An answer that makes no sense leaves the question waiting.
 	a.contains("no such id", a.cli(cli.ExitNoSuch, "consent", "approve", "zzzz0"), "no such question", "see: rootsfs consent list")
 	a.contains("wider", a.cli(cli.ExitUsage, "consent", "approve", id, "--only", "2"), "item 2 cannot be granted")
 	a.contains("no item", a.cli(cli.ExitUsage, "consent", "approve", id, "--only", "3"), "there is no item 3: it has 2")
@@ -233,8 +233,7 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	}
 }
 
-// What is approved with --idle ends, with a record, when nothing has used it for
-// that long.
+// A root that was approved with --idle ends, with a record, when it was unused for that long.
 func TestConsentUntilIdle(t *testing.T) {
 	a := newAsker(t, "")
 	a.ask("", "ro", a.work+"/src/priv")
@@ -242,15 +241,15 @@ func TestConsentUntilIdle(t *testing.T) {
 	if res := a.told(); !res.Granted {
 		t.Fatalf("approved: %+v", res)
 	}
-	testkit.Until(t, "its end, unused, and the record of it", func() bool { // which follows when the root has left the list
+	testkit.Until(t, "its end, unused, and the record of it", func() bool { // the record comes after the root has left the list
 		return !strings.Contains(a.cli(cli.ExitOK, "roots", "list", "--json"), `"name": "priv"`) &&
 			strings.Contains(a.cli(cli.ExitOK, "audit", "show", "--json"), `"op":"expire","root":"priv"`)
 	})
 }
 
-// A consent never widens: neither by --mode, nor to what the session's rules keep
-// out, which no approval grants. The question is put all the same: an answer at once
-// would tell the server what is there.
+// A consent never widens access: neither by --mode, nor to paths that the session's rules
+// exclude. The owner is asked about such a path as about any other, because an immediate answer
+// would tell the server that the path exists.
 func TestConsentNeverWidens(t *testing.T) {
 	a := newAsker(t, "")
 	a.ask("", "ro", a.work+"/src/priv")
@@ -272,7 +271,7 @@ func TestConsentNeverWidens(t *testing.T) {
 	a.waiting(0)
 }
 
-// One answer for all that waits; and the stream of questions.
+// One command can answer all waiting questions. Questions can be followed as a stream.
 func TestConsentDenyAllAndWatch(t *testing.T) {
 	a := newAsker(t, "")
 	cmd := exec.Command("rootsfs", "consent", "list", "--watch", "--json")
@@ -358,12 +357,12 @@ func TestConsentByConfiguration(t *testing.T) {
 	testkit.Until(t, "the record of the reload", func() bool {
 		return strings.Contains(a.cli(cli.ExitOK, "audit", "show"), "widened: files.consent deny -> ask; files.allow ")
 	})
-	a.connect("other") // with its own six questions a minute
+	a.connect("other") // another server, which has six questions a minute of its own
 	a.ask("", "ro", a.work+"/pre2")
 	if res := a.told(); !res.Granted {
 		t.Errorf("after the reload: %+v", res)
 	}
-	// Now somebody is asked about what else there is.
+	// Now a person is asked about other paths.
 	a.ask("", "ro", a.work+"/src/priv")
 	a.waiting(1)
 	a.cli(cli.ExitOK, "consent", "deny", "--all")

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// What was denied for good is listed, and lifted: nothing is granted by that, but
-// the owner is asked again. That it was lifted is on record.
+// A remembered denial is listed and can be lifted. Lifting grants nothing, but the owner is
+// asked again. It leaves a record.
 func TestDenialsAreListedAndLifted(t *testing.T) {
 	a := newAsker(t, "")
 	a.contains("nothing yet", a.cli(cli.ExitOK, "consent", "denials"), "no denial is remembered", "--remember")

@@ -27,8 +27,8 @@ var notRun = map[string]string{
 	"serve": "does not end; prints an address and the name of the session", "version": "nothing in it is anybody else's",
 }
 
-// In no command's --json is a character that a terminal obeys or hides, whatever a
-// server or a repository has named.
+// No command's --json contains a character that a terminal obeys or hides, whatever names a
+// server or a repository has chosen.
 func TestJSONShowsEverything(t *testing.T) {
 	a := newAsker(t, "[profile.none]\nroots = []\n")
 	at := func(parts ...string) string { return filepath.Join(append([]string{a.work}, parts...)...) }
@@ -129,7 +129,7 @@ func TestJSONShowsEverything(t *testing.T) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		path := strings.TrimPrefix(c.CommandPath(), "rootsfs ")
-		isOther := strings.HasPrefix(path, "fleet ") // the work of another program, rootsfs-fleet
+		isOther := strings.HasPrefix(path, "fleet ") // another program, rootsfs-fleet, does the work
 		if c.Flags().Lookup("json") != nil && !ran[path] && notRun[path] == "" && !isOther {
 			t.Errorf("%s has --json, and this test does not try it", path)
 		}
@@ -140,8 +140,8 @@ func TestJSONShowsEverything(t *testing.T) {
 	walk(tree())
 }
 
-// onlyShow are the commands that change nothing, so that they run once more without --json. To a
-// pipe, stage diff writes the bytes of the files.
+// onlyShow lists the commands that change nothing. They run once more without --json. (stage
+// diff is not one: to a pipe it writes the bytes of the files.)
 var onlyShow = []string{"status", "roots list", "policy show", "policy check", "why", "audit show", "consent list", "consent denials", "trash list", "stage list"}
 
 // checkForPeople runs a command, and fails if a terminal would obey or hide a character of its

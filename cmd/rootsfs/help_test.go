@@ -15,11 +15,11 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 )
 
-// R092: every command says what it does at length, with examples, and every
-// reporting command takes --json.
+// R092: the help of every command has a description and examples, and every reporting command
+// takes --json.
 func TestEveryCommandIsExplained(t *testing.T) {
-	// These do something else than report.
-	noJSON := map[string]bool{"rootsfs": true, "roots": true, "net": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "trash": true, "schema": true, "run": true, "help": true, "top": true, "fleet": true}
+	// These commands do not report.
+	noJSON := map[string]bool{"rootsfs": true, "roots": true, "net": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "trash": true, "schema": true, "run": true, "help": true, "top": true, "fleet": true, "keeper": true, "owner": true}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Hidden {
@@ -80,7 +80,7 @@ func TestEveryPathMayBeginInHome(t *testing.T) {
 	}
 }
 
-// A command line that begins with a command's name has that command, and every
+// A command line that begins with a command's name has only that command in its tree, and every
 // other one has all of them.
 func TestCommands(t *testing.T) {
 	const all = "mount run serve unmount roots revoke net resume policy config trash stage undo why allow consent status metrics audit doctor setup wrap console top fleet version completion"
@@ -191,8 +191,8 @@ func (full) Write([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "write", Path: "/dev/stdout", Err: unix.ENOSPC}
 }
 
-// Results that could not be written are a failure that is said, once, by whatever
-// command and in whatever way it prints.
+// A command whose results could not be written fails with one message, whatever command it is and
+// however it prints.
 func TestFullOutput(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", t.TempDir())

@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// The oldest kernels that documents name are those of the code.
+// The oldest kernels that documents name are those in the code.
 func TestDocumentsNameTheOldestKernels(t *testing.T) {
 	for file, says := range map[string][]string{
 		"../../README.md": {

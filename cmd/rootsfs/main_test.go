@@ -40,10 +40,10 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// tree returns all commands, or those that a command line which begins with args can mean.
+// tree returns all commands, or those that a command line beginning with args can run.
 func tree(args ...string) *cobra.Command { return cli.Tree(args) }
 
-// fromOutside runs the tests, which reach a mount of this process from another one.
+// fromOutside runs the tests so that they reach mounts of this process from another process.
 type fromOutside struct{ m *testing.M }
 
 func (f fromOutside) Run() int { return childfs.Main(f.m) }
@@ -80,8 +80,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// scripts are how scripts run. A script that root runs sees no mount but its own, and no
-// place of a run but its own, which lie in /run.
+// scripts returns the parameters of scripts. A script that root runs sees only its own mounts,
+// and only its own runs in /run.
 func scripts(t *testing.T) testscript.Params {
 	t.Helper()
 	if err := mountpoint.CheckFUSE(); err != nil {
@@ -133,9 +133,9 @@ func scripts(t *testing.T) testscript.Params {
 	}
 }
 
-// eventually [!] COMMAND... runs a command until it succeeds (or fails), for
-// things that happen by themselves. The limit is far beyond what they take; it
-// only ends a test that has failed, and then what the command looked at is shown.
+// eventually [!] COMMAND... runs a command until it succeeds (or fails), for things that happen
+// in the background. The limit is far beyond the time that they take: it only ends a test that
+// has failed. The test then shows the input of the command.
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) > 0 && args[0] == "!" {
 		neg, args = true, args[1:]
@@ -143,7 +143,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 || args[0] == "exec" {
 		ts.Fatalf("usage: eventually [!] COMMAND..., a program and not one of the script's commands")
 	}
-	pause := 10 * time.Millisecond // and more and more: each try is a process or three
+	pause := 10 * time.Millisecond // grows with each try, because a try starts up to three processes
 	for end := time.Now().Add(time.Minute); ; pause = min(2*pause, 200*time.Millisecond) {
 		err := ts.Exec(args[0], args[1:]...)
 		if (err == nil) != neg {
@@ -157,8 +157,8 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// showInput logs what a command that tells nothing by itself has looked at: the
-// files that are among its arguments, and what a shell's pipe began with.
+// showInput logs the input of a command that prints nothing itself: the files among its
+// arguments, and the output of a shell script up to its last pipe.
 func showInput(ts *testscript.TestScript, args []string) {
 	for _, arg := range args[1:] {
 		if data, err := os.ReadFile(ts.MkAbs(arg)); err == nil {
@@ -177,7 +177,7 @@ func showInput(ts *testscript.TestScript, args []string) {
 	}
 }
 
-// showLogs logs what the daemons of a script that has failed have said.
+// showLogs logs the output of the daemons of a failed script.
 func showLogs(env *testscript.Env) {
 	if t, ok := env.T().(interface{ Failed() bool }); !ok || !t.Failed() {
 		return
@@ -189,9 +189,9 @@ func showLogs(env *testscript.Env) {
 	}
 }
 
-// signal NAME SESSION sends a signal to a session's daemon and, where it ends
-// the process, waits until it is gone. KILLBOTH kills the daemon's supervisor first, so
-// that what the daemon leaves stays.
+// signal NAME SESSION sends a signal to a session's daemon. If the signal ends the process, it
+// waits until that is gone. KILLBOTH kills the daemon's supervisor first, so that nobody cleans
+// up after the daemon.
 func signalSession(ts *testscript.TestScript, neg bool, args []string) {
 	signals := map[string]unix.Signal{"KILL": unix.SIGKILL, "TERM": unix.SIGTERM, "QUIT": unix.SIGQUIT, "INT": unix.SIGINT, "KILLBOTH": unix.SIGKILL}
 	if len(args) != 2 || neg {
@@ -232,8 +232,8 @@ func killSupervisor(daemon int) error {
 	return fmt.Errorf("the daemon %d has no supervisor", daemon)
 }
 
-// running counts a zombie as gone: its parent may not be one that reaps. One whose
-// other threads still end is none: it has its files, locks and connections.
+// running counts a zombie as gone, because its parent may not reap. A zombie whose other
+// threads have not ended counts as running: it still has its files, locks and connections.
 func running(pid int) bool {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is good
 	for _, task := range tasks {

@@ -24,7 +24,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// isolate gives a script's goroutine mounts of its own, and a directory /run of its own.
+// isolate gives a script's goroutine its own mounts and its own directory /run.
 func isolate(work string) error {
 	if err := lab.OwnMounts(); err != nil {
 		return err
@@ -46,8 +46,8 @@ stdout '^ok    mounts: 0 of rootsfs, 0 without a daemon$'
 stdout ', 0 failures$'
 `
 
-// A script sees neither a dead mount of another test nor what a killed run of another test
-// has left in /run.
+// A script sees neither a dead mount of another test nor the files that a killed run of another
+// test left in /run.
 func TestScriptsSeeTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root's scripts have mounts of their own")
@@ -133,9 +133,9 @@ func sweep(t *testing.T, work string) {
 // as JSON.
 var deadMount = regexp.MustCompile(`(?m)(?:^fail  mount |"name": "mount",\s+"path": ")(/[^":]*)`)
 
-// ownmounts COMMAND... runs a command and ends with its exit code. An ordinary user, who has no
-// mounts of his own, sees the dead mounts of other tests: while the command tells of one, it
-// runs again. The limit is far beyond the life of such a mount.
+// ownmounts COMMAND... runs a command and ends with its exit code. An ordinary user has no
+// private mounts and sees the dead mounts of other tests. While the command reports such a
+// mount, it is run again. The limit is far beyond the life of such a mount.
 func ownMounts(args []string) int {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		var out, errs bytes.Buffer
@@ -162,7 +162,7 @@ func tellsOfOthers(out, work string) bool {
 	})
 }
 
-// A dead mount of another test is told from one of the script's.
+// A dead mount of another test is distinguished from one of the script's own.
 func TestTellsOfOthers(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	dead := "/w/mnt"

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// panics is a program of TestMain: rootsfs whose standard error panics at the first
-// line it is to show. Before that it says which directory is watched over.
+// panics is a program of TestMain: rootsfs whose standard error panics at its first line.
+// Before that it prints the directory of the run.
 func panics() {
 	os.Exit(run(os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: panicking{}}))
 }
@@ -35,8 +35,8 @@ func (panicking) Write([]byte) (int, error) {
 	panic("as the test wants it")
 }
 
-// A run that panics leaves its mount and its directory to its watcher, which takes
-// them away: nothing says to it on the way out that everything is in order. R070.
+// The cleaner of a run that panics removes its mount and its directory, because the run does
+// not dismiss the cleaner on its way out. R070.
 func TestPanicLeavesNothing(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip("real mounts are needed: ", err)
@@ -49,7 +49,7 @@ func TestPanicLeavesNothing(t *testing.T) {
 	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A command by this name, without a network, is a line on standard error.
+	// A command with this name, run without a network, prints a line on standard error.
 	npx := filepath.Join(root, "npx")
 	if err := os.WriteFile(npx, []byte("#!/bin/sh\nsleep 100\n"), 0o755); err != nil {
 		t.Fatal(err)

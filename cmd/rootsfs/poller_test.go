@@ -14,9 +14,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 )
 
-// nowatches is a program of TestMain: it runs a command for which the kernel has no
-// epoll watch left, as it is for a user who has used up fs.epoll.max_user_watches. (A
-// system call filter says so in its place: using them up takes a gigabyte.)
+// nowatches is a program of TestMain: it runs a command that gets no epoll watch, as after the
+// user has used up fs.epoll.max_user_watches. (A system call filter refuses them, because using
+// them up takes a gigabyte.)
 func nowatches() {
 	code := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the call's number
@@ -43,9 +43,9 @@ func nowatches() {
 	os.Exit(125)
 }
 
-// Package poller is initialised before nine tenths of the program, and before everything
-// that could open a file, by which the runtime would make its poller. (The script starved
-// shows that nothing has.)
+// Package poller is initialised before nine tenths of the program's packages, and before all
+// that could open a file, because the runtime makes its poller at the first open. (The script
+// starved shows that no file was opened.)
 func TestPollerComesEarly(t *testing.T) {
 	before, after, found := strings.Cut(initTrace(t), "init github.com/rootsfs/rootsfs/cmd/rootsfs/internal/poller ")
 	if n, m := strings.Count(before, "init "), strings.Count(after, "init "); !found || n > m/5 {
@@ -58,9 +58,9 @@ func TestPollerComesEarly(t *testing.T) {
 	}
 }
 
-// A run is three processes, and each initialises every package. What that allocates says
-// how long it takes, on every machine the same. This binary has the packages of tests, too, and
-// the race detector's share: the program itself takes 650 KB.
+// A run is three processes, and each initialises every package. The allocated bytes are a
+// measure of the time, and the same on every machine. This binary also has the packages of
+// tests and the overhead of the race detector: the program itself allocates 650 KB.
 func TestInitialisationIsSmall(t *testing.T) {
 	const mostBytes, mostAllocs = 5 << 19, 20_000
 	bytes, allocs := 0, 0
@@ -78,8 +78,8 @@ func TestInitialisationIsSmall(t *testing.T) {
 	}
 }
 
-// initTrace tells of the initialisation of each package of this binary, which has those of
-// the program and of its tests.
+// initTrace returns the runtime's trace of the initialisation of each package of this binary:
+// those of the program and of its tests.
 func initTrace(t *testing.T) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -94,7 +94,7 @@ func initTrace(t *testing.T) string {
 	return string(out)
 }
 
-// A process that may open too few files says so, and does not panic.
+// A process that may open too few files reports that, and does not panic.
 func TestFewFiles(t *testing.T) {
 	out, err := exec.Command("sh", "-c", "ulimit -n 6; exec rootsfs version").CombinedOutput()
 	var exit *exec.ExitError

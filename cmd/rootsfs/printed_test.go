@@ -14,8 +14,8 @@ import (
 
 const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
-// pastedWords are arguments that a printed command may have to carry: every pair of ASCII
-// punctuation and a letter, and what has more than one meaning for a shell.
+// pastedWords returns arguments that a printed command may contain: every pair of ASCII
+// punctuation and a letter, and words with a special meaning for a shell.
 func pastedWords() []string {
 	list := []string{
 		punctuation, "a$(id>PWNED)1", "a`id>PWNED`", "';id>PWNED;'", `\';id>PWNED;\'`, "a\nid>PWNED\nb", "!!", "a!b", "!-1:p", "'!!'", `'\''!!`,
@@ -32,8 +32,8 @@ func pastedWords() []string {
 	return list
 }
 
-// A command that is printed can be pasted into sh, bash, zsh and fish, at their prompts
-// and in scripts: the program gets the words that were meant, and nothing else runs.
+// A printed command can be pasted into sh, bash, zsh and fish, at their prompts and in scripts:
+// the program gets the intended words, and nothing else runs.
 func TestPastedCommandsAreTheirWords(t *testing.T) {
 	dir := t.TempDir()
 	argv := filepath.Join(dir, "argv")
@@ -105,8 +105,8 @@ func TestPastedCommandsAreTheirWords(t *testing.T) {
 	}
 }
 
-// What run --learn proposes, and errors tell to type, can be pasted too, where a server
-// or a repository has named the files.
+// The commands that run --learn proposes, and those in errors, can be pasted even if a server
+// or a repository chose the names of the files.
 func TestPrintedCommandsRun(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip("real mounts are needed: ", err)

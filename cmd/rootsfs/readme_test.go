@@ -19,8 +19,8 @@ func readme(t *testing.T) string {
 	return string(data)
 }
 
-// The README is short, its first screen says what others cannot do, its links lead to
-// files that are there, and it names only commands that exist.
+// The README is short, its first screen says what rootsfs can do and others cannot, its links
+// lead to existing files, and it names only existing commands.
 func TestReadme(t *testing.T) {
 	text := readme(t)
 	lines := strings.Split(text, "\n")
@@ -52,8 +52,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// R092: every command of the README does what is shown below it. Numbers, which are
-// others each time, count for any number.
+// R092: every command of the README prints the text that is shown below it. Numbers differ each
+// time, so a shown number matches any number.
 func TestReadmeCommands(t *testing.T) {
 	p := scripts(t)
 	p.Cmds["readme"] = func(ts *testscript.TestScript, _ bool, _ []string) { runReadme(ts, readme(t)) }
@@ -92,8 +92,8 @@ echo evil
 {"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/code"]}}}
 `
 
-// runReadme runs each command of the README's console blocks, in order and in one
-// place, and compares what is shown.
+// runReadme runs each command of the README's console blocks, in order and in one directory,
+// and compares the output with the shown text.
 func runReadme(ts *testscript.TestScript, text string) {
 	home := ts.Getenv("HOME")
 	commands := 0

@@ -26,8 +26,8 @@ func recipes(t *testing.T) map[string][]string {
 	return blocks
 }
 
-// understood fails unless a command line of rootsfs is one: the command exists,
-// and so does each of its flags, with a value that it takes.
+// understood fails unless a command line of rootsfs is valid: the command and each of its flags
+// exist, and the flags' values are accepted.
 func understood(t *testing.T, args []string) {
 	t.Helper()
 	cmd, rest, err := tree().Find(args)
@@ -53,8 +53,8 @@ func understood(t *testing.T, args []string) {
 	}
 }
 
-// The configurations in the topic hosts can be copied: each is one that wrap reads and
-// finds wrapped, and rootsfs understands every word of it.
+// The configurations in the topic hosts can be copied: wrap reads each and finds it wrapped,
+// and rootsfs accepts every word of its command lines.
 func TestRecipes(t *testing.T) {
 	blocks := recipes(t)
 	formats := map[hostconfig.Format]int{}

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 )
 
-// harmless are the variables that this program or a library in it reads and that a
-// repository may set for a server that is wrapped, each with the reason.
+// harmless lists variables that this program or a library in it reads, and that a repository
+// may nevertheless set for a wrapped server, each with the reason.
 var harmless = map[string]string{
 	"GORACE": "a binary of the race detector alone", "GOMAXPROCS": speed, "GOGC": speed, "GOMEMLIMIT": speed,
 	"TZ": "how times are shown", "ZONEINFO": "how times are shown",
@@ -34,7 +34,7 @@ var harmless = map[string]string{
 	"AppData": "Windows", "LocalAppData": "Windows", "SYSTEMROOT": "Windows", "home": "Plan 9",
 }
 
-// Reasons that several have.
+// Reasons that several variables share.
 const (
 	speed      = "how fast the one process is, and how much memory it takes"
 	moreChecks = "checks of a library's own"
@@ -45,8 +45,8 @@ const (
 	topAlone   = "rootsfs top alone, which no host starts, and colours"
 )
 
-// computed are the files that read variables whose names are no constants, or all of
-// them, each with what they are.
+// computed lists the files that read variables with computed names, or all variables, each with
+// a note on these names.
 var computed = map[string]string{
 	"google.golang.org/protobuf/reflect/protoregistry/registry.go":          moreChecks,
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_agent.go":      "those of an agent's preset, which run --for passes on",
@@ -76,9 +76,9 @@ var computed = map[string]string{
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_sockets.go": "for what the server is given",
 }
 
-// A repository's file gives its servers variables, which reach rootsfs itself
-// once they are wrapped. Each variable that the code reads is one that wrap refuses, or is
-// harmless for a reason that stands here.
+// The file of a repository sets variables for its servers, and they reach rootsfs itself once a
+// server is wrapped. For each variable that the code reads, either wrap refuses it or the
+// reason why it is harmless is given here.
 func TestSteeringVariablesAreKnown(t *testing.T) {
 	read := variablesRead(t)
 	for name, at := range read {
@@ -126,8 +126,8 @@ func steers(t *testing.T, name string) bool {
 	return len(c.Servers[0].Steers(false)) > 0
 }
 
-// variablesRead are the environment variables that the program's packages read, with a
-// place that does; those whose name is computed as "?" and the place.
+// variablesRead returns the environment variables that the program's packages read, each with a
+// place in the code. A variable with a computed name is "?" and the place.
 func variablesRead(t *testing.T) map[string]string {
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,CgoFiles", ".")
 	var stderr bytes.Buffer
@@ -150,7 +150,7 @@ func variablesRead(t *testing.T) map[string]string {
 	return found
 }
 
-// scanPackage notes what one package reads.
+// scanPackage collects the variables that one package reads.
 func scanPackage(t *testing.T, path, dir string, files []string, found map[string]string) {
 	set := token.NewFileSet()
 	constants := map[string]string{}
@@ -206,7 +206,7 @@ func readsVariable(path string, fun ast.Expr) bool {
 	return false
 }
 
-// literal is the text of a constant expression.
+// literal returns the text of a constant expression.
 func literal(e ast.Expr, constants map[string]string) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:

@@ -81,7 +81,7 @@ func row(cells ...string) string {
 	return "| " + strings.Join(cells, " | ") + " |\n"
 }
 
-// agentTable is made of the presets of `run --for`.
+// agentTable returns the table of the presets of `run --for`.
 func agentTable(*testing.T) string {
 	out := "| agent | command | variables | copied from your HOME | cannot change | hosts |\n|---|---|---|---|---|---|\n"
 	code := func(list []string) string {
@@ -97,7 +97,7 @@ func agentTable(*testing.T) string {
 	return out
 }
 
-// secretTable is made of the secrets that programs without a preset take.
+// secretTable returns the table of the secrets that programs without a preset take.
 func secretTable(*testing.T) string {
 	out := "| key | is for | base URL | header |\n|---|---|---|---|\n"
 	for _, s := range agents.Secrets() {
@@ -106,10 +106,10 @@ func secretTable(*testing.T) string {
 	return out
 }
 
-// limitTable is made of the limits that --limit takes.
+// limitTable returns the table of the limits that --limit takes.
 func limitTable(*testing.T) string { return limitRows(config.Limits()) }
 
-// netLimitTable is made of the limits that --net-limit takes.
+// netLimitTable returns the table of the limits that --net-limit takes.
 func netLimitTable(*testing.T) string { return limitRows(config.NetLimits()) }
 
 func limitRows[T any](limits []config.Key[T]) string {
@@ -128,13 +128,13 @@ func exitTable(*testing.T) string {
 	return out
 }
 
-// keyTable is made of the JSON Schema, which is made of its types.
+// keyTable returns the table of the configuration's keys, from the JSON Schema.
 func keyTable(t *testing.T) string {
 	data, err := config.SchemaJSON()
 	return schemaTable(t, data, err)
 }
 
-// ceilingTable is made of the keys of a ceiling.
+// ceilingTable returns the table of a ceiling's keys.
 func ceilingTable(t *testing.T) string {
 	data, err := config.CeilingSchemaJSON()
 	return schemaTable(t, data, err)
@@ -192,7 +192,7 @@ type shape struct {
 	AdditionalProperties json.RawMessage `json:"additionalProperties"`
 }
 
-// value says what a key takes.
+// value describes the values that a key takes.
 func (s *shape) value() string {
 	switch {
 	case len(s.Enum) > 0:
@@ -339,7 +339,8 @@ var outputs = []struct{ title, file, name string }{
 	{"`servers` of `wrap --json`: a list", "internal/cli/wrap_report.go", "wrapServer"},
 }
 
-// fieldTables are the fields of each output. What a field means is the comment behind it.
+// fieldTables returns the tables of the fields of each output. The meaning of a field is its
+// comment.
 func fieldTables(t *testing.T) string {
 	var b strings.Builder
 	for i, o := range outputs {
@@ -381,7 +382,7 @@ func fieldRows(t *testing.T, file, name string) string {
 	return out
 }
 
-// jsonType says in what form a field of a Go type comes.
+// jsonType returns the JSON form of a field of a Go type.
 func jsonType(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answers AHEAD PROMPT ANSWER COMMAND... runs a command on a terminal of its own with 80 columns, on which
-// AHEAD was typed before the command is started, and types ANSWER when PROMPT is shown.
-// What the terminal shows goes to standard output, and the exit code is the command's.
+// answers AHEAD PROMPT ANSWER COMMAND... runs a command on a terminal of its own with 80
+// columns. It types AHEAD before the command starts, and ANSWER when the terminal shows PROMPT.
+// It prints what the terminal shows, and exits with the command's exit code.
 func answers(args []string) int {
 	if len(args) < 4 {
 		fmt.Fprintln(os.Stderr, "usage: answers AHEAD PROMPT ANSWER COMMAND...")

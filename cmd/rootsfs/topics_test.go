@@ -31,7 +31,7 @@ func output(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// Every topic has its page, is listed and completed, and leads nowhere that is not.
+// Every topic has a page, is listed and completed, and has no dead links.
 func TestTopics(t *testing.T) {
 	list := output(t, "help")
 	offered := output(t, cobra.ShellCompRequestCmd, "help", "")
@@ -106,7 +106,7 @@ func checkCommands(t *testing.T, topic, page string) {
 	}
 }
 
-// On a narrow terminal nothing but code and single words is wider than it.
+// On a narrow terminal only code and single words are wider than the terminal.
 func TestTopicsFit(t *testing.T) {
 	for _, topic := range help.Topics() {
 		page, _ := help.Page(topic.Name)
@@ -179,7 +179,7 @@ func TestFirstScreen(t *testing.T) {
 	}
 }
 
-// R092: man renders each page of the manual, and warns of nothing.
+// R092: man renders each page of the manual without warnings.
 func TestManPages(t *testing.T) {
 	dir := t.TempDir()
 	output(t, "help", "--man", dir)

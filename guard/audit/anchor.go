@@ -132,7 +132,7 @@ func writeTemp(path string, b []byte) (name string, err error) {
 	return f.Name(), nil
 }
 
-// keyLen is the length of the key of PathsHash, that of the hash.
+// keyLen is the length of the key of PathsHash. It is as long as the hash.
 const keyLen = 32
 
 // loadKey reads the key of PathsHash, and makes one if there is none. Two processes that

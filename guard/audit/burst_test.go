@@ -23,9 +23,8 @@ func (h hooked) Write(p []byte) (int, error) {
 	return h.sink.Write(p)
 }
 
-// A record without a reservation waits for room while the disk is merely slow: a close of a
-// file that was opened for reading is not lost because other programs fill the queue
-// meanwhile.
+// A record without a reservation waits for room while the disk is slow. So the close of a file
+// that was opened for reading is not lost when other programs fill the queue.
 func TestBurstOfClosesIsRecorded(t *testing.T) {
 	o := options(t)
 	before := new(atomic.Pointer[func()])

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Records of several sessions come in the order of time, those of one session in
-// the order of its lines; damage in one takes nothing from the others.
+// Records of several sessions come in the order of time, and those of one session in the order
+// of its lines. Damage in one session does not affect the others.
 func TestReadByTime(t *testing.T) {
 	o := options(t)
 	base := time.Now().Add(-time.Hour).Truncate(time.Second)

@@ -13,7 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// compressedSession is a session of several files, all but small ones compressed.
+// compressedSession records a session of several files, which are all compressed, and returns
+// its options.
 func compressedSession(t *testing.T, n int) (o Options) {
 	o = options(t)
 	o.MaxBytes, o.compressFrom = 4000, 1
@@ -25,8 +26,8 @@ func compressedSession(t *testing.T, n int) (o Options) {
 	return o
 }
 
-// Full files are compressed, and the last one when the session ends. Reading,
-// following from a time, verifying and going on are as before.
+// Full files are compressed, and the last one when the session ends. Read, Follow, Verify and
+// the next session work as before.
 func TestFullFilesAreCompressed(t *testing.T) {
 	const n = 60
 	o := compressedSession(t, n)
@@ -61,8 +62,8 @@ func TestFullFilesAreCompressed(t *testing.T) {
 	}
 }
 
-// At most a quarter is left of a session like that of npm install: creates and
-// closes of files, by four threads.
+// A session like that of npm install (creates and closes of files, by four threads) takes at
+// most a quarter after compression.
 func TestCompressedSize(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
@@ -95,8 +96,8 @@ func TestCompressedSize(t *testing.T) {
 	}
 }
 
-// A crash at any step of compressing loses nothing and shows nothing twice, and the
-// next session cleans up.
+// A crash at any step of the compression loses no record and duplicates none, and the next
+// session cleans up.
 func TestCrashWhileCompressing(t *testing.T) {
 	for name, crash := range map[string]func(t *testing.T, dir, plain string, sealed []byte){
 		"in the temporary file": func(t *testing.T, dir, _ string, sealed []byte) {

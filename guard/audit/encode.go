@@ -170,7 +170,7 @@ func (e *encoder) item(it *item) []byte {
 	e.begin(t)
 	e.text("subject", string(r.Subject), maxNameText)
 	e.word("via", r.Via.String())
-	// Of a caller through FUSE the kernel reports uid and pid, so that uid 0 means root.
+	// The kernel reports the uid and pid of a caller through FUSE, so uid 0 means root there.
 	if r.Via == guard.ViaFUSE || r.UID != 0 || r.PID != 0 {
 		e.key("uid")
 		e.b = strconv.AppendUint(e.b, uint64(r.UID), 10)
@@ -243,7 +243,7 @@ const (
 	opSummed  = "summed"
 )
 
-// path writes a path, unless it is that of a root.
+// path writes a path, unless it is the root itself.
 func (e *encoder) path(field string, p guard.Path) {
 	rel := p.Rel()
 	switch {

@@ -41,7 +41,7 @@ func allowed(t testing.TB, rel string) guard.Record {
 	}
 }
 
-// The rule of the package comment, applied by text alone as another tool would.
+// This applies the rule of the package comment to the text only, as another tool would.
 func checkSeal(t *testing.T, line string, prev [32]byte) (hash [32]byte) {
 	t.Helper()
 	body, rest, ok := strings.Cut(line, `,"hash":"`)
@@ -79,7 +79,7 @@ func TestGoldenLine(t *testing.T) {
 	checkSeal(t, got, hash)
 }
 
-// R082: every operation has a name, a line, and the fields of the issue.
+// R082: every operation has a name, and a line with the fields that are required.
 func TestR082EveryOperation(t *testing.T) {
 	e := newEncoder("s", PathsFull, nil, mark{})
 	for op := names.OpLookup; int(op) < names.Ops; op++ {
@@ -175,8 +175,8 @@ func TestTextIsBounded(t *testing.T) {
 	}
 }
 
-// However a refused path is padded, and whatever it is padded with, its record is
-// short; what is written of it is its beginning.
+// The record of a refused path is short, however long the path is and whatever it contains. The
+// record has the beginning of the path.
 func TestPaddedPathsMakeShortRecords(t *testing.T) {
 	for _, pad := range []string{"a", "\x01", "\"", "\n", "ü", "\u202e", "\ufffd", "\U000e0041", "\x80"} {
 		for _, size := range []int{4 << 10, 64 << 10} {
@@ -202,8 +202,8 @@ func TestPaddedPathsMakeShortRecords(t *testing.T) {
 	}
 }
 
-// R086: with hash and none no part of a path, nor of a detail, is written; in
-// hash mode equal paths correlate, and only under the same key and root.
+// R086: in modes hash and none, no part of a path or a detail is written. In mode hash equal
+// paths have equal hashes, but only under the same key and root.
 func TestR086PathsHashAndNone(t *testing.T) {
 	k1, k2 := bytes.Repeat([]byte{1}, keyLen), bytes.Repeat([]byte{2}, keyLen)
 	r := refusal(t, "medical/diagnosis.txt")
@@ -235,7 +235,7 @@ func TestR086PathsHashAndNone(t *testing.T) {
 	}
 }
 
-// FuzzLine: whatever the strings, one valid line that decodes to them.
+// FuzzLine checks that any strings make one valid line that decodes to them.
 func FuzzLine(f *testing.F) {
 	f.Add("src/a.go", "b", "subject", "detail")
 	f.Add("a\nb", "\xff\xfe", "\"\\\u202e", "\x00\x1b\u2028")

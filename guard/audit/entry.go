@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -132,6 +133,20 @@ func decode(line []byte) (Entry, error) {
 	return e, nil
 }
 
+// ParseLine decodes a line that comes from elsewhere. It refuses a line whose number or hashes are
+// not at the places where the chain has them. Entry.Line is the line itself.
+func ParseLine(line []byte) (Entry, error) {
+	e, err := decode(line)
+	if err != nil {
+		return Entry{}, err
+	}
+	s, err := parseSeal(line)
+	if err == nil && (s.seq != e.Seq || hex.EncodeToString(s.prev[:]) != e.Prev || hex.EncodeToString(s.hash[:]) != e.Hash) {
+		err = errors.New("audit: line with two numbers or hashes")
+	}
+	return e, err
+}
+
 // Filter selects the entries that meet all of its conditions. The zero Filter selects all
 // entries, headers included.
 type Filter struct {
@@ -147,6 +162,9 @@ type Filter struct {
 	// has to match the last element of a path, or be the name of a root, for the root itself.
 	// If paths were not written in full, only the name of the root can match.
 	Path string
+	// After has numbers of records, by session. Records up to these are passed over, and files
+	// that hold no others are not read.
+	After map[string]uint64
 	// Stop, unless nil, is called now and then, even while no entry is selected. An error
 	// that it returns ends the reading and is returned.
 	Stop func() error
@@ -165,6 +183,7 @@ func (f *Filter) check() error {
 
 func (f *Filter) match(e *Entry) bool {
 	switch {
+	case e.Seq <= f.After[e.Session.Raw()]:
 	case !f.Since.IsZero() && e.Time.Before(f.Since):
 	case !f.Until.IsZero() && !e.Time.Before(f.Until):
 	case f.Root != "" && e.Root.Raw() != f.Root && e.Root2.Raw() != f.Root:

@@ -91,6 +91,13 @@ func (n logName) String() string {
 	return s + ".jsonl"
 }
 
+// SessionOf returns the session of an audit file by the file's name, compressed or not. It reports
+// false for other names.
+func SessionOf(file string) (session string, ok bool) {
+	n, ok := nameOf(file)
+	return n.session, ok
+}
+
 // compareNames sorts by the time of the run, the session, and the number in the run.
 func compareNames(a, b logName) int {
 	if c := strings.Compare(a.start, b.start); c != 0 {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Which names are audit files is said by an expression; the code agrees with it
-// on every name that is one step away from a good one.
+// A regular expression describes the names of audit files. The code agrees with it on every
+// name that differs in one step from a valid one.
 func TestParseName(t *testing.T) {
 	form := regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._+@-]{0,127})-(\d{8}T\d{6}\.\d{9}Z)(?:\.([1-9]\d{0,8}))?\.jsonl$`)
 	const start = "20260102T150405.000000000Z"

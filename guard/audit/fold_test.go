@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// ofOp are the entries of an operation.
+// ofOp returns the entries of an operation.
 func ofOp(list []Entry, op string) (out []Entry) {
 	for _, e := range list {
 		if e.Op.Raw() == op {
@@ -20,8 +20,8 @@ func ofOp(list []Entry, op string) (out []Entry) {
 	return out
 }
 
-// R022: the same by the same program is written once and counted, of
-// refusals as of looks, and the sums are right.
+// R022: equal operations of a program are written once, with their number. This holds for
+// refusals and for look-ups, and the sums are right.
 func TestSameIsFolded(t *testing.T) {
 	const n = 5000
 	for _, verdict := range []guard.Verdict{guard.Allowed, guard.Refused, guard.Failed} {
@@ -53,7 +53,7 @@ func TestSameIsFolded(t *testing.T) {
 	}
 }
 
-// What changes something, or differs in anything, is a record of its own.
+// An operation that changes something, or that differs in any field, has its own record.
 func TestChangesAreNotFolded(t *testing.T) {
 	base := allowed(t, "a")
 	base.Op, base.Rights = names.OpMkdir, guard.Create
@@ -90,8 +90,8 @@ func TestChangesAreNotFolded(t *testing.T) {
 	}
 }
 
-// A close that comes soon is part of its open, with the bytes; one that comes later
-// has a record of its own. Searches for closes find both.
+// A close that comes soon is part of the open's record, with the bytes. A later close has its
+// own record. Searches for closes find both.
 func TestCloseInItsOpen(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
@@ -124,7 +124,7 @@ func TestCloseInItsOpen(t *testing.T) {
 	}
 }
 
-// The folds are bounded, and their counts are written when they end early.
+// The number of groups is bounded, and their counts are written if they end early.
 func TestFoldsAreBounded(t *testing.T) {
 	o := options(t)
 	o.refusals = pace{1 << 30, 1 << 30}
@@ -154,7 +154,7 @@ func TestFoldsAreBounded(t *testing.T) {
 	}
 }
 
-// However many operations a server is refused, under however many names, the log grows no
+// For any number of refused operations of a server, under any number of names, the log grows no
 // faster than the subject's rate. The sums account for every refusal, and other servers'
 // refusals are written one by one.
 func TestRefusalsAreSummedUp(t *testing.T) {
@@ -207,8 +207,8 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 	}
 }
 
-// What is not summed up waits: a subject that has used up its budget is slowed down,
-// and only that one.
+// Records that are not summed up wait: a subject that has used up its budget is slowed down,
+// and no other.
 func TestPace(t *testing.T) {
 	o := options(t)
 	o.work = pace{burst: 10_000, perSecond: 1000}
@@ -224,7 +224,7 @@ func TestPace(t *testing.T) {
 	if waits < 500 {
 		t.Errorf("%d of 1000 had to wait", waits)
 	}
-	// An operation that was not admitted was not charged.
+	// An operation that was not admitted is not charged.
 	if wait := l.Pace(&r, 0); wait > 3*time.Second {
 		t.Errorf("wait %v", wait)
 	}

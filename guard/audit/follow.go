@@ -22,7 +22,8 @@ const (
 
 // Follow calls fn for the records of a session (all sessions if it is "") that
 // the filter selects, as they are written, until ctx ends; then it returns nil.
-// It begins with the next record or, if f.Since is set, with the records since then. It
+// It begins with the next record or, if f.Since is set, with the records since then, or, if f.After
+// is not nil, with the first record that it does not pass over. It
 // goes on across rotation and into sessions that begin later. Lines that are no records
 // are skipped; a file pruned before Follow opened it shows as a gap in Seq. An error of
 // fn ends Follow and is returned.
@@ -41,7 +42,12 @@ func follow(ctx context.Context, dir, session string, f Filter, changes <-chan s
 	}
 	t := &follower{dir: dir, session: session}
 	defer t.close()
-	if f.Since.IsZero() {
+	switch {
+	case f.After != nil:
+		if err := t.skipDone(&f); err != nil {
+			return err
+		}
+	case f.Since.IsZero():
 		if err := t.skip(ctx); err != nil {
 			return err
 		}
@@ -127,6 +133,21 @@ func (t *follower) skip(ctx context.Context) error {
 	}
 	t.dropEnded()
 	return t.read(ctx, func([]byte) error { return nil })
+}
+
+// skipDone lists the files, and drops those of which f.After passes over every record.
+func (t *follower) skipDone(f *Filter) error {
+	if err := t.list(); err != nil {
+		return err
+	}
+	next := map[string]string{} // by session, the file after the present one
+	for _, file := range slices.Backward(t.files) {
+		path := filepath.Join(t.dir, file.entry.base())
+		file.ended = next[file.entry.session] != "" && f.skips(path, next[file.entry.session])
+		next[file.entry.session] = path
+	}
+	t.dropEnded()
+	return nil
 }
 
 // read calls fn for each new line. A torn line is read once it is complete.

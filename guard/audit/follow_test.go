@@ -106,8 +106,8 @@ func TestFollowEnds(t *testing.T) {
 	}
 }
 
-// A file that appears in the tick of the file system's clock in which the directory was listed
-// does not change the directory's time. It is found all the same.
+// A file that appears in the same tick of the file system's clock as the listing does not
+// change the directory's time. It is found nevertheless.
 func TestFollowFindsFileOfTheSameTick(t *testing.T) {
 	o := options(t)
 	mustClose(t, mustOpen(t, o))

@@ -19,7 +19,7 @@ import (
 // written: a mount with two roots, a run, a run with a network and a secret, and a server.
 type older struct{ dir, anchors string }
 
-// olderSessions are the sessions, and how many lines each has.
+// olderSessions has the number of lines of each session.
 var olderSessions = map[string]uint64{"mounted": 13, "ran": 9, "netted": 14, "served": 7}
 
 func newOlder(t *testing.T) older {
@@ -107,7 +107,7 @@ func TestOlderRecordsAreRead(t *testing.T) {
 	}
 }
 
-// A session of an older version that begins again goes on with its chain, in the new format.
+// If a session of an older version begins again, it continues its chain, in the new format.
 // Each line is read in the format of its file.
 func TestOlderSessionGoesOn(t *testing.T) {
 	o := newOlder(t)
@@ -125,7 +125,7 @@ func TestOlderSessionGoesOn(t *testing.T) {
 	}
 }
 
-// A header of a format that does not exist yet is not taken for one that is known.
+// A header of a future format is not read as a known one.
 func TestLaterFormatIsUnknown(t *testing.T) {
 	o := options(t)
 	mustClose(t, mustOpen(t, o))
@@ -158,8 +158,8 @@ var facts = guard.Facts{
 	Secret: "ANN_TOKEN", Method: "GET", URLPath: "/medical", Status: 418, SecretRule: "GET /medical",
 }
 
-// Every fact of a record is in its line under a name of its own. Fields that may contain a
-// path or a host are there only if paths are written in full.
+// Every fact of a record has its own field in the line. Fields that may contain a path or a
+// host are present only if paths are written in full.
 func TestFactsAreWritten(t *testing.T) {
 	r := refusal(t, "x")
 	r.Facts = facts
@@ -188,7 +188,7 @@ func TestFactsAreWritten(t *testing.T) {
 	}
 }
 
-// A path of the host that a line cannot hold exactly is left out: what is left of it would
+// A host path that does not fit into a line exactly is left out, because a part of it would
 // name another file.
 func TestFactsAreWholePaths(t *testing.T) {
 	for _, path := range []string{"/a\xff", "/" + strings.Repeat("a/", maxPathText), "/" + strings.Repeat("\x01", 1000)} {
@@ -201,7 +201,7 @@ func TestFactsAreWholePaths(t *testing.T) {
 	}
 }
 
-// Refusals that differ in a fact alone are records of their own.
+// Refusals that differ only in a fact have separate records.
 func TestFactsAreNotFolded(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)

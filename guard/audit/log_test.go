@@ -78,8 +78,7 @@ func mustVerify(t testing.TB, o Options) Report {
 	return r
 }
 
-// R084: a refusal and a failure are in the file when Record returns, after
-// what was recorded before them.
+// R084: when Record returns, a refusal or failure is in the file, after the earlier records.
 func TestR084RefusalsAtOnce(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
@@ -172,7 +171,7 @@ func TestOneLogPerSession(t *testing.T) {
 	mustClose(t, l) // twice is no error
 }
 
-// The chain goes on over restarts, also after a crash that tore the last line.
+// The chain continues after a restart, also after a crash that tore the last line.
 func TestRestart(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
@@ -245,7 +244,7 @@ func TestConcurrentRecord(t *testing.T) {
 	}
 }
 
-// flaky is a sink on which only so many bytes have room, like a full disk.
+// flaky is a sink with room for a number of bytes, like a full disk.
 type flaky struct {
 	sink
 	room *atomic.Int64
@@ -279,9 +278,9 @@ func openFlaky(t *testing.T, o Options) (*Log, *atomic.Int64) {
 	return l, room
 }
 
-// R084: with a full sink every refusal's Record fails, and no record overtakes another.
-// Once there is room the queued records are written in order. The log accounts for
-// records that were not taken: refusals in a sum, others by their number.
+// R084: with a full sink every refusal's Record fails, and no record overtakes another. Once
+// there is room the queued records are written in order. The log accounts for rejected records:
+// refusals in a sum, others by their number.
 func TestR084FullSink(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 256 << 10 // the queue spans several files
@@ -337,7 +336,7 @@ func TestR084FullSink(t *testing.T) {
 	}
 }
 
-// A file that cannot be created holds the queue up as a failing write does.
+// If a file cannot be created, the queue waits as for a failing write.
 func TestRotationOnFullSink(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 400 // the header alone is more: every record a new file
@@ -353,7 +352,7 @@ func TestRotationOnFullSink(t *testing.T) {
 	mustVerify(t, o)
 }
 
-// An anchor that cannot be written is told by Last and by Close; records go on.
+// Last and Close report an anchor that cannot be written. Records are still written.
 func TestAnchorFails(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
@@ -366,8 +365,7 @@ func TestAnchorFails(t *testing.T) {
 	}
 }
 
-// A log takes records while it is being anchored for the first time, and Anchored returns
-// the result.
+// A log accepts records while it is anchored for the first time. Anchored returns the result.
 func TestAnchored(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R085: a record has nowhere to put contents. A new field that could carry
-// bytes, or text beyond those known, has to be looked at here first.
+// R085: a record has no field for contents. A new field that could hold bytes, or other text
+// than the known fields, has to be added here first.
 func TestR085NoContents(t *testing.T) {
 	text := map[string]bool{"Subject": true, "Detail": true, "Target": true} // Target is not written: see below
 	typ := reflect.TypeFor[guard.Record]()
@@ -29,9 +29,9 @@ func TestR085NoContents(t *testing.T) {
 	}
 }
 
-// R086: in no file of a session, its anchor included, is any part of a path.
-// In full mode the same records show them, so the test can fail. Where a refused link
-// leads is in none, whatever the mode.
+// R086: no file of a session, including its anchor, contains any part of a path. In mode full
+// the same records contain them, so the test can fail. The target of a refused link is in no
+// file in any mode.
 func TestR086FilesHoldNoPaths(t *testing.T) {
 	for mode, want := range map[PathMode]bool{PathsFull: true, PathsHash: false, PathsNone: false} {
 		o := options(t)

@@ -222,8 +222,8 @@ const (
 	maintainCompressed = 16
 )
 
-// stampName is the name of a file in the directory whose modification time is that of the last
-// maintenance.
+// stampName is the name of a file in the directory. Its modification time is the time of the
+// last maintenance.
 const stampName = ".pruned"
 
 // maintain compresses files that earlier runs of the session left uncompressed, and

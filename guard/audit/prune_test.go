@@ -25,8 +25,8 @@ func (h house) options(session string) Options {
 	return Options{Dir: filepath.Join(h.dir, "audit"), Session: session, Anchor: anchor, MaxBytes: 4000}
 }
 
-// fill makes records of a session until they take the given number of files, and gives the files
-// a date that many days ago.
+// fill makes records of a session until they take a number of files, and dates the files a
+// number of days back.
 func (h house) fill(session string, files int, days int) {
 	h.t.Helper()
 	l := mustOpen(h.t, h.options(session))
@@ -69,7 +69,7 @@ func (h house) prune(p pruning) (gone []string) {
 	return gone
 }
 
-// bytes is how much the files of a session take, those of all if it is "".
+// bytes returns the size of the files of a session, or of all sessions for "".
 func (h house) bytes(session string) (n int64) {
 	h.t.Helper()
 	list, err := Files(filepath.Join(h.dir, "audit"), session)
@@ -91,8 +91,8 @@ func (h house) verify(session string) Report {
 	return mustVerify(h.t, h.options(session))
 }
 
-// Files that are too old are removed, also all files of a session. Verify reports how many records
-// are gone, and a session without records goes on with its chain.
+// Files that are too old are removed, even all files of a session. Verify reports the number of
+// removed records, and a session without records continues its chain.
 func TestPruneByAge(t *testing.T) {
 	h := newHouse(t)
 	h.fill("old", 3, 100)
@@ -131,7 +131,7 @@ func TestPruneBySize(t *testing.T) {
 	if got := h.verify("large"); got.Pruned == 0 || got.From != got.Pruned+1 {
 		t.Errorf("%+v", got)
 	}
-	// A file that goes without a word is damage, also after pruning.
+	// A file that somebody else removes is damage, also after pruning.
 	files, _ := Files(filepath.Join(h.dir, "audit"), "large")
 	if err := os.Remove(files[0]); err != nil {
 		t.Fatal(err)
@@ -141,8 +141,8 @@ func TestPruneBySize(t *testing.T) {
 	}
 }
 
-// A live session loses no records. However much it writes, the records of ended sessions keep half
-// of the room.
+// A live session loses no records. For any amount of its records, those of ended sessions keep
+// half of the room.
 func TestPruneSparesLiveSessions(t *testing.T) {
 	h := newHouse(t)
 	h.fill("ended", 2, 1)
@@ -164,8 +164,7 @@ func TestPruneSparesLiveSessions(t *testing.T) {
 	}
 }
 
-// Sessions prune by themselves when they begin, but do not look at the directory
-// each time.
+// Sessions prune when they begin, but do not examine the directory each time.
 func TestPruneAtStart(t *testing.T) {
 	h := newHouse(t)
 	h.fill("old", 3, 100)

@@ -121,7 +121,7 @@ func (f *Filter) skips(path, next string) bool {
 		return true
 	}
 	m, ok := nameOf(next)
-	if f.Since.IsZero() || !ok || m.session != n.session {
+	if f.Since.IsZero() && f.After[n.session] == 0 || !ok || m.session != n.session {
 		return false
 	}
 	line, err := firstLine(next)
@@ -129,9 +129,13 @@ func (f *Filter) skips(path, next string) bool {
 		return false
 	}
 	e, err := decode(line)
-	// No record is younger than a header written after it, unless the clock
-	// was set back in between: a minute of that is allowed for.
-	return err == nil && e.Time.Add(time.Minute).Before(f.Since)
+	if err != nil {
+		return false
+	}
+	// The records of a file have lower numbers than the header of the next. None is younger than
+	// that header, unless the clock was set back in between: a minute of that is allowed for.
+	after := f.After[n.session]
+	return after > 0 && e.Seq <= after+1 || e.Time.Add(time.Minute).Before(f.Since)
 }
 
 // readFile yields the records in one file. It reports whether the next file is to be read.

@@ -80,7 +80,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// Damage stops neither what is before nor what is after it.
+// Records before and after a damaged part are read.
 func TestReadDamage(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
@@ -107,7 +107,7 @@ func TestReadDamage(t *testing.T) {
 	}
 }
 
-// Since passes over whole files: the ones skipped here would be damage.
+// Since skips whole files. The skipped file of this test has a damaged line.
 func TestReadSkipsOldFiles(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 1

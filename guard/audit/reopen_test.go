@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Whatever happened to a session, the next run goes on with its chain.
+// However a session has ended, the next one continues its chain.
 func TestReopen(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -63,7 +63,7 @@ func TestReopen(t *testing.T) {
 			mustRecord(t, l, refusal(t, "b"))
 			mustClose(t, l)
 			if tt.name == "the file is gone" {
-				return // which Verify tells
+				return // Verify reports it
 			}
 			if r := mustVerify(t, o); r.From != 1 || r.Files != len(before)+1 {
 				t.Errorf("%+v", r)
@@ -72,7 +72,7 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// killed ends a log, and leaves what the end of its process would have left.
+// killed ends a log, and leaves the files as a kill of its process would.
 func killed(t *testing.T, o Options, l *Log) {
 	t.Helper()
 	there := map[string][]byte{}

@@ -46,8 +46,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// R082: nothing is deleted unasked, however often a session's name is used and
-// however large its records grow.
+// R082: without a bound nothing is deleted, however often a session's name is used and however
+// large its records are.
 func TestEverythingIsKeptByDefault_R082(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 1000

@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// dirBytes is how much the files in a directory take.
+// dirBytes returns the size of the files in a directory.
 func dirBytes(t *testing.T, dir string) (n int64) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -26,9 +26,9 @@ func dirBytes(t *testing.T, dir string) (n int64) {
 	return n
 }
 
-// A live session is never pruned, and does not fill the disk either.
-// Whatever its subjects do, its files take no more than its share, which is half of
-// MaxTotal: what changes something is refused then, and refusals are summed up.
+// A live session is never pruned, and does not fill the disk. Whatever its subjects do, its
+// files take at most its share, which is half of MaxTotal. Beyond that, changes are refused,
+// and refusals are summed up.
 func TestLiveSessionStaysInItsShare(t *testing.T) {
 	o := options(t)
 	const share = 4 << 20
@@ -61,7 +61,7 @@ func TestLiveSessionStaysInItsShare(t *testing.T) {
 	if err := l.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	// The owner's own records go on.
+	// The owner's own records are still written.
 	owner := allowed(t, "x")
 	owner.Via = guard.ViaControl
 	if wait := l.Pace(&owner, 0); wait != 0 {
@@ -76,7 +76,7 @@ func TestLiveSessionStaysInItsShare(t *testing.T) {
 	if r, err := Verify(o.Dir, o.Session, o.Anchor); err != nil || !r.OK || r.Lost != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// Every refusal is on record, by itself or in a sum.
+	// Every refusal is recorded, by itself or in a sum.
 	files, err := Files(o.Dir, o.Session)
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +95,7 @@ func TestLiveSessionStaysInItsShare(t *testing.T) {
 	}
 }
 
-// As long as half of the share is not used, nothing waits for it; then what waits does
-// so the longer the less there is left.
+// Until half of the share is used, no record waits. Then records wait longer the less is left.
 func TestShareGetsSlower(t *testing.T) {
 	o := Options{MaxTotal: 200 << 20, work: pace{workBurst, 1000}, refusals: pace{refusalBurst, 1000}}
 	now := time.Unix(1000, 0)

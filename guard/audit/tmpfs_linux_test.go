@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// R084 on a file system that is really full.
+// R084 holds on a file system that is really full.
 func TestR084FullTmpfs(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting a tmpfs needs root")
@@ -45,7 +45,7 @@ func TestR084FullTmpfs(t *testing.T) {
 	if got := len(entriesTorn(t, o)); written < 50 || got != written+1 {
 		t.Fatalf("%d refusals answered, %d lines", written, got)
 	}
-	// Records without room are summed up: with the one that ended the loop, two.
+	// Two records had no room and are summed up, including the one that ended the loop.
 	if err := l.Record(refusal(t, "denied too")); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("refusal on a full disk: %v", err)
 	}

@@ -55,7 +55,7 @@ func (x *tamperable) put(file int, lines [][]byte) {
 	x.must(os.WriteFile(x.files[file], b, 0o600))
 }
 
-// reseal makes the chain consistent again, as a forger without the anchor can.
+// reseal makes the chain consistent again, as a forger can who has no access to the anchor.
 func (x *tamperable) reseal() {
 	var prev [hashLen]byte
 	for i := range x.files {
@@ -83,7 +83,8 @@ func TestVerifyDetects(t *testing.T) {
 	for _, c := range []struct {
 		name, problem string
 		tamper        func(x *tamperable)
-		// unguarded: the chain alone does not notice; the anchor does.
+		// unguarded is set if the chain alone does not detect the change, and only the anchor
+		// does.
 		unguarded bool
 	}{
 		{"edit", "was changed", func(x *tamperable) { x.edit(1, 2) }, false},
@@ -169,8 +170,8 @@ func TestVerifyDetects(t *testing.T) {
 	}
 }
 
-// A cut stays visible after the session was opened again, although Open then writes a new
-// anchor.
+// A removed end of the records is still detected after the session was opened again, although
+// Open then writes a new anchor.
 func TestVerifyAfterRestart(t *testing.T) {
 	for name, tamper := range map[string]func(x *tamperable){
 		"cut the end":          func(x *tamperable) { i := len(x.files) - 1; l := x.lines(i); x.put(i, l[:len(l)-1]) },
@@ -223,7 +224,7 @@ func TestVerifyNothing(t *testing.T) {
 	}
 }
 
-// parseSeal meets whatever is in a file.
+// parseSeal gets any contents of a file.
 func FuzzParseSeal(f *testing.F) {
 	r := refusal(f, "x")
 	f.Add(bytes.TrimSpace(newEncoder("s", PathsFull, nil, mark{}).item(&item{rec: r, count: 1})))

@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// topsOf are facts of directories that are tops of the owner's repositories.
+// topsOf has the directories that are tops of the owner's repositories.
 type topsOf map[string]bool
 
 func (topsOf) IsDir(string) bool                   { return false }
@@ -39,15 +39,15 @@ func mustNew(t testing.TB, o pattern.Options, groups ...[]pattern.Rule) *pattern
 	return s
 }
 
-// judge is the verdict on the path of a file.
+// judge returns the verdict on the path of a file.
 func judge(s *pattern.Set, path string, f pattern.Facts) pattern.Verdict {
 	i := strings.LastIndexByte(path, '/')
 	dir := path[:max(0, i)]
 	return s.At(dir).Judge(dir, path[i+1:], pattern.Other, f)
 }
 
-// Files by which another program runs what they say are protected at the root and at
-// the top of repositories, and nowhere else: in other people's code least of all.
+// Files that make another program run commands are protected at the top of a root and of
+// repositories, and nowhere else, in particular not in other people's code.
 func TestControlFiles(t *testing.T) {
 	s := mustNew(t, pattern.Options{}, builtin.Rules())
 	facts := topsOf{"lib": true, "node_modules/x": true}
@@ -70,8 +70,8 @@ func TestControlFiles(t *testing.T) {
 	}
 }
 
-// The hot path makes no garbage: a name that no pattern is about, among many
-// patterns, also where names are folded.
+// The judgement of a name that matches none of many patterns allocates nothing, also if names
+// are folded.
 func TestNoAllocation(t *testing.T) {
 	for _, fold := range []bool{false, true} {
 		s := mustNew(t, pattern.Options{Fold: fold}, builtin.Rules(), fifty(), list(pattern.OwnHide, "a/**/z", "[Tt]est?"))
@@ -87,7 +87,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// fifty are patterns of all the shapes people write, none of which matches.
+// fifty has patterns of all common forms, none of which matches.
 func fifty() (out []pattern.Rule) {
 	for i := range 10 {
 		out = append(out, list(pattern.OwnHide, fmt.Sprintf("*.secret%d", i), fmt.Sprintf("/vault%d/", i))...)
@@ -97,8 +97,8 @@ func fifty() (out []pattern.Rule) {
 	return out
 }
 
-// What a name costs that no rule is about: with the built-in rules, and with fifty
-// patterns besides them.
+// This measures the cost of a name that no rule matches, with the built-in rules and with fifty
+// more patterns.
 func BenchmarkJudge(b *testing.B) {
 	for _, with := range []struct {
 		name  string
@@ -117,8 +117,8 @@ func BenchmarkJudge(b *testing.B) {
 	}
 }
 
-// What npm takes for credentials is found however it is written, and what it takes
-// from its environment is none.
+// npm's credentials are found in every spelling. A value that npm takes from its environment
+// does not count as one.
 func TestTokensOfNpm(t *testing.T) {
 	for text, want := range map[string]bool{
 		"registry=https://r/\n":                                     false,

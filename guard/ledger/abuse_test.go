@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// count counts n refusals, and returns for which of them (from 1) a report was asked.
+// count counts n refusals, and returns the numbers (from 1) of those that require a report.
 func count(o *ledger.Offenders, who rules.Subject, escape bool, n int) (reports []int) {
 	for i := range n {
 		if why, _ := o.Count(who, escape); why != "" {
@@ -20,8 +20,8 @@ func count(o *ledger.Offenders, who rules.Subject, escape bool, n int) (reports 
 	return reports
 }
 
-// R093: refusals beyond the bound are reported once a minute, and each minute may have as many as
-// the bound. Sessions of a subject count together, other subjects for themselves.
+// R093: refusals beyond the bound are reported once a minute, and each minute may have as many
+// refusals as the bound. The sessions of a subject count together, and each subject by itself.
 func TestRefusalsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o ledger.Offenders
@@ -58,7 +58,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	})
 }
 
-// Where subjects are suspended, each refusal beyond the bound says so.
+// If subjects are suspended, each refusal beyond the bound requires a suspension.
 func TestCountSuspends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o ledger.Offenders
@@ -71,8 +71,8 @@ func TestCountSuspends(t *testing.T) {
 	})
 }
 
-// R093: a suspension is of one subject, with all its sessions or of one of them, until it is
-// resumed; its refusals are forgotten then.
+// R093: a suspension applies to one subject with all its sessions, or to one session, until it
+// is resumed. The refusals are then forgotten.
 func TestSuspensions(t *testing.T) {
 	var o ledger.Offenders
 	suspended := func(want map[rules.Subject]bool) {
@@ -110,7 +110,7 @@ func TestSuspensions(t *testing.T) {
 	}
 }
 
-// However many subjects are refused, the memory for their counts is bounded.
+// The memory for the counts is bounded for any number of refused subjects.
 func TestOffendersAreBounded(t *testing.T) {
 	var o ledger.Offenders
 	o.SetBounds(ledger.Abuse{Refusals: 1})

@@ -9,14 +9,14 @@ import (
 
 const day = 24 * time.Hour
 
-// at is the moment at which the wall clock shows the first argument since 1970, and the
+// at returns the moment at which the wall clock shows the first duration since 1970, and the
 // monotonic clock the second since its start.
 func at(wall, own time.Duration) ledger.Instant {
 	return ledger.Instant{Wall: int64(wall), Own: int64(own)}
 }
 
-// R070: a grant ends at its time by the wall clock, or after as long as it had left, whichever
-// comes first.
+// R070: a grant ends at its time by the wall clock, or after its remaining time by the
+// monotonic clock, whichever comes first.
 func TestLifetimeEnds(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -38,8 +38,8 @@ func TestLifetimeEnds(t *testing.T) {
 	}
 }
 
-// A grant without an end has none, and one whose end is taken away neither; setting an end
-// again replaces the first one.
+// A grant without an end, or whose end was removed, does not end. A new end replaces the old
+// one.
 func TestLifetimeEndIsReplaced(t *testing.T) {
 	var l ledger.Lifetime
 	if left, ok := l.Left(at(day, 0), 0, false); ok || !l.End().IsZero() {
@@ -57,8 +57,8 @@ func TestLifetimeEndIsReplaced(t *testing.T) {
 	}
 }
 
-// R139: a grant with an idle time ends when it was not used for so long. Granting and renewing
-// count as a use, and an operation that runs or waits is one.
+// R139: a grant with an idle time ends when it was not used for so long. A grant, a renewal,
+// and a running or waiting operation count as use.
 func TestLifetimeIdle(t *testing.T) {
 	const idle = time.Hour
 	for _, c := range []struct {
@@ -94,8 +94,8 @@ func TestLifetimeIdle(t *testing.T) {
 	}
 }
 
-// If the wall clock is set back behind the last use, the idle time counts from then on: it
-// neither stands still until the clock has caught up, nor ends at once.
+// If the wall clock is set back to before the last use, the idle time is counted from then on:
+// it does not stop until the clock has caught up, and is not over at once.
 func TestLifetimeIdleByAClockSetBack(t *testing.T) {
 	var l ledger.Lifetime
 	l.SetEnd(time.Time{}, at(day, 0))

@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A grant for one use (Policy.Once) is of a single file. Looking at the file (its name, its
+// A grant for one use (Policy.Once) is for a single file. Looking at the file (its name, its
 // attributes) does not count as a use. The use begins with the first operation that reads or
 // changes the file, and belongs to the subject and the front end of that operation:
 //

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// A root for one use admits one use: an opening until its last file is closed, or another
-// operation until it ends. Only the subject and the front end of the opening share it.
+// A root for one use admits one use: an open until its last file is closed, or another
+// operation until it ends. Only the subject and the front end of the open share it.
 func TestOnce(t *testing.T) {
 	opened := ledger.Use{Op: names.OpOpen, Subject: "a", Via: rules.ViaFUSE}
 	other := opened

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// R193: a charge is made whole or not at all, says which limit refuses it, and is given back by
-// Refund. A dry run is told the same and charges nothing.
+// R193: a charge is made whole or not at all. The error names the limit, and Refund reverts the
+// charge. A dry run has the same result and charges nothing.
 func TestCharge(t *testing.T) {
 	var a ledger.Account
 	a.SetQuota(ledger.Quota{MaxFile: 50, MaxWritten: 100, MaxCreated: 2})
@@ -59,7 +59,7 @@ func TestCharge(t *testing.T) {
 	}
 }
 
-// R193: concurrent charges together never exceed a quota, and all of it can be used.
+// R193: concurrent charges together never exceed a quota, and can use all of it.
 func TestChargesTogetherAreExact(t *testing.T) {
 	var a ledger.Account
 	a.SetQuota(ledger.Quota{MaxWritten: 1000, MaxCreated: 300})
@@ -89,8 +89,8 @@ func TestChargesTogetherAreExact(t *testing.T) {
 	}
 }
 
-// R193: of the charges that together exceed a quota, as many are refused as it takes, however
-// close to each other they come.
+// R193: if charges together exceed a quota, just enough of them are refused, however close
+// together they come.
 func TestChargesAtTheLimit(t *testing.T) {
 	var a ledger.Account
 	a.SetQuota(ledger.Quota{MaxWritten: 1})
@@ -113,8 +113,8 @@ func TestChargesAtTheLimit(t *testing.T) {
 	wg.Wait()
 }
 
-// R055: a subject has one account for all its sessions, with its own quota or that of every
-// subject. Without a name, or where no subject has a quota, there is none.
+// R055: a subject has one account for all its sessions, with its own quota or the one for every
+// subject. Without a name, or without quotas of subjects, there is no account.
 func TestSubjectsAccounts(t *testing.T) {
 	var q ledger.Quotas
 	if q.Of("a") != nil {
@@ -145,8 +145,8 @@ func TestSubjectsAccounts(t *testing.T) {
 	}
 }
 
-// A budget admits up to its bound, and one request that is larger only by itself; a release
-// wakes all that wait.
+// A budget admits requests up to its bound. A larger request is admitted only alone. A release
+// wakes all waiting requests.
 func TestBudget(t *testing.T) {
 	b := ledger.NewBudget(10)
 	take := func(n int64, want bool) <-chan struct{} {

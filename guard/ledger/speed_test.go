@@ -9,9 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// R076, R078: as many operations as the burst begin at once, and the others one after the other at
-// the set speed. Without a burst, the burst is as many as a second allows, and at
-// least one.
+// R076, R078: a burst of operations begins at once, and the others one after the other at the
+// set speed. The default burst is the number of operations per second, and at least one.
 func TestSpeed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -34,8 +33,8 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// A dry run is told of the next turn and leaves it to others, and a turn that is given back is
-// another's.
+// A dry run learns the time of the next turn and does not take it. A turn that is given back
+// goes to the next caller.
 func TestSpeedGivesTurnsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ledger.SpeedOf(&rules.Limits{OpsPerSecond: 10, Burst: 1})
@@ -58,7 +57,7 @@ func TestSpeedGivesTurnsBack(t *testing.T) {
 	})
 }
 
-// The room for a record is handed over once, so that it is never used and given back as well.
+// The room for a record is handed over once, so that it is never both used and released.
 func TestRoom(t *testing.T) {
 	var r ledger.Room
 	take := func(what string, n, want int64) {

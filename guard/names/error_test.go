@@ -48,7 +48,7 @@ var kindRows = []struct {
 	{Paused, "Paused", syscall.EACCES, "PERMISSION_DENIED", true, false, AboutMoment},
 }
 
-// R049, R050, R051, R052, R053, R054, R055: the seven codes, and which kind gives which.
+// R049, R050, R051, R052, R053, R054, R055: each kind has one of the seven codes.
 func TestKindTable_R049_R050_R051_R052_R053_R054_R055(t *testing.T) {
 	if len(kindRows) != int(kindCount) {
 		t.Fatalf("%d rows for %d kinds", len(kindRows), kindCount)
@@ -84,7 +84,7 @@ func TestKindTable_R049_R050_R051_R052_R053_R054_R055(t *testing.T) {
 	}
 }
 
-// A hidden file must look exactly like a missing one, or hiding tells.
+// A hidden file looks exactly like a missing one. Otherwise hiding would reveal it.
 func TestHiddenLooksMissing_R049(t *testing.T) {
 	p := mustPath(t, "r/.env")
 	h, m := &Error{Op: OpOpen, Path: p, Kind: Hidden}, &Error{Op: OpOpen, Path: p, Kind: NotExist}
@@ -172,7 +172,7 @@ func TestKindOf(t *testing.T) {
 		if got := KindOf(errno); got != want {
 			t.Errorf("KindOf(%v) = %v, want %v", errno, got, want)
 		}
-		// What a file system said reaches the kernel as it was said.
+		// A file system's errno reaches the kernel unchanged.
 		if got := (&Error{Kind: KindOf(errno), Err: errno}).Errno(); got != errno {
 			t.Errorf("%v became %v", errno, got)
 		}
@@ -210,7 +210,7 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-// No host path leaves, whatever error of the standard library is the cause.
+// For any error of the standard library as the cause, the text contains no host path.
 func TestErrorHasNoHostPath_R050(t *testing.T) {
 	const host = "/home/owner/private"
 	for k := Other; k < kindCount; k++ {
@@ -229,7 +229,7 @@ func TestErrorHasNoHostPath_R050(t *testing.T) {
 	}
 }
 
-// R055: how long to wait travels with the error through any wrapping.
+// R055: the time to wait stays with the error through any wrapping.
 func TestRetryAfter_R055(t *testing.T) {
 	err := fmt.Errorf("outer: %w", &Error{Kind: Rate, RetryAfter: 250 * time.Millisecond})
 	var e *Error

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// The vectors are those of the console's page, too, which shows the same characters as
-// the same escapes.
+// The console's page has the same vectors, because it escapes the same characters in the same
+// way.
 func TestShowableVectors(t *testing.T) {
 	data, err := os.ReadFile("testdata/showable.json")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestShowableVectors(t *testing.T) {
 	}
 }
 
-// holds has a Foreign, a Text and a RootName where fmt and a log may find them.
+// holds is a struct with a Foreign, a Text and a RootName, for fmt and logs to print.
 type holds struct {
 	F    Foreign
 	T    Text
@@ -42,7 +42,8 @@ type holds struct {
 	ByID map[Foreign]Text
 }
 
-// Whatever prints a Foreign, a Text or a RootName prints nothing that a terminal obeys or hides.
+// However a Foreign, a Text or a RootName is printed, the output has no character that a
+// terminal obeys or hides.
 func TestForeignPrints(t *testing.T) {
 	for _, evil := range []string{
 		"a\x1b[2J\u202e\u2800\"\\  b", "\u009b31m\u009d0;t\u0007", "a\r\nroot: yes", "\xff\xfe\xc3", "\u2028\u2066x\u2069\u200b", "", strings.Repeat("\x1b]0;x\a", 100),
@@ -82,7 +83,7 @@ type foreignError struct{ Name Foreign }
 
 func (e foreignError) Error() string { return fmt.Sprintf("no %s", e.Name) }
 
-// checkPrinted checks what fmt or a log made: spaces may be the width of a verb.
+// checkPrinted checks the output of fmt or a log. Spaces may come from the width of a verb.
 func checkPrinted(t *testing.T, how, text string) {
 	t.Helper()
 	for strings.Contains(text, "  ") {
@@ -93,8 +94,8 @@ func checkPrinted(t *testing.T, how, text string) {
 	}
 }
 
-// In JSON a Foreign and a Text are their text, whatever an encoder does with HTML. JSON then
-// keeps what it means, and holds nothing that a terminal obeys or hides.
+// In JSON a Foreign and a Text are their plain text, whatever an encoder does with HTML. After
+// JSON the value is unchanged, and the output has no character that a terminal obeys or hides.
 func TestForeignJSON(t *testing.T) {
 	const evil = "a\x1b\x7f\u0085\u009b31m\u202e\u2800\u034f\U000e0041 ä 🙂\n<&>\xff"
 	for _, html := range []bool{false, true} {

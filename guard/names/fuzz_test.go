@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzParseURI: what is accepted is an absolute, clean path without NUL, and
-// its URI means the same path (R109, R201, R222).
+// FuzzParseURI checks that each accepted URI yields an absolute, clean path without NUL, whose
+// own URI means the same path (R109, R201, R222).
 func FuzzParseURI(f *testing.F) {
 	for _, c := range uriCases {
 		f.Add(c.uri)
@@ -34,8 +34,8 @@ func FuzzParseURI(f *testing.F) {
 	})
 }
 
-// FuzzParsePath: what is accepted holds clean elements only, and each way to
-// make or take apart a path agrees with the others (R130, R158).
+// FuzzParsePath checks that each accepted path has clean elements only, and that all ways to
+// join and split a path agree (R130, R158).
 func FuzzParsePath(f *testing.F) {
 	for _, s := range []string{
 		"", "a", "a/", "a//b/./c/", "..", "a/..", "/a", "a/b\x00", "a/\xff", "a/" + elem255, "a/" + elem255 + "e",
@@ -81,8 +81,8 @@ func FuzzParsePath(f *testing.F) {
 	})
 }
 
-// FuzzQuote: the text is one printable line and can be read back, so distinct
-// inputs have distinct texts.
+// FuzzQuote checks that a quoted text is one printable line and can be read back, so that
+// different inputs have different texts.
 func FuzzQuote(f *testing.F) {
 	for _, s := range []string{
 		"", "plain", "a\nb", `a\nb`, `"`, `\`, `\\"`, "\xff", `\xff`, "\ufffd", "\u202e", `\u{202e}`, "\u200b", "\x00",

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Links are followed by text, as often as the kernel would, and nothing else is.
+// Links are followed by their text, as often as the kernel would follow them.
 func TestFollowLinks(t *testing.T) {
 	links := map[string]string{"/home": "var/home", "/var/home/u/now": "../v/./2", "/abs": "/home/u", "/loop": "loop"}
 	for path, want := range map[string]string{
@@ -22,8 +22,8 @@ func TestFollowLinks(t *testing.T) {
 	}
 }
 
-// A walk looks at each name once, in a directory without links, and tells which names a link has
-// put there and which is the last; ".." leaves the directory that a link led to.
+// A walk visits each name once, in a directory without links. It says which names come from a
+// link and which is the last. ".." leaves the directory that a link led to.
 func TestWalkLinks(t *testing.T) {
 	links := map[string]string{"/a/in": "../b/c", "/b/c/up": "../d/e", "/abs": "/a"}
 	var seen string

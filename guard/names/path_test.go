@@ -15,7 +15,7 @@ var (
 	elem255 = strings.Repeat("e", NameMax)
 )
 
-// R130: legality of paths: NUL, length, encoding, dot elements; R109 for "..".
+// R130, R109: paths with NUL, too long names, wrong encoding, dot elements or ".." are refused.
 func TestParsePath_R130_R109(t *testing.T) {
 	for _, c := range []struct {
 		name, in  string
@@ -115,7 +115,7 @@ func TestParseRootName(t *testing.T) {
 	}
 }
 
-// NewPath takes clean elements only: what ParsePath tidies, it refuses.
+// NewPath accepts only clean elements: it refuses paths that ParsePath would clean.
 func TestNewPath_R130(t *testing.T) {
 	for _, rel := range []string{"", "a", "a/b", "a/.../.b", "\xff", elem255 + "/" + elem255} {
 		if p, err := NewPath("r", rel); err != nil || p.Rel() != rel || p.Root != "r" {
@@ -178,7 +178,7 @@ func TestPathHas_R158(t *testing.T) {
 	}
 }
 
-// An error does not become as long as what a peer sent.
+// The length of an error is bounded, however long the text of a peer is.
 func TestQuoteShort(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                               `""`,
@@ -193,7 +193,7 @@ func TestQuoteShort(t *testing.T) {
 	}
 }
 
-// What has been quoted is not quoted again, and shows nothing that Escape would not.
+// A quoted text is not quoted again, and shows no character that Escape would not.
 func TestEscapeQuoted(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "", `hide "\\[a" (command line)`: `hide "\\[a" (command line)`, "a\nb\xff": `a\nb\xff`, "\u202eä": `\u{202e}ä`,
@@ -252,8 +252,8 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// The package is shared by clients outside this module's daemon, so it must not
-// drag anything in.
+// Clients outside this module's daemon share the package, so it must have no other
+// dependencies.
 func TestStandardLibraryOnly(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").CombinedOutput()
 	if err != nil {
@@ -274,13 +274,13 @@ func mustPath(t *testing.T, s string) Path {
 	return p
 }
 
-// notSeen are the characters that show nothing, or as good as nothing, beside variation selectors.
+// notSeen lists the characters, besides variation selectors, that are invisible or nearly so.
 const notSeen = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3000\u3164\uffa0\ufffd\U00016fe4\U0001d159"
 
 var stacked = regexp.MustCompile(`(^|[ "\\])\pM|\pM\pM\pM`)
 
-// checkShown says whether text is safe on one line of a terminal. It is written
-// against Unicode's categories, not against showable, which it checks.
+// checkShown reports whether a text is safe on one line of a terminal. It uses Unicode's
+// categories, and not showable, because it tests that.
 func checkShown(t *testing.T, s string) {
 	t.Helper()
 	if !utf8.ValidString(s) {

@@ -15,8 +15,8 @@ type uriCase struct {
 	refusal string // part of the reason
 }
 
-// uriCases holds every example form of RFC 8089 (sections 2 and 3, appendices B,
-// D, E and F) with our answer, and then what RFC 8089 does not name.
+// uriCases holds every example form of RFC 8089 (sections 2 and 3, appendices B, D, E and F)
+// with our result, and then forms that RFC 8089 does not mention.
 var uriCases = []uriCase{
 	// Section 2 and appendix B.
 	{"local, empty authority (B)", "file:///path/to/file", "/path/to/file", ""},
@@ -57,7 +57,7 @@ var uriCases = []uriCase{
 	{"UNC, localhost", "file://localhost//server/share", "", "UNC"},
 	{"share", "file://server/share", "", `names the host "server"`},
 
-	// Other schemes and what is no URI (R156).
+	// Other schemes, and texts that are not URIs, are refused (R156).
 	{"http", "http://localhost/x", "", `scheme "http"`},
 	{"https", "https://example.com/x", "", `scheme "https"`},
 	{"a longer scheme", "files:///x", "", `scheme "files"`},
@@ -180,8 +180,9 @@ func TestParseURIErrorIsOneLine_R109(t *testing.T) {
 	}
 }
 
-// The file system judges the length (a root may lie deeper than PATH_MAX, which is walked in
-// pieces). So a long URI is read whole, or refused for a mistake at its far end (R128).
+// The file system judges the length (a root may lie deeper than PATH_MAX, because paths are
+// walked in pieces). So a long URI is accepted, or refused because of a mistake at its end
+// (R128).
 func TestParseURILong_R128(t *testing.T) {
 	long := strings.Repeat("/"+strings.Repeat("x", 200), 5000)
 	if got, err := ParseURI("file://" + long); err != nil || got != long {
@@ -198,8 +199,8 @@ func TestParseURILong_R128(t *testing.T) {
 	}
 }
 
-// R222: a path becomes a URI and the same path again; the URI is also compared,
-// because a peer's parser reads it.
+// R222: a path becomes a URI and then the same path again. The URI is compared as well, because
+// a peer's parser reads it.
 func TestFormatURIRoundTrip_R222(t *testing.T) {
 	for _, c := range []struct{ path, uri string }{
 		{"/", "file:///"},
@@ -231,7 +232,7 @@ func TestFormatURIRoundTrip_R222(t *testing.T) {
 	}
 }
 
-// R222, R201: every byte a name can hold survives, alone and between others.
+// R222, R201: every byte that a name can have is preserved, alone and between others.
 func TestFormatURIEveryByte_R222_R201(t *testing.T) {
 	for b := 1; b < 256; b++ {
 		if b == '/' {
@@ -250,8 +251,8 @@ func TestFormatURIEveryByte_R222_R201(t *testing.T) {
 	}
 }
 
-// The one gap in the round trip, on purpose: a directory that is spelled like a
-// Windows drive is refused in every spelling, so it cannot be named by a URI.
+// There is one intended gap in the round trip: a directory that is named like a Windows drive
+// is refused in every spelling, so no URI can name it.
 func TestFormatURIDriveIsRefused_R222(t *testing.T) {
 	for _, p := range []string{"/c:", "/c:/x", "/Z|/x"} {
 		if got, err := ParseURI(FormatURI(p)); !errors.Is(err, Invalid) {

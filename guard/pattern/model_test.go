@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The slow model: no state, no index, no compilation. It asks of each directory
-// on the way and of each pattern anew, by matchers of its own.
+// This is the slow model: it has no state, no index and no compiled patterns. For each
+// directory on the way it tries each pattern, with its own matchers.
 
 // slowName matches one name.
 func slowName(p, s string) bool {
@@ -47,7 +47,7 @@ func slowName(p, s string) bool {
 	return s != "" && s[0] == p[0] && slowName(p[1:], s[1:])
 }
 
-// slowPath matches the names of a path.
+// slowPath reports whether a pattern's elements match the names of a path.
 func slowPath(p, s []string) bool {
 	switch {
 	case len(p) == 0:
@@ -154,7 +154,7 @@ func randomList(r *rand.Rand) (out []string) {
 	return out
 }
 
-// The engine and the slow model agree, whatever the patterns and paths.
+// The engine and the slow model agree for all patterns and paths.
 func TestAgainstSlowModel(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -59,7 +59,7 @@ func judge(s *Set, path string, f Facts) Verdict {
 	return s.At(dir).Judge(dir, path[i+1:], typ, f)
 }
 
-// Precedence, as the package comment has it.
+// Rules have the precedence that the package comment describes.
 func TestPrecedence(t *testing.T) {
 	hide, deny, protect := list(OwnHide, "secret*", "!secret-not"), list(OwnDeny, "*-deny", "secret-not"), list(OwnProtect, "*", "!free/", "/locked/**")
 	builtin := []Rule{
@@ -157,7 +157,7 @@ func TestBadPatterns(t *testing.T) {
 	}
 }
 
-// Other spellings of one name, as file systems that fold names take them.
+// Other spellings of a name match, as in file systems that fold names.
 func TestFold(t *testing.T) {
 	s := mustNew(t, Options{Fold: true}, list(OwnHide, ".env", "Straße", "/Sub/*.PEM", "café"))
 	for _, p := range []string{
@@ -184,7 +184,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// The keys that globs are sorted by hold for every name that they match.
+// The sort keys of a glob apply to every name that the glob matches.
 func TestEnds(t *testing.T) {
 	for pattern, want := range map[string][2]string{
 		"release-[0-9]*.lock": {"release-", ".lock"}, "a?b": {"a", "b"}, "[ab]c": {"", "c"}, `a\*b*\{c`: {"a", "{c"},
@@ -221,7 +221,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// The states of very many directories do not pile up.
+// The states of very many directories are not all kept.
 func TestStatesAreBounded(t *testing.T) {
 	s := mustNew(t, Options{}, list(OwnHide, "x"))
 	for i := range 5 * maxStates {
@@ -234,8 +234,8 @@ func TestStatesAreBounded(t *testing.T) {
 	}
 }
 
-// A tree as deep as a program likes to make it costs the memory of its paths
-// neither once nor for every level.
+// However deep a program makes a tree, patterns keep no memory for its paths, neither once nor
+// for each level.
 func TestStatesOfDeepTreesAreBounded(t *testing.T) {
 	s := mustNew(t, Options{}, list(OwnHide, "secret"), list(OwnDeny, "/a/**/locked"))
 	for _, name := range []string{strings.Repeat("a", 255), "b"} {

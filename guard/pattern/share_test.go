@@ -16,8 +16,8 @@ func builtinRules() (out []Rule) {
 	return out
 }
 
-// What is built in is compiled once for all roots, and once for each way of
-// comparing names; what the owner wrote is each root's own.
+// The built-in rules are compiled once for all roots and each way of comparing names. The
+// owner's rules for a root are compiled for that root.
 func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 	set := func(o Options, more ...Rule) *Set {
 		t.Helper()
@@ -50,8 +50,8 @@ func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 	}
 }
 
-// Rules that the owner wrote for every root are compiled once for all of them, and not
-// kept longer than a root has them.
+// Rules that the owner wrote for every root are compiled once for all of them, and kept only
+// while a root has them.
 func TestOwnRulesAreShared(t *testing.T) {
 	var s sharedRules
 	list := func(text string) []Rule { return append(builtinRules(), Rule{List: OwnDeny, Text: text}) }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// places is a ceiling over a home: work may be written, its archive read, vault is shut, and
-// what is written in review is staged.
+// places is a ceiling for a home directory: work may be written, its archive only read, and
+// vault not entered. Writes in review are staged.
 func places() Ceiling {
 	return Ceiling{Where: "c.toml:1", Places: []CeilingPlace{
 		{"/home/u/work", ReadWrite, "c.toml:1"},
@@ -46,7 +46,7 @@ func TestCeilingCheck(t *testing.T) {
 	}
 }
 
-// What is left of a root is within the ceiling, and nothing is left out that it allows.
+// A narrowed root is within the ceiling, and keeps everything that the ceiling allows.
 func TestCeilingWithin(t *testing.T) {
 	for _, c := range []struct {
 		path      string
@@ -73,7 +73,7 @@ func TestCeilingWithin(t *testing.T) {
 	}
 }
 
-// Of several ceilings each holds: none widens another.
+// Several ceilings all apply, and none widens another.
 func TestCeilingsTogether(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	second := Ceiling{Longest: time.Hour, Places: []CeilingPlace{{"/home/u/work/app", ReadOnly, "d.toml:1"}, {"/srv", ReadWrite, "d.toml:2"}}}

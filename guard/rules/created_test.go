@@ -2,15 +2,14 @@ package rules
 
 import "testing"
 
-// What is remembered of the files that were made is bounded, and the files used
-// last are the ones that stay.
+// The number of remembered new files is bounded. The most recently used ones are kept.
 func TestMadeFilesAreBounded(t *testing.T) {
 	const most = 3
 	m := &CreatedFiles{max: most}
 	for ino := range uint64(100) {
 		m.Add(Identity{Ino: ino})
 		m.Add(Identity{Ino: ino})
-		if !m.Has(Identity{Ino: 0}) { // used each time
+		if !m.Has(Identity{Ino: 0}) { // this counts as a use
 			t.Fatalf("forgot the file used last, after %d", ino)
 		}
 		for late := ino; late > 0 && late > ino-most+1 && ino >= most; late-- {

@@ -60,8 +60,8 @@ func TestPatternsAreChecked(t *testing.T) {
 	}
 }
 
-// A summary says how many patterns there are, and which built-in protections are lifted; texts
-// that somebody else may have chosen are quoted.
+// A summary has the number of patterns and the lifted built-in protections. Texts that somebody
+// else may have chosen are quoted.
 func TestPatternsInWords(t *testing.T) {
 	p := rules.Patterns{Deny: rules.Texts("a", "b"), Allow: rules.Texts(".env", "\x1b[1m"), Gitignore: true}
 	if got, want := p.Summary(), "2 deny, 0 hide, 0 protect, 2 allow, .gitignore"; got != want {

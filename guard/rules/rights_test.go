@@ -7,7 +7,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Every mode's text is read back as the same rights.
+// The text of every mode parses as the same rights.
 func TestModesRoundTrip(t *testing.T) {
 	for r := rules.Rights(1); r <= rules.ReadWrite; r++ {
 		for _, r := range []rules.Rights{r, r | rules.Stage} {
@@ -26,7 +26,8 @@ func TestModesRoundTrip(t *testing.T) {
 	}
 }
 
-// An approval may stage what was asked for as writable, and never the other way round.
+// An approval may stage a root that was asked for as writable. It never makes a root writable
+// that was asked for as staged.
 func TestStagedIsNarrower(t *testing.T) {
 	for _, tt := range []struct {
 		have, than rules.Rights
@@ -45,9 +46,9 @@ func TestStagedIsNarrower(t *testing.T) {
 	}
 }
 
-// R162: an operation lacks what its row and its arguments take and the root has not. Any of
-// several rights is enough where the row says so, and the right to write includes the right to
-// append. An operation that has no row is refused.
+// R162: an operation lacks the rights that its row and arguments need and the root does not
+// have. If the row says so, any of several rights is enough. The right to write includes the
+// right to append. An operation without a row is refused.
 func TestLacked(t *testing.T) {
 	for _, c := range []struct {
 		op          names.Op
@@ -77,8 +78,8 @@ func TestLacked(t *testing.T) {
 	}
 }
 
-// R164: what a read-only root refuses is refused as read-only, everything else as not
-// permitted. Where several rights would do, the owner is told of the right to write.
+// R164: a read-only root refuses with ReadOnly, any other root with Permission. If several
+// rights would be enough, the owner is told about the right to write.
 func TestRefusalOfRights(t *testing.T) {
 	for _, c := range []struct {
 		lacks, have rules.Rights

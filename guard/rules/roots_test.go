@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// R129: no root is a kernel interface, a system directory that could be written, or a directory
-// of rootsfs itself.
+// R129: a kernel interface, a writable system directory or a directory of rootsfs itself cannot
+// be a root.
 func TestRootRules(t *testing.T) {
 	keep := rules.RootRules{Keep: []rules.Keep{{Path: "/home/u/mnt", What: "the mountpoint"}, {Path: "/home/u/.config/rootsfs", What: "the configuration"}}}
 	for _, c := range []struct {

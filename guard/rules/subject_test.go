@@ -29,7 +29,7 @@ func TestSubjectOf(t *testing.T) {
 	}
 }
 
-// A subject's name is seen as it is.
+// A subject's name must be fully visible.
 func TestSubjectNamed(t *testing.T) {
 	long := strings.Repeat("a", 255)
 	for _, name := range []string{"a", "serve#1", "auth0|12 3", `CORP\alice`, "o'\"x\"", "ärger", "日本", "a*", long} {
@@ -44,8 +44,8 @@ func TestSubjectNamed(t *testing.T) {
 	}
 }
 
-// A server that is named to trick a terminal cannot do it through fmt or a log. Neither does its
-// name change when a session gets a number.
+// A server whose name contains terminal escapes cannot send them through fmt or a log. The name
+// stays the same when its session gets a number.
 func TestSubjectPrintsEscaped(t *testing.T) {
 	const evil = rules.Subject("a\x1b[2J\"\u202e\n\xff")
 	if got := evil.InSession(12); got != evil+"#12" {

@@ -14,9 +14,9 @@ func (r *RuleSet) JudgeDir(f *RootFacts, rel string) (pattern.Verdict, error) {
 	return v, Refused(ToRead, v)
 }
 
-// Judge judges a name in the directory dir for the access that an operation makes to it. t is the
-// type of the file that has the name, or will have it, if that is known. A verdict can be one that
-// admits the operation all the same.
+// Judge judges a name in the directory dir for the access that an operation makes to it. t is
+// the type of the file that has the name, or will have it, if that is known. A verdict does not
+// always refuse the operation.
 func (r *RuleSet) Judge(f *RootFacts, op names.Op, a Access, dir, base string, t pattern.Type) (pattern.Verdict, error) {
 	if t == pattern.Unknown && a == ToMake {
 		t = createdType(op)

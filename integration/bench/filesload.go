@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 )
 
-// childFiles is the mode in which this program is an MCP server over stdio that
-// asks its client for files, as often as its tool "load" is told to.
+// childFiles is the mode in which this program is an MCP server over stdio. Its tool "load"
+// asks the client for files, as often as its argument says.
 const childFiles = "child-files"
 
 // filesRevision is the last in which a server may ask on its own.

@@ -29,8 +29,8 @@ const (
 	auditBytesName = "audit bytes"
 )
 
-// The goals, in bytes. The goals of runs are half of the earlier figures (8,853 kB and
-// 7,476 kB), that of the audit log a quarter of the earlier 352 bytes a record.
+// The goals are in bytes. Those of runs are half of what was measured before (8,853 kB and
+// 7,476 kB). That of the audit log is a quarter of the earlier 352 bytes a record.
 const (
 	rootMemoryGoal = 4 << 10
 	runPSSGoal     = 8853 << 10 / 2
@@ -60,7 +60,7 @@ type footprint struct {
 func (l *lab) footprintRows(ctx context.Context, r *report, wanted *regexp.Regexp) error {
 	type measurement struct {
 		name    string
-		program bool // takes rootsfs itself
+		program bool // the measurement starts rootsfs itself
 		measure func(context.Context) ([]*footprint, error)
 	}
 	for _, m := range []measurement{

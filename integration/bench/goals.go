@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The peers the goals speak of.
+// The peers that goals depend on.
 const (
 	audit  = "rootsfs-audit"
 	maxLvl = "rootsfs-max"
@@ -56,7 +56,7 @@ const (
 	runGoal        = 1.1   // rootsfs run against rootsfs mount
 )
 
-// status is how a goal came out.
+// status is the result of a goal.
 type status string
 
 const (
@@ -65,7 +65,7 @@ const (
 	notMeasured status = "not measured"
 )
 
-// outcome is one goal and its result.
+// outcome is one goal, with what was measured and the result.
 type outcome struct {
 	Goal     string `json:"goal"`
 	Limit    string `json:"limit"`
@@ -111,9 +111,12 @@ func judgeGoals(r *report) []outcome {
 				fmt.Sprintf("%.2f", inside/ours), inside/ours <= runGoal))
 		}
 	}
-	all = append(all, judgePatterns(r)...)
-	all = append(all, judgeFootprints(r)...)
-	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(append(append(judgeFiles(r), judgeStart(r)...), judgeStage(r)...), judgeProxy(r)...), append(append(judgeServe(r), judgeNetwork(r)...), judgeSecret(r)...)...)...)
+	for _, judged := range []func(*report) []outcome{
+		judgePatterns, judgeFootprints, judgeRevocation, judgeMemory, judgeFiles, judgeStart, judgeStage, judgeProxy, judgeServe, judgeNetwork, judgeSecret,
+	} {
+		all = append(all, judged(r)...)
+	}
+	return all
 }
 
 // isWork reports whether a row is a step on the unpacked tree. (The other work rows are
@@ -123,8 +126,8 @@ func (r *row) isWork() bool {
 	return ok && slices.Contains(workSteps, phase(name))
 }
 
-// judgePatterns compares fifty patterns with none, on the rows that have both, and
-// in turns where there were any.
+// judgePatterns compares fifty patterns with none, on the rows that have both. For the row that
+// was measured in turns, it compares the turns.
 func judgePatterns(r *report) []outcome {
 	var all []outcome
 	for _, row := range r.Rows {

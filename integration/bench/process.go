@@ -81,8 +81,8 @@ func (s *spawner) launch(name string, argv, env []string) (*process, error) {
 	return p, nil
 }
 
-// reap passes lines on (dropping those that no one waits for, so that a talkative daemon
-// never blocks) and then collects the child.
+// reap passes the child's lines on until its output ends, and then waits for the child. It
+// drops lines that nobody waits for, so that a talkative daemon never blocks.
 func (p *process) reap(out io.Reader) {
 	for sc := bufio.NewScanner(out); sc.Scan(); {
 		select {

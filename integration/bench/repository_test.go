@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Work with git goes on under fifteen hidden patterns and twenty protected ones, and the rules
-// hold, also at a depth of four and for names that appear while a program runs.
+// Git works in a root with fifteen hidden patterns and twenty protected ones. The rules hold at
+// a depth of four, too, and for names that appear while a program runs.
 func TestRepositoryRows(t *testing.T) {
 	needFUSE(t)
 	l := newLab(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/files"
 )
 
-// The rows of `rootsfs serve`: calls of tools that server-filesystem has, too, on
-// the same files, both servers over stdio, both asked by this process in the same
-// way (see lineHost), in turns.
+// The rows of `rootsfs serve` are calls of tools that server-filesystem has, too. Both servers
+// have the same files and run over stdio. This process calls them in turns and in the same way
+// (see lineHost).
 
 // serveCase is one call, repeated.
 type serveCase struct {

@@ -25,7 +25,8 @@ type tracer struct {
 // are still counted, but not by kind.
 const traceKB = 32 << 10
 
-// newTracer fails where there is no root, no tracefs or no such tracepoint.
+// newTracer fails for users other than root, and where the tracefs or the tracepoint is
+// missing.
 func newTracer(mnt string) (*tracer, error) {
 	if err := os.MkdirAll(mnt, 0o700); err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func newTracer(mnt string) (*tracer, error) {
 	return t, nil
 }
 
-const instancePrefix = "rootsfs-bench-" // and the process that made it
+const instancePrefix = "rootsfs-bench-" // followed by the id of the process that made it
 
 // removeStaleInstances removes the instances of runs that were killed: they hold buffers
 // in the kernel. An instance that cannot be removed does no harm.

@@ -200,7 +200,7 @@ var connect = sync.OnceValue(func() *child {
 	return &child{rpc.NewClient(conn(ends[0])), cmd}
 })
 
-// Pid returns the child's process id, which is that of a caller in the mount's requests.
+// Pid returns the child's process id. The mount's requests have it as the caller's id.
 func Pid() int { return connect().cmd.Process.Pid }
 
 func conn(fd int) net.Conn {

@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// wireError carries an error from the child, with the type that it has in os and the same
-// number, so that errors.Is and errors.As have the same results as there.
+// wireError carries an error of the child with its type in package os and its number, so that
+// errors.Is and errors.As give the same results in both processes.
 type wireError struct {
 	Kind          string // "path", "link", "syscall", "errno", or ""
 	Op, Path, New string
 	Inner         *wireError
 	Errno         syscall.Errno
-	Known         int // from 1, in known
+	Known         int // the number in known, from 1
 	Text          string
 }
 

@@ -147,7 +147,7 @@ func (l *lab) server(name, dir string) {
 	}
 	l.t.Cleanup(func() {
 		_ = stdin.Close() // the host hangs up
-		_ = cmd.Wait()    // how a server ends that was hung up on is not asked here
+		_ = cmd.Wait()    // how the server ends does not matter here
 	})
 	testkit.Until(l.t, "the server is live", func() bool {
 		out, _ := l.try("status", "--session", name, "--json")

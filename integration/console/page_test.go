@@ -100,7 +100,7 @@ func TestPage(t *testing.T) {
 	l := newLab(t)
 	l.brief()
 	l.sessions()
-	l.server("clerk", "desk") // asks what agent cannot: six questions a minute are its own
+	l.server("clerk", "desk") // asks in place of agent, because each server has only six questions a minute
 	cmd := l.browser(dir, "")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

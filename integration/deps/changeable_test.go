@@ -62,8 +62,8 @@ func TestLowerCannotBeChanged(t *testing.T) {
 	}
 }
 
-// callWith returns a program that calls a function of beneath with a value of the given type as
-// one parameter, and values of the right types as the others.
+// callWith returns a program that calls a function of package beneath. One argument has the
+// given type, and the others have the right types.
 func callWith(name string, sig *types.Signature, which int, typ string) string {
 	used := map[string]bool{"beneath": true}
 	qualify := func(p *types.Package) string { used[p.Name()] = true; return p.Name() }

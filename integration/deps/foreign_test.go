@@ -14,16 +14,17 @@ import (
 )
 
 // The rules by which a text reaches a person. A field of a type that prints itself, such as
-// names.Foreign (printsItself), needs none; each field of another type of text that a command can
-// print has a rule. None of them may hold what a server, a file or a host chose.
+// names.Foreign (printsItself), needs no rule. Each other text field that a command can print
+// has one, and may not hold text that a server, a file or a host chose.
 const (
 	ours   = "ours"   // a word, a number or an address that rootsfs or the system makes
 	owners = "owners" // the owner's own: a flag, the configuration, the machine
 	said   = "said"   // a sentence of the program, in which names are quoted
 )
 
-// printed are the text fields, of types that do not print themselves, of values that commands
-// print, in JSON (where names.JSON escapes all of it) or for people, or take texts from.
+// printed lists text fields of values that commands print, in JSON (where names.JSON escapes
+// every text) or for people, or from which they take texts. Fields whose types print themselves
+// are not listed.
 var printed = map[string]string{
 	// The session, its roots, questions and policies.
 	"audit.Report.Session": owners, "broker.Item.Mode": ours, "broker.Question.ID": ours, "broker.Question.Kind": ours, "broker.Stats.Revision": ours,
@@ -40,7 +41,7 @@ var printed = map[string]string{
 	"control.Socket.Path": owners, "control.Status.Audit": owners, "control.Status.Cache": ours, "control.Status.Config": owners, "control.Status.Locks": ours,
 	"control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Session": owners, "control.Status.Transport": ours, "control.Status.Version": ours,
 	"rules.Grant.Origin": owners, "trash.Entry.ID": ours, "trash.Entry.Type": ours, "trash.Entry.Via": ours,
-	// What only the owner, the machine and rootsfs decide.
+	// These texts come from the owner, the machine or rootsfs only.
 	"cli.addResult.Saved": owners, "cli.ceilingBound.Key": ours, "cli.ceilingBound.Most": ours, "cli.check.Detail": said, "cli.check.Name": ours, "cli.check.Path": owners, "cli.check.Remedy": said, "cli.check.Status": ours,
 	"cli.configProblem.Error": said, "cli.configProblem.Key": owners, "cli.configReport.File": owners, "cli.configReport.Resolved": owners, "cli.configSet.Profile": owners,
 	"cli.consoleMessage.URL": ours, "cli.diagnosis.Verdict": ours, "cli.endedPause.Session": owners, "cli.explanation.Confinement": ours, "cli.explanation.Limit": ours, "cli.explanation.LimitValue": ours,
@@ -54,7 +55,7 @@ var printed = map[string]string{
 	"cli.wrapServer.Fetcher": ours, "cli.wrapServer.Home": owners, "cli.wrapServer.State": ours,
 }
 
-// media are the other ways out, and the one function in which each escapes.
+// media lists the other ways out, each with the one function that escapes there.
 var media = map[string]string{
 	"JSON of every command":        "cmd/rootsfs/internal/cli/output.go: func (a *app) encode(",
 	"records with --json":          "cmd/rootsfs/internal/cli/cmd_audit.go: names.JSON(e.Line)",
@@ -74,7 +75,7 @@ var media = map[string]string{
 	"help: nobody else chooses it": "cmd/rootsfs/internal/cli/app.go: func newRootCmd(",
 }
 
-// rawUsed are the files in which a raw text only looks printed, and why.
+// rawUsed lists the files in which a raw text looks printed and is not, with the reason.
 var rawUsed = map[string]string{
 	"cmd/rootsfs/internal/config/save.go":     "a list of texts that are checked",
 	"cmd/rootsfs/internal/top/keys.go":        "an argument of a request",
@@ -153,7 +154,7 @@ func TestRawTextIsNotPrinted(t *testing.T) {
 	}
 }
 
-// plant type-checks a package that stands for names.
+// plant type-checks a package that takes the place of package names.
 func plant(t *testing.T, code string) *checked {
 	t.Helper()
 	_, fset, imports, err := compiled("fmt")
@@ -172,8 +173,8 @@ func plant(t *testing.T, code string) *checked {
 	return c
 }
 
-// The text fields of a value are found wherever it holds them, also behind an alias of a type, and
-// those that print themselves are known, also by another name.
+// The text fields of a value are found wherever the value holds them, also behind an alias.
+// Types that print themselves are recognised, also under another name.
 func TestTextFieldsAreFound(t *testing.T) {
 	c := plant(t, `package names
 type Foreign string

@@ -35,7 +35,8 @@ func kindsOf(t *testing.T) (kinds []string) {
 	return kinds[:len(kinds)-1] // the last is their number
 }
 
-// kindIn returns the kind that an expression is, also one turned into a text; "" if it is none.
+// kindIn returns the kind that an expression names, also if it is converted to a text; "" if it
+// names none.
 func kindIn(e ast.Expr, kinds []string) string {
 	if call, ok := e.(*ast.CallExpr); ok {
 		if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "String" {
@@ -137,8 +138,8 @@ Suspended    . . .  . . .  x . .  . x .  . . .
 Paused       . . .  . . .  . . .  . . .  . . .
 `
 
-// ofOneCall are functions that look for certain answers to one call: any other answer is an error,
-// or is decided about by code.
+// ofOneCall lists functions that handle certain answers to one call. Any other answer is an
+// error, or is handled by its code.
 var ofOneCall = []string{
 	"broker.conflict", "cmd/rootsfs/internal/cli.grant", "cmd/rootsfs/internal/cli.isRootGone", "cmd/rootsfs/internal/cli.isUnreadable",
 	"cmd/rootsfs/internal/session.ignoreGone", "vfs.removeEntry", "vfs/internal/beneath.ignore", "vfs/internal/beneath.passOver",

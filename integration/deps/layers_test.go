@@ -208,7 +208,7 @@ func TestPortable(t *testing.T) {
 	}
 }
 
-// noPromises are library packages that others call but do not build on, and why.
+// noPromises lists library packages without promises to their importers, with the reason.
 var noPromises = map[string]string{
 	"mount/distro":   "advice for a person",
 	"mount/incoming": "a hook for tests",

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// rootsfs runs programs and reads files for the owner, and confined programs must not be able
-// to write those. Each call that runs a program, anywhere, or opens a file, in cmd, has one of
-// these reasons why no confined program controls the file.
+// rootsfs runs programs and reads files for the owner. Confined programs must not be able to
+// write to these files. For each call that runs a program, and each in cmd that opens a file,
+// one of these reasons says why no confined program controls the file.
 const (
 	judged   = "writabledirs.Judge refuses what programs can write"
 	ownPlace = "a place of rootsfs itself, which no root may hold (session.Keeps)"
@@ -31,13 +31,14 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/secret/source.go os.OpenFile":         {judged, "script trustfile"},
 	"cmd/rootsfs/internal/cli/help.go exec.Command":             {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/cmd_fleet.go unix.Exec":           {judged, "cmd/rootsfs/internal/cli/cmd_fleet_test.go TestFleetProgram"},
+	"cmd/rootsfs/internal/fleetcli/with.go exec.Command":        {judged, "cmd/rootsfs/internal/cli/cmd_fleet_test.go TestFleetProgram"},
 	"cmd/rootsfs/internal/config/load.go os.OpenFile":           {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/serve_token.go os.Open":           {judged, "script trust"},
 	"cmd/rootsfs/internal/writabledirs/judge.go exec.LookPath":  {judged, "cmd/rootsfs/internal/writabledirs/judge_test.go TestProgram"},
 	"cmd/rootsfs/internal/writabledirs/judge.go os.ReadFile":    {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/run_git.go os.OpenFile":           {judged, "script trust"},
 	"mount/sandbox/bwrap.go exec.LookPath":                      {judged, "mount/sandbox/bwrap_test.go TestProjectsBwrap"},
-	// Root alone can write it, and the directories that it lies in.
+	// Only root can write to the file and to the directories above it.
 	"mount/mountpoint/fuse.go exec.LookPath":         {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
 	"mount/mountpoint/attach.go exec.LookPath":       {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
 	"mount/mountpoint/attach.go exec.Command":        {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
@@ -88,9 +89,12 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/session/lease.go os.ReadFile":             {ownPlace, "cmd/rootsfs/internal/session/lease_test.go TestNoStartWithoutLease"},
 	"cmd/rootsfs/internal/session/journal.go os.OpenFile":           {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/writabledirs/writabledirs.go os.OpenFile": {ownPlace, "script badinput"},
-	"cmd/rootsfs/internal/fleet/agent.go os.OpenFile":               {ownPlace, "script badinput"}, // an empty file, to lock it
-	"cmd/rootsfs/internal/fleet/files.go os.Open":                   {ownPlace, "script badinput"}, // a directory, to sync it
-	"cmd/rootsfs/internal/fleet/files.go os.OpenFile":               {ownPlace, "script badinput"}, // or the --dir of its server, which is judged
+	"cmd/rootsfs/internal/fleet/recorddir.go os.OpenFile":           {ownPlace, "cmd/rootsfs/internal/fleet/recordkeeper_test.go TestMachineSendsOnlyItsOwn"}, // or an archive, which is judged
+	"cmd/rootsfs/internal/fleet/bridge.go os.OpenFile":              {ownPlace, "script badinput"},                                                            // a directory, to lock it
+	"cmd/rootsfs/internal/fleet/agent.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // an empty file, to lock it
+	"cmd/rootsfs/internal/fleet/files.go os.Open":                   {ownPlace, "script badinput"},                                                            // a directory, to sync it
+	"cmd/rootsfs/internal/fleet/files.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // or the --dir of its server, which is judged
+	"cmd/rootsfs/internal/fleet/restored.go os.Open":                {ownPlace, "script badinput"},                                                            // the mark, to see where it is
 }
 
 // ownerCalls are the functions and types by which a program is run or a file opened.
@@ -101,9 +105,8 @@ var ownerCalls = map[string][]string{
 	"syscall": {"Open", "Openat", "ForkExec", "Exec", "StartProcess"},
 }
 
-// ownerCall returns the function by which a node runs or opens something, "" for none. A
-// composite literal of exec.Cmd is a call, a mention of the type in a field or parameter is
-// none.
+// ownerCall returns the function with which a node runs or opens something, or "". A composite
+// literal of exec.Cmd counts as a call. The type in a field or parameter does not.
 func ownerCall(n ast.Node) string {
 	var fun ast.Expr
 	switch n := n.(type) {

@@ -12,20 +12,18 @@ import (
 	"testing"
 )
 
-// A test whose own process serves a mount may reach it only by system calls for which
-// Go's runtime gives its processor away. A call that keeps a processor, or the lock of
-// the address space, while the kernel waits for this very process can stop it for good:
-// only aborting the connection ends it. Three ways are known to do that:
+// A test whose own process serves a mount may reach it only by system calls for which Go's
+// runtime gives its processor away. A call that keeps a processor, or the lock of the address
+// space, while the kernel waits for this very process can stop it for good: only aborting the
+// connection ends it. Three kinds of code are known to do that, and hangs finds each:
 //
 //   - opening a file, which asks for POLL inside of epoll_ctl, unless POLL was answered
 //     before (mount.New does that, unless Options.OpenNothing is set);
 //   - a page fault in a mapping;
 //   - a fork that changes into the mount, or executes a file of it, before it executes:
 //     the runtime stands still until it has.
-//
-// hangs finds what can do each.
 
-// ownMountExceptions are the test files with such code, and why none of it hangs.
+// ownMountExceptions lists the test files with such code, and why it does not hang.
 var ownMountExceptions = map[string]string{
 	"cmd/rootsfs/completionshell_test.go":       "shells start in a temporary directory, which is in no mount",
 	"cmd/rootsfs/internal/console/peer_test.go": "the program starts in /",
@@ -40,9 +38,9 @@ var ownMountExceptions = map[string]string{
 	"mount/mapping_test.go":                     "maps in a child process, for the other tests",
 }
 
-// notChecked are the packages that need no check at run, and why. The tests of each other
-// that serves a mount in its own process fail if they use it, however they do so:
-// childfs.Main sees each request that the kernel makes.
+// notChecked lists the packages that need no check at run time, and why. In every other package
+// the tests fail if their process uses a mount that it serves, in whatever way: childfs.Main
+// sees each request of the kernel.
 var notChecked = map[string]string{
 	"cmd/rootsfs/internal/console": "its sessions have no mount",
 	"integration/childfs":          "shows that the use of an own mount is found",
@@ -212,7 +210,7 @@ func TestOwnMounts(t *testing.T) {
 	}
 }
 
-// Each way to wait for oneself is found.
+// Each way in which a process can wait for itself is found.
 func TestHangsAreFound(t *testing.T) {
 	const code = `package x
 func f() {

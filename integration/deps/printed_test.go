@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// command is how a command begins that a text tells its reader to type, and endOf what
-// ends it there.
+// command matches the beginning of a command that a text tells its reader to type, and endOf
+// its end.
 var (
 	command = regexp.MustCompile(`(?:^|[^\w-])(?:rootsfs [a-z]+|chmod|mkdir|mv|rm|kill -\w+|umount|fusermount3 -|fuser -|(?:say|add|write|with) --[a-z-]+ )`)
 	endOf   = regexp.MustCompile(`;|, | \(|\)|: |\n|&&|…| confines `)
@@ -21,9 +21,9 @@ var (
 // ownWords are functions beside names.ShellWord whose results are the program's own
 // words.
 var ownWords = map[string]string{
-	"shortID":      "digits and letters of an id of ours",
+	"shortID":      "digits and letters of an id that rootsfs made",
 	"strconv.Itoa": "digits",
-	".ID":          "digits and letters of an id of ours",
+	".ID":          "digits and letters of an id that rootsfs made",
 }
 
 // unquoted finds the words in printed commands that no function has quoted.
@@ -86,7 +86,7 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// commandVerbs are the arguments of a format, counted from 1, that stand in a command.
+// commandVerbs returns the arguments of a format that are in a command, counted from 1.
 func commandVerbs(format string) (args []int) {
 	next := 1
 	starts := command.FindAllStringIndex(format, -1)
@@ -137,7 +137,7 @@ func TestPrintedCommandsAreQuoted(t *testing.T) {
 	for _, dir := range []string{"cmd", "broker", "mount", "guard", "vfs"} {
 		for _, s := range sources(t, dir) {
 			if strings.HasPrefix(s.rel, "guard/guardtest/") {
-				continue // which names calls of system calls so
+				continue // its texts name system calls, such as chmod, and are no commands
 			}
 			for _, f := range unquoted(s.fset, s.file) {
 				t.Errorf("%s holds a command with a word that is not quoted: use names.ShellWord", f)

@@ -12,8 +12,8 @@ import (
 // recordTypes have a field Detail with the words of a record for people.
 var recordTypes = []string{"guard.Record", "guard.Event", "guard/audit.Entry", "cmd/rootsfs/internal/auditview.Entry", "cmd/rootsfs/internal/control.Event", "cmd/rootsfs/internal/control.Operation"}
 
-// detailTakers are the functions that may get a Detail, beside those of package names and those
-// that print: they bound or encode it.
+// detailTakers lists the functions that may get a Detail because they bound or encode it.
+// Functions of package names and those that print may get one, too.
 var detailTakers = []string{"len", "append", "clip", "detail", "textBound"}
 
 // printers print their arguments, or add them to a log.

@@ -34,8 +34,8 @@ type listed struct {
 	GoFiles                 []string
 }
 
-// compiled compiles the packages and all that they import. It returns what go list says of each,
-// and an importer of their types.
+// compiled compiles the packages and all their imports. It returns the output of go list for
+// each, and an importer of their types.
 func compiled(patterns ...string) (all []listed, fset *token.FileSet, imports types.Importer, err error) {
 	cmd := exec.Command("go", append([]string{"list", "-trimpath", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles"}, patterns...)...)
 	cmd.Dir = "../.."
@@ -125,8 +125,8 @@ func (c *checked) prints(call *ast.CallExpr) bool {
 	return false
 }
 
-// printedBy returns the call or list that the innermost expression of a stack is a part of, if
-// it shows it as it is; nil if another function takes it.
+// printedBy returns the call or list that prints the innermost expression of a stack unchanged,
+// or nil if another function takes the expression.
 func (c *checked) printedBy(stack []ast.Node) ast.Node {
 	for i := len(stack) - 2; i >= 0; i-- {
 		switch outer := stack[i].(type) {
@@ -184,7 +184,7 @@ func (c *checked) texts(t types.Type, seen map[string]types.Type) {
 	}
 }
 
-// elemOf returns the type of text that a type holds, nil if it is another one.
+// elemOf returns the text type that a type holds, or nil if it holds no text.
 func elemOf(t types.Type) types.Type {
 	for {
 		switch u := t.Underlying().(type) {

@@ -11,13 +11,13 @@ import (
 )
 
 // waysOut are the files from which text leaves the program, each with the rule that makes
-// foreign text safe there. A call of such a kind in another file fails the test. What fmt
-// prints, TestForeignTextIsShown looks at.
+// foreign text safe there. A call of such a kind in another file fails the test.
+// TestForeignTextIsShown checks the texts that fmt prints.
 var waysOut = map[string]string{
 	// Metrics and logs.
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
 	"cmd/rootsfs/internal/cli/output.go handler":    "ReplaceAttr: LogAttr",
-	// encoding/json escapes the end of a string; only parts of rootsfs read these.
+	// encoding/json escapes the end of a string, and only parts of rootsfs read these values.
 	"broker/internal/jsonline/append.go encoder":       "frames for a peer",
 	"cmd/rootsfs/internal/cli/mount_daemon.go encoder": "our own other process",
 	"cmd/rootsfs/internal/console/server.go encoder":   "the page, which shows by visible of dom.js",
@@ -37,13 +37,14 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/main.go stream":                       "the app's writers, which output.go uses; a sentence of ours",
 	"cmd/rootsfs/rootsfs-fleet/main.go stream":         "the app's writers, which output.go uses",
 	"cmd/rootsfs/internal/cli/run_runner.go stream":    "is handed to the program that run starts",
+	"cmd/rootsfs/internal/fleetcli/with.go stream":     "is handed to our own other process",
 	"cmd/rootsfs/internal/cli/output.go stream":        "the log, see handler",
 	"cmd/rootsfs/internal/cli/flags_session.go stream": "the log, see handler",
 	"cmd/rootsfs/internal/cli/signals.go stream":       "the stacks of our own goroutines",
 	"cmd/rootsfs/internal/secret/source.go stream":     "is handed to a command of the owner's",
 }
 
-// wayOut returns the kind of way out that an expression is, "" if it is none.
+// wayOut returns the kind of way out of an expression, or "".
 func wayOut(n ast.Node) string {
 	sel, ok := n.(*ast.SelectorExpr)
 	if !ok {
@@ -68,7 +69,7 @@ func wayOut(n ast.Node) string {
 	return ""
 }
 
-// Every way out of the program that a text can take is known, and has a rule.
+// Every way in which text can leave the program is listed and has a rule.
 func TestWaysOutAreKnown(t *testing.T) {
 	used := map[string]bool{}
 	for _, dir := range []string{"cmd", "broker"} {
@@ -121,7 +122,7 @@ func TestLogsEscape(t *testing.T) {
 	}
 }
 
-// The console's page makes no HTML, script or address of a text.
+// The console's page never uses a text as HTML, script or an address.
 func TestPageMakesNoHTML(t *testing.T) {
 	sinks := regexp.MustCompile(`\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|eval|setHTMLUnsafe|createContextualFragment|DOMParser|new Function)\b`)
 	files, err := filepath.Glob("../../cmd/rootsfs/internal/console/web/*.js")

@@ -111,7 +111,7 @@ func (f *fileEntry) check() error {
 	return nil
 }
 
-// file is a file of a package: its content is that of source.
+// file is a file of a package. Its content comes from source.
 type file struct {
 	source string
 	target string // relative to the prefix

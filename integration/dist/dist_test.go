@@ -64,7 +64,7 @@ func dist(t testing.TB, top string, args ...string) string {
 // that takes as long as all the rest.
 func native() string { return fmt.Sprintf("-native=%v", os.Getenv("ROOTSFS_SOAK") == "") }
 
-// releaseOnce builds the release that the tests look at.
+// releaseOnce builds the release that the tests examine.
 var releaseOnce sync.Once
 
 // built returns the directory of a release of this checkout, and its version.

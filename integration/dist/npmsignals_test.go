@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The script that npm puts into PATH passes signals, exit codes and the end of its
-// input on, whether Node can replace itself or not.
+// The script that npm puts into PATH passes on signals, exit codes and the end of its input,
+// whether or not Node can replace itself by the program.
 func TestNPMSignals(t *testing.T) {
 	_, address := newNPMRegistry(t)
 	env, project := npmEnv(t, address), t.TempDir()
@@ -66,7 +66,7 @@ func TestNPMSignals(t *testing.T) {
 	}
 }
 
-// exitOf runs a command and says how it ended.
+// exitOf runs a command and describes how it ended.
 func exitOf(t *testing.T, env, command []string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(command[0], append(command[1:], args...)...)
@@ -74,7 +74,7 @@ func exitOf(t *testing.T, env, command []string, args ...string) string {
 	return ended(t, cmd.Run())
 }
 
-// ended says how a program ended.
+// ended describes how a program ended.
 func ended(t *testing.T, err error) string {
 	t.Helper()
 	exit, ok := errors.AsType[*exec.ExitError](err)
@@ -145,7 +145,8 @@ func (s *server) answer(id int) string {
 	}
 }
 
-// untilRevoked reads a file of the root until that is refused: a signal takes a while.
+// untilRevoked reads a file of the root until the read is refused, because a signal takes
+// effect a little later.
 func (s *server) untilRevoked() {
 	s.t.Helper()
 	id := 1
@@ -163,7 +164,7 @@ func (s *server) signal(which syscall.Signal) {
 	}
 }
 
-// end sends a signal and says how the server ended.
+// end sends a signal and describes how the server ended.
 func (s *server) end(which syscall.Signal) string {
 	s.t.Helper()
 	s.signal(which)

@@ -140,8 +140,9 @@ func members(t *testing.T, in *bytes.Reader) map[string][]byte {
 // byteReader keeps gzip from reading ahead: it has ReadByte.
 type byteReader struct{ *bytes.Reader }
 
-// The second package has its program where rootsfs looks for it, needs rootsfs, and runs no
-// script of rootsfs's. The other tests do without it: its server takes a minute to compile.
+// The second package has its program where rootsfs searches for it, depends on rootsfs, and
+// runs no script of rootsfs. The other tests leave it out, because its server takes a minute to
+// compile.
 func TestCompanion(t *testing.T) {
 	if os.Getenv("ROOTSFS_SOAK") == "" {
 		t.Skip("builds the second program for each architecture; make soak does")
@@ -154,7 +155,7 @@ func TestCompanion(t *testing.T) {
 	dist(t, "../..", "-out", dir)
 	dist(t, "../..", "-install", dest, "-prefix", "/opt/tools")
 	if out, _ := exec.Command(filepath.Join(dest, "opt/tools/bin/rootsfs"), "fleet", "init", "A").CombinedOutput(); !strings.Contains(string(out), "a fleet cannot be called") {
-		t.Errorf("rootsfs fleet, as installed: %s", out) // the work of the program in libexec
+		t.Errorf("rootsfs fleet, as installed: %s", out) // the program in libexec has printed it
 	}
 	name := only(t, dir, "rootsfs-fleet-*-1."+rpmArch()+".rpm")
 	home := t.TempDir()

@@ -64,7 +64,7 @@ func TestVersion(t *testing.T) {
 	})
 }
 
-// versionOf reads the version of a repository that is not ours.
+// versionOf reads the version of another repository.
 func versionOf(t *testing.T, dir string) version {
 	t.Helper()
 	v, err := readVersion(context.Background(), copyScript(t, dir))

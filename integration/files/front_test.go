@@ -18,19 +18,19 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// can describes what files/* can express: no links, no attributes, and paths are text.
+// can describes the limits of files/*: no links, no attributes, and paths are text.
 var can = guardtest.Can{ParsesPaths: true, KindsOnly: true}
 
-// The suite's cases over a real MCP session: a server on broker/client asks, a
-// host on broker executes, over each transport; and a server that speaks JSON
-// itself, whose paths no library looks at first. Verdicts and bytes are those of
-// the tree and of a mount. R002, R003, R063, R064, R065, R066, R067, R070.
+// The suite's cases have the same verdicts and bytes over a real MCP session as with the tree
+// and a mount. A server with broker/client sends the requests to a host with broker, over each
+// transport. Another server writes JSON itself, so that no library checks its paths before.
+// R002, R003, R063, R064, R065, R066, R067, R070.
 func TestConformance(t *testing.T) {
 	const least = 280 // of the cases: as many as files/* can express
 	for name := range transports {
 		t.Run(name, func(t *testing.T) { conform(t, name, nil, least) })
 	}
-	// One byte a chunk: a longer file is read in pieces and written as an upload.
+	// With chunks of one byte, a longer file is read in pieces and written as an upload.
 	t.Run("chunked", func(t *testing.T) { conform(t, "lines", &client.Options{Chunk: 1}, least) })
 	t.Run("raw", func(t *testing.T) {
 		guardtest.Run(t, guardtest.Suite{Opener: vfs.Opener(), Can: can, Subject: "peer", AtLeast: least,
@@ -125,7 +125,7 @@ func (c *clientFront) Stat(p string) (guardtest.Info, error) {
 	})
 }
 
-// lookedAt answers as lstat(2) where files/stat follows links: a link that leads out is
+// lookedAt answers like lstat(2), while files/stat follows links: a link that leads out is
 // itself inside.
 func lookedAt(err error, isLink func() bool) (guardtest.Info, error) {
 	if errors.Is(err, names.Escaped) && isLink() {

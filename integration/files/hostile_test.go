@@ -95,8 +95,8 @@ func TestHostileDepth(t *testing.T) {
 	var w wire.WriteResult
 	testkit.Must(t, p.ask(wire.Write, wire.WriteParams{Path: "r/" + leaf, Content: "written"}, &w))
 	p.alive("r/"+leaf, "written")
-	// The paths of all levels together are 100 MB: three pages of the top, and
-	// the bottom, show that neither depth nor length is in the way.
+	// The paths of all levels together are 100 MB. Three pages of the top, and the bottom, show
+	// that depth and length do no harm.
 	seen, cursor := map[string]bool{}, ""
 	for range 3 {
 		var l wire.ListResult
@@ -121,8 +121,8 @@ func TestHostileDepth(t *testing.T) {
 	p.alive("r/f", "text")
 }
 
-// Text that is no request, or is ambiguous, is refused with a reason, and later requests
-// are served. R091.
+// A text that is not a request, or is ambiguous, is refused with a reason. Later requests are
+// served. R091.
 func TestHostileText(t *testing.T) {
 	h := newHost(t, nil)
 	dir := h.root("r", guard.ReadWrite, "f=text")
@@ -158,8 +158,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// A thousand requests at once: each gets its own answer, either the bytes or
-// "too many, come again", and with patience all are served. R076, R078.
+// Each of a thousand requests at once gets its own answer: the bytes, or a refusal that says
+// when to try again. With repetitions all are served. R076, R078.
 func TestThousandRequests(t *testing.T) {
 	h := newHost(t, func(c *broker.Config) { c.Limits.InFlight = 32 })
 	dir := h.root("r", guard.ReadOnly)

@@ -38,8 +38,8 @@ type uploadJob struct {
 	Fill         byte
 }
 
-// uploadSize is 1 GiB in the soak, and less for everyday; under the race detector,
-// which makes the encoding of contents tens of times slower, less again.
+// uploadSize is 1 GiB in the soak, and less otherwise. It is smallest under the race detector,
+// which makes the encoding of contents tens of times slower.
 func uploadSize() (size, chunk int64) {
 	switch {
 	case lab.Soak():
@@ -65,7 +65,7 @@ func TestKilledUpload(t *testing.T) {
 	for round := range 20 {
 		fill := byte('b' + round)
 		old := firstByte(t, target)
-		// Every fourth round ends near the commit, where it matters most.
+		// Every fourth round is killed near the commit, the most critical moment.
 		after := rand.Int64N(size/chunk + 1)
 		if round%4 == 0 {
 			after = size/chunk - 1 + int64(round/4%2)
@@ -93,8 +93,8 @@ func TestKilledUpload(t *testing.T) {
 	t.Logf("%d of 20 killed before the answer, %d files replaced", killed, replaced)
 }
 
-// killAt runs a host until it says that it has taken so many chunks, and a
-// random moment longer. done: it answered the last chunk.
+// killAt runs a host until it has accepted a number of chunks, and a random moment longer. done
+// reports whether it answered the last chunk.
 func killAt(t *testing.T, j uploadJob, after int64) (done bool) {
 	t.Helper()
 	self, err := os.Executable()
@@ -154,7 +154,7 @@ func uploadAndDie(raw string) error {
 	select {}
 }
 
-// process is the testing.TB of a process that is no test. Only these methods are used.
+// process is the testing.TB of a process that is not a test. Only these methods are used.
 type process struct {
 	testing.TB
 	mu sync.Mutex
@@ -224,7 +224,8 @@ func (j *fileJournal) Begin(p guard.Path) (done func()) {
 	j.n++
 	name := filepath.Join(j.dir, strconv.Itoa(os.Getpid())+"-"+strconv.Itoa(j.n))
 	j.mu.Unlock()
-	// A kill loses nothing that was written; only a power cut would need more.
+	// A kill loses no written bytes, so nothing is flushed here; only a power cut would need
+	// that.
 	if err := os.WriteFile(name, []byte(p.String()), 0o600); err != nil {
 		panic(err)
 	}
@@ -258,8 +259,7 @@ func firstByte(t *testing.T, path string) byte {
 	return b[0]
 }
 
-// wholeOf checks that a file has its size and is of one byte throughout, and
-// returns that.
+// wholeOf checks that a file has its size and repeats one byte, and returns the byte.
 func wholeOf(t *testing.T, path string, size int64) byte {
 	t.Helper()
 	f, err := os.Open(path)
@@ -282,7 +282,7 @@ func wholeOf(t *testing.T, path string, size int64) byte {
 	return first
 }
 
-// onlyBig checks that nothing was left.
+// onlyBig checks that no other file was left.
 func onlyBig(t *testing.T, dir string) {
 	t.Helper()
 	testkit.Must(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

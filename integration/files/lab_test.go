@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// withFiles is the last revision in which a server may ask on its own.
+// withFiles is the last revision in which a server may send requests of its own.
 const withFiles = "2025-11-25"
 
 // host is the side that executes: a registry with its broker.
@@ -72,7 +72,7 @@ func (h *host) grant(name, dir string, rights guard.Rights) {
 	testkit.Must(h.t, err)
 }
 
-// transports are the ways a session can take; each joins a server to a client.
+// transports lists the transports of a session; each joins a server to a client.
 var transports = map[string]func(t testing.TB, p *pair) mcp.Transport{
 	"memory": func(t testing.TB, p *pair) mcp.Transport {
 		ours, theirs := mcp.NewInMemoryTransports()
@@ -96,9 +96,9 @@ var transports = map[string]func(t testing.TB, p *pair) mcp.Transport{
 	},
 }
 
-// pair is an MCP session between a host on package broker and a server on
-// package broker/client, both on the Go SDK. ctx is that of a tool call which
-// lasts as long as the test: over HTTP it carries the requests.
+// pair is an MCP session between a host that uses package broker and a server that uses package
+// broker/client, both with the Go SDK. ctx belongs to a tool call that lasts as long as the
+// test: over HTTP, the call carries the server's requests.
 type pair struct {
 	session *broker.Session
 	server  *client.Broker

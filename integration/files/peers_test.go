@@ -146,9 +146,10 @@ func obliging(_ context.Context, q *broker.Question) (broker.Answer, error) {
 	return broker.Answer{By: "test", Decisions: slices.Repeat([]broker.Decision{{Allow: true}}, len(q.Items))}, nil
 }
 
-// The examples of SEP-1708, asked by a server on the TypeScript SDK in one go, as
-// its author would write it: R001, R026, R027, R028, R029, R030, R031, R032, R033, R034,
-// R035, R036, R037, R038, R039, R040, R041, R042, R043, R044, R045, R046, R047, R048.
+// A server on the TypeScript SDK makes the requests of the examples in SEP-1708, in one
+// program, as the author of a server would write it: R001, R026, R027, R028, R029, R030, R031,
+// R032, R033, R034, R035, R036, R037, R038, R039, R040, R041, R042, R043, R044, R045, R046,
+// R047, R048.
 func TestTypeScriptServer_Seed(t *testing.T) {
 	h := newHost(t, func(c *broker.Config) { c.Asker = broker.AskerFunc(obliging) })
 	dir := filepath.Join(t.TempDir(), "frontend")
@@ -301,9 +302,9 @@ func tsErrors(t *testing.T, p *program) {
 	}
 }
 
-// server-filesystem uses the client's roots as its directories, and follows changes
-// (R002, R012, R118). After the last revocation it keeps its directories: it opens files
-// itself, and roots are advice to it.
+// server-filesystem uses the client's roots as its directories, and follows changes (R002,
+// R012, R118). After the last revocation it keeps its directories: it opens files itself, and
+// takes roots as advice.
 func TestServerFilesystem_Roots(t *testing.T) {
 	h := newHost(t, nil)
 	first := h.root("one", guard.ReadOnly, "a.txt=one")

@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// raw is a server that writes lines itself, also lines that no library would write.
+// raw is a server that writes its own lines, including ones that no library would write.
 type raw struct {
 	t       testing.TB
 	session *broker.Session
@@ -147,7 +147,7 @@ func (p *raw) ask(method string, params, out any) error {
 	}
 }
 
-// err is the gate's error as far as the wire tells it.
+// err returns the gate's error, as far as the answer contains it.
 func (r *reply) err() error {
 	var d wire.ErrorData
 	if len(r.Error.Data) == 0 || json.Unmarshal(r.Error.Data, &d) != nil || d.Reason == "" {

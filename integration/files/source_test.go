@@ -23,8 +23,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A disk that is full is IO_ERROR, and the file is the old one; when there is room
-// the same write succeeds. R052, R074.
+// On a full disk a write is IO_ERROR and the old file stays. When there is room again, the same
+// write succeeds. R052, R074.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small file system")
@@ -51,7 +51,7 @@ func TestFullDisk(t *testing.T) {
 	p.alive("r/f", large.Content)
 }
 
-// stuckFile is a file whose reading does not end before it is told to.
+// stuckFile is a file whose reads hang until the test releases them.
 type stuckFile struct {
 	fs.MemRegularFile
 	release chan struct{}
@@ -64,9 +64,8 @@ func (f *stuckFile) Read(ctx context.Context, h fs.FileHandle, dest []byte, off 
 	return f.MemRegularFile.Read(ctx, h, dest, off)
 }
 
-// A source that hangs, such as a server that is gone, is TIMEOUT after the limit;
-// other files and other requests are served meanwhile, and it too when it is
-// back. R053, R079.
+// A request on a source that hangs, such as a dead server, is TIMEOUT after the limit. Other
+// files and requests are served meanwhile, and the source again when it is back. R053, R079.
 func TestHangingSource(t *testing.T) {
 	stuck := &stuckFile{MemRegularFile: fs.MemRegularFile{Data: []byte("late"), Attr: fuse.Attr{Mode: 0o444}}, release: make(chan struct{})}
 	dir := t.TempDir()

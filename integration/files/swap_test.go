@@ -19,13 +19,12 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Files outside are recognised by this; no file inside has it.
+// This text marks files outside; no file inside has it.
 const canary = "CANARY-5d0e"
 
-// Names are exchanged with links that lead out, as fast as they can be, while a
-// server does everything it can to the same names: nothing outside is read or
-// written. A bare open of the same names in the same loop does get out, or the
-// race would prove nothing. R063, R064, R188, R189.
+// Names are exchanged with links that lead out, as fast as possible, while a server calls every
+// method on the same names: nothing outside is read or written. A bare open of the same names
+// in the same loop does get out, or the race would prove nothing. R063, R064, R188, R189.
 func TestSwapRace(t *testing.T) {
 	h := newHost(t, nil)
 	base := t.TempDir()
@@ -109,7 +108,7 @@ func raceTrees(t *testing.T, src, out string) [][2]string {
 	}
 }
 
-// raceRound does one of everything and returns how much of it succeeded.
+// raceRound does each operation once and returns how many succeeded.
 func raceRound(t *testing.T, p *raw, i int) (succeeded int64) {
 	dir := []string{"r/dir", "r/abs", "r/p/q"}[i%3]
 	mine := fmt.Sprintf("%s/n%d", dir, i)
@@ -146,7 +145,7 @@ func raceRound(t *testing.T, p *raw, i int) (succeeded int64) {
 	return succeeded
 }
 
-// snapshot is everything about a tree that a write would change.
+// snapshot describes everything of a tree that a write would change.
 func snapshot(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder

@@ -35,7 +35,8 @@ func consoleRow(t *testing.T, text string) row {
 	return row{kernel: kernels[0], version: "5.10.0-1", results: results}
 }
 
-// A console becomes a row: failures, and a wrong report of doctor, are problems.
+// The console's output of a machine becomes a row. Failures, and a wrong report of doctor, are
+// problems.
 func TestConsoleBecomesARow(t *testing.T) {
 	r := consoleRow(t, console)
 	got := table([]row{r})
@@ -65,7 +66,7 @@ func TestMachineWithoutEndIsAProblem(t *testing.T) {
 	}
 }
 
-// A kernel that cannot be had has a line of its own that says why, and fails the run.
+// A kernel that is not available has its own line with the reason, and fails the run.
 func TestMissingKernelIsNamed(t *testing.T) {
 	l := &lab{options: &options{mirrors: map[string]string{"Debian": "http://here/debian"}}}
 	_, err := l.mirror(ubuntu, "noble-updates")

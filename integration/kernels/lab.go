@@ -32,7 +32,8 @@ type lab struct {
 	*options
 	work string // a temporary directory
 	repo string
-	// base is the disk image of the userland; files is that of rootsfs, its sources and tests.
+	// base is the disk image of the userland; files is the disk image with rootsfs, its sources
+	// and tests.
 	base, files string
 }
 

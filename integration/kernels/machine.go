@@ -110,7 +110,7 @@ func (l *lab) boot(ctx context.Context, k kernel, vmlinuz, initrd string) (map[s
 	// The kernel makes environment variables of parameters that it does not know.
 	parameters := fmt.Sprintf("console=ttyS0 panic=-1 quiet mitigations=off phases=%s phaselimit=%d suites=%s suitelimit=%d skip=%s %s",
 		phases, int(l.phaseLimit.Seconds()), l.suites, int(l.suiteLimit.Seconds()), l.skip, k.parameters)
-	cpu := "max,la57=off" // five levels of page tables cost an emulation time
+	cpu := "max,la57=off" // an emulation is slower with five levels of page tables
 	if l.accel == "kvm" {
 		cpu = "host"
 	}

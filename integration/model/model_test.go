@@ -45,8 +45,8 @@ func TestSmallest(t *testing.T) {
 	}
 }
 
-// A search that was cut short, that found nothing where there is something to find, or
-// something where there is nothing, is a failure.
+// A search fails if it was cut short, if it found no fault in a wrong model, or if it found a
+// fault in a right one.
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		name, report string
@@ -82,8 +82,8 @@ var (
 	mutation    = regexp.MustCompile(`\bM_[A-Z0-9]+`)
 )
 
-// Each step of the models says which function of the code it stands for, or that it is
-// the kernel's, and the function exists.
+// Each step of the models names the function of the code that it stands for, or the kernel. The
+// function exists.
 func TestNamedFunctions(t *testing.T) {
 	read := 0
 	for file, text := range texts(t) {

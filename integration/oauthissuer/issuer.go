@@ -87,7 +87,7 @@ func (i *Issuer) Rotate() {
 	i.key = key
 }
 
-// KeyID is that of its key.
+// KeyID is the id of the issuer's key.
 func (i *Issuer) KeyID() string { return i.now().KeyID }
 
 // Asked returns how often it was asked for its keys.

@@ -72,9 +72,9 @@ func newFullAudit(t *testing.T) *fullAudit {
 	return f
 }
 
-// fill makes files until the audit disk takes no more, and returns how many: 255 bytes a
-// name, so that it does not take long. Then it makes directories with short names, which
-// need less room, until the disk takes none of these either.
+// fill makes files until their records do not fit on the audit disk, and returns their number.
+// Names of 255 bytes make that quick. Then it makes directories with short names, whose records
+// are smaller, until these do not fit either.
 func (f *fullAudit) fill() (made int) {
 	f.Helper()
 	out, err := f.sh(`mkdir fill && cd fill && n=$(printf %0240d 0) && i=0 && while [ $i -lt 40000 ] && (: >$n$i) 2>/dev/null; do i=$((i+1)); done; echo $i
@@ -111,13 +111,13 @@ func (f *fullAudit) records(see func(audit.Entry)) {
 	}
 }
 
-// sh runs a script in the root, in a process of its own.
+// sh runs a script in the root, in another process.
 func (f *fullAudit) sh(script string) (string, error) {
 	out, err := exec.Command("/bin/sh", "-c", `cd "$0" && `+script, f.point).CombinedOutput()
 	return string(out), err
 }
 
-// picture is everything that the root's directory holds, as the host sees it.
+// picture describes the contents of the root's directory on the host.
 func (f *fullAudit) picture() string {
 	f.Helper()
 	var b strings.Builder
@@ -152,9 +152,8 @@ func (f *fullAudit) picture() string {
 	return b.String()
 }
 
-// With the audit disk full, whatever would change something is
-// refused and has not happened; once there is room, all of it goes on, and the log
-// has a record of everything that was done.
+// While the audit disk is full, every change is refused and does not happen. Once there is
+// room, changes work again, and the log has a record of each change that was made.
 func TestFullAuditDiskChangesNothing(t *testing.T) {
 	f := newFullAudit(t)
 	setup := `mkdir d e e/full && touch e/full/x && echo old >file && echo old >other && ln -s file link && touch -d 2020-01-01 file`

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Over files/* and over the tools of serve, too, whatever would
-// change something is refused and has not happened while the audit disk is full.
+// While the audit disk is full, changes through files/* and through the tools of serve are
+// refused, too, and do not happen.
 func TestFullAuditDiskChangesNothingOverTheBroker(t *testing.T) {
 	f := newFullAudit(t)
 	if out, err := f.sh(`mkdir d e && echo x >e/x && echo old >file && echo old >other`); err != nil {
@@ -84,12 +84,12 @@ func TestFullAuditDiskChangesNothingOverTheBroker(t *testing.T) {
 	}
 }
 
-// second is the error of two results.
+// second returns the second of two results, an error.
 func second[T any](_ T, err error) error { return err }
 
-// What is written to a file that was opened before the audit disk was full is on record:
-// room for the record of its close was promised when it was opened. More files are open
-// than the room that is kept for unannounced records would do for.
+// Writes to a file that was opened before the audit disk was full are recorded, because the
+// room for the record of its close was reserved at the open. More files are open than would fit
+// into the room for records without a reservation.
 func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
 	f := newFullAudit(t)
 	const shells, each = 30, 7

@@ -18,9 +18,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// The ways around a pattern that take more than one call, or calls that not every
-// front end has; the others are rows of guardtest, each tried with and without
-// the rule on every front. R110, R151.
+// These bypasses of a pattern need more than one call, or calls that not every front end has.
+// The others are rows of guardtest, each tried with and without the rule on every front. R110,
+// R151.
 
 // A protected file gets no second name, whether a call takes it by path, descriptor or handle.
 func TestNoLinkToWhatIsProtected(t *testing.T) {
@@ -185,8 +185,8 @@ func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 	}
 }
 
-// The patterns of a root that lies in another hold through both names, and the patterns
-// of the outer root hold through its own name.
+// The patterns of a nested root hold through both roots' names. The patterns of the outer root
+// hold through its own name.
 func TestPatternsOfNestedRoots(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Hide: guard.Texts("outer.hid")}, "in/outer.hid=o", "in/inner.hid=i", "in/kept=k", "in/d/kept=k", "d/")
 	for _, root := range []string{"on", "off"} {
@@ -243,8 +243,7 @@ var openHandle = childfs.In("openHandle", func(point string, h fileHandle) error
 	return err
 })
 
-// Descriptors that carry no rights, and handles of files, lead to nothing that the
-// path would not.
+// O_PATH descriptors and handles of files give no more access than the path.
 func TestDescriptorsAndHandles(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Deny: guard.Texts("closed"), Hide: guard.Texts("secret")}, "closed=c", "secret=s", "later=l")
 	path := func(name string) func(dir string) error {
@@ -266,7 +265,7 @@ func TestDescriptorsAndHandles(t *testing.T) {
 	handle := func(dir, name string) error { _, err := takeHandle(dir + "/" + name); return err }
 	w.stopped("a handle of what is hidden", unix.ENOENT, func(dir string) error { return handle(dir, "secret") })
 
-	// A handle that was taken before the rule is no good after it.
+	// A handle from before the rule is useless after it.
 	got := map[string]fileHandle{}
 	for _, root := range []string{"on", "off"} {
 		h, err := takeHandle(w.at(root, "later"))

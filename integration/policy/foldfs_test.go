@@ -25,7 +25,7 @@ type foldNode struct {
 	path string
 }
 
-// foldGen makes every node another one, so that none keeps an old path.
+// foldGen gives every node another generation, so that none keeps an old path.
 var foldGen atomic.Uint64
 
 var (
@@ -44,7 +44,7 @@ var (
 
 func folded(name string) string { return norm.NFC.String(cases.Fold().String(norm.NFD.String(name))) }
 
-// at returns the path of a name, as it is spelled where it stands.
+// at returns the path of a name, in the spelling of its directory entry.
 func (n *foldNode) at(name string) string {
 	list, _ := os.ReadDir(n.path)
 	for _, e := range list {
@@ -135,7 +135,7 @@ func (n *foldNode) Rename(_ context.Context, name string, to fs.InodeEmbedder, n
 	return fs.ToErrno(unix.Renameat2(unix.AT_FDCWD, n.at(name), unix.AT_FDCWD, to.(*foldNode).at(newName), uint(flags)))
 }
 
-// Fsync does nothing: the test does not survive the machine.
+// Fsync does nothing, because the files need not survive the machine.
 func (n *foldNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return 0 }
 
 // mountFolding shows a new directory as a file system that folds names.

@@ -91,7 +91,7 @@ var inHost = childfs.In("inHost", func(dir, what, from, to string) ([]string, er
 	return nil, errors.ErrUnsupported
 })
 
-// either removes a directory as a directory.
+// either calls rmdir if err says that the name is a directory.
 func either(err error, rmdir func() error) error {
 	if errors.Is(err, syscall.EISDIR) {
 		return rmdir()
@@ -206,7 +206,7 @@ func list(t *vfs.Tree, rel string) (out []string, err error) {
 	}
 }
 
-// whole does an operation as the broker's methods do.
+// whole does an operation with the functions behind the broker's methods.
 func whole(t *vfs.Tree) func(o *op) ([]string, error) {
 	tree := calls(t)
 	return func(o *op) ([]string, error) {
@@ -243,8 +243,7 @@ func whole(t *vfs.Tree) func(o *op) ([]string, error) {
 	}
 }
 
-// brokered does an operation as a server does that asks for it, by files/* over
-// an MCP session.
+// brokered does an operation by files/*, as a server does over an MCP session.
 func brokered(f *client.Files) func(o *op) ([]string, error) {
 	return func(o *op) (list []string, err error) {
 		p, q := "r/"+o.p, "r/"+o.q

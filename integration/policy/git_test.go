@@ -90,8 +90,8 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// Work in the owner's repository goes on as usual: files that git maintains itself are
-// written, files that git executes are not. R139, R151.
+// Git works in the owner's repository as usual: files that git maintains are written, files
+// that git executes are not. R139, R151.
 func TestGitInTheOwnersRepository(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
@@ -166,8 +166,8 @@ func TestGitOfOnesOwn(t *testing.T) {
 	}
 }
 
-// Repositories in no directory called .git, or in that of another, are reported too,
-// until they are gone. The owner's are not. R139.
+// Repositories whose directory is not called .git, or lies in the .git of another repository,
+// are reported too, until they are gone. The owner's are not. R139.
 func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
@@ -291,8 +291,8 @@ func TestGitIsToldWithoutProtection(t *testing.T) {
 	}
 }
 
-// If the root's user completes a directory of the owner to a bare repository, this is
-// reported, and protected names in it stay protected. R139.
+// If the root's user turns a directory of the owner into a bare repository by adding names,
+// this is reported, and protected names in it stay protected. R139.
 func TestABareRepositoryLiftsNothing(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) { s.run("", "git", "init", "-q", "-b", "main", "mine") })

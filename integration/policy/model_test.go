@@ -2,8 +2,8 @@ package policy
 
 import "strings"
 
-// The slow model: it has no state and compiles nothing. Every question is
-// answered from the patterns' text, by matchers of its own.
+// This is the slow model. It has no state and compiles nothing: it judges each path by the
+// patterns' text, with its own matchers.
 
 type effect int
 

@@ -234,12 +234,13 @@ func toolCalls(w *twin) map[string]func(dir, name string) error {
 	return all
 }
 
-// No call tells a hidden file or directory from one that is not there, on any
-// front. Without the rule most do, else they would show nothing.
+// On every front, each call has the same result for a hidden file or directory and for a
+// missing one. Without the rule most calls have different results, or the test would show
+// nothing.
 func TestHiddenIsToldFromAbsentByNoError(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")},
 		"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-e/")
-	// Some keep their secrets in a pipe, which is not shown for its own sake.
+	// Some users keep secrets in a pipe; pipes are not shown in any case.
 	if err := unix.Mkfifo(filepath.Join(w.src["on"], "d/secret-p"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -332,8 +333,8 @@ func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 	}
 }
 
-// Neither a link nor a path that leads through a hidden name and out again tells anything
-// of files there. R164.
+// Neither a link nor a path that leads through a hidden name and out again reveals anything
+// about files below that name. R164.
 func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 	links := map[string]string{"to-file": "secret-f", "to-dir": "secret-d", "to-link": "secret-l", "to-none": "secret-none", "to-unheard": "unheard"}
 	tree := []string{"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-l => x"}
@@ -372,7 +373,7 @@ func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 	}
 }
 
-// counted holds the counts of a directory that system calls return.
+// counted has the counts that system calls return for a directory.
 type counted struct {
 	Stat   unix.Stat_t
 	Statfs unix.Statfs_t
@@ -400,7 +401,7 @@ var countDir = childfs.In("countDir", func(dir string) (c counted, err error) {
 	}
 })
 
-// countable is all that can be counted of a directory.
+// countable returns all counts of a directory.
 func (w *twin) countable(root, dir string) (text string, inodes []uint64) {
 	w.Helper()
 	c, err := countDir(w.at(root, dir))
@@ -426,8 +427,8 @@ func (w *twin) countable(root, dir string) (text string, inodes []uint64) {
 		c.Stat.Nlink, c.Stat.Size, c.Stat.Blocks, len(c.Inodes), entries, pages, c.Statfs.Files), c.Inodes
 }
 
-// A directory with hidden names counts as one without: links, size, names, pages;
-// and no inode number is one of theirs.
+// A directory with hidden names has the same counts as one without them: links, size, names,
+// pages. No inode number is that of a hidden file.
 func TestHiddenIsNotCounted(t *testing.T) {
 	tree := []string{"plain/x=x", "plain/y/", "full/x=x", "full/y/"}
 	for i := range 300 {

@@ -44,11 +44,11 @@ func (w *world) tally(front string, refused bool, err error) {
 	case err == nil:
 		t.done++
 	default:
-		t.failed++ // as without a policy
+		t.failed++ // fails without a policy, too
 	}
 }
 
-// sum logs the number of operations, and checks that each front was really tried.
+// sum logs the number of operations, and checks that each front had some.
 func (w *world) sum() {
 	all := 0
 	for _, f := range w.fronts {
@@ -100,7 +100,7 @@ func (w *world) path() string {
 	return strings.Join(list, "/")
 }
 
-// existing returns the path of something that is there, if anything is.
+// existing returns the path of an existing file or directory, if there is one.
 func (w *world) existing() string {
 	paths := []string{w.path()}
 	_ = filepath.WalkDir(w.mirror, func(at string, _ fs.DirEntry, err error) error {
@@ -133,7 +133,7 @@ func (w *world) pattern() string {
 	return s
 }
 
-// repolicy puts other patterns in force.
+// repolicy changes the patterns.
 func (w *world) repolicy() {
 	some := func() (out []string) {
 		for range w.r.IntN(3) {
@@ -149,8 +149,8 @@ func (w *world) repolicy() {
 	}
 }
 
-// isDir reports whether a directory lies at a path, and whether anything does, by the
-// mirror.
+// isDir reports whether the mirror has a directory at a path, and whether it has anything
+// there.
 func (w *world) isDir(rel string) (dir, exists bool) {
 	info, err := os.Lstat(filepath.Join(w.mirror, rel))
 	return err == nil && info.IsDir(), err == nil
@@ -188,7 +188,7 @@ func (w *world) refused(o *op) bool {
 	return false
 }
 
-// matched are the paths, at p and below, that a pattern is about.
+// matched returns the paths, p and those below, that a pattern is about.
 func (w *world) matched(p string) (list []string) {
 	base := filepath.Join(w.mirror, p)
 	_ = filepath.WalkDir(base, func(at string, d fs.DirEntry, err error) error {
@@ -220,8 +220,8 @@ func (w *world) follow(p string) {
 	})
 }
 
-// moved reports whether a pattern is about something in a directory, where it is
-// or where it would be.
+// moved reports whether a pattern is about a file in a directory, at its path or at the path
+// after the move.
 func (w *world) moved(p, q string) (matched bool) {
 	base := filepath.Join(w.mirror, p)
 	_ = filepath.WalkDir(base, func(at string, d fs.DirEntry, err error) error {
@@ -236,9 +236,8 @@ func (w *world) moved(p, q string) (matched bool) {
 }
 
 func (w *world) step(seed uint64, n int) {
-	// No links: of a file with two names the kernel does not say which was used,
-	// so a mount judges by either, and either could have been used. The
-	// conformance suite has them.
+	// There are no hard links here: the kernel does not say which of two names a program used,
+	// so a mount judges by either. The conformance suite tests them.
 	f := w.fronts[w.r.IntN(len(w.fronts))]
 	o := &op{what: f.kinds[w.r.IntN(len(f.kinds))], p: w.path(), q: w.path()}
 	if w.r.IntN(2) == 0 {
@@ -249,8 +248,8 @@ func (w *world) step(seed uint64, n int) {
 	}
 	refused, kept := w.refused(o), w.matched(o.p)
 	got, err := f.do(o)
-	// The kernel says that a file was closed after close(2) has returned; until
-	// then the other fronts hold it for open.
+	// The kernel reports the close of a file after close(2) has returned. Until then the file
+	// counts as open to the other fronts.
 	if names.Reason(err) == names.Locked {
 		testkit.Eventually(func() bool {
 			got, err = f.do(o)
@@ -281,7 +280,7 @@ func (w *world) step(seed uint64, n int) {
 	if (err == nil) != (bare == nil) {
 		say("%v; without a policy %v", err, bare)
 	}
-	// What is to be entered is judged as a directory, before it is looked for.
+	// A name on the way is judged as a directory, before it is looked up.
 	asDir := o.what == "list" && w.rules.verdict(o.p, true) >= deny || o.what == "write" && w.rules.verdict(o.p, false) != none
 	if names.Errno(err) == syscall.EACCES && !asDir {
 		say("refused (%v); the model does not, and the system says %v", err, bare)
@@ -298,8 +297,8 @@ func (w *world) step(seed uint64, n int) {
 	}
 }
 
-// oneFile reports a rename between two names of one file, which the kernel
-// answers by itself: it does nothing, rename(2).
+// oneFile reports whether a rename is between two names of one file. The kernel answers it
+// without a request: it does nothing (rename(2)).
 func (w *world) oneFile(o *op) bool {
 	a, err := os.Lstat(filepath.Join(w.mirror, o.p))
 	b, err2 := os.Lstat(filepath.Join(w.mirror, o.q))
@@ -338,8 +337,8 @@ func TestAgainstModel(t *testing.T) {
 		all   bool
 	}{
 		{"strict, all fronts", mount.Strict, true},
-		// With the kernel's cache. To the kernel other fronts are like the host: it
-		// learns of their changes a moment later.
+		// The mount has the kernel's cache. The kernel learns of changes by other fronts a
+		// moment later, as of the host's.
 		{"audit, mount", mount.Audit, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,9 +20,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R193: programs in the mount and servers at the broker fill one root at the same moment,
-// beyond its last byte or name. Together they never have more than the quota, status
-// reports their real use, and the rest can be used.
+// R193: programs in the mount and servers at the broker fill one root at the same time, beyond
+// its quota. Together they never exceed the quota, status reports their real use, and the rest
+// can be used.
 func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
 	for name, lim := range map[string]guard.Limits{
 		"bytes": {MaxWritten: 200*piece + 4, MaxCreated: 1 << 20},
@@ -32,7 +32,7 @@ func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
 	}
 }
 
-// writeNew makes a file and writes to it once, and returns how much of that was done.
+// writeNew makes a file and writes to it once. It returns which of these succeeded.
 var writeNew = childfs.In("writeNew", func(path string, data []byte) (created bool, n int, err error) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644)
 	if err != nil {
@@ -112,7 +112,7 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 		for front, put := range map[string]func(string, []byte) error{"m": inMount, "b": byServer} {
 			wg.Go(func() {
 				for n := range 60 {
-					// Each is refused when there is no more; nothing else goes wrong.
+					// Each is refused when the quota is used up, and there is no other error.
 					if err := put(fmt.Sprintf("%s%d-%d", front, i, n), data); err != nil && names.Reason(err) != names.Quota {
 						t.Errorf("%s: %v", front, err)
 					}
@@ -123,8 +123,8 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 	wg.Wait()
 	close(stop)
 	watching.Wait()
-	// A request that is refused has reserved bytes for a moment that another could have
-	// had.
+	// A request that is refused has reserved bytes for a moment, so another one may be refused,
+	// too.
 	for n := 0; inMount(fmt.Sprintf("more%d", n), data) == nil; n++ {
 	}
 	if w, c := used(); w != wrote.Load() || c != made.Load() {
@@ -135,7 +135,7 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 			t.Errorf("status tells %d bytes of the server's; it wrote %d", u.Written, served.Load())
 		}
 	}
-	// What is left is there to the last, and no more.
+	// The rest of the quota can be used to the last byte, and no more.
 	w, c := used()
 	if c == lim.MaxCreated {
 		for what, err := range map[string]error{"mount": inMount("over", nil), "broker": byServer("over", nil)} {

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// rain sends a thread a signal that its process handles, as often as it can,
-// until it is called off. Go's runtime sends itself the same.
+// rain sends a thread a signal that its process handles, as often as it can, until it is
+// stopped. Go's runtime sends itself the same signal.
 func rain(tid int) (stop func()) {
 	over := make(chan struct{})
 	var wg sync.WaitGroup
@@ -80,10 +80,10 @@ var moveInRain = childfs.In("moveInRain", func(dir string) error {
 	return errors.Join(<-failed, <-failed)
 })
 
-// rename(2) and mkdir(2) know no EINTR, and in a root with patterns the first
-// walks through all that it moves, while the second waits: signals that the
-// caller survives, however many, interrupt neither. With the walk's context that
-// of the request a rename was EINTR here within a few attempts.
+// rename(2) and mkdir(2) never fail with EINTR. In a root with patterns a rename walks through
+// the moved tree, and a mkdir waits for it. Signals that the caller survives interrupt neither,
+// however many come. (When the walk used the request's context, a rename was EINTR within a few
+// attempts.)
 func TestSignalsDoNotInterruptMoves(t *testing.T) {
 	tree := []string{"other/"}
 	for i := range 40 {

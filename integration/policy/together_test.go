@@ -13,11 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R004, R095, R110: two servers have a root each at one directory, under the same
-// patterns. One moves a directory to where a pattern protects something in it, the
-// other makes just that at the same moment. Neither may have both, so together
-// they do not get it either; with a lock for each root they did within some
-// hundred attempts.
+// R004, R095, R110: two servers each have a root at the same directory, with the same patterns.
+// One moves a directory to a path at which a pattern protects a file in it. At the same moment
+// the other makes that file. No server may do both, and together they cannot either. (With a
+// lock for each root they could, within some hundred attempts.)
 func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	tree, src := vfs.New(reg), t.TempDir()

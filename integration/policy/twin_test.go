@@ -90,7 +90,7 @@ func (w *twin) holds(root, rel, text string) {
 	}
 }
 
-// neutral returns an error without the name it is about.
+// neutral returns the text of an error without the names in it.
 func neutral(err error, names ...string) string {
 	if err == nil {
 		return "no error"

@@ -70,13 +70,13 @@ var plantings = []planted{
 	{"the editor of p4", "p4", "", "echo P4EDITOR=$EVIL >.p4config", "P4CONFIG=.p4config p4 change", ".p4config"},
 }
 
-// documentedOnly are the tools that a test machine has only by chance: of these the
-// refusal is shown anyway, and that the tool runs the program where it is there.
+// documentedOnly lists tools that a test machine need not have. For these the test always shows
+// the refusal, and shows that the tool runs the program only if the tool is installed.
 var documentedOnly = []string{"jj", "svn", "sl", "brz", "pijul", "darcs", "fossil", "mtn", "repo", "cvs", "p4"}
 
-// What version control systems execute in the owner's repositories a server cannot
-// write: where nothing is protected, each tool runs the program that was planted, and
-// with the built-in rules it does not get there. R151.
+// A server cannot write files in the owner's repositories that version control systems execute.
+// Without protection each tool runs the planted program; with the built-in rules the program
+// cannot be planted. R151.
 func TestVersionControlRunsNothingOfTheServers(t *testing.T) {
 	for _, p := range plantings {
 		t.Run(p.tool+": "+p.name, func(t *testing.T) {
@@ -140,8 +140,8 @@ func (p *planted) runs(t *testing.T, through, src string) bool {
 	return missing == nil
 }
 
-// refusedByName shows, for a tool that is not installed, that files which it executes by
-// its documentation cannot be made or changed.
+// refusedByName shows, for a tool that is not installed, that the files that it executes
+// according to its documentation cannot be made or changed.
 func (p *planted) refusedByName(t *testing.T) {
 	name := strings.TrimPrefix(p.rule, "*")
 	at := strings.NewReplacer("**", "x").Replace(name)
@@ -168,7 +168,7 @@ func (p *planted) refusedByName(t *testing.T) {
 	}
 }
 
-// Every rule about version control has a row in plantings, or its tool has.
+// Every rule about version control, or its tool, has a row in plantings.
 func TestEveryToolIsPlanted(t *testing.T) {
 	tools := map[string]bool{}
 	rules := map[string]bool{}
@@ -215,8 +215,8 @@ func TestTopsOfProjects(t *testing.T) {
 	s.run("plain", "sh", "-c", "echo x >.vscode/tasks.json")
 }
 
-// A server's work in the owner's repositories goes on. Its own repositories work fully,
-// also those in no directory called .git. R139.
+// A server can work in the owner's repositories. Its own repositories work fully, even if their
+// directory is not called .git. R139.
 func TestWorkInRepositoriesOfAllKinds(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {

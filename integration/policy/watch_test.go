@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// stir changes hidden files of a root in every way, from the host; then end/done
-// is made, the last of all events.
+// stir changes hidden files of a root on the host in every way. Then it makes end/done, whose
+// event is the last.
 func (w *twin) stir(root string) {
 	w.Helper()
 	at := func(rel string) string { return filepath.Join(w.src[root], rel) }
@@ -73,8 +73,8 @@ func TestEventsNameNothingHidden(t *testing.T) {
 	}
 }
 
-// A client of rootsfs serve that has subscribed to a directory is not told that
-// something hidden in it has changed, nor can it subscribe to that.
+// A client of rootsfs serve that has subscribed to a directory gets no notification of a change
+// of a hidden name in it. It cannot subscribe to the hidden name.
 func TestSubscriptionsTellNothingHidden(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, "d/secret-old=s", "end/")
 	srv := tools.New(tools.Config{Registry: w.reg, Tree: w.tree, Subject: "host"})

@@ -114,7 +114,7 @@ func linkPermission(s *scene) {
 	for i, c := range []struct {
 		mode uint32
 		who  cred
-		safe bool // the file could as well be copied
+		safe bool // the user could also copy the file
 	}{
 		{0o644, alice, true}, {0, alice, true}, {0o644, self(), true},
 		{0o666, bob, true}, {0o644, bob, false}, {0o600, bob, false}, {0, bob, false},

@@ -77,9 +77,8 @@ func TestSafe(t *testing.T) {
 	}
 }
 
-// TestDir runs the suite where ROOTSFS_POSIX_DIR says, for example in another program's
-// mount. ROOTSFS_POSIX_MODE=safe leaves out cases that rootsfs refuses without --posix
-// full.
+// TestDir runs the suite in the directory ROOTSFS_POSIX_DIR, for example in another program's
+// mount. ROOTSFS_POSIX_MODE=safe leaves out cases that rootsfs refuses without --posix full.
 func TestDir(t *testing.T) {
 	dir := os.Getenv("ROOTSFS_POSIX_DIR")
 	if dir == "" {

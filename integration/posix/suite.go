@@ -62,11 +62,10 @@ type run struct {
 	actors  map[string]*Actor
 }
 
-// Run makes every case a sub-test of t, below dir, which must be an existing
-// directory on the file system to be tested and is left as it was found. It
-// returns the number of assertions made; with -run only some of the cases run.
-// The cases are sequential; two Runs may not share a process at the same time,
-// because a few cases change its open-file table in ways that they look at.
+// Run makes every case a sub-test of t. The cases work below dir, an existing directory on the
+// file system to be tested, and leave it as it was. Run returns the number of assertions made;
+// with -run only some of the cases run. The cases are sequential. Two Runs may not share a
+// process at the same time, because a few cases change and examine its table of open files.
 func Run(t *testing.T, dir string, opt Options) int64 {
 	t.Helper()
 	dir, err := filepath.Abs(dir)

@@ -32,8 +32,8 @@ func TestCpA(t *testing.T) {
 	})
 }
 
-// toTheNanosecond has rsync compare times to the nanosecond. By itself it compares
-// seconds, and takes a time for set that lies in the same second as the source's.
+// toTheNanosecond has rsync compare times to the nanosecond. By default it compares seconds,
+// and does not set a time that is in the same second as the source's.
 const toTheNanosecond = "--modify-window=-1"
 
 // rsync -aHX in and out, then again with nothing to do, then with a change.
@@ -52,7 +52,7 @@ func TestRsync(t *testing.T) {
 		testkit.Must(t, os.WriteFile(filepath.Join(out, "a"), []byte("changed"), 0o640))
 		testkit.Must(t, os.Remove(filepath.Join(out, "big")))
 		b.run("", "rsync", "-aHX", toTheNanosecond, "--delete", "--inplace", out+"/", "in/")
-		// Without the top: --inplace leaves its time alone (also on ext4).
+		// The top is left out, because --inplace does not set its time (also on ext4).
 		equal(t, "rsync of a change", listing(t, filepath.Join(b.result, "in"))[1:], listing(t, out)[1:])
 	})
 }
@@ -73,8 +73,8 @@ func TestTar(t *testing.T) {
 	})
 }
 
-// find sees the same names, and the same by type, time and size, as on the
-// source; also deletes by them.
+// find sees the same names as on the source, also when it selects by type, time and size. It
+// deletes by these, too.
 func TestFind(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		sample(t, filepath.Join(b.src, "s"))

@@ -162,7 +162,8 @@ func TestFlock(t *testing.T) {
 		if got := b.run("", "cat", "n"); got != "30\n" {
 			t.Errorf("counted %q", got)
 		}
-		// A lock held is refused to another process, and free when its holder ends.
+		// A lock that is held is refused to another process, and is released when its holder
+		// ends.
 		b.sh(`exec 9> lock; flock 9; ! flock -n lock true`)
 		b.run("", "flock", "-n", "lock", "true")
 	})

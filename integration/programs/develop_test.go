@@ -50,8 +50,8 @@ git clone -q . ../clone; git clone -q --bare . ../bare.git
 cd ../clone; git reset -q --hard HEAD; git log --oneline | wc -l; git push -q ../bare.git HEAD:new
 `
 
-// go build, go vet and go test of a package of this project, offline, with the
-// compiler's temporary files in the root too.
+// Go builds, vets and tests a package of this project, offline, and with the compiler's
+// temporary files in the root too.
 func TestGo(t *testing.T) {
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "go")

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m, map[string]func(string) error{jobVar: runJob}) }
 
-// box is one writable root "w" and where programs run in it.
+// box is one writable root "w", with what programs need to run in it.
 type box struct {
 	*lab.Mount
 	t   testing.TB
@@ -34,7 +34,7 @@ type box struct {
 	uid    int    // as whom they run; 0 is root
 }
 
-// packages is where each program comes from, on Debian.
+// packages maps each program to the package of Debian that has it.
 var packages = map[string]string{
 	"sqlite3": "sqlite3", "rsync": "rsync", "git": "git", "npm": "npm", "node": "nodejs", "tar": "tar",
 	"make": "make", "gcc": "gcc", "flock": "util-linux", "setfattr": "attr", "python3": "python3",
@@ -62,10 +62,10 @@ var (
 	byDefault  = []string{"audit", staged}
 )
 
-// staged stands among the cache levels for the default one, with a root that keeps changes apart.
+// staged is used like a cache level: it is the default level with a staged root.
 const staged = "staged"
 
-// unstaged are the levels for roots that are not written.
+// unstaged lists the levels for roots that are not written to.
 func unstaged(levels []string) []string {
 	return slices.DeleteFunc(slices.Clone(levels), func(level string) bool { return level == staged })
 }
@@ -114,7 +114,7 @@ func (b *box) command(dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// environ returns the environment of the programs: nothing of the user's settings.
+// environ returns the environment of the programs, without the user's settings.
 func environ(home string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "HOME=") || strings.HasPrefix(s, "GIT_") || strings.HasPrefix(s, "XDG_")
@@ -143,9 +143,9 @@ func (b *box) sh(script string) string {
 	return b.run("", "sh", "-euc", script)
 }
 
-// listing is everything about a tree that a copy must have too, one line a
-// name: type, mode, owner, size, modification time to the nanosecond, target,
-// attributes, content, and which names are one file.
+// listing describes everything of a tree that a copy must preserve. Each name has a line: type,
+// mode, owner, size, modification time in nanoseconds, target, attributes, content, and which
+// names are one file.
 func listing(t testing.TB, root string) []string {
 	t.Helper()
 	var lines []string

@@ -75,7 +75,7 @@ func TestReadOnlyRefusesWrites(t *testing.T) {
 	}
 }
 
-// roCalls is the writing system calls that no common program makes alone.
+// roCalls returns the writing system calls that no common program makes without others.
 func roCalls(dir string) map[string]func() error {
 	p := func(name string) string { return filepath.Join(dir, name) }
 	open := func(name string, flags int) func() error {
@@ -113,8 +113,8 @@ func roCalls(dir string) map[string]func() error {
 var aclRead = []byte{2, 0, 0, 0,
 	1, 0, 4, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 32, 0, 4, 0, 255, 255, 255, 255}
 
-// uncounted leaves out the links and the sizes of directories, which are not counted
-// where names may be hidden. Its input is that of ls -n or of stat.
+// uncounted removes the link counts and sizes of directories from the output of ls -n or stat.
+// They are not real where names may be hidden.
 const uncounted = ` | tr -s ' ' | sed -E -e '/^total /d' -e 's/^(d[^ ]*) [0-9]+/\1/' -e 's/^(d[^ ]* [0-9]+ [0-9]+) [0-9]+/\1/' -e 's/^(d.* directory) [0-9]+/\1/'`
 
 // In a read-only root every read works, and shows the contents of the source.

@@ -14,7 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// uid is a user of this package alone: other packages bound how many processes their users have.
+// uid is a user for this package only, because other packages bound the number of their users'
+// processes.
 const uid = 1002
 
 // As another user: new files belong to that user on the source, and the modes hold.

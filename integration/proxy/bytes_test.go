@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// talk starts a command line and sends it lines, each after the answer to the one
-// before, as far as it has an id. It returns all the lines that came back.
+// talk starts a command and sends it lines. After a line with an id it waits for the answer. It
+// returns all lines of the output.
 func talk(t testing.TB, argv []string, requests []string) []string {
 	t.Helper()
 	cmd := commandOf(argv)
@@ -55,8 +55,8 @@ func talk(t testing.TB, argv []string, requests []string) []string {
 	return got
 }
 
-// recorded returns a host's side of a conversation, with forms that only a careless decoder
-// would change.
+// recorded returns a host's side of a conversation, with JSON that a careless decoder would
+// change.
 func recorded(dir string) []string {
 	path, _ := json.Marshal(dir + "/a.txt")
 	return []string{
@@ -96,8 +96,8 @@ func TestRecordedBytes(t *testing.T) {
 	}{
 		{"server-filesystem", newServed, published(t, "filesystem", dir)},
 		{"go", newServed, goCommand(t)},
-		// Only roots may be in this message, so a server whose own files are a root has
-		// one more root here.
+		// The message contains only roots, so a server whose own files are a root has one more
+		// here.
 		{"run", newConfined, []string{"python3", "-c", echoes}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -97,7 +97,7 @@ while chunk := server.stdout.read1():
         act(m)
 `
 
-// A host that reads as the Python SDK's does tells no roots of its own either.
+// A host that reads like the Python SDK's does not send its own roots either.
 func TestFraming_PythonHost(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip(err)
@@ -123,8 +123,8 @@ func TestFraming_PythonHost(t *testing.T) {
 	}
 }
 
-// A real host on the TypeScript SDK does not tell its own roots either, however a server
-// frames its request; without the proxy it does.
+// A real host on the TypeScript SDK does not send its own roots either, however a server frames
+// its request. Without the proxy it does.
 func TestFraming_TypeScriptHost(t *testing.T) {
 	beside := filepath.Dir(needPeers(t).Module())
 	script := func(text string) string {

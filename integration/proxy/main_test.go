@@ -20,7 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
 // The programs that the test binary can be: the proxy's process, and a server on
 // the Go SDK.
@@ -53,8 +53,8 @@ func needPeers(t testing.TB) *files.Peers {
 	return p
 }
 
-// place is where a server runs, under roots that a test can change meanwhile:
-// behind the proxy alone (see Serve), or confined by `rootsfs run`.
+// place is a way to run a server, with roots that a test can change meanwhile: behind the proxy
+// only (see Serve), or confined by `rootsfs run`.
 type place interface {
 	// command is the command line by which a host starts the server.
 	command(server ...string) []string
@@ -62,7 +62,7 @@ type place interface {
 	revoke(name string)
 }
 
-// placer makes a place with roots.
+// placer returns a place with roots.
 type placer func(t testing.TB, roots ...Root) place
 
 // everywhere runs a test in each kind of place.

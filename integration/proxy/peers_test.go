@@ -166,7 +166,7 @@ func inTypeScriptServer(t *testing.T, newPlace placer) {
 	}
 }
 
-// A script on no SDK, which prints before it speaks.
+// This is a script without an SDK, which prints text before its first message.
 func TestPython(t *testing.T) { everywhere(t, inPython) }
 
 func inPython(t *testing.T, newPlace placer) {
@@ -177,9 +177,9 @@ func inPython(t *testing.T, newPlace placer) {
 	script, err := filepath.Abs("testdata/server.py")
 	testkit.Must(t, err)
 	at := newPlace(t, Root{"work", "ro", dir})
-	// It greets on standard output with text that no host reads as a message. Such text
-	// passes before the host has spoken, and is refused afterwards. This host is the test
-	// itself, because the Go SDK drops a server that prints other text than JSON.
+	// It greets on standard output with text that no host reads as a message. Such text passes
+	// before the host's first message, and is refused afterwards. The host is the test itself,
+	// because the Go SDK drops a server that prints text other than JSON.
 	lines := talk(t, at.command("python3", script), []string{
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"h","version":"1"}}}`,
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"roots"}}`,

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// rootsfs is the program, built once, in a directory that every user may enter: the
-// server's user runs its first instructions.
+// rootsfs is the program, built once, in a directory that every user may enter, because the
+// server's user starts it.
 var rootsfs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "rootsfs-run-test")
 	if err != nil {
@@ -68,8 +68,8 @@ func (p *confined) command(server ...string) []string {
 
 func spec(name, mode, dir string) string { return name + "=" + dir + ":" + mode }
 
-// files returns the flags that make the server's own files roots: its user would do the
-// same, or install it where the system's programs are.
+// files returns the flags that make the server's own files roots. A user would do the same, or
+// install the server among the system's programs.
 func (p *confined) files(server []string) []string {
 	var flags []string
 	have := map[string]bool{}
@@ -115,8 +115,8 @@ func (p *confined) revoke(name string) {
 	p.tell("revoke", "--session", p.name, name)
 }
 
-// R070: revoking during a tool call: the call fails cleanly, the next read fails,
-// and the conversation goes on.
+// R070: after a revocation during a tool call, the call fails with an error, the next read
+// fails, and the session continues.
 func TestRevokeDuringAToolCall(t *testing.T) {
 	dir := tree(t, "hello")
 	other := tree(t, "other")
@@ -191,8 +191,8 @@ func TestFetched(t *testing.T) {
 	}
 }
 
-// R084: a server that floods the proxy with refused lines, and ends, leaves counts of all
-// of them on record, which take a fraction of its output. Nothing keeps the run alive.
+// R084: if a server floods the proxy with refused lines and ends, the records count all of
+// them, and take a fraction of the size of its output. Nothing keeps the run alive.
 func TestFlood(t *testing.T) {
 	const lines = 200_000
 	at := newConfined(t).(*confined)
@@ -229,7 +229,7 @@ for n in range(%d):
 				continue // of another kind of file
 			}
 			n := 1
-			_, _ = fmt.Sscanf(rec.Detail, "%d more within a second", &n) // or it is one
+			_, _ = fmt.Sscanf(rec.Detail, "%d more within a second", &n) // without this text it is one
 			n *= rec.Count
 			switch {
 			case strings.Contains(rec.Detail, "a field twice"):

@@ -16,8 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// stdinVar makes the test binary copy its standard input, as the proxy reads it,
-// to its standard output, and say whether others would notice.
+// stdinVar makes the test binary copy its standard input to its standard output, reading it as
+// the proxy does. It fails if that made its standard output non-blocking, because other holders
+// of the same open file would notice.
 const stdinVar = "ROOTSFS_PROXY_STDIN"
 
 func copyStdin() error {

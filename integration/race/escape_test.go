@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// escapes are links of the source that leave. Without rootsfs all are read and followed
-// (unguarded), so that only the mount stops them.
+// escapes lists links of the source that lead out. Without rootsfs all can be read and
+// followed, so only the mount stops them.
 var escapes = []struct {
 	name, at, target string
 	unguarded        bool
@@ -30,7 +30,7 @@ var escapes = []struct {
 	{"by way of a link to a shallower place", "a/b/via", "deep/../../../outside/secret", true},
 }
 
-// Links that leave are seen as links, and neither read nor followed; links that stay
+// Links that lead out are seen as links, but cannot be read or followed. Links that stay inside
 // work. R064, R188, R189.
 func TestLinksThatLeave(t *testing.T) {
 	for _, level := range []string{"strict", "audit", "max"} {
@@ -77,7 +77,7 @@ func escapeTree(t *testing.T) (src, base string) {
 	return src, base
 }
 
-// refused tries calls that follow a link that leaves, and calls that read it.
+// refused tries calls that follow a link that leads out, and calls that read it.
 func refused(t *testing.T, link string) {
 	t.Helper()
 	if fi, err := os.Lstat(link); err != nil || fi.Mode()&os.ModeSymlink == 0 {
@@ -108,9 +108,9 @@ func closed(fd int, err error) error {
 	return err
 }
 
-// R064, R189: a link with two names, one deep in the root and one at its top, is judged
-// by the name that is followed. From one name it stays inside, from the other it leaves,
-// and the mount knows the file by either.
+// R064, R189: a link with two names, one deep in the root and one at its top, is judged by the
+// name that is followed. From one name it stays inside and from the other it leads out, and the
+// mount may know the file under either.
 func TestLinkWithTwoNames(t *testing.T) {
 	for _, level := range []string{"strict", "audit", "max"} {
 		t.Run(level, func(t *testing.T) {
@@ -124,8 +124,8 @@ func TestLinkWithTwoNames(t *testing.T) {
 			testkit.Must(t, os.Link(filepath.Join(src, deep), filepath.Join(src, top)))
 			m := lab.Start(t, level, []lab.Root{{Name: "code", Dir: src}})
 			write(t, filepath.Join(filepath.Dir(m.Point), "outside/secret"), canary)
-			// The name that the mount has seen last is the deep one, and the
-			// kernel need not ask for the other again.
+			// The mount has last seen the deep name, and the kernel need not look the other one
+			// up again.
 			for _, name := range []string{top, deep} {
 				testkit.Must(t, unix.Lstat(m.Path("code", name), &unix.Stat_t{}))
 			}

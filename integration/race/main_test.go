@@ -47,8 +47,8 @@ func runJob(raw string) error {
 	return fmt.Errorf("no job %q", j.Do)
 }
 
-// board is memory that all processes of one race share: the counters, and the
-// word that ends it.
+// board is memory that all processes of one race share: the counters, and the flag that ends
+// the race.
 type board struct {
 	Stop      atomic.Int64
 	Swaps     atomic.Int64

@@ -13,7 +13,7 @@ import (
 
 func statOf(fi os.FileInfo) uint64 { return fi.Sys().(*syscall.Stat_t).Ino }
 
-// ops is everything that is done on names under exchange.
+// ops lists the operations on names under exchange.
 var ops = []struct {
 	name string
 	do   func(w *worker) error
@@ -62,7 +62,7 @@ var ops = []struct {
 	}},
 	{"rename out of it", (*worker).steal},
 	{"rename exchange", func(w *worker) error {
-		// Not in a/il: inner/f is known by its inode.
+		// a/il is left out: inner/f is known by its inode.
 		x, y := w.pick(parents[:5]), w.pick(parents[:5])
 		return unix.Renameat2(unix.AT_FDCWD, w.p(x+"/f"), unix.AT_FDCWD, w.p(y+"/f"), unix.RENAME_EXCHANGE)
 	}},
@@ -106,7 +106,7 @@ func (w *worker) stat(path string, how func(string, *unix.Stat_t) error) error {
 	return err
 }
 
-// readNoFollow must not arrive at the file that a link inside points at.
+// readNoFollow must not reach the target of a link inside.
 func (w *worker) readNoFollow() error {
 	path := w.p(w.pick([]string{"a/ifl", "a/fl", "a/ff"}))
 	return w.with(path, unix.O_RDONLY|unix.O_NOFOLLOW, func(fd int) error {
@@ -181,8 +181,8 @@ func (w *worker) list() error {
 	return err
 }
 
-// readlink: a target that leaves must not be told, and one that stays is
-// followed by hand, through the root.
+// readlink must not return a target that leads out. The test follows a target that stays inside
+// itself, through the root.
 func (w *worker) readlink() error {
 	link := w.p(w.pick(links))
 	buf := make([]byte, 4096)

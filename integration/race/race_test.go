@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// wanted is how much a race has to have done before it may end.
+// wanted is the number of swaps and operations that a race needs before it may end.
 type wanted struct {
 	swaps  int64 // exchanges that succeeded
 	rounds int64 // tries of every operation
@@ -28,9 +28,9 @@ func giveUp() time.Duration {
 	return 4 * time.Minute
 }
 
-// The bare opens lose the race and nothing done through the mount does: no
-// content, name, attribute or link target of the outside is seen, and nothing
-// outside has changed. R063, R064, R165, R192.
+// Bare opens get out of the root in the race, and operations through the mount do not: they see
+// no content, name, attribute or link target of the outside, and nothing outside has changed.
+// R063, R064, R165, R192.
 func TestNothingEscapes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make an outside that belongs to somebody else, by which it is known")
@@ -44,7 +44,7 @@ func TestNothingEscapes(t *testing.T) {
 	}
 }
 
-// staged stands among the cache levels for the default one, with a root that keeps changes apart.
+// staged is used like a cache level: it is the default level with a staged root.
 const staged = "staged"
 
 func raceAt(t *testing.T, level string, want wanted) {
@@ -103,8 +103,9 @@ func raceAt(t *testing.T, level string, want wanted) {
 		level, b.Swaps.Load(), tried, len(ops), done, b.Leaks.Load(), b.BareLeaks.Load(), b.BareTries.Load())
 }
 
-// neverSucceeds: any other operation that does not, is not in the race. There
-// is no directory "empty" inside, and no attribute user.canary.
+// neverSucceeds reports whether an operation cannot succeed: there is no directory "empty"
+// inside, and no attribute user.canary. Every other operation has to succeed at times, or it
+// takes no part in the race.
 func neverSucceeds(i int) bool { return ops[i].name == "rmdir empty" || ops[i].name == "removexattr" }
 
 // waitFor waits until the race has reached a state.
@@ -132,15 +133,15 @@ func startJob(t *testing.T, j job) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
 	cmd.Env = append(os.Environ(), jobVar+"="+string(raw))
 	cmd.Stderr = os.Stderr
-	// A killed test takes its processes along.
+	// The processes are killed with the test.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	testkit.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return cmd
 }
 
-// waitJob waits for a process that was told to stop; one that does not is stuck
-// in the mount, which is a failure of its own.
+// waitJob waits for a process that was told to stop. A process that does not stop hangs in the
+// mount, which is a failure.
 func waitJob(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	ended := make(chan error, 1)

@@ -39,8 +39,7 @@ func (s *swapper) exchange(x, y string) func() bool {
 	}
 }
 
-// leave moves a directory out of the root, puts a link to it where it was, and
-// takes it back.
+// leave moves a directory out of the root, puts a link to it in its place, and moves it back.
 func (s *swapper) leave() bool {
 	here, there := s.in("m/out"), filepath.Join(s.out, "park", "visitor")
 	if err := os.Rename(here, there); err != nil {
@@ -58,7 +57,8 @@ func (s *swapper) run() error {
 	defer s.settle()
 	for round := 0; s.b.Stop.Load() == 0; round++ {
 		if round%64 == 0 {
-			// Now and then the caches get something to be wrong about.
+			// Now and then the swaps pause, so that the caches fill with names that then
+			// change.
 			time.Sleep(2 * time.Millisecond)
 		}
 		for _, swap := range s.swaps {
@@ -70,7 +70,7 @@ func (s *swapper) run() error {
 	return nil
 }
 
-// settle leaves the visitor at home, whatever round was the last.
+// settle moves the visitor back into the root, whatever the last round was.
 func (s *swapper) settle() {
 	there := filepath.Join(s.out, "park", "visitor")
 	if _, err := os.Lstat(there); err == nil {

@@ -65,8 +65,8 @@ func buildTrees(t testing.TB, base string) (src, out string) {
 		write(t, filepath.Join(src, f), plain)
 	}
 	link := func(target, name string) { testkit.Must(t, os.Symlink(target, filepath.Join(src, name))) }
-	// From the mount the climbing links lead elsewhere than from the source, but from
-	// either each leads out of the root.
+	// The climbing links lead elsewhere from the mount than from the source, but in both cases
+	// each leads out of the root.
 	link("../../outside/dir", "a/dl.alt")
 	link(filepath.Join(out, "secret"), "a/fl.alt")
 	link("../../outside/dirp", "p1/alt")
@@ -96,8 +96,8 @@ func mark(t testing.TB, out string) {
 	}
 }
 
-// picture returns all there is to know of the outside tree, one line a file. The
-// directory that visits park changes park's times, and is left out itself.
+// picture describes the outside tree completely, one line a file. The directory that visits
+// park changes park's times, and is left out itself.
 func picture(t testing.TB, out string) string {
 	t.Helper()
 	var lines []string

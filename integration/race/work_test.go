@@ -65,7 +65,7 @@ func (w *worker) run() error {
 			_ = w.read()
 			continue
 		}
-		// A round does every operation once, in an order of its own.
+		// A round does every operation once, in a random order.
 		for _, i := range w.rnd.Perm(len(ops)) {
 			w.one(i)
 		}
@@ -73,8 +73,7 @@ func (w *worker) run() error {
 	return nil
 }
 
-// one does one operation. The answer does not matter, only that there is one: names come
-// and go.
+// one does one operation. It may fail, because names come and go, but must return.
 func (w *worker) one(i int) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -118,14 +117,14 @@ func (w *worker) see(path string, b []byte) {
 	}
 }
 
-// look looks for a canary's attributes.
+// look checks attributes for those of a canary.
 func (w *worker) look(path string, st *unix.Stat_t) {
 	if p, ok := w.outside[st.Ino]; ok || st.Uid == canaryUID || st.Mtim.Sec == canaryTime {
 		w.leak("%s: attributes of a canary %s: ino %d uid %d mtime %d", path, p, st.Ino, st.Uid, st.Mtim.Sec)
 	}
 }
 
-// check looks at all that an open file shows.
+// check examines everything that an open file shows.
 func (w *worker) check(path string, fd int) {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil {
@@ -140,8 +139,8 @@ func (w *worker) check(path string, fd int) {
 	}
 }
 
-// with opens a file, runs f on it and closes it. O_NONBLOCK: the FIFO of the
-// source must not be reached, and if it were, the race must still end.
+// with opens a file, runs f on it and closes it. O_NONBLOCK lets the race end even if the open
+// reached the FIFO of the source, which it must not.
 func (w *worker) with(path string, flags int, f func(fd int) error) error {
 	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o666)
 	if err != nil {
@@ -155,7 +154,7 @@ func (w *worker) with(path string, flags int, f func(fd int) error) error {
 	return f(fd)
 }
 
-// read is the plain open that must leak when it is bare.
+// read is the plain open. It must leak if it is done without rootsfs.
 func (w *worker) read() error {
 	path := w.file()
 	return w.with(path, unix.O_RDONLY, func(fd int) error { w.check(path, fd); return nil })

@@ -61,7 +61,7 @@ func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
 	}
 }
 
-// command returns a command of theirs, in a mount namespace of its own.
+// command returns a command of the user, in its own mount namespace.
 func (w *somebody) command(args ...string) *exec.Cmd {
 	become := ""
 	if w.uid != 0 {
@@ -81,7 +81,7 @@ func (w *somebody) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// own makes a file or directory of theirs and returns its path.
+// own makes a file or directory of the user and returns its path.
 func (w *somebody) own(name, content string, mode os.FileMode) string {
 	w.t.Helper()
 	p := filepath.Join(w.dir, name)

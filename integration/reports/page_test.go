@@ -30,8 +30,8 @@ func cases(t *testing.T) map[string]bool {
 	return all
 }
 
-// Each row of README.md names a report, a verdict and a test that there is, and each test
-// has a row.
+// Each row of README.md names a report, a verdict and an existing test, and each test has a
+// row.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	testkit.Must(t, err)

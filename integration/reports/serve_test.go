@@ -76,8 +76,8 @@ func TestServes(t *testing.T) {
 	})
 }
 
-// A name in another Unicode form is another name: it is not found, and a file of that name is
-// a second one. A listing has each name as it is, by which it can be read.
+// A name in another Unicode form is another name: it is not found, and a file with that name is
+// a second file. A listing has each name in its own form, which can be used to read the file.
 func testUnicodeForms(t *testing.T, who *somebody) {
 	const composed, decomposed = "\u00e9.txt", "e\u0301.txt"
 	path := who.own("forms/"+decomposed, "there", 0o644)
@@ -117,8 +117,8 @@ func testLinkLoop(t *testing.T, who *somebody) {
 	}
 }
 
-// A notification that is not known, or about a request that is not, gets no answer, nor
-// does an empty line; the request after them does.
+// An unknown notification, a notification about an unknown request and an empty line get no
+// answer. The request after them does.
 func testNotifications(t *testing.T, who *somebody) {
 	dir := filepath.Dir(who.own("quiet/f", "x", 0o644))
 	answers := who.serve(t, dir,
@@ -131,7 +131,7 @@ func testNotifications(t *testing.T, who *somebody) {
 	}
 }
 
-// A line that begins with a byte order mark is refused, and the session goes on.
+// A line that begins with a byte order mark is refused, and the session continues.
 func testMarkedLine(t *testing.T, who *somebody) {
 	dir := filepath.Dir(who.own("marked/f", "x", 0o644))
 	answers := who.serve(t, dir, "\ufeff"+`{"jsonrpc":"2.0","id":1,"method":"ping"}`, object{"id": "last", "method": "ping"})
@@ -142,7 +142,8 @@ func testMarkedLine(t *testing.T, who *somebody) {
 	}
 }
 
-// What is no JSON has the code -32700, and JSON that is no request -32600.
+// The error for text that is not JSON has the code -32700, and the error for JSON that is not a
+// request -32600.
 func testCodes(t *testing.T, who *somebody) {
 	dir := filepath.Dir(who.own("codes/f", "x", 0o644))
 	for line, want := range map[string]float64{"{broken": -32700, "[]": -32600} {

@@ -106,7 +106,8 @@ func (h *holder) call(cmd string, arg json.RawMessage) (any, error) {
 	return nil, fmt.Errorf("no command %q", cmd)
 }
 
-// dirOf: descriptor 0 stands for the working directory, as no holder keeps it.
+// dirOf returns the working directory for descriptor 0, because no holder keeps that
+// descriptor.
 func dirOf(fd int) int {
 	if fd == 0 {
 		return unix.AT_FDCWD

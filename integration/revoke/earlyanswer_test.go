@@ -66,7 +66,7 @@ func TestEarlyAnswerKeepsItsBytes(t *testing.T) {
 	}
 }
 
-// sizedFile reads a file when it has got a size.
+// sizedFile waits until a file has a size, and reads the file.
 func sizedFile(t *testing.T, path string, size int) []byte {
 	t.Helper()
 	var got []byte

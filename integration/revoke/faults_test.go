@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// Data that fsync had confirmed when the daemon was killed are in the source, and the
-// writer gets an error instead of waiting for ever.
+// Data that fsync confirmed before the daemon was killed are in the source. The writer gets an
+// error instead of waiting for ever.
 func TestKillUnderWriteLoadLosesNothingConfirmed(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		for _, how := range []string{"load by write", "load by mapping"} {
@@ -41,7 +41,7 @@ func killOnce(t *testing.T, s setting, how string) {
 	d.call("mount", daemonArg{Source: src, Point: point, Level: s.level}, nil)
 	w := start(t, "holder", nil)
 	testkit.Must(t, w.send(how, callArg{Path: filepath.Join(point, "code", "log")}))
-	// Killed in the middle: progress, not time, says when.
+	// The daemon is killed after some progress, not after some time.
 	testkit.Until(t, "50 records", func() bool {
 		data, err := os.ReadFile(filepath.Join(src, "log"))
 		return err == nil && records(data) > 50
@@ -77,7 +77,7 @@ func record(i int) []byte {
 	return r
 }
 
-// So many records a load writes at most.
+// The most records that a load writes.
 const maxRecords, maxMapped = 20_000, 1000
 
 // writeLoad writes records and has each confirmed, until an error.
@@ -121,7 +121,7 @@ func mapLoad(path string) (confirmed int, err error) {
 	return confirmed, nil
 }
 
-// tmpfs mounts one for a source.
+// tmpfs mounts a tmpfs for a source.
 func tmpfs(t *testing.T, options string) string {
 	t.Helper()
 	needFUSE(t)
@@ -182,7 +182,7 @@ func TestReadOnlySource(t *testing.T) {
 			var fd int
 			err := h.try("open", callArg{Path: l.in("code", "f"), Flags: unix.O_RDWR}, &fd)
 			if err == nil && s.level == mount.Max {
-				err = h.try("write", callArg{FD: fd, Text: "no"}, nil) // opens are not asked there
+				err = h.try("write", callArg{FD: fd, Text: "no"}, nil) // the kernel asks nothing about opens there
 			}
 			wantErr(t, "writing", err, syscall.EROFS)
 			wantErr(t, "creating", h.try("open", callArg{Path: l.in("code", "g"), Flags: unix.O_CREAT | unix.O_RDWR}, nil), syscall.EROFS)
@@ -196,8 +196,8 @@ func TestReadOnlySource(t *testing.T) {
 	}
 }
 
-// A directory that the caller may not read is EACCES for the caller, as
-// default_permissions judges by its mode.
+// A caller gets EACCES for a directory that it may not read, because default_permissions judges
+// by the mode.
 func TestUnreadableDirectory(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		t.Run(s.name, func(t *testing.T) {
@@ -218,8 +218,8 @@ func TestUnreadableDirectory(t *testing.T) {
 	}
 }
 
-// A source that is unmounted underneath: the daemon lives, answers, and when it
-// looks again the root is unavailable, while other roots go on.
+// If a source is unmounted below the mount, the daemon lives and answers. When it checks the
+// root again, the root becomes unavailable. Other roots are not affected.
 func TestSourceUnmountedUnderneath(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		t.Run(s.name, func(t *testing.T) {
@@ -233,8 +233,8 @@ func TestSourceUnmountedUnderneath(t *testing.T) {
 			h.call("open", callArg{Path: l.in("local", "f")}, &other)
 			h.call("read", callArg{FD: fd, Len: 4}, nil)
 			testkit.Must(t, unix.Unmount(src, unix.MNT_DETACH))
-			// The file system lives on behind its descriptor until the next call: any
-			// answer will do.
+			// The file system is still reachable through its descriptor until the next call, so
+			// any answer is right.
 			if err := h.try("read", callArg{FD: fd, Len: 4}, nil); errors.Is(err, errHung) {
 				t.Fatal(err)
 			}

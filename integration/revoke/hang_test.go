@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// hangLimit tells a hang from slowness: several deadlines of one ending, far
-// below the sixty seconds after which an operation is given up by itself.
+// hangLimit distinguishes a hang from slowness. It is several deadlines of an ending, and far
+// below the sixty seconds after which an operation is given up.
 const hangLimit = 30 * time.Second
 
 // bounded runs f, which must not hang.
@@ -70,7 +70,8 @@ func (s *hangScene) at(hidden bool, name string) string {
 	return s.in("hang", name)
 }
 
-// checkDead: files that do not hang are dead, and other roots are alive.
+// checkDead checks that the root's files that do not hang are dead, and that other roots are
+// alive.
 func (s *hangScene) checkDead(othersLive bool) {
 	s.t.Helper()
 	if err := s.h.try("load", callArg{Off: 0}, nil); err == nil {
@@ -114,7 +115,7 @@ func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
 					_, err := sc.reg.Revoke(context.Background(), "hang")
 					return err
 				})
-				// A call that changes the source goes on, and is named.
+				// A call that changes the source continues, and the revocation names it.
 				const left = "6 calls that change the source are still in it and may still arrive"
 				if op.cmd == "write" && (err == nil || !strings.Contains(err.Error(), left)) {
 					t.Errorf("revoke: %v, want: %s", err, left)
@@ -148,12 +149,12 @@ func (s *hangScene) hangIn(block, cmd string, flags, n int, hidden bool) []*chil
 	return all
 }
 
-// crowdSize is how many files are mapped beside the ones that hang: enough for some to be
-// left over if taking them back gets stuck on the way.
+// crowdSize is the number of files that are mapped beside the ones that hang. There are so many
+// that some are left if taking them back gets stuck on the way.
 const crowdSize = 300
 
-// newHiddenHang is a local root, with a mount that hangs below it (which the
-// daemon does not expect) and a crowd of local files in in/, all mapped.
+// newHiddenHang makes a local root with a crowd of local files in in/, all mapped, and a mount
+// below it that hangs, which the daemon does not expect.
 func newHiddenHang(t *testing.T, level mount.Level) *hangScene {
 	t.Helper()
 	top, local := t.TempDir(), t.TempDir()
@@ -205,7 +206,7 @@ func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	}
 }
 
-// The same for a root inside one that hangs unexpectedly: access through the outer root
+// The same holds for a root inside one that hangs unexpectedly: access through the outer root
 // has ended, or the ending names the parts that have not.
 func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
 	sc := newHiddenHang(t, mount.Audit)
@@ -225,7 +226,7 @@ func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
 	}
 }
 
-// A hung operation does not hang the other changes of roots either.
+// A hung operation does not block other changes of roots either.
 func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 	t.Run("set ro", func(t *testing.T) {
 		t.Parallel()
@@ -260,8 +261,8 @@ func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
 	})
 }
 
-// A file whose opening was under way while a read-only root was nested around it
-// is judged by that root too.
+// If a read-only root is nested around a file while the file is being opened, the file is
+// judged by that root, too.
 func TestOpenDuringAGrantInside(t *testing.T) {
 	sc := newHang(t, mount.Audit)
 	c := start(t, "holder", nil)
@@ -282,7 +283,7 @@ func TestOpenDuringAGrantInside(t *testing.T) {
 	err := c.receive("open", &fd)
 	testkit.Must(t, <-granted)
 	if err != nil {
-		return // refused: as good
+		return // a refusal is as good
 	}
 	if err := c.try("write", callArg{FD: fd, Text: "no"}, nil); !errors.Is(err, syscall.EROFS) {
 		t.Errorf("a descriptor opened while the inner read-only root was being granted: write: %v, want EROFS", err)

@@ -35,10 +35,10 @@ type holder struct {
 type holdArg struct {
 	Root string
 	RW   bool
-	// Bind: this process has a mount namespace of its own; it binds Root
-	// elsewhere, lets go of the mount, and goes on through the copy.
+	// With Bind, this process has its own mount namespace. It binds Root elsewhere, unmounts
+	// the mount, and uses the copy.
 	Bind string
-	// Mount is the mount that is then let go of.
+	// Mount is the mount that is then unmounted.
 	Mount string
 }
 
@@ -114,11 +114,11 @@ func (h *holder) hold(a holdArg) (err error) {
 	if err := unix.Flock(h.rfd, unix.LOCK_SH); err != nil {
 		return fmt.Errorf("flock: %w", err)
 	}
-	// At level max the daemon sees no open: it keeps used files.
+	// At level max the daemon sees no open, and keeps used files open.
 	if err := pread(h.doomed, 0); err != nil {
 		return fmt.Errorf("read doomed: %w", err)
 	}
-	// The kernel answers a handle only while it knows the inode: pin it.
+	// The kernel opens a handle only while it knows the inode, so the inode is pinned.
 	if _, err := unix.Openat(h.dfd, "a", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (h *holder) hold(a holdArg) (err error) {
 	return err
 }
 
-// maps makes the mappings, each touched, and cold with one page not.
+// maps makes the mappings, and reads a page of rmap.
 func (h *holder) maps() (err error) {
 	if h.rmap, err = h.mapFile("mapr", unix.O_RDONLY, unix.PROT_READ); err != nil {
 		return err
@@ -161,12 +161,12 @@ func (h *holder) mapFile(name string, flags, prot int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mmap %s: %w", name, err)
 	}
-	// Otherwise a fault around one page brings in its neighbours.
+	// Otherwise the fault of one page reads its neighbours, too.
 	_ = unix.Madvise(m, unix.MADV_RANDOM)
 	return m, nil
 }
 
-// bindAway goes to a bind copy of the root in this process's own namespace.
+// bindAway makes a bind copy of the root in this process's own namespace and changes to it.
 func bindAway(a holdArg) error {
 	if err := programs.LetGo(a.Mount); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// ownerLimit is when a command of the owner's hangs. What it waited for hung for
-// sixty seconds and more.
+// ownerLimit is the time after which a command of the owner counts as hung. (The commands
+// waited for operations that hung for sixty seconds and more.)
 const ownerLimit = 15 * time.Second
 
 // program is a running `rootsfs mount` with one root, in which a server has made
@@ -115,13 +115,13 @@ func (p *program) run(name string, args ...string) (string, error) {
 			p.t.Errorf("%s %s hangs", filepath.Base(name), strings.Join(args, " "))
 		}
 		return out.String(), err
-	case <-time.After(ownerLimit + 5*time.Second): // not even killed
+	case <-time.After(ownerLimit + 5*time.Second): // it has not ended although it was killed
 		p.t.Errorf("%s %s hangs and cannot be killed", filepath.Base(name), strings.Join(args, " "))
 		return "", context.DeadlineExceeded
 	}
 }
 
-// hungPlaces are where something that hangs is mounted.
+// hungPlaces lists the places at which a file system that hangs is mounted.
 var hungPlaces = map[string]func(p *program) string{
 	"over a repository":      func(p *program) string { return filepath.Join(p.src, "repo") },
 	"below a repository":     func(p *program) string { return filepath.Join(p.src, "repo", ".git") },
@@ -139,8 +139,8 @@ func (p *program) hang(at string) {
 	time.Sleep(3 * time.Second) // hostwatch.Recheck, and some
 }
 
-// Whatever hangs below a root, or over it: the owner can see the roots, list the mount
-// and end the roots. Files that a program held of them are then dead.
+// If a file system hangs below a root, or over it, the owner can still see the roots, list the
+// mount and end the roots. Files of the roots that a program holds are then dead.
 func TestHungMountDoesNotStopTheOwner(t *testing.T) {
 	for name, at := range hungPlaces {
 		t.Run(name, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestHungMountDoesNotStopTheEnd(t *testing.T) {
 	})
 }
 
-// unasked are mounts that no command was asked about.
+// unasked lists mounts that no command line names.
 var unasked = map[string]func(t *testing.T, dir string) *slow{
 	"of another type": func(t *testing.T, dir string) *slow {
 		return newSlow(t, dir)
@@ -226,7 +226,7 @@ var unasked = map[string]func(t *testing.T, dir string) *slow{
 	},
 }
 
-// Commands ask nothing of mounts that they were not asked about.
+// Commands send no request to a mount that their command line does not name.
 func TestCommandsAskNoOtherMount(t *testing.T) {
 	p := newProgram(t)
 	for name, mount := range unasked {
@@ -264,7 +264,7 @@ func TestStatusOfOnesOwnMounts(t *testing.T) {
 	if err != nil || !strings.Contains(out, dead.dir+": its daemon is gone") || strings.Contains(out, stopped.dir) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if took := time.Since(begin); took > 4*time.Second { // it was five
+	if took := time.Since(begin); took > 4*time.Second { // it took five
 		t.Errorf("status took %v", took)
 	}
 }
@@ -290,7 +290,7 @@ func TestDoctorWaitsSideBySide(t *testing.T) {
 	testkit.Must(t, os.WriteFile(args[2], conf.Bytes(), 0o600))
 	begin := time.Now()
 	out, err := p.run(p.binary, args...)
-	if took := time.Since(begin); took > 3*5*time.Second { // five seconds for each of six, twice, and more for the mounts
+	if took := time.Since(begin); took > 3*5*time.Second { // one after the other, six would take five seconds each, and that twice
 		t.Errorf("doctor took %v", took)
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")

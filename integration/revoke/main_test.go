@@ -64,7 +64,7 @@ func runMode(m mode, in io.Reader, out io.Writer) int {
 	for {
 		var c command
 		if err := dec.Decode(&c); err != nil {
-			return 0 // the test has gone
+			return 0 // the test has ended
 		}
 		var a answer
 		v, err := m.do(c.Cmd, c.Arg)
@@ -94,8 +94,8 @@ type child struct {
 	once sync.Once
 }
 
-// callTimeout is when a child is given up: a hang is a failure to report, not
-// a measurement.
+// callTimeout is the time after which a child counts as hung. It only bounds a failure and
+// measures nothing.
 const callTimeout = 60 * time.Second
 
 // start runs the test binary in a mode; it is killed when the test ends.
@@ -125,8 +125,8 @@ func start(t testing.TB, name string, attr *syscall.SysProcAttr, files ...*os.Fi
 	return c
 }
 
-// stop kills the child and waits for it, for a while: one that is stuck in a
-// file system ends when that does.
+// stop kills the child and waits for it for a while. A child that hangs in a file system ends
+// only with that.
 func (c *child) stop() {
 	c.once.Do(func() {
 		_ = c.cmd.Process.Kill()

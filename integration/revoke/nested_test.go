@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// nest is an outer root with a directory in/ that is a root of its own, and one
-// holder that reaches the inner root's files through the outer one.
+// nest is an outer root whose directory in/ is another root, and a holder that reaches the
+// inner root's files through the outer one.
 type nest struct {
 	*lab
 	src  string // of the outer root
@@ -29,7 +29,7 @@ type nest struct {
 	out  int // outer/x, read and write
 	tmp  int // an O_TMPFILE in outer/in
 	part int // outer/in/many, read in part
-	// before: the inner root existed when these were opened.
+	// before reports whether the inner root existed when these files were opened.
 }
 
 func newNest(t *testing.T, level mount.Level, innerFirst bool) *nest {
@@ -154,8 +154,8 @@ func (n *nest) outerLives() {
 	}
 }
 
-// A read-only root granted inside a writable one makes writes fail with EROFS,
-// through descriptors and mappings of the outer root that were there before.
+// A read-only root that is granted inside a writable one makes writes fail with EROFS, also
+// through earlier descriptors and mappings of the outer root.
 func TestInnerReadOnlyRootInsideAWritableOne(t *testing.T) {
 	for _, s := range settings[:2] {
 		t.Run(s.name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestInnerReadOnlyRootInsideAWritableOne(t *testing.T) {
 	}
 }
 
-// Set on the inner root holds for its files through the outer one.
+// A change of the inner root's mode applies to its files through the outer root.
 func TestInnerRootSetReadOnly(t *testing.T) {
 	for _, s := range settings[:2] {
 		t.Run(s.name, func(t *testing.T) {
@@ -210,8 +210,8 @@ func TestInnerRootSetReadOnly(t *testing.T) {
 	}
 }
 
-// Expiry of the inner root, and a directory of it that was replaced, end its
-// files through the outer one as revoking does.
+// Expiry of the inner root, and the replacement of its directory, end access to its files
+// through the outer root like a revocation.
 func TestInnerRootUnavailable(t *testing.T) {
 	n := newNest(t, mount.Audit, true)
 	testkit.Must(t, os.Rename(filepath.Join(n.src, "in"), filepath.Join(n.src, "moved")))

@@ -20,9 +20,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// After a root was made read-only every way of writing fails with EROFS and every way of
-// reading goes on, for held files as for newly opened ones. Stores through an earlier
-// mapping reach neither the file nor a process that opens it afterwards: see
+// After a root was made read-only, every way of writing fails with EROFS and every way of
+// reading still works, for held files and for newly opened ones. Stores through an earlier
+// mapping do not reach the file, and no process that opens it afterwards: see
 // TestStoresAfterReadOnlyReachNobodyNew.
 func TestSetReadOnlyIsTotal(t *testing.T) {
 	for _, s := range append(settings[:2:2], settings[5:]...) {
@@ -155,7 +155,7 @@ func storesOnce(t *testing.T, s setting) {
 		t.Errorf("%s: a store reached the source of a read-only root", s.name)
 	}
 
-	// Nor does it when the root is writable again, at the end of the mapping either.
+	// The same holds after the root is writable again, and when the mapping ends.
 	laterErr := writer.try("store", callArg{Off: 8192, Text: secret}, nil)
 	testkit.Must(t, l.reg.Set(context.Background(), "code", guard.ReadWrite))
 	if laterErr == nil {

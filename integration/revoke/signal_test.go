@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// signalled sends a signal to every thread of a child: a signal of the process
-// would go to a thread that does not wait.
+// signalled sends a signal to every thread of a child, because a signal to the process would go
+// to a thread that does not wait.
 func (c *child) signalled(sig unix.Signal) {
 	c.t.Helper()
 	tasks, err := os.ReadDir("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/task")
@@ -31,8 +31,8 @@ func (c *child) signalled(sig unix.Signal) {
 	}
 }
 
-// A program that handles a signal while an operation takes its time gets the
-// operation's result: local file systems know no EINTR there.
+// A program that handles a signal during a slow operation gets the operation's result, because
+// local file systems return no EINTR there.
 func TestSignalsDoNotInterrupt(t *testing.T) {
 	for _, op := range []struct{ block, cmd string }{
 		{"read slow%d", "read"}, {"write slow%d", "write"}, {"getattr slow%d", "stat"},
@@ -56,8 +56,8 @@ func TestSignalsDoNotInterrupt(t *testing.T) {
 	}
 }
 
-// The same where an operation waits for the root's rate, and then for whatever it is
-// that makes a name.
+// The same holds if an operation waits for the root's rate, and if it waits for another
+// operation that makes a name.
 func TestSignalsDoNotInterruptWaiting(t *testing.T) {
 	dir := t.TempDir()
 	testkit.Must(t, os.Chmod(dir, 0o777))
@@ -131,8 +131,8 @@ func TestSignalsWhileWaitingForALock(t *testing.T) {
 	}
 }
 
-// A program that is killed while an operation hangs dies: the kernel keeps it
-// until the operation is answered. The first signal is one that it survives.
+// A program that is killed while an operation hangs ends, although the kernel keeps it until
+// the operation is answered. The first signal is one that it survives.
 func TestKilledWhileSourceHangs(t *testing.T) {
 	sc := newHang(t, settings[0].level)
 	for _, c := range sc.hangIn("read slow%d", "read", unix.O_RDONLY, 3, false) {

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// slowfs is a file system whose operations hang on command, like a source on a dead
+// slowfs is a file system whose operations hang when the test says so, like a source on a dead
 // server. It holds files of fileSize bytes, ok and slow0 to slow9, at its top and in its
 // directory in/.
 type slowfs struct {
@@ -221,7 +221,7 @@ func newSlowAs(t *testing.T, a slowMount) *slow {
 	return s
 }
 
-// releaseAtEnd lets everything go before the children are killed.
+// releaseAtEnd releases all operations before the children are killed.
 func (s *slow) releaseAtEnd() { s.t.Cleanup(func() { _ = s.try("release", "*", nil) }) }
 
 // await waits until n operations hang.

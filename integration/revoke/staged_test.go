@@ -28,7 +28,7 @@ func TestKilledDaemonKeepsTheStage(t *testing.T) {
 	}
 }
 
-// killStaged kills the daemon once the stage has more than so many records that are confirmed.
+// killStaged kills the daemon when fsync has confirmed more than least records of the stage.
 func killStaged(t *testing.T, how string, least int, level mount.Level) {
 	t.Helper()
 	needFUSE(t)
@@ -144,7 +144,7 @@ func TestRevokeDuringCopyUp(t *testing.T) {
 		err := h.receive("open", nil)
 		if !isCopying || now == size {
 			h.stop()
-			continue // it was copied sooner than it could be seen
+			continue // the copy has ended before it could be seen
 		}
 		wantErr(t, "open for writing", err, unix.EACCES)
 		if left := copySize(l.stages); left > now {

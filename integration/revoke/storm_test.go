@@ -32,7 +32,7 @@ type board struct {
 	ops atomic.Int64
 }
 
-// phase waits until the storm has done n more operations, or is plainly stuck.
+// phase waits until the storm has done n more operations, or hangs.
 func (b *board) phase(n int64) {
 	until := b.ops.Load() + n
 	for range 20_000 {
@@ -57,7 +57,7 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-// stormer is a process that asks for everything all the time.
+// stormer is a process that does all operations all the time.
 type stormer struct{}
 
 type stormArg struct {
@@ -65,9 +65,9 @@ type stormArg struct {
 	Workers int
 }
 
-// stormResult counts. A leak is an operation that began after a revocation had
-// returned and succeeded before the root was granted again, or that succeeded on
-// something held since before a revocation.
+// stormResult counts operations and leaks. An operation is a leak if it began after a
+// revocation had returned and succeeded before the root was granted again. It is also one if it
+// succeeded on something held since before a revocation.
 type stormResult struct {
 	Ops, Good, WhileDead int64
 	Leaks                map[string]int64
@@ -323,8 +323,8 @@ func storm(t *testing.T, s setting, n int, end func(l *lab) error) stormResult {
 	return total
 }
 
-// Nothing that begins after revoke has returned succeeds, and nothing held since
-// before ever does again, at any level, while processes storm the mount.
+// While processes storm the mount, no operation that begins after revoke has returned succeeds,
+// at any level. Nothing that was held before ever works again.
 func TestStormsSeeNothingAfterRevoke(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.name, func(t *testing.T) {
@@ -345,8 +345,7 @@ func TestStormsSeeNothingAfterRevoke(t *testing.T) {
 	}
 }
 
-// The same storm over a gate alone, whose views get no changes, leaks: so the storm can
-// see a leak.
+// The same storm leaks over a gate whose views get no changes. So the storm can detect a leak.
 func TestStormSeesAGateWithoutInvalidation(t *testing.T) {
 	r := storm(t, settings[1], 5, func(l *lab) error {
 		l.reg.RemoveView(l.m)

@@ -25,9 +25,8 @@ const (
 	neverMappedLength = 64 << 10
 )
 
-// listForEver begins to read a directory into memory whose page fault is never served:
-// the kernel holds the directory's lock until the process ends. It returns when the
-// reading is stuck.
+// listForEver begins to read a directory into memory whose page fault is never served, so that
+// the kernel holds the directory's lock until the process ends. It returns when the read hangs.
 func listForEver(dir int) error {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
 	if errno != 0 {
@@ -53,9 +52,9 @@ func listForEver(dir int) error {
 	return err
 }
 
-// A program that reads a directory into memory that never comes holds the
-// directory's lock in the kernel. No revocation waits for it, and everything else
-// that is held of the root is dead; the other roots live on.
+// A program that reads a directory into memory that is never filled holds the directory's lock
+// in the kernel. No revocation waits for it. Everything else that is held of the root is dead,
+// and the other roots are not affected.
 func TestStuckListingDoesNotHangRevoke(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		for _, where := range []string{"", "code", "code/in"} {

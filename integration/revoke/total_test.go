@@ -46,14 +46,14 @@ type scene struct {
 	holders []*child
 }
 
-// newScene grants the root for life from the moment it is granted; 0: for good.
+// newScene grants the root for the duration life, or without an end if life is 0.
 func newScene(t testing.TB, s setting, life time.Duration) *scene {
 	t.Helper()
 	sc := &scene{src: t.TempDir(), s: s}
 	fill(t, sc.src)
 	g := grantOf("code", sc.src, s.rights)
 	if life > 0 {
-		g.Expires = time.Now().Add(life) // behind what takes time
+		g.Expires = time.Now().Add(life) // after fill, which takes time
 	}
 	sc.lab = newLab(t, mount.Options{Level: s.level, ReadOnly: s.ro}, g)
 	sc.watchUnmount()
@@ -64,7 +64,7 @@ func newScene(t testing.TB, s setting, life time.Duration) *scene {
 	return sc
 }
 
-// watchUnmount does what a session does when another program unmounts.
+// watchUnmount revokes all roots when another program unmounts, as a session does.
 func (sc *scene) watchUnmount() {
 	in, err := mountpoint.Find(sc.point)
 	if err != nil {
@@ -199,8 +199,8 @@ func (sc *scene) ended() bool {
 	return !live
 }
 
-// Everything a process can hold of a root is dead when the ending returns, at every
-// level. Dirty pages are in the source. Granting again revives nothing.
+// When the ending of a root has returned, everything that a process can hold of the root is
+// dead, at every level. Dirty pages are in the source. Granting again revives nothing.
 func TestEndingIsTotal(t *testing.T) {
 	for _, s := range settings {
 		for _, e := range endings {
@@ -264,7 +264,7 @@ func endOnce(t *testing.T, s setting, e ending, c *tally) {
 	}
 }
 
-// written is the directory that has what programs wrote.
+// written returns the directory that holds the files that programs wrote.
 func (sc *scene) written() string {
 	sc.t.Helper()
 	if !sc.s.rights.Staged() {

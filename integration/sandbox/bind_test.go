@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// talk is a shell inside that is talked to.
+// talk is a shell inside that gets lines from the test.
 type talk struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -113,7 +113,8 @@ func TestLater(t *testing.T) {
 			before, _ := o.places()
 			s := o.talk(sandbox.Namespaces)
 			_, after := o.places()
-			// In the host's directories these and other tests have some of their own.
+			// Only the command's own directories are compared whole: in the host's directories,
+			// other tests make some of their own.
 			all := "ls -A / /etc /run /tmp /var /var/tmp /srv /opt; ls /usr/share /usr/local | grep -v 'rootsfs-later\\|rootsfs-hostile'"
 			found := s.do(all)
 			for _, dir := range append(before, after...) {
@@ -187,7 +188,7 @@ func TestLaterAgain(t *testing.T) {
 						t.Errorf("%s/sub after it was revoked, by way of the root around it: %q", dir, got)
 					}
 				}
-				for i := range all { // which takes the mark of the revocation away
+				for i := range all { // revoking the later root removes the mark of the earlier revocation
 					o.owner("revoke", "--session", sessionName, fmt.Sprint("r", i))
 				}
 				for i, dir := range all {
@@ -198,8 +199,8 @@ func TestLaterAgain(t *testing.T) {
 	}
 }
 
-// A root that is a single file stays the file of that name when the host replaces it,
-// as editors do, also where it is bound by itself: there since the start, or later.
+// If the host replaces a file that is a root, as editors do, the root shows the new file of the
+// name. This holds where the file is bound by itself, at the start or later, too.
 func TestLaterReplaced(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -236,8 +237,8 @@ func TestLaterReplaced(t *testing.T) {
 	}
 }
 
-// Where a root cannot be shown (at the weaker levels, and if there is no more room), this
-// is reported, and the root is granted nevertheless.
+// If a root cannot be shown (at the weaker levels, or if there is no more room), the grant
+// reports this, and the root is granted nevertheless.
 func TestLaterTold(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	s := o.talk(sandbox.Bubblewrap)
@@ -284,11 +285,11 @@ func TestLaterBounds(t *testing.T) {
 	if told == 0 || told == len(dirs) {
 		t.Errorf("%d of %d were told of", told, len(dirs))
 	}
-	// A root that goes makes room.
+	// The end of a root frees its room.
 	o.owner("revoke", "--session", sessionName, "r0")
 	o.gone("the wait of another", func() bool { return seenOf(dirs[1:]) == len(dirs)-told })
-	// A single file is seen; where the rules of the start do not let it be written to,
-	// that is said.
+	// A single file is visible. If the rules of the start do not permit writing to it, the
+	// grant says so.
 	file := filepath.Join("/etc", filepath.Base(dirs[0])+".conf")
 	testkit.Must(t, os.WriteFile(file, []byte("of a file"), 0o644))
 	t.Cleanup(func() { testkit.Must(t, os.Remove(file)) })

@@ -20,20 +20,20 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// hogger has a uid of its own, so that it takes nothing from other programs.
+// hogger is a user of its own, so that the hogs take nothing from other programs.
 var hogger = who{name: "a user of its own", uid: 61917}
 
 // resources are the resources that a program can use up; see hostile/exhaust.go.
 var resources = []string{"processes", "descriptors", "epoll", "inotify", "terminals", "pipes", "signals", "locks", "inflight", "keys", "memory"}
 
-// bounded are the resources of which a confined program gets less than the user has.
+// bounded lists the resources of which a confined program gets less than the user has.
 var bounded = map[string]int{"processes": pidsMax, "inotify": 32, "terminals": 256, "signals": 4096, "keys": 1, "descriptors": 16384}
 
 // revokeWithin is the most that revoke --all may take, with room for a loaded machine.
 const revokeWithin = 10 * time.Second
 
-// started starts an order, and returns the first line that it says. Its processes are
-// killed when the test ends.
+// started starts an order, and returns the first line of its output. Its processes are killed
+// when the test ends.
 func (o *outside) started(ord order) (*exec.Cmd, string) {
 	t := o.t
 	t.Helper()
@@ -58,8 +58,8 @@ func (o *outside) started(ord order) (*exec.Cmd, string) {
 	return cmd, line
 }
 
-// newHogged is newOutside for hogger. The test ends when that user's processes have ended: what
-// they hold, the next test would lack.
+// newHogged is newOutside for hogger. The test ends when that user's processes have ended,
+// because the next test would lack the resources that they hold.
 func newHogged(t *testing.T) *outside {
 	t.Helper()
 	o := newOutside(t, hogger)
@@ -79,8 +79,8 @@ func newHogged(t *testing.T) *outside {
 // hog returns the command line by which the hostile program uses something up.
 func hog(resource string) []string { return []string{"hostile", "-exhaust", resource} }
 
-// The owner's revoke --all, status and version work while the confined program has used
-// up whatever the kernel lets it.
+// The owner's revoke --all, status and version work while the confined program has used up a
+// resource as far as the kernel lets it.
 func TestRevokeWhileConfinedExhausts(t *testing.T) {
 	needRoot(t)
 	for _, resource := range resources {
@@ -98,7 +98,7 @@ func TestRevokeWhileConfinedExhausts(t *testing.T) {
 	}
 }
 
-// The same at the other levels, for resources that the kernel counts by user in all
+// The same holds at the other levels, for resources that the kernel counts by user in all
 // namespaces.
 func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 	needRoot(t)
@@ -121,8 +121,8 @@ func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 	}
 }
 
-// Epoll watches are memory of the kernel's that --memory-max counts: a program that takes
-// all that its uid may have is ended before.
+// Epoll watches are kernel memory that --memory-max counts: a program is ended before it has
+// all the watches that its uid may have.
 func TestMemoryMaxBoundsEpollWatches(t *testing.T) {
 	needRoot(t)
 	o := newOutside(t, everybody[0]) // root, who can make a control group
@@ -148,10 +148,9 @@ func TestMemoryMaxBoundsEpollWatches(t *testing.T) {
 	}
 }
 
-// An unconfined program of the owner's has used up the owner's processes, so that no
-// command can be started: SIGUSR1, which a shell's own kill sends, revokes every root. If
-// the Go runtime needs a thread and gets none, it ends the session instead, and its
-// command with it.
+// If an unconfined program of the owner has used up the owner's processes, no command can be
+// started. SIGUSR1, which a shell's built-in kill can send, still revokes every root. If the Go
+// runtime needs a thread and gets none, it ends the session instead, and its command with it.
 func TestRevokeWithoutProcesses(t *testing.T) {
 	needRoot(t)
 	o := newHogged(t)
@@ -176,8 +175,8 @@ func TestRevokeWithoutProcesses(t *testing.T) {
 	})
 }
 
-// The same while an unconfined program of the owner's has used it up. (For processes see
-// TestRevokeWithoutProcesses.)
+// The same holds while an unconfined program of the owner has used up the resource. (For
+// processes see TestRevokeWithoutProcesses.)
 func TestRevokeWhileOwnerExhausts(t *testing.T) {
 	needRoot(t)
 	for _, resource := range resources[1:] {
@@ -195,7 +194,7 @@ func TestRevokeWhileOwnerExhausts(t *testing.T) {
 	}
 }
 
-// holds is how much a hog says that it holds.
+// holds returns the amount that a hog says it holds.
 func holds(t *testing.T, line string) (n int) {
 	t.Helper()
 	t.Log(strings.TrimSpace(line))
@@ -204,7 +203,7 @@ func holds(t *testing.T, line string) (n int) {
 	return n
 }
 
-// mustRevoke demands that the owner's commands work.
+// mustRevoke fails unless the owner's commands work.
 func (o *outside) mustRevoke() {
 	t := o.t
 	t.Helper()
@@ -223,8 +222,8 @@ func (o *outside) mustRevoke() {
 	}
 }
 
-// A confined command's memory has a limit by default, which leaves some to the owner. It
-// has none if the owner says so.
+// A confined command's memory has a default limit, which leaves some memory to the owner. The
+// owner can switch the limit off.
 func TestMemoryIsLimitedByDefault(t *testing.T) {
 	needRoot(t)
 	for _, level := range levels {
@@ -262,7 +261,7 @@ func TestMemoryIsLimitedByDefault(t *testing.T) {
 	}
 }
 
-// limitOf is the limit of a control group, in bytes; 0 if there is no such group.
+// limitOf returns the limit of a control group in bytes, or 0 if there is no such group.
 func limitOf(t *testing.T, group string) (limit int64) {
 	t.Helper()
 	for dir := range strings.Lines(groups(t)) {

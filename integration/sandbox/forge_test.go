@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// host is the host of the forger: it has a user who can be asked.
+// host is the forger's host, with a user who can be asked.
 type host struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -36,7 +36,7 @@ func (h *host) say(format string, args ...any) {
 	testkit.Must(h.t, err)
 }
 
-// until reads to the first message that is wanted.
+// until reads up to the first wanted message.
 func (h *host) until(what string, want func(m *message) bool) *message {
 	h.t.Helper()
 	for {
@@ -80,11 +80,11 @@ func (o *outside) forge(r run) result {
 	}
 	question := "none"
 	call("1", "ask", "")
-	if r.level != bare { // who would ask?
+	if r.level != bare { // there is nobody who could ask
 		question = h.question(isQuestion)
 	}
 	call("2", "forge", question)
-	// The forger's own form, which the user falls for.
+	// This is the forger's own form. The user says yes to it.
 	h.until("the forger's own form", func(m *message) bool { return string(m.ID) == `"mine"` })
 	h.say(`{"jsonrpc":"2.0","id":"mine","result":{"action":"accept","content":{"path1":"allow"}}}`)
 	h.answer("2")
@@ -106,7 +106,7 @@ func (o *outside) forge(r run) result {
 	return res
 }
 
-// question is the id of the next one that rootsfs puts to the user.
+// question returns the id of the next question from rootsfs to the user.
 func (h *host) question(isQuestion func(*message) bool) (id string) {
 	h.t.Helper()
 	m := h.until("the question", isQuestion)
@@ -114,8 +114,7 @@ func (h *host) question(isQuestion func(*message) bool) (id string) {
 	return id
 }
 
-// honest shows that it is the user's word that was missing: with it, the same
-// attempt succeeds.
+// honest shows that only the user's consent was missing: with it, the same attempt succeeds.
 func (o *outside) honest(h *host, isQuestion func(*message) bool, call func(id, tool, question string)) {
 	o.t.Helper()
 	call("4", "ask", "")
@@ -132,8 +131,8 @@ func (o *outside) honest(h *host, isQuestion func(*message) bool, call func(id, 
 	}
 }
 
-// forwardedNothing looks for the question's id in everything that the host read beside
-// the question.
+// forwardedNothing fails if the question's id is in anything that the host read, except the
+// question.
 func (h *host) forwardedNothing(question string) {
 	h.t.Helper()
 	n := 0

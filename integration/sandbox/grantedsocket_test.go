@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// answering is a socket of the host that echoes, each time with a descriptor, and counts
-// the descriptors that arrive.
+// answering is a socket of the host. It echoes each message together with a descriptor, and
+// counts the descriptors that arrive.
 type answering struct {
 	path   string
 	passed atomic.Int32
@@ -65,9 +65,9 @@ func (a *answering) answer(c *net.UnixConn) {
 	}
 }
 
-// run --socket lets the command talk to one socket of the host's, on record: bytes pass,
-// descriptors do not, in either direction. revoke cuts a live connection, by the socket's
-// name and with --all, and nothing connects afterwards.
+// run --socket lets the command connect to one socket of the host, with a record. Bytes pass in
+// both directions, and descriptors in neither. revoke cuts a live connection, by the socket's
+// name and with --all, and later connections are refused.
 func TestGrantedSocket(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -118,8 +118,8 @@ func TestGrantedSocket(t *testing.T) {
 	}
 }
 
-// ssh-add inside reaches the agent outside by --socket, though the variable holds a path of
-// the host's, and does not without it.
+// With --socket, ssh-add inside reaches the agent outside, although the variable holds a path
+// of the host. Without --socket it does not.
 func TestGrantedAgent(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

@@ -22,13 +22,13 @@ type run struct {
 	name  string
 	level sandbox.Level
 	net   string // the flag that gives a network, "" for none
-	// works are the attempts that may, and must, work: the holes of a level,
-	// which its Report names.
+	// works lists the attempts that may and must work: the holes of a level, which its Report
+	// names.
 	works []string
 }
 
-// shown are the attempts that work at every level, because a link to a file that is
-// visible anyway is shown.
+// shown lists the attempts that work at every level: they use a link to a file that is visible
+// anyway.
 var shown = []string{"follow a link to a system program"}
 
 var runs = []run{
@@ -46,7 +46,7 @@ var runs = []run{
 	{name: "namespaces, with --net=HOSTS", level: sandbox.Namespaces, net: "--net=example.org,127.0.0.9:1"},
 }
 
-// unproven are attempts that also fail without rootsfs on every test machine: their
+// unproven lists attempts that fail on every test machine even without rootsfs, because the
 // kernels lack the attacked feature.
 var unproven = []string{"write sysrq-trigger", "paste into the terminal (TIOCLINUX)"}
 
@@ -87,9 +87,8 @@ func (o *outside) hostile(r run) map[string]result {
 	return results
 }
 
-// Everything that is attempted fails at every level, but for the holes that the
-// level admits to, and works without rootsfs: as root, as an ordinary user, or
-// both. R001, R063, R113, R131, R165.
+// At every level every attempt fails, except for the holes that the level reports. Without
+// rootsfs it works, as root, as an ordinary user, or both. R001, R063, R113, R131, R165.
 func TestTable(t *testing.T) {
 	proven := map[string]bool{}
 	for _, w := range everybody {
@@ -163,8 +162,8 @@ func markdown(names []string, table map[string]map[string]result) string {
 	return b.String()
 }
 
-// compareTopic demands that the topic confinement has the rows of the table, with the same attempts
-// that work. Why the others do not depends on the kernel.
+// compareTopic fails unless the topic confinement has the rows of the table, with the same
+// attempts that work. Why the others fail depends on the kernel.
 func compareTopic(t *testing.T, made string) {
 	t.Helper()
 	topic, err := os.ReadFile("../../cmd/rootsfs/help/confinement.md")
@@ -196,7 +195,7 @@ func outcomes(table string) (rows []string) {
 	return rows
 }
 
-// The same with a shell's means.
+// The same holds for attempts by a shell script.
 func TestScript(t *testing.T) {
 	holes := []string{"stat a file", "chmod a file", "touch a file", "cd into a directory"}
 	for _, w := range everybody {
@@ -228,7 +227,7 @@ func TestScript(t *testing.T) {
 func (o *outside) script(r run) []string {
 	t := o.t
 	t.Helper()
-	mark := fmt.Sprintf("0.%d%d", os.Getpid(), r.level+1) // a level's own
+	mark := fmt.Sprintf("0.%d%d", os.Getpid(), r.level+1) // each level has its own
 	stdout, log, code := o.run(o.command(r, nil, "hostile.sh", o.Secret, o.Says, o.rootInside(r), fmt.Sprint(o.Victim), o.TCP, mark))
 	if code != 0 || strings.Count(stdout, "\n") != 30 {
 		t.Fatalf("%s: the script ended with %d after\n%s%s", r.name, code, stdout, log)

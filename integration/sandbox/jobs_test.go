@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// shell is an interactive shell of the caller's on a terminal of its own.
+// shell is an interactive shell of the caller on its own terminal.
 type shell struct {
 	o      *outside
 	master *os.File
@@ -58,7 +58,7 @@ func (s *shell) types(text string) {
 	testkit.Must(s.o.t, err)
 }
 
-// shows waits until the terminal shows something, and forgets everything up to that.
+// shows waits until the terminal shows a text, and drops the output up to it.
 func (s *shell) shows(pattern string) {
 	s.o.t.Helper()
 	want := regexp.MustCompile(pattern)
@@ -86,7 +86,7 @@ func (s *shell) shows(pattern string) {
 // levels are the levels at which rootsfs confines.
 var levels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 
-// eachLevel runs a test for each caller at each level, beside each other.
+// eachLevel runs a test for each caller at each level. The tests run at the same time.
 func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
 	for _, w := range everybody {
 		for _, level := range levels {
@@ -99,7 +99,7 @@ func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
 }
 
 // A command that stops itself, as Claude Code does at Ctrl-Z, gives the shell its terminal
-// back, and goes on with fg. (It kept the terminal, in which no key did anything.)
+// back, and goes on with fg. (The command kept the terminal, and no key had an effect.)
 func TestJobs_SelfStop(t *testing.T) {
 	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
 		s := o.interactive(level)
@@ -156,7 +156,7 @@ func TestJobs_Background(t *testing.T) {
 	s.shows("code=130")
 }
 
-// Of a closed terminal nothing stays, also of a command that is stopped.
+// When a terminal is closed, no process of its runs stays, even if the command is stopped.
 func TestJobs_Hangup(t *testing.T) {
 	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
 		for _, stop := range []string{"exec sleep 1000", "kill -STOP $$; exec sleep 1000"} {
@@ -173,7 +173,7 @@ func TestJobs_Hangup(t *testing.T) {
 	})
 }
 
-// With nohup(1) a closed terminal ends nothing, and the command ignores SIGHUP as well.
+// With nohup(1) a run outlives its terminal, and the command ignores SIGHUP as well.
 func TestJobs_Nohup(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	s := o.interactive(sandbox.Namespaces)

@@ -23,15 +23,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// lingering is a command that leaves as much behind as it can: children that it
-// does not wait for, one of them in a session of its own, and one that has lost
-// its parent.
+// lingering is a command that leaves many processes behind: children that it does not wait for,
+// one of them in its own session, and one whose parent has ended.
 const lingering = `sleep 1000 MARK & setsid sleep 1000 MARK & (setsid sh -c 'trap "" TERM HUP INT; sleep 1000 MARK & sleep 1000 MARK' &)
 	while [ "$(grep -l MARK /proc/[0-9]*/cmdline 2>/dev/null | wc -l)" -lt 5 ]; do sleep 0.01; done
 	echo ready; exec sleep 1000 MARK`
 
-// Whichever process of a run is killed (rootsfs, its watcher, bwrap, the init, the
-// command), nothing of it is left: no process, no mount, no directory. R070.
+// If any process of a run is killed (rootsfs, its watcher, bwrap, the init, the command),
+// nothing of the run is left: no process, no mount and no directory. R070.
 func TestKill(t *testing.T) {
 	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
 		for i := 0; o.killOne(level, i); i++ {
@@ -45,9 +44,9 @@ const stopping = `setsid sleep 1000 MARK &
 	for pid in $PPID 1 -$PPID -1; do kill -s STOP -- $pid 2>/dev/null; done
 	echo ready; exec sleep 1000 MARK`
 
-// A command cannot prevent its end: it stops every process it can, rootsfs is killed as a
-// host kills a server that does not end, and nothing is left. At level Landlock a command
-// could once stop its init, and the init then ended nothing. R070.
+// A command cannot prevent its end. It stops every process it can, and rootsfs is killed, as a
+// host does with a server that does not end. Nothing is left. At level Landlock a command could
+// once stop its init, and the init then ended nothing. R070.
 func TestStopped(t *testing.T) {
 	for _, w := range everybody {
 		o := newOutside(t, w)
@@ -135,9 +134,9 @@ func TestKillAtStart(t *testing.T) {
 	}
 }
 
-// rootsfs is killed as soon as its command runs, many times at each level: its other
-// processes end at once. The init is tied to it by a signal that the kernel forgets when
-// the capabilities are dropped later, and only the many times show a race. R070.
+// If rootsfs is killed as soon as its command runs, its other processes end at once. The test
+// repeats this many times at each level, to find a race: the init is tied to rootsfs by a
+// signal that the kernel forgets if the capabilities are dropped later. R070.
 func TestKillOften(t *testing.T) {
 	kills := 12
 	if lab.Soak() {
@@ -161,9 +160,9 @@ func TestKillOften(t *testing.T) {
 	})
 }
 
-// A run that is killed together with its watcher leaves its mount and its directories for
-// the next command to take away. The cases run one after another, because a run beside them
-// would be that command. R070.
+// If a run is killed together with its watcher, the next command removes its mount and
+// directories. The cases run one after another, because another run would be that next command.
+// R070.
 func TestKillWithWatcher(t *testing.T) {
 	for _, w := range everybody {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Landlock} {
@@ -220,8 +219,8 @@ func (o *outside) ready(level sandbox.Level, tag string) *exec.Cmd {
 	return cmd
 }
 
-// killOne starts a run, kills one of its processes, by index, and looks for remains. It
-// reports false if there are not so many.
+// killOne starts a run, kills the process with an index, and looks for remains. It reports
+// false if there are fewer processes.
 func (o *outside) killOne(level sandbox.Level, index int) bool {
 	t := o.t
 	t.Helper()
@@ -242,7 +241,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 		_ = cmd.Process.Kill()
 		t.Fatalf("the command said %q, %v", line, err)
 	}
-	// It says so before it becomes the last of them.
+	// The command prints its line before it is the last process.
 	o.gone("the command's start", func() bool { return len(holding(t, "/bin/sh\x00./linger\x00"+tag+"\x00")) == 0 })
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // of a test that has failed
 	var pids []int
@@ -296,8 +295,8 @@ func groupOf(pid int) string {
 
 var runGroup = regexp.MustCompile(`rootsfs-run-[a-z0-9]+`)
 
-// memoryControlled reports whether this machine limits memory by control groups: not where
-// no controller is mounted, as in a bare container.
+// memoryControlled reports whether this machine can limit memory by control groups. In a bare
+// container, no controller is mounted.
 func memoryControlled() bool {
 	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.limit_in_bytes"); err == nil {
 		return true // version 1
@@ -358,7 +357,7 @@ func place(t *testing.T, pid int) string {
 	return ""
 }
 
-// children are the processes that a process has started.
+// children returns the processes that a process has started.
 func children(t *testing.T, pid int) (all []int) {
 	t.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -385,7 +384,7 @@ func cmdline(pid int) string {
 	return string(b)
 }
 
-// gone waits for something to be over; the bound only ends a test that has failed.
+// gone waits until a condition no longer holds; the bound only ends a test that has failed.
 func (o *outside) gone(what string, over func() bool) {
 	t := o.t
 	t.Helper()
@@ -394,8 +393,7 @@ func (o *outside) gone(what string, over func() bool) {
 	}
 }
 
-// processes returns the processes of rootsfs and of its tests' programs, as far as they
-// show.
+// processes returns the processes of rootsfs and of its tests' programs that can be seen.
 func processes(t *testing.T) (all []string) {
 	t.Helper()
 	for _, pid := range slices.Concat(holding(t, "rootsfs"), holding(t, "linger")) {

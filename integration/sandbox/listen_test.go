@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// With --net a command is a client of any kind, at every level, and listens on the ports
-// that --listen names and no others.
+// With --net a command can be any kind of client, at every level. It can listen only on the
+// ports that --listen names.
 func TestListen(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 	if _, ok := os.LookupEnv(fillVar); ok {
 		os.Exit(fill())
 	}
-	// The tests wait for processes most of the time. A flag of the command line holds instead.
+	// The tests wait for processes most of the time, so many run in parallel. A flag on the
+	// command line takes precedence.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -55,12 +56,12 @@ type order struct {
 	Args []string
 	Env  []string
 	UID  int // whom to become
-	// Mounts are files to be others' place, in a mount namespace of this run's own:
-	// the machine's may be closed to its users, or not know this one.
+	// Mounts are files to mount over those of the machine, in this run's own mount namespace:
+	// the machine's may be closed to its users, or not contain this one.
 	Mounts map[string]string
-	// Terminal says that standard input is one.
+	// Terminal reports whether standard input is a terminal.
 	Terminal bool
-	// Weak names the features that the machine is to lack; see weaken.
+	// Weak names the features that the machine shall lack; see weaken.
 	Weak []string
 }
 
@@ -113,13 +114,13 @@ func become(id int) error {
 }
 
 func driveBare(o *order) error {
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil { // as before it became another user
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil { // as it was before the process became another user
 		return err
 	}
 	cmd := exec.Command(o.Args[0], o.Args[1:]...)
 	cmd.Env = o.Env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// Inherited descriptors are inherited further, as exec does by itself.
+	// Inherited descriptors are passed on, as by exec.
 	cmd.ExtraFiles = []*os.File{os.NewFile(3, "inherited")}
 	if o.Terminal {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

@@ -61,8 +61,8 @@ func (o *outside) shell(level sandbox.Level, net, script string) order {
 	return ord
 }
 
-// A program reaches the hosts that --net=HOSTS names, and no others, at each level that has a
-// network of its own, as root and as a user. Others it cannot resolve or connect to.
+// A program reaches the hosts that --net=HOSTS names, at each level that has its own network,
+// as root and as a user. It can neither resolve nor connect to any other host.
 func TestNetworkOfApprovedHosts(t *testing.T) {
 	port := web(t)
 	script := strings.ReplaceAll(`
@@ -105,7 +105,7 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 					"allowed  connect      -  (net, api.test port " + port + ", at 127.0.0.5; program ",
 					"refused  connect      -  (Permission, net, evil.test: no rule permits it)",
 					"refused  connect      -  (Permission, net, api.test port 1: no rule permits it; program ",
-					", net, api.test port " + port + ", at 127.0.0.5; program ", // its end, after the bytes
+					", net, api.test port " + port + ", at 127.0.0.5; program ", // the end of the connection, after its bytes
 					"the name leads to an address of this machine",
 				} {
 					if !strings.Contains(audit, line) {
@@ -117,11 +117,11 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 	}
 }
 
-// rootsfs reports a program's need of a network: at the first name or address that it looks
-// for, once, at the end, and in why. Each report names the flag that would permit it. So at
-// each level with a network namespace, as root and as a user: each two of program, level and
-// user meet. Nothing leaves: the names of this machine's /etc/hosts are not resolved, and this
-// machine's services not reached.
+// rootsfs reports that a program needs a network: once at the first name or address that it
+// tries, at the end, and in why. Each report names the flag that would permit it. This holds at
+// each level with a network namespace, as root and as a user; the cases combine each two of
+// program, level and user. The network stays closed: the names of this machine's /etc/hosts are
+// not resolved, and this machine's services not reached.
 func TestNoNetworkIsTold(t *testing.T) {
 	port := web(t)
 	for i, first := range []struct{ name, script, host string }{
@@ -156,12 +156,12 @@ func TestNoNetworkIsTold(t *testing.T) {
 	}
 }
 
-// Limits of the connections hold, the stricter of the configuration's and the command line's: a
-// connection beyond them is reset, is on record, and is reported at the end.
+// The stricter of the configuration's and the command line's limits of connections holds. A
+// connection beyond it is reset, recorded, and reported at the end.
 func TestNetworkLimits(t *testing.T) {
 	port := web(t)
 	o := newOutside(t, everybody[0])
-	// A reset may come before curl has looked whether it is connected.
+	// A reset may come before curl has checked whether it is connected.
 	script := strings.ReplaceAll(`
 		get() { curl -sS -m 10 "$@" 2>&1 | sed 's/ after .*//; s/^curl: (7) Failed to connect.*/curl: (56) Recv failure: Connection reset by peer/'; }
 		get http://api.test:PORT/small
@@ -190,7 +190,7 @@ func TestNetworkLimits(t *testing.T) {
 	}
 }
 
-// Where the command has no network of its own, hosts cannot be approved, and nothing starts.
+// At a level without a network namespace, hosts cannot be approved, and nothing starts.
 func TestNetworkNeedsNamespaces(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	stdout, log, code := o.run(o.shell(sandbox.Landlock, "--net=api.test", "echo started"))

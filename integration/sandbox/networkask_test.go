@@ -57,7 +57,7 @@ func (a *askingRun) owner(args ...string) (string, error) {
 	return string(out), err
 }
 
-// question waits for one about a host.
+// question waits for a question about a host.
 func (a *askingRun) question(host string) (q broker.Question) {
 	a.t.Helper()
 	if testkit.Eventually(func() bool {
@@ -107,15 +107,15 @@ func get(port string, hosts ...string) string {
 	return b.String()
 }
 
-// Unmodified programs wait while their owner is asked, and go on with the answer, which is
-// remembered.
+// Unmodified programs wait while their owner is asked, and continue after the answer. The
+// answer is remembered.
 func TestNetworkAsks(t *testing.T) {
 	port := web(t)
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			o := newOutside(t, w)
-			// The names lead to 127.0.0.5, which needs a rule of its own.
+			// The names resolve to 127.0.0.5, an address that needs its own rule.
 			script := get(port, "api.test", "api.test", "other.test", "other.test", "evil.example.com", "10.0.0.1") + `python3 -c '
 import urllib.request
 print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60).read().decode(), end="")'
@@ -204,8 +204,8 @@ func TestNetworkAskTimesOut(t *testing.T) {
 	}
 }
 
-// The owner answers open questions with no by taking hosts back, and by ending the session. An
-// owner who has taken all hosts back is not asked about others.
+// If the owner revokes hosts, or ends the session, open questions are answered with no. After
+// all hosts are revoked, the owner is not asked about others.
 func TestNetworkAskEnds(t *testing.T) {
 	port := web(t)
 	for _, end := range [][]string{{"net", "remove", "other.test"}, {"revoke", "--net"}, {"revoke", "--all"}} {
@@ -253,8 +253,8 @@ func TestNetworkAskEnds(t *testing.T) {
 	})
 }
 
-// A connection to one approved name that asks for another one by TLS ends with either, and net
-// list shows both.
+// A connection to one approved name that asks for another one by TLS ends when either is
+// revoked, and net list shows both.
 func TestNetworkServerNameEnds(t *testing.T) {
 	cert := certificate(t)
 	port := answerConns(t, func(c net.Conn) {
@@ -301,8 +301,8 @@ print("ended")' `+port, "--net="+strings.Join(permitted, ","))
 	}
 }
 
-// A program that asks about as many hosts as it can gets few questions, its own approved hosts
-// are reached meanwhile, and odd names cause none.
+// A program that asks about as many hosts as it can causes few questions, and odd names cause
+// none. Meanwhile it still reaches its approved hosts.
 func TestNetworkAskFlood(t *testing.T) {
 	port := web(t)
 	o := newOutside(t, everybody[1])

@@ -23,15 +23,15 @@ type netTargets struct {
 	Approved, Address, TLS, UDP, Evil, Rebound, Metadata, Own, Port, Group, Everybody string
 }
 
-// provenOnNetwork are attempts that work without rootsfs, on every machine and for every
+// provenOnNetwork lists attempts that work without rootsfs, on every machine and for every
 // user.
 var provenOnNetwork = []string{
 	"connect to the host's loopback, IPv4", "connect to an approved name that leads to the host", "connect to another port of an approved name",
 	"look up a name that is not approved", "ask an approved host for another server by TLS", "the same at an approved address", "send by UDP to an approved host",
 }
 
-// A hostile program with a network of approved hosts gets an answer of no other host, at
-// every level that has a network, as root and as a user.
+// A hostile program with a network of approved hosts gets no answer from another host, at every
+// level that has a network, as root and as a user.
 func TestNetworkAttacks(t *testing.T) {
 	targets := serveAttacks(t)
 	for _, w := range everybody {
@@ -78,7 +78,8 @@ func TestNetworkAttacks(t *testing.T) {
 	}
 }
 
-// Without --net the same program reaches no host either, though rootsfs gets its look-ups.
+// Without --net the same program reaches no host either, although rootsfs receives its
+// look-ups.
 func TestNetworkAttacksWithoutHosts(t *testing.T) {
 	raw, err := json.Marshal(serveAttacks(t))
 	testkit.Must(t, err)
@@ -167,7 +168,7 @@ func repeatDatagrams(t *testing.T, address string) net.PacketConn {
 	return c
 }
 
-// compareRows demands that a topic has the rows of a table, in any order of their reasons: why
+// compareRows fails unless a topic has the rows of a table. The reasons may differ, because why
 // an attempt fails depends on the kernel.
 func compareRows(t *testing.T, topic, made string) {
 	t.Helper()

@@ -11,7 +11,7 @@ import (
 	"path"
 )
 
-// serveDebs is a repository of apt, without directories, that has the package dep.
+// serveDebs serves a flat apt repository with the package dep.
 func serveDebs() http.Handler {
 	const control = "Package: dep\nVersion: 1.0.0\nArchitecture: all\nMaintainer: the test <t@example.com>\nDescription: none\n"
 	const name = "dep_1.0.0_all.deb"

@@ -36,8 +36,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// servers are the servers that programs connect to, at 127.0.0.5. Shell scripts find
-// their ports in variables of these names.
+// servers lists the servers that programs connect to, at 127.0.0.5. Shell scripts find their
+// ports in variables of these names.
 type servers struct {
 	HTTPS, GREETER, SSH, POSTGRES, REDIS string
 	certificate                          string // of HTTPS, for api.example.com and evil.example.com
@@ -122,7 +122,7 @@ func answerConns(t *testing.T, f func(net.Conn)) (port string) {
 	return portOf(l)
 }
 
-// greet speaks first, as SMTP and MySQL do, and repeats one line.
+// greet sends the first line, as SMTP and MySQL do, and repeats one line of the client.
 func greet(c net.Conn) {
 	fmt.Fprint(c, "220 ready\n")
 	if line, err := bufio.NewReader(c).ReadString('\n'); err == nil {
@@ -179,7 +179,7 @@ func answerCall(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Grpc-Status", "0")
 }
 
-// serveIndex is an index for pip that has a wheel of the package dep.
+// serveIndex serves an index for pip with a wheel of the package dep.
 func serveIndex(w http.ResponseWriter, r *http.Request) {
 	const wheel = "dep-1.0.0-py3-none-any.whl"
 	if !strings.HasSuffix(r.URL.Path, wheel) {
@@ -213,7 +213,7 @@ func greetWebSocket(w http.ResponseWriter, r *http.Request) {
 		base64.StdEncoding.EncodeToString(sum[:]))
 }
 
-// serveRegistry is a registry for npm that has version 1.0.0 of the package dep.
+// serveRegistry serves a registry for npm with version 1.0.0 of the package dep.
 func serveRegistry(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasSuffix(r.URL.Path, ".tgz") {
 		fmt.Fprintf(w, `{"name": "dep", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {"name": "dep", "version": "1.0.0",

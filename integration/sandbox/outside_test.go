@@ -31,7 +31,7 @@ type who struct {
 
 var everybody = []who{{"root", 0}, {"user", 1001}}
 
-// commandUID is whom the command of a caller runs as.
+// commandUID returns the uid that the command of a caller runs as.
 func (w who) commandUID() int {
 	if w.uid == 0 {
 		uid, _ := sandbox.DefaultID()
@@ -60,25 +60,25 @@ type outside struct {
 	root string
 	home string   // HOME in the runs
 	env  []string // of rootsfs, with directories of its own for its files
-	// mounts are the files that an ordinary user needs to mount: a /dev/fuse that
-	// everybody may open, and a name.
+	// mounts has the files that an ordinary user needs to mount: a /dev/fuse that everybody may
+	// open, and an entry in /etc/passwd.
 	mounts map[string]string
 	targets
 	victimSays   func() string // the victim's output so far
 	rootListener func()        // closes the socket in the root
-	granted      string        // a socket of the host's, granted with --socket
-	order        []string      // of attempts, as they were made first
+	granted      string        // a socket of the host, granted with --socket
+	order        []string      // the attempts, each where it was first made
 }
 
-// pidsMax is the limit in these runs. Far beyond it means beyond the processes of the
-// same uid at level Landlock: rootsfs itself, with its threads, and programs of other
+// pidsMax is the limit in these runs. beyond is so far above it because other processes of the
+// same uid count at level Landlock: rootsfs itself, with its threads, and programs of other
 // packages' tests.
 const (
 	pidsMax = 128
 	beyond  = 4 * pidsMax
 )
 
-// needRoot: the tests act as two users, and mount.
+// needRoot skips a test unless it runs as root, because the tests act as two users, and mount.
 func needRoot(t *testing.T) {
 	t.Helper()
 	err := mountpoint.CheckFUSE()
@@ -170,15 +170,15 @@ func newTarget(t *testing.T, w who) *outside {
 	return o
 }
 
-// give makes something the command's user's, with rights for all: nothing but
-// confinement protects it.
+// give gives a file to the command's user, with rights for all, so that only confinement
+// protects it.
 func (o *outside) give(path string, mode os.FileMode) {
 	o.t.Helper()
 	testkit.Must(o.t, os.Chmod(path, mode))
 	testkit.Must(o.t, os.Lchown(path, o.who.commandUID(), o.who.commandUID()))
 }
 
-// own gives something of the caller's to the caller.
+// own gives a file to the caller.
 func (o *outside) own(path string) {
 	o.t.Helper()
 	testkit.Must(o.t, os.Lchown(path, o.who.uid, o.who.uid))
@@ -208,11 +208,10 @@ func (o *outside) place() {
 	testkit.Must(t, os.WriteFile(passwd, fmt.Appendf(known, "caller:x:%d:%d::/nonexistent:/bin/sh\n", o.who.uid, o.who.uid), 0o644))
 }
 
-// sessionName is that of the runs' sessions.
+// sessionName is the name of the sessions of runs.
 const sessionName = "hostile"
 
-// session begins another session of the owner's, whose control socket and audit
-// file are there to be attacked.
+// session begins another session of the owner. Its control socket and audit file are targets.
 func (o *outside) session() {
 	t := o.t
 	dir := filepath.Join(o.base, "witness")
@@ -254,8 +253,7 @@ func (o *outside) inRoot() {
 	t.Cleanup(o.rootListener)
 }
 
-// files makes the files of the host anew, so that each run finds them as if it were the
-// first.
+// files makes the files of the host again, so that each run finds them unchanged.
 func (o *outside) files() {
 	t := o.t
 	o.Dir = filepath.Join(o.base, "outside")
@@ -274,8 +272,8 @@ func (o *outside) files() {
 	o.Handle = fmt.Sprintf("%d:%s", h.Type(), hex.EncodeToString(h.Bytes()))
 }
 
-// plant makes the root, and a HOME. Each run finds them as if it were the first. The programs
-// are links to built's, which no command may write to: they are large, and there are many runs.
+// plant makes the root and a HOME for each run again. The programs in them are links to those
+// of built, which no command may write to, because they are large and there are many runs.
 func (o *outside) plant() {
 	t, dir := o.t, o.root
 	for _, d := range []string{dir, o.home} {
@@ -290,7 +288,7 @@ func (o *outside) plant() {
 	o.inRoot()
 }
 
-// listen opens sockets that answer every client that gets through.
+// listen opens sockets that answer every client that reaches them.
 func (o *outside) listen() {
 	t := o.t
 	o.Pathname = filepath.Join(o.Dir, "socket")
@@ -340,7 +338,7 @@ func (o *outside) share() {
 	t := o.t
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	testkit.Must(t, err)
-	testkit.Must(t, unix.Fchown(s, o.who.commandUID(), o.who.commandUID())) // whose it is to SO_REUSEPORT
+	testkit.Must(t, unix.Fchown(s, o.who.commandUID(), o.who.commandUID())) // the user that the kernel takes for its owner, for SO_REUSEPORT
 	testkit.Must(t, unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 	testkit.Must(t, unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	testkit.Must(t, unix.Listen(s, 1))
@@ -434,7 +432,7 @@ func (o *outside) shared() {
 	}
 	id, errno := get()
 	for ; errno == unix.EEXIST; id, errno = get() {
-		o.ShmKey++ // that of a test beside this one
+		o.ShmKey++ // a test beside this one has this key
 	}
 	if errno != 0 {
 		t.Fatal(errno)

@@ -8,12 +8,12 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// The command of the pipelines. Typed with "rea”dy", what the shell echoes does not look like
-// the command's own words.
+// This is the command of the pipelines. It is typed with "rea”dy", so that the shell's echo
+// does not look like the command's own output.
 const listening = " sh -c 'echo rea''dy; read -r x; echo he''ard $x; exec sleep 1000'"
 
-// eachPipeline types, for each caller, command lines in which a run is one job together with
-// other programs, and calls f when the run's command is ready.
+// eachPipeline types command lines in which a run and other programs are one job, for each
+// caller. It calls f when the run's command is ready.
 func eachPipeline(t *testing.T, f func(o *outside, s *shell, line string)) {
 	for _, line := range []string{"RUN | cat", "cat | RUN", "cat | RUN | cat", "(RUN; exit $?)"} {
 		for _, w := range everybody {
@@ -37,7 +37,7 @@ func eachPipeline(t *testing.T, f func(o *outside, s *shell, line string)) {
 func TestPipeline_Continued(t *testing.T) {
 	eachPipeline(t, func(_ *outside, s *shell, line string) {
 		s.types("bg; sleep 0.5; jobs; echo lo''oked\n")
-		if strings.HasPrefix(line, "cat") { // which is stopped by reading a terminal that is not its own
+		if strings.HasPrefix(line, "cat") { // cat is stopped when it reads a terminal that is not its own
 			s.shows("Stopped")
 		} else {
 			s.shows("Running")
@@ -54,8 +54,8 @@ func TestPipeline_Continued(t *testing.T) {
 	})
 }
 
-// A stopped pipeline ends by kill %1, and of the run nothing stays. (A run that read the
-// terminal was stopped again, because it read it in the background.)
+// kill %1 ends a stopped pipeline, and nothing of the run stays. (A run that read the terminal
+// was stopped again, because it read in the background.)
 func TestPipeline_Killed(t *testing.T) {
 	eachPipeline(t, func(o *outside, s *shell, _ string) {
 		s.types("kill %1\n")
@@ -65,7 +65,7 @@ func TestPipeline_Killed(t *testing.T) {
 	})
 }
 
-// Of a stopped pipeline nothing stays when its terminal is closed.
+// When the terminal of a stopped pipeline is closed, nothing of the pipeline stays.
 func TestPipeline_Hangup(t *testing.T) {
 	eachPipeline(t, func(o *outside, s *shell, _ string) {
 		testkit.Must(o.t, s.master.Close())

@@ -55,8 +55,8 @@ var programs = []struct {
 			});
 		END
 		npm install --silent --offline --no-audit --no-fund && npm test --silent`, "by a socket\nfrom the child 42\n"},
-	// A project as its authors publish it, with its own tests and their dependencies.
-	// Inside there is no network: they come from the cache that npm has filled outside.
+	// This is a published project with its own tests and their dependencies. Inside there is no
+	// network: the dependencies come from the cache that npm has filled outside.
 	{"npm project", []string{"node", "npm", "tar"}, `
 		export npm_config_cache=$PWD/../npm-cache npm_config_prefer_offline=true npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false
 		npm pack --silent minimist@1.2.8 >/dev/null && tar xf minimist-1.2.8.tgz && cd package

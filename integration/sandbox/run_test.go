@@ -50,11 +50,11 @@ type result struct {
 	Detail string
 }
 
-// giveUp ends a run that hangs; it is never what a test waits for.
+// giveUp ends a run that hangs; no test waits for it.
 const giveUp = 2 * time.Minute
 
-// command returns the order by which a run starts the hostile program, or another one
-// of the root, by its path there.
+// command returns the order for a run of the hostile program, or of another program of the
+// root, by its path there.
 func (o *outside) command(r run, more []string, args ...string) order {
 	if r.level == bare {
 		return order{Bare: true, Args: append([]string{o.root + "/" + args[0]}, args[1:]...), Env: append(o.env, "HOME="+o.home)}

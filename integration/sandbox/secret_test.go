@@ -21,10 +21,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/integration/testkit"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // credential is the credential that the commands of these tests use and must not have. They
@@ -132,7 +131,7 @@ func serveHTTPS(t *testing.T, h http.Handler) *api {
 	return a
 }
 
-// makeReachable lets everybody pass the directories that lead to one.
+// makeReachable lets everybody pass through the directories that lead to a directory.
 func makeReachable(t *testing.T, dir string) {
 	t.Helper()
 	for ; dir != "/"; dir = filepath.Dir(dir) {
@@ -147,8 +146,8 @@ var allowed = []string{
 	"GET /{hello,events,held,websocket}", "PUT /{hello,upload}", "GET /{git,private}/**", "POST /git/*/git-upload-pack", "POST /private/**", "GET /{registry,simple,goproxy,crates}/**",
 }
 
-// using returns the order for a shell script with the secret. Its host leads to 127.0.0.5, which
-// needs a rule of its own.
+// using returns a run of a shell script with the secret. The secret's host resolves to
+// 127.0.0.5, an address that needs its own rule.
 func (o *outside) using(a *api, script string, name string) order {
 	t := o.t
 	t.Helper()
@@ -171,6 +170,15 @@ in = ["query"]
 	return ord
 }
 
+// setLevel changes the level of an order that using has returned.
+func (o *order) setLevel(level sandbox.Level) {
+	for i, arg := range o.Args {
+		if arg == netLevels[0].String() {
+			o.Args[i] = level.String()
+		}
+	}
+}
+
 // secretProgram is a program that uses the secret.
 type secretProgram struct {
 	name   string
@@ -182,7 +190,7 @@ type secretProgram struct {
 // search is the program that comes when the others have ended.
 const search = "where the credential could be"
 
-// secretPrograms are programs that know nothing of rootsfs, but where the API is.
+// secretPrograms are programs that know nothing of rootsfs. They know only where the API is.
 var secretPrograms = []secretProgram{
 	{"curl", []string{"curl"}, `curl -sS "$API_TOKEN_BASE_URL/hello?q=1"`, "GET /hello?q=1 \n"},
 	{"curl with a body", []string{"curl"}, `curl -sS -X PUT -d body -H "Authorization: Bearer $API_TOKEN" $API_TOKEN_BASE_URL/./hello`, "PUT /hello body\n"},
@@ -214,10 +222,19 @@ var secretPrograms = []secretProgram{
 		"searched\n"},
 }
 
-// isLeftOut reports whether the other one of everybody runs a program: a slow one is run by both
-// with the loops that are run in full.
+// isLeftOut reports whether this one of everybody does not run a program. A slow program is run by
+// one of them only, except in the soak.
 func isLeftOut(p secretProgram, who, program int) bool {
 	return knownRecipes[p.name].isSlow && !lab.Soak() && who != program%2
+}
+
+// levelsOf returns the levels at which one of everybody runs programs with a secret: one, and in
+// full loops both.
+func levelsOf(who int) []sandbox.Level {
+	if lab.Soak() {
+		return netLevels
+	}
+	return netLevels[who : who+1]
 }
 
 // Unmodified programs use a credential that is nowhere inside, at each level that has a network
@@ -228,67 +245,64 @@ func TestSecretPrograms(t *testing.T) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	testkit.Must(t, err)
 	for i, w := range everybody {
-		level := netLevels[i]
-		t.Run(w.name+"/"+level.String(), func(t *testing.T) {
-			t.Parallel()
-			a, o := newAPI(t), newOutside(t, w)
-			var script strings.Builder
-			fmt.Fprintf(&script, "export GOROOT='%s' PATH=\"$PATH:%[1]s/bin\"; echo '%s' | base64 -d >Get.class\n", strings.TrimSpace(string(goroot)), get)
-			for j, p := range programs {
-				if missing(p.needs) != "" || isLeftOut(p, i, j) {
-					p.script = ":"
-				}
-				fmt.Fprintf(&script, "%s( began=$(date +%%s%%N); ( %s\n); echo \"==== $((($(date +%%s%%N) - began) / 1000000)) ms\" ) >said.%d 2>&1 </dev/null &\n",
-					map[bool]string{true: "wait; "}[p.name == search], strings.ReplaceAll(p.script, "PORT", a.port), 1000+j)
-			}
-			script.WriteString("wait; cat said.*")
-			ord := o.using(a, script.String(), "api")
-			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--net=evil.example.com", "--pids-max=1000") // before --
-			for i, arg := range ord.Args {
-				if arg == netLevels[0].String() {
-					ord.Args[i] = level.String()
-				}
-			}
-			began := time.Now()
-			stdout, log, code := o.run(ord)
-			t.Logf("all took %v", time.Since(began))
-			said, ended := endOfProgram.Split(stdout, -1), endOfProgram.FindAllStringSubmatch(stdout, -1)
-			if len(said) != len(programs)+1 || code != 0 {
-				t.Fatalf("exit code %d, the programs said\n%s; rootsfs: %s", code, stdout, log)
-			}
-			for j, p := range programs {
-				t.Run(p.name, func(t *testing.T) {
-					if tool := missing(p.needs); tool != "" {
-						t.Skipf("this machine has no %s", tool)
+		for _, level := range levelsOf(i) {
+			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
+				a, o := newAPI(t), newOutside(t, w)
+				var script strings.Builder
+				fmt.Fprintf(&script, "export GOROOT='%s' PATH=\"$PATH:%[1]s/bin\"; echo '%s' | base64 -d >Get.class\n", strings.TrimSpace(string(goroot)), get)
+				for j, p := range programs {
+					if missing(p.needs) != "" || isLeftOut(p, i, j) {
+						p.script = ":"
 					}
-					if isLeftOut(p, i, j) {
-						t.Skip("the other user runs it")
-					}
-					t.Logf("it took %s", ended[j][1])
-					if got := strings.ReplaceAll(said[j], strings.TrimSpace(said[0]), "PLACEHOLDER"); got != p.want {
-						t.Errorf("it said\n%swant\n%s", got, p.want)
-					}
-				})
-			}
-			audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
-			for _, line := range []string{
-				fmt.Sprintf("GET \"/hello\", at api.example.com:%s, secret API_TOKEN, status 200)", a.port),
-				fmt.Sprintf("DELETE \"/hello\", at api.example.com:%s, secret API_TOKEN, status 403: no rule", a.port),
-				"allowed  grant        -  (control, network API_TOKEN=https://api.example.com:" + a.port + ")",
-			} {
-				if !strings.Contains(audit, line) {
-					t.Errorf("not on record: %s\n%s", line, audit)
+					fmt.Fprintf(&script, "%s( began=$(date +%%s%%N); ( %s\n); echo \"==== $((($(date +%%s%%N) - began) / 1000000)) ms\" ) >said.%d 2>&1 </dev/null &\n",
+						map[bool]string{true: "wait; "}[p.name == search], strings.ReplaceAll(p.script, "PORT", a.port), 1000+j)
 				}
-			}
-			if strings.Contains(audit+log, credential) || strings.Contains(audit, "q=1") {
-				t.Errorf("on record: %s\n%s", audit, log)
-			}
-			// The session's files: records, state, what the programs have written, a kept HOME.
-			if err := exec.Command("grep", "-rqaF", credential, o.base).Run(); err == nil || exitCode(err) != 1 {
-				out, _ := exec.Command("grep", "-rlaF", credential, o.base).Output()
-				t.Errorf("%v: the credential is in the files %s", err, out)
-			}
-		})
+				script.WriteString("wait; cat said.*")
+				ord := o.using(a, script.String(), "api")
+				ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--net=evil.example.com", "--pids-max=1000") // before --
+				ord.setLevel(level)
+				began := time.Now()
+				stdout, log, code := o.run(ord)
+				t.Logf("all took %v", time.Since(began))
+				said, ended := endOfProgram.Split(stdout, -1), endOfProgram.FindAllStringSubmatch(stdout, -1)
+				if len(said) != len(programs)+1 || code != 0 {
+					t.Fatalf("exit code %d, the programs said\n%s; rootsfs: %s", code, stdout, log)
+				}
+				for j, p := range programs {
+					t.Run(p.name, func(t *testing.T) {
+						if tool := missing(p.needs); tool != "" {
+							t.Skipf("this machine has no %s", tool)
+						}
+						if isLeftOut(p, i, j) {
+							t.Skip("the other user runs it")
+						}
+						t.Logf("it took %s", ended[j][1])
+						if got := strings.ReplaceAll(said[j], strings.TrimSpace(said[0]), "PLACEHOLDER"); got != p.want {
+							t.Errorf("it said\n%swant\n%s", got, p.want)
+						}
+					})
+				}
+				audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+				for _, line := range []string{
+					fmt.Sprintf("GET \"/hello\", at api.example.com:%s, secret API_TOKEN, status 200)", a.port),
+					fmt.Sprintf("DELETE \"/hello\", at api.example.com:%s, secret API_TOKEN, status 403: no rule", a.port),
+					"allowed  grant        -  (control, network API_TOKEN=https://api.example.com:" + a.port + ")",
+				} {
+					if !strings.Contains(audit, line) {
+						t.Errorf("not on record: %s\n%s", line, audit)
+					}
+				}
+				if strings.Contains(audit+log, credential) || strings.Contains(audit, "q=1") {
+					t.Errorf("on record: %s\n%s", audit, log)
+				}
+				// The session's files: records, state, what the programs have written, a kept HOME.
+				if err := exec.Command("grep", "-rqaF", credential, o.base).Run(); err == nil || exitCode(err) != 1 {
+					out, _ := exec.Command("grep", "-rlaF", credential, o.base).Output()
+					t.Errorf("%v: the credential is in the files %s", err, out)
+				}
+			})
+		}
 	}
 }
 
@@ -390,98 +404,4 @@ func exitCode(err error) int {
 		return exit.ExitCode()
 	}
 	return -1
-}
-
-// memoryHolds returns which of some texts are in the memory of a process.
-func memoryHolds(t *testing.T, pid string, texts ...string) (found []string) {
-	t.Helper()
-	maps, err := os.ReadFile("/proc/" + pid + "/maps")
-	testkit.Must(t, err)
-	memory, err := os.Open("/proc/" + pid + "/mem")
-	testkit.Must(t, err)
-	defer memory.Close()
-	var all []byte
-	for line := range strings.Lines(string(maps)) {
-		var from, to int64
-		if n, _ := fmt.Sscanf(line, "%x-%x r", &from, &to); n != 2 || to-from > 64<<20 || strings.Contains(line, "/usr/") {
-			continue
-		}
-		part := make([]byte, to-from)
-		n, _ := memory.ReadAt(part, from) // the rest of a part may not be there
-		all = append(all, part[:n]...)
-	}
-	for _, text := range texts {
-		if bytes.Contains(all, []byte(text)) {
-			found = append(found, text)
-		}
-	}
-	return found
-}
-
-// The credential is in the memory of no process inside, of which there is no core dump either. That
-// holds also when the host sends back what it has got, in headers and in the body, by either way to it.
-func TestCredentialIsNotInMemory(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root reads the memory of these processes")
-	}
-	a := serveAPI(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-You-Said", r.Header.Get("Authorization"))
-		fmt.Fprint(w, "you said: ")
-		_ = r.Header.Write(w)
-	}))
-	const program = `
-import os, sys, time, urllib.request
-answers = []
-for url in ["https://api.example.com:PORT", os.environ["API_TOKEN_BASE_URL"]]:
-    for headers in [{}, {"Authorization": "Bearer " + os.environ["API_TOKEN"]}]:
-        answers.append(urllib.request.urlopen(urllib.request.Request(url + "/hello", headers=headers)))
-        answers.append(answers[-1].read())
-print(os.environ["API_TOKEN"], len(answers), flush=True)
-sys.stdin.read()
-os.abort()`
-	for _, w := range everybody {
-		o := newOutside(t, w)
-		ord := o.using(a, "ulimit -c unlimited; exec python3 -c '"+strings.ReplaceAll(program, "PORT", a.port)+"'", "api")
-		if tool := missing([]string{"python3"}); tool != "" {
-			t.Skipf("this machine has no %s", tool)
-		}
-		cmd := o.driver(ord)
-		var log bytes.Buffer
-		cmd.Stderr = &log
-		in, err := cmd.StdinPipe()
-		testkit.Must(t, err)
-		out, err := cmd.StdoutPipe()
-		testkit.Must(t, err)
-		testkit.Must(t, cmd.Start())
-		kill := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
-		line, _ := bufio.NewReader(out).ReadString('\n')
-		placeholder, isDone := strings.CutSuffix(line, " 8\n")
-		inside := map[string]bool{} // pid namespaces of the program
-		procs, err := filepath.Glob("/proc/[0-9]*")
-		testkit.Must(t, err)
-		for _, dir := range procs {
-			if env, _ := os.ReadFile(dir + "/environ"); isDone && bytes.Contains(env, []byte("API_TOKEN="+placeholder)) {
-				ns, _ := os.Readlink(dir + "/ns/pid")
-				inside[ns] = true
-			}
-		}
-		var found []string
-		count := 0
-		for _, dir := range procs {
-			if ns, _ := os.Readlink(dir + "/ns/pid"); inside[ns] {
-				count++
-				found = append(found, memoryHolds(t, filepath.Base(dir), credential, placeholder, "you said: ")...)
-			}
-		}
-		in.Close()
-		err = cmd.Wait()
-		kill.Stop()
-		if cores, err := filepath.Glob(filepath.Join(o.root, "*core*")); err != nil || len(cores) > 0 {
-			t.Errorf("the program has left %q, %v", cores, err)
-		}
-		slices.Sort(found)
-		if !isDone || exitCode(err) != 128+int(unix.SIGABRT) || len(inside) != 1 || count < 2 || !slices.Equal(slices.Compact(found), []string{placeholder, "you said: "}) {
-			t.Errorf("%s: %q, %v, %d processes, in memory is %q; rootsfs: %s", w.name, line, err, count, found, log.String())
-		}
-	}
 }

@@ -47,14 +47,15 @@ func everythingAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// redirect does not repeat the URL in a body, as http.Redirect does: bodies are not looked at.
+// redirect does not repeat the URL in a body, which http.Redirect would do: bodies are not
+// looked at.
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusFound)
 }
 
-// A hostile program that uses a secret neither gets hold of it nor gets it used beyond the
-// rules, at every level that has a network, as root and as a user.
+// A hostile program that uses a secret neither gets the secret nor can use it beyond the rules,
+// at every level that has a network, as root and as a user.
 func TestSecretAttacks(t *testing.T) {
 	a := serveAPI(t, http.HandlerFunc(everythingAPI))
 	for _, w := range everybody {

@@ -30,10 +30,11 @@ var knownRecipes = map[string]recipe{
 	"# npm":                   {[]string{"node", "npm"}, "hello by require\n", true},
 	"# pip":                   {[]string{"pip3"}, "hello by import\n", true},
 	"# cargo":                 {[]string{"cargo"}, "dep = \"1.0.0\"    # hello by search\n", false},
-	"# go":                    {nil, "hello by go\n", false}, // a test has go
+	"# go":                    {nil, "hello by go\n", false}, // go is there, because it runs the tests
 	"# Node, fetch and https": {[]string{"node"}, "GET /hello \nGET /hello \n", true},
 	"# Python, urllib":        {[]string{"python3"}, "GET /hello \n", false},
 	"# Python, requests":      {[]string{"python3"}, "GET /hello \n", true},
+	"# Python, httpx":         {[]string{"python3", "../lib/python3/dist-packages/httpx"}, "GET /hello \n", true},
 	"# Java":                  {[]string{"java", "javac"}, "GET /hello \n", true},
 	"# a key in the URL":      {[]string{"curl"}, "GET /hello?key=PLACEHOLDER \n", false},
 }

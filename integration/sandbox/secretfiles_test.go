@@ -20,7 +20,19 @@ import (
 const (
 	gitPassword = "gitP4ssw0rd" + "-of-the-owner"
 	npmToken    = "npm_ownersT0ken" + "ABCDEFGHIJKLMNOPQRSTU"
+	ghToken     = "gho_ownersT0ken" + "ABCDEFGHIJKLMNOPQRSTU"
 )
+
+// gitHub answers questions of gh: which fields the host knows, and which pull requests there are.
+func gitHub(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "token "+ghToken || r.URL.Path != "/api/graphql" {
+		http.Error(w, `{"message":"you are nobody"}`, http.StatusUnauthorized)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprint(w, `{"data": {"PullRequest": {"fields": []}, "StatusCheckRollupContextConnection": {"fields": []},
+		"repository": {"pullRequests": {"totalCount": 1, "pageInfo": {}, "nodes": [{"number": 7, "title": "hello by gh"}]}}}}`)
+}
 
 // npmRegistry takes the package pkg, by its owner.
 func npmRegistry(w http.ResponseWriter, r *http.Request) {
@@ -40,7 +52,8 @@ func npmRegistry(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// keyFileHost is a host of a git repository with HTTP Basic, and of a registry of npm.
+// keyFileHost is a host of a git repository with HTTP Basic, of a registry of npm, and of GitHub's
+// interface.
 func keyFileHost(t *testing.T) *api {
 	t.Helper()
 	path, err := exec.Command("git", "--exec-path").Output()
@@ -59,6 +72,7 @@ func keyFileHost(t *testing.T) *api {
 		git.ServeHTTP(w, r)
 	})
 	mux.HandleFunc("/npm/", npmRegistry)
+	mux.HandleFunc("/api/", gitHub)
 	return serveHTTPS(t, mux)
 }
 
@@ -82,14 +96,15 @@ const keyFilesScript = `exec 2>&1
 	grep -o '^[^=]*=h\?t\?t\?p\?s\?' ~/.npmrc; [ "$(tail -n1 ~/.npmrc)" = "//HOST/npm/:_authToken=$NPM_TOKEN" ] && echo "as in the variable"
 	git clone -q https://HOST/git/repo.git r && cd r && echo changed >file && git -c user.name=n -c user.email=e commit -qam m && git push -q && git ls-remote -q | wc -l; cd ..
 	mkdir p && cd p && echo '{"name":"pkg","version":"1.0.0","license":"MIT"}' >package.json && npm publish --silent && echo published; cd ..
+	gh pr list -R HOST/o/r --json number,title -q '.[] | "\(.number) \(.title)"'; grep -c "$GH_TOKEN" ~/.config/gh/hosts.yml
 	curl -sS -H "Authorization: Bearer $NPM_TOKEN" https://HOST/npm/none; curl -sS -o /dev/null -w '%{http_code}\n' -u mallory:other https://HOST/git/repo.git/HEAD
-	printf 'gitP4ssw0rd%s\nnpm_ownersT0ken%s\n' -of-the-owner ABCDEFGHIJKLMNOPQRSTU >pattern
+	printf '%s\n' gitP4ssw0rd''-of-the-owner npm_ownersT0ken''ABCDEFGHIJKLMNOPQRSTU gho_ownersT0ken''ABCDEFGHIJKLMNOPQRSTU >pattern
 	find /proc/[0-9]*/environ /proc/[0-9]*/cmdline ~ /tmp /etc /run . -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; echo searched`
 
-// With the word git or npm, the programs of this name work with the keys in the owner's files,
+// With the word git, npm or gh, the programs of this name work with the keys in the owner's files,
 // which are nowhere inside. Root's HOME inside is private, the user's is a kept one.
 func TestKeysOfOwnersFiles(t *testing.T) {
-	if tool := missing([]string{"git", "npm", "node", "curl"}); tool != "" {
+	if tool := missing([]string{"git", "npm", "node", "curl", "gh"}); tool != "" {
 		t.Skipf("this machine has no %s", tool)
 	}
 	for i, w := range everybody {
@@ -102,15 +117,20 @@ func TestKeysOfOwnersFiles(t *testing.T) {
 				".gitconfig":       "[credential]\n\thelper = store\n",
 				".git-credentials": "https://me:other@example.com\nhttps://owner:" + gitPassword + "@" + host + "\n",
 			})
+			hosts := filepath.Join(o.base, "xdg_config_home", "gh", "hosts.yml")
+			testkit.Must(t, os.MkdirAll(filepath.Dir(hosts), 0o700), os.WriteFile(hosts, fmt.Appendf(nil, "%s:\n    oauth_token: %s\n    user: owner\nother.test:\n    oauth_token: x%[2]s\n", host, ghToken), 0o600))
+			for at := hosts; at != o.base; at = filepath.Dir(at) {
+				o.own(at)
+			}
 			ord := o.shell(netLevels[i], "--net=127.0.0.5:"+a.port, strings.ReplaceAll(keyFilesScript, "HOST", host))
-			flags := []string{"--secret", "npm", "--secret", "git=https://" + host + "/git"}
+			flags := []string{"--secret", "npm", "--secret", "git=https://" + host + "/git", "--secret", "gh=https://" + host + "/api"}
 			if w.uid != 0 {
 				flags = append(flags, "--home", o.home)
 			}
 			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, flags...) // before --
 			ord.Env = append(append([]string{}, o.env...), "HOME="+home, "SSL_CERT_FILE="+a.certificate, "TOKEN_OF_NPM="+npmToken)
 			stdout, log, code := o.run(ord)
-			want := "registry=https\n//" + host + "/npm/:_authToken=\nas in the variable\n2\npublished\n" +
+			want := "registry=https\n//" + host + "/npm/:_authToken=\nas in the variable\n2\npublished\n7 hello by gh\n2\n" +
 				`{"error":"not found"}` + "\n200\nsearched\n"
 			if stdout != want || code != 0 {
 				t.Errorf("exit code %d, the programs said\n%swant\n%srootsfs: %s", code, stdout, want, log)
@@ -120,7 +140,7 @@ func TestKeysOfOwnersFiles(t *testing.T) {
 					t.Errorf("not said: %s\n%s", line, log)
 				}
 			}
-			if strings.Contains(log, npmToken) || strings.Contains(log, gitPassword) {
+			if strings.Contains(log, npmToken) || strings.Contains(log, gitPassword) || strings.Contains(log, ghToken) {
 				t.Errorf("a key is told: %s", log)
 			}
 		})

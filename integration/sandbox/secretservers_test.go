@@ -60,7 +60,7 @@ func before(t *testing.T, port string, check func(*http.Request) error) *api {
 	t.Helper()
 	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: "127.0.0.1:" + port})
-		r.Out.Host = r.In.Host // a signature has it
+		r.Out.Host = r.In.Host // the signature covers it
 		r.SetXForwarded()
 	}}
 	return serveHTTPS(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,8 @@ func before(t *testing.T, port string, check func(*http.Request) error) *api {
 	}))
 }
 
-// s3Server starts s3rver, and checks signatures before it: s3rver does not, of version 4.
+// s3Server starts s3rver, and checks signatures in front of it, because s3rver does not check
+// those of version 4.
 func s3Server(t *testing.T, modules string) *api {
 	t.Helper()
 	cmd := exec.Command("node", "-e", s3Script)
@@ -138,15 +139,18 @@ func awsCLI(t *testing.T) string {
 const serversScript = `exec 2>&1
 	mkdir p q && cd p && echo '{"name":"pkg-WHO","version":"1.0.0","license":"MIT"}' >package.json && npm whoami && npm publish --silent && echo published
 	cd ../q && npm install --silent --no-audit --no-fund pkg-WHO && cat node_modules/pkg-WHO/package.json; cd ..
+	export NODE_PATH=MODULES/node_modules
+	node -e 'require("axios").get("https://NPM/-/whoami").then((r) => console.log("axios", r.data.username))'
+	node -e 'require("undici").request("https://NPM/-/whoami").then((r) => r.body.json()).then((b) => console.log("undici", b.username))'
 	aws() { PYTHONPATH=AWS python3 -m awscli "$@"; }
 	head -c 9000000 /dev/zero >big; echo text >small
 	aws s3 mb s3://mine-WHO && aws s3 cp --quiet small "s3://mine-WHO/a key=+@:~" && aws s3 cp --quiet big s3://mine-WHO/big && aws s3 cp "s3://mine-WHO/a key=+@:~" - && aws s3 cp --quiet s3://mine-WHO/big back && cmp big back
 	aws s3 ls s3://mine-WHO | sed 's/.* \([0-9]* .*\)/\1/'; aws s3 presign s3://mine-WHO/big >url; curl -sS "$(cat url)" | cut -d' ' -f2-8
 	find /proc/[0-9]*/environ ~ /tmp /etc /run . -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; echo searched`
 
-// Real servers accept requests of real clients that have no key: verdaccio takes a package
-// and gives it back, and s3rver stores files of the AWS CLI, also in parts, whose signatures are
-// verified.
+// Real servers accept requests of real clients that have no key. verdaccio takes a package,
+// gives it back, and answers axios and undici. s3rver verifies the signatures of the AWS CLI,
+// and stores its files, also in parts.
 func TestKeysAtRealServers(t *testing.T) {
 	if os.Getenv("ROOTSFS_SOAK") == "" {
 		t.Skip("ROOTSFS_SOAK=1 runs it")
@@ -157,6 +161,10 @@ func TestKeysAtRealServers(t *testing.T) {
 	cli := awsCLI(t)
 	if cli == "" {
 		t.Skip("this machine has no AWS CLI")
+	}
+	clients := filepath.Join(built(t), "clients") // where everybody can read them
+	if out, err := exec.Command("sh", "-c", `mkdir "$1" && cp -R "$0/node_modules" "$1" && chmod -R a+rX "$1"`, modules, clients).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	npm, token := npmServer(t, modules)
 	s3 := s3Server(t, modules)
@@ -183,14 +191,14 @@ func TestKeysAtRealServers(t *testing.T) {
 				ca := filepath.Join(o.base, "ca.crt")
 				testkit.Must(t, copyFile(certificates, ca, 0o644))
 				name := strings.ReplaceAll(t.Name()[strings.LastIndex(t.Name(), "/")+1:]+"-"+w.name, "_", "-")
-				script := strings.NewReplacer("WHO", name, "AWS", cli).Replace(serversScript)
+				script := strings.NewReplacer("WHO", name, "AWS", cli, "MODULES", clients, "NPM", "api.example.com:"+npm.port).Replace(serversScript)
 				half := func(key string) string { return key[:len(key)/2] + "''" + key[len(key)/2:] } // the script has no key
 				script = "for k in " + half(token) + " " + half(s3KeyID) + " " + half(s3Secret) + "; do echo $k; done >pattern\n" + script
 				ord := o.shell(level, "--net=127.0.0.5", script)
-				ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "npm", "--secret", "aws", "--root", cli+":ro", "--env", "AWS_REQUEST_CHECKSUM_CALCULATION=when_required") // before --
+				ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "npm", "--secret", "aws", "--root", cli+":ro", "--root", clients+":ro", "--env", "AWS_REQUEST_CHECKSUM_CALCULATION=when_required") // before --
 				ord.Env = append(append([]string{}, o.env...), "HOME="+home, "SSL_CERT_FILE="+ca)
 				stdout, log, code := o.run(ord)
-				want := "owner\npublished\n" + fmt.Sprintf(`{"name":"pkg-%s","version":"1.0.0","license":"MIT"}`, name) + "\nmake_bucket: mine-" + name +
+				want := "owner\npublished\n" + fmt.Sprintf(`{"name":"pkg-%s","version":"1.0.0","license":"MIT"}`, name) + "\naxios owner\nundici owner\nmake_bucket: mine-" + name +
 					"\ntext\n5 a key=+@:~\n9000000 big\nthis URL is signed in advance, by\nsearched\n"
 				if stdout != want || code != 0 {
 					t.Errorf("exit code %d, the programs said\n%swant\n%srootsfs: %s", code, stdout, want, log)

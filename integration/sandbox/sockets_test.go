@@ -30,8 +30,8 @@ func TestOwnSockets(t *testing.T) {
 	}
 }
 
-// A socket of the host's in a kept HOME cannot be connected to. Where a socket is granted,
-// and the family with it, that is a hole, which is named.
+// A command cannot connect to a socket of the host in a kept HOME. If a socket is granted, and
+// with it the family, this is a hole, and the report names it.
 func TestSocketsInKeptHome(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -142,9 +142,8 @@ func closeRights(t *testing.T, oob []byte) {
 	}
 }
 
-// What happens to the host's system directories while the command runs is seen inside
-// after a while: a program that was not there when it was looked for, and one that was
-// replaced.
+// Changes of the host's system directories during a run are seen inside after a while: a
+// program that was missing at the first look-up, and one that was replaced.
 func TestSystemRefreshed(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Standard input that is /dev/null, or closed, reaches the command as that, at every level.
-// A file is copied through a pipe, from where its reader was, so that the command holds
-// nothing of the file.
+// A standard input that is /dev/null or closed is the same for the command, at every level. A
+// file is copied through a pipe, from its present position, so that the command holds no
+// descriptor of the file.
 func TestStdin(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestStdin(t *testing.T) {
 						t.Errorf("%s, /dev/null: %s%s", r.name, got, log)
 					}
 				}
-				// What is closed is /dev/null to every program of Go's, rootsfs among them.
+				// To every Go program, including rootsfs, a closed stream is /dev/null.
 				if got, log := o.withStdin(r, nil); got != "pipe false, null true, <nil>\n" {
 					t.Errorf("%s, closed: %s%s", r.name, got, log)
 				}

@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// searchStore changes a file of a staged root, then looks for the store by its path, through
-// other processes, and in what the kernel tells of this one, and has rootsfs itself apply and
-// drop the change with the owner's directories.
+// searchStore changes a file of a staged root. Then it looks for the store by its path, through
+// other processes, and in /proc. It also has rootsfs itself apply and discard the change with
+// the owner's directories.
 const searchStore = `
 state=$1; runtime=$2; source=$3
 echo staged >a && echo changed
@@ -51,7 +51,7 @@ func TestProgramsCannotReachTheStore(t *testing.T) {
 		if out := output(order{Args: o.rootsfs("stage", "diff", "--root", code, "--name-only")}); out != "code/a\n" {
 			t.Errorf("staged is %q", out)
 		}
-		// The same search finds it outside, and can act.
+		// Outside, the same search finds the store, and can act.
 		out := output(order{Bare: true, Args: []string{"/bin/sh", "-c", "cd $3; " + searchStore, "sh", state, runtime, code}, Env: o.env})
 		for _, want := range []string{"/upper\n", "stage apply\n"} {
 			if !strings.Contains(out, want) {

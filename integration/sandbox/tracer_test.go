@@ -11,12 +11,12 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// leaks is a program that LeakSanitizer looks through at its end, which traces it.
+// leaks is a program that LeakSanitizer examines at its end, by tracing it.
 const leaks = `#include <stdio.h>
 int main(void) { puts("fine"); return 0; }
 `
 
-// traceMe asks its parent to trace it, which is rootsfs's init, and takes a signal and a stop.
+// traceMe asks its parent, which is rootsfs's init, to trace it, and takes a signal and a stop.
 const traceMe = `#include <signal.h>
 #include <sys/ptrace.h>
 static volatile int got;

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// usedUp are resources that a program can use up, as the system calls and errors by
-// which a run meets them, and the words that the run's error must contain.
+// usedUp lists resources that a program can use up: the system calls that then fail in a run,
+// their errors, and the words that the run's error must contain.
 var usedUp = []struct {
 	what     string
 	weak     []string
@@ -72,7 +72,7 @@ func TestNoNamespacesAllowed(t *testing.T) {
 	}
 }
 
-// flights is how many descriptors fill keeps in flight.
+// flights is the number of descriptors that fill keeps in flight.
 const flights = 400
 
 // fill keeps descriptors in flight, which the kernel counts by user, until standard
@@ -128,7 +128,7 @@ func TestDescriptorsInFlight(t *testing.T) {
 	}
 }
 
-// A level that the configuration pins is that level or an error, and one that --level
+// A run whose level the configuration pins has that level or fails, and a level that --level
 // names on the command line must be at least as strong.
 func TestPinnedLevel(t *testing.T) {
 	o := newOutside(t, everybody[0])

@@ -15,10 +15,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Machines that cannot confine, or not by everything: system calls are refused to
-// rootsfs and to all it starts, as a container's profile or an old kernel does it.
+// These tests run on machines that cannot confine, or not fully: system calls are refused to
+// rootsfs and to all it starts, as by a container's profile or an old kernel.
 
-// weaken makes this thread's machine one without namespaces, landlock or mounts.
+// weaken takes namespaces, Landlock or mounts from this thread, as on a machine without them.
 func weaken(what []string) error {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -67,7 +67,7 @@ func weaken(what []string) error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
 }
 
-// fault is an error that a system call ends with: always, or with an argument.
+// fault is an error with which a system call fails, always or for one argument.
 type fault struct {
 	nr, value uint32
 	errno     unix.Errno
@@ -194,8 +194,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A run that cannot have its level takes the next one, and leaves nothing. If the session
-// fails, it ends like any other.
+// A run that cannot reach its level uses the next one, and leaves nothing behind. If the
+// session fails, the run ends like any other.
 func TestNextLevel(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -217,8 +217,8 @@ func TestNextLevel(t *testing.T) {
 	}
 }
 
-// Hard limits of the user's, as administrators set them, are no reason not to
-// confine: of processes there are fewer then, and no core files at all.
+// A user's hard limits, as administrators set them, do not prevent confinement: the command may
+// then have fewer processes, and no core files.
 func TestHardLimits(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

@@ -20,9 +20,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The server scenarios of the MCP conformance package that need no server made
-// for them; the others call tools, prompts and resources of its own by name
-// (test_simple_text, test://static-text and the like). R072.
+// These are the server scenarios of the MCP conformance package that work with any server. The
+// others call the package's own tools, prompts and resources by name (test_simple_text,
+// test://static-text and the like). R072.
 func TestConformance(t *testing.T) {
 	h := newHome(t)
 	s := h.http("--no-token", "--root", "r="+t.TempDir()+":rw")
@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// reached is one way to a server: the end of a client's command line.
+// reached is a way to reach a server, as the end of a client's command line.
 type reached struct {
 	target []string
 	env    []string

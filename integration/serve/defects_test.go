@@ -35,7 +35,7 @@ func (o *one) file(name string) string {
 	return string(b)
 }
 
-// outside must be as it was.
+// The directory outside must be unchanged.
 func (o *one) untouched() {
 	o.t.Helper()
 	if got := state(o.t, o.out); got != "f -rw-r--r-- \"secret\"\n" {
@@ -43,9 +43,9 @@ func (o *one) untouched() {
 	}
 }
 
-// Where today's servers fail, row by row (servers#3253, #2815 and others of
-// modelcontextprotocol/servers); the swap race is in
-// swap_test.go. That server-filesystem fails them is shown in same_test.go.
+// rootsfs passes where other servers fail, row by row (servers#3253, #2815 and others of
+// modelcontextprotocol/servers). The swap race is in swap_test.go. same_test.go shows that
+// server-filesystem fails them.
 
 func TestDefect_DanglingLink(t *testing.T) {
 	o := newOne(t, "a=1", "in => new", "out => $OUT/new", "up => ../new", "deep => none/new", "loop => loop")
@@ -119,8 +119,7 @@ func TestDefect_NotUTF8(t *testing.T) {
 	}
 }
 
-// An existing name is never overwritten unless that is asked for: file, link,
-// directory or FIFO.
+// An existing file, link, directory or FIFO is never overwritten unless the call says so.
 func TestDefect_Overwrite(t *testing.T) {
 	o := newOne(t, "a=new", "file=old", "link => file", "gone => nowhere", "dir/", "full/x=1", "pipe|")
 	for _, to := range []string{"file", "link", "gone", "dir", "full", "pipe", "a"} {
@@ -203,7 +202,7 @@ func TestDefect_HardLink(t *testing.T) {
 	o.untouched()
 }
 
-// The last revocation leaves nothing: R070.
+// After the last revocation nothing is accessible: R070.
 func TestDefect_Revoked(t *testing.T) {
 	o := newOne(t, "a=1")
 	o.ok("read_text_file", m{"path": "w/a"})

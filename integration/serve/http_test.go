@@ -30,7 +30,7 @@ type site struct {
 	home  *home
 	cmd   *exec.Cmd
 	log   *log
-	told  sync.Once // to end
+	ended sync.Once
 	url   string
 	token string
 	file  string // of the token
@@ -54,18 +54,18 @@ func (l *log) String() string {
 	return l.b.String()
 }
 
-// end tells the program to end, once: another signal kills it, which is at the end.
+// end signals the program once, because a second signal would kill it while it ends.
 func (s *site) end(sig os.Signal) {
-	s.told.Do(func() { _ = s.cmd.Process.Signal(sig) }) // it may have ended
+	s.ended.Do(func() { _ = s.cmd.Process.Signal(sig) }) // it may have ended
 }
 
-// http starts the program, which says where it is.
+// http starts the program and reads its URL and token.
 func (h *home) http(args ...string) *site {
 	h.t.Helper()
 	return h.httpEnding(0, args...)
 }
 
-// httpEnding is http for a program that ends with a code.
+// httpEnding is http for a program whose exit code is expected to be code.
 func (h *home) httpEnding(code int, args ...string) *site {
 	h.t.Helper()
 	s := &site{t: h.t, home: h, log: &log{}}
@@ -143,7 +143,7 @@ func (s *site) client(revision string) *mcp.ClientSession {
 	return cs
 }
 
-// logs waits until something is in the log: it is written after the answer.
+// logs waits until a text is in the log, which is written after the answer.
 func (s *site) logs(text string) {
 	s.t.Helper()
 	if !testkit.Eventually(func() bool { return strings.Contains(s.log.String(), text) }) {
@@ -160,8 +160,8 @@ func (s *site) lives() {
 	}
 }
 
-// R072: attacked over HTTP, the server refuses, stays within its bounds, notes its
-// refusals in the log and in the audit record, and goes on serving.
+// R072: under attack over HTTP the server refuses the requests, stays within its bounds, writes
+// its refusals to the log and the audit records, and still serves others.
 func TestHTTPAttacked_R072(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()
@@ -222,7 +222,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 		_ = c.Close()
 	}
 
-	// A session cannot be guessed, and a thousand are not kept.
+	// A session id cannot be guessed, and a thousand sessions are not kept.
 	_, mine := s.post(strings.NewReader(hello), nil)
 	list := `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
 	for i := range 300 {
@@ -252,8 +252,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	testkit.Must(t, err)
 	testkit.Must(t, res.Body.Close())
 	s.lives()
-	if n := strings.Count(s.log.String(), "\n"); n > 400 { // of more than 1,200 refusals
-
+	if n := strings.Count(s.log.String(), "\n"); n > 400 { // there were more than 1,200 refusals
 		t.Errorf("the log has %d lines", n)
 	}
 	if strings.Contains(s.log.String(), s.token[:10]) {
@@ -264,7 +263,8 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	}
 }
 
-// Two servers of one name have a token each, whatever becomes of the other.
+// Two servers of one name have a token each, which does not depend on the end of the other
+// server.
 func TestHTTPTokensOfOneName(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()

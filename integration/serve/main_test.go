@@ -36,8 +36,8 @@ var rootsfs = sync.OnceValues(func() (string, error) {
 	return path, testkit.Build(path, "../../cmd/rootsfs")
 })
 
-// home is where one test's sessions live: rootsfs commands that share it find
-// each other.
+// home has the directories of one test's sessions: rootsfs commands that share it find each
+// other.
 type home struct {
 	t       testing.TB
 	program string

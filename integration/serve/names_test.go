@@ -7,8 +7,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Commands that have to choose a session also name sessions without a mount. If an owner
-// names one in the place of a root, the error tells how to end it, and that works.
+// If a command has to choose a session, it also lists sessions without a mount. If an owner
+// names one instead of a root, the error says how to end it, and that works.
 func TestSessionsWithoutMount(t *testing.T) {
 	h := newHome(t)
 	root := "r=" + t.TempDir()

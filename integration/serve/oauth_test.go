@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// With --oauth-issuer the program takes that issuer's tokens for its own URL, as one
-// of its subjects, and says where they come from; no token of its own is made.
+// With --oauth-issuer the program accepts that issuer's tokens for its URL, serves each as its
+// subject, and tells clients where to get them. It makes no token of its own.
 func TestOAuth(t *testing.T) {
 	i := oauthissuer.New(t)
 	h := newHome(t)

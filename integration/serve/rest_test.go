@@ -49,7 +49,7 @@ func TestFollowersAtRest(t *testing.T) {
 	testkit.Must(t, os.Mkdir(src, 0o755))
 	testkit.Must(t, os.Mkdir(point, 0o755))
 	h.tell("mount", "--daemon", "--name", "rest", "--root", src, point)
-	defer func() { _ = h.command("unmount", "rest").Run() }() // fails if that is done
+	defer func() { _ = h.command("unmount", "rest").Run() }() // fails if it was unmounted already
 	follow := func(args ...string) {
 		t.Helper()
 		t.Log(args)
@@ -81,7 +81,7 @@ func undisturbed(t *testing.T) string {
 	return dir
 }
 
-// rests fails the test if a process wakes up more often than something at rest does.
+// rests fails the test if a process wakes up more often than an idle one.
 func rests(t *testing.T, pid string) {
 	t.Helper()
 	const looks, most = 5, 20

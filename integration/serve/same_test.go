@@ -17,16 +17,15 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// comparison is one call that is put to both servers. In its arguments and in
-// the answers $R stands for a directory that both have, read-only in ours, and
-// $W for one that each has for itself, with the same in it.
+// comparison is one call that both servers get. In its arguments and in the answers, $R stands
+// for a directory that both have, read-only in ours. $W stands for a directory that each server
+// has for itself, with the same contents.
 type comparison struct {
 	tool string
 	args m
-	// why is the reason for a difference, "" where there is none: then the answers are
-	// the same to the byte, and so is $W afterwards. Two errors are the same whatever
-	// their texts: theirs are Node's, with host paths; ours name the root, and say what
-	// to do.
+	// why is the reason for a difference, or "". Without a difference the answers are the same
+	// byte for byte, and so is $W afterwards. Two errors count as the same, whatever their
+	// texts: theirs come from Node, with host paths; ours name the root, and say what to do.
 	why          string
 	ours, theirs string // part of each text, where they differ
 	// noted is part of a second block that only ours has; the rest is the same.
@@ -153,7 +152,7 @@ var globs = []string{
 	"deep/", "**/", "a\\.js", "\\*", "star\\*", "**.js", "deep**", "**deep/**", "***", "{a.js}", "{}", "[", "[]", "a{b", "", "#*", "**/**/c.js", "sp ace*", "\u00e9*",
 }
 
-// differing are the patterns among them that do not mean the same, and why.
+// differing lists the patterns among them with another meaning, and the reason.
 var differing = map[string]string{
 	"[": whyPattern, "[]": whyPattern, "a{b": whyPattern,
 	"#*": "a name may begin with #, which minimatch takes for a comment",
@@ -214,7 +213,7 @@ var readable = []string{
 	"0640 info=12345", "toinfo => info",
 }
 
-// compare puts one call to both.
+// compare sends one call to both servers.
 func (p *pair) compare(t *testing.T, c *comparison) {
 	t.Helper()
 	given, err := json.Marshal(c.args)
@@ -246,7 +245,7 @@ func (p *pair) compare(t *testing.T, c *comparison) {
 	})
 }
 
-// renew makes the files in $W, of both, and those outside.
+// renew makes the files in $W of both servers, and those outside.
 func (p *pair) renew(t *testing.T) {
 	for _, dir := range []string{p.mine, p.other} {
 		list, err := os.ReadDir(dir)
@@ -258,8 +257,8 @@ func (p *pair) renew(t *testing.T) {
 	}
 }
 
-// ask puts a call to one of them, and reads the answer with its directories
-// named alike.
+// ask sends a call to one server, and returns the answer with the names of its directories
+// replaced.
 func (p *pair) ask(s *side, c *comparison, own string) *answer {
 	args, err := json.Marshal(c.args)
 	testkit.Must(s.t, err)
@@ -317,7 +316,7 @@ type schema struct {
 	Required   []string
 }
 
-// more are the arguments that only the tools of rootsfs take, all optional.
+// more lists the arguments that only the tools of rootsfs take, all optional.
 var more = map[string][]string{
 	"list_directory": {"cursor"}, "list_directory_with_sizes": {"cursor"}, "directory_tree": {"cursor", "depth"}, "search_files": {"cursor"},
 	"move_file": {"overwrite"},

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A mount and `rootsfs serve --session` are one session: each reads the other's writes,
-// one revocation ends both, and so does the session's end. R070.
+// A mount and `rootsfs serve --session` are one session: each reads the other's writes, and a
+// revocation, or the end of the session, ends both. R070.
 func TestSharedSession_R070(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)
@@ -63,9 +63,8 @@ func TestSharedSession_R070(t *testing.T) {
 	}
 }
 
-// The same over HTTP: the live session answers clients whose connections another
-// program carries; a revocation ends their access, and the session's end ends the
-// program.
+// The same holds over HTTP: the live session answers clients whose connections another program
+// carries. A revocation ends their access, and the end of the session ends the program.
 func TestSharedSessionOverHTTP_R070(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)
@@ -96,7 +95,7 @@ func TestSharedSessionOverHTTP_R070(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, c.status)
 		}
 	}
-	// One client that is served from here on, of each kind of protocol.
+	// From here on, one client of each kind of protocol is served.
 	old, single := s.client("2025-11-25"), s.client("2026-07-28")
 	h.tell("revoke", "--session", "work", "r")
 	for _, cs := range []*mcp.ClientSession{old, single} {

@@ -15,17 +15,17 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// giveUp is when a test believes that an answer will not come.
+// giveUp is the time after which a test no longer expects an answer.
 const giveUp = 30 * time.Second
 
-// side is an MCP server over stdio. It is used without an SDK, because its very bytes are
-// compared. Its methods may be called concurrently.
+// side is an MCP server over stdio. The test uses it without an SDK, because it compares the
+// bytes. Its methods may be called concurrently.
 type side struct {
 	t   testing.TB
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	log *bytes.Buffer // its standard error; to be read when it has ended
-	// ended is closed when it hung up.
+	// ended is closed when the server has hung up.
 	ended chan struct{}
 
 	mu      sync.Mutex // guards the fields below
@@ -34,14 +34,14 @@ type side struct {
 	notes   []string // methods of notifications
 }
 
-// reply is a result or an error, as it was written.
+// reply is a result or an error, in its original text.
 type reply struct {
 	Result json.RawMessage
 	Error  json.RawMessage
 }
 
-// open starts a server, which must end well when it is hung up on, and shakes
-// hands.
+// open starts a server and shakes hands. The server must end without an error when the client
+// hangs up.
 func open(t testing.TB, cmd *exec.Cmd) *side {
 	t.Helper()
 	s := start(t, cmd)
@@ -128,7 +128,7 @@ func (s *side) send(message any) {
 	_, _ = s.in.Write(append(line, '\n')) // one that has gone does not answer
 }
 
-// request sends one; the channel is closed if no answer comes.
+// request sends a request. The channel is closed if no answer comes.
 func (s *side) request(method string, params any) <-chan reply {
 	c := make(chan reply, 1)
 	s.mu.Lock()
@@ -176,7 +176,7 @@ type answer struct {
 	RPC               string         `json:"-"` // the error, where there is no result
 }
 
-// failed reports whether the call did not succeed, in either way.
+// failed reports whether the call failed, by an error or by a result that is one.
 func (a *answer) failed() bool { return a.IsError || a.RPC != "" }
 
 // text returns the text of the first block, or the error.
@@ -225,7 +225,7 @@ func (s *side) ok(name string, args map[string]any) string {
 	return a.text()
 }
 
-// refused calls a tool that must fail with a text that has why in it.
+// refused calls a tool that must fail with a text that contains why.
 func (s *side) refused(name string, args map[string]any, why string) {
 	s.t.Helper()
 	if a := s.tool(name, args); !a.failed() || !strings.Contains(a.text(), why) {

@@ -16,13 +16,12 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// Files outside are recognised by this; no file inside has it.
+// This text marks files outside; no file inside has it.
 const canary = "CANARY-71ce"
 
-// Names are exchanged with links that lead out, as fast as they can be, while a
-// client calls every tool on the same names: nothing outside is read or written. A bare
-// open of the same names in the same loop does get out, or the race would prove nothing.
-// R063, R064, R188, R189.
+// Names are exchanged with links that lead out, as fast as possible, while a client calls every
+// tool on the same names: nothing outside is read or written. A bare open of the same names in
+// the same loop does get out, or the race would prove nothing. R063, R064, R188, R189.
 func TestDefect_SwapRace(t *testing.T) {
 	o := newOne(t)
 	guardtest.Tree(t, o.out, "", "x/f="+canary, "x/sub/f="+canary, "x/"+canary+"=", "x/q/f="+canary)

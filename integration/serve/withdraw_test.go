@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// question waits until the owner is asked n questions, and returns one's id.
+// question waits until the owner is asked n questions, and returns the id of one.
 func (h *home) question(n int) (id string) {
 	h.t.Helper()
 	var list []struct{ ID string }
@@ -62,7 +62,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 			var s *site
 			if shared {
 				base := start(t, h.command("serve", "--root", root, "--name", "base"))
-				t.Cleanup(func() { // after the program below has ended, which http waits for
+				t.Cleanup(func() { // http waits for the end of the program below, and this comes after it
 					_ = base.in.Close()
 					testkit.Must(t, base.cmd.Wait())
 				})
@@ -89,7 +89,8 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 				t.Errorf("DELETE: %d", status)
 			}
 			h.question(0)
-			// The last waits when the program is told to end, which http checks it does.
+			// The last question is open when the program is told to end. http checks that it
+			// ends.
 			_, session = s.post(strings.NewReader(hello), nil)
 			s.asks(t.Context(), session, outside)
 			h.question(1)
@@ -98,10 +99,10 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 	}
 }
 
-// The same where the host's standard input ends.
+// The same holds when the host's standard input ends.
 func TestStdioQuestionIsWithdrawn(t *testing.T) {
 	h := newHome(t)
-	s := open(t, h.command("serve", "--root", "r="+t.TempDir(), "--ask")) // which checks that it ends
+	s := open(t, h.command("serve", "--root", "r="+t.TempDir(), "--ask")) // open checks that the program ends
 	s.request("tools/call", m{"name": "read_text_file", "arguments": m{"path": "/usr"}})
 	h.question(1)
 }

@@ -44,8 +44,8 @@ func main() {
 	o.parts = flag.Args()
 	_ = os.Unsetenv("CGO_ENABLED") // the Makefile compiles this program without C, which the race detector needs
 	if signal.Ignored(syscall.SIGHUP) {
-		// Under nohup: tests send the signal, so what is started here has it unignored (a
-		// caught signal is the default's after exec), and this process goes on.
+		// Under nohup SIGHUP is ignored, but tests send it. Because this process catches it,
+		// the processes that it starts have the default action, and this process continues.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	if err := lab.StartWithOwnMounts(); err != nil {

@@ -18,7 +18,7 @@ import (
 // leaveVar makes the test binary a suite whose tests leave a mount at a path.
 const leaveVar = "ROOTSFS_SUITE_LEAVE"
 
-// leave prints what the suite says of its mounts. Others mount between its two lines of
+// leave prints the suite's report about its mounts. Others mount between its two lines of
 // output.
 func leave(point string) error {
 	if err := lab.StartWithOwnMounts(); err != nil {

@@ -79,7 +79,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A skip that is in no list is a problem everywhere, and a skip for want of FUSE is one in CI.
+// A skip that is in no list is a problem everywhere. A skip because FUSE is missing is a
+// problem in CI.
 func TestSkips(t *testing.T) {
 	for _, c := range []struct {
 		name     string

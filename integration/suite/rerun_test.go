@@ -25,8 +25,8 @@ func output(pkg, test, text string) string {
 	return `{"Action":"output","Package":"` + pkg + `","Test":"` + test + `","Output":"` + text + `\n"}` + "\n"
 }
 
-// Only tests that failed, and few of them, are run again: any other problem is a fault
-// even if it does not come twice.
+// Tests are run again only if few tests failed and nothing else did: any other problem is a
+// fault even if it does not come twice.
 func TestRerunnable(t *testing.T) {
 	scripts := end("p", "TestScripts/doctor", "fail") + end("p", "TestScripts/run", "pass") + end("p", "TestScripts", "fail") + end("p", "", "fail")
 	var five string
@@ -77,8 +77,8 @@ func TestMarkFlaky(t *testing.T) {
 	}
 }
 
-// Go test is run for the failed test alone: one that fails the first time only passes,
-// and one that fails always does not.
+// go test is run for the failed test only. A test that fails only the first time passes, and
+// one that always fails does not.
 func TestRerun(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

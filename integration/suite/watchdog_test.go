@@ -22,8 +22,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// serveVar makes the test binary a FUSE server at a mount point, touchVar a program
-// that looks at a path again and again.
+// serveVar makes the test binary a FUSE server at a mount point. touchVar makes it a program
+// that looks up a path again and again.
 const (
 	serveVar = "ROOTSFS_SUITE_SERVE"
 	touchVar = "ROOTSFS_SUITE_TOUCH"
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// never answers no lookup but that of names that begin with "busy".
+// never is a directory that answers no look-ups, except of names that begin with "busy".
 type never struct{ fs.Inode }
 
 func (n *never) Lookup(_ context.Context, name string, _ *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
@@ -69,7 +69,7 @@ func serveNever(point string) error {
 	return nil
 }
 
-// touch looks at a path until that fails in another way than that it is not there.
+// touch looks up a path until that fails with an error other than ENOENT.
 func touch(path string) error {
 	for {
 		if err := unix.Lstat(path, &unix.Stat_t{}); !errors.Is(err, unix.ENOENT) {
@@ -110,7 +110,7 @@ func startServer(t *testing.T) (point string) {
 	return point
 }
 
-// log is a writer that a test reads meanwhile.
+// log is a writer that a test can read at the same time.
 type log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -122,9 +122,9 @@ func (l *log) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// A process that waits for a FUSE server that never answers, and cannot be killed, ends
-// when the watchdog has aborted the connection. A connection that is busy for as long,
-// and one that was there before, are left alone.
+// A process that waits for a FUSE server that never answers cannot be killed. It ends when the
+// watchdog has aborted the connection. The watchdog does not touch a connection that is busy
+// for as long, or one that existed before.
 func TestWatchdogAborts(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)
@@ -168,8 +168,8 @@ func TestWatchdogAborts(t *testing.T) {
 	_ = waiter.Wait()
 }
 
-// A part that takes too long is killed, also where a process of its waits for a FUSE
-// server that never answers.
+// A part that takes too long is killed, even if one of its processes waits for a FUSE server
+// that never answers.
 func TestOverduePartIsKilled(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)
@@ -225,14 +225,14 @@ func TestOwnerOfDetachedMount(t *testing.T) {
 	}
 }
 
-// A connection that ends while it is looked at shows no number, and the next one may have
-// its number: neither may be taken for one that has been stuck.
+// A connection that ends while it is examined shows no number, and the next connection may get
+// its number. Neither counts as stuck.
 func TestWatchdogTellsConnectionsApart(t *testing.T) {
 	connections := t.TempDir()
 	d := &watchdog{stuck: time.Minute, log: t.Output(), connections: connections}
 	begin := func(waiting string) {
 		t.Helper()
-		// The old directory stays, so that no file system gives the new one its inode.
+		// The old directory stays, so that the new one does not get its inode number.
 		if err := os.Rename(filepath.Join(connections, "40"), filepath.Join(t.TempDir(), "ended")); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is missing is named in the words of each distribution's package manager.
+// Missing software is named with the package and command of each distribution.
 func TestInstall(t *testing.T) {
 	for _, tc := range []struct{ release, want string }{
 		{"PRETTY_NAME=\"Debian GNU/Linux 13\"\nID=debian\n", "install fuse3: apt install fuse3 (as root)"},

@@ -22,8 +22,7 @@ func TestAbortRefuses(t *testing.T) {
 	}
 }
 
-// A daemon that does not answer is the case Abort is for; nothing on the way
-// to it may ask that daemon.
+// Abort is for daemons that do not answer, so it must not send a request to the daemon.
 func TestAbortStoppedDaemon(t *testing.T) {
 	requireMounts(t)
 	point := tempPoint(t, "m", 0)
@@ -74,9 +73,8 @@ func TestAbortStoppedDaemon(t *testing.T) {
 	}
 }
 
-// stop sends SIGSTOP and waits until every thread has stopped: the signal is
-// delivered some time after kill(2) has returned, and until then the process
-// answers.
+// stop sends SIGSTOP and waits until every thread has stopped. The signal is delivered some
+// time after kill(2) has returned, and until then the process answers requests.
 func stop(t *testing.T, p *os.Process) {
 	t.Helper()
 	if err := p.Signal(unix.SIGSTOP); err != nil {

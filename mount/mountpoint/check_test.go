@@ -73,7 +73,7 @@ func TestCheckR092(t *testing.T) {
 	}
 }
 
-// A sentence that only some causes give is checked alone.
+// A sentence that only some causes add is checked by itself.
 func TestPointErrorSentences(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -156,7 +156,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// R092: what reaches the user's terminal is one line and hides nothing.
+// R092: an error on the user's terminal is one line without hidden characters.
 func TestShellQuoteR092(t *testing.T) {
 	for in, want := range map[string]string{
 		"/a/b-c_1.x":  "/a/b-c_1.x",

@@ -46,7 +46,7 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// Each way to hold a mount is named together with the process.
+// The error names each process that holds the mount, and how it does.
 func TestDetachBusy(t *testing.T) {
 	requireMounts(t)
 	self := fmt.Sprintf("(pid %d, ", os.Getpid())
@@ -119,14 +119,14 @@ func TestDetachLazy(t *testing.T) {
 	if _, err := Find(point); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("after: %v", err)
 	}
-	// What the doc comment says: lazy is not revocation.
+	// A lazy detach is no revocation, as the comment of Detach says.
 	if _, err := f.Read(make([]byte, 4)); err != nil {
 		t.Errorf("the held file: %v", err)
 	}
 }
 
-// The same as an ordinary user, through fusermount3, in a mount namespace of
-// its own, so that /dev/fuse can be opened to users there.
+// The same holds for an ordinary user, through fusermount3. The test has its own mount
+// namespace, so that users can open /dev/fuse there.
 func TestUserThroughHelper(t *testing.T) {
 	requireMounts(t)
 	if _, err := findHelper(exec.LookPath); err != nil {
@@ -144,8 +144,8 @@ func TestUserThroughHelper(t *testing.T) {
 	}
 }
 
-// childUnshared is root in a mount namespace of its own: it checks what a user
-// is told about a device of mode 0600, opens it, and becomes that user.
+// childUnshared is root in its own mount namespace. It checks the error that a user gets about
+// a device of mode 0600, lets users open the device, and becomes that user.
 func childUnshared(point string) error {
 	device := point + ".fuse"
 	var st unix.Stat_t
@@ -180,8 +180,8 @@ func childUnshared(point string) error {
 	return asUser("user")
 }
 
-// childRefused checks the premise of CheckFUSE as well as its words: where it
-// says no, fusermount3 cannot mount.
+// childRefused checks the errors of CheckFUSE, and that fusermount3 really cannot mount where
+// CheckFUSE says so.
 func childRefused(point string) error {
 	err := CheckFUSE()
 	if !errors.Is(err, ErrNoFUSE) || !strings.Contains(err.Error(), "chmod 0666 /dev/fuse") {

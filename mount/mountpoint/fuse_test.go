@@ -151,7 +151,7 @@ func TestHelperIsTheSystems(t *testing.T) {
 	look := func(path string) fuseCheck {
 		return fuseCheck{look: func(string) (string, error) { return path, nil }}
 	}
-	for _, path := range []string{bin, link} { // what is started is not the link
+	for _, path := range []string{bin, link} { // the program is started by its own path, not by that of the link
 		if got, err := look(path).helper(); err != nil || got != bin {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}

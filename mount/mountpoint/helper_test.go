@@ -21,9 +21,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The tests mount in child processes, this test binary started again: a mount
-// must outlive its daemon to be stale, and a process must not touch what it
-// serves. An init function and not TestMain, so that the package can have one.
+// The tests mount in child processes, which are this test binary started again: a mount is
+// stale only if it outlives its daemon, and a process must not use a mount that it serves. This
+// is an init function, so that the package can have a TestMain.
 const (
 	childEnv    = "ROOTSFS_MI_CHILD" // what to do, see init
 	childDirEnv = "ROOTSFS_MI_DIR"
@@ -180,8 +180,8 @@ func mountDead(t *testing.T, point string, uid int) {
 	}
 }
 
-// kill leaves the mount without its daemon. Waiting for the process makes sure
-// that its connection has ended.
+// kill kills the daemon of the mount. It waits for the process, so that the connection has
+// ended.
 func kill(cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -219,7 +219,7 @@ func publicCopy(t *testing.T) string {
 	return exe
 }
 
-// mountTmpfs mounts another file system than rootsfs.
+// mountTmpfs mounts a tmpfs, as a mount of another type.
 func mountTmpfs(t *testing.T, point string) {
 	t.Helper()
 	if err := unix.Mount("not ours", point, "tmpfs", 0, "size=64k"); err != nil {

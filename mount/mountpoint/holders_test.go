@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each way to keep a mount alive that was detached is named together with the process.
+// Each process that keeps a detached mount alive is named, with how it does.
 func TestHoldersOfDetached(t *testing.T) {
 	requireMounts(t)
 	sleep := func(t *testing.T, dir string, attr *syscall.SysProcAttr) (pid int, release func()) {
@@ -109,8 +109,8 @@ func TestHoldersOfSlowProcess(t *testing.T) {
 	}
 }
 
-// A process that cannot be looked at hides no holder that comes after it. A process waits like
-// this while it has a page of a file system that does not answer: its maps cannot be read.
+// A process that cannot be examined does not hide later holders. This is a process that has a
+// page of a file system that does not answer: its maps cannot be read.
 func TestHoldersBehindASilentProcess(t *testing.T) {
 	silent := make(chan struct{})
 	defer close(silent)
@@ -129,7 +129,8 @@ func TestHoldersBehindASilentProcess(t *testing.T) {
 	}
 }
 
-// The search ends when too many processes cannot be looked at: each keeps a thread waiting.
+// The search ends when too many processes cannot be examined, because each keeps a thread
+// waiting.
 func TestHoldersEndsAtManySilentProcesses(t *testing.T) {
 	silent := make(chan struct{})
 	defer close(silent)

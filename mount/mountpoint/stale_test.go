@@ -45,7 +45,7 @@ func TestStaleAndClear(t *testing.T) {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
-	// Two more layers of the dead file system: all are taken off.
+	// There are two more layers of the dead file system. All are unmounted.
 	for range 2 {
 		if err := unix.Mount(point, point, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)

@@ -88,7 +88,8 @@ func TestWatchGone(t *testing.T) {
 	}
 }
 
-// A change elsewhere wakes the watch and must not end it; nor does a move.
+// A change of another mount wakes the watch and must not end it. Neither does a move of the
+// mount.
 func TestWatchGoneOtherChanges(t *testing.T) {
 	requireMounts(t)
 	point := tempPoint(t, "m", 0)
@@ -160,8 +161,8 @@ func TestWatchGoneNoSuchMount(t *testing.T) {
 	}
 }
 
-// Cancelling ends the goroutine and its descriptors and leaves the channel
-// open, also when it races with the start.
+// A cancelled context ends the goroutine and its descriptors, even at the moment of the start.
+// The channel stays open.
 func TestWatchGoneCancel(t *testing.T) {
 	all, err := Mounts()
 	if err != nil || len(all) == 0 {
@@ -194,8 +195,8 @@ func TestWatchGoneCancel(t *testing.T) {
 	}
 }
 
-// watchResources counts what only a watch has: a goroutine in goneWatch.run
-// and descriptors of mountinfo.
+// watchResources counts the resources of watches: goroutines in goneWatch.run and descriptors
+// of mountinfo.
 func watchResources(t *testing.T) int {
 	t.Helper()
 	buf := make([]byte, 4<<20)

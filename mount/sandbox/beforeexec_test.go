@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// The command is started when BeforeExec has returned, not before, at every level, and all
-// that it needs is there by then.
+// At every level the command is started only after BeforeExec has returned. Everything that it
+// needs exists by then.
 func TestBeforeExec(t *testing.T) {
 	atLevels(t, append(confining, None), func(t *testing.T, level Level) {
 		point := tree(t, "home/u/code")
@@ -45,8 +45,8 @@ func TestBeforeExec(t *testing.T) {
 	})
 }
 
-// If BeforeExec fails, or Tree is no absolute path, nothing was started and nothing is
-// left. The error of BeforeExec is that of Start.
+// If BeforeExec fails, or Tree is not an absolute path, nothing was started and nothing is
+// left. Start returns the error of BeforeExec.
 func TestNotReleased(t *testing.T) {
 	reason := errors.New("the session has failed")
 	atLevels(t, confining, func(t *testing.T, level Level) {
@@ -72,22 +72,22 @@ func TestNotReleased(t *testing.T) {
 				t.Errorf("%s: the command ran", name)
 			}
 		}
-		// A bwrap that was killed leaves its own init to die by itself.
+		// The init of a killed bwrap ends a moment later.
 		if !testkit.Eventually(func() bool { return len(living()) == 0 }) {
 			t.Errorf("processes %v are left", living())
 		}
 	})
 }
 
-// No signal that a command sends to its init ends or stops that. At level None
-// nothing keeps the signals away from it.
+// No signal that a command sends to its init ends or stops the init. At level None no filter
+// keeps the signals away from it.
 func TestInitOutlivesSignals(t *testing.T) {
 	o := Options{Level: None, Private: private(t)}
 	if os.Geteuid() == 0 {
 		o.UID, o.GID = DefaultID()
 	}
-	// 9 and 19 are SIGKILL and SIGSTOP, which no program outlives; 32 to 34 are
-	// the C libraries' own, which Go leaves as they are.
+	// 9 and 19 are SIGKILL and SIGSTOP, which no program can catch. 32 to 34 belong to the C
+	// libraries, and Go does not handle them.
 	out, exit := output(t, o, `sent=0; for n in $(seq 64); do case $n in 9|19|32|33|34) ;; *) kill -$n $PPID 2>/dev/null && sent=$((sent+1));; esac; sleep 0.01; done
 		test $sent -ge 59 && kill -0 $PPID && echo alive`)
 	if out != "alive" || exit != (Exit{}) {
@@ -95,7 +95,7 @@ func TestInitOutlivesSignals(t *testing.T) {
 	}
 }
 
-// living are our children, and theirs, that have not ended.
+// living returns the children of this process, and theirs, that have not ended.
 func living() []int {
 	return slices.DeleteFunc(initproc.Descendants(os.Getpid()), func(pid int) bool {
 		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
 )
 
-// inner is a shell inside that is talked to.
+// inner is a shell inside that gets lines from the test.
 type inner struct {
 	t   *testing.T
 	p   *Process
@@ -38,7 +38,7 @@ func startShell(t *testing.T, o Options) *inner {
 	return s
 }
 
-// do runs a line and returns what it said.
+// do runs a line and returns its output.
 func (s *inner) do(format string, args ...any) string {
 	s.t.Helper()
 	fmt.Fprintf(s.p.Stdin(), "{ %s; } 2>&1; echo; echo '<end>'\n", fmt.Sprintf(format, args...))
@@ -101,7 +101,7 @@ func TestBind(t *testing.T) {
 				t.Fatalf("%s again: %v", at, err)
 			}
 			s.want("of 1", "cat %s/f", at)
-			// A root that the command holds open goes, too.
+			// A root that the command holds open is removed, too.
 			s.do("cd %s", at)
 			if err := s.p.Unbind(at); err != nil {
 				t.Fatal(err)
@@ -113,7 +113,7 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// A file is bound over a file, and a place in the other is one, too.
+// A file can be bound over a file, also inside another bind.
 func TestBindFile(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0"}}
 	s := startShell(t, o)
@@ -140,8 +140,8 @@ func TestBindFile(t *testing.T) {
 	s.want("none", "ls -d /x 2>/dev/null || echo none")
 }
 
-// What is in the tree is bound although its name is being taken back and given again
-// all the while, as the server of a tree does when a root is granted or revoked.
+// A bind of a name of the tree succeeds while the server of the tree drops and provides the
+// name again and again, as it does when a root is granted or revoked.
 func TestBindWhileNamesChange(t *testing.T) {
 	point := spareTree(t)
 	o := Options{Level: Namespaces, Tree: point, Spare: []string{"spare/0"}}
@@ -178,8 +178,8 @@ func TestBindWhileNamesChange(t *testing.T) {
 	s.want("a note", "cat /etc/note")
 }
 
-// Only what was named as spare may be written to where the command may not write
-// anyway: Landlock's rules are those of the start.
+// In a place that the command could not write to before, it can only write to binds of spare
+// directories, because Landlock's rules stay those of the start.
 func TestBindWhatIsNotSpare(t *testing.T) {
 	if abi, _, err := landlock.ABI(); err != nil || abi == 0 {
 		t.Skip("the kernel has no Landlock")
@@ -196,7 +196,7 @@ func TestBindWhatIsNotSpare(t *testing.T) {
 	s.want("none", "cat /.rootsfs/tree/note 2>/dev/null; ls /.rootsfs 2>/dev/null; chmod 755 /.rootsfs 2>/dev/null || echo none")
 }
 
-// A root that Start has bound by itself can be taken away, and bound again.
+// A root that Start has bound can be unbound, and bound again.
 func TestUnbindSingle(t *testing.T) {
 	point := spareTree(t)
 	put(t, filepath.Join(point, "usr/share/doc/f"), "of the start")
@@ -216,8 +216,8 @@ func TestUnbindSingle(t *testing.T) {
 	s.want("of 0", "cat /usr/share/doc/f")
 }
 
-// A command cannot redirect a bind by files in its own directories, nor keep it from
-// being taken away.
+// A command cannot redirect a bind by files in its own directories, and cannot prevent an
+// unbind.
 func TestBindHostile(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0"}}
 	s := startShell(t, o)

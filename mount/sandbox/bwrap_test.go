@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A project's bwrap, which npx or a virtual environment puts first in PATH, does not run
-// in the place of the system's.
+// If npx or a virtual environment puts a project's bwrap first in PATH, the system's bwrap runs
+// nevertheless.
 func TestProjectsBwrap(t *testing.T) {
 	dir := t.TempDir()
 	fake := filepath.Join(dir, "bwrap")
@@ -25,8 +25,8 @@ func TestProjectsBwrap(t *testing.T) {
 	if bwrap, err := findBwrap(nil); err == nil || !strings.Contains(err.Error(), "not root's") {
 		t.Errorf("%s, %v", bwrap, err)
 	}
-	// A bwrap that root owns is not enough where root's programs make files: the caller
-	// can refuse it.
+	// A bwrap that root owns may still have been made by a program that runs as root. The
+	// caller can refuse it.
 	if os.Geteuid() == 0 {
 		if err := os.Chown(fake, 0, 0); err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestProjectsBwrap(t *testing.T) {
 	}
 }
 
-// Nor does bwrap open this program's own file where programs can write it.
+// bwrap does not open this program's own file either if programs can write to it.
 func TestOwnFileThatProgramsWrite(t *testing.T) {
 	if _, err := findBwrap(nil); err != nil {
 		t.Skip(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// What is copied of /etc is there in every run, links that lead up and down again too,
-// whatever roots lie over it.
+// The copied files of /etc are present in every run, also behind links that lead up and down
+// again, whatever roots lie over them.
 func TestCopies(t *testing.T) {
 	var want []string
 	for _, path := range layout.EtcFiles() {

@@ -95,7 +95,7 @@ func TestEnvironPlaces(t *testing.T) {
 	}
 }
 
-// PATH does not tell the names of directories that do not exist inside.
+// PATH does not reveal the names of directories that do not exist inside.
 func TestInsidePath(t *testing.T) {
 	o := &Options{
 		Roots: []string{"/home/u/code", "/home/u/.nvm/v20", "/home/u/.local/bin/server"}, FlatAt: DefaultFlatAt,

@@ -7,8 +7,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Files of the private HOME belong to the command, as do their directories, and nobody else reads
-// them. A kept HOME gets none, and no file lies outside of HOME.
+// Files of the private HOME and their directories belong to the command, and nobody else can
+// read them. A kept HOME gets none, and no file is placed outside of HOME.
 func TestHomeFiles(t *testing.T) {
 	atLevels(t, rooted, func(t *testing.T, level Level) {
 		o := Options{

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// home is a made-up home directory, three levels deep as most are.
+// home makes a home directory, three levels deep as most are, and sets HOME.
 func home(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -29,17 +30,11 @@ func home(t *testing.T) string {
 	return dir
 }
 
-// plant makes files; a content that begins with -> is a link, one with = a copy
+// plant makes files. A content that begins with -> makes a link, one that begins with = a copy
 // of a program.
 func plant(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
-	for _, name := range slices.Sorted(func(yield func(string) bool) {
-		for n := range files {
-			if !yield(n) {
-				return
-			}
-		}
-	}) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		p := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 			t.Fatal(err)
@@ -215,8 +210,8 @@ func TestInterpreter(t *testing.T) {
 	}
 }
 
-// compile makes a library libs/libf.so in dir, and a program bin/prog that needs it, by these
-// options of the linker.
+// compile makes a library libs/libf.so in dir, and a program bin/prog that needs it. The
+// options are for the linker.
 func compile(t *testing.T, dir string, options ...string) (prog string) {
 	t.Helper()
 	cc, err := exec.LookPath("cc")
@@ -237,7 +232,8 @@ func compile(t *testing.T, dir string, options ...string) (prog string) {
 	return filepath.Join(dir, "bin/prog")
 }
 
-// A program with libraries in a place of its own needs those files, by whatever names it.
+// A program whose libraries lie outside the system's directories needs these files, whether it
+// names them by a run path or by a full path.
 func TestInterpreterLibraries(t *testing.T) {
 	dir := filepath.Join(home(t), "app")
 	for _, options := range [][]string{{"-Llibs", "-lf", "-Wl,-rpath,$ORIGIN/../libs"}, {filepath.Join(dir, "libs/libf.so")}} {
@@ -250,8 +246,8 @@ func TestInterpreterLibraries(t *testing.T) {
 	}
 }
 
-// Someone who can write a library of a program, or a directory in which its libraries are
-// looked for, decides what the program does.
+// A writer of a program's library, or of a directory that is searched for its libraries,
+// controls the program. So these paths are checked.
 func TestInterpreterLibrariesInDoubt(t *testing.T) {
 	dir := filepath.Join(home(t), "app")
 	for place, options := range map[string][]string{
@@ -269,9 +265,9 @@ func TestInterpreterLibrariesInDoubt(t *testing.T) {
 	}
 }
 
-// A result found through an untrusted place says so. The place may be the command, a
-// link, a directory that is a link, a first line, the configuration of a virtual
-// environment, or the file that marks an installation.
+// A result that was found through a path that programs can write says so. This may be the path
+// of the command, a link, a directory that is a link, a first line, the configuration of a
+// virtual environment, or the file that marks an installation.
 func TestInterpreterDoubt(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -328,7 +324,7 @@ func TestInterpreterMissing(t *testing.T) {
 	}
 }
 
-// A command that is there and is no program is told from one that is not there.
+// The errors for a command that is not executable and for one that does not exist differ.
 func TestInterpreterNotExecutable(t *testing.T) {
 	dir := home(t)
 	path := filepath.Join(dir, "text")
@@ -340,8 +336,8 @@ func TestInterpreterNotExecutable(t *testing.T) {
 	}
 }
 
-// A file that an earlier run may have left in the command's place is not waited for, and
-// does not lead to rootsfs itself.
+// A pipe in the command's place, which an earlier run may have left, is not waited for. A
+// script whose interpreter is /proc/self/exe does not make rootsfs itself a needed file.
 func TestInterpreterPlanted(t *testing.T) {
 	dir := t.TempDir()
 	pipe, script, env := filepath.Join(dir, "pipe"), filepath.Join(dir, "script"), filepath.Join(dir, "venv")

@@ -20,7 +20,7 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// rooted are the levels with a root directory of their own.
+// rooted lists the levels with their own root directory.
 var rooted = []Level{Namespaces, Bubblewrap}
 
 // Roots appear at their own paths: below a top directory, in /tmp, and in a
@@ -112,7 +112,7 @@ func TestHomeHasNoSetID(t *testing.T) {
 	})
 }
 
-// The private file system ends where it should, in bytes and in files.
+// The private file system is bounded in bytes and in files.
 func TestTmpSize(t *testing.T) {
 	o := Options{Level: Namespaces, TmpSize: MinTmpSize}
 	out, _ := output(t, o, `dd if=/dev/zero of=/tmp/big bs=1M count=64 2>/dev/null; stat -c %s /tmp/big`)

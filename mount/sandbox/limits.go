@@ -275,7 +275,7 @@ func checkProcesses() error {
 func allowCore() {
 	var have unix.Rlimit
 	if os.Geteuid() == 0 && unix.Getrlimit(unix.RLIMIT_CORE, &have) == nil && have.Max == 0 {
-		_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 0, Max: 1}) // the init says that it could not
+		_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 0, Max: 1}) // if it fails, the init reports it
 	}
 }
 

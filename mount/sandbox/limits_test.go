@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// Other processes of the command's uid do not count against its limit: two commands of
-// root have the same uid. At level Bubblewrap they failed to start.
+// Other processes of the command's uid do not count towards its limit. (Two commands of root
+// have the same uid, and failed to start at level Bubblewrap.)
 func TestLimitBesideOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another uid's processes need root")
 	}
-	// Not what commands of root's have: tests elsewhere on the machine start and end
-	// some while this one counts.
+	// The uid is not root's, because other tests on the machine start and end processes of root
+	// while this one counts.
 	uid, gid := DefaultID()
 	own := 4096 + uint32(os.Getpid()%4096)
 	uid, gid = uid+own, gid+own

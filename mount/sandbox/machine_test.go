@@ -57,8 +57,8 @@ func TestInterfaces(t *testing.T) {
 	})
 }
 
-// The host name that a command sees resolves, also in the host's network, where /etc/hosts
-// has the host's entries as well.
+// The host name that a command sees can be resolved. This holds in the host's network, too,
+// where /etc/hosts has the host's entries as well.
 func TestHostNameResolves(t *testing.T) {
 	hosts, err := os.ReadFile("/etc/hosts")
 	if err != nil {
@@ -78,8 +78,8 @@ func TestHostNameResolves(t *testing.T) {
 	})
 }
 
-// Of /sys a command sees the processors, the memory nodes and huge pages, which programs read
-// to size their pools, and nothing else: no interface, no disk, no serial number.
+// A command sees only a part of /sys: the processors, the memory nodes and huge pages, which
+// programs read to size their pools. It sees no interface, no disk and no serial number.
 func TestSys(t *testing.T) {
 	const script = `cd /sys && find . -maxdepth 3 -not -path './devices/system/*/*' -not -path './kernel/mm/transparent_hugepage/*' | sort
 		cat devices/system/cpu/online; lscpu | grep '^CPU(s):'
@@ -108,8 +108,8 @@ func TestSys(t *testing.T) {
 	})
 }
 
-// The control group that limits a command's memory is shown to it, where runtimes look for
-// it, and none beside it. Without a limit there is none.
+// A command sees the control group that limits its memory, at the path where runtimes look for
+// it, and no other. Without a limit it sees none.
 func TestGroupIsShown(t *testing.T) {
 	const limit = 256 << 20
 	g, err := newMemGroup(fmt.Sprint("rootsfs-test-possible-", os.Getpid()), limit)
@@ -135,7 +135,7 @@ func TestGroupIsShown(t *testing.T) {
 	})
 }
 
-// At level landlock the rest of /sys is there and cannot be read.
+// At level landlock the rest of /sys exists and cannot be read.
 func TestSysOfHost(t *testing.T) {
 	if _, err := os.Stat("/sys/devices/system/cpu/online"); err != nil {
 		t.Skip(err)

@@ -19,9 +19,9 @@ import (
 // hungry takes some 300 MB in one process: tail keeps a line that does not end.
 const hungry = `exec 2>/dev/null; echo begun; head -c 300000000 /dev/zero | tail | wc -c`
 
-// Memory is bounded for all that the command starts together where the machine has
-// control groups for it; where not, that is said, as a layer and as a hole. No group
-// is left.
+// The memory of the command and everything that it starts is bounded together, if the machine
+// has control groups for memory. If not, the report says so, as a missing layer and as a hole.
+// No group is left.
 func TestMemoryMax(t *testing.T) {
 	const limit = 128 << 20
 	run := func(t *testing.T, level Level, want State) {
@@ -50,7 +50,7 @@ func TestMemoryMax(t *testing.T) {
 	} else {
 		t.Logf("this machine gives no control group: %v", err)
 	}
-	ownProc = t.TempDir() // and this one to no process
+	ownProc = t.TempDir() // where no control group can be found
 	defer func() { ownProc = "/proc/self" }()
 	run(t, Namespaces, NotAvailable)
 }
@@ -142,7 +142,7 @@ func TestGroupPlaces(t *testing.T) {
 	if got := groupPlaces(t.TempDir()); got != nil {
 		t.Errorf("without a /proc: %+v", got)
 	}
-	// A directory that is no control group's is left as it was.
+	// A directory that is not that of a control group is left unchanged.
 	dir := t.TempDir()
 	if g, err := (groupPlace{dir, true}).make("x", MinMemory); err == nil {
 		t.Errorf("%s became a group: %+v", dir, g)

@@ -63,7 +63,7 @@ func (l *launch) layoutSpec(where privatePlaces) *layout.Spec {
 // namespaces prepares level Namespaces: the init is started in new namespaces
 // with the capabilities over them that it needs to build the root.
 func (l *launch) namespaces(where privatePlaces) error {
-	// A call that changes nothing: another answer than ENOSYS does not matter.
+	// This call changes nothing. Only the answer ENOSYS matters.
 	if err := unix.MountSetattr(-1, "", 0, &unix.MountAttr{}); errors.Is(err, unix.ENOSYS) {
 		return oldKernel("mount_setattr(2)", NamespacesKernel)
 	}
@@ -74,6 +74,9 @@ func (l *launch) namespaces(where privatePlaces) error {
 		return err
 	}
 	l.layout, l.conf.Layout, l.conf.Rules = lay, lay, lay.Rules()
+	if err := l.passLargeFiles(lay.Files); err != nil {
+		return err
+	}
 	if os.Geteuid() != 0 {
 		return nil // the init finds all directories in its own mount namespace
 	}
@@ -88,6 +91,25 @@ func (l *launch) namespaces(where privatePlaces) error {
 		if err := l.openMounts(b.File(), b.From); err != nil {
 			return failed("bind %s: %v", b.From, err)
 		}
+	}
+	return nil
+}
+
+// maxInConfig bounds the files in the init's configuration, which is JSON: that takes milliseconds
+// for the machine's authorities.
+const maxInConfig = 16 << 10
+
+// passLargeFiles replaces the data of large files by descriptors.
+func (l *launch) passLargeFiles(files []layout.File) error {
+	for i, f := range files {
+		if len(f.Data) <= maxInConfig {
+			continue
+		}
+		m, err := memFile(f.At, f.Data)
+		if err != nil {
+			return err
+		}
+		l.conf.Files[f.Name()], files[i].Data = l.passFile(m), nil
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
 )
 
-// inherit gives this process a descriptor that what it starts would inherit.
+// inherit gives this process a descriptor that its children would inherit.
 func inherit(t *testing.T) {
 	t.Helper()
 	f, err := os.Open("/etc/passwd")
@@ -26,9 +26,9 @@ func inherit(t *testing.T) {
 	t.Cleanup(func() { unix.Close(number) })
 }
 
-// runsWithoutNamespaces runs a command as on an old kernel: level bubblewrap is taken, the reason
-// against level namespaces names the kernel that has what it lacks, and the command inherits
-// nothing.
+// runsWithoutNamespaces runs a command as on an old kernel: level bubblewrap is taken, the
+// reason against level namespaces names the version of the kernel that it needs, and the
+// command inherits nothing.
 func runsWithoutNamespaces(t *testing.T) {
 	inherit(t)
 	p, out, exit := started(t, Options{}, `ls /proc/self/fd | tr '\n' ' '`)

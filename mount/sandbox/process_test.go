@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// When all is over the number of the control socket may be that of another command's:
-// that one is told nothing, and does not take its caller for gone.
+// After the end of a command, its control socket's number may belong to another command's
+// socket. A process that is closed sends nothing to it, and does not shut it down.
 func TestNothingIsToldToAnotherSocket(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -34,7 +34,7 @@ func TestNothingIsToldToAnotherSocket(t *testing.T) {
 		t.Error(err)
 	}
 	if m, _, err := initproc.Receive(pair[1]); err != nil || m.Kind != initproc.KindRelease {
-		t.Errorf("the first that is heard is %q, %v", m.Kind, err)
+		t.Errorf("the first message is %q, %v", m.Kind, err)
 	}
 	p.hangUp()
 	if _, _, err := initproc.Receive(pair[1]); !errors.Is(err, io.EOF) {

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tree is a plain directory that stands in for a mount, in a private directory.
+// tree makes a plain directory in place of a mount, in a private directory.
 func tree(t *testing.T, dirs ...string) string {
 	t.Helper()
 	point := filepath.Join(private(t), "mnt")
@@ -36,7 +36,7 @@ func output(t *testing.T, o Options, script string) (string, Exit) {
 	return out, exit
 }
 
-// started is output with the process that has ended.
+// started is output, and also returns the ended process.
 func started(t *testing.T, o Options, script string) (*Process, string, Exit) {
 	t.Helper()
 	o.Args = []string{"sh", "-c", script}
@@ -61,25 +61,25 @@ func started(t *testing.T, o Options, script string) (*Process, string, Exit) {
 	return p, strings.TrimSpace(string(out)), exit
 }
 
-// confining are the levels that confine.
+// confining lists the levels that confine.
 var confining = []Level{Namespaces, Bubblewrap, Landlock}
 
-// atLevels runs a test at each level, and fails where this machine cannot reach
-// one: what is not run shows nothing.
+// atLevels runs a test at each level, and fails if this machine cannot reach one, because a
+// test that does not run shows nothing.
 func atLevels(t *testing.T, levels []Level, f func(t *testing.T, level Level)) {
 	for _, level := range levels {
 		t.Run(level.String(), func(t *testing.T) { f(t, level) })
 	}
 }
 
-// private is a directory for levels Landlock and None.
+// private makes a directory for levels Landlock and None.
 func private(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "private")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// The command runs as another uid than root, and must get this far.
+	// The command runs as another user than root, who must be able to reach this directory.
 	for d := filepath.Dir(dir); d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -88,8 +88,8 @@ func private(t *testing.T) string {
 	return dir
 }
 
-// The whole way, thin: a shell inside sees its root, its identity and nothing of
-// the host's. R113, R131.
+// This is the shortest whole path: a shell inside sees its root, its identity and nothing of
+// the host. R113, R131.
 func TestShell(t *testing.T) {
 	atLevels(t, confining, func(t *testing.T, level Level) {
 		point := tree(t, "home/u/code")
@@ -111,8 +111,8 @@ func TestShell(t *testing.T) {
 	})
 }
 
-// Ended tells of the command's end, whatever it has left behind, and of its death
-// with its init.
+// Ended is closed when the command ends, whatever processes it has left behind, and when it
+// dies with its init.
 func TestEnded(t *testing.T) {
 	atLevels(t, append([]Level{None}, confining...), func(t *testing.T, level Level) {
 		for _, tt := range []struct {
@@ -151,8 +151,8 @@ func TestEnded(t *testing.T) {
 	})
 }
 
-// Which roots appear when they are granted after the start: all of them with spare
-// directories; without, what is, or is below, a directory that was bound.
+// With spare directories, all roots that are granted after the start appear. Without, only
+// those appear that are, or lie below, a directory that was bound.
 func TestAppears(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: tree(t, "home/u/code", "tmp/x", "tmp/a/b/c", "usr/share", "spare"), Roots: []string{"/home/u/code", "/tmp/x", "/tmp/a/b/c", "/home", "/usr/share"}}
 	p, _, _ := started(t, o, "true")

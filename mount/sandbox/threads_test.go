@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// The init is tied to the thread that started it, by a signal that comes when that thread
-// ends and not the process. Threads of the caller's that end leave the command alone.
+// The init is tied to the thread that started it: the kernel sends it a signal when that thread
+// ends, and not when the process does. The end of the caller's other threads does not affect
+// the command.
 func TestThreadsEnd(t *testing.T) {
 	atLevels(t, confining, func(t *testing.T, level Level) {
 		p, err := Start(context.Background(), Options{Level: level, Args: []string{"cat"}, Tree: tree(t), Private: private(t)})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 	"software.sslmate.com/src/go-pkcs12"
@@ -17,16 +18,26 @@ import (
 )
 
 // Trust is a certificate authority that the command's programs trust besides the machine's, at
-// levels Namespaces and Bubblewrap.
+// levels Namespaces and Bubblewrap. NewTrust makes one.
 type Trust struct {
 	PEM []byte
 	// Hash is the name, without its number, by which OpenSSL finds the authority in a
 	// directory.
 	Hash string
+
+	java func() []byte // waits for Java's file
 }
 
-// Variables that name files of authorities: in the place of the machine's, and besides those
-// that the program has.
+// NewTrust returns a Trust. It begins to make the file for Java, which takes milliseconds that
+// Start need not wait for.
+func NewTrust(pem []byte, hash string) *Trust {
+	java := sync.OnceValue(func() []byte { return javaTrust(slices.Concat(layout.MachineBundle(), pem)) })
+	go java()
+	return &Trust{PEM: pem, Hash: hash, java: java}
+}
+
+// These variables name files of authorities. Those of the first list replace the machine's
+// authorities, those of the second are added to the program's own.
 var (
 	bundleVariables = []string{
 		"SSL_CERT_FILE", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
@@ -70,7 +81,7 @@ func (t *Trust) plan(o *Options) *layout.Trust {
 	for _, name := range extraVariables {
 		o.Env = without(o.Env, []string{name + "=" + layout.TrustAuthority})
 	}
-	if store := javaTrust(slices.Concat(layout.MachineBundle(), t.PEM)); store != nil {
+	if store := t.java(); store != nil {
 		out.Files = append(out.Files, layout.File{At: layout.TrustJava, Data: store})
 		o.addJavaOptions()
 	}

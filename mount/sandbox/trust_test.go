@@ -22,9 +22,9 @@ const (
 	ownersAuthority = "-----BEGIN CERTIFICATE-----\nb3duZXI=\n-----END CERTIFICATE-----\n"
 )
 
-// An authority of the caller's is among the machine's, wherever a distribution or OpenSSL has
-// them, and in the files that variables name. The command cannot change that. What else the
-// machine's directories have is there, too.
+// Every file in which a distribution or OpenSSL keeps the machine's authorities also has the caller's,
+// and so have the files that variables name. The command cannot change them. The other files
+// of the machine's directories are there, too.
 func TestTrust(t *testing.T) {
 	const machines = "/etc/ssl/certs/ca-certificates.crt"
 	bundle, err := os.ReadFile(machines)
@@ -43,7 +43,7 @@ func TestTrust(t *testing.T) {
 		point := tree(t)
 		put(t, point+"/home/u/code/own.pem", "key of nobody\n"+ownersAuthority)
 		o := Options{
-			Level: level, Tree: point, Roots: []string{"/home/u/code"}, Trust: &Trust{PEM: []byte(ourAuthority), Hash: "d6d1a1cf"},
+			Level: level, Tree: point, Roots: []string{"/home/u/code"}, Trust: NewTrust([]byte(ourAuthority), "d6d1a1cf"),
 			Env: []string{"CURL_CA_BUNDLE=/home/u/code/own.pem", "PIP_CERT=/nowhere", "PATH=/usr/bin:/bin"},
 		}
 		out, exit := output(t, o, `cd /etc
@@ -97,7 +97,7 @@ func TestTrustOfJava(t *testing.T) {
 		if own == "-" {
 			o.Env = nil
 		}
-		if (&Trust{PEM: authority}).plan(&o); !slices.Contains(o.Env, "JAVA_TOOL_OPTIONS="+want) {
+		if NewTrust(authority, "").plan(&o); !slices.Contains(o.Env, "JAVA_TOOL_OPTIONS="+want) {
 			t.Errorf("%q: %q", own, o.Env)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A shell has a terminal of its own: with its name, its size, job control, and
-// signals from its keys; and the caller's is afterwards as it was before.
+// A shell has its own terminal, with its name, size, job control and signals from keys.
+// Afterwards the caller's terminal is as before.
 func TestTerminal(t *testing.T) {
 	master, slave, err := pty.Open()
 	if err != nil {
@@ -50,7 +50,7 @@ func TestTerminal(t *testing.T) {
 			}
 		}
 	}
-	// What is typed is echoed too, so each answer is put together.
+	// Typed text is echoed, too, so each answer is put together from parts.
 	typed := func(line string) {
 		t.Helper()
 		if _, err := master.WriteString(line + "\n"); err != nil {
@@ -66,12 +66,12 @@ func TestTerminal(t *testing.T) {
 	if err := pty.Setsize(master, &pty.Winsize{Rows: 40, Cols: 100}); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(unix.Getpid(), unix.SIGWINCH); err != nil { // as the kernel tells whom the terminal belongs to
+	if err := unix.Kill(unix.Getpid(), unix.SIGWINCH); err != nil { // as the kernel signals the process to which the terminal belongs
 		t.Fatal(err)
 	}
 	typed(`until [ "$(stty size)" = "40 100" ]; do sleep 0.01; done; echo new=$(stty size)`)
 	until("new=40 100")
-	// The job itself says that it has the terminal.
+	// The job itself prints that it has the terminal.
 	typed("sh -c \"echo wai''ting; exec sleep 1000\"")
 	until("waiting")
 	typed("\x1a") // ^Z: job control

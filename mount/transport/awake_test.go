@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A burst is told to the device and taken back after it, and the end of the connection ends
-// the wish.
+// A burst writes the latency request to the device, and its end withdraws the request. So does
+// the end of the connection.
 func TestAwakeFollowsBursts(t *testing.T) {
 	device := filepath.Join(t.TempDir(), "latency")
 	fd, err := unix.Open(device, unix.O_CREAT|unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC, 0o600)

@@ -18,10 +18,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// goFUSE is go-fuse's server, which the benchmark compares with.
+// goFUSE is go-fuse's server, for comparison.
 const goFUSE Kind = "go-fuse"
 
-// serveGoFUSE serves a mount by go-fuse's server.
+// serveGoFUSE serves a mount with go-fuse's server.
 func serveGoFUSE(device *os.File, fs fuse.RawFileSystem) error {
 	s, err := fuse.NewServer(fs, fmt.Sprintf("/dev/fd/%d", device.Fd()), &fuse.MountOptions{
 		MaxWrite: 512 << 10, Name: "t", MaxBackground: 64, Logger: log.Default(), DisableSplice: true,
@@ -79,8 +79,8 @@ var benchCalls = []struct {
 	}},
 }
 
-// BenchmarkRequests reports the requests a second of 1 to 32 threads, and the processor
-// time that the server takes for one, of a file system that answers at once.
+// BenchmarkRequests measures a file system that answers at once: the requests a second of 1 to
+// 32 threads, and the processor time of the server for each request.
 func BenchmarkRequests(b *testing.B) {
 	for _, c := range benchCalls {
 		for _, threads := range []int{1, 2, 4, 8, 32} {

@@ -36,7 +36,7 @@ type burst struct {
 	count    atomic.Uint32 // requests of that caller
 }
 
-// countRequest counts a request that its caller waits for; size is that of its data.
+// countRequest counts a request that its caller waits for; size is the size of its data.
 func (b *burst) countRequest(caller uint32, size int) {
 	if caller != b.caller.Load() || size >= bulk || int64(time.Since(b.start))-b.answered.Load() > int64(b.gap) {
 		b.caller.Store(caller)

@@ -18,8 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// What stands in the way of io_uring leaves readers of /dev/fuse, which serve, and the
-// reason is told.
+// If io_uring cannot be used, readers of /dev/fuse serve, and the reason is reported.
 func TestFallback(t *testing.T) {
 	for words, why := range map[string]string{
 		"forbidden": "io_uring_setup: operation not permitted", "nomemory": "io_uring_setup: cannot allocate memory",
@@ -38,8 +37,8 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// A server that may use one processor only serves the callers of all, also where it may
-// not take the others.
+// A server that may use only one processor serves callers on all processors, even if it may not
+// use the others.
 func TestServerOnOneProcessor(t *testing.T) {
 	for _, words := range []string{"", "cpuset"} {
 		t.Run(words, func(t *testing.T) {
@@ -50,7 +49,7 @@ func TestServerOnOneProcessor(t *testing.T) {
 	}
 }
 
-// The same in a control group whose cpuset has one processor.
+// The same holds in a control group whose cpuset has one processor.
 func TestServerInACpuset(t *testing.T) {
 	lockThread(t)
 	var before unix.CPUSet
@@ -65,8 +64,8 @@ func TestServerInACpuset(t *testing.T) {
 	askFromEachProcessor(t, s)
 }
 
-// newCpuset makes a control group that may use processor 0 only, and skips the test where
-// there is no cpuset (cgroup v1, or v2 at its usual place).
+// newCpuset makes a control group that may use only processor 0. It skips the test if there is
+// no cpuset (cgroup v1, or v2 at its usual place).
 func newCpuset(t *testing.T) string {
 	t.Helper()
 	for _, root := range []string{"/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"} {
@@ -88,8 +87,8 @@ func newCpuset(t *testing.T) string {
 	return ""
 }
 
-// askFromEachProcessor has a server over io_uring answer a caller on each processor. The
-// caller must have locked its thread.
+// askFromEachProcessor calls a server over io_uring from each processor. The caller must have
+// locked its thread.
 func askFromEachProcessor(t *testing.T, s *served) {
 	t.Helper()
 	if !strings.HasPrefix(s.kind, string(IOUring)+" ") {

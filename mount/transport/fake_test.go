@@ -63,7 +63,7 @@ func fakeOf(t testing.TB, kind Kind, in fuse.InitIn, size uintptr) (*Conn, int) 
 	return c, fds[1]
 }
 
-// A kernel that does not offer io_uring is served by readers, and the reason is told.
+// A kernel that does not offer io_uring is served by readers, and the reason is reported.
 func TestNotOffered(t *testing.T) {
 	c, _ := newFake(t, IOUring, fuse.CAP_ASYNC_READ)
 	if err := c.Fallback(); c.Kind() != Plain || err == nil {
@@ -75,8 +75,8 @@ func TestNotOffered(t *testing.T) {
 // served by readers. The last is Linux 5.6 to 5.10.
 func TestOldKernels(t *testing.T) { expectReadersOnOldKernels(t) }
 
-// The io_uring of those kernels is too old for the rings, and not the reason: they do not offer
-// FUSE over io_uring.
+// The reason for these kernels is that they do not offer FUSE over io_uring, and not that their
+// io_uring is too old for the rings.
 func TestOldRings(t *testing.T) {
 	if oldkernel.Enter(t, oldkernel.Call{Nr: unix.SYS_IO_URING_SETUP, Errno: unix.EINVAL}) {
 		expectReadersOnOldKernels(t)
@@ -114,8 +114,8 @@ func TestSmallRequests(t *testing.T) {
 	}
 }
 
-// wantsNoAnswer are the requests that the kernel waits for no answer of, or for one only
-// if they fail.
+// wantsNoAnswer lists the requests to which the kernel expects no answer, or one only if they
+// fail.
 func wantsNoAnswer(op uint32) bool {
 	return op == opForget || op == opBatchForget || op == opInterrupt || op == opNotifyReply
 }
@@ -132,8 +132,7 @@ func seeds(f *testing.F) {
 	}
 }
 
-// Whatever comes from the device, it is answered once with its own number, and nothing
-// breaks.
+// Any request from the device is answered once, with its own number, and causes no panic.
 func FuzzDevice(f *testing.F) {
 	log.SetOutput(io.Discard) // go-fuse tells of short requests
 	seeds(f)
@@ -148,8 +147,8 @@ func FuzzDevice(f *testing.F) {
 		_, err := unix.Write(peer, in)
 		testkit.Must(t, err)
 		if wantsNoAnswer(h.Opcode) {
-			// An INTERRUPT of nothing is answered. Unread answers would fill the socket, and
-			// each writer that waits for room would have another reader started.
+			// An INTERRUPT without a request is answered. Unread answers would fill the socket,
+			// and for each writer that waits for room another reader would be started.
 			for err == nil {
 				_, _, err = unix.Recvfrom(peer, out, unix.MSG_DONTWAIT)
 			}
@@ -170,7 +169,8 @@ func FuzzDevice(f *testing.F) {
 	})
 }
 
-// Whatever a ring's entry carries, its answer fits, has its number, and nothing breaks.
+// For any request in a ring's entry the answer fits and has the request's number, and there is
+// no panic.
 func FuzzEntry(f *testing.F) {
 	log.SetOutput(io.Discard)
 	for op := range uint32(56) {

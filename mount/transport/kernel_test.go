@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A kernel that has no FUSE over io_uring is told from one that was not tested, and the kernel
-// that brought it is named.
+// The reasons for a kernel that has no FUSE over io_uring and for one that was not tested
+// differ. The first names the kernel that brought it.
 func TestKernelWithoutSwitch(t *testing.T) {
 	was := enableFile
 	t.Cleanup(func() { enableFile = was })

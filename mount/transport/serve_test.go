@@ -41,9 +41,9 @@ func TestMain(m *testing.M) {
 
 const fileSize = 1 << 20
 
-// testFS has files named f…, of fileSize bytes, whose bytes are all the name's last.
-// Reading a file named fhang… waits until it is interrupted or released. What is not
-// allowed to be answered is counted.
+// testFS has files named f…, of fileSize bytes, whose bytes are all the name's last. Reading a
+// file named fhang… waits until it is interrupted or released. Requests that must not be
+// answered are counted.
 type testFS struct {
 	fuse.RawFileSystem
 	mu      sync.Mutex // guards the fields below
@@ -123,7 +123,7 @@ func (f *testFS) Open(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse
 	return fuse.OK
 }
 
-// Create is asked of all names that Lookup does not know.
+// The kernel sends Create for all names that Lookup does not know.
 func (f *testFS) Create(_ <-chan struct{}, _ *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	out.NodeId = f.id(name)
 	out.AttrValid = f.attr(out.NodeId, &out.Attr)
@@ -205,7 +205,7 @@ func (f *testFS) SetLk(_ <-chan struct{}, in *fuse.LkIn) fuse.Status {
 	return fuse.OK
 }
 
-// Release ends the lock of who closes: the kernel sends no other unlock for flock(2).
+// Release ends the lock of the closing owner: the kernel sends no other unlock for flock(2).
 func (f *testFS) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -222,8 +222,8 @@ func (f *testFS) unlockLocked(owner uint64) {
 	}
 }
 
-// serve mounts at the directory in the environment and obeys the lines of standard input.
-// how is a Kind, and words after it.
+// serve mounts at the directory in the environment and obeys the lines of standard input. how
+// is a Kind, followed by words.
 func serve(how string) error {
 	kind, words, _ := strings.Cut(how, " ")
 	for _, word := range strings.Fields(words) {
@@ -300,7 +300,7 @@ func mountAt(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/dev/fuse"), nil
 }
 
-// served is a mount that a process of its own serves.
+// served is a mount that another process serves.
 type served struct {
 	t     testing.TB
 	dir   string
@@ -311,7 +311,7 @@ type served struct {
 	minor int // of the mount's device, which is the connection's number
 }
 
-// startServer starts a process that serves a mount, as serve reads how.
+// startServer starts a process that serves a mount; how is as for serve.
 func startServer(t testing.TB, how string) *served {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -399,7 +399,7 @@ func client(t *testing.T, path string) *exec.Cmd {
 	return cmd
 }
 
-// refused are system calls that the kernel refuses, by a word for serve. An io_uring that
+// refused maps words for serve to system calls that the kernel then refuses. An io_uring that
 // kernel.io_uring_disabled forbids ends with EPERM too, and a processor that is not in the
 // process's cpuset with EINVAL.
 var refused = map[string]oldkernel.Call{
@@ -410,7 +410,7 @@ var refused = map[string]oldkernel.Call{
 	"cpuset":    {Nr: unix.SYS_SCHED_SETAFFINITY, Errno: unix.EINVAL},
 }
 
-// refuse has the kernel refuse the system call of a word to this process.
+// refuse makes the kernel refuse the system call of a word to this process.
 func refuse(word string) error {
 	call, ok := refused[word]
 	if !ok {

@@ -95,7 +95,7 @@ func TestKilledCaller(t *testing.T) {
 		s.await("interrupted", 1)
 
 		lock := func() *exec.Cmd {
-			// -F: the program takes flock's place, and goes with it.
+			// With -F the program replaces flock, so it ends with it.
 			cmd := exec.Command("flock", "-F", s.path("fa"), "sleep", "1000")
 			testkit.Must(t, cmd.Start())
 			return cmd
@@ -132,8 +132,8 @@ func TestBlockedHandlers(t *testing.T) {
 	})
 }
 
-// As many wait for one lock, on one processor, as would fill its queue; the unlock that
-// they wait for comes from the same processor.
+// As many callers wait for one lock on one processor as would fill its queue. The unlock comes
+// from the same processor.
 func TestLockWaiters(t *testing.T) {
 	kinds(t, "", func(t *testing.T, s *served) {
 		if _, err := exec.LookPath("flock"); err != nil {
@@ -175,7 +175,7 @@ func TestCountCPUs(t *testing.T) {
 	}
 }
 
-// A thread that runs is told from one that waits.
+// Running threads and waiting threads are distinguished.
 func TestIsRunnable(t *testing.T) {
 	lockThread(t)
 	if !isRunnable(unix.Gettid()) {

@@ -129,7 +129,7 @@ func (w *SourceWatcher) watchOpen(fd int, dir any) (int32, error) {
 func (w *SourceWatcher) Unwatch(wd int32, dir any) {
 	w.in.mu.Lock()
 	defer w.in.mu.Unlock()
-	if t := w.in.twins[wd]; t != nil && t.w == w && t.dir == dir {
+	if t := w.in.staged[wd]; t != nil && t.w == w && t.dir == dir {
 		w.in.dropLocked(t)
 		return
 	}
@@ -192,21 +192,21 @@ type Inotify struct {
 	kernel   *beneath.Inotify       // nil: not open
 	closed   chan struct{}          // closed when the reading of kernel has ended
 
-	followers map[beneath.Stage]*follower // of the staged roots with a twin
-	twins     map[int32]*twin
-	lastTwin  int32 // the latest number
-	posted    []due // events of the stages
-	posting   bool  // a goroutine delivers them
-	postsLost bool
-	marks     map[int32]chan struct{} // see mark
+	followers  map[beneath.Stage]*follower // of the staged roots with a watched directory
+	staged     map[int32]*stagedDir        // by number
+	lastStaged int32                       // the latest number
+	posted     []due                       // events of the stages
+	posting    bool                        // a goroutine delivers them
+	postsLost  bool
+	marks      map[int32]chan struct{} // see mark
 }
 
 // subscriber is a watcher of a directory, with its own value for the directory.
 type subscriber struct {
 	w       *SourceWatcher
 	dir     any
-	twin    *twin // in a staged root
-	isUpper bool  // the directory is that of the upper directory
+	staged  *stagedDir // in a staged root
+	isUpper bool       // the directory is in the upper directory
 }
 
 // NewWatcher returns a watcher without watches. emit is called for every event, and
@@ -236,7 +236,7 @@ func (in *Inotify) openLocked(w *SourceWatcher) (*beneath.Inotify, error) {
 		return nil, err
 	}
 	in.kernel, in.closed, in.dirs = kernel, make(chan struct{}), map[int32][]subscriber{}
-	in.followers, in.twins, in.marks = map[beneath.Stage]*follower{}, map[int32]*twin{}, map[int32]chan struct{}{}
+	in.followers, in.staged, in.marks = map[beneath.Stage]*follower{}, map[int32]*stagedDir{}, map[int32]chan struct{}{}
 	go in.run(kernel, in.closed)
 	return kernel, nil
 }

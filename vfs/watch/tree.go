@@ -212,7 +212,7 @@ func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 	return base, s.below(wk, base)
 }
 
-// file watches the path, which is that of a file, in the directory above it.
+// file watches a path that is a file, through the directory above it.
 func (s *scan) file() (*watchedDir, error) {
 	d, base, err := beneath.Parent(s.l, s.w.path, s.l.Judge().Access())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// sdk is where a Backlog hands its messages.
+// sdk receives the messages of a Backlog.
 type sdk struct {
 	*Backlog
 	probes []jsonrpc.ID
@@ -72,7 +72,7 @@ func TestBacklogNotifications(t *testing.T) {
 	})
 }
 
-// Requests have their room until they are answered, and an id each.
+// A request keeps its room until it is answered. Its id cannot be used twice meanwhile.
 func TestBacklogRequests(t *testing.T) {
 	s := newSDK(&Budget{Count: 2}, nil)
 	id := func(name string) jsonrpc.ID {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// acquire is TryAcquire of a test, which wants it to succeed or not.
+// acquire calls TryAcquire, and checks whether it succeeds.
 func acquire(t *testing.T, b *Budget, n int64, want error) *Reservation {
 	t.Helper()
 	r, err := b.TryAcquire(n)
@@ -25,7 +25,7 @@ func TestBudget(t *testing.T) {
 		large := acquire(t, b, 1000, nil) // one is let in whatever its size
 		acquire(t, b, 1, ErrBytes)
 		large.Release()
-		large.Release() // which does nothing
+		large.Release() // a second release does nothing
 		first := acquire(t, b, 60, nil)
 		acquire(t, b, 60, ErrBytes)
 		second := acquire(t, b, 40, nil)
@@ -36,7 +36,7 @@ func TestBudget(t *testing.T) {
 		if err != nil || time.Since(begun) != time.Second {
 			t.Fatalf("waited %v: %v", time.Since(begun), err)
 		}
-		// Nothing is released: one waits in vain, the next do not.
+		// If nothing is released, the first request waits in vain, and later ones do not wait.
 		for i, want := range []time.Duration{time.Minute, 0, 0} {
 			begun = time.Now()
 			if _, err := b.Acquire(50, done, For(time.Minute)); !errors.Is(err, ErrCount) || time.Since(begun) != want {

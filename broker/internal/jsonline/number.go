@@ -22,8 +22,8 @@ func isRounded(raw []byte) bool {
 	return err != nil || n > most || n < -most || strconv.FormatInt(n, 10) != string(raw)
 }
 
-// hideNumber returns a string, raw, for a number that would be rounded, and nil for anything
-// else.
+// hideNumber returns the JSON string that stands for a number that would be rounded, and nil
+// for anything else.
 func hideNumber(raw []byte) []byte {
 	if !isRounded(raw) {
 		return nil

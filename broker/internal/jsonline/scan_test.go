@@ -15,8 +15,8 @@ type pair struct {
 	val string // raw
 }
 
-// pairs reads an object's members in their order, doubles as well. ok is false if there
-// is no object.
+// pairs reads an object's members in their order, including those with the same key. ok is
+// false if there is no object.
 func pairs(b []byte) (all []pair, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
@@ -202,7 +202,7 @@ func TestHead_longParts(t *testing.T) {
 	}
 }
 
-// Whom to tell of a message that cannot be read, where its text says so once.
+// The id of a message that cannot be read is found if its text has exactly one.
 func TestHead_Request(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 20_000)
 	for line, want := range map[string]string{

@@ -11,7 +11,7 @@ var announce = Patch{Key: "params", Members: []Patch{{Key: "capabilities", Membe
 	{Key: "extensions", Members: []Patch{{Key: "x/y", Value: []byte(`{"a":1}`)}}},
 }}}}
 
-// Only what is announced changes; every other byte stays (R168).
+// A splice changes the capabilities and no other byte (R168).
 func TestSplice(t *testing.T) {
 	const roots, ext = `"roots":{"listChanged":true,"filesystemBrokering":true}`, `"extensions":{"x/y":{"a":1}}`
 	for _, c := range []struct{ in, want string }{
@@ -41,7 +41,7 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// What is to be gone is gone with its comma, and makes nothing where nothing was.
+// A removed member takes its comma along. Removing a missing member changes nothing.
 func TestSplice_Drop(t *testing.T) {
 	gone := []Patch{{Key: "c", Members: []Patch{{Key: "r", Drop: true}}}}
 	both := []Patch{{Key: "c", Members: []Patch{{Key: "r", Drop: true}, {Key: "n", Value: []byte("0")}}}}

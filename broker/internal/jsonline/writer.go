@@ -65,8 +65,8 @@ func (l *Writer) Pass(b []byte) error {
 func (l *Writer) Send(frame []byte) error { return l.SendIf(frame, nil) }
 
 // SendIf is Send for a frame that may be taken back until it is written. If a part of it has
-// been written by then, the line ends there, which makes it no JSON, and its replacement
-// follows on a line of its own.
+// been written by then, the line ends there and so is not JSON. The replacement follows on its
+// own line.
 func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	l.mu.Lock()
 	b := l.next

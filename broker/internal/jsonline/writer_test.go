@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// slow notes each write, and is slow until it is let go.
+// slow records each write, and blocks writes until it is released.
 type slow struct {
 	open   chan struct{}
 	mu     sync.Mutex

@@ -22,13 +22,13 @@ const (
 	keysKept    = time.Hour
 	maxKeySet   = 1 << 20 // bytes
 	maxKeys     = 64
-	maxTried    = 8    // of a token that does not say by which it was signed
+	maxTried    = 8    // keys, for a token that does not name its key
 	leastRSA    = 2048 // bits
 	fetchEvery  = 10 * time.Second
 	fetchAtOnce = 3
 )
 
-// keys are the issuer's.
+// keys has the public keys of the issuer.
 type keys struct {
 	url    string
 	client *http.Client
@@ -79,7 +79,7 @@ func verifiesWith(list []jose.JSONWebKey, h *jose.Header, t *jwt.JSONWebToken) b
 		if tried++; tried > maxTried {
 			return false
 		}
-		if t.Claims(key.Key) == nil { // which reads none of them yet
+		if t.Claims(key.Key) == nil { // verifies the signature, and reads no claim
 			return true
 		}
 	}
@@ -96,15 +96,15 @@ func (k *keys) known() ([]jose.JSONWebKey, time.Time) {
 	return k.list, k.fetched
 }
 
-// refresh returns keys that were fetched after a moment. It fetches them if it may do so
-// now, and otherwise returns those that are known. Of several callers one fetches.
-func (k *keys) refresh(ctx context.Context, than time.Time) ([]jose.JSONWebKey, time.Time) {
+// refresh returns keys that are newer than a time, at which the caller's were fetched. If it
+// may not fetch keys now, it returns the known ones. Of several callers one fetches.
+func (k *keys) refresh(ctx context.Context, since time.Time) ([]jose.JSONWebKey, time.Time) {
 	k.asking.Lock()
 	defer k.asking.Unlock()
-	if list, at := k.known(); at.After(than) || !k.pace.Allow() {
+	if list, at := k.known(); at.After(since) || !k.pace.Allow() {
 		return list, at
 	}
-	// Others wait for this, too: it does not end with one request.
+	// Other callers wait for the keys, too, so fetching does not end with this request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
 	defer cancel()
 	_ = k.fetch(ctx) // if it fails, the known keys stay valid for a while

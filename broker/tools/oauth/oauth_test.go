@@ -108,8 +108,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A token's client is part of who its session is of, its scopes may be a text or a
-// list, under either name.
+// The client of a token is part of the session's identity. The scopes of a token may be a text
+// or a list, under either name.
 func TestClaims(t *testing.T) {
 	i := oauthissuer.New(t)
 	v := verifier(t, i, nil)
@@ -137,8 +137,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// New keys are found; old ones are forgotten with that; forged tokens make it ask
-// no more than a few times.
+// New keys are found, and old ones are then forgotten. Forged tokens cause only a few requests
+// to the issuer.
 func TestKeysChange(t *testing.T) {
 	i := oauthissuer.New(t)
 	v := verifier(t, i, nil)
@@ -206,7 +206,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Who brings no token, or one that does not do, is told where to get one, and why.
+// A request without a token, or with one that is not accepted, is told the reason and where to
+// get a token.
 func TestRequire(t *testing.T) {
 	i := oauthissuer.New(t)
 	v := verifier(t, i, func(c *oauth.Config) {

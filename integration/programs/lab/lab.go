@@ -193,8 +193,8 @@ func Start(t testing.TB, level string, roots []Root, opts ...Option) *Mount {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
 	cmd.Env = append(os.Environ(), daemonVar+"="+string(raw))
 	cmd.Stderr = os.Stderr
-	// Of a process group of its own, so that an interrupted test does not take
-	// the daemon down before it has unmounted.
+	// The daemon has its own process group, so that an interrupt of the test does not end it
+	// before it has unmounted.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -280,9 +280,8 @@ func Mounted(point string) bool {
 	return err == nil && strings.Contains(string(table), " "+point+" ")
 }
 
-// Dir returns a directory that every user may enter, unlike t.TempDir's parents
-// under some umasks, and that is removed without descending into a mount that
-// could not be ended.
+// Dir returns a temporary directory that every user may enter; with some umasks t.TempDir is
+// not such a one. Its removal does not descend into a mount that could not be ended.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rootsfs-lab-")

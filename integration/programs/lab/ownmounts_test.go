@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// The process keeps its mounts whatever its goroutines do: /proc/self is the first
-// thread's, and later tests read it.
+// The process keeps its mounts whatever its goroutines do. Later tests read them in /proc/self,
+// which shows those of the first thread.
 func TestOwnMountsLeaveTheProcess(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has mounts of its own")

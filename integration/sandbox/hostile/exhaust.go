@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hogs use up resources that the kernel bounds, each until the kernel refuses more, or,
-// for some, until it has far more than any program needs. They return how much they hold,
-// and the error that ended it. Everything is held until the process ends.
+// hogs are functions that use up resources, each until the kernel refuses more, or, for some,
+// until it has far more than any program needs. They return how much they hold, and the error
+// that stopped them. Everything is held until the process ends.
 var hogs = map[string]func() (int, error){
 	"processes": func() (n int, err error) {
 		for ; err == nil; n++ {

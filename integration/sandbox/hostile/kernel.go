@@ -270,7 +270,7 @@ func newRoot(t *targets) error {
 	}
 	err := unix.PivotRoot(t.Root, t.Root)
 	if err == unix.EINVAL || err == unix.EBUSY {
-		return nil // it may, and only that directory cannot be one
+		return nil // the call is allowed, only that directory cannot be a root
 	}
 	return err
 }

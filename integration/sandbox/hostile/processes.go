@@ -92,7 +92,7 @@ func memory(t *targets) error {
 	local := []unix.Iovec{{Base: &b, Len: 1}}
 	remote := []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&b)), Len: 1}}
 	if _, err := unix.ProcessVMReadv(t.Victim, local, remote, 0); err == nil || errors.Is(err, unix.EFAULT) {
-		return nil // it may, and only the address was wrong
+		return nil // the call is allowed, only the address was wrong
 	}
 	return short(err)
 }

@@ -40,7 +40,7 @@ func sendDgram(name string) error {
 	return unix.Sendto(s, []byte("x"), 0, &unix.SockaddrUnix{Name: name})
 }
 
-// passOut tries every socket of the host's that there may be a way to. The server hangs
+// passOut tries every socket of the host that it may be able to reach. The server hangs
 // up once it has answered, perhaps before the descriptor comes. So after a connection has
 // succeeded, a second one is made.
 func passOut(t *targets) error {
@@ -129,9 +129,8 @@ func pass() int {
 	return 0
 }
 
-// own talks to itself over sockets of every type, in every directory of its own, in the
-// root that it works in and by an abstract name, and passes a descriptor each time. It prints
-// failures.
+// own connects to itself over sockets of every type, in each of its own directories, in its
+// root and by an abstract name, and passes a descriptor each time. It prints failures.
 func own() int {
 	failed := 0
 	for _, dir := range []string{os.Getenv("HOME"), os.Getenv("TMPDIR"), os.Getenv("XDG_RUNTIME_DIR"), ".", "\x00"} {

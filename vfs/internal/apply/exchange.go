@@ -84,8 +84,8 @@ func (p *placement) makeTemp() (string, error) {
 	return temp, p.place(temp, draft.Placing{New: p.made})
 }
 
-// hold makes the kernel keep writers from a regular, readable file of the source until end is
-// called.
+// hold makes the kernel keep writers from the source's file until end is called. stays reports
+// whether no writer has come since. Files that are not regular or not readable are not held.
 func (p *placement) hold() (stays func() bool, end func(), err error) {
 	nobody := func() bool { return true }
 	if !p.c.have.info.IsRegular() {
@@ -156,8 +156,8 @@ func (p *placement) isOurs(name string) bool {
 	return isFile(&now, &p.made)
 }
 
-// isUsed reports whether a file, which had the path for a moment, is used by others. That is so
-// if it has changed since then was recorded, or if it is open for writing.
+// isUsed reports whether others use a file that had the path for a moment: it differs from its
+// recorded state (then), or is open for writing.
 func (p *placement) isUsed(temp string, then *draft.Base) bool {
 	stays := func() bool { return true }
 	if then.Kind == draft.File {

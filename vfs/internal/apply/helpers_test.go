@@ -29,8 +29,8 @@ type scene struct {
 	who                   guard.Caller
 }
 
-// newScene makes a source with files, which have their names as contents. A name that ends in
-// a slash is a directory's.
+// newScene makes a source with files whose contents are their names. A name that ends in a
+// slash makes a directory.
 func newScene(t *testing.T, files ...string) *scene {
 	t.Helper()
 	top := t.TempDir()
@@ -64,7 +64,7 @@ func (s *scene) end() {
 	}
 }
 
-// restart ends the session and begins the next, as a kill of the process and a command do.
+// restart ends the session as a kill of the process does, and begins the next.
 func (s *scene) restart() {
 	s.Helper()
 	s.end()
@@ -229,7 +229,7 @@ func (s *scene) apply(a vfs.StageApply, done, left string) {
 	}
 }
 
-// during has f run at a point of an apply, once. An error ends the apply there.
+// during makes f run once at a point of an apply. An error of f ends the apply there.
 func (s *scene) during(point string, f func(rel string) error) {
 	done := false
 	apply.AtStep = func(at, rel string) error {

@@ -32,8 +32,8 @@ func (s *scene) outputs(patterns ...string) string {
 }
 
 // The owner's patterns and the source's .gitignore files name build output. A removal of the
-// owner's files is no build output, nor is a repository's data. A .gitignore that a program wrote
-// names nothing.
+// owner's files does not count as build output, and neither does a repository's data. A
+// .gitignore that a program wrote has no effect.
 func TestBuildOutput(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -70,9 +70,9 @@ func TestBuildOutput(t *testing.T) {
 	}
 }
 
-// A list counts build output by its unit, and shows the rest. What the stage takes away from the
-// owner, and what it changes of the owner's, is shown and counted. Paths that name build output
-// have it shown; those of a directory around it have not.
+// A list counts build output by its unit, and shows other changes. A removal or change of the
+// owner's files is both shown and counted. Build output is shown if the paths name it, and not
+// if they name a directory around it.
 func TestReview(t *testing.T) {
 	file := func(path string, class apply.Class, output string) apply.Change {
 		return apply.Change{Path: names.Foreign(path), Class: class, Output: names.Foreign(output), Mode: unix.S_IFREG | 0o644, Size: 10}

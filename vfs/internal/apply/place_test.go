@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/apply"
 )
 
-// watch notes which files are exchanged, in order.
+// watch records the exchanged files, in order.
 func (s *scene) watch(order *[]string) {
 	apply.AtStep = func(point, rel string) error {
 		if point == "exchange" {
@@ -26,7 +26,8 @@ func (s *scene) watch(order *[]string) {
 	s.Cleanup(func() { apply.AtStep = nil })
 }
 
-// What the owner does to a file while it is replaced or removed is at its path afterwards.
+// A change that the owner makes to a file while it is replaced or removed is at its path
+// afterwards.
 func TestOwnerBetweenLookAndExchange(t *testing.T) {
 	for _, c := range []struct {
 		name, point, after string
@@ -63,7 +64,7 @@ func TestOwnerBetweenLookAndExchange(t *testing.T) {
 	}
 }
 
-// Where the file system has no files without names it is the same: no temporary file is left,
+// The same holds if the file system has no files without names: no temporary file is left,
 // whether the change is applied, refused or killed.
 func TestApplyWithTemporaryNames(t *testing.T) {
 	t.Cleanup(apply.WithoutNameless())
@@ -88,8 +89,8 @@ func TestApplyWithTemporaryNames(t *testing.T) {
 	}
 }
 
-// If the root ends in the middle, nothing more is done in the source, and the next apply finishes
-// it.
+// If the root ends in the middle, nothing more is done in the source, and the next apply
+// finishes the change.
 func TestRootEndsBetween(t *testing.T) {
 	for _, point := range []string{"exchange", "look", "move"} {
 		s := newScene(t, "f", "g")
@@ -117,8 +118,8 @@ func TestRootEndsBetween(t *testing.T) {
 	}
 }
 
-// If the owner replaces a file twice while it is replaced, the newest is at its path, and the
-// other is kept beside it, and named.
+// If the owner replaces a file twice during its replacement, the newest file is at the path.
+// The other is kept beside it, and named.
 func TestOwnerReplacesItTwice(t *testing.T) {
 	s := newScene(t, "f")
 	s.put("f", "staged")
@@ -146,8 +147,8 @@ func TestOwnerReplacesItTwice(t *testing.T) {
 	s.wantSource("f=second")
 }
 
-// A file that the owner has open for writing is not replaced, and what the owner writes to a
-// file that is opened while it is replaced is not lost.
+// A file that the owner has open for writing is not replaced. If the owner opens a file while
+// it is replaced, later writes to it are not lost.
 func TestOwnerHasItOpen(t *testing.T) {
 	for _, isRemoved := range []bool{false, true} {
 		s := newScene(t, "f", "g")
@@ -186,7 +187,7 @@ func TestOwnerHasItOpen(t *testing.T) {
 	}
 }
 
-// A program that still writes to a file keeps it in the stage.
+// A file to which a program still writes stays in the stage.
 func TestProgramHasItOpen(t *testing.T) {
 	s := newScene(t, "f")
 	f, _, err := s.tree.Open(t.Context(), s.who, s.place("f"), unix.O_RDWR)
@@ -200,9 +201,9 @@ func TestProgramHasItOpen(t *testing.T) {
 	s.wantSource("f=staged")
 }
 
-// A file that replaces another has its owner, mode and ACL, but for the mode that a program
-// gave it; and the times of the stage. A new directory has its mode even if nothing can be
-// made in it.
+// A file that replaces another gets the other's owner, mode and ACL, and the times of the
+// stage. If a program has set a mode, it gets that one. A new directory gets its mode even if
+// nothing can be made in it then.
 func TestAttributes(t *testing.T) {
 	s := newScene(t, "f", "x")
 	s.must(os.Chmod(s.at("f"), 0o640), os.Chmod(s.at("x"), 0o4755))
@@ -236,8 +237,8 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// A change of the ACL or of the attributes of the user is a change, although contents and mode
-// stay. What the owner has changed meanwhile is not overwritten.
+// A change of the ACL or of user attributes counts as a change, even if contents and mode stay.
+// Later changes of the owner are not overwritten.
 func TestAttributesAlone(t *testing.T) {
 	s := newScene(t, "f", "both", "mine", "open", "d/", "dboth/", "dmine/")
 	set := func(rel, value string) { s.must(unix.Setxattr(s.at(rel), "user.a", []byte(value), 0)) }
@@ -268,7 +269,7 @@ func TestAttributesAlone(t *testing.T) {
 	}
 }
 
-// What the file system of the stage cannot hold of a file stays as it is in the source.
+// Attributes that the file system of the stage cannot hold stay unchanged in the source.
 func TestStageWithoutAttributes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a file system without attributes")
@@ -294,8 +295,8 @@ func TestStageWithoutAttributes(t *testing.T) {
 	}
 }
 
-// A program sees a file that was applied also in a directory that the stage has made in the place of
-// one of the source's, and that stays in the stage. What the program has removed or moved stays away.
+// An applied file is also visible in a directory that the stage has made in the place of one of
+// the source, and that stays in the stage. Files that a program has removed or moved stay away.
 func TestAppliedInNewDirectory(t *testing.T) {
 	for name, c := range map[string]struct {
 		away    func(s *scene)
@@ -349,8 +350,8 @@ func (s *scene) xattrs(rel string) string {
 const defaultACL = "\x02\x00\x00\x00" + "\x01\x00\x07\x00\xff\xff\xff\xff" + "\x02\x00\x07\x00\xd2\x04\x00\x00" +
 	"\x04\x00\x05\x00\xff\xff\xff\xff" + "\x10\x00\x07\x00\xff\xff\xff\xff" + "\x20\x00\x05\x00\xff\xff\xff\xff"
 
-// A file without an ACL gets none by the default ACL of its directory when its change is applied,
-// nor by that of the directory in which stages lie.
+// A file without an ACL gets none when its change is applied, neither from the default ACL of
+// its directory nor from that of the directory of stages.
 func TestDefaultACLGivesNoAccess(t *testing.T) {
 	s := newScene(t, "d/f", "e/f")
 	s.must(os.MkdirAll(s.stages+"/more", 0o700), unix.Setxattr(s.at("d"), "system.posix_acl_default", []byte(defaultACL), 0))

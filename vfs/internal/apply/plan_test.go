@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Each change has its class, whatever program and owner did one after the other.
+// Each change has its class, for all sequences of changes by a program and the owner.
 func TestClasses(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -85,7 +85,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// A FIFO stays in the stage, and keeps nothing else from being applied.
+// A FIFO stays in the stage, and does not prevent other changes from being applied.
 func TestSpecialFilesStay(t *testing.T) {
 	s := newScene(t)
 	s.policy.PosixFull = true
@@ -97,8 +97,8 @@ func TestSpecialFilesStay(t *testing.T) {
 	s.wantChanges("S p")
 }
 
-// A conflict keeps everything from being written, without an exception. With the rest asked
-// for, the conflict alone is left, in the source and in the stage.
+// If there is a conflict, nothing is written. If the rest is asked for, only the conflict is
+// left, in the source and in the stage.
 func TestNothingWrittenOnConflict(t *testing.T) {
 	s := newScene(t, "a", "b", "c", "d")
 	s.put("a", "staged")
@@ -130,8 +130,8 @@ func TestApplyPaths(t *testing.T) {
 	s.wantChanges("C e/a")
 }
 
-// The owner may say whose version counts. What of the owner's the stage replaces goes to the
-// trash, also if the root keeps none otherwise.
+// The owner may choose a version. Files of the owner that the stage replaces go to the trash,
+// even if the root has no trash otherwise.
 func TestTake(t *testing.T) {
 	change := func(s *scene) {
 		s.put("f", "staged")
@@ -162,7 +162,7 @@ func TestTake(t *testing.T) {
 		}
 	}
 
-	// A file of the owner's makes room for a directory, too.
+	// A directory can replace a file of the owner, too.
 	s = newScene(t, "f", "gone")
 	s.policy.Trash.On = true
 	s.restart()
@@ -188,7 +188,7 @@ func TestTake(t *testing.T) {
 	s.wantSource("f=mine", "gone=mine", "new=mine", "other=staged")
 	s.wantChanges("")
 
-	// A part of a removed directory is not dropped alone.
+	// A part of a removed directory cannot be dropped by itself.
 	s = newScene(t, "d/a", "d/b")
 	s.rm("d/a", "d/b")
 	s.rmdir("d")
@@ -198,8 +198,8 @@ func TestTake(t *testing.T) {
 	s.wantSource("d/", "d/a=mine")
 }
 
-// The policy of the moment of the apply counts. It also keeps a repository out that programs
-// have begun, with all that is in it.
+// The policy at the time of the apply counts. It also excludes a repository that programs have
+// begun, with its contents.
 func TestPolicyOfNow(t *testing.T) {
 	s := newScene(t, "a.lock", "b.lock", "d/f")
 	s.put("a.lock", "staged")
@@ -229,7 +229,8 @@ func TestPolicyOfNow(t *testing.T) {
 	s.wantSource("a.lock", "b.lock", "d/", "d/f", "other=staged", "p/")
 }
 
-// What was written shortly before a power loss is applied only if the owner asks for it.
+// Files that were written shortly before a power loss are applied only if the owner asks for
+// it.
 func TestUnsureIsLeft(t *testing.T) {
 	s := newScene(t, "f", "g")
 	s.policy.Trash.On = true
@@ -271,8 +272,8 @@ func otherBoot(t *testing.T, text []byte) []byte {
 	return out
 }
 
-// What is dropped is seen as the source has it. A part of a removed directory is not dropped
-// alone.
+// After a change is dropped, the source's file is visible. A part of a removed directory cannot
+// be dropped by itself.
 func TestDiscard(t *testing.T) {
 	s := newScene(t, "d/a", "d/b", "f", "g/h")
 	s.put("f", "staged")
@@ -309,7 +310,7 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// A link that the owner or a program has made leads nowhere: nothing is written through it.
+// Nothing is written through a link that the owner or a program has made.
 func TestLinksOnEitherSideLeadNowhere(t *testing.T) {
 	outside := t.TempDir()
 	s := newScene(t, "d/a", "d/b", "e/a")
@@ -331,7 +332,7 @@ func TestLinksOnEitherSideLeadNowhere(t *testing.T) {
 	}
 }
 
-// The reason of a change in directories that are left names one of them: the outermost.
+// If several directories above a change are left, its reason names the outermost.
 func TestReasonNamesOneDirectory(t *testing.T) {
 	s := newScene(t, "d/a")
 	s.mkdir("d/e")

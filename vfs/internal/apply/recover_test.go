@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// After a kill at any point, the next look finishes what was begun or takes it back: the owner's
-// file, or all of the stage's, is at the path, and no temporary file is left. What the owner
-// has done to the file meanwhile is not overwritten.
+// After a kill at any point, the next session finishes or reverts the change: the owner's file,
+// or the complete file of the stage, is at the path, and no temporary file is left. Changes of
+// the owner since then are not overwritten.
 func TestRecoverPlacing(t *testing.T) {
 	for _, c := range []struct {
 		name, point   string
@@ -76,7 +76,7 @@ func TestKilledBeforeTheModeOfADirectory(t *testing.T) {
 		s.chmod(dir, 0o555)
 	}
 	s.end()
-	s.must(os.Mkdir(s.at("d"), 0o700), os.Chmod(s.at("d"), os.ModeSticky|0o700), os.Mkdir(s.at("own"), 0o755)) // as the kill leaves d
+	s.must(os.Mkdir(s.at("d"), 0o700), os.Chmod(s.at("d"), os.ModeSticky|0o700), os.Mkdir(s.at("own"), 0o755)) // the kill leaves d in this state
 	s.start()
 	s.wantChanges("m d, A d/f, A own/f")
 	s.apply(vfs.StageApply{}, "m d, A d/f, A own/f", "")
@@ -94,7 +94,7 @@ func (s *scene) wantMode(rel string, want os.FileMode) {
 	}
 }
 
-// temp is the path of the only temporary file at the top of the source.
+// temp returns the path of the only temporary file at the top of the source.
 func (s *scene) temp() string {
 	s.Helper()
 	list, err := filepath.Glob(s.at(vfs.TempPrefix + "*"))
@@ -105,8 +105,8 @@ func (s *scene) temp() string {
 	return list[0]
 }
 
-// killAt has the process killed at a point of an apply of everything. Before, the owner does
-// something at another point.
+// killAt kills the process at a point of an apply of everything. Before that, the owner makes a
+// change at another point.
 func (s *scene) killAt(point string, ownerAt string, owner func()) {
 	s.Helper()
 	apply.AtStep = func(at, _ string) error {
@@ -126,8 +126,8 @@ func (s *scene) killAt(point string, ownerAt string, owner func()) {
 	s.end()
 }
 
-// What the owner has written into the new file, while a killed apply had left it at the path of a
-// file of the owner's, is not removed when that one comes back.
+// A killed apply may leave the new file at the path of a file of the owner. If the owner writes
+// to the new file then, those writes are not removed when the old file comes back.
 func TestRecoveryKeepsWhatTheOwnerWrote(t *testing.T) {
 	s := newScene(t, "f")
 	s.put("f", "staged")
@@ -146,8 +146,8 @@ func TestRecoveryKeepsWhatTheOwnerWrote(t *testing.T) {
 	}
 }
 
-// A file that the owner has begun to open when an apply was killed comes back to its path, and
-// what the owner then writes is there.
+// If the owner was opening a file when an apply was killed, the file comes back to its path,
+// with the owner's later writes.
 func TestRecoveryLooksWhoHasItOpen(t *testing.T) {
 	for _, isRemoved := range []bool{false, true} {
 		s := newScene(t, "f")
@@ -166,8 +166,9 @@ func TestRecoveryLooksWhoHasItOpen(t *testing.T) {
 	}
 }
 
-// If a discard is killed half way, the change is there or it is not. It is no removal, which the
-// next apply would bring to the source: a program had removed the file and made it anew.
+// If a discard is killed half way, the change still exists or does not. It never becomes a
+// removal, which the next apply would make in the source. (A program had removed the file and
+// made it again.)
 func TestDiscardIsKilled(t *testing.T) {
 	s := newScene(t, "f", "d/f")
 	s.rm("f", "d/f")

@@ -76,7 +76,7 @@ func TestApplyUnreadable(t *testing.T) {
 }
 
 // TestApplyWithoutPermission checks that an apply names the directory in which the user may not
-// write, and leaves what depends on that for the same reason: it is no conflict.
+// write, and leaves dependent changes for the same reason, and not as a conflict.
 func TestApplyWithoutPermission(t *testing.T) {
 	if !isUser(t) {
 		return
@@ -168,8 +168,8 @@ func TestApplyOfClosedDirectories(t *testing.T) {
 	s.wantSource("new/", "new/n=staged", "old/", "old/f=staged", "old/g=staged")
 }
 
-// TestApplyTwoNamesOfAnUnreadableFile checks that what is read of a file for one of its names is no
-// change for the other.
+// TestApplyTwoNamesOfAnUnreadableFile checks that reading a file for one of its names does not
+// count as a change of the other name.
 func TestApplyTwoNamesOfAnUnreadableFile(t *testing.T) {
 	if !isUser(t) {
 		return
@@ -205,8 +205,9 @@ func TestApplyUnderAnyUmask(t *testing.T) {
 	s.wantSource("d/", "d/f=staged", "d/g", "e/", "e/n=new")
 }
 
-// TestApplyNamesWhatStays checks the reason for a directory that is not removed because a change
-// in it was left at the last moment: it is not that the owner had changed the directory.
+// TestApplyNamesWhatStays checks the reason for a directory that is not removed because a
+// change in it was left at the last moment. The reason is not a change of the directory by the
+// owner.
 func TestApplyNamesWhatStays(t *testing.T) {
 	s := newScene(t, "d/e/f", "d/g")
 	s.rm("d/e/f", "d/g")
@@ -259,8 +260,8 @@ func TestApplyOnAFullDisk(t *testing.T) {
 	s.apply(vfs.StageApply{}, "A big", "")
 }
 
-// TestApplyIsInterrupted checks that an apply whose context ends says what it applied and what it
-// did not reach, and that what was applied is not staged any more.
+// TestApplyIsInterrupted checks that an apply whose context ends reports the applied changes
+// and those that it did not reach, and that the applied ones are no longer staged.
 func TestApplyIsInterrupted(t *testing.T) {
 	s := newScene(t, "a", "b", "c")
 	s.put("a", "staged")

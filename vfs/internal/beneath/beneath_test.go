@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Paths are cut between elements, below PATH_MAX, without losing any.
+// Long paths are cut between elements into pieces below PATH_MAX, and no element is lost.
 func TestCut(t *testing.T) {
 	for _, elem := range []int{1, 7, 200, 255} {
 		rel := strings.TrimSuffix(strings.Repeat(strings.Repeat("e", elem)+"/", 20_000/elem), "/")
@@ -48,7 +48,7 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// Device numbers survive the way through FUSE's form.
+// Device numbers are unchanged after conversion to FUSE's form and back.
 func TestDeviceNumbers(t *testing.T) {
 	for _, d := range [][2]uint32{{0, 0}, {1, 3}, {8, 255}, {8, 256}, {259, 1 << 19}, {4095, 1<<20 - 1}} {
 		if got := decodeDev(encodeDev(d[0], d[1])); got != unix.Mkdev(d[0], d[1]) {
@@ -57,7 +57,7 @@ func TestDeviceNumbers(t *testing.T) {
 	}
 }
 
-// The one open that everything resolves with follows nothing and leaves nowhere.
+// The open that all resolution uses follows no link and does not leave the directory.
 func TestOpenStaysBeneath(t *testing.T) {
 	dir, out := t.TempDir(), t.TempDir()
 	err := errors.Join(os.Mkdir(filepath.Join(dir, "sub"), 0o755), os.Symlink("sub", filepath.Join(dir, "in")),

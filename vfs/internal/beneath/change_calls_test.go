@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// harmless are the calls that change no source. Calls that open files are, as long as
-// none of their flags does.
+// harmless lists the calls that change no source. Calls that open files are among them, if none
+// of their flags changes one.
 var harmless = map[string][]string{
 	"unix": {"Close", "Dup3", "Faccessat", "FcntlInt", "Fstat", "Fstatfs", "Getdents", "Geteuid", "Getrlimit", "Getxattr", "InotifyAddWatch", "InotifyInit1",
 		"InotifyRmWatch", "IoctlGetInt", "Listxattr", "MemfdCreate", "Mkdev", "Pipe2", "Poll", "Pread", "Readlinkat", "Seek", "Setfsgid", "Setfsuid", "Statx",
@@ -23,11 +23,11 @@ var harmless = map[string][]string{
 // changingFlags are the flags of open(2) with which it changes the source.
 var changingFlags = []string{"O_CREAT", "O_TRUNC", "O_TMPFILE"}
 
-// masked are the functions that open with flags that they are given, and leave out those
-// that change the source; TestOpenChangesNothing tries them.
+// masked lists the functions that open with given flags and remove those that change the
+// source; TestOpenChangesNothing tries them.
 var masked = []string{"open", "Reopen"}
 
-// special are other calls that change nothing, by the function that makes them.
+// special lists other calls that change nothing, by the function that makes them.
 var special = map[string]string{
 	"xfsAsk":      "Syscall",    // XFS_IOC_FSGEOMETRY
 	"OFDConflict": "FcntlFlock", // F_OFD_GETLK
@@ -135,8 +135,7 @@ func functions(t *testing.T) map[string]*ast.FuncDecl {
 	return all
 }
 
-// Every system call that changes a source is made by change, so that it has asked the
-// lease.
+// Every system call that changes a source is made by change, which asks the lease.
 func TestChangesAskTheLease(t *testing.T) {
 	for name, f := range functions(t) {
 		if got := unguarded(f); len(got) > 0 {

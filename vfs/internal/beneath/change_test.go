@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/hangfs"
 )
 
-// changes are the functions that change a source, with the request that the source
-// gets from each. TestChangesAreComplete looks that none is missing.
+// changes lists the functions that change a source, with the request that the source gets from
+// each. TestChangesAreComplete checks that none is missing.
 var changes = map[string]struct {
 	request string
 	call    func(s *hangScene, l *guard.Lease) error
@@ -150,8 +150,8 @@ func (s *hangScene) made(w Changeable, _ Info, err error) error {
 	return err
 }
 
-// use runs f with the lease of an operation that is answered early, or of one that is
-// not and that the revocation waits for in vain.
+// use runs f with the lease of an operation that is answered early, or of one for which the
+// revocation waits in vain.
 func (s *hangScene) use(early bool, f func(l *guard.Lease) error) <-chan error {
 	got := make(chan error, 1)
 	l := s.lease
@@ -171,13 +171,14 @@ func (s *hangScene) end(early bool) error {
 	return second(s.reg.Revoke(s.Context(), "r"))
 }
 
-// bothWays are whether the operation is answered early.
+// bothWays lists the two fates of an operation that hangs when its root ends: it is answered
+// early (true), or the revocation waits for it in vain.
 var bothWays = map[string]bool{"answered early": true, "waited for in vain": false}
 
 const stillInIt = "1 call that changes the source is still in it and may still arrive"
 
-// A call that changes the source and is in it when the root ends is named, and no other
-// begins after it, neither of the same function nor of the next.
+// The ending of a root names a call that is changing the source at that time. No other call
+// that changes the source begins after it, neither of the same function nor of the next.
 func TestNoChangeAfterTheOneThatHangs(t *testing.T) {
 	for name, c := range changes {
 		for way, early := range bothWays {
@@ -242,7 +243,7 @@ func TestNoChangeAfterALookThatHangs(t *testing.T) {
 	}
 }
 
-// Flags that change a file change none where it is only opened.
+// Functions that only open a file ignore flags that would change it.
 func TestOpenChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("text"), 0o600); err != nil {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// One moment without descriptors is not remembered: opening /proc/self/fd is
-// tried again, and once it is open it is not opened any more.
+// A failure to open /proc/self/fd because descriptors are short is not remembered. The next
+// call tries again, and an open descriptor is kept.
 func TestProcFDRecoversFromPressure(t *testing.T) {
 	procDir.mu.Lock()
 	have, open, calls := procDir.fd, openProc, 0

@@ -14,10 +14,10 @@
 // A function that changes something takes the lease, and makes each of its system calls
 // by guard.Lease.Change: none begins when the lease is dead.
 //
-// In a staged root a directory is the union of two, of the source and of the store's upper
-// directory (union.go). A call that changes something takes a Changeable, and what refers to a
-// file of such a source cannot be one: so a stage never changes its source. What is seen after
-// a crash is as before the change that was under way, or as after it.
+// A directory of a staged root is the union of the source's directory and the one in the
+// store's upper directory (union.go). A call that changes something takes a Changeable. There
+// is none for a file of such a source, so a stage never changes its source. After a crash, the
+// change that was under way is there as a whole or not at all.
 //
 // # Not promised
 //

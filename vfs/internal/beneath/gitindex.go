@@ -15,7 +15,7 @@ import (
 // lost without harm to the owner. So only the entries of an index are hashed, and an index that
 // git has only refreshed counts as unchanged.
 
-// isGitIndex reports whether a path is that of a repository's index.
+// isGitIndex reports whether a path is the index of a git repository.
 func isGitIndex(rel string) bool {
 	return strings.HasSuffix(rel, "/index") && strings.Contains("/"+rel, "/.git/") || rel == ".git/index"
 }

@@ -45,13 +45,13 @@ type shown struct {
 	isLower bool // the file is the source's
 }
 
-// In the inode numbers that programs see, the bits from twinShift on count the copies of an
+// In the inode numbers that programs see, the bits from copyShift on count the copies of an
 // original that still has another name. apartBit marks files that were made in a store on
 // another file system than the source. So no two files of a root have the same number, if the
 // file systems use numbers below 1<<47, as all but the largest do.
 const (
 	apartBit  = 1 << 47
-	twinShift = 48
+	copyShift = 48
 )
 
 // id returns the identity that a file shows.
@@ -74,7 +74,7 @@ func (t *identities) idLocked(own rules.Identity) rules.Identity {
 		own.Dev, own.Ino = t.lowerDev, own.Ino|apartBit
 		return own
 	}
-	own.Ino += t.copies[own.Ino] << twinShift
+	own.Ino += t.copies[own.Ino] << copyShift
 	return own
 }
 
@@ -105,7 +105,7 @@ func (t *identities) inode(own uint64, isUpper bool) uint64 {
 	if isUpper && t.upperDev != t.lowerDev {
 		return own | apartBit
 	}
-	return own + t.copies[own]<<twinShift
+	return own + t.copies[own]<<copyShift
 }
 
 // copy records that up, in the upper directory, is a copy of low, in the source.

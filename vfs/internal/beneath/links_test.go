@@ -25,8 +25,8 @@ func followsOthers(t *testing.T) bool {
 	return strings.TrimSpace(string(b)) == "0"
 }
 
-// Every link that a path passes is told, with who can change it, and the descriptor
-// is of what the kernel would open. What the kernel does not follow is not opened.
+// Every link that a path passes is returned, with who can change it, and the descriptor is of
+// the file that the kernel would open. A link that the kernel does not follow is not opened.
 func TestLinksOfAPath(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make directories of others")
@@ -108,8 +108,8 @@ func TestLinksOfAPath(t *testing.T) {
 	}
 }
 
-// While a directory of the path is exchanged for a link all the time, what was opened
-// without passing a link is never where the link leads.
+// A directory of the path is exchanged for a link again and again. A file that was opened
+// without passing a link never lies where the link leads.
 func TestLinksRace(t *testing.T) {
 	base := t.TempDir()
 	at := func(rel string) string { return filepath.Join(base, rel) }

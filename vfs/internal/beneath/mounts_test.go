@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The place of a directory is the same through every mount that shows it, and
-// is known at once after a mount was made.
+// The location of a directory is the same through every mount that shows it, and is right
+// immediately after a mount was made.
 func TestPlaceThroughBindMounts(t *testing.T) {
 	base := t.TempDir()
 	dir := func(rel string) string { return filepath.Join(base, rel) }
@@ -59,8 +59,8 @@ func TestPlaceThroughBindMounts(t *testing.T) {
 	}
 }
 
-// What a mount shows, and where, is read as the kernel escapes it; what is mounted and
-// is no directory or file is left out.
+// The sources and paths of mounts are unescaped as the kernel escapes them. A mount that is
+// neither a directory nor a file is left out.
 func TestMountsOfOtherKinds(t *testing.T) {
 	got, err := mountinfo.GetMountsFromReader(strings.NewReader("29 1 8:1 / / rw - ext4 /dev/sda1 rw\n"+
 		"40 29 8:1 /a\\040b\\134 /mnt/x\\011y rw,relatime shared:3 - ext4 /dev/sda1 rw\n"+

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// An XFS says itself whether it ignores case; one that says nothing may. The call's
-// number tells the kernel how much room there is for the answer.
+// XFS reports whether it ignores case. A file system that reports nothing may ignore it. The
+// number of the ioctl contains the size of the answer.
 func TestXFSNaming(t *testing.T) {
 	if size := uint32(xfsIocGeometry) >> 16 & 0x3fff; size != uint32(unsafe.Sizeof(xfsGeometry{})) {
 		t.Errorf("the call asks for %d bytes, there is room for %d", size, unsafe.Sizeof(xfsGeometry{}))
@@ -25,7 +25,7 @@ func TestXFSNaming(t *testing.T) {
 			t.Errorf("flags %#x: %v, want %v", flags, got, want)
 		}
 	}
-	// What is no XFS does not answer. ROOTSFS_XFS names a directory on one.
+	// Other file systems do not answer the ioctl. ROOTSFS_XFS names a directory on an XFS.
 	dir, want := t.TempDir(), rules.FoldedNames
 	var st unix.Statfs_t
 	if at := os.Getenv("ROOTSFS_XFS"); at != "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// If the process is killed during an undo, the undo is repeated from its beginning, so a crash
-// needs no order of its steps. Their order is for running programs: a file in both states is
+// If the process is killed during an undo, the whole undo is repeated, so for a crash the order of
+// the steps does not matter. It matters for programs that run: they see a file of both states
 // replaced in one step, and other files appear or disappear.
 
 // restoration brings the stage from one state to another.
@@ -128,8 +128,8 @@ func (r *restoration) remove() error {
 	return nil
 }
 
-// staysRaised reports whether programs see one directory of the source at a path before and
-// after.
+// staysRaised reports whether programs see the same directory of the source at a path before
+// and after the undo.
 func (r *restoration) staysRaised(rel string) bool {
 	if !r.now.showsSource(rel) || !r.want.showsSource(rel) {
 		return false
@@ -182,8 +182,8 @@ func (r *restoration) place() error {
 	return nil
 }
 
-// ensureDir makes a directory in the upper directory that the state lacks: the directory of a
-// file that is staged because it was applied since.
+// ensureDir makes a directory that the state lacks in the upper directory. It is needed for a
+// file that was applied since: the undo stages that file, and so its directory.
 func (r *restoration) ensureDir(rel string) error {
 	if r.st.isRaised(rel) {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// keepFile makes a checkpoint with one file, whose contents are a text.
+// keepFile makes a checkpoint with one file that contains a text.
 func (s *Store) keepFile(t *testing.T, path, text string, at time.Time) Checkpoint {
 	t.Helper()
 	number, err := s.NewObject()
@@ -73,8 +73,8 @@ func TestCheckpointsOutliveTheirProcess(t *testing.T) {
 	}
 }
 
-// After a power loss, the checkpoints are left that were on the disk together with their contents. One
-// that an undo was bringing back stays, because the undo is finished from it.
+// After a power loss, the checkpoints exist that were on the disk together with their contents.
+// One to which an undo was going back stays, because the undo is finished from it.
 func TestPowerLossDropsYoungCheckpoints(t *testing.T) {
 	for _, undoing := range []int{0, 3} {
 		stages := t.TempDir()
@@ -115,7 +115,8 @@ func TestEmptyStoreIsKeptForCheckpoints(t *testing.T) {
 	}
 }
 
-// What an apply noted goes to the checkpoint before when its own goes, in the order of the applies.
+// When a checkpoint is removed, the notes of applies in it move to the checkpoint before, in
+// the order of the applies.
 func TestAppliedIsNoted(t *testing.T) {
 	s := openFor(t, t.TempDir())
 	testkit.Must(t, s.NoteApplied(Applied{Path: "without a checkpoint"}))

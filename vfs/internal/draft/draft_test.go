@@ -20,7 +20,7 @@ import (
 
 var testMeta = Meta{Root: "p", Path: "/home/u/p", Session: "one"}
 
-// boot has the machine seem to be in its nth run.
+// boot makes the machine seem to be in its nth boot.
 func boot(t *testing.T, n string) {
 	t.Helper()
 	old := bootFile
@@ -64,8 +64,8 @@ func paths(s *Store) []string {
 	return list
 }
 
-// The first base of a path counts, and a whiteout stays; both are found again after the
-// process was killed.
+// The first base of a path counts, and a whiteout stays. Both exist after the process was
+// killed.
 func TestFirstBaseCounts(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
@@ -116,8 +116,8 @@ func TestLocate(t *testing.T) {
 	check("x/b/c", "x/b", false)
 }
 
-// The index says which names the upper can have: all of them, also after the next session has
-// opened the store, and few others.
+// The index contains all names that the upper can have, and few others, also after the next
+// session has opened the store.
 func TestMayHave(t *testing.T) {
 	const most = 5
 	defer func(old int) { maxUpperFiles = old }(maxUpperFiles)
@@ -253,7 +253,7 @@ func TestAnotherDirectoryIsNotContinued(t *testing.T) {
 	testkit.Must(t, again.Close())
 }
 
-// A stage that keeps nothing is removed at its end; a held one is not disturbed by List.
+// An empty stage is removed at its end. List does not affect a stage that is in use.
 func TestEmptyIsRemoved(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
@@ -326,7 +326,7 @@ func TestOpeningIndexes(t *testing.T) {
 	}
 }
 
-// The stage takes no more of the disk than it may, and sees what programs have removed.
+// The stage takes no more disk space than it may, and notices when programs have freed some.
 func TestLimit(t *testing.T) {
 	s := openFor(t, t.TempDir())
 	s.Limit(1 << 20)

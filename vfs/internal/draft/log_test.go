@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A log that was cut anywhere, as a kill leaves it, has what its whole lines say.
+// A log that was cut at any place, as by a kill, has the records of its complete lines.
 func TestLogCutAnywhere(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
@@ -52,7 +52,8 @@ func TestLogCutAnywhere(t *testing.T) {
 	}
 }
 
-// A damaged line ends the log: nothing after it counts, and the owner is told, also later.
+// A damaged line ends the log: no later line counts, and the owner is told, also in later
+// sessions.
 func TestDamagedLineEndsTheLog(t *testing.T) {
 	stages := t.TempDir()
 	s := openFor(t, stages)
@@ -105,8 +106,8 @@ func TestNewerLogIsRefused(t *testing.T) {
 	}
 }
 
-// After a power loss, records and files that are younger than the last commit are unsure,
-// and stay so when they are opened and committed again. What the commit covers is sure. A kill
+// After a power loss, records and files that are newer than the last commit are unsure, and
+// stay so when they are opened and committed again. Those before the commit are sure. A kill
 // makes nothing unsure.
 func TestUncleanBoot(t *testing.T) {
 	stages := t.TempDir()
@@ -145,8 +146,8 @@ func TestUncleanBoot(t *testing.T) {
 	}
 }
 
-// Commit covers no record whose change may not be made yet: it waits for the lock under which
-// changes are made.
+// A commit never includes a record whose change may not have been made yet: it waits for the
+// lock under which changes are made.
 func TestCommitWaitsForTheChange(t *testing.T) {
 	stages := t.TempDir()
 	boot(t, "1")
@@ -168,7 +169,7 @@ type recorder struct{ onLock, onUnlock func() }
 func (r *recorder) Lock()   { r.onLock() }
 func (r *recorder) Unlock() { r.onUnlock() }
 
-// Whatever is in a log, its reading ends, and a log that it was compacted to says the same.
+// Reading a log with any contents ends, and the compacted log has the same meaning.
 func FuzzLog(f *testing.F) {
 	for _, l := range []line{
 		{Stage: version, Boot: "b"}, recordLine(Record{Path: "a/b", Base: base(1), Whiteout: true}), {Clear: pathOf("a")},
@@ -215,8 +216,8 @@ func FuzzLog(f *testing.F) {
 	})
 }
 
-// A store whose log or meta.json is lost is listed, says so, and can be removed. Without the log
-// its files are there, and nothing is known of the source's.
+// A store whose log or meta.json is lost is listed with that problem, and can be removed.
+// Without the log its files exist, but nothing is known about the source's files.
 func TestStoreWithoutItsLog(t *testing.T) {
 	for lost, damage := range map[string]string{logName: "its log is missing", metaFile: "unexpected end of JSON input"} {
 		stages := t.TempDir()

@@ -73,8 +73,8 @@ func (s *Store) Wrote(n int64) error {
 	return nil
 }
 
-// Freed says that the store may have become smaller. Without that, a full store is not measured
-// for each refused byte.
+// Freed says that the store may have become smaller. Only then is a full store measured again: a
+// measurement for each refused write would take too long.
 func (s *Store) Freed() { s.size.freed.Store(true) }
 
 // mayHaveRoom reports whether a measurement may find room for n bytes: programs have removed

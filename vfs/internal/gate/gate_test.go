@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// A dry run of an operation that hands out something open is refused before it begins: nobody
-// gets a descriptor by asking.
+// A dry run of an operation that returns a descriptor is refused before it begins, so that no
+// dry run gives one out.
 func TestDryRunOpensNothing(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	g := guard.Grant{Root: "r", Dir: names.Foreign(t.TempDir()), Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}

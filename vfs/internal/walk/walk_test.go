@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// A directory that is moved out of the root while it is walked is soon left, and
-// so are those above that went with it; the descriptors would go on serving them.
+// If a directory is moved out of the root while it is walked, the walk soon leaves it, and
+// those above that were moved with it. The descriptors would still serve them.
 func TestWalkLeavesWhatIsMovedOut(t *testing.T) {
 	top, aside := t.TempDir(), t.TempDir()
 	const files = 4000
@@ -51,7 +51,7 @@ func TestWalkLeavesWhatIsMovedOut(t *testing.T) {
 			seen["a/b"]++
 		}
 	}
-	// verifyEvery steps, and the names read in advance twice.
+	// The walk may take verifyEvery more steps, and twice the names that were read in advance.
 	if n := seen["a/b"]; n > verifyEvery+2*bufSize/24 || n < 3 {
 		t.Errorf("%d of %d names after the directory was moved out", n, files)
 	}

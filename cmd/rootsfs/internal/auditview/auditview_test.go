@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// However long the time and however many the records, a timeline has every one of
-// them, in a bounded number of spans.
+// A timeline counts every record in a bounded number of spans, for any time and any number of
+// records.
 func TestTimeline(t *testing.T) {
 	verdicts := []string{"allowed", "refused", "failed", ""}
 	for _, tt := range []struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A trail is of a session's newest run that was refused something, and its refusal is one
-// that a program's own call caused.
+// A trail is about the newest run of a session's name in which something was refused, and its
+// refusal was caused by a program's own call.
 func TestTrail(t *testing.T) {
 	at := time.Now()
 	next := func(e audit.Entry) *audit.Entry {
@@ -82,8 +82,8 @@ func TestTrail(t *testing.T) {
 	}
 }
 
-// Records about hosts are about no root: after one is taken back, no path is said to lie in a
-// root that has ended.
+// Records about hosts concern no root: after a host is revoked, no path counts as one in an
+// ended root.
 func TestHostsAreNoRoots(t *testing.T) {
 	tr := &Trail{Session: "s", Roots: map[names.Foreign]TrailRoot{}}
 	for _, op := range []string{"grant", "revoke", "expire"} {

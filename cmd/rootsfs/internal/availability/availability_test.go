@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A root whose directory gets other permissions says so. One whose directory is replaced becomes
-// unavailable, and stays so when something is there again.
+// If the permissions of a root's directory change, an event says so. If the directory is
+// replaced, the root becomes unavailable, and stays so when there is a directory again.
 func TestPlaceChanges(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "r")
 	testkit.Must(t, os.Mkdir(dir, 0o755))
@@ -63,7 +63,7 @@ func TestPlaceChanges(t *testing.T) {
 	}
 }
 
-// awaitEvent waits until a subscriber is told of an event of a kind.
+// awaitEvent waits until a subscriber gets an event of a kind.
 func awaitEvent(t *testing.T, told *events.Subscriber, kind string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -81,8 +81,8 @@ func awaitEvent(t *testing.T, told *events.Subscriber, kind string) {
 	}
 }
 
-// Calls that hang are waited for as long as the caller says, one for each key is under way, and
-// no more than maxHanging.
+// A caller waits for a call that hangs only as long as it says. At any time one call for each
+// key is under way, and at most maxHanging in all.
 func TestAsidesHang(t *testing.T) {
 	var a hangingCalls[string]
 	hang := make(chan struct{})

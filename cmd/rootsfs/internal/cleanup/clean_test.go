@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// The place of a run that was killed with its janitor goes; that of one that lives,
-// and one that may just be being made, stay. R070.
+// The place of a run that was killed together with its cleaner is removed. The place of a live
+// run stays, and so does one that may be in the making. R070.
 func TestClearLeft(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	if err := os.Chmod(os.Getenv("XDG_RUNTIME_DIR"), 0o700); err != nil {

@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// someUser is whom a command runs as: of root's, another.
+// someUser returns the user that a command runs as: this user, or another one if the test runs
+// as root.
 func someUser() rules.User {
 	if os.Geteuid() != 0 {
 		return rules.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
@@ -36,8 +37,9 @@ func someUser() rules.User {
 	return rules.User{UID: 65600, GID: 65600}
 }
 
-// awaitWait waits until a cleaner waits. Only root can see the state of a process that is
-// not dumpable. Others take it for waiting when it sleeps, which it hardly does before.
+// awaitWait waits until a cleaner waits. Only root can see the state of a process that is not
+// dumpable. Other users take it for waiting as soon as it sleeps, because it hardly ever sleeps
+// before that.
 func awaitWait(t *testing.T, pid int) {
 	t.Helper()
 	testkit.Until(t, "the wait", func() bool {
@@ -117,7 +119,7 @@ func TestAwaitsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	session := filepath.Join(base, "victim")
-	program := filepath.Join(t.TempDir(), "rootsfs") // whose name says that it is to be rootsfs
+	program := filepath.Join(t.TempDir(), "rootsfs") // cleanup takes a program with this name for rootsfs
 	if err := os.Symlink(exe, program); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +210,8 @@ func TestMainRefuses(t *testing.T) {
 	}
 }
 
-// cleanersOf are the processes that watch over a place, or clean up. They are children of this process.
+// cleanersOf returns the processes that watch over a place or clean it up. They are children of
+// this process.
 func cleanersOf(t *testing.T, dir string) (pids []string) {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children")

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A directory that is deeper than there are descriptors is removed, with everything
-// beside the way down. The target of a link in it stays. At level landlock a command
-// could leave its HOME behind so.
+// A directory with more levels than there are descriptors is removed, with everything in it.
+// The target of a link in it stays. (At level landlock a command could leave such a HOME.)
 func TestRemoveDeep(t *testing.T) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {

@@ -28,8 +28,8 @@ func TestInHome(t *testing.T) {
 	}
 }
 
-// The journal is only taken for ours if standard error is the stream that
-// systemd made, not because the variable was inherited.
+// Standard error counts as the journal only if it is the stream that systemd made, and not
+// because the variable was inherited.
 func TestJournalIsVerified(t *testing.T) {
 	for _, v := range []string{"", "8:1", "nonsense", "1"} {
 		t.Setenv("JOURNAL_STREAM", v)

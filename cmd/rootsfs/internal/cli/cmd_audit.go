@@ -44,6 +44,7 @@ func (a *app) newAuditCmd() *cobra.Command {
 // auditFlags choose records.
 type auditFlags struct {
 	since, until, root, op, subject, path string
+	dir                                   string
 	denied                                bool
 }
 
@@ -57,6 +58,8 @@ func (f *auditFlags) add(a *app, cmd *cobra.Command) {
 	fs.StringVar(&f.subject, "subject", "", "records of this `subject` only")
 	fs.StringVar(&f.path, "path", "", "records whose path, with or without its root, matches this `glob`; ** stands for any number of directories")
 	fs.BoolVar(&f.denied, "denied", false, "refusals only")
+	pathVar(fs, &f.dir, "dir", "the audit files in this `directory`, such as a machine's that rootsfs fleet audit pull has copied")
+	completeFlag(cmd, "dir", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
 	fixedWords(cmd, "op", auditOps()...)
 }
 
@@ -124,6 +127,18 @@ func parseMoment(s string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, errors.New("write a duration such as 10m, or 2006-01-02, 2006-01-02T15:04 or an RFC 3339 time")
+}
+
+// place is auditPlace, for the directory of --dir if there is one.
+func (f *auditFlags) place(a *app) (dir, session string, err error) {
+	if f.dir == "" {
+		return auditPlace(a)
+	}
+	files, err := audit.Files(f.dir, a.Session)
+	if err == nil && len(files) == 0 {
+		err = &exitError{Code: ExitNoSuch, Err: fmt.Errorf("there are no audit files of the session in %s", quoteIfNeeded(f.dir))}
+	}
+	return f.dir, a.Session, err
 }
 
 // auditPlace returns the audit directory and the session of --session, "" for all sessions. A
@@ -215,7 +230,7 @@ func newAuditShowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, session, err := auditPlace(a)
+			dir, session, err := f.place(a)
 			if err != nil {
 				return err
 			}
@@ -280,7 +295,7 @@ func newAuditFollowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, session, err := auditPlace(a)
+			dir, session, err := f.place(a)
 			if err != nil {
 				return err
 			}

@@ -31,7 +31,7 @@ func TestParseMoment(t *testing.T) {
 	}
 }
 
-// A bad choice of records is an error of usage that names the flag.
+// An invalid selection of records is a usage error that names the flag.
 func TestAuditFilter(t *testing.T) {
 	for want, f := range map[string]auditFlags{
 		"--op":    {op: "opne"},

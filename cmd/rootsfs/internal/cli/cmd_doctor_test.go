@@ -14,7 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// What doctor says of a path: R141 (availability), and the rules about paths. The remedy is there exactly when something is wrong.
+// doctor reports the availability of a path (R141) and the rules about it. There is a remedy
+// exactly if something is wrong.
 func TestCheckPath(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -82,7 +83,7 @@ func TestMountsWithoutADaemonAreTold(t *testing.T) {
 	}
 }
 
-// The exit code and both outputs of a diagnosis.
+// A diagnosis has its exit code, its text and its JSON.
 func TestDiagnosis(t *testing.T) {
 	ok, warn, fail := check{"a", "", checkOK, "fine", ""}, check{"b", "/x y", checkWarn, "so so", "mend"}, check{"c", "", checkFail, "bad", "repair"}
 	for _, tc := range []struct {
@@ -111,8 +112,8 @@ func TestDiagnosis(t *testing.T) {
 	}
 }
 
-// The state directory: others may not write in it, it has to be writable, and
-// it need not exist.
+// The state directory may not be writable by others, has to be writable by the user, and need
+// not exist.
 func TestCheckState(t *testing.T) {
 	base := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", base)

@@ -37,7 +37,9 @@ type FleetFlags struct {
 	Dir, Server, Listen  string
 	Lease, Expires, Wait time.Duration
 	Watch, Verbose       bool
+	Offline              bool
 	OCSF, OTLP, Cursor   string
+	NATS, Creds          string
 
 	// Of orders.
 	Machines               []string
@@ -45,7 +47,8 @@ type FleetFlags struct {
 	Net, All               bool
 }
 
-// FleetWork has the functions that do the work of the commands of a fleet, by the commands' names.
+// FleetWork has the functions that do the work of the commands of a fleet, by the commands' names;
+// those of the groups ceiling, keeper and owner have its name in front.
 type FleetWork map[string]func(ctx context.Context, p *Printer, f *FleetFlags, args []string) error
 
 // FleetMain executes a command line of the program rootsfs-fleet. It returns the exit code.
@@ -110,6 +113,23 @@ func AuditBounds(conf *config.Config) (age time.Duration, total int64, err error
 // Failed is an error for which nothing more is printed.
 func Failed() error { return &exitError{Code: exitFailure} }
 
+// FailedWith is Failed with the exit code of another command; below 0, a signal has ended it.
+func FailedWith(code int) error {
+	if code < 0 {
+		code = exitFailure
+	}
+	return &exitError{Code: code}
+}
+
+// OwnRootsfs returns the program rootsfs that this one belongs to.
+func OwnRootsfs() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	return findBeside(self, "rootsfs", "bin")
+}
+
 // Usage marks an error as one of usage.
 func Usage(err error) error { return usage(err) }
 
@@ -125,19 +145,35 @@ func (a *app) newFleetCmd() *cobra.Command {
 		Example: fleetExamples,
 	}, a.newFleetInitCmd(f), a.newFleetServeCmd(f), a.newFleetInviteCmd(f), a.newFleetRemoveCmd(f), a.newFleetMachinesCmd(f),
 		a.newFleetRevokeCmd(f), a.newFleetLockCmd(f), a.newFleetUnlockCmd(f),
-		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f))
+		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f), a.newFleetWithCmd(f), a.newFleetCeilingCmd(f),
+		a.newFleetCharterCmd(f), a.newFleetKeeperCmd(f), a.newFleetOwnerCmd(f))
 }
 
 // fleetCommand completes a command of a fleet: this program does its work, or rootsfs-fleet.
 func (a *app) fleetCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	a.jsonFlag(cmd)
+	return a.fleetWork(cmd, f, cmd.Name())
+}
+
+// fleetWork has the work of a command done that is called name in FleetWork.
+func (a *app) fleetWork(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.fleet == nil {
 			return a.execFleet()
 		}
-		return a.fleet[cmd.Name()](cmd.Context(), &Printer{a}, f, args)
+		return a.fleet[name](cmd.Context(), &Printer{a}, f, args)
 	}
 	return cmd
+}
+
+// waitIsSet returns the check of --wait.
+func waitIsSet(f *FleetFlags) func(*cobra.Command, []string) error {
+	return func(*cobra.Command, []string) error {
+		if f.Wait <= 0 {
+			return usage(errors.New("--wait: write a duration above 0, such as 5s"))
+		}
+		return nil
+	}
 }
 
 // fleetProgram is the name of the program that does the work of the commands of a fleet.
@@ -157,15 +193,19 @@ func (a *app) execFleet() error {
 	return &exitError{Code: ExitSystem, Err: fmt.Errorf("%s cannot be executed: %w", names.Quote(program), err)}
 }
 
-// findFleet finds rootsfs-fleet beside this program's file, or in libexec beside its directory. It does not look in PATH, which a project may have set.
-func findFleet(self string) (string, error) {
+// findFleet finds rootsfs-fleet.
+func findFleet(self string) (string, error) { return findBeside(self, fleetProgram, "libexec") }
+
+// findBeside finds a program beside this program's file, or in a directory beside that file's
+// directory. It does not look in PATH, which a project may have set.
+func findBeside(self, program, other string) (string, error) {
 	dir := filepath.Dir(self)
-	places := []string{filepath.Join(dir, fleetProgram), filepath.Join(filepath.Dir(dir), "libexec", fleetProgram)}
+	places := []string{filepath.Join(dir, program), filepath.Join(filepath.Dir(dir), other, program)}
 	for _, place := range places {
 		if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		return writabledirs.NewJudge().Program(place)
 	}
-	return "", &exitError{Code: ExitSystem, Err: fmt.Errorf("%s is not installed: it is neither %s nor %s; install the package rootsfs-fleet", fleetProgram, names.Quote(places[0]), names.Quote(places[1]))}
+	return "", &exitError{Code: ExitSystem, Err: fmt.Errorf("%s is not installed: it is neither %s nor %s; install the package %[1]s", program, names.Quote(places[0]), names.Quote(places[1]))}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 )
 
-// The program of the fleet's commands is beside rootsfs or in libexec, and is never taken from
-// PATH, nor from a directory that a confined program could write.
+// The program of the fleet commands is found beside rootsfs or in libexec. It is never taken
+// from PATH, and never from a directory that a confined program can write to.
 func TestFleetProgram(t *testing.T) {
 	for _, v := range []string{"HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"} {
 		t.Setenv(v, t.TempDir())
@@ -37,6 +37,9 @@ func TestFleetProgram(t *testing.T) {
 		if got, err := findFleet(self); err != nil || got != place {
 			t.Errorf("%s: found %q, %v", place, got, err)
 		}
+	}
+	if got, err := findBeside(filepath.Join(prefix, "libexec", fleetProgram), fleetProgram, "bin"); err != nil || got != filepath.Join(prefix, "libexec", fleetProgram) {
+		t.Errorf("from libexec: found %q, %v", got, err)
 	}
 	d, err := writabledirs.Open()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A session is called after what is run, not after a subcommand.
+// A session is named after the program that is run, and not after a subcommand.
 func TestCommandName(t *testing.T) {
 	for command, want := range map[string]string{
 		"npm i": "npm", "npm install left-pad": "npm", "npm ci": "npm", "npm test": "npm", "yarn add x": "yarn", "pnpm i": "pnpm", "uv pip install x": "uv",

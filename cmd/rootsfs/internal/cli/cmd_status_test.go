@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// What keeps changes of the host from being seen is told, and what to do.
+// Status says why changes of the host are not noticed, and what to do.
 func TestStatusTellsWhatIsNotSeen(t *testing.T) {
 	for _, c := range []struct {
 		st   control.Status
@@ -30,8 +30,7 @@ func TestStatusTellsWhatIsNotSeen(t *testing.T) {
 	}
 }
 
-// Status says who shares what was allowed to a request without a
-// session.
+// Status says who shares a consent that was given to a request without a session.
 func TestStatusTellsWhoSharesConsents(t *testing.T) {
 	var out strings.Builder
 	(&app{Stdout: &out}).printSession(control.Status{AuditOK: true, Mounted: true, Roots: []control.Root{

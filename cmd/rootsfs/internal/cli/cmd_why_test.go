@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A path that is not there, and a link that a server made, propose no root that is or holds
-// a home directory.
+// For a path that does not exist, and for a link that a server made, why proposes no root that
+// is or contains a home directory.
 func TestWhyProposesNoHome(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
@@ -45,8 +45,8 @@ func TestWhyProposesNoHome(t *testing.T) {
 	}
 }
 
-// why --root answers as run would: a link that leaves the root is refused, one that does
-// not is no matter.
+// why --root gives the verdict of run: a link that leaves the root is refused, one that stays
+// inside is not.
 func TestWhySpecFollowsLinks(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	for link, dest := range map[string]string{"out": outside, "in": "sub", "chain": "in/../out", "usr": "/usr"} {
@@ -65,7 +65,7 @@ func TestWhySpecFollowsLinks(t *testing.T) {
 	}
 }
 
-// The command that why prints is about the file that was refused, whatever its name is.
+// The command that why prints is for the refused file, whatever its name is.
 func TestWhyOfRecordKeepsName(t *testing.T) {
 	const odd = ".env\x1b\"\\x"
 	for _, at := range []struct{ path, want string }{{odd, "code/" + odd}, {"", "code"}} {
@@ -76,8 +76,8 @@ func TestWhyOfRecordKeepsName(t *testing.T) {
 	}
 }
 
-// The command that why proposes for a refused connection permits that host alone, and none
-// that the program made up.
+// The command that why proposes for a refused connection permits only that host, and no host
+// that the program invented.
 func TestWhyNamesHost(t *testing.T) {
 	other := fmt.Errorf("TLS asks for another server: %w", network.ErrNoRule)
 	for _, c := range []struct {
@@ -107,7 +107,7 @@ func TestWhyNamesHost(t *testing.T) {
 	}
 }
 
-// The operation that is asked about again is the one that the rights on record are for.
+// why asks again about the operation that the recorded rights belong to.
 func TestWhyAsksAgainForTheOperation(t *testing.T) {
 	for _, c := range []struct{ op, rights, want string }{
 		{"open", "rw", "write"}, {"open", "read,write", "write"}, {"open", "read,append", "append"}, {"open", "read", "read"}, {"open", "", "read"}, {"unlink", "delete", "unlink"},
@@ -133,8 +133,8 @@ func TestWhySaysWhatGitignoreLoses(t *testing.T) {
 	}
 }
 
-// A root that has ended is proposed again only if its directory is on record: it is not in the
-// records of an older version, and not where paths are left out.
+// An ended root is proposed again only if its directory is recorded. It is not in records of an
+// older version, nor in records without paths.
 func TestWhyProposesNoRootWithoutDirectory(t *testing.T) {
 	now := time.Now()
 	e := &explanation{CheckAnswer: control.CheckAnswer{Path: "code/a", Op: "read", Root: "code", Reason: names.Revoked.String()}, Mode: "ro", RevokedAt: &now}

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Whichever function offers a word, none passes that a shell would have to quote, or that
-// is a flag where none was begun, or any word twice; what is said of a word hides nothing.
-// The last line, which the shells' scripts take for a number and evaluate, always comes.
+// No function offers a word that a shell would have to quote, a flag where the user has begun
+// none, or a word twice. Descriptions have no hidden characters. The last line, which the
+// shells' scripts evaluate as a number, is always printed.
 func TestOffered(t *testing.T) {
 	const all = "plain\tsays de\u2800sc\na$(id)1\tx\na;id\nit's\na b\n~root\n=ls\n--yes\tx\na,b\n{a,b}\n\u202ea\nmüller@x:/y+z=1\nplain\tagain\n:4\tx\n:4\n"
 	for typed, want := range map[string]string{

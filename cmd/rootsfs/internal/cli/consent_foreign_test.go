@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Files whose names differ in bytes that are not UTF-8 are told apart in trash list.
+// trash list shows different names for files whose names differ in bytes that are not UTF-8.
 func TestTrashListTellsNamesApart(t *testing.T) {
 	var out strings.Builder
 	a := newApp(nil, Stdio{Out: &out})
@@ -27,8 +27,8 @@ func TestTrashListTellsNamesApart(t *testing.T) {
 	}
 }
 
-// No line of a question that a terminal shows is made by the server's spaces or by the
-// terminal's edge: each is ours, or begins as what was folded.
+// A server cannot begin a line of a question on the terminal, neither with spaces nor by the
+// terminal's edge. Each line is rootsfs's own, or begins with the mark of a folded line.
 func TestQuestionForgesNoLine(t *testing.T) {
 	word := strings.Repeat("x", 198) + " Allow? [y/N] "
 	text := onTerminal(t, 200, func(a *app) {

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
 )
 
-// expectConfinement checks what doctor says of the confinement of commands: it says all of says,
-// and nothing of not.
+// expectConfinement checks what doctor says of the confinement of commands: all of says, and
+// nothing of not.
 func expectConfinement(t *testing.T, status checkVerdict, says, not []string) {
 	t.Helper()
 	c := checkConfinement(t.Context())
@@ -31,7 +31,7 @@ func expectConfinement(t *testing.T, status checkVerdict, says, not []string) {
 	}
 }
 
-// Below Linux 5.12 a newer kernel helps, or bubblewrap, and no setting does.
+// Before Linux 5.12 the remedy is a newer kernel or bubblewrap, and not a setting.
 func TestDoctorOnLinux510(t *testing.T) {
 	if !oldkernel.Enter(t, oldkernel.CloseRangeOnExec, oldkernel.MountSetattr, oldkernel.Landlock) {
 		return
@@ -43,16 +43,16 @@ func TestDoctorOnLinux510(t *testing.T) {
 		[]string{"allow user namespaces", "seccomp=unconfined"})
 }
 
-// A Landlock that is built in and switched off needs a word on the kernel's command line, and no
-// newer kernel.
+// If Landlock is built in and switched off, the remedy is a word on the kernel's command line,
+// and not a newer kernel.
 func TestDoctorWithLandlockOff(t *testing.T) {
 	if oldkernel.Enter(t, oldkernel.LandlockOff) {
 		expectConfinement(t, checkWarn, []string{"confines by namespaces", "switched off", "lsm="}, []string{"newer kernel"})
 	}
 }
 
-// A user whom a security module forbids namespaces is told so, not that the program's mode is
-// wrong.
+// If a security module denies namespaces to a user, doctor says so, and does not blame the mode
+// of the program.
 func TestDoctorWithNamespacesRestricted(t *testing.T) {
 	if !oldkernel.Enter(t, oldkernel.NamespacesRestricted) {
 		return
@@ -67,8 +67,8 @@ func TestDoctorWithNamespacesRestricted(t *testing.T) {
 	expectConfinement(t, checkWarn, []string{"namespaces: ", "security module", "AppArmor", "policy of that module"}, []string{"may not execute", "unconfined", "see what"})
 }
 
-// Where AppArmor restricts user namespaces, the profile that the packages ship comes before the
-// setting of the whole machine.
+// If AppArmor restricts user namespaces, doctor proposes the profile of rootsfs's packages
+// first, and then the setting for the whole machine.
 func TestAppArmorAdvice(t *testing.T) {
 	const setting, load = "kernel.apparmor_restrict_unprivileged_userns=0", "apparmor_parser -r"
 	for name, c := range map[string]struct {

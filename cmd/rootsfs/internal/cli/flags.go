@@ -113,7 +113,7 @@ func (v pathValue) Set(s string) (err error) {
 }
 
 func (v pathValue) String() string {
-	if v.p == nil { // as pflag asks for a type's own default
+	if v.p == nil { // pflag calls it so, to learn the type's default
 		return ""
 	}
 	return *v.p

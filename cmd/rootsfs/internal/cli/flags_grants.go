@@ -33,7 +33,7 @@ type grantFlags struct {
 	trash    keyFlags[rules.Trash]
 	trashOn  bool
 	Patterns patternFlags
-	Fs       *pflag.FlagSet // that they were added to
+	Fs       *pflag.FlagSet // the set that the flags were added to
 }
 
 func (g *grantFlags) Add(cmd *cobra.Command) {
@@ -135,8 +135,8 @@ func parseSize(s string) (int64, error) {
 	return n, err
 }
 
-// bound returns the limits that the flags set for roots with a policy of their own: those of
-// the configuration.
+// bound returns the bound that the flags put on configured roots, which have their own
+// policies.
 func (g *grantFlags) bound(now time.Time) (session.Bound, error) {
 	p, err := g.policy()
 	if err != nil {
@@ -209,10 +209,10 @@ func nameAll(list, others []guard.Grant) ([]guard.Grant, error) {
 			out = append(out, g)
 			continue
 		}
-		said := func(have guard.Grant) bool {
+		isSame := func(have guard.Grant) bool {
 			return session.Resolve(have.Dir.Raw()) == session.Resolve(g.Dir.Raw()) && have.Policy.Rights == g.Policy.Rights && have.Policy.Once == g.Policy.Once
 		}
-		if slices.ContainsFunc(out, said) {
+		if slices.ContainsFunc(out, isSame) {
 			continue
 		}
 		own, err := rootspec.DefaultName(g.Dir.Raw())

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Directories of one name are roots with numbers, a directory that
-// is said twice is one root, and the errors of other names say what to write.
+// Roots whose directories have the same name get numbers. A directory that is given twice is
+// one root. Errors about other names say what to write.
 func TestNamesOfRoots(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"one/src", "two/src", "x:ro"} {

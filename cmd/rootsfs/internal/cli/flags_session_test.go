@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// -v counts, and takes a value as a switch does.
+// -v can be repeated, and takes a value like a switch.
 func TestVerbosity(t *testing.T) {
 	for args, want := range map[string]slog.Level{
 		"": slog.LevelWarn, "-v": slog.LevelInfo, "--verbose": slog.LevelInfo, "--verbose=true": slog.LevelInfo, "-v=1": slog.LevelInfo,

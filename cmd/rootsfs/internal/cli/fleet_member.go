@@ -14,26 +14,30 @@ const fleetJoinLong = `Make this machine one of a fleet, by the line that "roots
 Without TOKEN the line is read from standard input, where no other user sees it.
 
 From then on a session begins only while the fleet answers, by the machine's agent
-("rootsfs fleet agent"), and pauses when the fleet has not answered for the lease's time.`
+("rootsfs fleet agent"), and pauses when the fleet has not answered for the lease's time.
+The agent sends the audit records of this user's sessions to the fleet.`
 
 const fleetJoinExamples = `  rootsfs fleet join rfl1:eyJzIjoi...
   rootsfs fleet join < invite.txt
   systemctl --user enable --now rootsfs-fleet     # then: its agent`
 
 func (a *app) newFleetJoinCmd(f *FleetFlags) *cobra.Command {
-	return a.fleetCommand(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:               "join [TOKEN]",
 		Short:             "Make this machine one of a fleet",
 		Long:              fleetJoinLong,
 		Example:           fleetJoinExamples,
 		Args:              argCount(0, 1, "the token"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-	}, f)
+	}
+	credsFlag(cmd, f, "of this machine, if the fleet uses another's NATS server")
+	return a.fleetCommand(cmd, f)
 }
 
 const fleetAgentLong = `Run the agent of this machine: it answers the owners of the fleet, until a signal ends
 it. A lost connection is made again. The log goes to standard error. The orders that it
-carries out are on record: rootsfs audit show --session fleet.`
+carries out are on record: rootsfs audit show --session fleet. It sends the audit
+records of all sessions to the fleet, where its owners read them.`
 
 const fleetAgentExamples = `  rootsfs fleet agent
   systemctl --user enable --now rootsfs-fleet`

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,15 +45,16 @@ func (a *app) newFleetRevokeCmd(f *FleetFlags) *cobra.Command {
 
 // orderCommand completes the command of an order.
 func (a *app) orderCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
+	return a.orderFlags(cmd, f, cmd.Name())
+}
+
+// orderFlags is orderCommand for a command that is called name in FleetWork.
+func (a *app) orderFlags(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	cmd.Flags().StringSliceVar(&f.Machines, "machine", nil, "these `machines` only, with commas between them")
 	cmd.Flags().DurationVar(&f.Wait, "wait", orderWait, "wait up to this `duration` for answers")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if f.Wait <= 0 {
-			return usage(errors.New("--wait: write a duration above 0, such as 5s"))
-		}
-		return nil
-	}
-	return a.fleetCommand(cmd, f)
+	cmd.PreRunE = waitIsSet(f)
+	a.jsonFlag(cmd)
+	return a.fleetWork(cmd, f, name)
 }
 
 const fleetLockLong = `Pause every session of every machine, or of those that --machine names, until "rootsfs

@@ -27,7 +27,7 @@ func checkFolded(t *testing.T, prints map[string]func(a *app, name string)) {
 	}
 }
 
-// onTerminal returns what a command shows on a terminal of so many columns.
+// onTerminal returns the output of a command on a terminal with a number of columns.
 func onTerminal(t *testing.T, width int, show func(a *app)) string {
 	t.Helper()
 	master, tty, err := pty.Open()
@@ -50,7 +50,7 @@ func onTerminal(t *testing.T, width int, show func(a *app)) string {
 	return strings.ReplaceAll(<-text, "\r\n", "\n")
 }
 
-// rows are the rows in which a terminal shows a text of ASCII.
+// rows returns the rows in which a terminal shows an ASCII text.
 func rows(text string, width int) (rows []string) {
 	for line := range strings.Lines(text) {
 		for line = strings.TrimSuffix(line, "\n"); len(line) > width; line = line[width:] {

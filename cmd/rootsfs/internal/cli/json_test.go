@@ -22,11 +22,11 @@ import (
 
 var updateGolden = flag.Bool("update", false, "write testdata/json.golden anew")
 
-// hostile is a text with everything that JSON, HTML or a terminal gives a meaning.
+// hostile is a text with all characters that mean something to JSON, HTML or a terminal.
 const hostile = "a\"\\<&>\x1b\u009b\u202e\U000e0041ä\n\xff  z"
 
-// jsonValues are the values that commands print as JSON, and those that only the console's
-// page and the audit log get.
+// jsonValues lists the values that commands print as JSON, and those for the console's page and
+// the audit log only.
 func jsonValues() (printed, passed map[string]any) {
 	printed = map[string]any{
 		"status": &[]control.Status{}, "status watch": &control.Event{}, "roots add": &addResult{}, "roots set": &control.SetAnswer{}, "revoke": &control.RevokeAnswer{},

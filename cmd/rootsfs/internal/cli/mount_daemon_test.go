@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The service manager is told in one datagram; without one nothing happens.
+// The service manager gets one datagram. Without a service manager nothing is sent.
 func TestNotifySystemd(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: sock, Net: "unixgram"})

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
 
-// withOlderRecords makes the records of package audit's test data, which the last version
-// with format 1 has written, those of the user who runs the test.
+// withOlderRecords gives the user who runs the test the records of package audit's test data.
+// The last version with format 1 wrote them.
 func withOlderRecords(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ func TestOlderRecordsAreShown(t *testing.T) {
 	}
 }
 
-// lines counts the lines that are written to it.
+// lines is a writer that counts lines.
 type lines struct {
 	mu   sync.Mutex
 	n    int
@@ -97,8 +97,8 @@ func TestOlderRecordsAreFollowed(t *testing.T) {
 	}
 }
 
-// What an older version wrote for people alone, why does not guess: it says so. It still says
-// what was refused and why.
+// If a record of an older version has a fact only as text for people, why says so instead of
+// guessing. It still says what was refused and why.
 func TestWhyOfOlderRecords(t *testing.T) {
 	withOlderRecords(t)
 	for session, want := range map[string][]string{

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Repositories of one name have different HOMEs, whose names are short and plain.
+// Repositories with the same name have different HOMEs, with short and plain names.
 func TestHomeName(t *testing.T) {
 	seen := map[string]string{}
 	for _, dir := range []string{"/home/u/a", "/home/u/b/a", "/home/u/a ", "/home/u/A", "/x/..a", "/x/\n\x1b[2J", "/x/" + strings.Repeat("é", 127)} {
@@ -21,8 +21,8 @@ func TestHomeName(t *testing.T) {
 	}
 }
 
-// The value of a variable is read as programs read it, and a password is in no part that is
-// shown or passed on.
+// A variable's value is parsed as programs parse it. No part that is shown or passed on
+// contains a password.
 func TestParseProxy(t *testing.T) {
 	for text, want := range map[string]ownProxy{
 		"http://user:pw@proxy.corp:3128": {url: "http://proxy.corp:3128", hasUser: true},

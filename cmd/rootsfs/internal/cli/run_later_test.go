@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Who grants a root after the command's roots were bound and before the command is known to
-// run is answered when what has changed since then was bound, and not before.
+// A grant that comes after the command's roots were bound, and before the command is known to
+// run, is answered only when the changes since then are bound.
 func TestGrantBeforeTheCommandRuns(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	l := newLaterRoots()

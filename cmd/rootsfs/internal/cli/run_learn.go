@@ -341,9 +341,9 @@ func (l *linkRule) visible(dest string, relative bool) bool {
 	case sandbox.Namespaces, sandbox.Bubblewrap:
 		return dest == "" || level.Shows(dest)
 	case sandbox.Landlock:
-		// The command's root directory is that of the host, and the roots are in the mount. So
-		// only a relative link can lead from one root to another, and no such link leads out of
-		// the mount.
+		// The command has the host's root directory, and the roots are in the mount. So only a
+		// relative link can lead from one root to another, and no such link leads out of the
+		// mount.
 		if dest == "" {
 			return relative
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A program that asks for a TLS server of an odd name does not have a rule proposed that
-// permits more than one host.
+// If a program asks for a TLS server with an odd name, no rule is proposed that would permit
+// more than one host.
 func TestRefusedHostsAreSingleHosts(t *testing.T) {
 	var h tally
 	for _, server := range []string{"*.co.uk", "0.0.0.0/1", "::/1", "\n\n evil.test", "EVIL.test", "a,b.test", "[::1", "evil.test"} {
@@ -26,8 +26,8 @@ func TestRefusedHostsAreSingleHosts(t *testing.T) {
 	}
 }
 
-// A connection that is ended because TLS asks for a server without a rule is on record as
-// refused, so that why explains it. The end of another one is not.
+// A connection that ends because TLS asks for a server without a rule is recorded as refused,
+// so that why can explain it. Other ends are not recorded as refused.
 func TestOtherServerIsOnRecordAsRefused(t *testing.T) {
 	for _, c := range []struct {
 		event network.Event

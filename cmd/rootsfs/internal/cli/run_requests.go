@@ -19,7 +19,7 @@ type requestLog struct {
 	list []control.SecretUse // the oldest first
 }
 
-// add adds a request, or notes that one is over that was under way.
+// add adds a request, or notes that one that was under way is over.
 func (l *requestLog) add(r secret.Request, isOpen bool) {
 	one := control.SecretUse{
 		Secret: r.Secret, Host: names.Text(r.Host), Method: r.Method, Path: r.Path, Status: r.Status, Sent: r.Sent, Received: r.Received,

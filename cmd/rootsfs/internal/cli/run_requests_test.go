@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// `net list` has every request that is under way, and a bounded number of those that are over.
+// `net list` has every request in progress, and a bounded number of completed ones.
 func TestRequestLog(t *testing.T) {
 	var l requestLog
 	began := time.Now()

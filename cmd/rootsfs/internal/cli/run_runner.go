@@ -32,7 +32,7 @@ type runner struct {
 	plan     *runPlan
 	place    *cleanup.Place // of the mount
 	s        *session.Session
-	reg      *guard.Registry // that of s
+	reg      *guard.Registry // the registry of s
 	proc     *sandbox.Process
 	report   sandbox.Report         // of proc
 	revokes  func(*session.Session) // makes the session revoke its roots at SIGUSR1
@@ -251,9 +251,6 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	if err := r.plan.checkLeaks(&box); err != nil {
 		return box, err
 	}
-	if r.plan.certificates != nil {
-		r.plan.certificates()
-	}
 	if r.interactive() || r.plan.mcp == proxy.Auto && !mayBeHost(os.Stdin) {
 		r.plan.mcp = proxy.Off
 	}
@@ -273,6 +270,9 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 		r.links.chosen(level)
 	}
 	box.BeforeExec = func() error {
+		if r.plan.certificates != nil {
+			r.plan.certificates() // the program could write them
+		}
 		if err := r.recordSockets(); err != nil {
 			return err
 		}

@@ -127,7 +127,10 @@ func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 	if len(p.secrets) == 0 {
 		return nil
 	}
-	judge, env := p.judge(), p.ownersEnviron()
+	judge, env := p.judge(), []string(nil)
+	if slices.ContainsFunc(p.secrets, func(s *commandSecret) bool { return !s.IsInVariable() }) {
+		env = p.ownersEnviron() // each variable is judged, which takes a while
+	}
 	var err error
 	if p.certificates, err = judge.CertificateFiles(); err != nil {
 		return err
@@ -138,6 +141,9 @@ func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 		}
 		if from := s.credential.From(); from != "" {
 			p.notes = append(p.notes, fmt.Sprintf("the secret %s is for %s, and from %s", s.Name, s.URL, names.Escape(from)))
+		}
+		if s.credential.IsShort() {
+			p.notes = append(p.notes, fmt.Sprintf("the secret %s is so short that it is not looked for in the bodies of answers: a host that repeats it tells it to the command", s.Name))
 		}
 		p.session.Keep = append(p.session.Keep, config.KeepFiles(s.Secret)...)
 		variable, _ := s.BaseURL()
@@ -230,7 +236,7 @@ func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Se
 	if err != nil {
 		return nil, err
 	}
-	n.trust = &sandbox.Trust{PEM: authority.PEM(), Hash: secret.AuthorityHash}
+	n.trust = sandbox.NewTrust(authority.PEM(), secret.AuthorityHash)
 	for service, list := range proxies {
 		door, err := secret.NewDoor(authority, list)
 		if err != nil {

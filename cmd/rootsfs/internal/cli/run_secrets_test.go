@@ -143,7 +143,7 @@ func TestReadSecrets(t *testing.T) {
 	}
 }
 
-// An agent does not reach a secret's host by itself, but for hosts of --net.
+// An agent does not reach a secret's host without the secret, unless --net names the host.
 func TestWithoutSecretHosts(t *testing.T) {
 	rules, err := network.ParseRules("api.a.test,api.a.test:443,b.test,*.a.test")
 	if err != nil {

@@ -93,13 +93,14 @@ func (p *runPlan) takeName() {
 		return
 	}
 	name, conf := p.session.NameFor, p.session.Config
-	isOthers := func(g guard.Grant) bool { return g.Subject != "" && g.Origin == config.Origin }
+	// Whether a grant comes from a [[root]] block of the configuration that is for runs of one name.
+	isForName := func(g guard.Grant) bool { return g.Subject != "" && g.Origin == config.Origin }
 	if slices.ContainsFunc(conf.Secrets, func(s config.Secret) bool { return s.Subject == name }) ||
 		slices.ContainsFunc(conf.Net, func(n config.Net) bool { return n.Subject == name }) ||
-		slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return isOthers(g) && string(g.Subject) == name }) {
+		slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return isForName(g) && string(g.Subject) == name }) {
 		p.ungiven = name
 	}
-	p.session.Roots = slices.DeleteFunc(p.session.Roots, isOthers)
+	p.session.Roots = slices.DeleteFunc(p.session.Roots, isForName)
 }
 
 // hintNames prints that the session has another name than that of --name, and why blocks of the

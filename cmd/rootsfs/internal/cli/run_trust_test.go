@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A run has a name that the configuration may go by only if the owner gave it.
+// Blocks of the configuration apply to the name of a run only if the owner gave the name.
 func TestGivenName(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
@@ -47,7 +47,8 @@ func TestGivenName(t *testing.T) {
 		{&runFlags{}, []string{dir + "/own/link"}, "", "link"},
 		{&runFlags{}, []string{"python3", dir + "/own/agent.py"}, "", "agent"},
 		{&runFlags{}, []string{"agent"}, dir + "/own", "agent"},
-		// The interpreter runs what its options say, and takes the word for an argument of that.
+		// The interpreter runs the program of its options, and the word is an argument of that
+		// program.
 		{&runFlags{}, []string{"python3", "-c", "import evil", dir + "/own/agent.py"}, "", ""},
 		{&runFlags{}, []string{"node", "--import=./evil.js", dir + "/own/agent"}, "", ""},
 		{&runFlags{}, []string{"sh", "-c", ". ./evil", dir + "/own/agent"}, "", ""},

@@ -172,7 +172,7 @@ type servingMessage struct {
 }
 
 // serving prints the address of the server. A new token is shown only here.
-func (a *app) serving(m servingMessage, token string, made bool) {
+func (a *app) serving(m servingMessage, token string, isNew bool) {
 	if a.JSON {
 		// An error means that the reader has gone. The server goes on.
 		_ = a.line(m)
@@ -183,7 +183,7 @@ func (a *app) serving(m servingMessage, token string, made bool) {
 	switch {
 	case m.Issuer != "":
 		a.say("clients send an access token of %s", quoteIfNeeded(m.Issuer))
-	case file != "" && made:
+	case file != "" && isNew:
 		a.say("bearer token, shown this once and kept in %s: %s", quoteIfNeeded(file), token)
 	case file != "":
 		a.say("clients send the bearer token in %s", quoteIfNeeded(file))

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
 
-// A token's file is that of one process: another server of the name has another file,
-// each removes its own alone, and what a killed one left is replaced.
+// Each process has its own token file, also if two servers have one name. A server removes only
+// its own file, and replaces one that a killed server left.
 func TestTokenFiles(t *testing.T) {
 	state := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
@@ -41,7 +41,7 @@ func TestTokenFiles(t *testing.T) {
 	reads(filepath.Join(dir, "t4.token"), first)
 	endFirst()
 	reads(filepath.Join(dir, "t4.2.token"), second)
-	// Its place is taken, and what took it is not the second's to remove.
+	// Another file has taken the path, and the second server does not remove that.
 	_, endFirst = begin("t4.token")
 	endSecond()
 	endThird()
@@ -57,7 +57,7 @@ func TestTokenFiles(t *testing.T) {
 		_, done := begin("t4.token")
 		done()
 	}
-	// A file that was put in the place of a server's own is not that server's.
+	// A server does not remove a file that replaced its own.
 	_, done := begin("t4.token")
 	path := filepath.Join(dir, "t4.token")
 	if err := os.Rename(path, path+".old"); err != nil {

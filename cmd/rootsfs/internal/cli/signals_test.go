@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// `timeout 60 rootsfs mount …` says SIGTERM twice in one breath, to the program and to
-// its group: the mount is taken down all the same. Who asks again later is impatient.
+// `timeout 60 rootsfs mount …` sends SIGTERM twice at the same moment, to the program and to
+// its group. The mount is still taken down in order. A later second signal means that the
+// sender does not want to wait.
 func TestASignalSaidTwiceIsOneRequest(t *testing.T) {
 	start := time.Unix(1000, 0)
 	for _, tt := range []struct {
 		name  string
 		after []time.Duration // of each signal
-		heard int             // how many are taken until one insists
+		heard int             // how many are received until one ends the wait
 	}{
 		{"one", []time.Duration{0}, 1},
 		{"twice at once", []time.Duration{0, 0}, 2},

@@ -133,7 +133,8 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	return nil
 }
 
-// applyError replaces the error of an apply that a signal cut short by what the owner has then.
+// applyError replaces the error of an apply that a signal cut short: the new one says how much
+// was applied.
 func applyError(ctx context.Context, err error, r *vfs.StageResult) error {
 	if _, isOfSession := errors.AsType[*control.Error](err); err == nil || ctx.Err() == nil ||
 		!isOfSession && !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINTR) {
@@ -213,7 +214,7 @@ func (a *app) printLeft(o *openStage, left []vfs.StageChange) {
 		case u.git == "" || n == 1:
 			a.printChange(o, c)
 		case n > 1:
-			count[u] = 0 // it is said
+			count[u] = 0 // its line is printed once
 			a.say("%c %s  %s: %s", c.Class, quoteIfNeeded(o.shown(u.git)), plural(n, "change"), c.Why)
 		}
 	}

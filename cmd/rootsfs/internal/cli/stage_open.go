@@ -66,8 +66,9 @@ func chooseStage(root string, paths []string) (*chosenStage, error) {
 	return chooseStageOf(root, paths, func(s *vfs.StageSummary) bool { return !onlyKeeps(s) })
 }
 
-// mustBeNamed refuses the only stage that there is if the command line does not name it, and the
-// working directory is not in its root: it may not be the one that was meant.
+// mustBeNamed returns an error if only the lack of others made this stage the chosen one: the
+// command line does not name it, and the working directory is not in its root. The user may
+// have meant another.
 func (c *chosenStage) mustBeNamed(paths []string) error {
 	if c.flag != "" || len(paths) > 0 || c.isInside() {
 		return nil
@@ -238,8 +239,8 @@ func noStage(root string, paths []string, all []vfs.StageSummary) error {
 	return &control.Error{Class: control.NoSuch, Text: text}
 }
 
-// nothingAt describes paths of a command line at which nothing is staged. If there are none,
-// nothing at all is.
+// nothingAt describes the paths of a command line at which nothing is staged. Without paths,
+// nothing is staged anywhere.
 func (o *openStage) nothingAt(paths []string) string {
 	if len(paths) == 0 {
 		return "nothing has changed in the stage of " + quoteIfNeeded(o.Meta.Path)
@@ -268,8 +269,8 @@ type openStage struct {
 	tree *vfs.Tree
 }
 
-// askStage sends the request to the session. Without one, it calls here, which does the same in
-// this process.
+// askStage sends the request to the session. Without a session, it calls the function here,
+// which does the same in this process.
 func askStage[In, Out any](ctx context.Context, o *openStage, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
 	if o.c != nil {
 		return v.Call(ctx, o.c, in)
@@ -372,8 +373,8 @@ func (c *chosenStage) ofSession(ctx context.Context) (*openStage, error) {
 	return nil, &guard.Error{Kind: names.Locked, Err: fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))}
 }
 
-// stricter returns patterns that refuse what either of two refuses. A negation (!PATTERN) of the
-// session's is left out: it could lift a rule of now. last is nil if it is not known.
+// stricter returns patterns that refuse what either of two refuses. A negation (!PATTERN) of
+// the session's is left out: it could lift a present rule. last is nil if it is not known.
 func stricter(now, last *guard.Patterns) guard.Patterns {
 	p := *now
 	if last == nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// heldStage makes a stage that has the new file "new", and that a session which nobody can ask
-// holds until the result is called.
+// heldStage makes a stage with the new file "new". A session that answers no requests holds the
+// stage until the returned function is called.
 func heldStage(t *testing.T) (c *chosenStage, release func()) {
 	t.Helper()
 	dir := t.TempDir()

@@ -20,15 +20,15 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// stageAt is a stage of a root at a directory.
+// stageAt returns a stage of a root at a directory.
 func stageAt(store, root, path string) vfs.StageSummary {
 	s := vfs.StageSummary{Dir: "/stages/" + store, Changed: 1}
 	s.Meta.Root, s.Meta.Path = names.RootName(root), path
 	return s
 }
 
-// A command line means the stage of --root, of its first path or of its working directory, and
-// says which there are if it could mean several.
+// A command line selects the stage of --root, of its first path or of the working directory. If
+// there are several candidates, the error lists them.
 func TestStagesMeant(t *testing.T) {
 	all := []vfs.StageSummary{stageAt("p-1", "p", "/home/u/p"), stageAt("p-1-2", "p", "/home/u/p"), stageAt("q-2", "q", "/home/u/q")}
 	for _, tt := range []struct {
@@ -60,8 +60,8 @@ func TestStagesMeant(t *testing.T) {
 	}
 }
 
-// A path of the command line is one below the root, and what a command shows is a path that
-// it takes.
+// A path on the command line is relative to the root. Commands show paths in the form that they
+// accept.
 func TestStagePaths(t *testing.T) {
 	top := t.TempDir()
 	if top, err := filepath.EvalSymlinks(top); err != nil || os.MkdirAll(top+"/p/src", 0o755) != nil || os.Symlink("src", top+"/p/link") != nil {
@@ -208,7 +208,8 @@ func TestStagePatchForGit(t *testing.T) {
 	}
 }
 
-// The patch names a rename, a directory and what is not applied, in lines that git passes over.
+// The patch mentions renames, directories and changes that are not applied in lines that git
+// ignores.
 func TestStagePatchNotes(t *testing.T) {
 	const plain = unix.S_IFREG | 0o644
 	patch := patchOf(t, map[string]side{"moved": {plain, "the same\n"}}, map[string]side{"to": {plain, "the same\n"}})
@@ -250,8 +251,8 @@ func TestStagePatchOfUnreadable(t *testing.T) {
 	}
 }
 
-// A line of a file is shown on a terminal as it is, but for what a terminal would obey or not
-// show.
+// A terminal shows the line of a file unchanged, except for characters that the terminal would
+// obey or not show.
 func TestVisibleText(t *testing.T) {
 	for in, want := range map[string]string{
 		"+\tx   = 1": "+\tx   = 1", `+say("a\n")`: `+say("a\n")`, "+\x1b[2J": `+\u{1b}[2J`, "+a\u202eb": `+a\u{202e}b`,
@@ -263,8 +264,8 @@ func TestVisibleText(t *testing.T) {
 	}
 }
 
-// Changes in a .git are one note of the patch, which git takes; what is removed there, or not
-// applied, is listed.
+// Changes in a .git are one note in the patch, and git accepts the patch. Removals there, and
+// changes that are not applied, are listed.
 func TestStagePatchOfGit(t *testing.T) {
 	const plain = unix.S_IFREG | 0o644
 	for path, want := range map[string]bool{".git": true, ".git/index": true, "sub/.git/HEAD": true, ".gitignore": false, "a.git/x": false} {
@@ -283,8 +284,8 @@ func TestStagePatchOfGit(t *testing.T) {
 	}
 }
 
-// The rules of now and of the last session refuse together what either refuses. A negation of
-// the session's lifts no rule of now.
+// The present rules and those of the last session both apply. A negation in the session's rules
+// lifts none of the present ones.
 func TestStricterPatterns(t *testing.T) {
 	text := func(list []rules.Pattern) string {
 		var out []string
@@ -312,8 +313,8 @@ func TestStricterPatterns(t *testing.T) {
 	}
 }
 
-// TestApplyErrorOfAnInterrupt checks that an apply that a signal cut short says what is left,
-// with and without a session, and that other errors are not hidden.
+// TestApplyErrorOfAnInterrupt checks that an apply that a signal interrupted says which changes
+// are left, with and without a session, and that it does not hide other errors.
 func TestApplyErrorOfAnInterrupt(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -344,8 +345,8 @@ func TestApplyErrorOfAnInterrupt(t *testing.T) {
 	}
 }
 
-// TestLeftError checks that "nothing was applied" is said only if nothing was: a change can also
-// be left while it is applied, after others.
+// TestLeftError checks that the error says "nothing was applied" only if that is true: a change
+// can also be left during the apply, after others were applied.
 func TestLeftError(t *testing.T) {
 	c := []vfs.StageChange{{Class: vfs.StageConflict, Path: "f"}}
 	for _, test := range []struct {

@@ -446,7 +446,7 @@ func wrapSpecs(specs []string) (out []hostconfig.Root, err error) {
 				return nil, err
 			}
 			switch _, err := os.Stat(g.Dir.Raw()); {
-			case errors.Is(err, fs.ErrNotExist): // with the exit code of a start
+			case errors.Is(err, fs.ErrNotExist): // the exit code is the same as at a start
 				return nil, fmt.Errorf("--root %s: %s does not exist; create it first, or check the spelling", names.Quote(text), names.Quote(g.Dir))
 			case err != nil:
 				return nil, fmt.Errorf("--root %s: %s: %w", names.Quote(text), names.Quote(g.Dir), cause(err))

@@ -35,7 +35,7 @@ func writeFile(t *testing.T, path, text string, mode os.FileMode) {
 	}
 }
 
-// The mode and the owner stay, also of the backup, which may hold keys.
+// The file keeps its mode and owner. So does the backup, which may contain keys.
 func TestReplaceKeepsModeAndOwner(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "mcp.json")
@@ -72,8 +72,8 @@ func TestReplaceKeepsModeAndOwner(t *testing.T) {
 	onlyFiles(t, dir, "mcp.json", "mcp.json.before-rootsfs")
 }
 
-// What another program wrote in the meantime is not overwritten, and nothing is
-// left behind.
+// A version that another program wrote in the meantime is not overwritten, and no file is left
+// behind.
 func TestReplaceNoticesAnotherWriter(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "mcp.json")
@@ -119,8 +119,8 @@ func TestReplaceNoticesAnotherWriter(t *testing.T) {
 	}
 }
 
-// Backups are found in their order, whatever was deleted between them, and
-// nothing else is taken for one.
+// Backups are found in their order, even if some were deleted. Other files do not count as
+// backups.
 func TestBackups(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "mcp.json")
@@ -149,7 +149,7 @@ func TestBackups(t *testing.T) {
 	if strings.Join(got, " ") != "b b.3 b.10" {
 		t.Errorf("%q", got)
 	}
-	// The next one takes the first free number, and overwrites nothing.
+	// The next backup gets the first free number, and overwrites nothing.
 	if b, made, err := f.backup(); err != nil || !made || b != path+".before-rootsfs.2" {
 		t.Errorf("%s, %v, %v", b, made, err)
 	}
@@ -158,7 +158,7 @@ func TestBackups(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, showing it moves no cursor and turns no text.
+// Showing a file with any contents moves no cursor and reverses no text.
 func TestVisible(t *testing.T) {
 	for in, want := range map[string]string{
 		"\t\"a\\n\": 1":              "\t\"a\\n\": 1",

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// What is called rootsfs and is another program is not "started by
-// rootsfs already", and what a run leaves open is told.
+// A server started by another program that is called rootsfs is not "started by rootsfs
+// already". For a server that is, wrap reports flags that give it more than it should have.
 func TestWrapJudges(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -59,8 +59,8 @@ func TestWrapJudges(t *testing.T) {
 	}
 }
 
-// A repository's file can start its server by this program and give it what is the
-// owner's: an agent's keys and network, a HOME, a variable, another session's roots.
+// The file of a repository can start its server with this program, and give it things of the
+// owner: an agent's keys and network, a HOME, a variable, the roots of another session.
 func TestWrapJudgesProject(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	own, err := os.Executable()
@@ -97,8 +97,8 @@ func TestWrapJudgesProject(t *testing.T) {
 	}
 }
 
-// setup says of a server that it leaves alone what wrap says: what is not confined of it,
-// and what its flags leave open.
+// For a server that setup leaves alone, it says the same as wrap: what is not confined, and
+// what the flags leave open.
 func TestSetupSaysWhatIsOpen(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -123,8 +123,8 @@ func TestSetupSaysWhatIsOpen(t *testing.T) {
 	}
 }
 
-// The backup of a file in a repository is kept outside of the repository, so that it is not
-// shared. Undoing finds it, and also a backup that an older version kept beside the file.
+// The backup of a file in a repository lies outside of the repository, so that it is not
+// published. --undo finds it, and also a backup that an older version left beside the file.
 func TestBackupOutsideRepository(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// writeCeiling writes files, by their names below a directory, which it returns.
+// writeCeiling writes files below a new directory, and returns the directory.
 func writeCeiling(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -33,8 +33,7 @@ func mustCeiling(t *testing.T, files map[string]string) *Ceiling {
 	return c
 }
 
-// Every mistake is an error that names the file, and nothing of the ceiling is in force without
-// the rest.
+// Every mistake is an error that names the file. A ceiling is never in force in part.
 func TestCeilingMistakes(t *testing.T) {
 	const good = "[grants]\nlongest = \"8h\"\n"
 	for what, c := range map[string]struct {
@@ -60,8 +59,8 @@ func TestCeilingMistakes(t *testing.T) {
 	}
 }
 
-// A file that another user could have written, or that a link should lead to, is an error: not a
-// machine without a ceiling.
+// A file that another user could have written, and a link that leads nowhere, are errors. The
+// machine does not count as one without a ceiling.
 func TestCeilingIsTrusted(t *testing.T) {
 	doc := map[string]string{"ceiling.toml": "[grants]\nlongest = \"8h\"\n", "ceiling.d/a.toml": "[grants]\nlongest = \"1h\"\n"}
 	for what, c := range map[string]struct {

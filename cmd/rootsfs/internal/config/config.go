@@ -66,6 +66,9 @@ type Config struct {
 	Debounce time.Duration // never 0
 	// StageOutput are the patterns of build output in stages; nil: the file has no such key.
 	StageOutput []rules.Pattern
+	// FleetAllows are the acts that owners of the machine's fleet may do, besides looking and
+	// stopping: answer, grant.
+	FleetAllows []string
 	limits      guard.Limits // of [limits]
 }
 

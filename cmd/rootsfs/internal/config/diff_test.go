@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Each difference, and whether it is a widening. Order and comments make none.
+// Each difference is found, and whether it widens access. Order and comments make no
+// difference.
 func TestDiff(t *testing.T) {
 	const a, b = "[[root]]\npath = \"/srv/a\"\n", "[[root]]\npath = \"/srv/b\"\n"
 	for _, tc := range []struct{ name, old, new, want string }{

@@ -40,6 +40,7 @@ type File struct {
 	Trash    trash              `toml:"trash" jsonschema:"keep what is removed from roots, in .rootsfs-trash of each"`
 	Stage    stage              `toml:"stage" jsonschema:"what is kept apart in staged roots; in force at once"`
 	Reload   reload             `toml:"reload" jsonschema:"how changes of this file are taken up"`
+	Fleet    fleet              `toml:"fleet" jsonschema:"what the owners of the fleet that this machine joined may do here; in force at once"`
 	Roots    []rootBlock        `toml:"root" jsonschema:"a directory or file that you approve"`
 	Profiles map[string]profile `toml:"profile" jsonschema:"sets of roots, by name" each:"one set, for --profile NAME"`
 }
@@ -134,6 +135,11 @@ type netLimits struct {
 	BytesPerSecond int64 `toml:"bytes_per_second" kind:"size" jsonschema:"bytes a second, both ways together; more wait"`
 	Bytes          int64 `toml:"bytes" kind:"size" jsonschema:"bytes in all, both ways together; then every connection is reset"`
 	Connections    int   `toml:"connections" max:"4096" jsonschema:"connections that are open at a time; one more is reset"`
+}
+
+// fleet is the [fleet] table.
+type fleet struct {
+	Allow []string `toml:"allow" kind:"act" jsonschema:"answer: they answer questions of programs; grant: they grant roots and hosts, set modes and end pauses; default: they look, revoke and pause"`
 }
 
 // secretBlock is a [[secret]] block.

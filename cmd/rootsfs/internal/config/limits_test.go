@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Each limit is read as --limit takes it; what it does not take says what it takes.
+// Each limit is parsed in the form of --limit. An error says which values are accepted.
 func TestLimitSet(t *testing.T) {
 	var got guard.Limits
 	for text, bad := range map[string]string{
@@ -40,7 +40,7 @@ func TestLimitSet(t *testing.T) {
 	}
 }
 
-// Of two limits the smaller holds, to the last byte; 0 is none.
+// The smaller of two limits holds exactly; 0 means no limit.
 func TestStricter(t *testing.T) {
 	const large = math.MaxInt64
 	a := guard.Limits{OpsPerSecond: 2, MaxFile: large, MaxWritten: 5, Timeout: time.Second}

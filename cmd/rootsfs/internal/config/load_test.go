@@ -71,8 +71,8 @@ func TestLoadLink(t *testing.T) {
 	}
 }
 
-// A configuration that somebody else could have written is refused. Each case is made wrong in one way, after the plain one was
-// accepted, so that it is that way which is noticed.
+// A configuration that somebody else could have written is refused. Each case changes one
+// property of a file that was accepted before, so that this property is the reason.
 func TestTrust(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("not root: cases with other owners are left out")

@@ -72,8 +72,8 @@ roots = ["code", "notes=~/notes:rw", "/srv/data"]
 roots = []
 `
 
-// The whole vocabulary, with ~, URIs (R222, R228: percent forms undone), limits
-// inherited and overridden, and profiles (R150).
+// The test file uses every key, ~, URIs (R222, R228: percent-decoded), inherited and overridden
+// limits, and profiles (R150).
 func TestParse(t *testing.T) {
 	c, err := parse("/etc/x/config.toml", "/home/me", []byte(whole))
 	if err != nil {
@@ -263,7 +263,7 @@ func numbered(n int) string {
 	return b.String()
 }
 
-// R149: ten thousand roots are read, and none of the bounds above stops them.
+// R149: ten thousand roots are read, and stay within the bounds above.
 func TestParseManyRoots(t *testing.T) {
 	c, err := parse("/etc/x/config.toml", "", []byte(many(10_000)))
 	if err != nil || len(c.Roots) != 10_000 || c.Roots[9999].Name != "9999" || c.Roots[9999].Line != 19999 {
@@ -278,7 +278,7 @@ func TestNoHome(t *testing.T) {
 	}
 }
 
-// The words this package takes are those the mount takes.
+// This package accepts the same words as the mount.
 func TestWordsOfMount(t *testing.T) {
 	for _, w := range []string{"strict", "audit", "max", "fast"} {
 		_, err := mount.ParseLevel(w)
@@ -365,8 +365,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// home gives the test a directory that the trust rules accept: the temporary
-// directory is sticky, everything below it is ours.
+// home gives the test a directory that the trust rules accept: the temporary directory is
+// sticky, and everything below it is the user's own.
 func home(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

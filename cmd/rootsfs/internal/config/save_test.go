@@ -84,7 +84,7 @@ func TestSaveNew(t *testing.T) {
 	}
 }
 
-// Hosts are saved once, after all that stood there, for runs of one name.
+// Hosts are saved once, after the earlier text, for runs of one name.
 func TestSaveNet(t *testing.T) {
 	path := filepath.Join(home(t), "config.toml")
 	const old = "# mine\n[[net]]\nask = true # all\nhosts = [\"every.test:1\"]\n[[net]]\nhosts = [\"short.test:1\"]\nfor = \"1h\"\n"
@@ -122,7 +122,7 @@ func TestSaveNet(t *testing.T) {
 	}
 }
 
-// A link stays a link; what it leads to is replaced.
+// A link stays a link; its target is replaced.
 func TestSaveLink(t *testing.T) {
 	dir := home(t)
 	path, target := filepath.Join(dir, "config.toml"), filepath.Join(dir, "dot/c.toml")
@@ -148,7 +148,7 @@ func TestSaveLink(t *testing.T) {
 	}
 }
 
-// What cannot be saved changes nothing and says why.
+// A save that fails changes nothing, and the error says why.
 func TestSaveRefused(t *testing.T) {
 	good := Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}
 	for _, tc := range []struct {
@@ -188,7 +188,7 @@ func TestSaveRefused(t *testing.T) {
 	}
 }
 
-// Saves at the same time exclude each other: none is lost.
+// Concurrent saves exclude each other, and none is lost.
 func TestSaveMany(t *testing.T) {
 	path := filepath.Join(home(t), "config.toml")
 	var wg sync.WaitGroup

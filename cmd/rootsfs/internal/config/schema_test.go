@@ -11,7 +11,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// schemaKeys are the keys of a schema by their paths.
+// schemaKeys returns the keys of a schema, by their paths.
 func schemaKeys(s *jsonschema.Schema, path string, out map[string]*jsonschema.Schema) {
 	for key, p := range s.Properties {
 		at := strings.TrimPrefix(path+"."+key, ".")
@@ -39,8 +39,9 @@ func TestSchemaIsExplained(t *testing.T) {
 	}
 }
 
-// What is read is valid by the schema; what is refused for its keys, types and
-// words is not. The schema is looked at as others get it, as text.
+// Documents that are accepted are valid by the schema. Documents that are refused for their
+// keys, types and words are not. The test uses the schema as printed text, as other programs
+// get it.
 func TestSchemaAgreesWithTheReader(t *testing.T) {
 	text, err := SchemaJSON()
 	if err != nil {

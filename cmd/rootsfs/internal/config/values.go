@@ -97,6 +97,7 @@ var kinds = map[string]*kind{
 	"in":           textKind("a list", secret.CheckIn),
 	"shown":        textKind("", secret.CheckShown),
 	"scope":        textKind("a list", secret.CheckScope),
+	"act":          textKind("a list", checkAct),
 	"pattern": {want: aText + ": a pattern as in .gitignore", list: "a list of patterns, as in .gitignore", most: rules.MaxPatterns,
 		read: readPattern, schema: &textSchema},
 	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: textKind("", notEmpty).read, schema: &textSchema},
@@ -162,6 +163,14 @@ func parsed[T any](parse func(string) (T, error)) func(string) error {
 func notEmpty(s string) error {
 	if s == "" {
 		return errType
+	}
+	return nil
+}
+
+// checkAct refuses what the owners of a fleet cannot be allowed.
+func checkAct(s string) error {
+	if s != "answer" && s != "grant" {
+		return fmt.Errorf("%s is neither answer nor grant", names.Quote(s))
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R221: ten quick edits are one reload, with the last state; R118. Time is the
-// bubble's, so the count does not depend on the machine.
+// R221: ten quick edits are one reload, with the last state; R118. Time is virtual, so the
+// count does not depend on the machine.
 func TestWatchDebounce(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -26,7 +26,7 @@ func TestWatchDebounce(t *testing.T) {
 	}{
 		{"ten quick edits", 10, 20 * time.Millisecond, []int{10}},
 		{"two far apart", 2, 3 * time.Second, []int{1, 2}},
-		// Edits without end are reported every four debounces.
+		// Continuous edits are reported every four debounces.
 		{"no rest", 27, 140 * time.Millisecond, []int{8, 15, 22, 27}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestWatchDebounce(t *testing.T) {
 						time.Sleep(tc.every)
 					}
 					write(t, path, many(i+1))
-					// Others in the same directory are no edits.
+					// Other files in the same directory are no edits.
 					write(t, path+"~", many(i+1))
 					select {
 					case changes <- struct{}{}:
@@ -74,8 +74,8 @@ func many(n int) string {
 	return b.String()
 }
 
-// R118, R221: what editors and people do to a file, on the real system. Each
-// step waits for the reload it must cause.
+// R118, R221: editors and people change the file in their ways, on a real file system. Each
+// step waits for the reload that it must cause.
 func TestWatch(t *testing.T) {
 	dir := home(t)
 	path := filepath.Join(dir, "a/b/config.toml")
@@ -99,8 +99,8 @@ func TestWatch(t *testing.T) {
 		<-done
 		<-paths.Done()
 	}()
-	// A step may be seen in the middle, so the state is waited for, not the
-	// first report; one that never comes ends with the test's own time limit.
+	// A report may come in the middle of a step, so the test waits for the final state, and not
+	// for the first report. A state that never comes ends with the test's own time limit.
 	wait := func(what string, want int) {
 		t.Helper()
 		for got := range states {

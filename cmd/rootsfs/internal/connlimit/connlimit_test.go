@@ -37,8 +37,8 @@ func (b *buffer) lines() int {
 	return strings.Count(b.b.String(), "too many connections")
 }
 
-// lab is a server that trusts clients that ask for /member. To /stream it sends a
-// beginning and then waits.
+// lab is a server that trusts clients that ask for /member. It answers /stream with a first
+// part, and then waits.
 type lab struct {
 	t    *testing.T
 	b    *Bound
@@ -100,7 +100,8 @@ func (l *lab) must(c net.Conn, path string) {
 	}
 }
 
-// idle waits until n are between requests: the server notes it after the answer.
+// idle waits until n connections are between requests. The server notes this only after the
+// answer.
 func (l *lab) idle(n int) {
 	l.t.Helper()
 	have := 0
@@ -123,15 +124,15 @@ func closed(t *testing.T, c net.Conn) {
 	}
 }
 
-// Strangers crowd out strangers, the oldest first, at whatever they are, and not
-// those who were let in; the log is told, and not of each.
+// Further strangers cause the oldest strangers' connections to be closed, whatever they are
+// doing, but not those of trusted clients. The log says so, but not for each connection.
 func TestStrangers(t *testing.T) {
 	l := newLab(t)
 	stream, member := l.dial(), l.dial()
 	l.must(stream, "/stream")
 	l.must(member, "/member")
 	answered := l.dial()
-	l.must(answered, "/stranger") // which makes it none of those let in
+	l.must(answered, "/stranger") // the server takes this client for a stranger
 	half := l.dial()
 	if _, err := fmt.Fprint(half, "GET / HTTP/1.1\r\nX-Slow: "); err != nil {
 		t.Fatal(err)
@@ -153,8 +154,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// Where all were let in, one that is idle goes; where all of those are in use, the one
-// that came last.
+// If all clients are trusted, an idle connection is closed; if all are in use, the newest one.
 func TestMembers(t *testing.T) {
 	l := newLab(t)
 	var all []net.Conn

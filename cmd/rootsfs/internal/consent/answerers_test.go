@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The table of .github/SECURITY.md is that of the code, row by row.
+// The table in .github/SECURITY.md equals the one in the code, row by row.
 func TestAnswerersAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../../.github/SECURITY.md")
 	if err != nil {

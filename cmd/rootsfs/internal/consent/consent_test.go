@@ -38,7 +38,8 @@ func TestApproveReadOnly(t *testing.T) {
 	}
 }
 
-// A consent may keep apart what a server asked to write, and never the other way round.
+// A consent may stage a root that a server asked to write to. It never makes a root writable
+// that a server asked to have staged.
 func TestApproveStaged(t *testing.T) {
 	staged := guard.ReadWrite | guard.Stage
 	for _, tt := range []struct {
@@ -57,7 +58,8 @@ func TestApproveStaged(t *testing.T) {
 	}
 }
 
-// newQuestions are those of a session named me without servers, whose records are kept.
+// newQuestions returns the questions of a session named me, without servers. Its records are
+// kept.
 func newQuestions(t *testing.T) *Questions {
 	t.Helper()
 	return New(Config{
@@ -66,8 +68,7 @@ func newQuestions(t *testing.T) *Questions {
 	})
 }
 
-// asked is a question about one directory that waits; answered gets what the
-// server would be told.
+// asked makes a question about one directory wait; answered gets the answer for the server.
 func asked(t *testing.T, qs *Questions, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {
 	t.Helper()
 	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
@@ -87,9 +88,9 @@ func asked(t *testing.T, qs *Questions, subject guard.Subject, dir string) (id s
 	}
 }
 
-// Links on the way to a narrower path are undone here for every answer: the command, the
-// console and top send the path as it was written. A link that a program can change
-// is refused, and the question goes on waiting.
+// Links on the way to a narrower path are resolved here for every answer, because the command,
+// the console and top send the path as it was written. A link that a program can change is
+// refused, and the question stays open.
 func TestNarrowerPathIsResolved(t *testing.T) {
 	work := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", filepath.Join(work, "state"))
@@ -123,8 +124,9 @@ func TestNarrowerPathIsResolved(t *testing.T) {
 	}
 }
 
-// A denial is remembered before the server is told of it, for it may ask again at once:
-// one that cannot be remembered is not told, and the question goes on waiting.
+// A denial is remembered before the server gets the answer, because the server may ask again at
+// once. If a denial cannot be remembered, the server gets no answer and the question stays
+// open.
 func TestDenialIsRememberedFirst(t *testing.T) {
 	qs := newQuestions(t)
 	id, answered := asked(t, qs, "v", "/denied")
@@ -143,7 +145,7 @@ func TestDenialIsRememberedFirst(t *testing.T) {
 	}
 }
 
-// What the owner denied one user for good, others may still ask for.
+// Other users may still ask for a path that the owner has denied one user for good.
 func TestDenialsAreOneUsers(t *testing.T) {
 	var d denials
 	item := broker.Item{Requested: "/home/me/private", Resolved: "/home/me/private"}

@@ -16,9 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// How long a server waits for an answer that grants nothing, and what it says, does not
-// depend on what is there: nobody answers, or a person denies after a while, or the same
-// was denied before. (What was not there was refused at once.)
+// The delay and the text of an answer that grants nothing do not depend on what exists at the
+// path. This holds if nobody answers, if a person denies after a while, and if the same was
+// denied before. (Paths that did not exist were refused at once.)
 func TestConsentTellsNothing(t *testing.T) {
 	home := t.TempDir()
 	for _, d := range []string{"src", "work/denied/in", "work/other"} {
@@ -52,9 +52,9 @@ func TestConsentTellsNothing(t *testing.T) {
 	}
 }
 
-// consentIn asks for paths below home, of which src is allowed and work/denied was
-// denied for good, and returns what the server is told, and when. A person denies after
-// a while; 0 is nobody.
+// consentIn asks for paths below home, and returns the answer to the server and its delay. Of
+// the paths, src is allowed and work/denied was denied for good. A person denies the others
+// after a while; 0 means that there is no person.
 func consentIn(t *testing.T, home string, paths []string, after time.Duration) (told string) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})

@@ -53,7 +53,7 @@ func (a *hostAsker) Record(r guard.Record) error {
 	return nil
 }
 
-// recorded fails unless one record is, or begins with, what is wanted.
+// recorded fails unless a record equals the wanted one or begins with it.
 func (a *hostAsker) recorded(want string) {
 	a.t.Helper()
 	var all []string
@@ -67,8 +67,8 @@ func (a *hostAsker) recorded(want string) {
 	}
 }
 
-// asked has a command ask for a host. What became of that comes from the channel; permit takes
-// for how long it is permitted.
+// asked has a command ask for a host. The channel delivers the result; permit is called with
+// the duration of a permission.
 func (a *hostAsker) asked(ctx context.Context, host string, permit func(time.Duration) error) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- a.AskHost(ctx, broker.Host{Name: names.Foreign(host), Port: 443, PID: 17}, permit) }()
@@ -135,7 +135,7 @@ func TestHostIsAllowed(t *testing.T) {
 	}
 }
 
-// A no to a host is remembered until it is forgotten, with and without Remember.
+// A denial of a host is remembered until it is lifted, with and without Remember.
 func TestHostIsDenied(t *testing.T) {
 	a := newHostAsker(t)
 	never := func(time.Duration) error { t.Error("permitted"); return nil }
@@ -167,14 +167,14 @@ func TestHostIsDenied(t *testing.T) {
 		t.Errorf("%v, %v", err, a.HostDenied(list[0].Host.Raw()))
 	}
 	a.recorded("allowed set subject me may ask again: " + list[0].Host.Raw())
-	// A path of a server with the same name has nothing to do with it.
+	// The path of a server with the same name is not affected.
 	if a.denials.covers("me", &broker.Item{Requested: "/a.test:443"}) {
 		t.Error("a path is denied with a host")
 	}
 }
 
-// A program whose file has a long name, or one that looks like a question, does not put another
-// host into a notification.
+// If the name of a program's file is long, or looks like a question, the notification still
+// shows the right host.
 func TestNoticeNamesTheHostFirst(t *testing.T) {
 	a := newHostAsker(t)
 	for _, program := range []string{strings.Repeat("/long", 800), `/x, in session me: "good.test:443"`, ""} {
@@ -189,7 +189,7 @@ func TestNoticeNamesTheHostFirst(t *testing.T) {
 	}
 }
 
-// What ends a question is on record, and no answer comes after it.
+// The end of a question is recorded, and no answer is accepted after it.
 func TestHostQuestionEnds(t *testing.T) {
 	a := newHostAsker(t)
 	never := func(time.Duration) error { t.Error("permitted"); return nil }
@@ -217,7 +217,7 @@ func TestHostQuestionEnds(t *testing.T) {
 	if len(a.denials.have) != 0 {
 		t.Errorf("remembered: %+v", a.denials.have)
 	}
-	// The answer was yes, and the question was over at that moment.
+	// The answer was yes, but came when the question was over.
 	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return network.ErrRevoked })
 	_, err := a.Answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
 	testkit.Must(t, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A look at what a question asks for follows no link, does not enter what the
-// policy hides, and ends when it has seen enough or its time is up.
+// The preview of a question follows no link, enters no directory that the policy hides, and
+// ends when it has counted enough or its time is up.
 func TestLook(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"a/b", ".ssh/deep", "empty"} {
@@ -75,7 +75,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// The look holds no descriptor for each level of a deep tree, which the asker may have made.
+// The preview does not hold a descriptor for each level of a deep tree, because the asker may
+// have made it.
 func TestLookHoldsFewDescriptors(t *testing.T) {
 	const deep = 1000
 	dir := t.TempDir()

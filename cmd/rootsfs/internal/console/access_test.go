@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A link lets one browser in, once, for a while; the cookie is for no script and
-// no other site.
+// A link lets one browser in, once, within a time limit. Scripts and other sites cannot use the
+// cookie.
 func TestLinkOnce(t *testing.T) {
 	l := newLab(t)
 	nobody := &browser{l: l}
@@ -45,7 +45,7 @@ func TestLinkOnce(t *testing.T) {
 	if got := try(secret); got != 401 {
 		t.Errorf("a stolen link, used a second time: %d", got)
 	}
-	// A new link voids the one before; time voids any.
+	// A new link makes the previous one invalid, and each link expires.
 	_, first, _ := strings.Cut(l.s.Link(), "#")
 	_, second, _ := strings.Cut(l.s.Link(), "#")
 	if try(first) != 401 {
@@ -59,8 +59,8 @@ func TestLinkOnce(t *testing.T) {
 	}
 }
 
-// A scanner that fetches what it finds in a message does not use a link up: the
-// secret is behind the #, and only a POST trades it.
+// A scanner that fetches links in messages does not use a link up: the secret is behind the #,
+// and only a POST exchanges it for a cookie.
 func TestPrefetchUsesNoLink(t *testing.T) {
 	l := newLab(t)
 	nobody := &browser{l: l}
@@ -77,8 +77,8 @@ func TestPrefetchUsesNoLink(t *testing.T) {
 	}
 }
 
-// A cookie that somebody else fixed, such as another server on the loopback address,
-// neither lets anybody in nor keeps the owner out.
+// A cookie that somebody else set, such as another server on the loopback address, lets nobody
+// in and does not keep the owner out.
 func TestFixedCookie(t *testing.T) {
 	l := newLab(t)
 	fixed := l.s.access.cookie + "=AAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -99,7 +99,7 @@ func TestFixedCookie(t *testing.T) {
 	}
 }
 
-// Every attack is turned away before anything is looked at.
+// Every attack is refused before the request is processed.
 func TestAttacks(t *testing.T) {
 	l := newLab(t)
 	l.session("s", "code")
@@ -143,7 +143,7 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", tt.what, r.StatusCode, data, tt.want)
 		}
 	}
-	// Reading needs the same, but for what a GET does not send.
+	// Reading has the same checks, except those of headers that a GET does not send.
 	for _, path := range []string{"/api/stream", "/api/history", "/api/verify", "/api/export", "/api/policy?session=s", "/api/inside?session=s", "/api/nothing"} {
 		for what, do := range map[string]func(*http.Request){"no cookie": del("Cookie"), "no key": del(keyHeader)} {
 			if r, _ := b.do("GET", path, "", do); r.StatusCode != 401 {
@@ -171,7 +171,8 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// Every answer keeps the page to itself, and itself from others.
+// The headers of every answer keep the page from loading other sites, and other sites from
+// embedding it.
 func TestHeaders(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
@@ -202,7 +203,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// Requests have bounds of size, and what is not understood is refused by name.
+// The size of requests is bounded, and an unknown field is refused by its name.
 func TestBounds(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
@@ -274,7 +275,7 @@ func TestManyStreams(t *testing.T) {
 		if err := req.Write(c); err != nil {
 			t.Fatal(err)
 		}
-		// Begun, before the next one: the first line has come.
+		// The first line has come, so the stream has begun before the next one.
 		if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +289,8 @@ func TestManyStreams(t *testing.T) {
 	if r, data := b.do("GET", "/api/verify", "", nil); r.StatusCode != 200 {
 		t.Errorf("the owner is kept out: %d %s", r.StatusCode, data)
 	}
-	// The newest still hear: the state is told every second once a session is live.
+	// The newest streams still get updates: the state is sent every second once a session is
+	// live.
 	l.session("late", "x")
 	testkit.Until(l.t, "the newest stream hears", func() bool {
 		_ = conns[len(conns)-1].SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -297,7 +299,7 @@ func TestManyStreams(t *testing.T) {
 	})
 }
 
-// Connections that say nothing are closed for those that do.
+// Silent connections are closed to make room for those that send requests.
 func TestManySilentConnections(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
@@ -319,8 +321,8 @@ func isTimeout(err error) bool {
 	return ok && ne.Timeout()
 }
 
-// A browser that leaves, one that is too many, and one that has been away for long
-// are out.
+// A browser loses access when it leaves, when there are too many, and when it was away for
+// long.
 func TestLeaving(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()

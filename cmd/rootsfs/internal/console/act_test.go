@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// R008, R094: a root, a session and everything are revoked, and the answer says what
-// ended and how fast.
+// R008, R094: a root, a session or everything can be revoked, and the answer says what ended
+// and how fast.
 func TestRevoke_R008_R094(t *testing.T) {
 	l := newLab(t)
 	one, two := l.session("one", "a", "b"), l.session("two", "c")
@@ -83,7 +83,7 @@ func TestAddAndSet_R105_R116(t *testing.T) {
 	if r, data := b.do("POST", "/api/add?session=gone", `{"path":"/tmp","mode":"ro","for_ms":1}`, nil); r.StatusCode != 404 || !strings.Contains(string(data), "has ended") {
 		t.Errorf("a session that is gone: %d %s", r.StatusCode, data)
 	}
-	// Verbs that the page has no use for are not handed on.
+	// Verbs that the page does not use are not passed on to sessions.
 	for _, verb := range []string{"unmount", "roots.add", "status", "trash.empty"} {
 		if r, data := b.do("POST", "/api/"+verb+"?session=s", "{}", nil); r.StatusCode != 404 {
 			t.Errorf("%s: %d %s", verb, r.StatusCode, data)
@@ -99,7 +99,7 @@ func TestAddAndSet_R105_R116(t *testing.T) {
 	}
 }
 
-// R007, R083, R090: what happens is told as it happens, with the rule.
+// R007, R083, R090: events are sent as they happen, with the rule.
 func TestStream_R007_R083_R090(t *testing.T) {
 	l := newLab(t)
 	s := l.session("s", "a")
@@ -136,7 +136,7 @@ func TestStream_R007_R083_R090(t *testing.T) {
 	})
 }
 
-// Who opens the page sees the refusals from before, too (R146).
+// A new page shows earlier refusals, too (R146).
 func TestEarlierRefusals_R146(t *testing.T) {
 	l := newLab(t)
 	l.records(4)

@@ -105,8 +105,8 @@ func (l *lab) tree(dir string, files ...string) string {
 	return filepath.Join(l.work, dir)
 }
 
-// R068, R087, R088, R089: what a server asks for is shown with what is there, and
-// approved as it is, narrower, or denied.
+// R068, R087, R088, R089: a question is shown with the contents of its path. The owner approves
+// it unchanged or narrower, or denies it.
 func TestAsk_R068_R087_R088_R089(t *testing.T) {
 	l := newLab(t)
 	v := l.server(l.session("s"), "indexer")
@@ -130,7 +130,8 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 			t.Errorf("%s: %d %s", body, r.StatusCode, data)
 		}
 	}
-	// More than was asked for, and what cannot be meant, leave the question waiting.
+	// An answer that grants more than was asked for, or makes no sense, leaves the question
+	// waiting.
 	answer := func(more string) (control.AnswerAnswer, string) {
 		r, data := b.do("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q%s}`, q.ID, more), nil)
 		var a control.AnswerAnswer
@@ -173,8 +174,8 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 	}
 }
 
-// What was denied for good is not asked again, there and below, of the same
-// server; of another it is, and beside it, too.
+// If the same server asks again for a path that was denied for good, or for one below it, the
+// owner is not asked. For another server, and for other paths, the owner is.
 func TestDenyAndRemember(t *testing.T) {
 	l := newLab(t)
 	s := l.session("s")
@@ -194,7 +195,7 @@ func TestDenyAndRemember(t *testing.T) {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
-	// With something else beside it, the rest is asked for.
+	// If another path is in the same request, the owner is asked about that one.
 	v.ask("m", "ro", dir+"/secret/deep", dir+"/secrets")
 	q = l.waiting()
 	if !strings.HasPrefix(q.Items[0].Problem.Raw(), "you denied it to this server for as long as the session lasts") || q.Items[1].Problem != "" {

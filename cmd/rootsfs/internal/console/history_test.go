@@ -35,8 +35,8 @@ func (l *lab) records(n int) {
 	}
 }
 
-// R007: the records are found by what they are about, counted over time, and what
-// servers chose is made visible.
+// R007: records can be searched by their fields and are counted over time. Invisible characters
+// in servers' texts are made visible.
 func TestHistory_R007(t *testing.T) {
 	l := newLab(t)
 	l.records(30)
@@ -92,7 +92,7 @@ func TestHistory_R007(t *testing.T) {
 	}
 }
 
-// The chain is verified, and what was changed is found.
+// The chain is verified, and a changed record is found.
 func TestVerify(t *testing.T) {
 	l := newLab(t)
 	l.records(5)
@@ -122,7 +122,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// The records leave as they were written.
+// Records are exported as they were written.
 func TestExport(t *testing.T) {
 	l := newLab(t)
 	l.records(9)
@@ -140,8 +140,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// What lies in the directory of the records and is none does not hold a search up
-// and is not followed; a file that is gone, cut or nonsense is counted.
+// Other files in the directory of the records do not block a search, and links there are not
+// followed. Files that vanish, are cut off or contain nonsense are counted.
 func TestOddFilesAmongTheRecords(t *testing.T) {
 	l := newLab(t)
 	l.records(9)
@@ -190,8 +190,8 @@ func TestOddFilesAmongTheRecords(t *testing.T) {
 	}
 }
 
-// A search ends with who wants it, also one that finds nothing; a pattern that would
-// be tried for ever is refused.
+// A search ends when its client leaves, even if it finds nothing. A pattern that would take for
+// ever is refused.
 func TestSearchesEnd(t *testing.T) {
 	l := newLab(t)
 	l.records(9)
@@ -208,7 +208,7 @@ func TestSearchesEnd(t *testing.T) {
 	}
 }
 
-// Searches have places; who finds none is told to come again.
+// The number of searches at a time is bounded. A client beyond it is told to try again.
 func TestSearchesAreBounded(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()

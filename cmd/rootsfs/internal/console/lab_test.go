@@ -20,7 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// lab is a console that serves, and a directory of the user's own.
+// lab is a running console with its own directories.
 type lab struct {
 	t    *testing.T
 	s    *Server
@@ -72,7 +72,7 @@ func newLab(t *testing.T) *lab {
 	return &lab{t: t, s: s, work: work}
 }
 
-// session begins a session without a mount, which has the named roots.
+// session begins a session without a mount, with the named roots.
 func (l *lab) session(name string, roots ...string) *session.Session {
 	l.t.Helper()
 	var grants []guard.Grant
@@ -101,7 +101,7 @@ func (l *lab) session(name string, roots ...string) *session.Session {
 	return s
 }
 
-// browser is somebody who speaks to the console as the page does.
+// browser sends requests to the console as the page does.
 type browser struct {
 	l           *lab
 	cookie, key string
@@ -160,7 +160,7 @@ func (b *browser) do(method, path, body string, change func(*http.Request)) (*ht
 	return r, data
 }
 
-// open begins an answer that goes on.
+// open begins a request whose answer is a stream.
 func (b *browser) open(path string) (io.ReadCloser, error) {
 	b.l.t.Helper()
 	r, err := http.DefaultTransport.RoundTrip(b.request("GET", path, "", nil))

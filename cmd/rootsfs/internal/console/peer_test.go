@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Whose a connection is, is told by the kernel.
+// The kernel says to which user a connection belongs.
 func TestPeerUID(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -40,7 +40,7 @@ func TestPeerUID(t *testing.T) {
 	}
 }
 
-// The kernel shows a socket that its program has closed as root's. Nobody is let in by that.
+// The kernel shows a socket that its program has closed as root's. That lets nobody in.
 func TestPeerHasGone(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -79,7 +79,7 @@ func TestPeerHasGone(t *testing.T) {
 	}
 }
 
-// Whose a row of the kernel's table says that a connection is.
+// This table lists rows of the kernel's table of connections, and the user that each names.
 func TestTableRows(t *testing.T) {
 	local, remote := netip.MustParseAddrPort("127.0.0.1:8080"), netip.MustParseAddrPort("127.0.0.1:4660")
 	ends := tableAddr(remote) + " " + tableAddr(local)
@@ -108,7 +108,8 @@ func TestTableRows(t *testing.T) {
 	}
 }
 
-// Another user who connects, sends and closes before the console looks is not read either.
+// A request of another user is not read, even if the user has closed the connection before the
+// console checks it.
 func TestAnotherUserWhoHasGone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be another user")
@@ -192,14 +193,13 @@ func TestAnotherUserIsTurnedAway(t *testing.T) {
 	}
 }
 
-// Connections that are in use and never come to their end, of somebody without the
-// secrets, do not keep the owner out.
+// Endless requests from somebody without the secrets do not keep the owner out.
 func TestManySlowRequests(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
 	more := func(n int) {
 		for range n {
-			_, _ = fmt.Fprint(l.dial(), "GET / HTTP/1.1\r\nX-Slow: ") // or it is turned away already
+			_, _ = fmt.Fprint(l.dial(), "GET / HTTP/1.1\r\nX-Slow: ") // fails if the connection is turned away already
 		}
 	}
 	more(2 * maxConns)

@@ -25,14 +25,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// owner is a session that remembers what it was asked.
+// owner is a session that records its requests.
 type owner struct {
 	added   []guard.Grant
 	revoked RevokeRequest
 	ended   []Ended
 	err     error
 	updates chan Update // sent to the watching clients; closing it ends the session
-	// applying is closed when an apply has begun, which lasts until its context ends.
+	// applying is closed when an apply has begun. The apply lasts until its context ends.
 	applying chan struct{}
 }
 
@@ -104,7 +104,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// dialChild says on standard output how far a foreign user gets.
+// dialChild prints how far a foreign user gets.
 func dialChild(path string) int {
 	c, err := net.Dial("unix", path)
 	if err != nil {
@@ -124,8 +124,8 @@ func dialChild(path string) int {
 	return 0
 }
 
-// short makes a directory whose path fits a socket address, for the child that
-// does not go through a descriptor.
+// short makes a directory whose path fits into a socket address. The child needs that, because
+// it does not connect through a descriptor.
 func runtimeDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rfs")
@@ -159,9 +159,9 @@ func serve(t *testing.T, o *owner) (*Dir, *Client) {
 	return d, Dial(in)
 }
 
-// R127: roots are told only to the session's user and root: another user does
-// not get through the directory, and even where every mode is opened up the
-// connection is closed without an answer.
+// R127: only the session's user and root learn the roots. Another user cannot enter the
+// directory. Even if all modes are opened up, such a user's connection is closed without an
+// answer.
 func TestForeignUserIsTurnedAway_R127(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become somebody else")
@@ -248,7 +248,7 @@ func TestInterruptedApplyAnswers(t *testing.T) {
 	}
 }
 
-// Every update is told, until the session ends or the caller wants no more.
+// Every update is delivered, until the session ends or the caller stops.
 func TestWatch(t *testing.T) {
 	o := &owner{updates: make(chan Update, 3)}
 	_, c := serve(t, o)
@@ -271,7 +271,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Requests that are not understood whole are refused, and nothing is done.
+// A request with an unknown part is refused, and has no effect.
 func TestStrictRequests(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, path, body string
@@ -335,7 +335,7 @@ func TestSessionDirectory(t *testing.T) {
 			t.Errorf("%q: %v, %v", p, fi.Mode(), err)
 		}
 	}
-	// A dead daemon's directory: the lock is gone, the files are there.
+	// This is the directory of a dead daemon: the files are there, but the lock is gone.
 	_ = unix.Close(d.fd)
 	if all, err := List(); err != nil || len(all) != 0 {
 		t.Errorf("after death: %+v, %v", all, err)
@@ -348,8 +348,8 @@ func TestSessionDirectory(t *testing.T) {
 	}
 }
 
-// The runtime directory may have been made by somebody else, in a place where
-// everybody may.
+// The runtime directory may have been made by somebody else, if its parent is writable by
+// everybody.
 func TestRuntimeDirectoryIsVerified(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -427,8 +427,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A connection becomes a stream in both directions, one of which can be ended; a
-// refusal comes back as an error.
+// A connection becomes a stream in both directions, and each direction can be ended by itself.
+// A refusal comes back as an error.
 func TestTools(t *testing.T) {
 	o := &owner{}
 	_, c := serve(t, o)

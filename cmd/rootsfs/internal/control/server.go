@@ -76,17 +76,22 @@ type Server struct {
 
 // Serve answers on the directory's socket until Close.
 func (d *Dir) Serve(log *slog.Logger, service Service, verbs ...Handler) (*Server, error) {
+	s := &Server{service: service, verbs: verbs, log: log}
+	// Made at the first request: most short runs end without one.
+	routes := sync.OnceValue(s.routes)
+	return d.serve(log, s, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) }))
+}
+
+// serve answers on the directory's socket by a handler.
+func (d *Dir) serve(log *slog.Logger, s *Server, handler http.Handler) (*Server, error) {
 	l, err := d.listen(log)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{service: service, verbs: verbs, log: log}
-	// Made at the first request: most short runs end without one.
-	routes := sync.OnceValue(s.routes)
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			asked(r)
-			routes().ServeHTTP(w, r)
+			handler.ServeHTTP(w, r)
 		}),
 		ConnContext:       withConn,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: goneAfter,
@@ -116,10 +121,10 @@ func (s *Server) Close() {
 func (s *Server) routes() http.Handler {
 	m := http.NewServeMux()
 	for _, v := range s.verbs {
-		m.HandleFunc("POST /v1/"+v.name, v.serve)
+		m.HandleFunc("POST "+versionPath+v.name, v.serve)
 	}
-	m.HandleFunc("POST /v1/watch", s.stream)
-	m.Handle("GET /metrics", promhttp.HandlerFor(s.service.Metrics(), promhttp.HandlerOpts{
+	m.HandleFunc("POST "+WatchPath, s.stream)
+	m.Handle("GET "+metricsPath, promhttp.HandlerFor(s.service.Metrics(), promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
 	}))

@@ -24,18 +24,18 @@ const starveVar = "ROOTSFS_TEST_STARVE"
 var starvations = map[string]func() error{
 	// The user's epoll watches are used up.
 	"watches": refuseWatches,
-	// The process's descriptors are: the kernel gives out none any more.
+	// The process's descriptors are used up: the kernel gives out no more.
 	"descriptors": func() error {
 		for {
 			if _, err := unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
-				return nil //nolint:nilerr // that was the last
+				return nil //nolint:nilerr // the last eventfd has been taken
 			}
 		}
 	},
 }
 
-// refuseWatches has epoll_ctl refuse every new watch as the kernel does where the
-// user's are used up (a system call filter, seccomp(2)).
+// refuseWatches makes epoll_ctl refuse every new watch with a system call filter (seccomp(2)),
+// as the kernel does when the user's watches are used up.
 func refuseWatches() error {
 	const setModeFilter, tsync = 1, 1
 	code := []unix.SockFilter{
@@ -88,7 +88,7 @@ func starvedChild(of string) int {
 	return 0
 }
 
-// starved starts such a session, which is starved when it returns.
+// starved starts a session, and returns when the session's resource is used up.
 func starved(t *testing.T, of string) *Client {
 	t.Helper()
 	runtimeDir(t)
@@ -126,9 +126,9 @@ func starved(t *testing.T, of string) *Client {
 	return Dial(all[0])
 }
 
-// The owner's commands are answered, one after the other and some at a time, by a
-// session that can have no epoll watch, or no descriptor, any more. The first connection
-// without a watch ended the loop that accepts them.
+// A session that gets no more epoll watches, or no more descriptors, still answers the owner's
+// commands, one after the other and several at a time. (The first connection without a watch
+// ended the loop that accepts connections.)
 func TestAnswersWhileStarved(t *testing.T) {
 	for of := range starvations {
 		t.Run(of, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestAnswersWhileStarved(t *testing.T) {
 	}
 }
 
-// Connections that ask nothing do not keep the owner's out, however many they are.
+// Any number of connections without a request do not keep the owner's out.
 func TestSilentConnectionsGo(t *testing.T) {
 	for of := range starvations {
 		t.Run(of, func(t *testing.T) {
@@ -169,8 +169,8 @@ func TestSilentConnectionsGo(t *testing.T) {
 	}
 }
 
-// A stream over a connection that is served by blocking calls ends when its client
-// goes, and what it held is free again.
+// A stream over a connection that is served by blocking calls ends when its client disconnects,
+// and its resources are released.
 func TestRawStreamEnds(t *testing.T) {
 	c := starved(t, "watches")
 	for range 3 * maxRawConns {
@@ -185,7 +185,7 @@ func TestRawStreamEnds(t *testing.T) {
 	}
 }
 
-// A deadline ends a call of a raw connection, and closing it ends one that waits.
+// A deadline ends a waiting call of a raw connection, and so does closing it.
 func TestRawConn(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
 
-// A subscriber that does not read holds the last events, and is told once how many are lost,
-// those that the publisher had lost itself included.
+// A subscriber that does not read gets the last events later, and once the number of lost ones.
+// The number includes events that the publisher itself had lost.
 func TestEventsAreBounded(t *testing.T) {
 	var h Hub
 	s := h.Subscribe(News{})
@@ -29,7 +29,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// Changes are told once, however many there were, and who has been told waits.
+// A subscriber is woken once for any number of changes, and then waits for the next one.
 func TestChangesAreToldOnce(t *testing.T) {
 	var h Hub
 	s := h.Subscribe(News{Events: []control.Event{{PID: 1}}, Changed: State})
@@ -52,7 +52,7 @@ func TestChangesAreToldOnce(t *testing.T) {
 	}
 }
 
-// When a session ends, its readers get what happened before; when a reader leaves, it gets
+// When a session ends, its readers still get the earlier events. A reader that has left gets
 // nothing more.
 func TestClose(t *testing.T) {
 	var h Hub
@@ -77,7 +77,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// News do not come faster than they may, and Next ends with its context.
+// Updates do not come faster than the interval permits, and Next ends with its context.
 func TestNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h Hub

@@ -69,7 +69,7 @@ func (a *archive) edit(change func(lines []string) []string) {
 	testkit.Must(a, os.WriteFile(files[0], []byte(strings.Join(change(strings.Split(string(data), "\n")), "\n")), 0o600))
 }
 
-// kept is a sink that keeps items, and fails where it is told to.
+// kept is a sink that keeps items, and fails at a given one.
 type kept struct {
 	items []Item
 	fails int // after how many batches
@@ -86,7 +86,8 @@ func (k *kept) Send(_ context.Context, items []Item) error {
 
 func (k *kept) Close() error { return nil }
 
-// Every record is handed on once and in order, over an error of the receiver and a restart.
+// Every record is passed on once and in order, even after an error of the receiver and a
+// restart.
 func TestEveryRecordIsHandedOn(t *testing.T) {
 	a := newArchive(t)
 	a.write(batchSize + 20)
@@ -111,7 +112,8 @@ func TestEveryRecordIsHandedOn(t *testing.T) {
 	}
 }
 
-// What is missing or changed is told apart: removed by the log, or by somebody else.
+// The export distinguishes records that the log removed from records that somebody else removed
+// or changed.
 func TestHoles(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(lines []string) []string
@@ -143,7 +145,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// Records that the log has removed because its files are old are a hole, and no tampering.
+// Records that the log removed because its files were old are a hole, and not tampering.
 func TestHoleOfRetention(t *testing.T) {
 	a := newArchive(t)
 	a.opt.MaxBytes = 4 << 10
@@ -154,7 +156,7 @@ func TestHoleOfRetention(t *testing.T) {
 	other := a.opt
 	other.Session, other.MaxTotal = "t", 1
 	other.Anchor, _ = other.AnchorOf("t")
-	testkit.Must(t, os.Remove(filepath.Join(a.opt.Dir, ".pruned"))) // or it does not look again so soon
+	testkit.Must(t, os.Remove(filepath.Join(a.opt.Dir, ".pruned"))) // otherwise Open would not look for old files again so soon
 	l, err := audit.Open(other)
 	testkit.Must(t, err)
 	testkit.Until(t, "the files of s are removed", func() bool {
@@ -221,7 +223,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// Names that servers have chosen do not reach a terminal raw.
+// Names that servers have chosen are escaped before they reach a terminal.
 func TestHostileNames(t *testing.T) {
 	line, err := OCSF(&Item{Entry: audit.Entry{Op: "open", Root: "code", Path: "a\u202eb\u009b31m", Line: []byte(`{}`)}})
 	if err != nil || !names.Shows(string(line)) || !strings.Contains(string(line), `\u202e`) {
@@ -229,7 +231,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// Follow goes on with what is written later, and with what the receiver did not take.
+// Follow sends records that are written later, and sends records again that the receiver did
+// not accept.
 func TestFollow(t *testing.T) {
 	a := newArchive(t)
 	a.write(2)

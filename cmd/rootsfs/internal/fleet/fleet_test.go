@@ -20,13 +20,14 @@ type lab struct {
 	server *Server
 	owner  *Owner
 	log    *strings.Builder
+	home   string // the owner's
 }
 
 // newLab starts a fleet.
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{T: t, log: &strings.Builder{}}
-	t.Setenv("HOME", t.TempDir())
+	l := &lab{T: t, log: &strings.Builder{}, home: t.TempDir()}
+	t.Setenv("HOME", l.home)
 	t.Setenv("XDG_STATE_HOME", "")
 	dir := ServerDir(filepath.Join(t.TempDir(), "server"))
 	_, err := Create(dir, Plan{Name: "acme", Server: "localhost:4222", Lease: time.Minute})
@@ -35,10 +36,18 @@ func newLab(t *testing.T) *lab {
 	l.must(err)
 	t.Cleanup(l.server.Stop)
 	l.moveOwner()
+	l.connectOwner()
+	return l
+}
+
+// connectOwner connects the owner.
+func (l *lab) connectOwner() {
+	l.Helper()
+	l.Setenv("HOME", l.home)
+	var err error
 	l.owner, err = OpenOwner()
 	l.must(err)
-	t.Cleanup(l.owner.Close)
-	return l
+	l.Cleanup(l.owner.Close)
 }
 
 // moveOwner tells the owner the port that the server got.
@@ -66,11 +75,11 @@ func (l *lab) invite(machine string) string {
 	return inv.Token
 }
 
-// join makes a machine, which is that of another user.
+// join makes a machine that belongs to another user.
 func (l *lab) join(machine string) *Member {
 	l.Helper()
 	l.Setenv("HOME", l.TempDir())
-	m, err := Join(context.Background(), l.invite(machine))
+	m, err := Join(context.Background(), l.invite(machine), nil)
 	l.must(err)
 	return m
 }
@@ -119,7 +128,8 @@ func TestPermissionsOfAMachine(t *testing.T) {
 			t.Errorf("%s: not refused", what)
 		}
 	}
-	// What it may, so that the refusals above are not those of a connection without rights.
+	// These requests are permitted, so the refusals above do not come from a connection without
+	// any rights.
 	l.must(publish(n.Ack("m1"))())
 	l.must(hear(n.Orders("m1"))())
 	l.must(b.Conn.Flush())
@@ -149,7 +159,8 @@ func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
 		l.must(err)
 		l.must(b.Conn.PublishRequest(b.Names.Renew("m1"), reply, q))
 	}
-	// The requests are answered in their order: nothing came before the last, which is allowed.
+	// Requests are answered in their order. The last one is allowed, and no answer came before
+	// its answer.
 	select {
 	case got := <-heard:
 		if got.Subject != inbox("m1")+".x" {
@@ -160,8 +171,9 @@ func TestKeeperAnswersInTheInboxOnly(t *testing.T) {
 	}
 }
 
-// No key of a connection signs anything else: what a party signs is by a key that the server's
-// software does not even read, and no connection's key can be loaded as a signing key.
+// The key of a connection signs nothing else. Documents are signed with a key in a format that
+// the message server's software cannot read, and a connection's key cannot be loaded as a
+// signing key.
 func TestKeysAreSeparate(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")
@@ -186,13 +198,13 @@ func TestKeysAreSeparate(t *testing.T) {
 	}
 }
 
-// An invite enrols one machine: a second is refused, also one that has only seen the first's
-// request, and the first may ask again with the same keys.
+// An invite enrols one machine. A second one is refused, even if it has seen the first one's
+// request. The first may ask again with the same keys.
 func TestInviteOnce(t *testing.T) {
 	l := newLab(t)
 	text := l.invite("laptop")
 	t.Setenv("HOME", t.TempDir())
-	first, err := Join(context.Background(), text)
+	first, err := Join(context.Background(), text, nil)
 	l.must(err)
 	tok, err := decodeToken(text)
 	l.must(err)
@@ -207,7 +219,7 @@ func TestInviteOnce(t *testing.T) {
 		t.Error("the used invite gave another connection to the same signing key")
 	}
 	t.Setenv("HOME", t.TempDir())
-	if m, err := Join(context.Background(), text); err == nil || !strings.Contains(err.Error(), "has been used, by the key "+first.KeyName()) {
+	if m, err := Join(context.Background(), text, nil); err == nil || !strings.Contains(err.Error(), "has been used, by the key "+first.KeyName()) {
 		t.Errorf("a second machine: %v, %v", m, err)
 	}
 	if !strings.Contains(l.log.String(), "the invite of laptop has been used") {
@@ -218,7 +230,7 @@ func TestInviteOnce(t *testing.T) {
 	}
 }
 
-// An invite that is over, that was made up, or that is replayed by the bus, lets nobody in.
+// An invite that has expired, was made up or is replayed by the bus lets nobody in.
 func TestInviteOver(t *testing.T) {
 	l := newLab(t)
 	text := l.invite("laptop")
@@ -230,7 +242,7 @@ func TestInviteOver(t *testing.T) {
 	inv.Expires = time.Now().Add(-time.Second)
 	l.must(writeJSON(file, inv))
 	t.Setenv("HOME", t.TempDir())
-	if _, err := Join(context.Background(), text); err == nil || !strings.Contains(err.Error(), "the invite has expired") {
+	if _, err := Join(context.Background(), text, nil); err == nil || !strings.Contains(err.Error(), "the invite has expired") {
 		t.Errorf("an expired invite: %v", err)
 	}
 	// The server itself refuses the bearer of a claim that has expired.
@@ -239,7 +251,7 @@ func TestInviteOver(t *testing.T) {
 	}
 	over, err := tok.encode()
 	l.must(err)
-	if _, err := Join(context.Background(), over); err == nil || !strings.Contains(err.Error(), "has expired or was taken back") {
+	if _, err := Join(context.Background(), over, nil); err == nil || !strings.Contains(err.Error(), "has expired or was taken back") {
 		t.Errorf("an expired claim: %v", err)
 	}
 	// An owner's request, once more: it makes no second invite.
@@ -268,7 +280,7 @@ func TestJoinWrongServer(t *testing.T) {
 		change(&other)
 		text, err := other.encode()
 		l.must(err)
-		if _, err := Join(context.Background(), text); err == nil || !strings.Contains(err.Error(), strings.Replace(what, "this is not the fleet's server", "is not the fleet's", 1)) {
+		if _, err := Join(context.Background(), text, nil); err == nil || !strings.Contains(err.Error(), strings.Replace(what, "this is not the fleet's server", "is not the fleet's", 1)) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -277,8 +289,8 @@ func TestJoinWrongServer(t *testing.T) {
 	}
 }
 
-// Who is removed is out: the server ends the connection, refuses the next, and the keeper does
-// not hear what the machine signed.
+// A removed machine has no access: the server ends its connection and refuses a new one, and
+// the keeper ignores what the machine has signed.
 func TestRemove(t *testing.T) {
 	l := newLab(t)
 	m := l.join("laptop")
@@ -312,7 +324,7 @@ func TestMachinesBelievesSignaturesOnly(t *testing.T) {
 	b, err := m1.dial(false)
 	l.must(err)
 	defer b.Close()
-	// It says that it is m2.
+	// The machine claims to be m2.
 	liar := &Member{ID: m1.ID, Machine: "m2", key: m1.key}
 	l.must(liar.AnswerStatus(b, func() MachineStatus { return MachineStatus{Version: "false"} }))
 	l.must(b.Conn.Flush())

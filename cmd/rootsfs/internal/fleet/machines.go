@@ -22,6 +22,14 @@ type MachineStatus struct {
 	Version  names.Foreign   `json:"version"`
 	Sessions []SessionStatus `json:"sessions"`
 	Standing *StandingStatus `json:"standing,omitempty"`
+	Allow    []names.Foreign `json:"allow,omitempty"` // what owners may do from afar, besides looking and stopping
+	Sent     []SentSession   `json:"sent,omitempty"`  // the newest sessions whose records the keeper has confirmed
+}
+
+// SentSession is how far a keeper has confirmed the records of a session to its machine.
+type SentSession struct {
+	Session names.Foreign `json:"session"`
+	Record  uint64        `json:"record"` // the last
 }
 
 // StandingStatus is how far a machine has carried out its fleet's orders, and its lease.
@@ -138,7 +146,8 @@ func KeyName(public string) string {
 
 // list asks the keeper which machines there are.
 func (o *Owner) list(ctx context.Context) ([]machineRecord, error) {
-	return askKeeper[struct{}, []machineRecord](ctx, o, o.Names.machines(), kindMachines, struct{}{})
+	state, err := o.known(ctx)
+	return merge(state), err
 }
 
 // statusAnswer is a machine's signed answer to the question how it is.
@@ -168,19 +177,21 @@ func (o *Owner) Machines(ctx context.Context, wait time.Duration) ([]Machine, er
 	for _, rec := range recs {
 		all = append(all, Machine{Name: rec.Name, State: MachineNoAnswer, Key: KeyName(rec.Signing), Joined: rec.Joined, Heard: rec.Heard})
 	}
-	answers := make(chan *nats.Msg, 2*len(recs)+16)
-	sub, err := o.Bus.Conn.ChanSubscribe(o.Bus.Conn.NewInbox(), answers)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = sub.Unsubscribe() }()
+	answers := make(chan *nats.Msg, (2*len(recs)+16)*len(o.buses))
 	number, begun := rand.Text(), time.Now()
 	question, err := json.Marshal(statusQuestion{number})
 	if err != nil {
 		return nil, err
 	}
-	if err := o.Bus.Conn.PublishRequest(o.Names.Status(), sub.Subject, question); err != nil {
-		return nil, err
+	for _, b := range o.buses {
+		sub, err := b.Conn.ChanSubscribe(b.Conn.NewInbox(), answers)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = sub.Unsubscribe() }()
+		if err := b.Conn.PublishRequest(o.Names.Status(), sub.Subject, question); err != nil {
+			return nil, err
+		}
 	}
 	timeout := time.NewTimer(wait)
 	defer timeout.Stop()

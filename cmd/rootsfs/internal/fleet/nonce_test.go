@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// A server has its clients sign any text that it calls a nonce, such as an order. What a machine
-// signs for it verifies with no key that orders or answers are checked by, and can be opened as
-// no document.
+// A server has its clients sign any text that it calls a nonce, such as an order. Such a
+// signature of a machine is invalid under the keys for orders and answers, and the text cannot
+// be opened as a document.
 func TestHostileNonceSignsNothing(t *testing.T) {
 	n := newNames("acme")
 	ca, err := newAuthority(n)

@@ -17,8 +17,8 @@ type Ended struct {
 }
 
 // carryOut revokes in every live session of this machine, and has the sessions look at the
-// lease. When it returns nil, each session has answered. An Ended with an error is of a root to
-// which new accesses are refused already, and calls under way may still take effect.
+// lease. When it returns nil, each session has answered. If an Ended has an error, new accesses
+// to its root are already refused, but calls under way may still take effect.
 func carryOut(ctx context.Context, due []Revocation) ([]Ended, error) {
 	all, err := control.List()
 	if err != nil {

@@ -21,6 +21,7 @@ type realFleet struct {
 	home  string // the owner's
 	serve *exec.Cmd
 	port  string
+	nets  map[string]string // the network namespaces of fleet commands, by HOME
 }
 
 // realMachine is a machine with one session, which serves one file.
@@ -62,6 +63,9 @@ func stop(cmd *exec.Cmd) {
 
 func (f *realFleet) command(home string, args ...string) *exec.Cmd {
 	cmd := exec.Command("rootsfs-fleet", args...)
+	if net := f.nets[home]; net != "" && args[0] == "fleet" {
+		cmd = exec.Command("nsenter", append([]string{"--net=/run/netns/" + net, "rootsfs-fleet"}, args...)...)
+	}
 	if args[0] != "fleet" {
 		cmd = exec.Command(args[0], args[1:]...)
 	}
@@ -89,7 +93,7 @@ func (f *realFleet) must(err error) {
 	}
 }
 
-// realLease is as short as processes on a busy machine can keep it up.
+// realLease is the shortest lease that processes on a busy machine can renew in time.
 const realLease = time.Second
 
 // newRealFleet starts a fleet with machines whose leases are short.
@@ -116,7 +120,7 @@ func newRealFleet(t *testing.T, machines ...string) (*realFleet, []*realMachine)
 	return f, all
 }
 
-// asUser makes this process act for the user with a HOME.
+// asUser makes this process act for the user who has this HOME.
 func (f *realFleet) asUser(home string) {
 	f.Setenv("HOME", home)
 	f.Setenv("XDG_STATE_HOME", home+"/state")
@@ -134,6 +138,9 @@ func (f *realFleet) startServer() {
 func (f *realFleet) newMachine(name string) *realMachine {
 	f.Helper()
 	m := &realMachine{f: f, name: name, home: f.TempDir()}
+	if f.nets != nil {
+		f.nets[m.home] = f.newNet(name)
+	}
 	line, code := f.run(f.home, "fleet", "invite", name)
 	if code != 0 {
 		f.Fatal(line)
@@ -192,11 +199,11 @@ func (f *realFleet) until(what string, limit time.Duration, is func() bool) time
 	return time.Since(begun)
 }
 
-// patience bounds what has no time of its own.
+// patience bounds waits that have no time limit of their own.
 const patience = 30 * time.Second
 
-// A revocation ends roots on every machine, before the command ends. One that cannot answer is
-// named with the time by which it is dead, and then it is.
+// A revocation ends roots on every machine before the command ends. A machine that cannot
+// answer is named, with the time by which its access has ended, and by then it has.
 func TestRevokeThreeMachines(t *testing.T) {
 	f, m := newRealFleet(t, "m1", "m2", "m3")
 	f.must(m[2].agent.Process.Signal(syscall.SIGSTOP))
@@ -229,8 +236,8 @@ func TestRevokeThreeMachines(t *testing.T) {
 	}
 }
 
-// A lock pauses what runs and lets nothing begin, on a machine whose agent was dead meanwhile,
-// too. After unlock what was open works again.
+// A lock pauses running sessions and lets none begin, also on a machine whose agent was dead
+// meanwhile. After unlock, open files work again.
 func TestAgentKilled(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
 	m := all[0]
@@ -264,8 +271,8 @@ func TestAgentKilled(t *testing.T) {
 	}
 }
 
-// While the server is stopped nothing is served after the lease. When it goes on, so do the
-// sessions. Killed and started again within the lease, nobody notices.
+// While the server is stopped, nothing is served after the end of the lease. When the server
+// continues, so do the sessions. A kill and restart within the lease is not noticed.
 func TestServerStopped(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
 	m := all[0]
@@ -275,7 +282,7 @@ func TestServerStopped(t *testing.T) {
 	f.until("the session goes on", patience, m.reads)
 }
 
-// A keeper that is killed has its orders when it is back: the machine that it finds is locked.
+// A keeper that was killed has its orders after the restart: the machine is still locked.
 func TestKeeperKilledAndBack(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
 	m := all[0]

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// RecordsSession is the session of a machine's audit log that has the acts of its agent. What ended
-// in a session is on record there, too.
+// RecordsSession names the session under which a machine's audit log has the acts of its agent. The
+// end of a root is also on record in the root's own session.
 const RecordsSession = "fleet"
 
 // recordOf begins the record of an act that an order demands.
@@ -28,6 +28,9 @@ func (a *agent) recordOrder(h held, took time.Duration, ended []Ended) error {
 	order := a.recordOf(names.OpSet, h)
 	order.Duration = took
 	order.Detail += fmt.Sprintf("; roots ended: %d", len(ended))
+	if c := h.Ceiling; c.isSet() {
+		order.Detail += fmt.Sprintf("; ceiling %d holds", c.Number)
+	}
 	recs := []guard.Record{order}
 	for _, e := range ended {
 		r := a.recordOf(names.OpRevoke, h)

@@ -86,8 +86,8 @@ func TestNoLeaseWithoutRecords(t *testing.T) {
 	}
 }
 
-// What an owner sees of a machine is whether it has carried out the newest order, by the keeper's
-// number and its own, and then what its word is.
+// An owner sees whether a machine has carried out the newest order, by the number of the keeper
+// and that of the machine, and then what the machine reports.
 func TestStatesOfMachines(t *testing.T) {
 	session := func(paused ...bool) (all []SessionStatus) {
 		for _, is := range paused {
@@ -124,8 +124,9 @@ func TestStatesOfMachines(t *testing.T) {
 	}
 }
 
-// A machine that has not carried out an order is behind by the keeper's number, although it knows
-// nothing of the order. What is left of its lease is of now, and not of its last request.
+// A machine that has not carried out an order counts as behind, by the keeper's number, even if
+// it knows nothing of the order. The shown rest of its lease is the present one, and not that
+// of its last request.
 func TestMachinesBehind(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -161,8 +162,8 @@ func TestMachinesBehind(t *testing.T) {
 	}
 }
 
-// A removal is of one membership: when the bus repeats it after the machine has joined again, with
-// the same key, the machine stays.
+// A removal applies to one membership. If the bus repeats it after the machine has joined again
+// with the same key, the machine stays.
 func TestReplayedRemoval(t *testing.T) {
 	l := newLab(t)
 	m := l.join("laptop")

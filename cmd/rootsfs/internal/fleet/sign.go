@@ -14,11 +14,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Key signs what a party says. It is no key of a connection: a server has its clients sign any
-// text that it calls a nonce.
+// Key signs the documents of a party. It is never also the key of a connection: a server makes
+// its clients sign any nonce that it chooses, and the nonce could be a document.
 type Key struct{ private ed25519.PrivateKey }
 
-// The encodings of keys are of no kind that the server's software knows.
+// The prefixes keep these keys from being taken for keys of the message server.
 const (
 	publicPrefix = "rfp:"
 	seedPrefix   = "rootsfs-signing-key:"
@@ -49,7 +49,7 @@ func (k *Key) Save(file string) error {
 	return writeSynced(file, []byte(seedPrefix+base64.RawURLEncoding.EncodeToString(k.private.Seed())+"\n"))
 }
 
-// Public returns what others know the key by.
+// Public returns the public half of the key, as text.
 func (k *Key) Public() string {
 	return publicPrefix + base64.RawURLEncoding.EncodeToString(k.private.Public().(ed25519.PublicKey))
 }
@@ -64,7 +64,8 @@ type sealed struct {
 	Sig  []byte `json:"sig"`
 }
 
-// signedText returns the text that a signature is over: it fits no other fleet and kind.
+// signedText returns the text that is signed. It names the fleet and the kind, so that the
+// signature is valid for no others.
 func signedText(fleet, kind string, body []byte) []byte {
 	return append([]byte("rootsfs-fleet/1 "+fleet+" "+kind+"\x00"), body...)
 }
@@ -78,7 +79,11 @@ func Seal(k *Key, fleet, kind string, v any) ([]byte, error) {
 	return stdjson.Marshal(sealed{body, k.Public(), ed25519.Sign(k.private, signedText(fleet, kind, body))})
 }
 
-// Open returns the document in v, and who signed it, if trusts says that the key may.
+// errSigner says that a document is signed by somebody else.
+var errSigner = errors.New("it is signed by a key that may not sign it")
+
+// Open verifies a signed document and decodes its body into v. It returns the public key that
+// signed it, which trusts must accept.
 func Open(data []byte, fleet, kind string, trusts func(by string) bool, v any) (by string, err error) {
 	var s sealed
 	if err := decode(data, &s); err != nil {
@@ -87,7 +92,7 @@ func Open(data []byte, fleet, kind string, trusts func(by string) bool, v any) (
 	rest, ok := strings.CutPrefix(s.By, publicPrefix)
 	public, err := base64.RawURLEncoding.DecodeString(rest)
 	if !ok || err != nil || len(public) != ed25519.PublicKeySize || !trusts(s.By) {
-		return "", errors.New("it is signed by a key that may not sign it")
+		return "", errSigner
 	}
 	if !ed25519.Verify(public, signedText(fleet, kind, s.Body), s.Sig) {
 		return "", errors.New("its signature is wrong")

@@ -17,7 +17,8 @@ func newTestKey(t testing.TB) *Key {
 	return k
 }
 
-// A signature is for one fleet, one kind of document and one body, by a key that may sign it.
+// A signature is valid for one fleet, one kind of document and one body, and from a key that
+// may sign it.
 func TestSealDomains(t *testing.T) {
 	k, other := newTestKey(t), newTestKey(t)
 	data, err := Seal(k, "acme-a", kindStanding, Standing{For: "m", Number: 1})
@@ -71,7 +72,7 @@ func TestSealDomains(t *testing.T) {
 	}
 }
 
-// Whatever a bus makes of a document, a reader gets the body that was signed, or nothing.
+// However a bus changes a document, a reader gets the signed body or an error.
 func FuzzOpen(f *testing.F) {
 	k := newTestKey(f)
 	want := Standing{For: "m", Number: 7, Locked: "x"}
@@ -93,8 +94,9 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// A machine that has missed any number of orders carries out every revocation in them, if only
-// by ending everything. It does not carry out one twice: later grants are new decisions.
+// A machine that has missed any number of orders carries out every revocation in them, if
+// necessary by ending everything. It carries out none twice, because later grants are new
+// decisions.
 func TestStandingOnlyGrows(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -104,7 +106,7 @@ func TestStandingOnlyGrows(t *testing.T) {
 	applied := make([]uint64, 4) // of machines
 	sees := make([]int, 4)       // how many of given they have carried out
 	for i := range 1000 {
-		next, err := s.next(allMachines, func(n *Standing) {
+		next, err := s.next(allMachines, nextNumber(s.Number), func(n *Standing) {
 			if r.IntN(4) > 0 {
 				n.Revoked = append(n.Revoked, Revocation{Number: n.Number, Root: fmt.Sprint(strings.Repeat("r", r.IntN(250)), i)})
 				given = append(given, n.Revoked[len(n.Revoked)-1])
@@ -178,7 +180,8 @@ func TestStandingRefused(t *testing.T) {
 	}
 }
 
-// A charter is followed by the one with the next number that one of its own owners has signed.
+// The successor of a charter has the next number and is signed by one of the owners of the
+// charter.
 func TestCharterSuccession(t *testing.T) {
 	first, second, keeper := newTestKey(t), newTestKey(t), newTestKey(t)
 	c := &Charter{Fleet: "acme-a", Number: 3, Owners: []string{first.Public()}, Keepers: []string{keeper.Public()}}

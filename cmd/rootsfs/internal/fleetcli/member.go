@@ -24,15 +24,21 @@ type membership struct {
 	Told    *bool  `json:"told,omitempty"` // of leave: the fleet knows
 }
 
-func join(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, args []string) error {
+func join(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
+	var creds *fleet.Creds
 	var token string
 	var err error
+	if f.Creds != "" {
+		if creds, err = fleet.ReadCreds(f.Creds); err != nil {
+			return err
+		}
+	}
 	if len(args) > 0 {
 		token = args[0]
 	} else if token, err = p.Stdin(maxToken); err != nil {
 		return cli.Usage(err)
 	}
-	m, err := fleet.Join(ctx, token)
+	m, err := fleet.Join(ctx, token, creds)
 	if err != nil {
 		return err
 	}
@@ -71,7 +77,11 @@ func agent(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) e
 	if err != nil {
 		return err
 	}
-	return m.RunAgent(ctx, log, records, func() fleet.MachineStatus { return status(ctx, p.Version()) }, func() error {
+	host := fleet.Host{
+		Status: func() fleet.MachineStatus { return status(ctx, p.Version()) },
+		Allows: func() []control.Access { return allowedActs(log) },
+	}
+	return m.RunAgent(ctx, log, records, host, func() error {
 		return p.Line(membership{Fleet: m.Fleet, Machine: m.Machine}, func() { p.Say("%s: the agent of %s runs", m.Machine, m.Fleet) })
 	})
 }
@@ -96,6 +106,20 @@ func recordsOf(log *slog.Logger) (audit.Options, error) {
 		log.Warn("the bounds of the records cannot be read: none are deleted", "error", err)
 	}
 	return o, nil
+}
+
+// allowedActs returns what the configuration allows the owners of the fleet now. If it cannot be
+// read, that is nothing.
+func allowedActs(log *slog.Logger) (list []control.Access) {
+	conf, _, err := config.LoadFlag("")
+	if err != nil {
+		log.Warn("the configuration cannot be read: owners of the fleet may look and stop, and no more", "error", err)
+		return nil
+	}
+	for _, word := range conf.FleetAllows {
+		list = append(list, control.Access(word))
+	}
+	return list
 }
 
 // sessionTime bounds how long a session may take to say how it is.

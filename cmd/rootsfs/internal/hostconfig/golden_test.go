@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 const program = "/opt/rootsfs"
 
-// place is the machine of the tests.
+// place describes the machine of the tests.
 func place(path string) Place {
 	dirs := []string{"/home/u", "/home/u/code", "/home/u/code/docs", "/home/u/other/code", "/home/u/srv", "/usr/share/doc", "/"}
 	files := []string{"/home/u/srv/dist/index.js", "/home/u/code/src/main.py", "/home/u/code/config.toml", "/home/u/code/tool.py",
@@ -67,7 +67,7 @@ func how(c *Config, at Place) map[*Server]How {
 	return all
 }
 
-// plan shows what was understood and is proposed.
+// plan returns a text with the parsed servers and the proposal for each.
 func plan(c *Config, at Place) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "format %s\n", c.Format)

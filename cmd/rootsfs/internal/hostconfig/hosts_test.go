@@ -97,8 +97,8 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// What is wrong with a TOML document is said with its line, and a server that is not
-// understood does not keep the others from being read.
+// An error in a TOML document is reported with its line, and a server that cannot be parsed
+// does not keep the others from being read.
 func TestTOMLErrors(t *testing.T) {
 	for _, tt := range []struct{ doc, want string }{
 		{"a = 1\nb = [", "not TOML: "},
@@ -131,7 +131,7 @@ func TestTOMLErrors(t *testing.T) {
 	}
 }
 
-// Keys are not shown of a server that is not understood either.
+// The keys of a server that cannot be parsed are not shown either.
 func TestShownOfErrors(t *testing.T) {
 	for path, doc := range map[string]string{
 		"mcp.json":    `{"mcpServers": {"s": {"command": 1, "env": {"K": "s3cret"}, "headers": {"A": "s3cret"}}}}`,
@@ -148,8 +148,8 @@ func TestShownOfErrors(t *testing.T) {
 	}
 }
 
-// FuzzWrapTOML: what can be read can be wrapped into something that can be read, and
-// unwrapped it is the document again, byte for byte.
+// FuzzWrapTOML checks that a document that can be parsed is wrapped into one that can be
+// parsed, and unwrapped into the original, byte for byte.
 func FuzzWrapTOML(f *testing.F) {
 	f.Add([]byte(codexDoc), "/a:ro", "K")
 	f.Add([]byte("mcp_servers={a={command='''x''',args=[#c\n'y',]},b.command=\"z\"}"), "--", "\x7f")

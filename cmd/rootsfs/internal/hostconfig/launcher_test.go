@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What fetches is found behind launchers, and nothing is taken for it that is only named so.
+// A program that fetches packages is found behind launchers. A program that only has such a
+// name does not count.
 func TestFetcherOf(t *testing.T) {
 	for line, want := range map[string]string{
 		"npx -y x": "npx", "/usr/bin/npx x": "npx", "server npx": "", "node npx": "", "": "",

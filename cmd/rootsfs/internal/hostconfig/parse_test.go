@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Whatever is wrong is said in one line, with its place.
+// Every error is one line, with the position.
 func TestParseErrors(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, maxDepth+1)
 	for _, tt := range []struct{ doc, want string }{
@@ -40,7 +40,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// A server that cannot be understood does not keep the others from being read.
+// A server that cannot be parsed does not keep the others from being read.
 func TestServerErrors(t *testing.T) {
 	for _, tt := range []struct{ server, want string }{
 		{`1`, `line 3: server "s" is a number; it should be an object`},
@@ -74,7 +74,7 @@ func TestServerErrors(t *testing.T) {
 	}
 }
 
-// How a host gets to a server is decided as the hosts do.
+// The way in which a host starts or reaches a server is recognised as by the hosts.
 func TestKinds(t *testing.T) {
 	for server, want := range map[string]Kind{
 		`{"command": "x"}`: Stdio,
@@ -96,7 +96,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// Where a file lies says whose servers it configures.
+// The path of a file tells whether it configures a project's servers or the user's.
 func TestPlaces(t *testing.T) {
 	none := func(string) string { return "" }
 	for path, want := range map[string]string{

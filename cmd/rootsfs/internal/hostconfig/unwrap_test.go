@@ -14,14 +14,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A wrapped file that people or programs have edited since is unwrapped as far as
-// it says what it was; their edits stay.
+// A wrapped file that people or programs have edited since is unwrapped where its original text
+// can be restored. The edits stay.
 func TestUnwrapEdited(t *testing.T) {
 	for _, tt := range []struct{ doc, want string }{
 		// More flags, and another argument.
 		{`{"command": "/r/rootsfs", "args": ["run", "--net", "--root", "/a:rw", "--", "npx", "-y", "x", "--new"]}`,
 			`{"command": "npx", "args": ["-y", "x", "--new"]}`},
-		// Printed anew: a list that was empty or missing means the same.
+		// If the file was printed anew, an empty list and a missing one mean the same.
 		{"{\"command\": \"rootsfs\", \"args\": [\n\"run\",\n\"--\",\n\"x\"\n], \"a\": 1}", `{"command": "x", "a": 1}`},
 		{`{"args": [ "run", "--", "x" ], "command": "rootsfs"}`, `{"command": "x"}`},
 		{`{"args": [ "run", "--", "x", ], "a": 1, "command": "rootsfs"}`, `{"a": 1, "command": "x"}`},
@@ -29,7 +29,7 @@ func TestUnwrapEdited(t *testing.T) {
 		{`{"command": "rootsfs" /*c*/, /*d*/ "args": [ "run", "--", "x" ]}`, `{"command": "x" /*c*/, /*d*/ "args": [  ]}`},
 		{`{"command": "rootsfs", "args": ["run", "--", "x" /*c*/, /*d*/]}`, `{"command": "x", "args": [ /*c*/ /*d*/]}`},
 		{`{"command": "rootsfs", "args": ["run", "--", "x", ]}`, `{"command": "x", "args": [ ]}`},
-		// The server's own "--" is its own, and its spelling stays.
+		// The "--" in the server's own arguments stays, with its spelling.
 		{`{"command": "rootsfs", "args": ["run", "--", "\u0078", "--", "\/"]}`, `{"command": "\u0078", "args": ["--", "\/"]}`},
 		// Not of the form.
 		{`{"command": "rootsfs", "args": ["serve", "--", "x"]}`, ``},
@@ -56,9 +56,9 @@ func TestUnwrapEdited(t *testing.T) {
 	}
 }
 
-// FuzzWrap: every document that Parse accepts can be wrapped. Parse accepts the result, which
-// differs only in the servers' commands and arguments. Unwrapped, it is the first document
-// again, byte for byte. hujson returns each document unchanged.
+// FuzzWrap checks that every document that Parse accepts can be wrapped. Parse accepts the
+// result, which differs only in the servers' commands and arguments. Unwrapped, it is the first
+// document again, byte for byte. hujson returns each document unchanged.
 func FuzzWrap(f *testing.F) {
 	err := filepath.WalkDir("testdata", func(path string, d os.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".json" {

@@ -87,8 +87,7 @@ func TestTwoPathsToOneFile(t *testing.T) {
 	stopOne()
 }
 
-// quiet takes the reports of earlier changes, so that the next report is that of a later
-// change.
+// quiet receives the reports of earlier changes, so that the next report is about a later one.
 func quiet(one, two <-chan struct{}) {
 	for {
 		select {

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Whatever makes a path lead elsewhere, or changes what is at its end, is reported: the
-// directories, links and files on the way, those that are missing included.
+// Every change that makes a path lead elsewhere, or that changes its target, is reported:
+// changes of the directories, links and files on the way, also of those that are missing.
 func TestPaths(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	testkit.Must(t, err)

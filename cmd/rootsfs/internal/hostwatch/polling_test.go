@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// While the user has no inotify instance or no watch left, a path is reported again and
-// again, Problem says why, and when there is one again, the path is watched.
+// While the user has no inotify instance or watch left, a path is reported periodically and
+// Problem gives the reason. As soon as there is one, the path is watched.
 func TestUsedUp(t *testing.T) {
 	if what := os.Getenv("HOSTWATCH_USED_UP"); what != "" {
 		useUp(t, what)
@@ -25,7 +25,8 @@ func TestUsedUp(t *testing.T) {
 	}
 	for _, what := range []string{"max_inotify_instances", "max_inotify_watches"} {
 		t.Run(what, func(t *testing.T) {
-			// The limit is that of a user namespace: other programs of the user keep theirs.
+			// The limit is set in a user namespace, so that other programs of the user keep
+			// theirs.
 			cmd := exec.Command("/proc/self/exe", "-test.run=^TestUsedUp$", "-test.v")
 			cmd.Env = append(os.Environ(), "HOSTWATCH_USED_UP="+what)
 			cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -44,7 +45,7 @@ func TestUsedUp(t *testing.T) {
 	}
 }
 
-// useUp takes all of something, in a user namespace of this process's own.
+// useUp uses up a resource, in a user namespace of this process.
 func useUp(t *testing.T, what string) {
 	limit := filepath.Join("/proc/sys/user", what)
 	before, err := os.ReadFile(limit)
@@ -69,7 +70,7 @@ func useUp(t *testing.T, what string) {
 }
 
 // A path that leads to a file system that is not known to be local is not watched, and not
-// walked further: the file system may hang. Problem says how many of the paths are such.
+// walked further: the file system may hang. Problem gives the number of such paths.
 func TestNotLocal(t *testing.T) {
 	w, changed := New(t.Context()), make(chan struct{}, 1)
 	w.Signal(t.TempDir(), Path, changed)
@@ -108,9 +109,9 @@ func TestEventsCannotBeRead(t *testing.T) {
 	<-changed
 }
 
-// fsnotify may report an error while it holds the lock that watching takes, as of a directory
-// that was moved and then removed. So the error is received also while paths are looked at, and
-// does not end the watching.
+// fsnotify may report an error while it holds the lock that watching needs, such as one about a
+// directory that was moved and then removed. So errors are received also while paths are
+// checked, and do not end the watching.
 func TestErrorWhilePathsAreLookedAt(t *testing.T) {
 	opened := make(chan *fsnotify.Watcher, 1)
 	w := start(t.Context(), func() (*fsnotify.Watcher, error) {

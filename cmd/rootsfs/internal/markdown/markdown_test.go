@@ -72,7 +72,7 @@ func TestStackedTable(t *testing.T) {
 	}
 }
 
-// What roff would take for a request, or for an escape, is text.
+// Text that looks like a request or an escape of roff is printed as text.
 func TestMan(t *testing.T) {
 	got := Man(page, "rootsfs-name", "7", "what it is about")
 	for _, want := range []string{

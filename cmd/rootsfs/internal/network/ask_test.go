@@ -17,7 +17,7 @@ import (
 )
 
 func init() {
-	// series is "get" of each of args[1:], one after the other.
+	// series does what "get" does with each of args[1:], one after the other.
 	programs["series"] = func(args []string) error {
 		for _, address := range args[1:] {
 			fmt.Println(exchangeWith(address, args[0]))
@@ -79,7 +79,7 @@ func (p *person) questions() []Question {
 	return append([]Question{}, p.asked...)
 }
 
-// waiting waits until so many questions were put.
+// waiting waits until a number of questions were asked.
 func (p *person) waiting(t *testing.T, n int) []Question {
 	t.Helper()
 	var q []Question
@@ -97,7 +97,7 @@ func nobody(ctx context.Context, _ Question) error {
 	return context.Cause(ctx)
 }
 
-// asks returns the options of a gate that asks p, and where names lead to this machine.
+// asks returns the options of a gate that asks p and resolves names to this machine.
 func asks(t *testing.T, p *person, rules string, wait time.Duration) Options {
 	t.Helper()
 	denied := func(host string, _ uint16) error {
@@ -156,7 +156,8 @@ func exe(t *testing.T) string {
 	return path
 }
 
-// A question lists the hosts that the program has reached so far, and a yes lasts.
+// A question lists the hosts that the program has reached so far. A yes holds for later
+// connections.
 func TestQuestionTellsWhatWasReached(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: yes}
@@ -196,7 +197,7 @@ func TestQuestionTimesOut(t *testing.T) {
 }
 
 // Addresses that are closed by default are refused without a question, also behind a name that
-// was allowed. Nothing about a name goes to a resolver before the answer is yes.
+// was allowed. A name is not sent to a resolver before the answer is yes.
 func TestClosedAddressesAreNotAsked(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: func(context.Context, Question) error { return ErrDenied }}
@@ -237,7 +238,7 @@ func TestAddressIsAsked(t *testing.T) {
 	}
 }
 
-// What was denied before causes no question, however often it is tried.
+// A host that was denied causes no further question, however often it is tried.
 func TestDeniedIsNotAskedAgain(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: yes, denied: "no.test"}
@@ -254,7 +255,7 @@ func TestDeniedIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// After RemoveAll there are no questions: a host without a rule is refused at once, and on
+// After RemoveAll there are no questions: a host without a rule is refused at once, with a
 // record.
 func TestNobodyIsAskedAfterRemoveAll(t *testing.T) {
 	port := echo(t)
@@ -282,7 +283,8 @@ func TestNobodyIsAskedAfterRemoveAll(t *testing.T) {
 	}
 }
 
-// Remove and Close answer open questions with no; a rule that permits the host, with yes.
+// Remove and Close answer open questions with no. A rule that permits the host answers them
+// with yes.
 func TestQuestionIsOver(t *testing.T) {
 	port := echo(t)
 	for _, c := range []struct {
@@ -324,7 +326,7 @@ func TestQuestionIsOver(t *testing.T) {
 	}
 }
 
-// Answers that say yes while everything is taken back leave no rule.
+// A yes that comes while everything is revoked leaves no rule.
 func TestYesDuringRemoveAll(t *testing.T) {
 	for range 200 {
 		g := New(Options{Rules: mustRules(t, "a.test")})
@@ -350,8 +352,8 @@ func TestYesDuringRemoveAll(t *testing.T) {
 	}
 }
 
-// Where the kernel lacks nf_tables, or routes cannot be made either, hosts are asked about at the
-// ports that are listened on.
+// If the kernel lacks nf_tables, or routes cannot be made either, there are questions about
+// hosts only for the ports that have a listener.
 func TestAskingWithLessReach(t *testing.T) {
 	port := echo(t)
 	for _, c := range []struct {

@@ -16,8 +16,8 @@ import (
 )
 
 func init() {
-	// crowd connects to args[1:] but the last one after the other, and does nothing more with them. It
-	// prints what "get" of the last one does.
+	// crowd connects to the hosts of args[1:], one after the other, and leaves the connections
+	// idle. With the last host it does what "get" does, and prints that.
 	programs["crowd"] = func(args []string) error {
 		last := len(args) - 1
 		for _, address := range args[1:last] {
@@ -31,8 +31,8 @@ func init() {
 	}
 }
 
-// A program that asks about many hosts gets few questions, and the rest is refused at once. The
-// connections that it has go on.
+// A program that tries many hosts causes few questions, and the other attempts are refused at
+// once. Its existing connections are not affected.
 func TestFloodOfQuestions(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: nobody}
@@ -71,7 +71,7 @@ func TestFloodOfQuestions(t *testing.T) {
 	}
 }
 
-// Connections that wait are bounded, and take part in the bound of all.
+// Waiting connections have a bound, and count towards the bound of all connections.
 func TestWaitingConnectionsAreBounded(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: nobody}
@@ -99,7 +99,7 @@ func TestWaitingConnectionsAreBounded(t *testing.T) {
 	_ = cmd.Process.Kill()
 }
 
-// A host whose connections have all their places leaves those of other hosts.
+// A host whose connections use all their places leaves the places of other hosts free.
 func TestOneHostWaitsAlone(t *testing.T) {
 	port := echo(t)
 	var full atomic.Bool

@@ -31,7 +31,7 @@ func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 		return err
 	}
 	for {
-		there, err := may.copyOnce(to, from)
+		waiting, err := may.copyOnce(to, from)
 		switch {
 		case errors.Is(err, io.EOF):
 			_ = dst.CloseWrite() // it fails if dst has gone, and then dst's own direction ends, too
@@ -39,7 +39,7 @@ func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 		case errors.Is(err, unix.EAGAIN):
 			err = waitWritable(to)
 		case errors.Is(err, errPace):
-			may.wait(there)
+			may.wait(waiting)
 			err = nil
 		case errors.Is(err, errClaimed):
 			time.Sleep(time.Millisecond)
@@ -52,18 +52,18 @@ func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 }
 
 // copyOnce waits for bytes and copies those that the other side takes at once. If it takes
-// none, copyOnce returns EAGAIN. there is the number of waiting bytes.
-func (k *credit) copyOnce(to, from syscall.RawConn) (there int, err error) {
+// none, copyOnce returns EAGAIN. waiting is the number of waiting bytes.
+func (k *credit) copyOnce(to, from syscall.RawConn) (waiting int, err error) {
 	perr := peek(from, func(fd int, data []byte) bool {
-		there = len(data)
+		waiting = len(data)
 		var granted, n int
 		switch {
 		case k.c.ctx.Err() != nil:
 			err = net.ErrClosed
-		case there == 0:
+		case waiting == 0:
 			err = io.EOF
 		default:
-			granted, err = k.grant(there)
+			granted, err = k.grant(waiting)
 		}
 		if err != nil {
 			return true
@@ -89,7 +89,7 @@ func (k *credit) copyOnce(to, from syscall.RawConn) (there int, err error) {
 	if perr != nil {
 		err = perr
 	}
-	return there, err
+	return waiting, err
 }
 
 // peek calls look with the waiting bytes of the connection until look has seen enough. The

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Early data arrive even in very small records. A part of a header that is left in the kernel
-// keeps a piece of memory, which may be all that the connection has.
+// Early data arrive even in very small records. (A part of a header that is left in the kernel
+// occupies a piece of memory, which may be the connection's whole buffer.)
 func TestEarlyDataInSmallRecords(t *testing.T) {
 	first, _ := secondHello(t, "api.test")
 	begin := earlyHello(t, first)

@@ -13,7 +13,7 @@ type Conn struct {
 	Port           uint16
 	Addr           netip.AddrPort
 	Sent, Received int64
-	Rate           int64 // bytes a second both ways, since it was looked at a second ago or more
+	Rate           int64 // bytes a second both ways, since the latest look that is at least a second old
 	Began          time.Time
 	// ServerNames are the names in hellos of TLS that differ from Host.
 	ServerNames []string

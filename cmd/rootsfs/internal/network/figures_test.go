@@ -11,7 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A gate counts what it carries and refuses, and says at which speed.
+// A gate counts the bytes that it carries and the connections that it refuses, and reports the
+// speed.
 func TestFigures(t *testing.T) {
 	port := pouring(t)
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test:"+port), Resolver: resolver(new(atomic.Int64), local)})

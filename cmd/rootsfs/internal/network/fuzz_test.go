@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// FuzzAnswer: no query makes answer fail, an answer is for the query, and only approved
-// names get an address.
+// FuzzAnswer checks that no query makes answer fail, that an answer belongs to its query, and
+// that only approved names get an address.
 func FuzzAnswer(f *testing.F) {
 	for _, name := range []string{"api.test.", "A.wild.test.", "evil.test.", "localhost.", "5.0.18.198.in-addr.arpa.", ".", "\x00.wild.test."} {
 		for _, kind := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypePTR, dnsmessage.TypeALL} {
@@ -52,7 +52,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// hello returns what a TLS client that asks for server sends first.
+// hello returns the first bytes of a TLS client that asks for server.
 func hello(server string) []byte {
 	c := &helloRecorder{}
 	_ = tls.Client(c, &tls.Config{ServerName: server, InsecureSkipVerify: true}).Handshake()
@@ -71,8 +71,8 @@ func (c *helloRecorder) Write(p []byte) (int, error) {
 func (c *helloRecorder) Read([]byte) (int, error) { return 0, io.EOF }
 func (c *helloRecorder) Close() error             { return nil }
 
-// FuzzHello: no beginning makes the reading of hellos fail. If it decides from a beginning, it
-// decides the same from the whole. It never counts bytes that have not come.
+// FuzzHello checks that no beginning of a handshake makes the parser panic. A decision from a
+// beginning is the same as from the whole. Bytes that have not come are never counted.
 func FuzzHello(f *testing.F) {
 	whole := hello("api.test")
 	f.Add(whole, 4096)

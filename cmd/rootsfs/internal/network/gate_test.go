@@ -73,7 +73,7 @@ var programs = map[string]func(args []string) error{
 		fmt.Printf("%s\n", b)
 		return err
 	},
-	// flood reads from args[0] for ever, and says when it has begun.
+	// flood reads from args[0] without an end, and prints when it has begun.
 	"flood": func(args []string) error {
 		c, err := net.Dial("tcp", args[0])
 		if err != nil {
@@ -90,7 +90,7 @@ var programs = map[string]func(args []string) error{
 			}
 		}
 	},
-	// own serves and asks itself, at 127.0.0.1.
+	// own serves at 127.0.0.1 and connects to itself.
 	"own": func([]string) error {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -368,7 +368,7 @@ func TestServerNames(t *testing.T) {
 	}
 }
 
-// Urgent bytes are looked at, and arrive, in their place among the others.
+// Urgent bytes are checked and arrive in their place among the others.
 func TestUrgentBytes(t *testing.T) {
 	port := echo(t)
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
@@ -416,7 +416,8 @@ func TestRemoveEndsConnections(t *testing.T) {
 	}
 }
 
-// received returns the bytes of the connection that Remove ended, or -1 if its event is there.
+// received returns the bytes that the event of the ended connection has, or -1 if there is no
+// such event yet.
 func received(n *namespace) int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -439,7 +440,7 @@ func TestWaitingBytesArrive(t *testing.T) {
 	}
 }
 
-// A program that holds all the connections it can get leaves descriptors to the session.
+// A program that holds as many connections as it can get leaves descriptors for the session.
 func TestConnectionsLeaveDescriptors(t *testing.T) {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {

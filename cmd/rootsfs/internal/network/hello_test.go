@@ -69,8 +69,8 @@ func (c *sentRecorder) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// follow has a handshake read what a program sends, as much at a time as there is, and returns
-// the names that the hellos ask for and how much was looked at.
+// follow parses the bytes that a program sends as handshake messages, until the last one or an
+// incomplete one. It returns the names that the hellos ask for, and how many bytes were parsed.
 func follow(sent []byte) (servers []string, size int, err error) {
 	var h handshake
 	for {
@@ -98,7 +98,7 @@ func records(record []byte, n int) (out []byte) {
 	return out
 }
 
-// The name of a second hello is looked at, whatever comes before it that servers skip.
+// The name in a second hello is checked, whatever skipped messages come before it.
 func TestSecondHello(t *testing.T) {
 	api, _ := secondHello(t, "api.test")
 	_, second := secondHello(t, "evil.test")
@@ -163,8 +163,8 @@ func earlyHello(t *testing.T, record []byte) []byte {
 }
 
 func init() {
-	// retried is "tls", with a first hello that has no key for P-384, and with the name args[2] of
-	// the same length in all that follows.
+	// retried does what "tls" does, with a first hello that has no key for P-384, and with the
+	// name args[2], of the same length, in all later messages.
 	programs["retried"] = func(args []string) error {
 		out, err := net.Dial("tcp", args[0])
 		if err != nil {
@@ -194,8 +194,8 @@ func (f *forger) Write(p []byte) (int, error) {
 	return f.Conn.Write(p)
 }
 
-// A handshake with a second hello works. If that one asks for another server, it does not reach
-// the host.
+// A handshake with a second hello works. If the second hello asks for another server, it does
+// not reach the host.
 func TestSecondHelloIsChecked(t *testing.T) {
 	cert, err := tls.X509KeyPair(testCert(t))
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// pouring serves bytes without end.
 // pouring serves connections that send without an end.
 func pouring(t *testing.T) (port string) { return pouringAfter(t, 0) }
 
-// pouringAfter serves connections that send without an end once they got so many bytes.
+// pouringAfter serves connections that send without an end once they have got a number of
+// bytes.
 func pouringAfter(t *testing.T, bytes int64) (port string) {
 	return serve(t, func(c net.Conn) {
 		if _, err := io.CopyN(io.Discard, c, bytes); err != nil {
@@ -35,7 +35,7 @@ func limited(t *testing.T, hosts string, l Limits) *namespace {
 	})
 }
 
-// moved returns how many bytes of connections that have ended are on record.
+// moved returns how many bytes the records of ended connections have.
 func (n *namespace) moved() (total int64) {
 	n.g.Close() // waits for the last records
 	for _, e := range n.events {
@@ -46,8 +46,8 @@ func (n *namespace) moved() (total int64) {
 	return total
 }
 
-// Connections together move as many bytes as are permitted, and are then reset. Further ones
-// are refused.
+// Connections together move exactly the permitted bytes, and are then reset. Further
+// connections are refused.
 func TestBytesInAllAreLimited(t *testing.T) {
 	const most = 3<<20 + 7
 	port := pouringAfter(t, 1)
@@ -71,8 +71,8 @@ func TestBytesInAllAreLimited(t *testing.T) {
 }
 
 func init() {
-	// pour sends a byte on each of args[0] connections to args[1] when all are made, reads from
-	// them until they are reset, and then from one more.
+	// pour makes args[0] connections to args[1], sends a byte on each, and reads from them
+	// until they are reset. Then it reads from one more.
 	programs["pour"] = func(args []string) error {
 		var conns []net.Conn
 		for range int(args[0][0] - '0') {
@@ -121,7 +121,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	_ = cmd.Process.Kill()
 }
 
-// A pace is kept to by all connections together: the time that passes at least is known.
+// All connections together keep to the pace. The test checks the least time that this takes.
 func TestBytesPerSecondAreLimited(t *testing.T) {
 	const speed, each = 10 << 20, 1 << 20
 	port := serve(t, func(c net.Conn) {

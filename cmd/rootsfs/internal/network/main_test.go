@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// insideVar has the test binary serve as a program in a namespace: it opens the sockets,
-// passes them out, waits, and runs the function of programs that the variable names.
+// insideVar makes the test binary a program in a namespace: it opens the sockets, passes them
+// out, waits, and runs the function of programs that the variable names.
 const insideVar = "ROOTSFS_TEST_INSIDE"
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ func runInside(name string) {
 	os.Exit(0)
 }
 
-// A namespace runs programs whose network is g.
+// namespace runs programs whose network is g.
 type namespace struct {
 	t      *testing.T
 	g      *Gate
@@ -80,7 +80,7 @@ type namespace struct {
 	lacks  func(*Sockets) // takes away what the kernel is not to have
 }
 
-// newNamespace returns the means to run programs with a gate of their own each.
+// newNamespace returns a namespace with its own gate.
 func newNamespace(t *testing.T, o Options) *namespace {
 	n := &namespace{t: t, dns: "198.18.0.1:53"}
 	o.Record = func(e Event) error {
@@ -145,8 +145,8 @@ func (n *namespace) start(name string, args ...string) (*exec.Cmd, io.Reader) {
 	for _, fd := range fds {
 		fs = append(fs, os.NewFile(uintptr(fd), "a socket inside"))
 	}
-	// As an init does; here by the owner of the namespace, since a program that an ordinary user
-	// executes has no capabilities in it.
+	// An init does this in a sandbox. Here the owner of the namespace does it, since a program
+	// that an ordinary user executes has no capabilities in the namespace.
 	up, err := unix.NewIfreq("lo")
 	if err != nil {
 		n.t.Fatal(err)

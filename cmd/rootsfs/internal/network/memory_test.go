@@ -17,7 +17,7 @@ import (
 )
 
 func init() {
-	// stuff opens args[1] connections to args[0] and writes to them until the peers take no
+	// stuff opens args[1] connections to args[0] and writes to them until the peers accept no
 	// more.
 	programs["stuff"] = func(args []string) error {
 		count, err := strconv.Atoi(args[1])
@@ -72,7 +72,7 @@ func init() {
 	}
 }
 
-// memory returns how many bytes are in use, those of goroutines among them.
+// memory returns how many bytes are in use, including those of goroutines.
 func memory() int64 {
 	var m runtime.MemStats
 	bytes := heap()
@@ -80,7 +80,7 @@ func memory() int64 {
 	return bytes + int64(m.StackInuse)
 }
 
-// settled waits until the gate holds so many connections.
+// settled waits until the gate holds a number of connections.
 func (n *namespace) settled(count int) {
 	n.t.Helper()
 	if !testkit.Eventually(func() bool { return len(n.g.Conns()) == count }) {
@@ -88,8 +88,7 @@ func (n *namespace) settled(count int) {
 	}
 }
 
-// Connections that are opened and never written to, those of a flood that is half open among
-// them, take little of this process each.
+// Each connection that is opened and never written to takes little memory of this process.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	const count = 1000
 	port := serve(t, func(c net.Conn) { c.Read(make([]byte, 1)) })
@@ -123,7 +122,8 @@ func TestFloodOfConnectionsLeavesNothing(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	n.settled(0)
-	// The host's side of this test, too, ends its goroutines, which it does late on a busy machine.
+	// The host's side of this test has to end its goroutines, too. On a busy machine it does so
+	// late.
 	var left int64
 	if !testkit.Eventually(func() bool { left = memory() - before; return left <= 8<<20 }) {
 		t.Errorf("%d bytes are left of %d connections", left, 3*count)
@@ -131,7 +131,7 @@ func TestFloodOfConnectionsLeavesNothing(t *testing.T) {
 	_ = cmd.Process.Kill()
 }
 
-// heap returns how many bytes of memory are in use, buffers that wait for a use among them.
+// heap returns how many bytes of memory are in use, including pooled buffers.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()

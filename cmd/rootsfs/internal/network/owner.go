@@ -106,7 +106,8 @@ func (g *Gate) owner(c *conn, forRecord bool) Program {
 	return p
 }
 
-// Offsets in struct inet_diag_msg, which idiag_inode ends, and a state (include/net/tcp_states.h).
+// Offsets in struct inet_diag_msg, whose last field is idiag_inode, and a state
+// (include/net/tcp_states.h).
 const (
 	diagState = 1
 	diagInode = 68
@@ -139,7 +140,7 @@ func (d *diag) inode(from, to netip.AddrPort, patience time.Duration) (uint32, e
 		}
 		for _, m := range msgs {
 			switch {
-			case m.Header.Seq != d.request: // the answer to one that was given up
+			case m.Header.Seq != d.request: // the answer to a request that was given up
 			case m.Header.Type == unix.SOCK_DIAG_BY_FAMILY && len(m.Data) >= diagInode+4:
 				inode := binary.NativeEndian.Uint32(m.Data[diagInode:])
 				if inode == 0 || m.Data[diagState] == tcpListen {

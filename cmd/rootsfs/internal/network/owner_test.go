@@ -37,7 +37,7 @@ func TestEventsNameThePrograms(t *testing.T) {
 	}
 }
 
-// Searches for records have a bound, which those for questions do not have.
+// Searches for the program of a record have a bound. Searches for a question do not.
 func TestSearchesOfProgramsAreBounded(t *testing.T) {
 	port := echo(t)
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
@@ -88,7 +88,7 @@ func init() {
 	}
 }
 
-// A closed connection has no program: a process that listens at its port has not made it.
+// A closed connection has no program, even if a process now listens at its port.
 func TestClosedConnectionHasNoProgram(t *testing.T) {
 	next := make(chan struct{})
 	port := serve(t, func(c net.Conn) {

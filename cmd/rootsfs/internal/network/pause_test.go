@@ -12,8 +12,8 @@ import (
 )
 
 func init() {
-	// paused connects to args[0], and again when that connection is cut, until it gets a byte.
-	// It says how that goes.
+	// paused connects to args[0], and again when the connection is cut, until it gets a byte.
+	// It prints each result.
 	programs["paused"] = func(args []string) error {
 		connect := func() (net.Conn, error) {
 			c, err := net.Dial("tcp", args[0])

@@ -62,8 +62,8 @@ func secondHelloOf(t *testing.T, server string) []byte {
 	return second[:recordSize(second)]
 }
 
-// A connection lasts as long as everything that it was permitted by: its name or address, the
-// address that its name leads to, and each server name that a hello asked for.
+// A connection ends when anything that permitted it is removed: the rule of its name or
+// address, of the address that its name leads to, or of a server name that a hello asked for.
 func TestRemoveEndsWhatItPermitted(t *testing.T) {
 	for _, c := range []struct {
 		what, host string
@@ -112,8 +112,8 @@ func TestRemoveEndsWhatItPermitted(t *testing.T) {
 	}
 }
 
-// A rule that is removed while a hello is looked at permits nothing afterwards: what is sent when
-// Remove has returned does not arrive.
+// If a rule is removed while a hello is checked, it permits nothing afterwards: bytes that are
+// sent after Remove has returned do not arrive.
 func TestRemoveWhileAHelloIsLookedAt(t *testing.T) {
 	b := mustRules(t, "b.test")
 	sent := hello("b.test")
@@ -151,7 +151,7 @@ func TestRemoveWhileAHelloIsLookedAt(t *testing.T) {
 	}
 }
 
-// TLS to an address asks for a name that is approved, for the address itself, or for none.
+// TLS to an address may ask for an approved name, for the address itself, or for no name.
 func TestServerNamesAtAddresses(t *testing.T) {
 	for _, c := range []struct {
 		host, server string

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Where the kernel lacks nf_tables, or routes cannot be made either, approved hosts are reached
-// at the ports of the rules.
+// If the kernel lacks nf_tables, or routes cannot be made either, approved hosts are reached at
+// the ports of the rules.
 func TestLessReach(t *testing.T) {
 	port := echo(t)
 	for _, c := range []struct {
@@ -36,7 +36,7 @@ func TestLessReach(t *testing.T) {
 	}
 }
 
-// Rules that come while a program runs hold at once, also those that need a listener.
+// A rule that is added while a program runs holds at once, even if it needs a listener.
 func TestAddWhileServed(t *testing.T) {
 	port := echo(t)
 	n := newNamespace(t, Options{Resolver: resolver(new(atomic.Int64), local)})
@@ -57,7 +57,7 @@ func TestAddWhileServed(t *testing.T) {
 }
 
 func init() {
-	// ask tries each address once, then until it answers.
+	// ask tries each address once, and then each until it answers.
 	programs["ask"] = func(args []string) error {
 		try := func(address string) (string, bool) {
 			c, err := net.Dial("tcp", address)

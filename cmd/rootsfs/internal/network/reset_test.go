@@ -14,7 +14,7 @@ import (
 )
 
 func init() {
-	// slow reads after the other side has ended, and prints how much came.
+	// slow reads after the other side has ended, and prints how many bytes came.
 	programs["slow"] = func(args []string) error {
 		c, err := net.Dial("tcp", args[0])
 		if err != nil {
@@ -27,7 +27,7 @@ func init() {
 	}
 }
 
-// What a host sent before it broke the connection off arrives, as it does without a gate.
+// Bytes that a host sent before it broke the connection off arrive, as they do without a gate.
 func TestBytesBeforeAResetArrive(t *testing.T) {
 	const size = 8 << 20
 	port := serve(t, func(c net.Conn) {
@@ -43,7 +43,8 @@ func TestBytesBeforeAResetArrive(t *testing.T) {
 }
 
 func init() {
-	// count sends a byte, reads late, and prints how much came before the end or an error.
+	// count sends a byte, reads late, and prints how many bytes came before the end or an
+	// error.
 	programs["count"] = func(args []string) error {
 		c, err := net.Dial("tcp", args[0])
 		if err != nil {
@@ -57,8 +58,8 @@ func init() {
 	}
 }
 
-// A host that resets a connection without having taken what the program sent ends it at once:
-// nothing waits for these bytes to be acknowledged.
+// If a host resets a connection without having read the program's bytes, the connection ends at
+// once: the gate does not wait for these bytes to be acknowledged.
 func TestResetBeforeBytesAreTaken(t *testing.T) {
 	port := serve(t, func(c net.Conn) {
 		raw, err := c.(*net.TCPConn).SyscallConn()

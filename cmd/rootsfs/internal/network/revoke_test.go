@@ -14,8 +14,8 @@ import (
 )
 
 func init() {
-	// floods opens args[1] connections to args[0]. Then it moves bytes both ways on all of
-	// them until they break off, and says when each has begun.
+	// floods opens args[1] connections to args[0]. Then it moves bytes both ways on all of them
+	// until they break off, and prints when each has begun.
 	programs["floods"] = func(args []string) error {
 		count, err := strconv.Atoi(args[1])
 		if err != nil {
@@ -49,8 +49,8 @@ func init() {
 	}
 }
 
-// moveBytes writes and reads until the connection breaks off. It counts what it has read, and
-// says when that is something.
+// moveBytes writes and reads until the connection breaks off. It counts the bytes that it
+// reads, and reports the first ones.
 func moveBytes(c net.Conn, count *atomic.Int64, begun chan<- struct{}) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -77,8 +77,8 @@ func moveBytes(c net.Conn, count *atomic.Int64, begun chan<- struct{}) {
 	wg.Wait()
 }
 
-// Remove ends many connections that move bytes: none of them can carry one when it returns,
-// and each has its event.
+// Remove ends many connections that move bytes. When it has returned, none carries a byte, and
+// each has its event.
 func TestRemoveEndsManyConnections(t *testing.T) {
 	const count = 1000
 	var atHost atomic.Int64 // bytes that the host has read

@@ -17,8 +17,9 @@ import (
 // searchVar names a resolv.conf for a test in a mount namespace of its own.
 const searchVar = "ROOTSFS_TEST_SEARCH"
 
-// A name with a dot is looked up as it is, wherever the machine's search domains lead: below an
-// approved wildcard the program chooses it. One without a dot is the owner's, for this machine.
+// A name with a dot is looked up without the machine's search domains, because below an
+// approved wildcard the program chooses the name. A name without a dot comes from the owner,
+// and is looked up as on this machine.
 func TestSearchDomainsCompleteNoName(t *testing.T) {
 	if file := os.Getenv(searchVar); file != "" {
 		dialWithSearch(t, file)

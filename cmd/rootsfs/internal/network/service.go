@@ -75,9 +75,9 @@ func (s *Service) permits(c *conn) bool {
 	return !s.isGone() && (c.inside == nil || c.port == s.port())
 }
 
-// service returns the service for connections to a port of a host, nil if there is none. A
-// name of a service that is not its host's own leads nowhere else, at any port, even when the
-// service was removed.
+// service returns the service for connections to a port of a host, nil if there is none. The
+// name of a service without For leads to that service only, at any port, even after the service
+// was removed.
 func (g *Gate) service(host string, port uint16) *Service {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -61,8 +61,9 @@ func newServed(t *testing.T, host, port string, o Options) (*namespace, *Service
 	return n, s
 }
 
-// A program reaches a service by its name and port, and so the one host that the service
-// dials; it does not reach that host itself. That holds with less reach, too.
+// A program reaches a service by its name and port, and through it the one host that the
+// service dials. It cannot reach that host directly. This also holds on kernels with fewer ways
+// to reach hosts.
 func TestService(t *testing.T) {
 	port := echo(t)
 	for name, lacks := range map[string]func(*Sockets){
@@ -97,8 +98,8 @@ func TestService(t *testing.T) {
 	}
 }
 
-// A service's host is checked as any: a name may not lead to this machine, unless its address
-// has a rule; the program then reaches that address as well.
+// A service's host is checked like any host: its name may not lead to this machine, unless the
+// address has a rule. The program then reaches that address, too.
 func TestServiceHostIsChecked(t *testing.T) {
 	port := echo(t)
 	n, _ := newServed(t, "api.test", port, Options{})
@@ -116,8 +117,8 @@ func TestServiceHostIsChecked(t *testing.T) {
 	}
 }
 
-// RemoveService ends connections that move bytes, and those that are made later. Removing the
-// rule of an address ends those that need it.
+// RemoveService ends connections that move bytes, and refuses later ones. Removing the rule of
+// an address ends the connections that need it.
 func TestRemoveService(t *testing.T) {
 	for _, what := range []string{"service", "rule", "close"} {
 		t.Run(what, func(t *testing.T) {
@@ -174,7 +175,7 @@ func TestRemoveService(t *testing.T) {
 	}
 }
 
-// The bytes of a service count for the limits, to the last one.
+// Every byte of a service counts towards the limits.
 func TestServiceKeepsToLimits(t *testing.T) {
 	port := echo(t)
 	n, s := newServed(t, "127.0.0.1", port, Options{Limits: Limits{Bytes: 7, BytesPerSecond: 50}})
@@ -189,7 +190,8 @@ func TestServiceKeepsToLimits(t *testing.T) {
 	}
 }
 
-// A program that holds many connections to services is refused more, until one ends.
+// A program that holds as many connections to services as it may is refused further ones until
+// one ends.
 func TestServicesAreBounded(t *testing.T) {
 	g := New(Options{Services: []*Service{{Name: "one.service.test"}}})
 	defer g.Close()

@@ -270,7 +270,8 @@ func hasBacklog(l net.Listener) bool {
 	}
 	var n uint32
 	_ = raw.Control(func(fd uintptr) {
-		// Of a listener it is the length of this queue: tcp_get_info in the kernel's net/ipv4/tcp.c.
+		// For a listener, Unacked is the length of this queue: tcp_get_info in the kernel's
+		// net/ipv4/tcp.c.
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			n = info.Unacked
 		}

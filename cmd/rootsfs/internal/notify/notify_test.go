@@ -14,7 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Foreign text can neither be followed nor turn around what is ours.
+// Foreign text contains no link that could be followed, and does not reverse the direction of
+// our own text.
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain":                     "plain",
@@ -30,7 +31,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// desktop is a service of notifications that keeps what it is told.
+// desktop is a notification service that records its calls.
 type desktop struct{ got chan []string }
 
 func (d *desktop) Notify(app string, _ uint32, _, summary, body string, actions []string, _ map[string]dbus.Variant, _ int32) (uint32, *dbus.Error) {
@@ -64,7 +65,7 @@ func bus(t *testing.T) {
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", strings.TrimSpace(line))
 }
 
-// R083: where there is a desktop, it shows what is asked, and offers no answer.
+// R083: a desktop shows the question, and offers no way to answer it.
 func TestShow_R083(t *testing.T) {
 	bus(t)
 	conn, err := dbus.ConnectSessionBus()
@@ -94,7 +95,7 @@ func TestShow_R083(t *testing.T) {
 	}
 }
 
-// Without a service, or without a bus, nothing waits and nothing breaks.
+// Without a notification service or a bus, nothing blocks and no error is fatal.
 func TestNoDesktop(t *testing.T) {
 	bus(t)
 	failed := make(chan error, 1)
@@ -105,7 +106,7 @@ func TestNoDesktop(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("a missing service is never told")
+		t.Fatal("a missing service is never reported")
 	}
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent/bus")
 	New(func(err error) { failed <- err }).Show("s", "b")
@@ -116,8 +117,8 @@ func TestNoDesktop(t *testing.T) {
 	New(func(err error) { t.Error(err) }).Show("s", "b")
 }
 
-// No program is looked for in PATH, where one of a project may be the first: not even by an
-// address that asks for it.
+// No program is searched in PATH, because the first match may be a project's. This holds even
+// if the bus address asks for a launch.
 func TestNothingIsLaunched(t *testing.T) {
 	dir := t.TempDir()
 	ran := filepath.Join(dir, "ran")

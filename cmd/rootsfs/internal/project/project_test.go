@@ -87,7 +87,7 @@ func tree(t *testing.T, files []string) string {
 	return base
 }
 
-// R106: a link to a directory inside means where it leads.
+// R106: a link to a directory inside a project means its target.
 func TestDetectLink(t *testing.T) {
 	base := tree(t, []string{"home/p/.hg/", "home/p/x/", "srv/"})
 	if err := os.Symlink(base+"/home/p/x", base+"/srv/x"); err != nil {
@@ -96,7 +96,7 @@ func TestDetectLink(t *testing.T) {
 	if path, _, err := detect(base+"/srv/x", base+"/home"); err != nil || path != base+"/home/p" {
 		t.Errorf("%s, %v", path, err)
 	}
-	// And the home directory, too, is compared without links.
+	// The home directory is compared without links, too.
 	if err := os.Symlink("home", base+"/h"); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestDetectStranger(t *testing.T) {
 	}
 }
 
-// The one with the environment's home directory.
+// This is Detect with the home directory of the environment.
 func TestDetectHome(t *testing.T) {
 	base := tree(t, []string{"home/p/.hg/"})
 	t.Setenv("HOME", base+"/home")

@@ -71,8 +71,7 @@ func TestParseSpec(t *testing.T) {
 	}
 }
 
-// R141, R153: the name is the path's last element, made into one that can be
-// written in a spec.
+// R141, R153: the name is the path's last element, changed so that it can be written in a spec.
 func TestDefaultName(t *testing.T) {
 	for in, want := range map[string]string{
 		"/a/b": "b", "/a/b/": "b", "/": "root", ".": "root", "/a/x:y": "x-y", "/a/k=v": "k-v", "/a/a,b": "a-b",

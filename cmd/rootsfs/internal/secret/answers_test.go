@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -73,6 +74,23 @@ func TestCompressedAnswers(t *testing.T) {
 	}
 }
 
+// A host that writes the credential into an answer as URLs or JSON encode it does not tell it.
+func TestSpellingsOfCredential(t *testing.T) {
+	const odd = `odd/key+with&"characters"=`
+	spelled := map[string]string{
+		"as it is": odd, "query": url.QueryEscape(odd), "path": url.PathEscape(odd), "JSON": `odd/key+with\u0026\"characters\"=`,
+		"PHP's JSON": `odd\/key+with&"characters"=`, "both": `odd\/key+with\u0026\"characters\"=`,
+	}
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "<%s>", spelled[r.URL.Query().Get("as")]) })
+	l.proxy.credential = newCredential(odd)
+	l.proxy.header, l.proxy.value = l.proxy.secret.header(Credential{value: odd})
+	for as, text := range spelled {
+		if _, body := l.get("/?as=" + url.QueryEscape(as)); len(body) != len(text)+2 || strings.Contains(body, "key") {
+			t.Errorf("%s: %s", as, body)
+		}
+	}
+}
+
 // A compressed answer that comes in parts reaches the program in parts.
 func TestCompressedStream(t *testing.T) {
 	next := make(chan struct{})
@@ -98,6 +116,38 @@ func TestCompressedStream(t *testing.T) {
 			t.Fatal(got, err)
 		}
 		next <- struct{}{}
+	}
+}
+
+// An answer that needs much memory to be decompressed has one of a bounded number of places until it
+// has ended: the program may have stored it at the host.
+func TestWindowsAreBounded(t *testing.T) {
+	next := make(chan struct{})
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "zstd")
+		z, _ := zstd.NewWriter(w)
+		fmt.Fprint(z, "one\n")
+		_ = z.Flush()
+		w.(http.Flusher).Flush()
+		<-next
+		_ = z.Close()
+	})
+	res, err := http.Get("http://" + l.address + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	if got, err := lines.ReadString('\n'); got != "one\n" || len(l.proxy.opt.Slots.memory) != 1 {
+		t.Errorf("%q, %v, %d places are taken", got, err, len(l.proxy.opt.Slots.memory))
+	}
+	close(next)
+	if rest, err := io.ReadAll(lines); len(rest) > 0 || err != nil {
+		t.Errorf("%q, %v", rest, err)
+	}
+	l.last(1)
+	if n := len(l.proxy.opt.Slots.memory); n != 0 {
+		t.Errorf("%d places are taken at the end", n)
 	}
 }
 
@@ -128,7 +178,7 @@ func TestUpgradeIsNotCompressed(t *testing.T) {
 // With in = ["query"] the credential takes the place of the placeholder in the query, and only
 // there: it is in no other header, no record, and not in an answer that repeats the URL.
 func TestCredentialIsInQuery(t *testing.T) {
-	l := newLab(t, &Secret{In: []string{"query"}}, func(w http.ResponseWriter, r *http.Request) {
+	l := newLab(t, &Secret{In: []string{"query"}, Pass: []string{"appid"}}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "<"+r.RequestURI+"&page=2>; rel=next")
 		fmt.Fprint(w, r.RequestURI)
 	})
@@ -138,7 +188,9 @@ func TestCredentialIsInQuery(t *testing.T) {
 	placeholder := l.proxy.credential.placeholder
 	for query, want := range map[string]string{
 		"q=1&key=" + placeholder:                             "q=1&key=a+key%2Fwith%2Bodd%3Dcharacters",
-		"any%5B%5D=" + placeholder + "&q=%32":                "any%5B%5D=a+key%2Fwith%2Bodd%3Dcharacters&q=%32",
+		"api%5Fkey=" + placeholder + "&q=%32":                "api_key=a+key%2Fwith%2Bodd%3Dcharacters&q=%32",
+		"appid=" + placeholder:                               "appid=a+key%2Fwith%2Bodd%3Dcharacters",
+		"title=" + placeholder:                               "title=" + placeholder, // the host would show it to others
 		"key=" + strings.Replace(placeholder, "-", "%2D", 1): "key=a+key%2Fwith%2Bodd%3Dcharacters",
 		"q=x" + placeholder:                                  "q=x" + placeholder, // not the whole value
 		placeholder + "=1":                                   placeholder + "=1",

@@ -34,12 +34,8 @@ const (
 )
 
 // maxHashed bounds a body whose hash the program has not sent in a header, which is held in
-// memory; only services with small requests leave the hash out. maxBodies bounds the number of
-// these bodies: further requests wait.
-const (
-	maxHashed = 16 << 20
-	maxBodies = 8
-)
+// memory (see Slots); only services with small requests leave the hash out.
+const maxHashed = 16 << 20
 
 // signature has the parts of a request's signature that the program chooses.
 type signature struct {
@@ -158,11 +154,8 @@ func (x *exchange) hashBody(r *http.Request) *refusal {
 	if x.signature == nil || x.signature.payload != "" {
 		return nil
 	}
-	select {
-	case x.p.bodies <- struct{}{}:
-		x.hasBody = true
-	case <-r.Context().Done():
-		return &refusal{http.StatusServiceUnavailable, r.Context().Err()}
+	if err := x.reserveMemory(r.Context()); err != nil {
+		return &refusal{http.StatusServiceUnavailable, err}
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, int64(x.p.mostHashed)+1))
 	switch {
@@ -175,13 +168,6 @@ func (x *exchange) hashBody(r *http.Request) *refusal {
 	x.signature.payload = hex.EncodeToString(sum[:])
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return nil
-}
-
-// dropBody lets another request have its body in memory.
-func (x *exchange) dropBody() {
-	if x.hasBody {
-		<-x.p.bodies
-	}
 }
 
 // signer signs requests before it sends them.

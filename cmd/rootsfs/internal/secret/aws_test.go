@@ -2,6 +2,7 @@ package secret
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/integration/sigv4"
 )
 
@@ -281,7 +283,69 @@ func TestAWSHashesBodies(t *testing.T) {
 	}
 	host.check(t, "POST /", "POST /")
 	d.last(3)
-	if len(d.proxy.bodies) != 0 {
-		t.Errorf("%d bodies are still in memory", len(d.proxy.bodies))
+	if n := len(d.proxy.opt.Slots.memory); n != 0 {
+		t.Errorf("%d bodies are still in memory", n)
+	}
+}
+
+// The bound of bodies in memory holds for all secrets of a run, and not for each of them.
+func TestAWSBodiesAreBounded(t *testing.T) {
+	slots := NewSlots()
+	var proxies []*Proxy
+	for range 2 {
+		proxies = append(proxies, NewProxy(&Secret{Name: "aws"}, newCredential(awsSecret), Options{Slots: slots}))
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	hash := func(ctx context.Context, p *Proxy) (*exchange, *refusal) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://example.com/", strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &exchange{p: p, signature: &signature{}}
+		return x, x.hashBody(req)
+	}
+	var all []*exchange
+	for i := range maxInMemory {
+		x, no := hash(context.Background(), proxies[i%2])
+		if no != nil {
+			t.Fatal(no.err)
+		}
+		all = append(all, x)
+	}
+	for i := range 2 * maxInMemory {
+		if _, no := hash(ended, proxies[i%2]); no == nil || no.status != http.StatusServiceUnavailable {
+			t.Fatalf("%d bodies are in memory, and one more", maxInMemory)
+		}
+	}
+	all[0].releaseMemory()
+	if _, no := hash(context.Background(), proxies[1]); no != nil {
+		t.Error(no.err)
+	}
+}
+
+// The host of a region, and the region of a host, are those of the region's own partition.
+func TestAWSPartitions(t *testing.T) {
+	for region, host := range map[string]string{
+		"eu-west-1": "s3.eu-west-1.amazonaws.com", "us-gov-west-1": "s3.us-gov-west-1.amazonaws.com",
+		"cn-north-1": "s3.cn-north-1.amazonaws.com.cn", "eusc-de-east-1": "s3.eusc-de-east-1.amazonaws.eu",
+	} {
+		ownersFiles(t, map[string]string{".aws/config": "[default]\nregion = " + region + "\n"})
+		got, err := awsURL(&owner{writabledirs.NewJudge(), os.Environ()})
+		if err != nil || got != "https://"+host {
+			t.Errorf("%s: %s, %v", region, got, err)
+		}
+		u := urlOf(t, "https://"+host)
+		if u.awsRegion() != region {
+			t.Errorf("%s: the region is %q", host, u.awsRegion())
+		}
+		for _, f := range showAWS([]shown{{&Secret{URL: u}, found{value: awsSecret, keys: &signingKeys{id: awsKeyID}}.credential()}}) {
+			if text := string(f.Data); strings.Contains(text, "endpoint_url") || f.Path == ".aws/config" && !strings.Contains(text, "region = "+region+"\n") {
+				t.Errorf("%s: %s is %s", host, f.Path, text)
+			}
+		}
+	}
+	if u := urlOf(t, "https://s3.eu-west-1.amazonaws.com.example.org"); u.awsRegion() != "" {
+		t.Errorf("another host has the region %s", u.awsRegion())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -127,7 +128,19 @@ func awsURL(o *owner) (string, error) {
 	if region == "" {
 		return "", errors.New("no region is set, in AWS_REGION or ~/.aws/config: set it, or write --secret aws=https://HOST")
 	}
-	return "https://s3." + region + ".amazonaws.com", nil
+	return "https://s3." + region + "." + awsDomain(region), nil
+}
+
+// awsDomains are the domains of AWS's hosts, by the beginning of their regions' names. The last
+// one has all other regions.
+var awsDomains = []struct{ regions, domain string }{
+	{"cn-", "amazonaws.com.cn"}, {"eusc-", "amazonaws.eu"}, {"", "amazonaws.com"},
+}
+
+// awsDomain returns the domain of the hosts of a region.
+func awsDomain(region string) string {
+	i := slices.IndexFunc(awsDomains, func(d struct{ regions, domain string }) bool { return strings.HasPrefix(region, d.regions) })
+	return awsDomains[i].domain // every name has the last beginning
 }
 
 // showAWS writes the files of AWS. They name one host, so buckets are in paths.
@@ -142,19 +155,25 @@ func showAWS(list []shown) []HomeFile {
 	if region := cmp.Or(s.URL.awsRegion(), s.found.settings.region); region != "" {
 		config += "region = " + region + "\n"
 	}
-	if !strings.HasSuffix(s.URL.Host, ".amazonaws.com") {
+	if s.URL.belowAWS() == "" {
 		config += "endpoint_url = " + s.URL.String() + "\n"
 	}
 	return []HomeFile{{".aws/credentials", []byte(keys)}, {".aws/config", []byte(config)}}
 }
 
+// belowAWS returns the name of a host of AWS without its domain, "" for another host.
+func (u URL) belowAWS() string {
+	for _, d := range awsDomains {
+		if rest, ok := strings.CutSuffix(u.Host, "."+d.domain); ok {
+			return rest
+		}
+	}
+	return ""
+}
+
 // awsRegion returns the region in the name of a host of AWS, "" if there is none.
 func (u URL) awsRegion() string {
-	rest, ok := strings.CutSuffix(u.Host, ".amazonaws.com")
-	if !ok {
-		return ""
-	}
-	if labels := strings.Split(rest, "."); len(labels) > 1 && regionText().MatchString(labels[len(labels)-1]) {
+	if labels := strings.Split(u.belowAWS(), "."); len(labels) > 1 && regionText().MatchString(labels[len(labels)-1]) {
 		return labels[len(labels)-1]
 	}
 	return ""

@@ -82,6 +82,9 @@ func (Credential) GoString() string { return "(a credential)" }
 // From says where the credential was found, "" if the owner has said it himself.
 func (c Credential) From() string { return c.found.from }
 
+// IsShort reports whether the credential is too short to be looked for in the bodies of answers.
+func (c Credential) IsShort() bool { return len(c.value) < minScrubbed }
+
 // parts returns the texts of the credential that the program must not have.
 func (c Credential) parts() []part {
 	all := []part{{c.value, c.placeholder}}

@@ -53,8 +53,9 @@ type encodingError string
 func (e encodingError) Error() string { return string(e) }
 
 // decode makes the body of an answer one that is not compressed. It returns an error if that is
-// not possible.
-func decode(res *http.Response) error {
+// not possible. It calls reserve for a body that needs a large window: the program may have
+// stored it at the host, compressed.
+func decode(res *http.Response, reserve func() error) error {
 	coding := strings.ToLower(strings.Join(res.Header.Values("Content-Encoding"), ","))
 	if res.Body == http.NoBody || res.StatusCode == http.StatusSwitchingProtocols || res.Request.Method == http.MethodHead || res.StatusCode == http.StatusNotModified {
 		return nil
@@ -63,7 +64,8 @@ func decode(res *http.Response) error {
 	const maxCodings = 2
 	body, isDecoded := res.Body, false
 	for i := len(codings) - 1; i >= 0; i-- {
-		open, isKnown := decompressors[strings.TrimSpace(codings[i])]
+		name := strings.TrimSpace(codings[i])
+		open, isKnown := decompressors[name]
 		switch {
 		case !isKnown || len(codings) > maxCodings:
 			return encodingError("the answer is compressed (" + names.QuoteShort(coding) + ") although it was asked for as it is, and the credential is not found in it")
@@ -71,6 +73,11 @@ func decode(res *http.Response) error {
 			continue
 		case res.StatusCode == http.StatusPartialContent:
 			return encodingError("the answer is a part of a compressed one, in which the credential is not found: ask without the header Range")
+		}
+		if name == "zstd" {
+			if err := reserve(); err != nil {
+				return err
+			}
 		}
 		body, isDecoded = &decoded{ReadCloser: body, open: open}, true
 	}

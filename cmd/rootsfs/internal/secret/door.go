@@ -15,6 +15,10 @@ import (
 // maxStreams bounds the requests by HTTP/2 that a connection of the program has at a time.
 const maxStreams = 32
 
+// maxFrame bounds the frames of the program's bodies. A frame is passed on when all of it has come, and
+// one as large as maxUnsent would leave the program waiting meanwhile.
+const maxFrame = 32 << 10
+
 // Door answers the program's own https connections to the host of secrets. It ends TLS with a
 // certificate for that host, and gives each request to the proxy of one of the secrets.
 type Door struct {
@@ -31,7 +35,9 @@ func NewDoor(a *Authority, proxies []*Proxy) (*Door, error) {
 // Serve answers the connections of the program until l fails.
 func (d *Door) Serve(l net.Listener) {
 	s := newServer(d)
-	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnsent, MaxReceiveBufferPerStream: maxUnsent}
+	s.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnsent, MaxReceiveBufferPerStream: maxUnsent, MaxReadFrameSize: maxFrame,
+	}
 	s.TLSConfig = &tls.Config{GetConfigForClient: d.configFor, Certificates: []tls.Certificate{d.certificate}, MinVersion: tls.VersionTLS12}
 	s.ConnState = d.noteHandshake
 	_ = s.ServeTLS(l, "", "") // it ends when l fails

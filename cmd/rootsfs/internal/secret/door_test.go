@@ -125,6 +125,9 @@ func TestDoor(t *testing.T) {
 		{"X-Original-Url", "/admin?" + ph, "Authorization", "Bearer " + key},
 		{"X-Original-Url", "/admin " + ph, "Authorization", "Bearer " + key},
 		{"X-Http-Method-Override", "DELETE " + ph, "Authorization", "Bearer " + key},
+		{"X-Title-Of-Issue", ph, "Authorization", "Bearer " + key}, // data, which the host would show to others
+		{"X-Goog-Meta-Key", ph, "Authorization", "Bearer " + key},
+		{"X-Author", ph, "Authorization", "Bearer " + key},
 		{"X_Api_Key", ph, "Authorization", "Bearer " + key}, // also a name for X-Api-Key
 		{"User-Agent", ph, "User-Agent", ph},                // in logs
 		{"X-Sent-On", "yes", "X-Sent-On", "yes"},

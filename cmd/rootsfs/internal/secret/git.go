@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path"
 	"strings"
+	"unicode"
 )
 
 // findGit finds the credential that git would use for a host: git is asked first, and then the
@@ -67,6 +68,7 @@ func (o *owner) judgeGit(ctx context.Context) error {
 		return err
 	}
 	words := strings.Split(string(text), "\x00")
+	aliases, helpers := gitAliases{}, [][2]string{} // of helpers the key and the value
 	for i := 0; i+1 < len(words); i += 2 {
 		if file, ok := strings.CutPrefix(words[i], "file:"); ok {
 			if err := o.judge.File(path.Join("/", file)); err != nil {
@@ -74,12 +76,16 @@ func (o *owner) judgeGit(ctx context.Context) error {
 			}
 		}
 		key, value, _ := strings.Cut(words[i+1], "\n")
-		isHelper := strings.HasPrefix(key, "credential.") && strings.HasSuffix(key, ".helper")
-		if !isHelper && !strings.HasPrefix(key, "alias.credential-") { // which names a helper, too
-			continue
+		if name, ok := strings.CutPrefix(key, "alias."); ok {
+			aliases.add(name, value)
 		}
-		if err := o.judgeHelper(value); err != nil {
-			return fmt.Errorf("git's %s: %w", key, err)
+		if strings.HasPrefix(key, "credential.") && strings.HasSuffix(key, ".helper") {
+			helpers = append(helpers, [2]string{key, value})
+		}
+	}
+	for _, h := range helpers {
+		if err := o.judgeHelper(h[1], aliases); err != nil {
+			return fmt.Errorf("git's %s: %w", h[0], err) // the value may hold a password
 		}
 	}
 	for _, file := range presets["git"].files { // git's helper store reads the first ones
@@ -93,8 +99,8 @@ func (o *owner) judgeGit(ctx context.Context) error {
 }
 
 // judgeHelper refuses a helper of git's that programs can write. Git runs it by its path, by a shell
-// or, as git-credential-NAME, from PATH.
-func (o *owner) judgeHelper(value string) error {
+// or, as the command credential-NAME, from PATH or by an alias.
+func (o *owner) judgeHelper(value string, aliases gitAliases) error {
 	fields := strings.Fields(value)
 	switch {
 	case len(fields) == 0:
@@ -102,12 +108,66 @@ func (o *owner) judgeHelper(value string) error {
 	case strings.HasPrefix(fields[0], "/"):
 		_, err := o.judge.Command(fields)
 		return err
-	case !strings.HasPrefix(value, "!"):
-		_, err := o.judge.Program("git-credential-" + fields[0])
-		if err != nil && !errors.Is(err, exec.ErrNotFound) { // git has some of its own elsewhere
+	case strings.HasPrefix(value, "!"):
+		return o.judgeAliases(value, aliases)
+	}
+	return o.judgeAliases("credential-"+value, aliases)
+}
+
+// gitAliases has the values of aliases by their names in lower case.
+type gitAliases map[string][]string
+
+// add adds an alias. Git compares names without case, and knows alias.NAME.command, too.
+func (a gitAliases) add(name, value string) {
+	name = strings.TrimSuffix(strings.ToLower(name), ".command")
+	a[name] = append(a[name], value)
+}
+
+// judgeAliases refuses the value of an alias if it names a file that programs can write, or leads to
+// an alias that does. Each word of it that is the name of an alias or program may be run.
+func (o *owner) judgeAliases(value string, aliases gitAliases) error {
+	seen := map[string]bool{}
+	for next := []string{value}; len(next) > 0; next = next[1:] {
+		if err := o.judgeAlias(next[0]); err != nil {
+			return err
+		}
+		for word := range strings.FieldsFuncSeq(next[0], isNotInWord) {
+			if seen[word] {
+				continue
+			}
+			seen[word] = true
+			next = append(next, aliases[strings.ToLower(word)]...)
+			if err := o.judgeFound(word); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isNotInWord reports whether a character is in no name of an alias or program.
+func isNotInWord(c rune) bool {
+	return !strings.ContainsRune("-._+", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+}
+
+// judgeAlias refuses the value of an alias, a text for a shell after ! or else a command of git's,
+// if it names a file that programs can write.
+func (o *owner) judgeAlias(value string) error {
+	text, isShell := strings.CutPrefix(strings.TrimSpace(value), "!")
+	if fields := strings.Fields(text); !isShell && len(fields) > 0 {
+		if err := o.judgeFound("git-" + fields[0]); err != nil {
 			return err
 		}
 	}
-	_, err := o.judge.Command([]string{"sh", "-c", strings.TrimPrefix(value, "!")})
+	_, err := o.judge.Command([]string{"sh", "-c", text})
 	return err
+}
+
+// judgeFound refuses a program that programs can write. One that PATH does not have is nobody's, or
+// git's own, which git finds elsewhere.
+func (o *owner) judgeFound(name string) error {
+	if _, err := o.judge.Program(name); err != nil && !errors.Is(err, exec.ErrNotFound) {
+		return err
+	}
+	return nil
 }

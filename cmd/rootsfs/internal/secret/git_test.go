@@ -11,17 +11,26 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 )
 
-// A helper that git finds in PATH by its name, or by an alias, is judged like one with a path.
+// A helper that git finds in PATH by its name, or by an alias or a chain of these, is judged like one
+// with a path.
 func TestGitHelperInPath(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip(err)
 	}
 	for config, want := range map[string]string{
-		"[credential]\n\thelper = mine --quiet\n":                                            "programs can write",
-		"[credential]\n\thelper = own\n":                                                     "",
-		"[credential]\n\thelper = x\n[alias]\n\tcredential-x = \"!HOME/root/tool\"\n":        "programs can write",
-		"[credential]\n\thelper = own\n[alias]\n\tother = \"!HOME/root/tool\"\n":             "",
-		"[credential]\n\thelper = own\n\thelper = \"x; HOME/root/tool\"\n[alias]\n\tx = y\n": "programs can write",
+		"[credential]\n\thelper = mine --quiet\n":                                                               "programs can write",
+		"[credential]\n\thelper = own\n":                                                                        "",
+		"[credential]\n\thelper = x\n[alias]\n\tcredential-x = \"!HOME/root/tool\"\n":                           "programs can write",
+		"[credential]\n\thelper = own\n[alias]\n\tother = \"!HOME/root/tool\"\n":                                "",
+		"[credential]\n\thelper = x\n[alias]\n\tcredential-x = y --quiet\n\ty = Z\n\tz = \"!HOME/root/tool\"\n": "programs can write",
+		"[credential]\n\thelper = X\n[alias]\n\tcredential-x = \" ! HOME/root/tool\"\n":                         "programs can write",
+		"[credential]\n\thelper = x\n[alias \"credential-x\"]\n\tcommand = \"!HOME/root/tool\"\n":               "programs can write",
+		"[credential]\n\thelper = x\n[alias]\n\tcredential-x = mine\n":                                          "programs can write",
+		"[credential]\n\thelper = x\n[alias]\n\tcredential-x = -c alias.y=!HOME/root/tool y\n":                  "programs can write",
+		"[credential]\n\thelper = \"!mine get\"\n":                                                              "programs can write",
+		"[credential]\n\thelper = \"!f() { git y; }; f\"\n[alias]\n\ty = \"!HOME/root/tool\"\n":                 "programs can write",
+		"[credential]\n\thelper = own\n\thelper = x\n[alias]\n\tcredential-x = y\n\ty = credential-x\n":         "",
+		"[credential]\n\thelper = own\n\thelper = \"x; HOME/root/tool\"\n[alias]\n\tx = y\n":                    "programs can write",
 	} {
 		const tool = "#!/bin/sh\necho username=me; echo password=" + fileKey + "\n"
 		home := ownersFiles(t, map[string]string{"root/tool": tool, "bin/git-credential-own": tool})
@@ -30,6 +39,8 @@ func TestGitHelperInPath(t *testing.T) {
 			os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(strings.ReplaceAll(config, "HOME", home)), 0o600),
 			os.Chmod(filepath.Join(home, "root/tool"), 0o700), os.Chmod(filepath.Join(home, "bin/git-credential-own"), 0o700),
 			os.Symlink(filepath.Join(home, "root/tool"), filepath.Join(home, "bin/git-credential-mine")),
+			os.Symlink(filepath.Join(home, "root/tool"), filepath.Join(home, "bin/git-mine")),
+			os.Symlink(filepath.Join(home, "root/tool"), filepath.Join(home, "bin/mine")),
 		} {
 			if err != nil {
 				t.Fatal(err)

@@ -58,7 +58,7 @@ func (p *Proxy) present(h http.Header) map[string]string {
 	out := map[string]string{}
 	for name, values := range h {
 		isSentOn := func(pattern string) bool { return matchesHeader(pattern, name) }
-		if !isPlain(name) || slices.Contains(transportHeaders, name) || slices.ContainsFunc(passedHeaders, isSentOn) {
+		if !isPlain(name) || slices.Contains(transportHeaders, name) || slices.ContainsFunc(passedHeaders, isSentOn) || name != p.header && !isForCredentials(name) {
 			continue
 		}
 		for _, value := range values {
@@ -73,6 +73,22 @@ func (p *Proxy) present(h http.Header) map[string]string {
 	}
 	return out
 }
+
+// credentialWords end words in the names of headers that take credentials.
+var credentialWords = []string{"auth", "authentication", "authorization", "cookie", "credential", "jwt", "key", "pass", "passwd", "password", "secret", "session", "token"}
+
+// isForCredentials reports whether a header takes credentials, by its name. In any other header the
+// key would be data, such as a title, that the host stores and shows to others.
+func isForCredentials(name string) bool {
+	words := strings.Split(strings.ToLower(name), "-")
+	isOne := func(word string) bool {
+		return slices.ContainsFunc(credentialWords, func(end string) bool { return strings.HasSuffix(word, end) })
+	}
+	return name == webSocketProtocol || slices.ContainsFunc(words, isOne) && !slices.Contains(words, "meta")
+}
+
+// webSocketProtocol is the header in which browsers send a key.
+const webSocketProtocol = "Sec-Websocket-Protocol"
 
 // isPresented reports whether a request holds the placeholder where a credential is.
 func (p *Proxy) isPresented(r *http.Request) bool {
@@ -97,7 +113,7 @@ func (c Credential) fill(name, value string) (string, bool) {
 		return c.value, true
 	case name == "Cookie":
 		return c.fillCookies(value)
-	case name == "Sec-Websocket-Protocol": // browsers send a key like this
+	case name == webSocketProtocol:
 		return strings.ReplaceAll(value, c.placeholder, c.value), strings.Contains(value, c.placeholder)
 	case hasScheme && strings.EqualFold(scheme, "Basic"):
 		return c.fillBasic(rest)
@@ -207,12 +223,13 @@ func (s *Secret) cleanQuery(raw string, c Credential) (sent string, isFilled boo
 		if nameErr != nil || valueErr != nil || strings.Contains(pair, ";") {
 			continue
 		}
-		if value == c.placeholder && c.isSent() && slices.Contains(s.In, inQuery) {
+		key := parameterKey(name)
+		isKey := func(pass string) bool { return parameterKey(pass) == key }
+		isNamed := slices.Contains(credentialParameters, key) || slices.ContainsFunc(s.Pass, isKey)
+		if value == c.placeholder && c.isSent() && slices.Contains(s.In, inQuery) && isNamed { // else it is data, as in isForCredentials
 			kept, isFilled = append(kept, url.QueryEscape(name)+"="+url.QueryEscape(c.value)), true
 			continue
 		}
-		key := parameterKey(name)
-		isKey := func(pass string) bool { return parameterKey(pass) == key }
 		if value != "" && slices.Contains(credentialParameters, key) && !slices.ContainsFunc(s.Pass, isKey) {
 			if value == c.placeholder {
 				continue

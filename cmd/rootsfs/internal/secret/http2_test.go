@@ -155,6 +155,30 @@ func TestHTTP2Bodies(t *testing.T) {
 	}
 }
 
+// Frames of an answer fit into a record of TLS each, and those of a program are a small part of what
+// may be under way.
+func TestHTTP2Frames(t *testing.T) {
+	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 50000)) }, &Secret{})
+	f := d.frames()
+	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.block(request()...), EndHeaders: true, EndStream: true})
+	for got := 0; got < 50000; {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch fr := frame.(type) {
+		case *http2.DataFrame:
+			if got += len(fr.Data()); len(fr.Data()) > frameData {
+				t.Errorf("a frame has %d bytes", len(fr.Data()))
+			}
+		case *http2.SettingsFrame:
+			if most, ok := fr.Value(http2.SettingMaxFrameSize); !fr.IsAck() && (!ok || most > maxUnsent/4) {
+				t.Errorf("the program may send frames of %d bytes", most)
+			}
+		}
+	}
+}
+
 // A program that floods the door is cut off, or has no more under way than it may, and others are
 // answered.
 func TestHTTP2Floods(t *testing.T) {

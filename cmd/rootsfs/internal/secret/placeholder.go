@@ -31,8 +31,8 @@ var alphabets = []string{digits, digits + "abcdef", digits + "ABCDEF", lower, up
 // minRandom is how many characters of a placeholder are random at least.
 const minRandom = 16
 
-// newPlaceholder returns a placeholder for a credential. One that is short, or is no key but a
-// password with other characters, tells nothing about itself.
+// newPlaceholder returns a placeholder for a credential. The placeholder of a short credential,
+// or of a password with other characters than a key has, reveals nothing about the credential.
 func newPlaceholder(credential string) string {
 	prefix := ""
 	for _, p := range knownPrefixes {

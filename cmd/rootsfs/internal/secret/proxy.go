@@ -60,8 +60,9 @@ type Options struct {
 	Record func(Request) error
 	// Live reports whether the secret was not revoked; nil: it cannot be.
 	Live func() bool
-	// Slots bounds the requests that are under way; nil: it is the proxy's own.
-	Slots Slots
+	// Slots bounds the requests that are under way and the bodies in memory, of all proxies that
+	// share it; nil: it is the proxy's own.
+	Slots *Slots
 	// Roots are the certificate authorities that the host's certificate may be from; nil: the
 	// machine's.
 	Roots *x509.CertPool
@@ -74,8 +75,7 @@ type Proxy struct {
 	header, value string // the credential's
 	credential    Credential
 	transport     *http.Transport
-	bodies        chan struct{}   // has one for each body in memory
-	mostHashed    int             // bytes of such a body
+	mostHashed    int             // bytes of a body that is held in memory
 	upgrades      *http.Transport // for requests that ask for another protocol, by HTTP/1.1 alone
 }
 
@@ -86,7 +86,7 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	if o.Slots == nil {
 		o.Slots = NewSlots()
 	}
-	p := &Proxy{secret: s, opt: o, credential: c, bodies: make(chan struct{}, maxBodies), mostHashed: maxHashed}
+	p := &Proxy{secret: s, opt: o, credential: c, mostHashed: maxHashed}
 	p.header, p.value = s.header(c)
 	p.transport, p.upgrades = newTransport(o), newTransport(o)
 	p.upgrades.Protocols = new(http.Protocols)
@@ -150,7 +150,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if no == nil {
 		no = x.hashBody(r)
 	}
-	defer x.dropBody()
+	defer x.releaseMemory()
 	if no != nil {
 		x.rec.Refused, x.rec.Status = no.err, no.status
 		say(w, no.status, no.err)
@@ -164,18 +164,39 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Rewrite:    x.rewrite, Transport: x.transport(), FlushInterval: -1, ErrorLog: silent,
 		ModifyResponse: x.answer, ErrorHandler: x.fail,
 	}
-	proxy.ServeHTTP(finalAnswer{w}, r)
+	proxy.ServeHTTP(finalAnswer{w, r.ProtoMajor == 2}, r)
 }
 
 // finalAnswer drops informational answers (status 1xx). httputil.ReverseProxy copies their
 // headers without calling ModifyResponse, and writes them while net/http may write its own.
-type finalAnswer struct{ http.ResponseWriter }
+type finalAnswer struct {
+	http.ResponseWriter
+	hasFrames bool // by HTTP/2
+}
 
 // WriteHeader implements http.ResponseWriter.
 func (f finalAnswer) WriteHeader(status int) {
 	if status >= http.StatusOK {
 		f.ResponseWriter.WriteHeader(status)
 	}
+}
+
+// frameData is the most data of a frame of HTTP/2 that fits, with its header, into one record of TLS.
+const frameData = 16<<10 - 9
+
+// Write implements io.Writer. By HTTP/2 net/http would make frames of 16 KiB and their headers. Each
+// would take two records of TLS, and the second one a system call of its own for 9 bytes.
+func (f finalAnswer) Write(p []byte) (n int, err error) {
+	for f.hasFrames && len(p)-n > frameData && err == nil {
+		var more int
+		more, err = f.ResponseWriter.Write(p[n : n+frameData])
+		n += more
+	}
+	if err != nil {
+		return n, err
+	}
+	rest, err := f.ResponseWriter.Write(p[n:])
+	return n + rest, err
 }
 
 // Unwrap gives http.ResponseController the writer below.
@@ -196,7 +217,7 @@ type exchange struct {
 	query          string     // as it is sent
 	isFilled       bool       // query has the credential
 	signature      *signature // nil: the host gets the credential itself
-	hasBody        bool       // the body is one of Proxy.bodies
+	hasMemory      bool       // it has a place of Slots.memory
 	upgrade        string     // the other protocol that the program asks for; "": none
 	isHTTPS        bool       // the program speaks to the host, and not to the base URL
 	presented      []string   // header values with the credential that the program's own were replaced by
@@ -299,7 +320,7 @@ func (x *exchange) answer(res *http.Response) error {
 	}
 	x.rec.Status = res.StatusCode
 	res.Status = "" // a text of the host's, which is sent to the program with a change of protocol
-	if err := decode(res); err != nil {
+	if err := decode(res, func() error { return x.reserveMemory(res.Request.Context()) }); err != nil {
 		return err
 	}
 	x.clean(res.Header)
@@ -307,14 +328,14 @@ func (x *exchange) answer(res *http.Response) error {
 	body := res.Body
 	for _, part := range x.p.credential.parts() {
 		body = scrub(body, part.value, part.placeholder)
+		for _, text := range spellings(part.value) {
+			body = scrub(body, text, "")
+		}
 	}
 	for _, value := range append(x.presented, x.p.value) {
 		if basic, ok := strings.CutPrefix(value, "Basic "); ok {
 			body = scrub(body, strings.TrimRight(basic, "="), "")
 		}
-	}
-	if encoded := url.QueryEscape(x.p.credential.value); x.isFilled && encoded != x.p.credential.value {
-		body = scrub(body, encoded, "") // hosts repeat the URL
 	}
 	if isSwitched { // both directions end at any time, and neither failure tells anything
 		res.Body = &countedBody{ReadCloser: body, count: &x.received, written: &x.sent}

@@ -2,8 +2,10 @@ package secret
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +17,7 @@ const minScrubbed = 8
 
 // scrubbed removes a credential from a body. Bytes pass as they come: only those that may be
 // the rest of the credential wait for the next ones, and only when minScrubbed bytes of it have
-// passed. A host that sends it in two parts so tells its beginning and no more.
+// passed. So a host that sends the credential in two parts reveals only its beginning.
 type scrubbed struct {
 	io.ReadCloser
 	key, mask []byte // of the same length
@@ -34,6 +36,21 @@ func scrub(body io.ReadCloser, text, placeholder string) io.ReadCloser {
 		placeholder = strings.Repeat("*", len(text))
 	}
 	return &scrubbed{ReadCloser: body, key: []byte(text), mask: []byte(placeholder)}
+}
+
+// spellings returns a text in the other forms in which hosts write it: as URLs and JSON encode it.
+func spellings(text string) (list []string) {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string has none
+	}
+	inJSON := string(quoted[1 : len(quoted)-1])
+	for _, other := range []string{url.QueryEscape(text), url.PathEscape(text), inJSON, strings.ReplaceAll(text, "/", `\/`), strings.ReplaceAll(inJSON, "/", `\/`)} {
+		if other != text && !slices.Contains(list, other) {
+			list = append(list, other)
+		}
+	}
+	return list
 }
 
 // Read implements io.Reader.
@@ -55,7 +72,7 @@ func (s *scrubbed) fill(size int) {
 		s.window, s.passed = append(s.window[:0], s.window[extra:]...), s.passed-extra
 	}
 	have := len(s.window)
-	s.window = append(s.window, make([]byte, size)...)
+	s.window = slices.Grow(s.window, size)[:have+size]
 	n, err := s.ReadCloser.Read(s.window[have:])
 	s.window, s.err = s.window[:have+n], err
 	for from := 0; ; {
@@ -83,7 +100,7 @@ func (s *scrubbed) partial() int {
 	return 0
 }
 
-// Write gives a body of a connection that has changed its protocol its other direction.
+// Write writes to the host. It is for the body of a connection that has changed its protocol.
 func (s *scrubbed) Write(p []byte) (int, error) {
 	w, ok := s.ReadCloser.(io.Writer)
 	if !ok {

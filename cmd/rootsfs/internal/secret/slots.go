@@ -1,28 +1,59 @@
 package secret
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // maxRequests bounds the requests of a program that are under way: each holds a part of its
 // answer, and by HTTP/2 a connection has many.
 const maxRequests = 128
 
-// Slots has a place for each request that is under way with the secrets of a run.
-type Slots chan struct{}
+// maxInMemory bounds the requests that hold much memory: a body of maxHashed bytes, or the window of
+// an answer that is decompressed (maxWindow). Further ones wait.
+const maxInMemory = 8
+
+// Slots has a place for each request that is under way with the secrets of a run, and for each of
+// these that holds much memory.
+type Slots struct{ requests, memory chan struct{} }
 
 // NewSlots returns free places.
-func NewSlots() Slots { return make(Slots, maxRequests) }
+func NewSlots() *Slots {
+	return &Slots{make(chan struct{}, maxRequests), make(chan struct{}, maxInMemory)}
+}
 
-// acquire takes a place, and reports whether one was free.
-func (s Slots) acquire() bool {
+// acquire takes a place of a request, and reports whether one was free.
+func (s *Slots) acquire() bool {
 	select {
-	case s <- struct{}{}:
+	case s.requests <- struct{}{}:
 		return true
 	default:
 		return false
 	}
 }
 
-func (s Slots) release() { <-s }
+func (s *Slots) release() { <-s.requests }
+
+// reserveMemory waits for a place for much memory, until ctx ends. A request has one at most, so
+// none waits for another that waits.
+func (x *exchange) reserveMemory(ctx context.Context) error {
+	if x.hasMemory {
+		return nil
+	}
+	select {
+	case x.p.opt.Slots.memory <- struct{}{}:
+		x.hasMemory = true
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (x *exchange) releaseMemory() {
+	if x.hasMemory {
+		<-x.p.opt.Slots.memory
+	}
+}
 
 // buffers lends buffers for bodies that are larger than httputil's: each is passed on with a record of
 // TLS of its own.

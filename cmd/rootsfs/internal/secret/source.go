@@ -26,6 +26,12 @@ const (
 	commandTimeout = 2 * time.Minute
 )
 
+// IsInVariable reports whether the credential is in the variable of the secret's name and nowhere
+// else. Read then uses neither judge nor env.
+func (s *Secret) IsInVariable() bool {
+	return len(s.Command) == 0 && s.File == "" && s.shownAs() == "" && !s.isPreset()
+}
+
 // Read returns the credential: the output of the command, the contents of the file, what the
 // owner's own file of Secret.ShownAs has for the host, or the value of the variable, which it
 // removes from the environment of this process. No error contains it. The judge refuses a command

@@ -174,8 +174,9 @@ func TestAnswerers(t *testing.T) {
 	}
 }
 
-// A grant to the client on the standard streams of a session, or to a server whose run has the
-// name of the shared clients, is not one to clients that come by another way in.
+// A grant to the client on a session's standard streams does not hold for clients that come by
+// another way in. Neither does a grant to a server whose run has the name of the shared
+// clients.
 func TestConsentIsOneClients(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, *Session, string) attempt{
 		"client": func(t *testing.T, s *Session, file string) attempt {

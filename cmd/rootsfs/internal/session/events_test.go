@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// What is watched: the state and what waits at first, then what happens, none of it
-// missed; the state again when asked for and roots change.
+// A watcher first gets the state and the waiting questions, then all events. It gets the state
+// again when roots change, if it asked for states.
 func TestWatch(t *testing.T) {
 	s, _ := start(t, "a", "b")
 	updates := make(chan control.Update)
@@ -53,7 +53,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A denial that is remembered, and one that is lifted, is told to who watches.
+// Watchers are told when a denial is remembered and when it is lifted.
 func TestWatchDenials(t *testing.T) {
 	s, _ := start(t)
 	updates := updatesOf(t, s)
@@ -77,7 +77,7 @@ func TestWatchDenials(t *testing.T) {
 	denials(0)
 }
 
-// Who does not keep up is told with the next event how many are missing before it.
+// A watcher that is too slow learns with the next event how many events before it are missing.
 func TestWatchLosesEvents(t *testing.T) {
 	s, _ := start(t)
 	updates := updatesOf(t, s)
@@ -100,7 +100,7 @@ func TestWatchLosesEvents(t *testing.T) {
 	}
 }
 
-// asked is a question about one directory that waits in a session.
+// asked makes a question about one directory wait in a session.
 func asked(t *testing.T, s *Session, subject guard.Subject, dir string) (id string) {
 	t.Helper()
 	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
@@ -109,7 +109,7 @@ func asked(t *testing.T, s *Session, subject guard.Subject, dir string) (id stri
 	return waitsOrDone(t, s, nil).ID
 }
 
-// updatesOf are the updates of a session, until the test ends.
+// updatesOf returns the updates of a session, until the test ends.
 func updatesOf(t *testing.T, s *Session) <-chan control.Update {
 	updates := make(chan control.Update)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// explained are two roots: "code" may be written to, and "lib" only read. Of the system, programs
-// see /etc.
+// explained returns a session with two roots: "code" may be written to, and "lib" only read. Of
+// the system, programs see /etc.
 func explained(t *testing.T) (x Explainer, code, lib string) {
 	t.Helper()
 	top, err := filepath.EvalSymlinks(t.TempDir())
@@ -43,7 +43,7 @@ func explained(t *testing.T) (x Explainer, code, lib string) {
 	return Explainer{Registry: reg, Tree: vfs.New(reg), Mount: &mount.Options{Layout: mount.Layout{ByPath: true}, Visible: visible}}, code, lib
 }
 
-// A link that leaves its root is judged where the mount lets programs come by it: in another
+// A link that leaves its root is judged at the place to which it leads in the mount: in another
 // root, in a directory of the system, or nowhere.
 func TestExplainLinks(t *testing.T) {
 	x, code, _ := explained(t)
@@ -80,8 +80,8 @@ func TestExplainLinks(t *testing.T) {
 	}
 }
 
-// A path is one of a root, of the mountpoint, absolute, or relative to the working directory if
-// that lies in a root.
+// A path may begin with a root's name or the mountpoint, may be absolute, or may be relative to
+// the working directory if that lies in a root.
 func TestExplainLocates(t *testing.T) {
 	x, code, _ := explained(t)
 	x.Point = "/mnt/point"

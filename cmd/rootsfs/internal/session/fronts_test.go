@@ -34,8 +34,8 @@ func serve(t *testing.T, s *Session, name string) *client.Files {
 	return files
 }
 
-// agent is a client of the tools that `rootsfs serve` offers on the session; it
-// returns how a call failed, "" if it did not.
+// agent is a client of the tools that `rootsfs serve` offers on the session. It returns the
+// error of a call, or "".
 func agent(t *testing.T, s *Session) func(tool string, args map[string]any) string {
 	t.Helper()
 	srv := tools.New(tools.Config{Registry: s.Registry(), Tree: s.tree})
@@ -57,10 +57,9 @@ func agent(t *testing.T, s *Session) func(tool string, args map[string]any) stri
 	}
 }
 
-// R004, R009, R095: the mount, two servers at the broker and the tools of one
-// session are fronts of one tree: none of them replaces what a program has open for
-// writing in the mount, and an etag that one server read is no longer good when
-// any of the others has written.
+// R004, R009, R095: the mount, two servers at the broker and the tools of one session are
+// fronts of one tree. None of them replaces a file that a program has open for writing in the
+// mount. An etag that one server read is invalid after any of the others has written.
 func TestFrontsShareOneTree(t *testing.T) {
 	s, work := start(t, "r")
 	if s.tree != s.mnt.Tree() {

@@ -49,7 +49,7 @@ func collectLate() {
 
 // afterEachCollection calls f after each later garbage collection.
 func afterEachCollection(f func()) {
-	sentinel := new(*byte) // a pointer, since the runtime keeps small objects without any together
+	sentinel := new(*byte) // it holds a pointer, because the runtime puts small objects without pointers into one block
 	runtime.AddCleanup(sentinel, func(f func()) {
 		f()
 		afterEachCollection(f)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is to be called after a garbage collection is called after each one.
+// A function for the end of garbage collections is called after each one.
 func TestAfterEachCollection(t *testing.T) {
 	calls := make(chan struct{}, 1000)
 	afterEachCollection(func() {

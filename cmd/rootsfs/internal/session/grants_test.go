@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Of a bound and a grant the stricter holds, whichever says it.
+// The stricter of a bound and a grant holds.
 func TestBound(t *testing.T) {
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	early, late := now.Add(time.Hour), now.Add(2*time.Hour)
@@ -56,7 +56,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// A root that was allowed to requests without a session says who else has it.
+// A root that was granted to requests without a session says who else has it.
 func TestRootsSaySharing(t *testing.T) {
 	st := control.Status{
 		Roots: []control.Root{{Name: "a", Subject: "s#1"}, {Name: "b", Subject: "s#2"}, {Name: "c"}},

@@ -20,7 +20,7 @@ func in(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// What cannot be saved is not allowed: the question goes on waiting.
+// If an answer cannot be saved, the host is not allowed and the question stays open.
 func TestHostIsSaved(t *testing.T) {
 	opt, _ := places(t)
 	opt.Unmounted, opt.Name = true, "me"

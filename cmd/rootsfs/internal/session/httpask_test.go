@@ -1,6 +1,6 @@
 package session
 
-//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
 import (
 	"context"
@@ -24,7 +24,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// greedy is an MCP client that allows whatever it is asked itself.
+// greedy is an MCP client that says yes to every question that it gets.
 type greedy struct {
 	t       *testing.T
 	asked   atomic.Int64
@@ -67,7 +67,7 @@ func (g *greedy) Elicit(_ context.Context, p *mcp.ElicitParams) (*mcp.ElicitResu
 	return &mcp.ElicitResult{Action: "accept", Content: content}, nil
 }
 
-// call calls a tool and returns its text, and whether it was done.
+// call calls a tool and returns its text, and whether the call succeeded.
 func (g *greedy) call(tool string, args map[string]any) (text string, ok bool) {
 	res, err := g.session.CallTool(g.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
@@ -214,7 +214,7 @@ func TestHTTPCallersAnswerNothing(t *testing.T) {
 	}
 }
 
-// A question of one client is not answered by another one's answer, not even by its id.
+// Another client cannot answer a client's question, even if it knows the id.
 func TestHTTPCallersDoNotAnswerEachOther(t *testing.T) {
 	s, file := askable(t, "", false)
 	to := overHTTP(t, s, control.HTTPRequest{Token: testToken})

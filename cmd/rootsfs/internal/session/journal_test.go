@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What a killed session left is removed by the next one that has the directory
-// as a root, and nothing else is (R074).
+// The next session that has the directory as a root removes the temporary files of a killed
+// session, and nothing else (R074).
 func TestJournal(t *testing.T) {
 	state, dir := t.TempDir(), t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
@@ -61,7 +61,8 @@ func TestJournal(t *testing.T) {
 	if n := clean(); n != 0 || !here(left) {
 		t.Errorf("a living session's file was removed (%d)", n)
 	}
-	// Killed: the lock goes with the descriptor, the file stays; half a line.
+	// The session is killed: its lock ends with the descriptor, and the file stays, with half a
+	// line.
 	if _, err := j.file.WriteString(`{"n":9,"dir":"` + dir); err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +82,8 @@ func TestJournal(t *testing.T) {
 	if list, err := os.ReadDir(state); err != nil || len(list) != 0 {
 		t.Errorf("the journal is still there: %v, %v", list, err)
 	}
-	// One that ends in order leaves its journal only if a name is left: of a file that
-	// could not be removed because its root had ended.
+	// A session that ends in order leaves its journal only if a temporary file could not be
+	// removed because its root had ended.
 	if j, err = openJournal(state, "s", reg); err != nil {
 		t.Fatal(err)
 	}

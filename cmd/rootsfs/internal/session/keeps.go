@@ -51,8 +51,8 @@ func Keeps(point string, more []rules.Keep) ([]rules.Keep, error) {
 	return all, nil
 }
 
-// resolveNamed returns where a path leads on the host that a client, and not the owner, has
-// named. It follows no link that programs or other users can change.
+// resolveNamed resolves a host path that a client chose, and not the owner. It follows no link
+// that programs or other users can change.
 func (s *Session) resolveNamed(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", errors.New("it is not an absolute path")

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// joined are options of a session without a mount on a machine of the fleet acme.
+// joined returns options of a session without a mount, on a machine of the fleet acme.
 func joined(t *testing.T, roots ...string) (opt Options, work string) {
 	t.Helper()
 	opt, work = places(t, roots...)
@@ -28,7 +28,7 @@ func joined(t *testing.T, roots ...string) (opt Options, work string) {
 	return opt, work
 }
 
-// leased writes a lease of so long, as the fleet's agent does, with a change.
+// leased writes a lease of a duration, as the fleet's agent does. change may alter it.
 func leased(t *testing.T, left time.Duration, change func(l *control.Lease)) {
 	t.Helper()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -48,8 +48,8 @@ func leased(t *testing.T, left time.Duration, change func(l *control.Lease)) {
 	testkit.Must(t, os.Rename(file+".new", file))
 }
 
-// On a machine of a fleet no session begins without a lease in force that only the machine's
-// user can have written.
+// On a machine of a fleet a session begins only with a lease that is in force and that only the
+// machine's user can have written.
 func TestNoStartWithoutLease(t *testing.T) {
 	file := func() string { return filepath.Join(control.LeaseDir(), "lease") }
 	for name, c := range map[string]struct {
@@ -99,8 +99,8 @@ func TestNoStartWithoutLease(t *testing.T) {
 	}
 }
 
-// The fleet gives an order after the session has read the lease and before the fleet's agent can
-// find the session: the session does not begin.
+// If the fleet gives an order after the session has read the lease, and before the fleet's
+// agent can find the session, the session does not begin.
 func TestHeadsMovedDuringStart(t *testing.T) {
 	opt, _ := joined(t, "r")
 	leased(t, time.Hour, nil)
@@ -119,8 +119,8 @@ func TestHeadsMovedDuringStart(t *testing.T) {
 	}
 }
 
-// When the lease runs out the session pauses, grants nothing and cannot be resumed by its owner;
-// it goes on with the next lease. A file that cannot be used is no lease.
+// When the lease runs out, the session pauses, grants nothing, and cannot be resumed by its
+// owner. It continues with the next lease. An invalid file is no lease.
 func TestLeaseRunsOut(t *testing.T) {
 	opt, work := joined(t, "r")
 	net := &pausedNetwork{}
@@ -161,8 +161,8 @@ func TestLeaseRunsOut(t *testing.T) {
 	testkit.Until(t, "the network", func() bool { return !net.isPaused.Load() })
 }
 
-// What the fleet's agent has written holds when the session has answered that it has read it: a lock
-// pauses it, and the next lease lets it go on.
+// A lease file is in force when the session has answered that it has read it: a lock pauses the
+// session, and the next lease resumes it.
 func TestLeaseIsReadNow(t *testing.T) {
 	opt, _ := joined(t, "r")
 	leased(t, time.Hour, nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// closingNetwork has a connection whose end is to be on record.
+// closingNetwork has a connection whose end must be recorded.
 type closingNetwork struct {
 	Network
 	s      *Session

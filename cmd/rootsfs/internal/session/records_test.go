@@ -22,8 +22,8 @@ func begun(r *records) error {
 	return err
 }
 
-// Until the session serves nothing is written; then everything is, in order. A
-// request of the kernel means that it serves.
+// No record is written until the session serves; then all are, in order. The first request of
+// the kernel means that it serves.
 func TestRecordsAreHeldUntilTheSessionServes(t *testing.T) {
 	grant := guard.Record{Time: time.Now(), Op: names.OpGrant, Via: guard.ViaControl, Verdict: guard.Allowed}
 	refusal := guard.Record{Time: time.Now(), Op: names.OpWrite, Via: guard.ViaFUSE, Verdict: guard.Refused}
@@ -76,7 +76,7 @@ func TestRecordsAreHeldUntilTheSessionServes(t *testing.T) {
 	}
 }
 
-// A log that cannot be opened fails what would have to be recorded in it.
+// If the log cannot be opened, operations that need a record fail.
 func TestRecordsWithoutALog(t *testing.T) {
 	broken := errors.New("no space")
 	r := &records{open: func() (*audit.Log, error) { return nil, broken }}
@@ -109,8 +109,8 @@ func TestRegistryHasTheRules(t *testing.T) {
 	}
 }
 
-// An audit log that cannot be anchored keeps a session from starting, or, where the
-// anchor may come later, ends it; the reason is told either way.
+// If the audit log cannot be anchored, the session does not start, or ends if the anchor may
+// come later. In both cases the reason is reported.
 func TestUnanchored(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a full file system")

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(childfs.Main(m)) }
 
-// places are options of a session in directories of its own, which lie in work.
+// places returns options of a session with its own directories, which lie in work.
 func places(t *testing.T, roots ...string) (opt Options, work string) {
 	t.Helper()
 	if err := mountpoint.CheckFUSE(); err != nil {
@@ -108,7 +108,7 @@ func TestStartLeavesNothing(t *testing.T) {
 				t.Errorf("a mount is left, %v", err)
 			}
 			err := filepath.WalkDir(work, func(p string, d os.DirEntry, err error) error {
-				made := p == filepath.Join(work, "state/rootsfs") // by the test
+				made := p == filepath.Join(work, "state/rootsfs") // the test has made it
 				if err == nil && !made && (!d.IsDir() || filepath.Dir(p) == filepath.Join(work, "run/rootsfs")) {
 					t.Errorf("%s is left", p)
 				}
@@ -121,8 +121,8 @@ func TestStartLeavesNothing(t *testing.T) {
 	}
 }
 
-// R149: while thousands of roots are being added, calls are answered: of the
-// session and of the mount. R148: and they are one transaction.
+// R149: while thousands of roots are added, the session and the mount answer calls. R148: the
+// addition is one transaction.
 func TestManyRootsDoNotBlock_R149(t *testing.T) {
 	const many = 10_000
 	s, work := start(t, "first")
@@ -132,7 +132,7 @@ func TestManyRootsDoNotBlock_R149(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// The patterns of each would take the race detector gigabytes.
+		// With patterns in each root the race detector would need gigabytes.
 		asks[i] = guard.Grant{Root: guard.RootName("r" + strconv.Itoa(i)), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly, Patterns: guard.Patterns{NoDefaults: true}}}
 	}
 	done := make(chan error, 1)
@@ -160,7 +160,7 @@ func TestManyRootsDoNotBlock_R149(t *testing.T) {
 			if n := len(s.state().Roots); n != many+1 {
 				t.Errorf("%d roots, want %d", n, many+1)
 			}
-			// Ending most of them is not what this test is about.
+			// Most roots are not ended here, because that is not tested.
 			s.Registry().RemoveView(s.mnt)
 			return
 		default:
@@ -169,7 +169,7 @@ func TestManyRootsDoNotBlock_R149(t *testing.T) {
 	}
 }
 
-// R155: what a caller does with the list of roots is its own.
+// R155: changes that a caller makes to the list of roots do not affect the session.
 func TestStatusIsACopy_R155(t *testing.T) {
 	s, _ := start(t, "a", "b")
 	st := s.state()
@@ -210,7 +210,7 @@ func TestAddChecks(t *testing.T) {
 	}
 }
 
-// A session that is ending takes no roots.
+// A session that is ending accepts no roots.
 func TestNoRootsAfterTheEnd(t *testing.T) {
 	s, work := start(t, "a")
 	if _, err := s.endByOwner(context.Background(), control.None{}); err != nil {
@@ -228,8 +228,8 @@ func TestNoRootsAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A grant that the ending overtakes is taken back: the ending may have listed the roots
-// before it.
+// A grant that comes during the ending is revoked: the ending may have listed the roots before
+// it.
 func TestGrantIsOvertakenByTheEnd(t *testing.T) {
 	s, work := start(t, "a")
 	s.opt.Observe = func(e guard.Event) {
@@ -247,7 +247,7 @@ func TestGrantIsOvertakenByTheEnd(t *testing.T) {
 	}
 }
 
-// What did not end is told, whatever else did.
+// Roots that did not end are reported, even if others ended.
 func TestIncompleteRevocationIsTold(t *testing.T) {
 	ended := endings([]guard.Ended{
 		{Root: "a", State: guard.RevokedState},

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// A session tells of all its mounts how well the sources are watched, directories
-// that a program keeps stuck included.
+// A session reports for all its mounts how well the sources are watched, including the
+// directories that a program keeps locked.
 func TestStatusAddsWhatMountsWatch(t *testing.T) {
 	var st control.Status
 	addWatching(&st, mount.SourceStatus{Watched: 5, Refused: 1, Stuck: 2, Loose: []guard.RootName{"a", "b"}})

@@ -10,15 +10,15 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A session is found when it is published, not when its directory is made, and leaves when
-// its directory is removed. Nothing but changes of the directories makes Run look.
+// A session appears when it is published, not when its directory is made, and disappears when
+// its directory is removed. Run looks only after changes of the directories.
 func TestSessionsAreFound(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	dirs := watchSessions(ctx)
 	defer dirs.close()
 	defer cancel()
-	// Run's loop, until the live sessions are those.
+	// This runs the loop of Run until the live sessions are the wanted ones.
 	await := func(what string, want ...string) {
 		t.Helper()
 		t.Log(what)

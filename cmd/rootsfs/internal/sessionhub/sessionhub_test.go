@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Ten thousand events in ten seconds, or at once: a subscriber that does not read
-// has the last of them, knows how many are missing, and holds no more than that.
+// After ten thousand events, at once or in ten seconds, a subscriber that does not read has the
+// last ones and the number of missing ones, and holds no more.
 func TestEventsAreBounded(t *testing.T) {
 	all := &Sessions{}
 	s := all.Subscribe()
@@ -48,7 +48,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Of very many roots the first are passed on, and how many there are more.
+// If there are very many roots, the first ones are passed on, with the number of the others.
 func TestManyRoots(t *testing.T) {
 	st := control.Status{Roots: make([]control.Root, maxRoots+5)}
 	if s := stateOf(st); len(s.Roots) != maxRoots || s.MoreRoots != 5 {
@@ -56,7 +56,8 @@ func TestManyRoots(t *testing.T) {
 	}
 }
 
-// Each event, question and denial says first whose it is. The page and scripts read this.
+// The first field of each event, question and denial is its session. The page and scripts read
+// this.
 func TestJSON(t *testing.T) {
 	all := &Sessions{}
 	f := &follower{all: all, info: control.Info{Name: "s"}}

@@ -29,8 +29,8 @@ n = 1
 "o p" = 0x1_0
 `
 
-// Every node has its line and the path that a person would write, and what is behind "=" is
-// the document between its offsets.
+// Every node has its line and the path that a person would write. The document between its
+// offsets is the text after "=".
 func TestPlaces(t *testing.T) {
 	top, err := Parse([]byte(tables), limits)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// What is no document says so with its line and its key.
+// The error for an invalid document has the line and the key.
 func TestErrors(t *testing.T) {
 	for doc, want := range map[string]string{
 		"a = 1\nb = ?":                  "2  unexpected character",
@@ -92,7 +92,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// many are more keys than the limits allow.
+// many is a document with more keys than the limits allow.
 var many = func() string {
 	var b strings.Builder
 	for i := range limits.Keys + 1 {
@@ -101,7 +101,7 @@ var many = func() string {
 	return b.String()
 }()
 
-// A number that does not fit is refused by what asks for it.
+// A number that does not fit is refused by the function that asks for it.
 func TestValue(t *testing.T) {
 	top, err := Parse([]byte("a = 99999999999999999999\nb = 1\nc = []"), limits)
 	if err != nil {
@@ -118,8 +118,8 @@ func TestValue(t *testing.T) {
 	}
 }
 
-// FuzzParse: the tree has the values that go-toml decodes, and is refused where go-toml
-// refuses.
+// FuzzParse checks that the tree has the values that go-toml decodes, and that Parse refuses
+// the documents that go-toml refuses.
 func FuzzParse(f *testing.F) {
 	for _, doc := range []string{tables, "", "a = nan\nb = -0.0\nc = 1979-05-27 07:32Z\nd = 07:32:00", "\xef\xbb\xbfa=1", "a = \"\\u00e9\"", "a=1\r\nb=2", "[a.b]\nx.y=1\n[a.c]\n[a]"} {
 		f.Add([]byte(doc))

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 )
 
-// A chart has a bar for each span, its highest, and shows that something is more
-// than nothing.
+// A chart has a bar for each span, with its highest value. A small value looks different from
+// 0.
 func TestChart(t *testing.T) {
 	of := func(r rate) float64 { return r.ops }
 	rates := func(list ...float64) (out []rate) {
@@ -35,7 +35,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// Speeds are made of counters; a root that was granted anew begins again.
+// Speeds are computed from counters. A root that was granted again begins at 0.
 func TestSpeeds(t *testing.T) {
 	var s speeds
 	at := time.Unix(1000, 0)
@@ -61,7 +61,7 @@ func TestSpeeds(t *testing.T) {
 			t.Errorf("%+v: %+v and %+v, want %+v", step.state.Roots, s.total, s.roots, step.want)
 		}
 	}
-	// A state that an event brings is no point.
+	// A state that comes because of an event adds no point.
 	if s.count(at.Add(time.Millisecond), state(2, 1000, 70)); len(s.total) != 6 {
 		t.Errorf("%d points", len(s.total))
 	}

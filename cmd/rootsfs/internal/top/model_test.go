@@ -20,7 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// hostile is a text that a server may use as its name, in messages, and as a file's name.
+// hostile is a text that a server may use as its name, in messages and as the name of a file.
 const hostile = "\x1b[31mred\u202e\nAllow? y\x07\u200b\xff" + "a\u2800\u115f   b"
 
 // full is a model with something hostile in every place.
@@ -53,8 +53,8 @@ func full(width, height int) *model {
 	return m
 }
 
-// Whatever servers say and files are called, the screen keeps its size, and the
-// terminal gets no control characters but those of the styles.
+// With any texts of servers and any names of files, the screen keeps its size and the terminal
+// gets no control characters except those of the styles.
 func TestScreenIsSafe(t *testing.T) {
 	for _, size := range [][2]int{{150, 40}, {80, 24}, {20, 5}, {1, 1}, {0, 0}} {
 		for v := range viewStage + 1 {
@@ -79,8 +79,8 @@ func TestScreenIsSafe(t *testing.T) {
 	}
 }
 
-// Keys answer nothing in the first moment of a question, nor outside the view of
-// the questions, nor while a line is typed.
+// Keys answer no question in its first moment, outside the view of the questions, or while a
+// line is typed.
 func TestAnswersSettle(t *testing.T) {
 	key := func(m *model, k string) tea.Cmd {
 		_, cmd := m.Update(tea.KeyPressMsg{Text: k, Code: []rune(k)[0]})
@@ -105,20 +105,21 @@ func TestAnswersSettle(t *testing.T) {
 		if key(m, k) == nil {
 			t.Errorf("%s does not answer", k)
 		}
-		// The next one comes to the front when the first is over: it settles anew.
+		// When the first question is over, the next one comes to the front, and its settle time
+		// begins.
 		m.apply(sessionhub.Update{Asked: true, Questions: m.questions[1:]})
 		if m.front != "r" || key(m, k) != nil {
 			t.Errorf("%s answers the next question (%s) at once", k, m.front)
 		}
 	}
-	// What was narrowed for one question does not hold for another.
+	// A narrowing that was entered for one question does not apply to another.
 	m := full(100, 30)
 	m.path, m.span = "/x", 2
 	m.apply(sessionhub.Update{Asked: true, Questions: m.questions[1:]})
 	if m.path != "" || m.span != 0 {
 		t.Errorf("the next question is narrowed to %q for %v", m.path, spans[m.span])
 	}
-	// One that came later does not take the front.
+	// A later question does not take the front.
 	first := m.questions[0]
 	late := first
 	late.ID = "a"
@@ -163,7 +164,7 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	keys := []string{"r", "r", "w", "w", "m", "m", "d", "up", "down", "1", "2", "tab", "pgdown", "x"}
 	early, late, key := 0, 0, "r"
 	for range 2000 {
-		if rnd.IntN(4) > 0 { // or the one before is held down
+		if rnd.IntN(4) > 0 { // otherwise the key before it is held down
 			key = keys[rnd.IntN(len(keys))]
 		}
 		m.now = m.now.Add(time.Duration(rnd.IntN(100)*rnd.IntN(20)) * time.Millisecond)
@@ -205,8 +206,8 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	}
 }
 
-// Keys that come after the program could not run were typed at an older screen, and two
-// keys in a row do not answer twice.
+// Keys that arrive after the program was stopped were typed at an older screen. Two keys in a
+// row do not answer twice.
 func TestTypedAhead(t *testing.T) {
 	for _, keys := range []string{"r", "dr", "2r"} {
 		m := full(100, 200)
@@ -237,7 +238,7 @@ func TestTypedAhead(t *testing.T) {
 	}
 }
 
-// A long name leaves room for what is beside it, and can be read whole.
+// A long name leaves room for the text beside it, and can be read whole.
 func TestLongNames(t *testing.T) {
 	long := "begin" + strings.Repeat("x", 246) + "ender"
 	for _, width := range []int{150, 80, 40} {
@@ -264,7 +265,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// A denial is lifted by its number, in the list as it was when that was asked for.
+// A denial is lifted by its number in the list as it was shown when the user began to type.
 func TestForget(t *testing.T) {
 	m := full(100, 30)
 	m.view = viewAsk
@@ -299,7 +300,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// Nothing of a text is lost where a line ends, and no line is too long.
+// No part of a text is lost at the end of a line, and no line is too long.
 func TestExact(t *testing.T) {
 	for range 2000 {
 		var b strings.Builder
@@ -307,7 +308,7 @@ func TestExact(t *testing.T) {
 			b.WriteByte("ab  /:,"[rand.IntN(7)])
 		}
 		p := &page{width: 12 + rand.IntN(20)}
-		p.exact(none, "  ", b.String())
+		p.addExact(none, "  ", b.String())
 		got := ""
 		for _, l := range p.lines {
 			l = ansi.Strip(l)
@@ -327,7 +328,7 @@ func TestExact(t *testing.T) {
 			t.Fatalf("%q, shown as %q", b.String(), got)
 		}
 		p.lines = nil
-		p.wrapped(none, "  ", b.String(), math.MaxInt)
+		p.addWrapped(none, "  ", b.String(), math.MaxInt)
 		for _, l := range p.lines {
 			if strings.Contains(l, "…") {
 				t.Fatalf("%q is cut in %q", l, b.String())
@@ -346,8 +347,8 @@ func readAll(m *model) (pages int) {
 	return pages
 }
 
-// What would be granted has been on the screen before it is: every path, and its
-// end, however many and long.
+// A key grants only paths that have been on the screen, each with its end, however many and
+// long they are.
 func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {40, 15}, {20, 8}} {
 		m := full(size[0], size[1])
@@ -391,7 +392,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		if m.press("r", "r") == nil {
 			t.Errorf("%v: read, and cannot be allowed: %s", size, m.said)
 		}
-		// What is learned later, and is not on the screen, is not read.
+		// Text that comes later and is not on the screen does not count as read.
 		m.since = m.now.Add(-2 * settle)
 		m.inside[insideKey(m.front, 0)] = "names that the policy would hide: 7"
 		if m.View(); m.press("r", "r") != nil {
@@ -405,7 +406,8 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		if m.press("r", "r") == nil {
 			t.Errorf("%v: read again, and cannot be allowed: %s", size, m.said)
 		}
-		// Another size is another text; another question, too.
+		// After a change of the screen's size, or of the question, the text has to be read
+		// again.
 		m.Update(tea.WindowSizeMsg{Width: size[0] - 1, Height: 6})
 		if m.View(); m.press("r", "r") != nil {
 			t.Errorf("%v: read at another size", size)
@@ -413,8 +415,8 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 	}
 }
 
-// The mark stays on its root wherever that comes to stand; where it has ended, a key
-// ends nothing else in the first moment.
+// The mark stays on its root when the root moves in the list. When the root has ended, a key
+// ends no other root in the first moment.
 func TestTheMarkStays(t *testing.T) {
 	m := &model{live: &sessionhub.Sessions{}, width: 80, height: 10, now: time.Now(), scroll: scroll{follow: true}}
 	list := func(all ...string) {
@@ -444,7 +446,7 @@ func TestTheMarkStays(t *testing.T) {
 	if at() != "b" || m.press("x", "x") == nil {
 		t.Errorf("chosen anew is %s", at())
 	}
-	// However many there are, the chosen one is on the screen.
+	// The chosen root is on the screen, however many roots there are.
 	var many []string
 	for i := range 100 {
 		many = append(many, fmt.Sprintf("%c-%d", 'A'+i/10, i))
@@ -462,7 +464,7 @@ func TestTheMarkStays(t *testing.T) {
 	}
 }
 
-// Ten thousand events leave what is kept bounded.
+// After ten thousand events the number of kept ones is still bounded.
 func TestManyEvents(t *testing.T) {
 	m := full(100, 30)
 	for i := range 10_000 {

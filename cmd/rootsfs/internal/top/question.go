@@ -68,18 +68,18 @@ func (m *model) question(p *page, q *control.Question) {
 	}
 	p.add(none, "  for: %s", length)
 	if m.path != "" {
-		p.exact(none, "  ", "only: "+names.Quote(m.path))
+		p.addExact(none, "  ", "only: "+names.Quote(m.path))
 	}
 	p.add(none, "")
 }
 
 // host shows a question about a host.
 func (m *model) host(p *page, h *broker.Host) {
-	p.exact(bold, "  ", fmt.Sprintf("to connect to %s port %d", names.Quote(h.Name), h.Port))
+	p.addExact(bold, "  ", fmt.Sprintf("to connect to %s port %d", names.Quote(h.Name), h.Port))
 	if h.Program == "" {
 		p.add(none, "  which of its programs it is, is not known")
 	} else {
-		p.exact(none, "  ", fmt.Sprintf("its program %s, process %d", names.Quote(h.Program), h.PID))
+		p.addExact(none, "  ", fmt.Sprintf("its program %s, process %d", names.Quote(h.Program), h.PID))
 	}
 	if len(h.Reached) == 0 {
 		p.add(none, "  it has reached no host so far")
@@ -101,12 +101,12 @@ const maxReached = 8
 
 // files shows a question about files.
 func (m *model) files(p *page, q *control.Question) {
-	p.exact(none, "  ", "subject "+names.Quote(string(q.Subject)))
+	p.addExact(none, "  ", "subject "+names.Quote(string(q.Subject)))
 	if q.Server != "" {
-		p.exact(none, "  ", "calls itself "+names.Quote(q.Server))
+		p.addExact(none, "  ", "calls itself "+names.Quote(q.Server))
 	}
 	p.add(none, "  its reason, in its own words (not checked):")
-	p.wrapped(warn, "    ", names.Quote(q.Message), 6)
+	p.addWrapped(warn, "    ", names.Quote(q.Message), 6)
 	for i := range q.Items {
 		it := &q.Items[i]
 		where := it.Resolved
@@ -118,19 +118,19 @@ func (m *model) files(p *page, q *control.Question) {
 			what = "this file alone"
 		}
 		// The whole path, however long: it is the path that would be granted.
-		p.exact(bold, "  ", fmt.Sprintf("%d. %s  %s, %s", i+1, names.Quote(where), it.Mode, what))
+		p.addExact(bold, "  ", fmt.Sprintf("%d. %s  %s, %s", i+1, names.Quote(where), it.Mode, what))
 		if it.Resolved != "" && it.Resolved != it.Requested {
-			p.wrapped(faint, "     ", "asked for as "+names.Quote(it.Requested), 3)
+			p.addWrapped(faint, "     ", "asked for as "+names.Quote(it.Requested), 3)
 		}
 		switch {
 		case it.Problem != "":
-			p.wrapped(wrong, "     ", "cannot be granted: "+names.EscapeQuoted(it.Problem), 2)
+			p.addWrapped(wrong, "     ", "cannot be granted: "+names.EscapeQuoted(it.Problem), 2)
 		default:
 			text := m.inside[insideKey(q.ID, i)]
 			if text == "" {
 				text = "looking at what is there"
 			}
-			p.wrapped(faint, "     ", text, 3)
+			p.addWrapped(faint, "     ", text, 3)
 		}
 	}
 }

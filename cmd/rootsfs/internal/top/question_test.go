@@ -24,8 +24,8 @@ func asksForHost(width, height int, host broker.Host) *model {
 	return m
 }
 
-// A question about a host is shown beside those about files, with nothing that could pass for
-// the screen's own, and answered with the same keys.
+// A question about a host is shown beside those about files and answered with the same keys.
+// None of its texts can pass for a text of the screen itself.
 func TestHostQuestion(t *testing.T) {
 	host := broker.Host{Name: "api.example.org", Port: 443, Program: "/usr/bin/curl", PID: 17, Others: 3}
 	for range maxReached + 2 {

@@ -208,10 +208,10 @@ func (m *model) change(p *page, c *sessionhub.StageRow) {
 	if (c.Mode|c.OldMode)&unix.S_IFMT == unix.S_IFDIR {
 		what += "; a and d are about everything below it"
 	}
-	p.exact(none, "    ", names.Quote(string(c.Path)))
+	p.addExact(none, "    ", names.Quote(string(c.Path)))
 	p.add(faint, "    %s", what)
 	if c.Why != "" {
-		p.wrapped(warn, "    ", names.EscapeQuoted(c.Why), 4)
+		p.addWrapped(warn, "    ", names.EscapeQuoted(c.Why), 4)
 	}
 	if c.Class == sessionhub.UnitClass {
 		return
@@ -221,7 +221,7 @@ func (m *model) change(p *page, c *sessionhub.StageRow) {
 		return
 	}
 	for _, line := range st.diff.Lines {
-		p.exact(diffStyle(line), "    ", diffLine(line))
+		p.addExact(diffStyle(line), "    ", diffLine(line))
 	}
 	if st.diff.Note != "" {
 		p.add(faint, "    %s", st.diff.Note)
@@ -265,6 +265,6 @@ func stagedLine(p *page, r *control.Root) {
 	}
 	p.add(faint, "    staged: %d changes, %sB; s: look", r.Stage.Changed, config.FormatSize(r.Stage.Bytes))
 	if r.Stage.Damaged != "" {
-		p.wrapped(wrong, "    ", names.EscapeQuoted(r.Stage.Damaged), 2)
+		p.addWrapped(wrong, "    ", names.EscapeQuoted(r.Stage.Damaged), 2)
 	}
 }

@@ -52,8 +52,8 @@ func TestStageIsShown(t *testing.T) {
 	}
 }
 
-// A key applies, discards or undoes only what has been on the screen for a moment, with its diff,
-// and not before the last one was answered.
+// A key applies, discards or undoes only a change that has been on the screen for a moment with
+// its diff, and only after the last key's action has its result.
 func TestStageKeysSettle(t *testing.T) {
 	settled := func(m *model) *model { m.since = time.Now().Add(-2 * settle); return m }
 	for _, key := range []string{"a", "d", "u"} {

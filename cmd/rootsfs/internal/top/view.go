@@ -51,23 +51,24 @@ func middle(text string, width int) string {
 	return ansi.Truncate(text, width/2, "") + "…" + ansi.TruncateLeft(text, over+width/2+1, "")
 }
 
-// wrapped adds a text in several lines if needed, but at most most.
-func (p *page) wrapped(style lipgloss.Style, indent, text string, most int) {
+// addWrapped adds a text, broken into lines if needed, but no more than most lines.
+func (p *page) addWrapped(style lipgloss.Style, indent, text string, most int) {
 	width := max(p.width-len(indent)-len(bar), 8)
 	// Wrap alone leaves some lines a little too long.
-	p.broken(style, indent, ansi.Hardwrap(ansi.Wrap(text, width, " /"), width, false), most)
+	p.addLines(style, indent, ansi.Hardwrap(ansi.Wrap(text, width, " /"), width, false), most)
 }
 
-// exact adds the whole text with all its spaces, in as many lines as it takes.
-func (p *page) exact(style lipgloss.Style, indent, text string) {
-	p.broken(style, indent, ansi.Hardwrap(text, max(p.width-len(indent)-len(bar), 8), true), math.MaxInt)
+// addExact adds the whole text with all its spaces, in as many lines as it takes.
+func (p *page) addExact(style lipgloss.Style, indent, text string) {
+	p.addLines(style, indent, ansi.Hardwrap(text, max(p.width-len(indent)-len(bar), 8), true), math.MaxInt)
 }
 
 // bar begins a line that continues a text, so that it does not look like a line of the console
 // itself.
 const bar = "| "
 
-func (p *page) broken(style lipgloss.Style, indent, text string, most int) {
+// addLines adds the lines of text, but no more than most. Each line but the first begins with bar.
+func (p *page) addLines(style lipgloss.Style, indent, text string, most int) {
 	for i, line := range strings.Split(text, "\n") {
 		if i == most {
 			p.add(faint, "%s…", indent)
@@ -80,8 +81,8 @@ func (p *page) broken(style lipgloss.Style, indent, text string, most int) {
 	}
 }
 
-// typed adds the line that the user is typing, and shows its end if it is too long.
-func (p *page) typed(what, text string) {
+// addInput adds the line that the user is typing, and shows its end if it is too long.
+func (p *page) addInput(what, text string) {
 	line := what + names.Escape(text) + "_   (enter, esc)"
 	if over := ansi.StringWidth(line) - max(p.width, 1); over > 0 {
 		line = ansi.TruncateLeft(line, over+1, "…")
@@ -95,7 +96,7 @@ func (m *model) note(p *page, style lipgloss.Style, text string, most int) {
 		p.add(style, "%s", text)
 		return
 	}
-	p.wrapped(style, "", text, most)
+	p.addWrapped(style, "", text, most)
 }
 
 func (m *model) head(p *page) {
@@ -123,11 +124,11 @@ func (m *model) foot(p *page) {
 	}
 	switch m.typing {
 	case typingPath:
-		p.typed("only this, below what is asked for: ", m.text)
+		p.addInput("only this, below what is asked for: ", m.text)
 	case typingSearch:
-		p.typed("path, such as *.md or src/**: ", m.text)
+		p.addInput("path, such as *.md or src/**: ", m.text)
 	case typingForget:
-		p.typed("ask me again about the denial with the number: ", m.text)
+		p.addInput("ask me again about the denial with the number: ", m.text)
 	case typingSure:
 		p.add(wrong, "revoke every root of every session? y: yes; any other key: no")
 	case typingNothing:
@@ -189,10 +190,10 @@ func (m *model) root(p *page, r *control.Root, rate rate, here bool) {
 		p.add(style, "  %-8s %-3s %-5s %s", brief(r.Name, 8), r.Mode, r.State, path)
 	}
 	if here && strings.Contains(name, "…") {
-		p.exact(none, "    ", names.Quote(r.Name))
+		p.addExact(none, "    ", names.Quote(r.Name))
 	}
 	if here && p.width < 120 {
-		p.wrapped(none, "    ", fmt.Sprintf("%s: %d ops, %d refused, end: %s", path, r.Ops, r.Refused, m.ending(r.Expires)), 3)
+		p.addWrapped(none, "    ", fmt.Sprintf("%s: %d ops, %d refused, end: %s", path, r.Ops, r.Refused, m.ending(r.Expires)), 3)
 	}
 }
 

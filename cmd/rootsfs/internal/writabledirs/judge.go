@@ -1,7 +1,6 @@
 package writabledirs
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -272,37 +271,4 @@ func (j *Judge) searchPath(path string) string {
 		}
 	}
 	return strings.Join(list, string(os.PathListSeparator))
-}
-
-// CertificateFiles refuses certificate authorities that programs can write: the files that
-// SSL_CERT_FILE and SSL_CERT_DIR name for crypto/x509. It makes crypto/x509 read them at once,
-// because a root that is granted later may hold them. That takes some time: the caller waits
-// before a program starts.
-func (j *Judge) CertificateFiles() (wait func(), err error) {
-	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
-		if err := j.File(file); err != nil {
-			return nil, fmt.Errorf("SSL_CERT_FILE: %w", err)
-		}
-	}
-	for _, dir := range filepath.SplitList(os.Getenv("SSL_CERT_DIR")) {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue // crypto/x509 does without it, too
-		}
-		list := []string{dir}
-		for _, e := range entries {
-			list = append(list, filepath.Join(dir, e.Name()))
-		}
-		for _, path := range list {
-			if err := j.File(path); err != nil {
-				return nil, fmt.Errorf("SSL_CERT_DIR: %w", err)
-			}
-		}
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = x509.SystemCertPool() // a mistake in them shows at the first connection
-	}()
-	return func() { <-done }, nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// judged makes three directories: root is about to be writable, early was it once, and own is
-// the owner's alone.
+// judged makes three directories: root is about to be writable, early was writable once, and
+// own never was.
 func judged(t *testing.T) (j *Judge, dir string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -76,8 +76,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// A program is also refused because of other files that decide what it does, and a relative
-// one because of the directory that it is relative to.
+// A program is also refused because of other files that determine its behaviour, and a relative
+// path because of the directory that it is relative to.
 func TestProgram(t *testing.T) {
 	j, dir := judged(t)
 	t.Chdir(filepath.Join(dir, "own"))
@@ -114,7 +114,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// Arguments may be scripts, options with a path, or scripts of a shell.
+// Arguments may be files, options with a path, or scripts for a shell.
 func TestCommand(t *testing.T) {
 	_, dir := judged(t)
 	if err := os.Mkdir(filepath.Join(dir, "a root, mine"), 0o755); err != nil {
@@ -136,7 +136,7 @@ func TestCommand(t *testing.T) {
 		// before a file
 		{"-I" + dir + "/early", true}, {"-I" + dir + "/own", false}, {"-Wl,-rpath," + dir + "/early", true}, {"@" + dir + "/root/x", true},
 		{"-d@" + dir + "/root/x", true}, {"--data=@" + dir + "/root/x", true}, {"owner" + dir + "/root/x", false},
-		// what a shell makes of a variable
+		// after a shell has expanded a variable
 		{"exec $BESIDE/early/tool", true}, {`exec "${BESIDE}/early/tool"`, true}, {"${BESIDE:-x}/early/tool", true}, {"${BESIDE:-x}/own/tool", false},
 		{"-I$BESIDE/early", true}, {"$BESIDE/own/../early/tool", true}, {"$UNSET/own/tool", false},
 		{"PATH=/bin:" + dir + "/root/ x", true}, {`"` + dir + `/early/tool"`, true}, {"~/early/tool", true}, {"exec $HOME/early/tool", true}, {"${HOME}/early", true},
@@ -174,7 +174,7 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
-// Without a list of the directories that could be written, nothing is the owner's.
+// Without a list of the directories that were writable, every file is refused.
 func TestUnknown(t *testing.T) {
 	j, dir := judged(t)
 	list := filepath.Join(dir, "state", "rootsfs", "writable")

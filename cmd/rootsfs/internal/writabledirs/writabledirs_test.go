@@ -44,7 +44,7 @@ func TestOthersKnow(t *testing.T) {
 	}
 }
 
-// A file that cannot be read makes every link a program's.
+// If the list cannot be read, every link counts as one that a program made.
 func TestUnreadable(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	d := open(t)
@@ -59,7 +59,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// The file is bounded, and many that write at once lose nothing.
+// The file is bounded, and many concurrent writers lose no line.
 func TestBounded(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	first := open(t)

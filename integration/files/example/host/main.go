@@ -1,6 +1,5 @@
-// Command host is an MCP host in small: it starts a server, gives it one
-// directory to read, asks the person at the terminal about all else that the
-// server wants, and calls one of its tools.
+// Command host is a small MCP host. It starts a server, gives it one directory to read, and
+// calls one of its tools. If the server wants more, it asks the person at the terminal.
 package main
 
 import (

@@ -3,6 +3,7 @@ package initproc
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -25,7 +26,11 @@ func (b *builder) skeleton() error {
 		}
 	}
 	for _, f := range b.layout.Files {
-		if err := b.write(f.At, f.Data); err != nil {
+		data, err := b.data(f)
+		if err == nil {
+			err = b.write(f.At, data)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -39,6 +44,18 @@ func (b *builder) skeleton() error {
 		}
 	}
 	return nil
+}
+
+// data returns the data of a file, which the caller may have passed in a file of its own.
+func (b *builder) data(f layout.File) ([]byte, error) {
+	fd, isPassed := b.files[f.Name()]
+	if !isPassed {
+		return f.Data, nil
+	}
+	m := os.NewFile(uintptr(fd), f.At)
+	defer m.Close()
+	data, err := io.ReadAll(m)
+	return data, step(err, "read %s", f.At)
 }
 
 // write makes a file of the new root, and its directory.

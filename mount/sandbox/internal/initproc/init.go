@@ -110,7 +110,7 @@ func (p *initProc) run() {
 	}
 	if p.conf.Probe {
 		_ = Send(controlFD, Message{Kind: KindStarted, Layers: p.layers})
-		_ = Send(controlFD, Message{Kind: KindExited}) // or this would be an init that failed
+		_ = Send(controlFD, Message{Kind: KindExited}) // otherwise the caller would see an init that failed
 		os.Exit(0)
 	}
 	if err := p.homeFiles(); err != nil {

@@ -121,9 +121,8 @@ const (
 	KindBind    = "bind"
 )
 
-// The names of descriptors that KindFile carries: the master side of the terminal, and,
-// followed by names of their own, a granted socket, and the sockets of the command's network,
-// with commas.
+// The names of the descriptors that KindFile carries. SocketFile is followed by the name of a
+// granted socket, NetworkFile by the names of the network's sockets, separated by commas.
 const (
 	terminalFile = "terminal"
 	SocketFile   = "socket:"

@@ -109,8 +109,11 @@ type Link struct{ At, Target string }
 // File is a file that is written into the minimal root.
 type File struct {
 	At   string
-	Data []byte
+	Data []byte // nil: the caller has opened a file with it, see Name
 }
+
+// Name names the descriptor of the file with the data, if the caller has opened one.
+func (f File) Name() string { return "file:" + f.At }
 
 // Copy is a file of the host's that is copied to a path inside. From has no links: the init
 // resolves it below the new root, where a link with .. could lead to another file.

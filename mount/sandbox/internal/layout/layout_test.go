@@ -2,8 +2,8 @@ package layout
 
 import "testing"
 
-// A directory at the top that holds one of the system's does not become the tree's, which
-// would hide that.
+// A directory at the top that contains a system directory is not taken from the tree, because
+// that would hide the system directory.
 func TestUses(t *testing.T) {
 	for top, want := range map[string]bool{
 		"/usr": true, "/lib64": true, "/etc": true, "/private": true, "/nix": true, "/gnu": true,

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A directory of authorities is made anew with its links, directories and files, but without a
-// file that not everybody may read: everybody may read the copy.
+// A directory of authorities is copied with its links, directories and files, except for a file
+// that not everybody may read, because everybody may read the copy.
 func TestRepeat(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"public.pem": 0o644, "own.key": 0o640, "replaced.crt": 0o644, "sub/more.pem": 0o444} {

@@ -27,7 +27,7 @@ func machine(t *testing.T, w Wants) func(arch, nr uint32, args ...uint64) string
 		t.Fatal(err)
 	}
 	return func(arch, nr uint32, args ...uint64) string {
-		// The machine reads words in network order; a word is a word.
+		// The virtual machine reads words in network order, so the words are swapped for it.
 		data := make([]byte, 64)
 		binary.BigEndian.PutUint32(data[dataNr:], nr)
 		binary.BigEndian.PutUint32(data[dataArch:], arch)
@@ -216,8 +216,8 @@ func TestFilterUnix(t *testing.T) {
 	}
 }
 
-// In a network of its own a command lists the interfaces, with or without sockets of the unix
-// family, and opens no other protocol of netlink.
+// A command with its own network can list the interfaces, with or without sockets of the unix
+// family. It cannot open another protocol of netlink.
 func TestFilterInterfaces(t *testing.T) {
 	for _, w := range []Wants{{Interfaces: true}, {Interfaces: true, Unix: true}} {
 		run := machine(t, w)
@@ -243,7 +243,7 @@ func TestFilterInterfaces(t *testing.T) {
 	}
 }
 
-// In the host's network no address is bound without the init, or none at all.
+// In the host's network an address can be bound only with the help of the init, or not at all.
 func TestFilterBind(t *testing.T) {
 	refused := machine(t, Wants{NoBind: true})
 	for _, nr := range []uint32{unix.SYS_BIND, unix.SYS_LISTEN} {
@@ -256,7 +256,7 @@ func TestFilterBind(t *testing.T) {
 	}
 }
 
-// Where there is no ipc namespace, what is shared by uid is not there.
+// Without an ipc namespace, a command has no access to objects that are shared by uid.
 func TestFilterNoIPC(t *testing.T) {
 	with, without := machine(t, Wants{NoIPC: true}), machine(t, Wants{})
 	for _, nr := range sharedIPC {
@@ -329,8 +329,8 @@ type modeCall struct {
 	make uint64 // flags before it that make a file; 0: it has none
 }
 
-// Where files stay on the host, none gets set-id bits, by whatever call; other
-// modes, and arguments that are no mode, pass.
+// If files stay on the host, no call can set set-id bits. Other modes pass, and so do arguments
+// that are not modes.
 func TestFilterNoSetID(t *testing.T) {
 	run, open := machine(t, Wants{NoSetID: true}), machine(t, Wants{})
 	calls := []modeCall{

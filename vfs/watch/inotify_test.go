@@ -9,8 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Events that say the same of one file, one right after the other, are delivered once. No other
-// event is lost, or comes in another order.
+// Consecutive equal events of one file are delivered once. No other event is lost or reordered.
 func TestMerge(t *testing.T) {
 	at := func(mask uint32, name string) beneath.NotifyEvent {
 		return beneath.NotifyEvent{WD: 1, Mask: mask, Name: name}
@@ -39,6 +38,17 @@ func TestMerge(t *testing.T) {
 		eachEvent(c.events, func(e beneath.NotifyEvent) { got = append(got, e) })
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// Watches of servers never take the room of a mount's watches, and both together leave room for
+// the user's other programs.
+func TestDivide(t *testing.T) {
+	for _, n := range []int64{0, 1, 10, 8192, 65536, 192536, 1 << 20} {
+		mount, hub := mountRoom(n), hubRoom(n)
+		if mount+hub > n*4/5 || hub > mount || n >= 10 && hub < 1 {
+			t.Errorf("%d: %d for a mount, %d for a hub", n, mount, hub)
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Under 2026-07-28 requests have no session. What a person allows is
-// then no other user's, nor another OAuth client's; where only the server's token is
-// shown, the question says that every client with it has what is allowed.
+// Under 2026-07-28 requests have no session. A consent then holds for one user through one
+// OAuth client. If clients show only the server's token, the consent holds for all of them, and
+// the question says so.
 func TestSessionlessConsents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	testkit.Must(t, os.WriteFile(path, []byte("outside"), 0o600))
@@ -53,7 +53,8 @@ func TestSessionlessConsents(t *testing.T) {
 		if said := o.asked[0].Message; !strings.Contains(said.Raw(), "every such client with the server's bearer token has") {
 			t.Errorf("the question: %s", said)
 		}
-		// The owner's status tells it of the session, by whose subject the root is found.
+		// The owner's status shows by whom the session is shared, and the root has the
+		// session's subject.
 		shared := 0
 		for _, s := range b.ask.Sessions() {
 			st := s.Stats()

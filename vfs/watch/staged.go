@@ -11,15 +11,15 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Programs see a directory of a staged root as the union of two, so both are watched: the one in
-// the source, for what the owner does, and the one in the upper directory, for what programs do
-// and for discard, apply and undo. The upper one may appear later, when the directory is raised:
-// then it is watched before the first change is made in it. What inotify does not report, such
-// as a whiteout, the stage reports itself (beneath.Follower).
+// Programs see a directory of a staged root as the union of two, so both are watched: the one
+// in the source, for changes by the owner, and the one in the upper directory, for changes by
+// programs and by discard, apply and undo. The upper one may appear later, when the directory
+// is raised: it is then watched before the first change in it. What inotify does not report,
+// such as a whiteout, the stage reports itself (beneath.Follower).
 
-// twin is the watch of a directory of a staged root. The fields below of are guarded by
-// Inotify.mu.
-type twin struct {
+// stagedDir is the watch of a directory of a staged root: of its two sides, the one in the
+// source and the one in the upper directory. The fields after number are guarded by Inotify.mu.
+type stagedDir struct {
 	w      *SourceWatcher
 	dir    any
 	of     *follower
@@ -31,11 +31,11 @@ type twin struct {
 	copies map[string]int
 }
 
-// follower has the twins of one staged root. It implements beneath.Follower.
+// follower has the watched directories of one staged root. It implements beneath.Follower.
 type follower struct {
 	in    *Inotify
 	stage beneath.Stage
-	twins map[string][]*twin // by path below the root; guarded by Inotify.mu
+	dirs  map[string][]*stagedDir // by path below the root; guarded by Inotify.mu
 }
 
 var _ beneath.Follower = (*follower)(nil)
@@ -43,7 +43,7 @@ var _ beneath.Follower = (*follower)(nil)
 // maxPosted bounds the events of the stages that wait to be delivered.
 const maxPosted = 1 << 16
 
-// due is an event that is to be delivered.
+// due is an event that has to be delivered.
 type due struct {
 	w  *SourceWatcher
 	ev SourceEvent
@@ -54,8 +54,8 @@ type due struct {
 	marks chan struct{}
 }
 
-// watchDir watches a directory, of which d is a reference. In a staged root open opens it once
-// more, and fails if another directory has its path rel by then.
+// watchDir watches the directory dir, whose path is rel. open opens it; in a staged root open
+// fails if another directory has the path by then.
 func (w *SourceWatcher) watchDir(l *guard.Lease, rel string, dir any, open func() (beneath.Dir, error)) (int32, error) {
 	stage, staged := beneath.StageOf(l)
 	if !staged {
@@ -66,8 +66,8 @@ func (w *SourceWatcher) watchDir(l *guard.Lease, rel string, dir any, open func(
 		defer d.Close()
 		return w.watchOpen(d.FD(), dir)
 	}
-	// The twin comes first: if the directory is raised or moved meanwhile, the twin is told.
-	t, err := w.in.newTwin(w, stage, rel, dir)
+	// The stagedDir comes first: if the directory is raised or moved meanwhile, the stage tells it.
+	t, err := w.in.newStagedDir(w, stage, rel, dir)
 	if err != nil {
 		return 0, err
 	}
@@ -78,7 +78,7 @@ func (w *SourceWatcher) watchDir(l *guard.Lease, rel string, dir any, open func(
 	return t.number, nil
 }
 
-func (in *Inotify) newTwin(w *SourceWatcher, stage beneath.Stage, rel string, dir any) (*twin, error) {
+func (in *Inotify) newStagedDir(w *SourceWatcher, stage beneath.Stage, rel string, dir any) (*stagedDir, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if _, err := in.openLocked(w); err != nil {
@@ -86,18 +86,18 @@ func (in *Inotify) newTwin(w *SourceWatcher, stage beneath.Stage, rel string, di
 	}
 	f := in.followers[stage]
 	if f == nil {
-		f = &follower{in: in, stage: stage, twins: map[string][]*twin{}}
+		f = &follower{in: in, stage: stage, dirs: map[string][]*stagedDir{}}
 		in.followers[stage] = f
 		stage.Follow(f)
 	}
-	in.lastTwin--
-	t := &twin{w: w, dir: dir, of: f, number: in.lastTwin, rel: rel}
-	in.twins[t.number] = t
-	f.twins[rel] = append(f.twins[rel], t)
+	in.lastStaged--
+	t := &stagedDir{w: w, dir: dir, of: f, number: in.lastStaged, rel: rel}
+	in.staged[t.number] = t
+	f.dirs[rel] = append(f.dirs[rel], t)
 	return t, nil
 }
 
-func (t *twin) watchSides(open func() (beneath.Dir, error)) error {
+func (t *stagedDir) watchSides(open func() (beneath.Dir, error)) error {
 	d, err := open()
 	if err != nil {
 		return err
@@ -118,9 +118,9 @@ func (t *twin) watchSides(open func() (beneath.Dir, error)) error {
 }
 
 // watchLocked watches one side. If it is watched already, watchLocked does nothing.
-func (t *twin) watchLocked(fd int, isUpper bool) error {
+func (t *stagedDir) watchLocked(fd int, isUpper bool) error {
 	in := t.w.in
-	if in.kernel == nil || in.twins[t.number] != t {
+	if in.kernel == nil || in.staged[t.number] != t {
 		return errors.New("the watch was ended")
 	}
 	wd, err := in.addLocked(fd, subscriber{t.w, t.dir, t, isUpper})
@@ -130,41 +130,41 @@ func (t *twin) watchLocked(fd int, isUpper bool) error {
 	return err
 }
 
-// dropLocked ends the watch of a twin.
-func (in *Inotify) dropLocked(t *twin) {
-	if in.twins[t.number] != t {
+// dropLocked ends the watch of a directory of a staged root.
+func (in *Inotify) dropLocked(t *stagedDir) {
+	if in.staged[t.number] != t {
 		return
 	}
-	delete(in.twins, t.number)
+	delete(in.staged, t.number)
 	for _, wd := range t.wds {
 		if len(in.dirs[wd]) == 0 {
 			continue // the directory is gone
 		}
 		in.setLocked(wd, slices.DeleteFunc(in.dirs[wd], func(s subscriber) bool {
-			if s.twin == t {
+			if s.staged == t {
 				t.w.watches.Add(-1)
 			}
-			return s.twin == t
+			return s.staged == t
 		}))
 	}
 	f := t.of
-	f.setLocked(t.rel, slices.DeleteFunc(f.twins[t.rel], func(other *twin) bool { return other == t }))
-	if len(f.twins) == 0 {
+	f.setLocked(t.rel, slices.DeleteFunc(f.dirs[t.rel], func(other *stagedDir) bool { return other == t }))
+	if len(f.dirs) == 0 {
 		f.stage.Unfollow(f)
 		delete(in.followers, f.stage)
 	}
 }
 
-func (f *follower) setLocked(rel string, all []*twin) {
+func (f *follower) setLocked(rel string, all []*stagedDir) {
 	if len(all) == 0 {
-		delete(f.twins, rel)
+		delete(f.dirs, rel)
 		return
 	}
-	f.twins[rel] = all
+	f.dirs[rel] = all
 }
 
 // takeCopy reports whether a name that has come into the upper directory is a copy.
-func (t *twin) takeCopy(name string) bool {
+func (t *stagedDir) takeCopy(name string) bool {
 	n := t.copies[name]
 	if n > 1 {
 		t.copies[name] = n - 1
@@ -174,10 +174,10 @@ func (t *twin) takeCopy(name string) bool {
 	return n > 0
 }
 
-// eventsLocked are the events that one event of inotify is for a subscriber.
+// eventsLocked returns the events that a subscriber gets for one event of inotify.
 func (s *subscriber) eventsLocked(e beneath.NotifyEvent) []due {
 	ev := sourceEvent(e, s.dir)
-	t := s.twin
+	t := s.staged
 	switch {
 	case t == nil:
 		return []due{{w: s.w, ev: ev}}
@@ -199,16 +199,16 @@ func (s *subscriber) eventsLocked(e beneath.NotifyEvent) []due {
 	return all
 }
 
-// stale is the event that the directory is to be watched anew.
-func (t *twin) stale() due { return due{w: t.w, ev: SourceEvent{Dir: t.dir, Stale: true}} }
+// stale returns the event that says that the directory has to be watched anew.
+func (t *stagedDir) stale() due { return due{w: t.w, ev: SourceEvent{Dir: t.dir, Stale: true}} }
 
-// belowLocked returns the twins at a path and below it. Below a path without a twin there is
+// belowLocked returns the watched directories at a path and below it. Below a path without one there is
 // none: a directory is watched after the one that it lies in.
-func (f *follower) belowLocked(rel string) (all []*twin) {
-	if len(f.twins[rel]) == 0 {
+func (f *follower) belowLocked(rel string) (all []*stagedDir) {
+	if len(f.dirs[rel]) == 0 {
 		return nil
 	}
-	for at, list := range f.twins {
+	for at, list := range f.dirs {
 		if isAtOrBelow(at, rel) {
 			all = append(all, list...)
 		}
@@ -225,7 +225,7 @@ func (f *follower) Copying(rel string, by int) {
 	f.in.mu.Lock()
 	defer f.in.mu.Unlock()
 	dir, name := splitPath(rel)
-	for _, t := range f.twins[dir] {
+	for _, t := range f.dirs[dir] {
 		switch {
 		case by < 0:
 			t.takeCopy(name)
@@ -241,7 +241,7 @@ func (f *follower) Copying(rel string, by int) {
 func (f *follower) Raised(rel string, fd int) {
 	f.in.mu.Lock()
 	defer f.in.mu.Unlock()
-	for _, t := range f.twins[rel] {
+	for _, t := range f.dirs[rel] {
 		if fd >= 0 && t.watchLocked(fd, true) == nil {
 			continue
 		}
@@ -254,21 +254,21 @@ func (f *follower) Raised(rel string, fd int) {
 func (f *follower) Moved(from, to string) {
 	f.in.mu.Lock()
 	defer f.in.mu.Unlock()
-	moved := map[string][]*twin{}
-	for at, list := range f.twins {
+	moved := map[string][]*stagedDir{}
+	for at, list := range f.dirs {
 		if isAtOrBelow(at, from) {
 			moved[at] = list
 		}
 	}
 	for at := range moved {
-		delete(f.twins, at)
+		delete(f.dirs, at)
 	}
 	for at, list := range moved {
 		next := to + strings.TrimPrefix(at, from)
 		for _, t := range list {
 			t.rel = next
 		}
-		f.twins[next] = append(f.twins[next], list...)
+		f.dirs[next] = append(f.dirs[next], list...)
 	}
 }
 
@@ -286,8 +286,8 @@ func (f *follower) Hidden(rel string, isHidden bool) {
 	f.in.mu.Lock()
 	defer f.in.mu.Unlock()
 	dir, name := splitPath(rel)
-	for _, t := range f.twins[dir] {
-		// It may be a directory's.
+	for _, t := range f.dirs[dir] {
+		// The name may be a directory.
 		f.in.postLocked(due{w: t.w, ev: SourceEvent{Dir: t.dir, Name: name, Created: !isHidden, Deleted: isHidden, IsDir: true}})
 	}
 	if !isHidden {
@@ -358,14 +358,14 @@ func (d *due) deliver() {
 
 // lostLocked drops expected events after the kernel has dropped events.
 func (in *Inotify) lostLocked() {
-	for _, t := range in.twins {
+	for _, t := range in.staged {
 		t.copies = nil
 	}
 }
 
-// closeLocked ends the twins of a watcher, or all of them.
+// closeLocked ends the watches of a watcher in staged roots.
 func (in *Inotify) closeLocked(w *SourceWatcher) {
-	for _, t := range in.twins {
+	for _, t := range in.staged {
 		if t.w == w {
 			in.dropLocked(t)
 		}
@@ -382,7 +382,7 @@ func (in *Inotify) addLocked(fd int, s subscriber) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	if s.twin == nil || !slices.Contains(in.dirs[wd], s) {
+	if s.staged == nil || !slices.Contains(in.dirs[wd], s) {
 		in.dirs[wd] = append(in.dirs[wd], s)
 		s.w.watches.Add(1)
 	}

@@ -1,0 +1,188 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// actLab is a machine m1 with one session, whose answers are handler's.
+type actLab struct {
+	*lab
+	actor  *actor
+	remote *Remote
+	in     control.Info
+	asked  atomic.Int64
+	full   atomic.Bool // records are not taken
+	heard  chan *nats.Msg
+}
+
+func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
+	t.Helper()
+	l := &actLab{lab: newLab(t), heard: make(chan *nats.Msg, 64)}
+	m := l.join("m1")
+	l.Setenv("XDG_RUNTIME_DIR", l.TempDir())
+	b, err := m.dial(false)
+	l.must(err)
+	l.Cleanup(b.Close)
+	log := slog.New(slog.DiscardHandler)
+	l.actor = &actor{m: m, bus: b, log: log, allows: func() []control.Access { return []control.Access{control.AccessGrant} }}
+	l.actor.record = func(guard.Record) error {
+		if l.full.Load() {
+			return errors.New("the disk is full")
+		}
+		return nil
+	}
+	_, err = l.owner.Bus.Conn.ChanSubscribe(b.Names.Do("m1"), l.heard)
+	l.must(err)
+	l.must(l.owner.Bus.Conn.Flush())
+	l.must(l.actor.listen(context.Background()))
+	l.must(b.Conn.Flush())
+	dir, err := control.Create("s")
+	l.must(err)
+	s, err := dir.Relay(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.asked.Add(1)
+		handler(w, r)
+	}))
+	l.must(err)
+	l.Cleanup(func() { s.Close(); _ = dir.Remove() })
+	l.must(dir.Publish(control.Info{}))
+	all, err := l.owner.Remotes(context.Background(), []string{"m1"}, 10*time.Second)
+	l.must(err)
+	l.remote = all[0]
+	sessions, err := l.remote.Sessions(context.Background())
+	l.must(err)
+	l.in = sessions[0]
+	return l
+}
+
+// act returns the status and the body of an answer.
+func (l *actLab) act(path, body string) (int, string) {
+	l.Helper()
+	a, err := l.remote.Act(context.Background(), l.in, path, []byte(body))
+	l.must(err)
+	defer a.Close()
+	data, err := io.ReadAll(a)
+	l.must(err)
+	return a.Status, string(data)
+}
+
+// An act counts once, soon, at its machine, and if an owner has signed it.
+func TestActsCountOnce(t *testing.T) {
+	l := newActLab(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	if status, body := l.act("/v1/roots.add", "{}"); status != http.StatusOK || body != "{}" || l.asked.Load() != 1 {
+		t.Fatalf("an act: %d %s, asked %d times", status, body, l.asked.Load())
+	}
+	l.must(l.owner.Bus.Conn.Flush())
+	for range len(l.heard) { // everything that the bus has carried to the machine, again
+		l.must(l.owner.Bus.Conn.Publish(l.owner.Names.Do("m1"), (<-l.heard).Data))
+	}
+	send := func(key *Key, change func(*act)) {
+		t.Helper()
+		number, err := l.remote.challenge(context.Background())
+		l.must(err)
+		a := act{Machine: "m1", Number: number, Stream: newInviteID(), Session: "s", PID: l.in.PID, Start: l.in.Start, Path: "/v1/roots.add"}
+		change(&a)
+		sealed, err := Seal(key, l.owner.Names.ID, kindAct, a)
+		l.must(err)
+		l.must(l.remote.tell(toMachine{Act: sealed}))
+	}
+	send(l.actor.m.key, func(*act) {})
+	keeper, err := LoadKey(l.server.dir.signing())
+	l.must(err)
+	send(keeper, func(*act) {})
+	send(l.owner.key, func(a *act) { a.Machine = "m2" })
+	send(l.owner.key, func(a *act) { a.Number = newInviteID() })
+	send(l.owner.key, func(a *act) { a.Start++ })
+	send(l.owner.key, func(*act) {
+		l.actor.mu.Lock()
+		defer l.actor.mu.Unlock()
+		for number := range l.actor.numbers {
+			l.actor.numbers[number] -= challengeTime + time.Second
+		}
+	})
+	if l.act("/v1/roots.add", "{}"); l.asked.Load() != 2 {
+		t.Errorf("the session was asked %d times, want 2: some act counted that should not", l.asked.Load())
+	}
+}
+
+// What the machine's user does not allow, and what shows files, does not reach the session. What
+// cannot be put on record is not given, and is taken back all the same.
+func TestActsAreJudged(t *testing.T) {
+	l := newActLab(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	for path, body := range map[string]string{
+		"/v1/tools": "{}", "/v1/http": "{}", "/v1/stage.contents": "{}", "/v1/stage.apply": "{}", "/v1/policy.set": "{}", "/v1/trash.empty": "{}", "/v1/../v1/status": "{}",
+		"/v1/consent.answer": `{"id":"a","approve":true}`, "/v1/consent.forget": "{}", "/v1/nothing": "{}", "/x/status": "{}",
+	} {
+		if status, got := l.act(path, body); status != control.RefusalStatus || l.asked.Load() != 0 {
+			t.Errorf("%s: %d %s, and the session was asked %d times", path, status, got, l.asked.Load())
+		}
+	}
+	l.full.Store(true)
+	for _, path := range []string{"/v1/net.add", "/v1/status"} {
+		if status, got := l.act(path, "{}"); status != control.RefusalStatus || !strings.Contains(got, "cannot put it on record") {
+			t.Errorf("%s without a record: %d %s", path, status, got)
+		}
+	}
+	for _, c := range [][2]string{{"/v1/revoke", "{}"}, {"/v1/consent.answer", `{"id":"a","ID":"b"}`}} {
+		if status, got := l.act(c[0], c[1]); status != http.StatusOK {
+			t.Errorf("%s without a record: %d %s", c[0], status, got)
+		}
+	}
+}
+
+// A long answer arrives whole, and one that nobody reads ends at the session.
+func TestAnswersInFrames(t *testing.T) {
+	whole := bytes.Repeat([]byte("0123456789abcdef"), 4*frameWindow*maxFrameData/3/16)
+	ended := make(chan struct{})
+	l := newActLab(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			_, _ = w.Write(whole)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // then the end of the connection is seen
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(ended)
+	})
+	if _, got := l.act("/metrics", ""); got != string(whole) {
+		t.Errorf("%d bytes of %d came", len(got), len(whole))
+	}
+	a, err := l.remote.Act(context.Background(), l.in, "/v1/watch", []byte("{}"))
+	l.must(err)
+	l.must(a.Close())
+	select {
+	case <-ended:
+	case <-time.After(silenceTime / 2): // after silenceTime it ends in any case
+		t.Error("the session still answers")
+	}
+}
+
+// A machine's texts reach no terminal, and its paths and names mean nothing here.
+func TestAnswersAreClean(t *testing.T) {
+	var out bytes.Buffer
+	err := cleanJSON(&out, strings.NewReader(`{"status":{"session":"x","config":"/etc/passwd","audit_file":"/a","n":12345678901234567890,"roots":[{"name":"a\u001b[2J\u202e"}]},"\u001b":1}`+"\n"+`{"session":"y","stale":true}`), "s@m1")
+	const want = `{"\\u{1b}":1,"status":{"n":12345678901234567890,"roots":[{"name":"a\\u{1b}[2J\\u{202e}"}],"session":"s@m1"}}` + "\n" + `{"session":"s@m1"}` + "\n"
+	if !errors.Is(err, io.EOF) || out.String() != want {
+		t.Errorf("%v\n%s, want\n%s", err, out.String(), want)
+	}
+	out.Reset()
+	if err := cleanText(&out, strings.NewReader("a 1\nb{x=\"\x1b\"} 2\n")); err != nil || out.String() != "a 1\nb{x=\"\\u{1b}\"} 2\n" {
+		t.Errorf("%v %q", err, out.String())
+	}
+	if err := cleanJSON(io.Discard, io.MultiReader(strings.NewReader(`"`), strings.NewReader(strings.Repeat("a", maxClean))), "s"); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("a value without an end: %v", err)
+	}
+}

@@ -1,0 +1,129 @@
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// checkpoint is a machine's signed word about an audit file that it has sent: up to the record Seq,
+// whose hash is Hash, the file is as the machine read it. The hash covers all records of the file
+// before that one.
+type checkpoint struct {
+	Machine string `json:"machine"`
+	Session string `json:"session"`
+	File    string `json:"file"`
+	Seq     uint64 `json:"seq"`
+	Hash    string `json:"hash"`
+	// Follows is the number of the last record that the machine sent before the first of the file. If
+	// that is not the number before, the machine's log had deleted the records between.
+	Follows uint64    `json:"follows"`
+	At      time.Time `json:"at"`
+
+	signed []byte
+}
+
+const kindCheckpoint = "checkpoint"
+
+// openCheckpoint opens the checkpoint of a file that the machine with a key has signed.
+func openCheckpoint(data []byte, n Names, machine, key string) (*checkpoint, error) {
+	c := &checkpoint{signed: data}
+	if _, err := Open(data, n.ID, kindCheckpoint, func(by string) bool { return by == key }, c); err != nil {
+		return nil, err
+	}
+	if session := sessionOfFile(c.File); session == "" || session != c.Session || c.Machine != machine || c.Seq == 0 || len(c.Hash) != 64 {
+		return nil, errors.New("it is not about a file of this machine")
+	}
+	return c, nil
+}
+
+// sessionOfFile returns the session of an audit file that is not compressed; "": the name is
+// another, or has a directory in it.
+func sessionOfFile(name string) string {
+	session, ok := audit.SessionOf(name)
+	if !ok || filepath.Base(name) != name || filepath.Ext(name) != ".jsonl" {
+		return ""
+	}
+	return session
+}
+
+// chain follows the records of a session.
+type chain struct {
+	seq  uint64 // of the last record; 0: there was none
+	hash string
+}
+
+// add checks a record against the one before it. After an error the record counts as the last one
+// all the same, so that one change is one problem.
+func (c *chain) add(line []byte) (audit.Entry, error) {
+	e, err := audit.ParseLine(line)
+	if err != nil {
+		return e, fmt.Errorf("after record %d is something that is no record", c.seq)
+	}
+	last := *c
+	c.seq, c.hash = e.Seq, e.Hash
+	switch {
+	case !audit.IsIntact(line):
+		err = fmt.Errorf("record %d was changed", e.Seq)
+	case last.seq > 0 && e.Seq > last.seq+1:
+		err = fmt.Errorf("records %d to %d are missing", last.seq+1, e.Seq-1)
+	case last.seq > 0 && e.Seq != last.seq+1:
+		err = fmt.Errorf("record %d comes after record %d", e.Seq, last.seq)
+	case last.seq > 0 && e.Prev != last.hash:
+		err = fmt.Errorf("record %d does not continue record %d: one of them was replaced", e.Seq, last.seq)
+	}
+	return e, err
+}
+
+// isHeader reports whether a record is the first of the audit file with a name.
+func isHeader(e *audit.Entry, file string) bool { return e.Op == "session" && e.File == file }
+
+// splitLines returns the lines of whole records. It refuses a torn or empty line, and one that is
+// too long.
+func splitLines(data []byte) ([][]byte, error) {
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	if last := len(lines) - 1; len(lines[last]) > 0 {
+		return nil, errors.New("the last record is torn")
+	}
+	lines = lines[:len(lines)-1]
+	for i, line := range lines {
+		if lines[i] = bytes.TrimSuffix(line, []byte("\n")); len(lines[i]) == 0 || len(lines[i]) > maxRecordLine {
+			return nil, fmt.Errorf("a record has 0 bytes or more than %d", maxRecordLine)
+		}
+	}
+	return lines, nil
+}
+
+// The bounds of what a machine sends.
+const (
+	maxRecordLine  = 64 << 10 // longer than any record of this version
+	batchBytes     = 48 << 10 // of records of all sessions, after which they are sent
+	maxRecordBatch = batchBytes + maxRecordLine
+	maxRecordFile  = 8 << 20 // a log begins a new file long before
+)
+
+// recordBatch has records of one audit file that follow each other, on their way to the keeper.
+type recordBatch struct {
+	Session string `json:"session"`
+	// After is the last record of the session that the keeper had when the machine heard of it.
+	After      uint64 `json:"after"`
+	Lines      []byte `json:"lines,omitempty"`
+	Checkpoint []byte `json:"checkpoint,omitempty"` // up to the last of the records
+}
+
+// recordsAnswer is the keeper's answer: the machine's newest checkpoint of the session that the
+// keeper has on disk, with all its records; nil: it has none.
+type recordsAnswer struct {
+	Checkpoint []byte `json:"checkpoint,omitempty"`
+	Wait       string `json:"wait,omitempty"` // why the keeper takes no records now
+}
+
+const kindRecords = "records"
+
+// foreign returns an error's text, which may hold what a machine or the keeper chose.
+func foreign(err error) names.Foreign { return names.Foreign(err.Error()) }

@@ -1,0 +1,102 @@
+package fleet
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A machine's answer is read by commands that trust the sessions of their own machine: they print
+// some of its texts as they are, and take some of its paths for files here. So an answer is read and
+// written anew before a command gets it.
+
+// maxClean bounds one value of an answer, which is as large as a status.
+const maxClean = 8 << 20
+
+// bounded is a reader of which a value may take only so much.
+type bounded struct {
+	r    io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errors.New("the answer is too long")
+	}
+	n, err := b.r.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// cleanJSON copies the JSON values of an answer about a session that is called name here.
+func cleanJSON(w io.Writer, r io.Reader, name string) error {
+	from := &bounded{r: r}
+	dec := json.NewDecoder(from)
+	dec.UseNumber() // a number is copied as it is
+	for {
+		from.left = maxClean
+		var v any
+		if err := dec.Decode(&v); err != nil {
+			return err
+		}
+		v = cleanValue(v)
+		if top, ok := v.(map[string]any); ok {
+			makeLocal(top, name)
+			if status, ok := top["status"].(map[string]any); ok { // of an update
+				makeLocal(status, name)
+			}
+		}
+		data, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(append(data, '\n')); err != nil {
+			return err
+		}
+	}
+}
+
+// makeLocal takes the machine's name for its session out of an answer, and what commands take for
+// files or mounts of this machine.
+func makeLocal(of map[string]any, name string) {
+	if _, ok := of["session"]; ok {
+		of["session"] = name
+	}
+	for _, key := range []string{"config", "audit_file", "stale"} {
+		delete(of, key)
+	}
+}
+
+// cleanValue escapes what a terminal would obey or not show in the texts of a value.
+func cleanValue(v any) any {
+	switch v := v.(type) {
+	case string:
+		return names.EscapeQuoted(v)
+	case []any:
+		for i := range v {
+			v[i] = cleanValue(v[i])
+		}
+	case map[string]any:
+		clean := make(map[string]any, len(v))
+		for key, one := range v {
+			clean[names.EscapeQuoted(key)] = cleanValue(one)
+		}
+		return clean
+	}
+	return v
+}
+
+// cleanText copies lines of text.
+func cleanText(w io.Writer, r io.Reader) error {
+	lines := bufio.NewScanner(&bounded{r, maxClean})
+	for lines.Scan() {
+		if _, err := fmt.Fprintln(w, names.EscapeQuoted(lines.Text())); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}

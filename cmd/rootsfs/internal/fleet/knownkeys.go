@@ -1,0 +1,81 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// knownKeys are the signing keys of a machine that an owner has seen. The keeper says which key a
+// machine has. An owner believes that once, and again after an own invite for the machine: a
+// keeper that names another key later cannot pass off records of its own as the machine's.
+type knownKeys struct {
+	Keys []knownKey `json:"keys"`
+	// Expected says that the machine was invited, so that it will have another key.
+	Expected bool `json:"expected,omitempty"`
+}
+
+type knownKey struct {
+	Key   string    `json:"key"`
+	Since time.Time `json:"since"`
+}
+
+// loadKeys reads what this owner knows of a machine.
+func (o *Owner) loadKeys(machine string) (k knownKeys, err error) {
+	err = readJSON(o.dir.keys(machine), &k)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return k, err
+}
+
+// expectKey lets the machine have one more key.
+func (o *Owner) expectKey(machine string) error {
+	k, err := o.loadKeys(machine)
+	if err != nil || len(k.Keys) == 0 {
+		return err // the first keys are believed
+	}
+	k.Expected = true
+	return writeJSON(o.dir.keys(machine), k)
+}
+
+// checkKeys compares the keys that the keeper names for a machine with those that the owner knows.
+func (o *Owner) checkKeys(machine string, named []string) error {
+	k, err := o.loadKeys(machine)
+	if err != nil {
+		return err
+	}
+	var fresh []knownKey
+	for _, key := range named {
+		if !k.knows(key) {
+			fresh = append(fresh, knownKey{key, time.Now().UTC().Truncate(time.Second)})
+		}
+	}
+	switch {
+	case len(fresh) == 0:
+		return nil
+	case len(k.Keys) > 0 && (!k.Expected || len(fresh) > 1):
+		return fmt.Errorf("the keeper names the key %s, and this owner knows %s; if %s has joined again by another owner's invite, compare that key with the one that join printed there, and remove %s",
+			KeyName(fresh[0].Key), KeyName(k.Keys[len(k.Keys)-1].Key), machine, names.Quote(o.dir.keys(machine)))
+	}
+	k.Keys, k.Expected = append(k.Keys, fresh...), false
+	return writeJSON(o.dir.keys(machine), k)
+}
+
+func (k *knownKeys) knows(key string) bool {
+	return slices.ContainsFunc(k.Keys, func(one knownKey) bool { return one.Key == key })
+}
+
+// ofDir returns the key that a record directory is for; "": it is unknown.
+func (k *knownKeys) ofDir(machine, dir string) string {
+	for _, one := range k.Keys {
+		if recordDirName(machine, one.Key) == dir {
+			return one.Key
+		}
+	}
+	return ""
+}

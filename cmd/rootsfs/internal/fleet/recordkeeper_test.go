@@ -1,0 +1,190 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/audit"
+)
+
+// Records that the machine's log deleted before they were sent are a hole, by the machine's signed
+// word, and no tampering. Those that the keeper had and deleted are another kind of hole.
+func TestHoles(t *testing.T) {
+	l := newRecordLab(t)
+	l.write("young", 60)
+	l.write("old", 60)
+	s := l.shipper()
+	delete1 := func(session string, which int) {
+		files, err := audit.Files(l.files, session)
+		l.must(err)
+		l.must(os.Remove(files[which]))
+	}
+	delete1("old", 0)
+	last := l.write("old", 1)
+	l.send(s, "old", last)
+	delete1("old", 0) // sent: nothing is missing
+	l.write("old", 60)
+	files, err := audit.Files(l.files, "old")
+	l.must(err)
+	delete1("old", len(files)-2)
+	last = l.write("old", 1)
+	l.send(s, "old", last)
+	l.send(s, "young", 60)
+	if _, issues := l.pull(); len(issues) > 0 {
+		t.Errorf("the issues are %v", issues)
+	}
+	r := l.states()["m1 old"]
+	if r.State != RecordsHole || !r.OK() || len(r.Holes) != 2 || r.Holes[0].From != 1 || !r.Holes[0].Deleted || !r.Holes[1].Deleted {
+		t.Errorf("a log that deleted records: %+v", r)
+	}
+	files, err = audit.Files(l.keeperDir(), "young")
+	l.must(err)
+	d := recordDir{dir: l.keeperDir()}
+	l.must(d.remove(filepath.Base(files[0])))
+	l.archive.Dir, l.archive.seen = filepath.Join(t.TempDir(), "archive"), nil
+	l.pull()
+	r = l.states()["m1 young"]
+	if r.State != RecordsHole || r.OK() || len(r.Holes) != 1 || r.Holes[0].Deleted {
+		t.Errorf("a keeper that deleted records: %+v", r)
+	}
+}
+
+// A keeper that is restored from an older copy gets again what the machine still has.
+func TestKeeperFromAnOldCopy(t *testing.T) {
+	l := newRecordLab(t)
+	last := l.write("work", 20)
+	s := l.shipper()
+	l.send(s, "work", last)
+	l.must(os.RemoveAll(l.keeperDir()))
+	l.restartKeeper()
+	last = l.write("work", 5)
+	l.send(s, "work", last)
+	l.pull()
+	if r := l.states()["m1 work"]; r.State != RecordsWhole || r.Records != last {
+		t.Errorf("%+v, want %d records", r, last)
+	}
+}
+
+// A machine that sends too much is not read, and loses its own oldest records. Other machines are
+// read, and keep theirs.
+func TestFloodKeepsOthersRecords(t *testing.T) {
+	l := newRecordLab(t)
+	l.send(l.shipper(), "work", l.write("work", 5))
+	k := l.server.records
+	for range 2 * recordBurst / maxRecordBatch {
+		k.admits("m2", maxRecordBatch)
+	}
+	if k.admits("m2", maxRecordBatch) {
+		t.Error("a machine that floods is read")
+	}
+	if !k.admits("m1", maxRecordBatch) {
+		t.Error("another machine is not read")
+	}
+	k.mu.Lock()
+	k.share = 6 * recordCharge
+	k.mu.Unlock()
+	first := l.m
+	l.m = l.join("m2")
+	l.state, l.files = t.TempDir(), t.TempDir()
+	l.must(os.Chmod(l.files, 0o700))
+	k.rates = map[string]*rate.Limiter{}
+	last := l.write("flood", 200)
+	l.send(l.shipper(), "flood", last)
+	files, err := audit.Files(l.keeperDir(), "flood")
+	l.must(err)
+	if len(files) == 0 || len(files) > 6 {
+		t.Errorf("%d files are left of the machine that floods", len(files))
+	}
+	l.pull()
+	if r := l.states()["m1 work"]; r.State != RecordsWhole || r.Key != KeyName(first.key.Public()) {
+		t.Errorf("the other machine's records: %+v", r)
+	}
+	if r := l.states()["m2 flood"]; r.State != RecordsHole || r.OK() || r.To != last {
+		t.Errorf("the machine that floods: %+v", r)
+	}
+}
+
+// A machine's records are its own: the keeper takes none that another machine has signed, that are
+// about another, or whose file would be elsewhere.
+func TestMachineSendsOnlyItsOwn(t *testing.T) {
+	l := newRecordLab(t)
+	last := l.write("work", 3)
+	other := l.join("m2")
+	lines := strings.Join(l.lines(l.files, "work"), "\n") + "\n"
+	files, err := audit.Files(l.files, "work")
+	l.must(err)
+	var hash string
+	l.must(audit.Read(files, audit.Filter{}, func(e audit.Entry) error { hash = e.Hash; return nil }))
+	right := checkpoint{Machine: "m1", Session: "work", File: filepath.Base(files[0]), Seq: last, Hash: hash, At: time.Now()}
+	b, err := l.m.dial(true)
+	l.must(err)
+	defer b.Close()
+	try := func(key *Key, change func(*checkpoint)) error {
+		c := right
+		change(&c)
+		signed, err := Seal(key, l.m.ID, kindCheckpoint, c)
+		l.must(err)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, err = machineRequest[recordBatch, recordsAnswer](ctx, l.m, b, b.Names.Records("m1"), kindRecords, recordBatch{Session: c.Session, Lines: []byte(lines), Checkpoint: signed})
+		return err
+	}
+	for what, change := range map[string]func(*checkpoint){
+		"about another machine":   func(c *checkpoint) { c.Machine = "m2" },
+		"in another directory":    func(c *checkpoint) { c.File = "../" + c.File },
+		"in a compressed file":    func(c *checkpoint) { c.File += ".zst" },
+		"of another session":      func(c *checkpoint) { c.Session = "fleet" },
+		"in another file":         func(c *checkpoint) { c.File = strings.Replace(c.File, "-20", "-19", 1) },
+		"up to another record":    func(c *checkpoint) { c.Seq++ },
+		"up to another's hash":    func(c *checkpoint) { c.Hash = strings.Repeat("0", 64) },
+		"in a file with no order": func(c *checkpoint) { c.File = "work.jsonl" },
+	} {
+		var refusal *control.Error
+		if err := try(l.m.key, change); !errors.As(err, &refusal) {
+			t.Errorf("records %s: %v", what, err)
+		}
+	}
+	var refusal *control.Error
+	if err := try(other.key, func(*checkpoint) {}); !errors.As(err, &refusal) {
+		t.Errorf("records that another machine signed: %v", err)
+	}
+	if _, err := os.Stat(l.keeperDir()); err == nil {
+		t.Error("something was written")
+	}
+	l.must(try(l.m.key, func(*checkpoint) {}))
+}
+
+// An owner believes a machine's first key. A keeper that names another one later cannot pass off
+// its own records as the machine's; an own invite lets the machine have another key.
+func TestKeeperCannotNameAnotherKey(t *testing.T) {
+	l := newRecordLab(t)
+	l.send(l.shipper(), "work", l.write("work", 5))
+	l.pull()
+	key, err := NewKey()
+	l.must(err)
+	forged := filepath.Join(l.server.records.dir(), recordDirName("m1", key.Public()))
+	copyDir(t, l.keeperDir(), forged)
+	l.must(writeJSON(filepath.Join(forged, machineFile), sentBy{"m1", key.Public()}))
+	l.restartKeeper()
+	_, issues := l.pull()
+	if len(issues) == 0 || !strings.Contains(issues[0].Problem.Raw(), "names the key "+KeyName(key.Public())) {
+		t.Errorf("the issues are %v", issues)
+	}
+	if got := l.states(); len(got) != 1 {
+		t.Errorf("the archive has %v", got)
+	}
+	l.must(l.owner.Remove(context.Background(), "m1"))
+	l.invite("m1")
+	l.restartKeeper()
+	if _, issues := l.pull(); len(issues) > 0 && strings.Contains(issues[0].Problem.Raw(), "names the key") {
+		t.Errorf("after an invite: %v", issues)
+	}
+}

@@ -1,0 +1,354 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// recordLab is a fleet with a machine that has audit files.
+type recordLab struct {
+	*lab
+	m       *Member
+	state   string
+	files   string // the machine's audit files
+	archive *Archive
+}
+
+func newRecordLab(t *testing.T) *recordLab {
+	t.Helper()
+	l := &recordLab{lab: newLab(t)}
+	l.m = l.join("m1")
+	l.state, l.files = t.TempDir(), t.TempDir()
+	l.archive = &Archive{Owner: l.owner, Dir: filepath.Join(t.TempDir(), "archive")}
+	l.must(os.Chmod(l.files, 0o700))
+	return l
+}
+
+// write has a session of the machine write n records, in files of a few records each. It returns
+// the number of the last record.
+func (l *recordLab) write(session string, n int) uint64 {
+	l.Helper()
+	anchor := func(session string) (string, error) { return filepath.Join(l.state, session+".anchor"), nil }
+	at, _ := anchor(session)
+	log, err := audit.Open(audit.Options{Dir: l.files, Session: session, MaxBytes: 4 << 10, Anchor: at, AnchorOf: anchor})
+	l.must(err)
+	for i := range n {
+		p, err := guard.NewPath("code", fmt.Sprintf("dir/file-%d", i))
+		l.must(err)
+		l.must(log.Record(guard.Record{Time: time.Now(), Op: names.OpUnlink, Path: p, Verdict: guard.Allowed, Via: guard.ViaFUSE, PID: 7}))
+	}
+	l.must(log.Close())
+	report, err := audit.Verify(l.files, session, at)
+	l.must(err)
+	return report.To
+}
+
+// shipper returns a shipper of the machine, which does not run.
+func (l *recordLab) shipper() *shipper {
+	l.Helper()
+	b, err := l.m.dial(true)
+	l.must(err)
+	l.Cleanup(b.Close)
+	s, err := newShipper(l.m, b, l.state, l.files, slog.New(slog.DiscardHandler))
+	l.must(err)
+	s.every, s.wait = 10*time.Millisecond, 10*time.Millisecond
+	return s
+}
+
+// send runs a shipper until the keeper has a record of a session.
+func (l *recordLab) send(s *shipper, session string, seq uint64) {
+	l.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.run(ctx) })
+	defer running.Wait()
+	defer stop()
+	for end := time.Now().Add(20 * time.Second); l.kept(session) < seq; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			l.Fatalf("the keeper has record %d of %d\n%s", l.kept(session), seq, l.log)
+		}
+	}
+}
+
+// kept returns the last record of a session that the keeper has.
+func (l *recordLab) kept(session string) uint64 {
+	d, err := l.server.records.acquire(l.m.Machine, l.m.key.Public())
+	l.must(err)
+	defer d.mu.Unlock()
+	c, err := d.head(session)
+	l.must(err)
+	if c == nil {
+		return 0
+	}
+	return c.Seq
+}
+
+// restartKeeper has the keeper forget what it does not have on disk.
+func (l *recordLab) restartKeeper() {
+	l.server.records.mu.Lock()
+	defer l.server.records.mu.Unlock()
+	l.server.records.machines = map[string]*keptRecords{}
+	l.archive.seen = nil
+}
+
+// keeperDir returns where the keeper has the machine's records.
+func (l *recordLab) keeperDir() string {
+	return filepath.Join(l.server.records.dir(), recordDirName(l.m.Machine, l.m.key.Public()))
+}
+
+// pull pulls, and returns how many records came, and the issues.
+func (l *recordLab) pull() (records int, issues []RecordIssue) {
+	l.Helper()
+	got, err := l.archive.Pull(context.Background(), nil)
+	l.must(err)
+	for _, p := range got {
+		records, issues = records+p.Records, append(issues, p.Issues...)
+	}
+	return records, issues
+}
+
+// states returns what verify says, by session.
+func (l *recordLab) states() map[string]RecordReport {
+	l.Helper()
+	reports, err := l.archive.Verify()
+	l.must(err)
+	out := map[string]RecordReport{}
+	for _, r := range reports {
+		out[r.Machine+" "+r.Session.Raw()] = r
+	}
+	return out
+}
+
+// lines returns the records in a directory's audit files of a session.
+func (l *recordLab) lines(dir, session string) (lines []string) {
+	l.Helper()
+	files, err := audit.Files(dir, session)
+	l.must(err)
+	l.must(audit.Read(files, audit.Filter{}, func(e audit.Entry) error {
+		lines = append(lines, string(e.Line))
+		return nil
+	}))
+	return lines
+}
+
+// Records reach the owner as they were written, in files of the same names, once, though the
+// shipper is killed and starts again, and answers of the keeper are lost.
+func TestRecordsReachTheOwner(t *testing.T) {
+	l := newRecordLab(t)
+	l.write("other", 3)
+	last := l.write("work", 100)
+	s := l.shipper()
+	ask, asked := s.ask, 0
+	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
+		a, err := ask(ctx, q)
+		if asked++; asked%3 == 1 {
+			return recordsAnswer{}, errors.New("the answer is lost")
+		}
+		return a, err
+	}
+	l.send(s, "work", last)
+	records, issues := l.pull()
+	if records < int(last) || len(issues) > 0 {
+		t.Errorf("%d records came, %v", records, issues)
+	}
+	last = l.write("work", 40)
+	l.restartKeeper()
+	l.send(l.shipper(), "work", last)
+	again, issues := l.pull()
+	more, _ := l.pull()
+	if records+again != int(last)+4 || more != 0 || len(issues) > 0 {
+		t.Errorf("%d, %d and %d records came, %v; there are %d and 4", records, again, more, issues, last)
+	}
+	dir := filepath.Join(l.archive.Dir, filepath.Base(l.keeperDir()))
+	if got, want := l.lines(dir, "work"), l.lines(l.files, "work"); !slices.Equal(got, want) {
+		t.Errorf("the archive has %d records, the machine %d", len(got), len(want))
+	}
+	of := machineKey{"m1", l.m.KeyName()}
+	l.archive.confirmed = map[machineKey]confirmation{of: {"work": last, "other": 4}, {"m2", "key"}: {"work": 7}}
+	for session, r := range l.states() {
+		if whole := r.Machine == "m1"; whole != (r.State == RecordsWhole) || whole != r.OK() || whole && r.From != 1 {
+			t.Errorf("%s: %+v", session, r)
+		}
+	}
+	// The machine knows of records that the keeper does not give.
+	l.archive.confirmed[of]["work"]++
+	l.archive.confirmed[of]["hidden"] = 2
+	if got := l.states(); got["m1 work"].State != RecordsCut || got["m1 hidden"].State != RecordsCut || got["m1 other"].State != RecordsWhole {
+		t.Errorf("a keeper that withholds records: %+v", got)
+	}
+	if report, err := audit.Verify(dir, "work", ""); err != nil || !report.OK {
+		t.Errorf("the archive's files are no ordinary ones: %+v, %v", report, err)
+	}
+}
+
+// A keeper that is killed after it wrote records, and before their checkpoint or its answer, has
+// them once when it runs again.
+func TestKeeperKilledBeforeItAnswers(t *testing.T) {
+	l := newRecordLab(t)
+	last := l.write("work", 10)
+	s := l.shipper()
+	l.send(s, "work", last)
+	file := l.newestFile("work")
+	data, err := os.ReadFile(file)
+	l.must(err)
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	l.must(os.WriteFile(file, append(data, lines[len(lines)-2][:40]...), 0o600)) // torn
+	l.must(os.WriteFile(filepath.Join(l.keeperDir(), "work-20990101T000000.000000000Z.jsonl"), lines[0], 0o600))
+	l.restartKeeper()
+	last = l.write("work", 10)
+	l.send(s, "work", last)
+	_, issues := l.pull()
+	if r := l.states()["m1 work"]; r.State != RecordsWhole || r.Records != last || len(issues) > 0 {
+		t.Errorf("%+v, %v", r, issues)
+	}
+}
+
+// newestFile returns the keeper's newest file of a session.
+func (l *recordLab) newestFile(session string) string {
+	l.Helper()
+	files, err := audit.Files(l.keeperDir(), session)
+	l.must(err)
+	return files[len(files)-1]
+}
+
+// copyDir copies the files of a directory.
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.RemoveAll(to); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.Chmod(filepath.Join(to, e.Name()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// edit changes the lines of a file.
+func edit(t *testing.T, file string, change func(lines []string) []string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(data), "\n")
+	if err := os.WriteFile(file, []byte(strings.Join(change(lines[:len(lines)-1]), "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An owner is told of each record that a keeper, or a writer of the owner's copies, changes, drops or
+// moves.
+func TestKeeperCannotChangeRecords(t *testing.T) {
+	l := newRecordLab(t)
+	last := l.write("work", 60)
+	l.send(l.shipper(), "work", last)
+	l.must(os.Chmod(l.keeperDir(), 0o700))
+	safe := t.TempDir()
+	copyDir(t, l.keeperDir(), safe)
+	files, err := audit.Files(l.keeperDir(), "work")
+	l.must(err)
+	if len(files) < 4 {
+		t.Fatalf("%d files: too few for this test", len(files))
+	}
+	for i := range files {
+		files[i] = filepath.Base(files[i])
+	}
+	lines := func(file string, change func([]string) []string) func(string) {
+		return func(dir string) { edit(t, filepath.Join(dir, file), change) }
+	}
+	remove := func(names ...string) func(string) {
+		return func(dir string) {
+			for _, name := range names {
+				l.must(os.Remove(filepath.Join(dir, name)))
+			}
+		}
+	}
+	change := func(i int) func([]string) []string {
+		return func(x []string) []string {
+			x[i] = strings.Replace(x[i], "file-", "fine-", 1)
+			return x
+		}
+	}
+	newest := files[len(files)-1]
+	for what, spoil := range map[string]func(dir string){
+		"changes a record":          lines(files[1], change(2)),
+		"drops a record":            lines(files[1], func(x []string) []string { return slices.Delete(x, 2, 3) }),
+		"swaps records":             lines(files[1], func(x []string) []string { x[1], x[2] = x[2], x[1]; return x }),
+		"repeats a record":          lines(files[1], func(x []string) []string { return slices.Insert(x, 2, x[1]) }),
+		"drops a file":              remove(files[1], files[1]+checkpointSuffix),
+		"drops the first file":      remove(files[0], files[0]+checkpointSuffix),
+		"cuts the newest file":      lines(newest, func(x []string) []string { return x[:len(x)-1] }),
+		"empties the newest file":   lines(newest, func([]string) []string { return nil }),
+		"loses the newest file":     remove(newest),
+		"signs as another":          func(dir string) { l.forge(filepath.Join(dir, files[1]+checkpointSuffix)) },
+		"exchanges two checkpoints": func(dir string) { l.exchange(dir, files[1], files[2]) },
+		"puts one file for another": func(dir string) { l.must(os.Rename(filepath.Join(dir, files[1]), filepath.Join(dir, files[2]))) },
+		"writes over the checkpoint": func(dir string) {
+			l.must(os.WriteFile(filepath.Join(dir, newest+checkpointSuffix), []byte("{}"), 0o600))
+		},
+	} {
+		copyDir(t, safe, l.keeperDir())
+		spoil(l.keeperDir())
+		l.restartKeeper()
+		l.archive.Dir = filepath.Join(t.TempDir(), "archive")
+		_, issues := l.pull()
+		if r, ok := l.states()["m1 work"]; ok && r.OK() && len(issues) == 0 {
+			t.Errorf("a keeper that %s: %+v", what, r)
+		}
+		copyDir(t, safe, l.keeperDir())
+		l.restartKeeper()
+		l.archive.Dir = filepath.Join(t.TempDir(), "archive")
+		if _, issues := l.pull(); len(issues) > 0 {
+			t.Fatalf("the right records: %v", issues)
+		}
+		spoil(filepath.Join(l.archive.Dir, filepath.Base(l.keeperDir())))
+		if r := l.states()["m1 work"]; r.OK() {
+			t.Errorf("an archive of which somebody %s: %+v", what, r)
+		}
+	}
+}
+
+// forge replaces a checkpoint by the same one, signed by another key.
+func (l *recordLab) forge(file string) {
+	l.Helper()
+	data, err := os.ReadFile(file)
+	l.must(err)
+	c, err := openCheckpoint(data, l.server.Names, l.m.Machine, l.m.key.Public())
+	l.must(err)
+	other, err := NewKey()
+	l.must(err)
+	data, err = Seal(other, l.m.ID, kindCheckpoint, c)
+	l.must(err)
+	l.must(os.WriteFile(file, data, 0o600))
+}
+
+// exchange exchanges the checkpoints of two files.
+func (l *recordLab) exchange(dir, a, b string) {
+	l.Helper()
+	a, b = filepath.Join(dir, a+checkpointSuffix), filepath.Join(dir, b+checkpointSuffix)
+	l.must(os.Rename(a, a+".x"))
+	l.must(os.Rename(b, a))
+	l.must(os.Rename(a+".x", b))
+}

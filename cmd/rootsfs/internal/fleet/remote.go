@@ -1,0 +1,308 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Remote is a machine at which its owner acts.
+type Remote struct {
+	Machine string
+
+	o       *Owner
+	signing string        // the machine's key
+	wait    time.Duration // how long the machine may take to hear an act
+}
+
+// Remotes returns the named machines.
+func (o *Owner) Remotes(ctx context.Context, machines []string, wait time.Duration) ([]*Remote, error) {
+	recs, err := o.recipients(ctx, machines)
+	if err != nil {
+		return nil, err
+	}
+	var list []*Remote
+	for _, rec := range recs {
+		list = append(list, &Remote{Machine: rec.Name, o: o, signing: rec.Signing, wait: wait})
+	}
+	return list, nil
+}
+
+// Sessions returns the live sessions of the machine. Everything in it is the machine's word.
+func (r *Remote) Sessions(ctx context.Context) (all []control.Info, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.wait+silenceTime)
+	defer cancel()
+	got, err := r.Act(ctx, control.Info{}, listPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer got.Close()
+	if got.Status == control.RefusalStatus {
+		return nil, fmt.Errorf("the machine %s cannot list its sessions", r.Machine)
+	}
+	return all, json.NewDecoder(io.LimitReader(got, maxSealed)).Decode(&all)
+}
+
+// Act sends a request to a session of the machine. The caller reads and closes the answer.
+func (r *Remote) Act(ctx context.Context, in control.Info, path string, body []byte) (*Answer, error) {
+	number, err := r.challenge(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bus := r.o.Bus
+	a := &Answer{r: r, stream: rand.Text(), heard: make(chan *nats.Msg, 8*frameWindow), queue: make(chan frame, 2*frameWindow), closed: make(chan struct{})}
+	if a.sub, err = bus.Conn.ChanSubscribe(bus.Names.Up(r.Machine, a.stream), a.heard); err != nil {
+		return nil, err
+	}
+	sealed, err := Seal(r.o.key, r.o.Names.ID, kindAct, act{
+		Machine: r.Machine, Number: number, Stream: a.stream, Session: in.Name, PID: in.PID, Start: in.Start, Path: path, Body: body,
+	})
+	if err == nil {
+		err = r.tell(toMachine{Act: sealed})
+	}
+	if err != nil {
+		_ = a.sub.Unsubscribe()
+		return nil, err
+	}
+	go a.receive()
+	if err := a.begin(ctx); err != nil {
+		_ = a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// challenge asks the machine for a number.
+func (r *Remote) challenge(ctx context.Context) (string, error) {
+	question, err := toMachine{Challenge: true}.encode()
+	if err != nil {
+		return "", err
+	}
+	limit, cancel := context.WithTimeout(ctx, r.wait)
+	defer cancel()
+	m, err := r.o.Bus.Conn.RequestWithContext(limit, r.o.Bus.Names.Do(r.Machine), question)
+	if err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		return "", r.silent(err)
+	}
+	var c challenge
+	return c.Number, decode(m.Data, &c)
+}
+
+// silent is the error of a machine that does not answer.
+func (r *Remote) silent(err error) error {
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
+		return fmt.Errorf("the machine %s does not answer; see: rootsfs fleet machines", r.Machine)
+	}
+	return fmt.Errorf("the machine %s cannot be asked: %w", r.Machine, err)
+}
+
+// tell sends a message to the machine.
+func (r *Remote) tell(t toMachine) error {
+	data, err := t.encode()
+	if err != nil {
+		return err
+	}
+	return r.o.Bus.Conn.Publish(r.o.Bus.Names.Do(r.Machine), data)
+}
+
+// Answer is the answer of a session of a machine. Read returns its body.
+type Answer struct {
+	Status int
+
+	r      *Remote
+	stream string
+	sub    *nats.Subscription
+	heard  chan *nats.Msg
+	queue  chan frame // that were checked; closed at the end
+	rest   []byte     // of a frame
+	end    sync.Once
+	closed chan struct{}
+
+	mu   sync.Mutex // guards the fields below
+	last uint64     // the number of the last frame that came
+	read uint64     // the number of the last frame that was read
+	err  error      // why the answer ended early
+}
+
+// errSilent says that no frames come any more.
+var errSilent = errors.New("it does not answer any more")
+
+// receive checks frames and tells the machine how far they are read, until the answer ends.
+func (a *Answer) receive() {
+	defer close(a.queue)
+	alive, tick := time.Now(), time.NewTicker(progressTime/8)
+	defer tick.Stop()
+	var told, count uint64
+	for turn := 0; ; turn++ {
+		select {
+		case m := <-a.heard:
+			f, err := a.open(m)
+			if err != nil {
+				continue // somebody else's
+			}
+			alive = time.Now()
+			if err := a.take(f); err != nil || f.End {
+				a.fail(err)
+				return
+			}
+			continue
+		case <-a.closed:
+			count++
+			a.tell(progress{Count: count, End: true})
+			return
+		case <-tick.C:
+		}
+		read := a.progress()
+		if turn%8 == 0 || read >= told+frameWindow/4 {
+			count++
+			told = read
+			a.tell(progress{Count: count, Read: read})
+		}
+		if time.Since(alive) > silenceTime {
+			a.fail(errSilent)
+			return
+		}
+	}
+}
+
+// open returns a frame that the machine has signed for this answer.
+func (a *Answer) open(m *nats.Msg) (f frame, err error) {
+	_, err = Open(m.Data, a.r.o.Names.ID, kindFrame, func(by string) bool { return by == a.r.signing }, &f)
+	if err == nil && (f.Machine != a.r.Machine || f.Stream != a.stream) {
+		err = errors.New("it is of another answer")
+	}
+	return f, err
+}
+
+// take takes the next frame. One that came before is left out.
+func (a *Answer) take(f frame) error {
+	a.mu.Lock()
+	next := a.last + 1
+	if f.Number == next {
+		a.last = f.Number
+	}
+	a.mu.Unlock()
+	switch {
+	case f.Number < next:
+		return nil
+	case f.Number > next:
+		return errors.New("a part of the answer was lost")
+	case f.Problem != "":
+		return errors.New(names.EscapeQuoted(f.Problem.Raw()))
+	case len(f.Data) == 0 && f.Status == 0 && f.Number > 1:
+		return nil
+	}
+	select {
+	case a.queue <- f:
+		return nil
+	default:
+		return errors.New("it sends more than it may")
+	}
+}
+
+// progress returns the number of the last frame that needs no more reading.
+func (a *Answer) progress() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.queue) == 0 {
+		return a.last
+	}
+	return a.read
+}
+
+func (a *Answer) tell(p progress) {
+	p.Machine, p.Stream = a.r.Machine, a.stream
+	sealed, err := Seal(a.r.o.key, a.r.o.Names.ID, kindProgress, p)
+	if err == nil {
+		err = a.r.tell(toMachine{Progress: sealed})
+	}
+	if err != nil {
+		a.fail(err) // the machine ends the answer
+	}
+}
+
+// fail notes why the answer ends early, unless err is nil.
+func (a *Answer) fail(err error) {
+	if err == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err == nil {
+		a.err = fmt.Errorf("the machine %s: %w", a.r.Machine, err)
+	}
+}
+
+// begin waits until the machine has heard the act, and then for the status of the answer.
+func (a *Answer) begin(ctx context.Context) error {
+	heard := time.NewTimer(a.r.wait)
+	defer heard.Stop()
+	for {
+		select {
+		case f, ok := <-a.queue:
+			if !ok {
+				return a.why(errors.New("no answer"))
+			}
+			a.note(f)
+			if f.Status != 0 {
+				a.Status, a.rest = f.Status, f.Data
+				return nil
+			}
+			heard.Stop()
+		case <-heard.C:
+			return a.r.silent(context.DeadlineExceeded)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (a *Answer) note(f frame) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.read = f.Number
+}
+
+// why returns why the answer ended.
+func (a *Answer) why(otherwise error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err != nil {
+		return a.err
+	}
+	return otherwise
+}
+
+// Read implements io.Reader.
+func (a *Answer) Read(p []byte) (int, error) {
+	for len(a.rest) == 0 {
+		f, ok := <-a.queue
+		if !ok {
+			return 0, a.why(io.EOF)
+		}
+		a.note(f)
+		a.rest = f.Data
+	}
+	n := copy(p, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}
+
+// Close ends the answer at the machine, too.
+func (a *Answer) Close() error {
+	a.end.Do(func() { close(a.closed) })
+	return a.sub.Unsubscribe()
+}

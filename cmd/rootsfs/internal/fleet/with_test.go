@@ -1,0 +1,134 @@
+package fleet
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// with runs a command of rootsfs with the sessions of m1.
+func (f *realFleet) with(words ...string) (string, int) {
+	f.Helper()
+	return f.run(f.home, append([]string{"fleet", "with", "m1", "--", "rootsfs"}, words...)...)
+}
+
+// An owner looks and revokes at a machine from afar, and grants where the machine's user lets him.
+// All that is on record there, and nothing else is in reach.
+func TestWithMachine(t *testing.T) {
+	f, all := newRealFleet(t, "m1")
+	m := all[0]
+	check := func(what, out string, code, wantCode int, want string) {
+		t.Helper()
+		if code != wantCode || !strings.Contains(out, want) {
+			t.Errorf("%s: exit code %d, want %d and %q:\n%s", what, code, wantCode, want, out)
+		}
+	}
+	out, code := f.with("status")
+	check("status", out, code, 0, "session mnt@m1")
+	out, code = f.with("roots", "set", "code", "ro")
+	check("a grant that the user does not allow", out, code, 3, `the machine m1 does not let owners grant anything; its user allows it there`)
+	out, code = f.with("stage", "list")
+	check("a command that is none for sessions", out, code, 2, "only commands for live sessions")
+	f.must(os.MkdirAll(filepath.Join(m.home, "config", "rootsfs"), 0o700))
+	f.must(os.WriteFile(filepath.Join(m.home, "config", "rootsfs", "config.toml"), []byte("[fleet]\nallow = [\"grant\"]\n"), 0o600))
+	out, code = f.with("roots", "set", "code", "ro")
+	check("a grant", out, code, 0, "ro")
+	if err := os.WriteFile(m.file, []byte("word"), 0o600); err == nil {
+		t.Error("the root can still be written")
+	}
+	watch := f.command(f.home, "fleet", "with", "m1", "--", "rootsfs", "status", "--watch", "--json")
+	events, err := watch.StdoutPipe()
+	f.must(err)
+	f.must(watch.Start())
+	f.Cleanup(func() { stop(watch) })
+	f.until("the events of the machine are followed", patience, func() bool {
+		out, _ := f.run(m.home, "rootsfs", "audit", "show", "--session", "fleet")
+		return strings.Contains(out, "session mnt: watch from afar by owner")
+	})
+	out, code = f.with("revoke", "--all")
+	check("a revocation", out, code, 0, "code")
+	if m.reads() {
+		t.Error("the root is served after its revocation")
+	}
+	if line, err := bufio.NewReader(events).ReadString('\n'); err != nil || !strings.Contains(line, `"mnt@m1"`) {
+		t.Errorf("the first event: %v %s", err, line)
+	}
+	stop(watch)
+	out, _ = f.run(m.home, "rootsfs", "audit", "show", "--session", "fleet")
+	for _, want := range []string{"session mnt: roots.set from afar by owner SHA256:", "session mnt: revoke from afar by owner", "session mnt: status from afar by owner"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q in the records:\n%s", want, out)
+		}
+	}
+	stop(m.agent)
+	out, code = f.with("status")
+	check("a machine without an agent", out, code, 1, "the machine m1 does not answer; see: rootsfs fleet machines")
+	out, code = f.run(f.home, "fleet", "with", "m2", "--", "rootsfs", "status")
+	check("a machine that is none", out, code, 4, `there is no machine "m2"`)
+	if left, _ := filepath.Glob(f.home + "/run/rootsfs/.with-*"); left != nil {
+		t.Errorf("directories are left, also that of a command that was killed: %q", left)
+	}
+}
+
+// A ceiling of the owner's ends at once what it forbids in the sessions of a machine, and the
+// machine's commands name its line. It holds until the machine leaves, also in a machine that has
+// heard nothing of the fleet since.
+func TestCeilingOfAFleet(t *testing.T) {
+	f, all := newRealFleet(t, "m1")
+	m := all[0]
+	file := filepath.Join(f.home, "agents.toml")
+	set := func(text string) (string, int) {
+		t.Helper()
+		f.must(os.WriteFile(file, []byte(text), 0o600))
+		return f.run(f.home, "fleet", "ceiling", "set", file, "--wait", "20s")
+	}
+	if out, code := set("[[root]]\npath = \"/srv\"\nmode = \"x\"\n"); code != 2 || !strings.Contains(out, "agents.toml:3: root.mode") {
+		t.Errorf("a ceiling with a mistake: %d\n%s", code, out)
+	}
+	if out, code := set("[run]\nhosts = []\n[[root]]\npath = \"" + m.home + "\"\nmode = \"rw\"\n"); code != 0 || !m.reads() {
+		t.Errorf("a ceiling that allows the root: %d\n%s", code, out)
+	}
+	if out, code := set("# none of it\n[[root]]\npath = \"/srv\"\n"); code != 0 || !strings.Contains(out, "m1: bound in ") || m.reads() {
+		t.Errorf("a ceiling that forbids the root: %d, and it is served: %v\n%s", code, m.reads(), out)
+	}
+	const line = "fleet acme, ceiling 2"
+	for _, c := range [][]string{
+		{"config", "ceiling"}, {"status"}, {"doctor"}, {"why", m.home + "/code/f"}, {"mount", "--daemon", "--root", m.home + "/code", m.home + "/mnt2"},
+	} {
+		if out, _ := f.run(m.home, append([]string{"rootsfs"}, c...)...); !strings.Contains(out, line) {
+			t.Errorf("%q does not name the ceiling:\n%s", c, out)
+		}
+	}
+	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, line+", line 2") {
+		t.Errorf("the line is missing:\n%s", out)
+	}
+	if out, code := f.run(f.home, "fleet", "ceiling", "show"); code != 0 || !strings.Contains(out, "# ceiling 2 for all, by owner SHA256:") || !strings.Contains(out, `path = "/srv"`) {
+		t.Errorf("show: %d\n%s", code, out)
+	}
+	// A file that was put back is the newest one again when the agent runs.
+	kept := filepath.Join(m.home, "state", "rootsfs", "fleet", "ceiling.json")
+	stop(m.agent)
+	f.must(os.WriteFile(kept, []byte(`{"fleet":"acme","ceilings":[]}`), 0o600))
+	m.startAgent()
+	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, line) {
+		t.Errorf("after an older file was put back:\n%s", out)
+	}
+	if out, code := f.run(f.home, "fleet", "ceiling", "set", file, "--machine", "m1", "--wait", "20s"); code != 0 {
+		t.Errorf("one for m1: %d\n%s", code, out)
+	}
+	if out, code := f.run(f.home, "fleet", "ceiling", "remove", "--wait", "20s"); code != 0 {
+		t.Errorf("remove: %d\n%s", code, out)
+	}
+	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); strings.Contains(out, line) || !strings.Contains(out, "fleet acme, ceiling 1, line") {
+		t.Errorf("after the one for all was removed:\n%s", out)
+	}
+	stop(m.agent)
+	if out, code := f.run(m.home, "fleet", "leave"); code != 0 {
+		t.Errorf("leave: %d\n%s", code, out)
+	}
+	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, "this machine has no ceiling") {
+		t.Errorf("after leaving:\n%s", out)
+	}
+}
