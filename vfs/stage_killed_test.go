@@ -34,10 +34,7 @@ func TestProcessIsKilled(t *testing.T) {
 		workUntilKilled(t, job)
 		return
 	}
-	kills := 7
-	if !testing.Short() {
-		kills = 70
-	}
+	kills := full(10, 70)
 	t.Run("undo", func(t *testing.T) { killUndo(t, kills) })
 	t.Run("checkpoint", func(t *testing.T) { killCheckpoint(t, kills) })
 	t.Run("apply", func(t *testing.T) { killApply(t, kills) })
