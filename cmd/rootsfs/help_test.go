@@ -19,7 +19,7 @@ import (
 // takes --json.
 func TestEveryCommandIsExplained(t *testing.T) {
 	// These commands do not report.
-	noJSON := map[string]bool{"rootsfs": true, "roots": true, "net": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "trash": true, "schema": true, "run": true, "help": true, "top": true, "fleet": true}
+	noJSON := map[string]bool{"rootsfs": true, "roots": true, "net": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "trash": true, "schema": true, "run": true, "help": true, "top": true, "fleet": true, "keeper": true, "owner": true}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Hidden {

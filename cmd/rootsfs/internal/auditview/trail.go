@@ -118,7 +118,9 @@ func (t *Trail) addRoot(e *audit.Entry) {
 	case names.OpGrant.String():
 		t.Roots[e.Root] = TrailRoot{Dir: e.Dir.Raw(), Mode: e.Rights.Raw()}
 	case names.OpSet.String():
-		root.Mode = e.Rights.Raw()
+		if e.Rights != "" { // without rights it is a note about the root
+			root.Mode = e.Rights.Raw()
+		}
 		t.Roots[e.Root] = root
 	case names.OpRevoke.String(), names.OpExpire.String(), names.OpUnavailable.String():
 		root.End, root.EndOp = e.Time, e.Op.Raw()

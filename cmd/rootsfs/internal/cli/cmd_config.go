@@ -61,9 +61,10 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-const configCeilingLong = `Show what the administrator of this machine allows at most: what the files
-/etc/rootsfs/ceiling.toml and /etc/rootsfs/ceiling.d/*.toml say together. No flag,
-configuration, answer or command goes beyond it (see: rootsfs help ceiling).
+const configCeilingLong = `Show what this machine allows at most: what the administrator's files
+/etc/rootsfs/ceiling.toml and /etc/rootsfs/ceiling.d/*.toml, and the ceilings of the fleet,
+say together. No flag, configuration, answer or command goes beyond it (see: rootsfs help
+ceiling).
 
 The exit code is 0, also without a ceiling. It is 2 if a file cannot be used: then no
 session begins.`

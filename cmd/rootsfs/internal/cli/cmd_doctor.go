@@ -234,7 +234,11 @@ func checkCeiling() []check {
 	case ceiling.Empty():
 		return nil
 	}
-	return []check{c.ok("%s bound what rootsfs gives; see: rootsfs config ceiling", plural(len(ceiling.Files), "file"))}
+	var from []string
+	if n := len(ceiling.Files) - len(ceiling.OfFleet); n > 0 {
+		from = append(from, plural(n, "file"))
+	}
+	return []check{c.ok("%s bound what rootsfs gives; see: rootsfs config ceiling", strings.Join(append(from, ceiling.OfFleet...), " and "))}
 }
 
 // leastSpace is the space that a day of refusals can take.

@@ -39,6 +39,7 @@ type FleetFlags struct {
 	Watch, Verbose       bool
 	Offline              bool
 	OCSF, OTLP, Cursor   string
+	NATS, Creds          string
 
 	// Of orders.
 	Machines               []string
@@ -46,7 +47,8 @@ type FleetFlags struct {
 	Net, All               bool
 }
 
-// FleetWork has the functions that do the work of the commands of a fleet, by the commands' names.
+// FleetWork has the functions that do the work of the commands of a fleet, by the commands' names;
+// those of the groups ceiling, keeper and owner have its name in front.
 type FleetWork map[string]func(ctx context.Context, p *Printer, f *FleetFlags, args []string) error
 
 // FleetMain executes a command line of the program rootsfs-fleet. It returns the exit code.
@@ -143,22 +145,23 @@ func (a *app) newFleetCmd() *cobra.Command {
 		Example: fleetExamples,
 	}, a.newFleetInitCmd(f), a.newFleetServeCmd(f), a.newFleetInviteCmd(f), a.newFleetRemoveCmd(f), a.newFleetMachinesCmd(f),
 		a.newFleetRevokeCmd(f), a.newFleetLockCmd(f), a.newFleetUnlockCmd(f),
-		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f), a.newFleetWithCmd(f))
+		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f), a.newFleetWithCmd(f), a.newFleetCeilingCmd(f),
+		a.newFleetCharterCmd(f), a.newFleetKeeperCmd(f), a.newFleetOwnerCmd(f))
 }
 
 // fleetCommand completes a command of a fleet: this program does its work, or rootsfs-fleet.
 func (a *app) fleetCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	a.jsonFlag(cmd)
-	return a.fleetWork(cmd, f)
+	return a.fleetWork(cmd, f, cmd.Name())
 }
 
-// fleetWork is fleetCommand for a command without --json.
-func (a *app) fleetWork(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
+// fleetWork has the work of a command done that is called name in FleetWork.
+func (a *app) fleetWork(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.fleet == nil {
 			return a.execFleet()
 		}
-		return a.fleet[cmd.Name()](cmd.Context(), &Printer{a}, f, args)
+		return a.fleet[name](cmd.Context(), &Printer{a}, f, args)
 	}
 	return cmd
 }

@@ -45,10 +45,16 @@ func (a *app) newFleetRevokeCmd(f *FleetFlags) *cobra.Command {
 
 // orderCommand completes the command of an order.
 func (a *app) orderCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
+	return a.orderFlags(cmd, f, cmd.Name())
+}
+
+// orderFlags is orderCommand for a command that is called name in FleetWork.
+func (a *app) orderFlags(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	cmd.Flags().StringSliceVar(&f.Machines, "machine", nil, "these `machines` only, with commas between them")
 	cmd.Flags().DurationVar(&f.Wait, "wait", orderWait, "wait up to this `duration` for answers")
 	cmd.PreRunE = waitIsSet(f)
-	return a.fleetCommand(cmd, f)
+	a.jsonFlag(cmd)
+	return a.fleetWork(cmd, f, name)
 }
 
 const fleetLockLong = `Pause every session of every machine, or of those that --machine names, until "rootsfs

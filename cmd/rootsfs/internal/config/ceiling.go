@@ -28,17 +28,19 @@ import (
 // No variable and no flag leads elsewhere, because those are the user's.
 const CeilingDir = "/etc/rootsfs"
 
-// Ceiling holds the bounds that the administrator of this machine sets to all that users ask for. It
-// is made of all files in CeilingDir together: each of them holds. The zero Ceiling, that of a
-// machine without such a file, allows everything.
+// Ceiling holds the bounds that the administrator of this machine, and the owners of its fleet, set
+// to all that users ask for. It is made of all files in CeilingDir, and of the ceilings of the
+// fleet, together: each of them holds. The zero Ceiling, that of a machine without any, allows
+// everything.
 //
 // It is no protection from users, who can do without rootsfs. It bounds what programs get
 // through rootsfs.
 type Ceiling struct {
-	Files []string        // that were read
-	Roots []rules.Ceiling // of the files that bound roots
-	files []*ceilingFile
-	text  []byte // of all files
+	Files   []string        // that were read, and OfFleet
+	OfFleet []string        // the names of the ceilings of the machine's fleet
+	Roots   []rules.Ceiling // of the files that bound roots
+	files   []*ceilingFile
+	text    []byte // of all files
 }
 
 // ceilingFile is one file of the ceiling. Its tags are those of File.
@@ -48,8 +50,9 @@ type ceilingFile struct {
 	Run     ceilingRun     `toml:"run" jsonschema:"bounds of every rootsfs run"`
 	Records ceilingRecords `toml:"records" jsonschema:"what the audit records must keep"`
 
-	path string
-	r    *reader
+	path     string
+	isFleets bool // path names a ceiling of the machine's fleet
+	r        *reader
 }
 
 // ceilingRoot is a [[root]] block.
@@ -106,7 +109,16 @@ func (m ceilingMode) rights() guard.Rights {
 
 // LoadCeiling reads the ceiling. An error is an *Error, and says what to mend; nothing may be
 // granted then, because the whole of the ceiling is not known.
-func LoadCeiling() (*Ceiling, error) { return loadCeiling(CeilingDir, 0) }
+func LoadCeiling() (*Ceiling, error) {
+	c, err := loadCeiling(CeilingDir, 0)
+	if err == nil {
+		err = c.addFleet()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
 
 // loadCeiling reads the ceiling in a directory of which everything has to belong to root or the
 // user uid.
@@ -224,7 +236,12 @@ func (c *Ceiling) add(f *ceilingFile) {
 }
 
 // where names a line of the file.
-func (f *ceilingFile) where(line int) string { return names.Escape(f.path) + ":" + strconv.Itoa(line) }
+func (f *ceilingFile) where(line int) string {
+	if f.isFleets {
+		return f.path + ", line " + strconv.Itoa(line)
+	}
+	return names.Escape(f.path) + ":" + strconv.Itoa(line)
+}
 
 // key names the line of a key.
 func (f *ceilingFile) key(table, key string) string {

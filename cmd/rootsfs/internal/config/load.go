@@ -134,6 +134,9 @@ func WatchCeiling(ctx context.Context, changes <-chan struct{}, fn func(*Ceiling
 		for _, f := range files {
 			text += fmt.Sprintln(f, stampOf(f))
 		}
+		if _, f, err := FleetDir(); err == nil {
+			text += fmt.Sprintln(f, stampOf(f))
+		}
 		return text
 	}
 	return follow(ctx, changes, 0, look, func() { fn(LoadCeiling()) })

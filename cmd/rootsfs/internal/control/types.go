@@ -64,6 +64,11 @@ type Ceiling struct {
 	Problem names.Foreign   `json:"problem,omitempty"` // why their present state is not in force
 }
 
+// CeilingAnswer lists the roots that the ceiling has ended.
+type CeilingAnswer struct {
+	Ended []Ended `json:"ended"`
+}
+
 // Status is the state of a session.
 type Status struct {
 	Session        string          `json:"session"`                     // name of the session

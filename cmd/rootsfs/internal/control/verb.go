@@ -41,6 +41,9 @@ var (
 	// ReadLeaseNow makes the session look at the lease of the machine. It returns when the session
 	// is paused if the lease is over, or goes on if there is a new one.
 	ReadLeaseNow = Verb[None, LeaseAnswer]{"lease.read"}
+	// ReadCeilingNow makes the session look at the ceiling of the machine. It returns when the
+	// session has taken back what the ceiling forbids.
+	ReadCeilingNow = Verb[None, CeilingAnswer]{"ceiling.read"}
 	// Unmount revokes everything and ends the session.
 	Unmount = Verb[None, UnmountAnswer]{"unmount"}
 

@@ -12,7 +12,7 @@ import (
 // machine gave out, once and for a short time: a request that is repeated or comes late is refused.
 // The machine answers with frames, which are signed, too.
 
-// toMachine is a request to a machine at Names.Do. It has one of these fields.
+// toMachine is a message to a machine at Names.Do. One field is set.
 type toMachine struct {
 	Challenge bool   `json:"challenge,omitempty"` // asks for a number
 	Act       []byte `json:"act,omitempty"`       // a signed act

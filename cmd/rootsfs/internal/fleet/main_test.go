@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 			cleanup.Main(cli.StderrLog())
 			os.Exit(cli.Main(os.Args[1:], own))
 		},
+		"fleet-probe":   probe,
 		"rootsfs-fleet": func() { os.Exit(cli.FleetMain(os.Args[1:], own, fleetcli.Work())) },
 	})
 }

@@ -21,6 +21,7 @@ type realFleet struct {
 	home  string // the owner's
 	serve *exec.Cmd
 	port  string
+	nets  map[string]string // the network namespaces of fleet commands, by HOME
 }
 
 // realMachine is a machine with one session, which serves one file.
@@ -62,6 +63,9 @@ func stop(cmd *exec.Cmd) {
 
 func (f *realFleet) command(home string, args ...string) *exec.Cmd {
 	cmd := exec.Command("rootsfs-fleet", args...)
+	if net := f.nets[home]; net != "" && args[0] == "fleet" {
+		cmd = exec.Command("nsenter", append([]string{"--net=/run/netns/" + net, "rootsfs-fleet"}, args...)...)
+	}
 	if args[0] != "fleet" {
 		cmd = exec.Command(args[0], args[1:]...)
 	}
@@ -134,6 +138,9 @@ func (f *realFleet) startServer() {
 func (f *realFleet) newMachine(name string) *realMachine {
 	f.Helper()
 	m := &realMachine{f: f, name: name, home: f.TempDir()}
+	if f.nets != nil {
+		f.nets[m.home] = f.newNet(name)
+	}
 	line, code := f.run(f.home, "fleet", "invite", name)
 	if code != 0 {
 		f.Fatal(line)

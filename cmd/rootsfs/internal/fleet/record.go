@@ -28,6 +28,9 @@ func (a *agent) recordOrder(h held, took time.Duration, ended []Ended) error {
 	order := a.recordOf(names.OpSet, h)
 	order.Duration = took
 	order.Detail += fmt.Sprintf("; roots ended: %d", len(ended))
+	if c := h.Ceiling; c.isSet() {
+		order.Detail += fmt.Sprintf("; ceiling %d holds", c.Number)
+	}
 	recs := []guard.Record{order}
 	for _, e := range ended {
 		r := a.recordOf(names.OpRevoke, h)

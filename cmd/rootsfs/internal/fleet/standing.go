@@ -23,6 +23,15 @@ type Standing struct {
 	// carried out that much ends everything.
 	Since   uint64       `json:"since,omitempty"`
 	Revoked []Revocation `json:"revoked,omitempty"`
+	// Ceiling bounds what the machines give; nil: there was none yet.
+	Ceiling *CeilingText `json:"ceiling,omitempty"`
+}
+
+// CeilingText is a ceiling that owners have set for machines. Its number counts the changes of the
+// ceilings for the same machines.
+type CeilingText struct {
+	Number uint64 `json:"n"`
+	Text   string `json:"text"` // as in /etc/rootsfs/ceiling.toml; "": it was removed
 }
 
 // Revocation ends what matched it before the machine knew Number. A grant after that is a new
@@ -43,6 +52,7 @@ const (
 	maxStanding = 32 << 10
 	maxRevoked  = 64
 	maxText     = 256
+	maxCeiling  = 12 << 10 // of the text of a ceiling
 )
 
 // openStanding returns a document that an owner has signed.
@@ -65,6 +75,9 @@ func openStanding(data []byte, c *Charter, to string) (held, error) {
 func (s *Standing) check() error {
 	if s.Number == 0 || len(s.Locked) > maxText || len(s.Revoked) > maxRevoked {
 		return errors.New("the order has no number, or too much in it")
+	}
+	if c := s.Ceiling; c != nil && (c.Number == 0 || len(c.Text) > maxCeiling) {
+		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf("the ceiling has no number, or more than %d bytes", maxCeiling)}
 	}
 	last := s.Since + 1
 	for _, r := range s.Revoked {
@@ -110,12 +123,15 @@ func (r *Revocation) request() control.RevokeRequest {
 	return q
 }
 
+// nextNumber returns a number for the document that follows one with a number. The clock only keeps
+// it higher than that of a document which a restored keeper has lost.
+func nextNumber(after uint64) uint64 { return max(after+1, uint64(time.Now().UnixMilli())) }
+
 // next returns the document that follows s after a change. If the revocations are too many, the
-// oldest are no longer listed. Its number is higher than that of s; the clock only keeps it
-// higher than that of a document which a restored keeper has lost.
-func (s Standing) next(to string, change func(*Standing)) (Standing, error) {
+// oldest are no longer listed.
+func (s Standing) next(to string, number uint64, change func(*Standing)) (Standing, error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	n := Standing{For: to, Number: max(s.Number+1, uint64(now.UnixMilli())), At: now, Locked: s.Locked, Since: s.Since, Revoked: slices.Clone(s.Revoked)}
+	n := Standing{For: to, Number: number, At: now, Locked: s.Locked, Since: s.Since, Revoked: slices.Clone(s.Revoked), Ceiling: s.Ceiling}
 	change(&n)
 	for {
 		data, err := json.Marshal(n)

@@ -71,3 +71,64 @@ func TestWithMachine(t *testing.T) {
 		t.Errorf("directories are left, also that of a command that was killed: %q", left)
 	}
 }
+
+// A ceiling of the owner's ends at once what it forbids in the sessions of a machine, and the
+// machine's commands name its line. It holds until the machine leaves, also in a machine that has
+// heard nothing of the fleet since.
+func TestCeilingOfAFleet(t *testing.T) {
+	f, all := newRealFleet(t, "m1")
+	m := all[0]
+	file := filepath.Join(f.home, "agents.toml")
+	set := func(text string) (string, int) {
+		t.Helper()
+		f.must(os.WriteFile(file, []byte(text), 0o600))
+		return f.run(f.home, "fleet", "ceiling", "set", file, "--wait", "20s")
+	}
+	if out, code := set("[[root]]\npath = \"/srv\"\nmode = \"x\"\n"); code != 2 || !strings.Contains(out, "agents.toml:3: root.mode") {
+		t.Errorf("a ceiling with a mistake: %d\n%s", code, out)
+	}
+	if out, code := set("[run]\nhosts = []\n[[root]]\npath = \"" + m.home + "\"\nmode = \"rw\"\n"); code != 0 || !m.reads() {
+		t.Errorf("a ceiling that allows the root: %d\n%s", code, out)
+	}
+	if out, code := set("# none of it\n[[root]]\npath = \"/srv\"\n"); code != 0 || !strings.Contains(out, "m1: bound in ") || m.reads() {
+		t.Errorf("a ceiling that forbids the root: %d, and it is served: %v\n%s", code, m.reads(), out)
+	}
+	const line = "fleet acme, ceiling 2"
+	for _, c := range [][]string{
+		{"config", "ceiling"}, {"status"}, {"doctor"}, {"why", m.home + "/code/f"}, {"mount", "--daemon", "--root", m.home + "/code", m.home + "/mnt2"},
+	} {
+		if out, _ := f.run(m.home, append([]string{"rootsfs"}, c...)...); !strings.Contains(out, line) {
+			t.Errorf("%q does not name the ceiling:\n%s", c, out)
+		}
+	}
+	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, line+", line 2") {
+		t.Errorf("the line is missing:\n%s", out)
+	}
+	if out, code := f.run(f.home, "fleet", "ceiling", "show"); code != 0 || !strings.Contains(out, "# ceiling 2 for all, by owner SHA256:") || !strings.Contains(out, `path = "/srv"`) {
+		t.Errorf("show: %d\n%s", code, out)
+	}
+	// A file that was put back is the newest one again when the agent runs.
+	kept := filepath.Join(m.home, "state", "rootsfs", "fleet", "ceiling.json")
+	stop(m.agent)
+	f.must(os.WriteFile(kept, []byte(`{"fleet":"acme","ceilings":[]}`), 0o600))
+	m.startAgent()
+	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, line) {
+		t.Errorf("after an older file was put back:\n%s", out)
+	}
+	if out, code := f.run(f.home, "fleet", "ceiling", "set", file, "--machine", "m1", "--wait", "20s"); code != 0 {
+		t.Errorf("one for m1: %d\n%s", code, out)
+	}
+	if out, code := f.run(f.home, "fleet", "ceiling", "remove", "--wait", "20s"); code != 0 {
+		t.Errorf("remove: %d\n%s", code, out)
+	}
+	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); strings.Contains(out, line) || !strings.Contains(out, "fleet acme, ceiling 1, line") {
+		t.Errorf("after the one for all was removed:\n%s", out)
+	}
+	stop(m.agent)
+	if out, code := f.run(m.home, "fleet", "leave"); code != 0 {
+		t.Errorf("leave: %d\n%s", code, out)
+	}
+	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, "this machine has no ceiling") {
+		t.Errorf("after leaving:\n%s", out)
+	}
+}

@@ -47,6 +47,7 @@ func give(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, order fleet.Or
 	done := p.Waiting("waiting for machines")
 	out, err := o.Give(ctx, order, f.Wait)
 	done()
+	warnRestored(p, o)
 	if err != nil {
 		return err
 	}

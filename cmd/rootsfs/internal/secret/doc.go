@@ -25,5 +25,6 @@
 // A hostile program can use the credential for everything that is allowed. Bodies are not
 // examined, and queries only for parameters that are named like credentials. If a body or query
 // selects the operation (GraphQL, a method in a query), rules for paths do not restrict it. If
-// a host puts the credential into an answer in another spelling, the program gets it.
+// a host puts the credential into an answer in a spelling that is not one of URLs or JSON, the
+// program gets it.
 package secret

@@ -25,6 +25,8 @@ type ceilingState struct {
 	current *config.Ceiling
 	read    time.Time // when the files were read last without a mistake
 	problem error     // why their present state is not in force
+
+	reading sync.Mutex // held from reading a state until it is in force
 }
 
 // loadCeiling puts the ceiling in force before the first root is granted. If it cannot be read,
@@ -65,18 +67,40 @@ func (s *Session) followCeiling(ctx context.Context) {
 	changes := make(chan struct{}, 1)
 	defer s.paths.Signal(config.CeilingDir, hostwatch.Entries, changes)()
 	defer s.paths.Signal(config.CeilingDir+"/ceiling.d", hostwatch.Entries, changes)()
-	done := config.WatchCeiling(ctx, changes, func(c *config.Ceiling, err error) { s.ceilingRead(ctx, c, err) })
-	c, err := config.LoadCeiling()
-	s.ceilingRead(ctx, c, err)
+	if dir, _, err := config.FleetDir(); err == nil && s.lease != nil {
+		defer s.paths.Signal(dir, hostwatch.Entries, changes)()
+	}
+	apply := func() {
+		if ctx.Err() != nil || s.isEnding() {
+			return
+		}
+		if _, above, _ := s.applyCeiling(ctx); above != nil { // the log has other errors
+			go s.end(above.Error())
+		}
+	}
+	done := config.WatchCeiling(ctx, changes, func(*config.Ceiling, error) { apply() })
+	apply()
 	<-done
 }
 
-// ceilingRead gets each new state of the ceiling. After a mistake the last good one stays in
-// force.
-func (s *Session) ceilingRead(ctx context.Context, next *config.Ceiling, err error) {
-	if ctx.Err() != nil || s.isEnding() {
-		return
+// readCeiling serves control.ReadCeilingNow.
+func (s *Session) readCeiling(ctx context.Context, _ control.None) (a control.CeilingAnswer, err error) {
+	ended, above, err := s.applyCeiling(ctx)
+	a.Ended = append([]control.Ended{}, ended...)
+	if above != nil {
+		s.end(above.Error())
+		a.Ended, err = append(a.Ended, s.outcome.ended...), errors.Join(err, s.outcome.revokeErr)
 	}
+	return a, err
+}
+
+// applyCeiling puts the present state of the ceiling in force. ended are the roots that it ended.
+// above says why the session as a whole has to end. After a mistake the last good state stays in
+// force.
+func (s *Session) applyCeiling(ctx context.Context) (ended []control.Ended, above, err error) {
+	s.ceiling.reading.Lock()
+	defer s.ceiling.reading.Unlock()
+	next, err := config.LoadCeiling()
 	s.ceiling.mu.Lock()
 	old, problem := s.ceiling.current, s.ceiling.problem
 	if s.ceiling.problem = err; err == nil {
@@ -84,22 +108,24 @@ func (s *Session) ceilingRead(ctx context.Context, next *config.Ceiling, err err
 	}
 	s.ceiling.mu.Unlock()
 	switch {
-	case err != nil && problem != nil && err.Error() == problem.Error():
-	case err != nil:
+	case err != nil && (problem == nil || err.Error() != problem.Error()):
 		s.log.Error("the ceiling of this machine cannot be read; the one before stays", "error", err)
 		s.note(guard.Failed, "ceiling kept: "+err.Error())
 		s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: names.Foreign(err.Error())})
-	case problem != nil || !next.Equal(old):
-		s.lower(ctx, next)
+	case err == nil && (problem != nil || !next.Equal(old)):
+		return s.lower(ctx, next)
 	}
+	return nil, nil, err
 }
 
 // lower puts a ceiling in force, and ends what it forbids.
-func (s *Session) lower(ctx context.Context, c *config.Ceiling) {
+func (s *Session) lower(ctx context.Context, c *config.Ceiling) (list []control.Ended, above, err error) {
+	begun := time.Now()
 	ended, err := s.reg.SetCeilings(ctx, c.Roots)
 	var notes []string
 	for _, root := range slices.Sorted(maps.Keys(ended)) {
 		notes = append(notes, fmt.Sprintf("root %s has ended: %v", names.Quote(string(root)), ended[root]))
+		list = append(list, endedNow(string(root), begun))
 	}
 	more, netErr := s.lowerNetwork(c)
 	notes = append(notes, more...)
@@ -107,14 +133,14 @@ func (s *Session) lower(ctx context.Context, c *config.Ceiling) {
 	s.note(guard.Allowed, detail)
 	s.log.Warn(detail)
 	s.hub.Publish(control.Event{Time: time.Now(), Kind: "ceiling", Detail: names.Foreign(detail)})
-	if err := errors.Join(err, netErr); err != nil {
+	if err = errors.Join(err, netErr); err != nil {
 		s.log.Error("not everything that the ceiling forbids could be taken back", "error", err)
 	}
 	s.avail.Update()
-	if err := s.opt.within(c); err != nil {
-		s.log.Error("ending: revoking every root, then unmounting", "error", err)
-		go s.end(err.Error())
+	if above = s.opt.within(c); above != nil {
+		s.log.Error("ending: revoking every root, then unmounting", "error", above)
 	}
+	return list, above, err
 }
 
 // lowerNetwork removes the hosts and secrets that a ceiling forbids.

@@ -385,6 +385,7 @@ func (s *Session) handlers() []control.Handler {
 		control.Pause.Handle(s.pause),
 		control.Resume.Handle(s.resume),
 		control.ReadLeaseNow.Handle(s.readLease),
+		control.ReadCeilingNow.Handle(s.readCeiling),
 		control.Unmount.Handle(s.endByOwner),
 		control.ListQuestions.Handle(s.consent.List),
 		control.AnswerQuestion.Handle(s.consent.Answer),

@@ -1,0 +1,135 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A ceiling is part of the standing order, as a lock is. The agent keeps the texts in a file, which
+// each session of its user reads beside the machine's own ceiling, and keeps to all of them.
+
+// next returns the ceiling that follows c, which may be nil.
+func (c *CeilingText) next(text string) *CeilingText {
+	n := &CeilingText{Number: 1, Text: text}
+	if c != nil {
+		n.Number = c.Number + 1
+	}
+	return n
+}
+
+// isSet reports whether there is a ceiling.
+func (c *CeilingText) isSet() bool { return c != nil && c.Text != "" }
+
+// keepCeilings writes the ceilings of the known orders, and reports whether the file was another
+// one before. The caller holds mu, or is alone.
+func (a *agent) keepCeilings() (changed bool, err error) {
+	all := config.FleetCeilings{Fleet: a.m.Fleet, Ceilings: []config.FleetCeiling{}}
+	for _, to := range a.orders() {
+		if c := a.known[to].Ceiling; c.isSet() {
+			all.Ceilings = append(all.Ceilings, config.FleetCeiling{For: to, Number: c.Number, Text: c.Text})
+		}
+	}
+	file := a.dir.ceiling()
+	old, err := readOwn(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.log.Warn("the file of the ceilings is written anew", "error", err)
+	}
+	if errors.Is(err, fs.ErrNotExist) && len(all.Ceilings) == 0 {
+		return false, nil
+	}
+	data, err := json.Marshal(all)
+	if err != nil || string(old) == string(data)+"\n" {
+		return false, err
+	}
+	return true, writeJSON(file, all)
+}
+
+// lowerAll puts the ceilings of the known orders in force in every session. It returns the roots
+// that have ended, with those that had before. The caller holds mu.
+func (a *agent) lowerAll(ctx context.Context, ended []Ended) ([]Ended, error) {
+	changed, err := a.keepCeilings()
+	a.isLow = a.isLow && !changed && err == nil
+	hasCeiling := slices.ContainsFunc(a.orders(), func(to string) bool { return a.known[to].Ceiling.isSet() })
+	if err != nil || a.isLow || !changed && !hasCeiling {
+		return ended, err
+	}
+	more, err := a.lower(ctx)
+	a.isLow = err == nil
+	return append(ended, more...), err
+}
+
+// lowerSessions makes every live session of this machine look at the ceiling. When it returns nil,
+// each has taken back what the ceiling forbids.
+func lowerSessions(ctx context.Context) ([]Ended, error) {
+	all, err := control.List()
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var ended []Ended
+	var errs []error
+	var wait sync.WaitGroup
+	for _, in := range all {
+		wait.Go(func() {
+			got, err := control.ReadCeilingNow.Call(ctx, control.Dial(in), control.None{})
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range got.Ended {
+				ended = append(ended, Ended{names.Foreign(in.Name), e})
+			}
+			if err = gone(in, err); err != nil {
+				errs = append(errs, fmt.Errorf("session %s: %w", in.Name, err))
+			}
+		})
+	}
+	wait.Wait()
+	return ended, errors.Join(errs...)
+}
+
+// SetCeiling is a ceiling that is set, as its owner sees it.
+type SetCeiling struct {
+	For    string    `json:"for"` // a machine's name, or all
+	Number uint64    `json:"number"`
+	By     string    `json:"by"` // the key of the owner who gave the newest order for the same machines
+	At     time.Time `json:"at"` // when that was
+	Text   string    `json:"text"`
+}
+
+// Ceilings returns the ceilings that are set for machines: those that are named, or all.
+func (o *Owner) Ceilings(ctx context.Context, machines []string) ([]SetCeiling, error) {
+	recs, err := o.recipients(ctx, machines)
+	if err != nil {
+		return nil, err
+	}
+	to := []string{allMachines}
+	for _, rec := range recs {
+		if rec.Newest[rec.Name] > 0 || slices.Contains(machines, rec.Name) {
+			to = append(to, rec.Name)
+		}
+	}
+	list := []SetCeiling{}
+	for _, one := range to {
+		h, err := o.current(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		if c := h.Ceiling; c.isSet() {
+			list = append(list, SetCeiling{For: one, Number: c.Number, By: KeyName(h.by), At: h.At, Text: c.Text})
+		}
+	}
+	return list, nil
+}
+
+// Lines returns the lines of the ceiling.
+func (c *SetCeiling) Lines() []string { return strings.Split(strings.TrimSuffix(c.Text, "\n"), "\n") }
