@@ -100,7 +100,7 @@ func (s *scrubbed) partial() int {
 	return 0
 }
 
-// Write gives a body of a connection that has changed its protocol its other direction.
+// Write writes to the host. It is for the body of a connection that has changed its protocol.
 func (s *scrubbed) Write(p []byte) (int, error) {
 	w, ok := s.ReadCloser.(io.Writer)
 	if !ok {
