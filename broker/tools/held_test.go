@@ -210,7 +210,7 @@ func TestStdioHoldsBoundedCalls(t *testing.T) {
 	}
 }
 
-// A client that reads none of its answers is not read without end either.
+// From a client that reads no answers the server reads a bounded number of small calls.
 func TestStdioHoldsBoundedUnread(t *testing.T) {
 	b := start(t, func(c *tools.Config) { c.InFlight = 2 }, nil)
 	b.root("r", guard.ReadOnly, "f=1")

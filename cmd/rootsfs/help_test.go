@@ -191,8 +191,8 @@ func (full) Write([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "write", Path: "/dev/stdout", Err: unix.ENOSPC}
 }
 
-// Results that could not be written are a failure that is said, once, by whatever
-// command and in whatever way it prints.
+// A command whose results could not be written fails with one message, whatever command it is and
+// however it prints.
 func TestFullOutput(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", t.TempDir())

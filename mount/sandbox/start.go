@@ -249,7 +249,7 @@ func (p *Process) startInit(l *launch) error {
 	}
 	p.control, p.sock, p.dead = os.NewFile(uintptr(pair[0]), "control socket"), pair[0], make(chan struct{})
 	theirs := os.NewFile(uintptr(pair[1]), "control socket")
-	defer theirs.Close() // or this process would never see the end of the socket
+	defer theirs.Close() // otherwise this process would never see the end of the socket
 	l.cmd.ExtraFiles = append([]*os.File{theirs, conf}, l.files...)
 	return p.spawn(l.cmd)
 }

@@ -12,7 +12,7 @@
 // requests are signed with it. Sources are files and programs of the owner's that confined
 // programs cannot write; the program gets no other credential of such a file. The credential is
 // in no record or error of this package, and as it is in no answer. An Authority signs for the
-// hosts of its secrets and for no other: clients refuse what its key would sign otherwise. A
+// hosts of its secrets and for no other: clients refuse any other certificate of its key. A
 // request whose method or path no rule allows is not sent. The path that is compared with the
 // rules is the path that is sent: decoded once, cleaned and encoded again. A path that servers
 // read in more than one way is refused. Of the program's headers only those are sent that HTTP

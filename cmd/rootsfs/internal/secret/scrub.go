@@ -130,7 +130,7 @@ func knownInBasic(encoded, value string) int {
 	return (max(0, strings.Index(string(login), value)) + len(publicPrefix(value))) * 8 / 6
 }
 
-// Write gives a body of a connection that has changed its protocol its other direction.
+// Write writes to the host. It is for the body of a connection that has changed its protocol.
 func (s *scrubbed) Write(p []byte) (int, error) {
 	w, ok := s.ReadCloser.(io.Writer)
 	if !ok {
