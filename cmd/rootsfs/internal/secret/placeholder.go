@@ -31,15 +31,20 @@ var alphabets = []string{digits, digits + "abcdef", digits + "ABCDEF", lower, up
 // minRandom is how many characters of a placeholder are random at least.
 const minRandom = 16
 
-// newPlaceholder returns a placeholder for a credential. The placeholder of a short credential,
-// or of a password with other characters than a key has, reveals nothing about the credential.
-func newPlaceholder(credential string) string {
-	prefix := ""
+// publicPrefix returns the beginning of a credential that is the same for every owner.
+func publicPrefix(credential string) (prefix string) {
 	for _, p := range knownPrefixes {
 		if strings.HasPrefix(credential, p) && len(p) > len(prefix) {
 			prefix = p
 		}
 	}
+	return prefix
+}
+
+// newPlaceholder returns a placeholder for a credential. The placeholder of a short credential,
+// or of a password with other characters than a key has, reveals nothing about the credential.
+func newPlaceholder(credential string) string {
+	prefix := publicPrefix(credential)
 	rest := credential[len(prefix):]
 	plain := strings.Map(func(c rune) rune {
 		if strings.ContainsRune(separators, c) {

@@ -327,14 +327,16 @@ func (x *exchange) answer(res *http.Response) error {
 	x.clean(res.Trailer) // whose names are announced
 	body := res.Body
 	for _, part := range x.p.credential.parts() {
-		body = scrub(body, part.value, part.placeholder)
+		prefix := publicPrefix(part.value)
+		body = scrub(body, part.value, part.placeholder, len(prefix))
 		for _, text := range spellings(part.value) {
-			body = scrub(body, text, "")
+			body = scrub(body, text, "", len(prefix)) // no prefix has a character that is spelled otherwise
 		}
 	}
 	for _, value := range append(x.presented, x.p.value) {
 		if basic, ok := strings.CutPrefix(value, "Basic "); ok {
-			body = scrub(body, strings.TrimRight(basic, "="), "")
+			basic = strings.TrimRight(basic, "=")
+			body = scrub(body, basic, "", knownInBasic(basic, x.p.credential.value))
 		}
 	}
 	if isSwitched { // both directions end at any time, and neither failure tells anything

@@ -2,6 +2,7 @@ package secret
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -21,21 +22,23 @@ const minScrubbed = 8
 type scrubbed struct {
 	io.ReadCloser
 	key, mask []byte // of the same length
+	known     int    // of key, at its beginning, that the program may know
 	window    []byte // bytes that have passed, at most len(key)-1, and then those that have not
 	passed    int    // of window
 	waiting   int    // of window, at its end
 	err       error  // of the last read
 }
 
-// scrub returns a body without a text, in whose place it has another one of the same length.
-func scrub(body io.ReadCloser, text, placeholder string) io.ReadCloser {
+// scrub returns a body without a text, in whose place it has another one of the same length. known is
+// how much of the text the program may know, at its beginning.
+func scrub(body io.ReadCloser, text, placeholder string, known int) io.ReadCloser {
 	if len(text) < minScrubbed {
 		return body
 	}
 	if len(placeholder) != len(text) {
 		placeholder = strings.Repeat("*", len(text))
 	}
-	return &scrubbed{ReadCloser: body, key: []byte(text), mask: []byte(placeholder)}
+	return &scrubbed{ReadCloser: body, key: []byte(text), mask: []byte(placeholder), known: known}
 }
 
 // spellings returns a text in the other forms in which hosts write it: as URLs and JSON encode it.
@@ -93,11 +96,38 @@ func (s *scrubbed) fill(size int) {
 // partial returns how many bytes at the end of the window may be the beginning of the text.
 func (s *scrubbed) partial() int {
 	for n := min(len(s.key)-1, len(s.window)); n >= minScrubbed; n-- {
-		if bytes.HasSuffix(s.window, s.key[:n]) {
+		if s.mayBegin(s.window[len(s.window)-n:]) {
 			return n
 		}
 	}
 	return 0
+}
+
+// mayBegin reports whether bytes, at least minScrubbed, may be the beginning of the text. A program
+// that has a host send bytes of its choice sees by the time whether they are held back. So what
+// follows the known beginning counts by its characters alone: otherwise the program could find the
+// text out, one byte after the other.
+func (s *scrubbed) mayBegin(b []byte) bool {
+	if s.known == 0 || len(b) <= s.known { // minScrubbed bytes are too many to be found out
+		return bytes.HasPrefix(s.key, b)
+	}
+	return bytes.HasPrefix(b, s.key[:s.known]) && bytes.IndexFunc(b[s.known:], isNoKeyCharacter) < 0
+}
+
+// isNoKeyCharacter reports whether a character is in no key that has a known beginning, in whatever
+// spelling.
+func isNoKeyCharacter(c rune) bool {
+	return !strings.ContainsRune(separators+`%\`, c) && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+}
+
+// knownInBasic returns how much of a login in the encoding of HTTP Basic the program may know: what
+// stands before the value, and the value's own beginning.
+func knownInBasic(encoded, value string) int {
+	login, err := base64.RawStdEncoding.DecodeString(encoded)
+	if err != nil {
+		return 0
+	}
+	return (max(0, strings.Index(string(login), value)) + len(publicPrefix(value))) * 8 / 6
 }
 
 // Write writes to the host. It is for the body of a connection that has changed its protocol.

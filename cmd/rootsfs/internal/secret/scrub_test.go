@@ -36,8 +36,9 @@ func TestScrub(t *testing.T) {
 		strings.Repeat(".", 50) + text + strings.Repeat(".", 50): strings.Repeat(".", 50) + mask + strings.Repeat(".", 50),
 	} {
 		for cut := 0; cut <= len(body); cut++ {
-			for _, size := range []int{1, 3, 64} {
-				got, err := readBy(scrub(io.NopCloser(&parts{[]string{body[:cut], body[cut:]}}), text, mask), size)
+			for i, size := range []int{1, 3, 64, 64} {
+				known := 4 * (i % 2)
+				got, err := readBy(scrub(io.NopCloser(&parts{[]string{body[:cut], body[cut:]}}), text, mask, known), size)
 				if err != nil || len(got) != len(body) || size == 64 && cut == 0 && got != want {
 					t.Fatalf("%q cut at %d: %q, %v", body, cut, got, err)
 				}
@@ -52,15 +53,54 @@ func TestScrub(t *testing.T) {
 			}
 		}
 	}
-	if got, _ := io.ReadAll(scrub(io.NopCloser(strings.NewReader("<"+text+">")), text, "short")); string(got) != "<"+strings.Repeat("*", len(text))+">" {
+	if got, _ := io.ReadAll(scrub(io.NopCloser(strings.NewReader("<"+text+">")), text, "short", 0)); string(got) != "<"+strings.Repeat("*", len(text))+">" {
 		t.Errorf("%q", got)
+	}
+}
+
+// Of bytes after the beginning of a key that everybody knows, all or none are held back, whether or
+// not they are those of the key: otherwise a program that chooses what a host sends could find out
+// the key by the time, one byte after the other.
+func TestScrubTellsNothingByTime(t *testing.T) {
+	const text = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789-_AbCd"
+	basic := strings.TrimRight(strings.TrimPrefix(basicHeader("x-access-token:"+text), "Basic "), "=")
+	for _, c := range []struct {
+		text  string
+		known int
+	}{{text, len(publicPrefix(text))}, {basic, knownInBasic(basic, text)}} {
+		if c.known < minScrubbed {
+			t.Fatalf("of %s only %d bytes are known", c.text, c.known)
+		}
+		isHeld := func(sent string) bool {
+			s := scrub(io.NopCloser(&parts{[]string{sent, "."}}), c.text, "", c.known)
+			n, err := s.Read(make([]byte, 3*len(text)))
+			if err != nil && err != io.EOF {
+				t.Fatal(err)
+			}
+			return n != len(sent)
+		}
+		for n := c.known + 1; n < len(c.text); n++ {
+			own, other := c.text[:n], c.text[:n-1]+"7"
+			if c.text[n-1] == '7' {
+				other = c.text[:n-1] + "8"
+			}
+			if isHeld(own) != isHeld(other) {
+				t.Fatalf("%s is told from %s", own, other)
+			}
+			if !isHeld(own) {
+				t.Errorf("%s is not held back", own)
+			}
+		}
+		if isHeld(c.text[:c.known] + "x.\n") {
+			t.Error("the end of a line is held back")
+		}
 	}
 }
 
 // What cannot be the credential is not held back: a program may wait for it.
 func TestScrubDoesNotWait(t *testing.T) {
 	r, w := io.Pipe()
-	s := scrub(r, "abcabcabcabcabd-0123", "")
+	s := scrub(r, "abcabcabcabcabd-0123", "", 0)
 	for _, event := range []string{"data: 1\n\n", "data: abcabca", "bx", "y"} {
 		go func() { _, _ = io.WriteString(w, event) }()
 		b := make([]byte, 100)
