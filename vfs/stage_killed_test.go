@@ -210,7 +210,10 @@ func killApply(t *testing.T, kills int) {
 			}
 		}
 		s.start()
-		if now := withoutLinks(s.seen()); !maps.Equal(now, want) {
+		now := withoutLinks(s.seen())
+		// The owner's next command removes what a kill between two renames has left.
+		maps.DeleteFunc(now, func(path, _ string) bool { return strings.Contains(path, vfs.TempPrefix) })
+		if !maps.Equal(now, want) {
 			s.fail("seen after the kills:\n%s", difference(now, want))
 		}
 		s.applyAll(vfs.StageApply{})

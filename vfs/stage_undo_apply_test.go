@@ -226,7 +226,7 @@ func TestCheckpointsAreBounded(t *testing.T) {
 	}
 	list, err := s.tree.StageCheckpoints(t.Context(), "r")
 	s.must(err)
-	if len(list) != vfs.MaxCheckpoints || list[0] != keep || list[1].Number != 8 || list[1].Cause != "tool call write_file" {
+	if len(list) != vfs.MaxCheckpoints || list[0].Number != keep.Number || list[1].Number != 8 || list[1].Cause != "tool call write_file" {
 		t.Errorf("%d checkpoints, the first are %+v", len(list), list[:2])
 	}
 	if objects, err := os.ReadDir(s.store + "/objects"); err != nil || len(objects) != vfs.MaxCheckpoints { // one of them is the file that was applied over

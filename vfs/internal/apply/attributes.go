@@ -13,6 +13,9 @@ func (a *applier) attributes(c *Change, base *draft.Base, with Class) error {
 	if err := c.modes(base, with); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
 		return err
 	}
+	if uid := unix.Geteuid(); c.have.isDir() && c.have.info.Mode&0o400 == 0 && uid != 0 && int(c.have.info.UID) == uid {
+		return nil // this process can neither read nor set the attributes of the source's directory
+	}
 	up, err := a.st.Upper(c.Path.Raw(), false)
 	if err != nil {
 		return err

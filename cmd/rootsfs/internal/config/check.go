@@ -34,7 +34,8 @@ func parse(file, home string, doc []byte) (*Config, error) {
 // config turns a file into a Config. It makes the checks that concern several keys.
 func (f *File) config(r *reader) *Config {
 	c := &Config{Path: r.file, Mount: f.Mount, Run: f.Run, Files: f.Files, Agents: f.Agents, Abuse: ledger.Abuse(f.Abuse),
-		Subjects: map[guard.Subject]ledger.Quota{}, Profiles: map[string][]Root{}, Debounce: f.Reload.Debounce, StageOutput: f.Stage.Output, FleetAllows: f.Fleet.Allow, limits: guard.Limits(f.Limits)}
+		Subjects: map[guard.Subject]ledger.Quota{}, Profiles: map[string][]Root{}, Debounce: f.Reload.Debounce, StageOutput: f.Stage.Output, FleetAllows: f.Fleet.Allow,
+		RecordsStay: f.Fleet.ShareRecords != nil && !*f.Fleet.ShareRecords, limits: guard.Limits(f.Limits)}
 	if c.Debounce == 0 {
 		c.Debounce = defaultDebounce
 	}

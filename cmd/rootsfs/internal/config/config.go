@@ -69,6 +69,8 @@ type Config struct {
 	// FleetAllows are the acts that owners of the machine's fleet may do, besides looking and
 	// stopping: answer, grant.
 	FleetAllows []string
+	// RecordsStay says that the audit records of the machine's sessions are not sent to its fleet.
+	RecordsStay bool
 	limits      guard.Limits // of [limits]
 }
 

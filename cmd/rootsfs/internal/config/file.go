@@ -139,7 +139,8 @@ type netLimits struct {
 
 // fleet is the [fleet] table.
 type fleet struct {
-	Allow []string `toml:"allow" kind:"act" jsonschema:"answer: they answer questions of programs; grant: they grant roots and hosts, set modes and end pauses; default: they look, revoke and pause"`
+	Allow        []string `toml:"allow" kind:"act" jsonschema:"answer: they answer questions of programs; grant: they grant roots and hosts, set modes and end pauses; default: they look, revoke and pause"`
+	ShareRecords *bool    `toml:"share_records" jsonschema:"send the audit records of your sessions to the fleet, where its owners read them (default true); false: they wait on this machine"` // nil: true
 }
 
 // secretBlock is a [[secret]] block.

@@ -336,6 +336,8 @@ type Host struct {
 	Status func() MachineStatus
 	// Allows returns the acts that the machine's user allows owners, besides looking and stopping.
 	Allows func() []control.Access
+	// Shares reports whether the machine's user lets the fleet have the audit records.
+	Shares func() bool
 }
 
 // RunAgent connects the machine, carries out its orders, gets its leases and answers owners, until
@@ -382,7 +384,7 @@ func (m *Member) act(ctx context.Context, dir, files string, log *slog.Logger, r
 	if err != nil {
 		return err
 	}
-	ship, err := newShipper(m, buses[0], dir, files, log)
+	ship, err := newShipper(m, buses[0], dir, files, host.Shares, log)
 	if err != nil {
 		return err
 	}
@@ -410,10 +412,7 @@ func (m *Member) act(ctx context.Context, dir, files string, log *slog.Logger, r
 		return err
 	}
 	go m.keepCredential(ctx, buses, log)
-	var sending sync.WaitGroup
-	defer sending.Wait()
-	defer cancel()
-	sending.Go(func() { ship.run(ctx) })
+	defer ship.start(ctx)()
 	a.follow(ctx)
 	if a.isRetired() {
 		return errRetired

@@ -23,7 +23,7 @@ type keeper struct {
 	heard    map[string]time.Time // when a machine last asked for a lease, unless the bus has repeated an old request
 }
 
-// The kinds of requests about leases and orders.
+// The kinds of what machines and owners ask about leases and orders.
 const (
 	kindLease = "lease"
 	kindOrder = "order"

@@ -26,7 +26,7 @@ func (l *lab) addKeeper() *Server {
 	if serves, err := l.owner.AddKeeper(context.Background(), dir, at); serves || err != nil {
 		l.Fatalf("a keeper that does not run serves: %v, %v", serves, err)
 	}
-	s, err := Start(dir, at, slog.New(slog.NewTextHandler(l.log, nil)))
+	s, err := Start(dir, at, slog.New(slog.DiscardHandler))
 	l.must(err)
 	l.Cleanup(s.Stop)
 	if serves, err := l.owner.AddKeeper(context.Background(), dir, at); !serves || err != nil {
@@ -63,7 +63,7 @@ func (l *lab) stopServer(s *Server) {
 // startServer starts it again.
 func (l *lab) startServer(s *Server) *Server {
 	l.Helper()
-	again, err := Start(s.dir, s.Addr, slog.New(slog.NewTextHandler(l.log, nil)))
+	again, err := Start(s.dir, s.Addr, slog.New(slog.DiscardHandler))
 	l.must(err)
 	l.Cleanup(again.Stop)
 	l.owner.Close()
@@ -126,7 +126,7 @@ func TestThreeKeepers(t *testing.T) {
 		t.Errorf("one keeper takes an order: %v", err)
 	}
 	// A machine that has missed the order, too, and reaches the keeper that has and the one that has not.
-	third = l.startServer(third)
+	l.startServer(third)
 	closeAll(p.buses)
 	p = l.restart(p.m, t.TempDir())
 	l.connects(p, 2)
@@ -142,6 +142,17 @@ func TestThreeKeepers(t *testing.T) {
 	l.connects(p, 1)
 	if err := p.ask(); err == nil || !strings.Contains(err.Error(), "1 of 3 keepers give a lease, and 2 are needed") {
 		t.Errorf("one keeper gives a lease: %v", err)
+	}
+	// A machine is removed while one keeper that knows it fails.
+	l.startServer(second)
+	l.must(l.owner.Remove(context.Background(), "m2"))
+	l.startServer(l.server)
+	if err := late.ask(); err == nil {
+		t.Error("a removed machine gets a lease")
+	}
+	all, err := l.owner.Machines(context.Background(), time.Second)
+	if l.must(err); len(all) != 1 || all[0].Name != "m1" {
+		t.Errorf("the machines are %+v", all)
 	}
 }
 

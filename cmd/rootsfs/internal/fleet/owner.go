@@ -89,7 +89,7 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 	out := Outcome{Fleet: o.Names.Name(), Machines: []MachineOutcome{}}
 	// A majority of the keepers confirmed before now, and none of these has given a lease since to a
 	// machine without the order.
-	if lease := o.Charter.lease(); lease != forever && !order.Unlock {
+	if lease := o.Charter.lease(); lease != forever && !order.lifts() {
 		by := time.Now().Add(lease + 2*leaseSlack).UTC().Truncate(time.Second)
 		out.DeadBy = &by
 	}
@@ -112,6 +112,12 @@ func (order *Order) change(s *Standing) {
 	if order.Ceiling != nil {
 		s.Ceiling = s.Ceiling.next(*order.Ceiling)
 	}
+}
+
+// lifts reports whether the order only gives something back: a machine that does not hear it keeps
+// to the one before.
+func (order *Order) lifts() bool {
+	return order.Unlock || order.Ceiling != nil && *order.Ceiling == ""
 }
 
 // orderOf returns the order that was placed for a machine.

@@ -7,10 +7,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/guard/audit"
 )
 
 // realFleet is a fleet whose server, agents and sessions are processes. Each machine has a HOME
@@ -210,7 +213,7 @@ func TestRevokeThreeMachines(t *testing.T) {
 	open, err := os.Open(m[0].file)
 	f.must(err)
 	defer open.Close()
-	out, code := f.run(f.home, "fleet", "revoke", "--all", "--wait", "200ms")
+	out, code := f.run(f.home, "fleet", "revoke", "--all", "--wait", "500ms")
 	done := time.Now()
 	for _, want := range []string{`m1: dead in [0-9.]+ ms, roots: 1\n`, `m2: dead in [0-9.]+ ms, roots: 1\n`, `m3: no answer; dead by [0-9:]{8} at the latest\n`} {
 		if !regexp.MustCompile(want).MatchString(out) {
@@ -303,5 +306,40 @@ func TestKeeperKilledAndBack(t *testing.T) {
 	}
 	if out, code := f.run(f.home, "fleet", "unlock", "--wait", "20s"); code != 0 {
 		t.Error(fmt.Sprint(code), out)
+	}
+	f.recordsArrive(m)
+}
+
+// recordsArrive fails the test unless the owner gets every record that the machine has now, as it
+// is there, and no other.
+func (f *realFleet) recordsArrive(m *realMachine) {
+	f.Helper()
+	lines := func(dir string) (list []string) {
+		files, err := audit.Files(dir, "")
+		f.must(err)
+		f.must(audit.Read(files, audit.Filter{}, func(e audit.Entry) error {
+			list = append(list, string(e.Line))
+			return nil
+		}))
+		return list
+	}
+	own := filepath.Join(m.home, "state", "rootsfs", "audit")
+	want := lines(own)
+	copies := f.TempDir()
+	f.until("the owner has all records", patience, func() bool {
+		out, code := f.run(f.home, "fleet", "audit", "pull", copies)
+		if code != 0 {
+			f.Fatal(out)
+		}
+		dirs, err := filepath.Glob(filepath.Join(copies, m.name+".*"))
+		f.must(err)
+		if len(dirs) != 1 {
+			return false
+		}
+		got := lines(dirs[0])
+		return !slices.ContainsFunc(want, func(line string) bool { return !slices.Contains(got, line) }) && len(got) == len(slices.Compact(slices.Sorted(slices.Values(got))))
+	})
+	if out, code := f.run(f.home, "fleet", "audit", "verify", copies); code != 0 || strings.Count(out, "whole") < 2 {
+		f.Errorf("verify: %d\n%s", code, out)
 	}
 }

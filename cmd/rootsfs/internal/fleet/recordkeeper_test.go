@@ -152,6 +152,12 @@ func TestMachineSendsOnlyItsOwn(t *testing.T) {
 			t.Errorf("records %s: %v", what, err)
 		}
 	}
+	// A machine can write the name into the file's first record, too.
+	for _, name := range []string{"../" + right.File, "x/" + right.File, "/" + right.File, right.File + ".zst", "work.jsonl", ""} {
+		if session := sessionOfFile(name); session != "" {
+			t.Errorf("%q is taken for a file of session %s", name, session)
+		}
+	}
 	var refusal *control.Error
 	if err := try(other.key, func(*checkpoint) {}); !errors.As(err, &refusal) {
 		t.Errorf("records that another machine signed: %v", err)
@@ -160,6 +166,15 @@ func TestMachineSendsOnlyItsOwn(t *testing.T) {
 		t.Error("something was written")
 	}
 	l.must(try(l.m.key, func(*checkpoint) {}))
+	// No machine makes the keeper, or an owner who reads it, hold a file of any size.
+	d := recordDir{l.server.Names, l.keeperDir(), "m1", l.m.key.Public()}
+	l.must(os.Truncate(d.file(right.File), maxRecordFile))
+	if err := d.add(&right, []byte(lines), false); !errors.Is(err, errLongFile) {
+		t.Errorf("a file that is too long: %v", err)
+	}
+	if _, err := d.read(right.File); err != nil {
+		t.Errorf("the file has grown: %v", err)
+	}
 }
 
 // An owner believes a machine's first key. A keeper that names another one later cannot pass off

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +24,8 @@ type recordLab struct {
 	*lab
 	m       *Member
 	state   string
-	files   string // the machine's audit files
+	files   string      // the machine's audit files
+	private atomic.Bool // the machine's user does not share them
 	archive *Archive
 }
 
@@ -38,23 +39,41 @@ func newRecordLab(t *testing.T) *recordLab {
 	return l
 }
 
-// write has a session of the machine write n records, in files of a few records each. It returns
-// the number of the last record.
-func (l *recordLab) write(session string, n int) uint64 {
+// anchor returns the path of a session's anchor.
+func (l *recordLab) anchor(session string) (string, error) {
+	return filepath.Join(l.state, session+".anchor"), nil
+}
+
+// open begins the log of a session, in files of so many bytes.
+func (l *recordLab) open(session string, size int64) *audit.Log {
 	l.Helper()
-	anchor := func(session string) (string, error) { return filepath.Join(l.state, session+".anchor"), nil }
-	at, _ := anchor(session)
-	log, err := audit.Open(audit.Options{Dir: l.files, Session: session, MaxBytes: 4 << 10, Anchor: at, AnchorOf: anchor})
+	at, _ := l.anchor(session)
+	log, err := audit.Open(audit.Options{Dir: l.files, Session: session, MaxBytes: size, Anchor: at, AnchorOf: l.anchor})
 	l.must(err)
+	return log
+}
+
+// record writes n records. It returns the number of the last record.
+func (l *recordLab) record(log *audit.Log, session string, n int) uint64 {
+	l.Helper()
 	for i := range n {
 		p, err := guard.NewPath("code", fmt.Sprintf("dir/file-%d", i))
 		l.must(err)
 		l.must(log.Record(guard.Record{Time: time.Now(), Op: names.OpUnlink, Path: p, Verdict: guard.Allowed, Via: guard.ViaFUSE, PID: 7}))
 	}
-	l.must(log.Close())
-	report, err := audit.Verify(l.files, session, at)
+	l.must(log.Flush())
+	report, err := audit.Verify(l.files, session, "")
 	l.must(err)
 	return report.To
+}
+
+// write has a session of the machine begin, write n records in files of a few records each, and
+// end. It returns the number of the last record.
+func (l *recordLab) write(session string, n int) uint64 {
+	l.Helper()
+	log := l.open(session, 4<<10)
+	defer func() { l.must(log.Close()) }()
+	return l.record(log, session, n)
 }
 
 // shipper returns a shipper of the machine, which does not run.
@@ -63,7 +82,7 @@ func (l *recordLab) shipper() *shipper {
 	b, err := l.m.dial(true)
 	l.must(err)
 	l.Cleanup(b.Close)
-	s, err := newShipper(l.m, b, l.state, l.files, slog.New(slog.DiscardHandler))
+	s, err := newShipper(l.m, b, l.state, l.files, func() bool { return !l.private.Load() }, slog.New(slog.DiscardHandler))
 	l.must(err)
 	s.every, s.wait = 10*time.Millisecond, 10*time.Millisecond
 	return s
@@ -72,11 +91,7 @@ func (l *recordLab) shipper() *shipper {
 // send runs a shipper until the keeper has a record of a session.
 func (l *recordLab) send(s *shipper, session string, seq uint64) {
 	l.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { s.run(ctx) })
-	defer running.Wait()
-	defer stop()
+	defer s.start(context.Background())()
 	for end := time.Now().Add(20 * time.Second); l.kept(session) < seq; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			l.Fatalf("the keeper has record %d of %d\n%s", l.kept(session), seq, l.log)
@@ -154,12 +169,20 @@ func TestRecordsReachTheOwner(t *testing.T) {
 	s := l.shipper()
 	ask, asked := s.ask, 0
 	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
+		if l.private.Load() {
+			t.Error("records leave a machine whose user keeps them there")
+		}
 		a, err := ask(ctx, q)
 		if asked++; asked%3 == 1 {
 			return recordsAnswer{}, errors.New("the answer is lost")
 		}
 		return a, err
 	}
+	l.private.Store(true)
+	stop := s.start(context.Background())
+	time.Sleep(20 * s.every)
+	stop()
+	l.private.Store(false)
 	l.send(s, "work", last)
 	records, issues := l.pull()
 	if records < int(last) || len(issues) > 0 {
@@ -199,9 +222,9 @@ func TestRecordsReachTheOwner(t *testing.T) {
 // them once when it runs again.
 func TestKeeperKilledBeforeItAnswers(t *testing.T) {
 	l := newRecordLab(t)
-	last := l.write("work", 10)
+	log := l.open("work", 1<<20)
 	s := l.shipper()
-	l.send(s, "work", last)
+	l.send(s, "work", l.record(log, "work", 10))
 	file := l.newestFile("work")
 	data, err := os.ReadFile(file)
 	l.must(err)
@@ -209,8 +232,9 @@ func TestKeeperKilledBeforeItAnswers(t *testing.T) {
 	l.must(os.WriteFile(file, append(data, lines[len(lines)-2][:40]...), 0o600)) // torn
 	l.must(os.WriteFile(filepath.Join(l.keeperDir(), "work-20990101T000000.000000000Z.jsonl"), lines[0], 0o600))
 	l.restartKeeper()
-	last = l.write("work", 10)
+	last := l.record(log, "work", 10)
 	l.send(s, "work", last)
+	l.must(log.Close())
 	_, issues := l.pull()
 	if r := l.states()["m1 work"]; r.State != RecordsWhole || r.Records != last || len(issues) > 0 {
 		t.Errorf("%+v, %v", r, issues)
@@ -324,7 +348,7 @@ func TestKeeperCannotChangeRecords(t *testing.T) {
 			t.Fatalf("the right records: %v", issues)
 		}
 		spoil(filepath.Join(l.archive.Dir, filepath.Base(l.keeperDir())))
-		if r := l.states()["m1 work"]; r.OK() {
+		if r := l.states()["m1 work"]; r.OK() || strings.Contains(what, "newest file") != (r.State == RecordsCut) {
 			t.Errorf("an archive of which somebody %s: %+v", what, r)
 		}
 	}

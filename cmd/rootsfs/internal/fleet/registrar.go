@@ -38,8 +38,8 @@ type inviteRecord struct {
 	Refusals int       `json:"refusals,omitempty"`
 }
 
-// registrar is the part of the keeper that knows which machines there are. Its files are its
-// own, synced before it answers, so that a server that forgets gives no invite a second use.
+// registrar is the part of the keeper that knows which machines there are. It syncs its own files
+// before it answers. So no invite is used twice, even if the message server loses its data.
 type registrar struct {
 	s   *Server
 	key *Key // the keeper's signing key
@@ -101,10 +101,10 @@ const (
 	ofReply      = ".reply"
 )
 
-// fromOwner returns the handler of a request that only owners may make. The bus can repeat a
-// request, and no clock tells an old one: so each names what it changes, and does nothing when that
-// has changed since. An invite has an ID that is there only once, an order the number of the one
-// that it replaces, and a removal the invite by which the machine joined.
+// fromOwner returns the handler of a request that only owners may make. The bus can repeat an old
+// request. So each request names the state that it changes, and does nothing in another state:
+// an invite has an ID that is used once, an order the number of the order that it replaces, and a
+// removal the invite by which the machine joined.
 func fromOwner[In, Out any](r *registrar, kind string, handle func(In) (Out, error)) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		var q request[In]
@@ -252,8 +252,8 @@ func (r *registrar) onJoin(m *nats.Msg) {
 	answer(r, m, r.joining(id), kindJoin, q.Number, out, err)
 }
 
-// joining returns in whose inbox the bearer of an invite hears the answer. At a server of the fleet's
-// own the invite has rights. At another, the machine has.
+// joining returns the party in whose inbox the bearer of an invite gets the answer: at a server of the
+// fleet's own the invite, and at another server the machine.
 func (r *registrar) joining(id string) string {
 	var inv inviteRecord
 	if r.s.nats == nil && readJSON(r.inviteFile(id), &inv) == nil {
@@ -350,8 +350,8 @@ func (r *registrar) onLeave(m *nats.Msg) {
 	}
 }
 
-// removeRequest names a machine to remove. The key says which, if another gets the name. The invite
-// says which time, if the machine joins again with its old key: an invite works once.
+// removeRequest names a machine to remove. Another machine may get its name, so the request has the
+// key, too. The machine may join again with its old key, so the request has the invite, too.
 type removeRequest struct {
 	Machine string `json:"machine"`
 	Signing string `json:"signing"`

@@ -30,9 +30,11 @@ type shipper struct {
 	files string // the directory of the audit files
 	dir   string // its own
 	ask   func(context.Context, recordBatch) (recordsAnswer, error)
-	limit *rate.Limiter
-	every time.Duration // how long a record waits for others
-	wait  time.Duration // after the keeper did not answer
+	// shares reports whether the machine's user lets the fleet have the records.
+	shares func() bool
+	limit  *rate.Limiter
+	every  time.Duration // how long a record waits for others
+	wait   time.Duration // after the keeper did not answer
 
 	sessions map[string]*sending
 	size     int    // of the lines of all sessions
@@ -73,9 +75,9 @@ const (
 )
 
 // newShipper reads how far the machine has sent its records.
-func newShipper(m *Member, b *Bus, state, files string, log *slog.Logger) (*shipper, error) {
+func newShipper(m *Member, b *Bus, state, files string, shares func() bool, log *slog.Logger) (*shipper, error) {
 	s := &shipper{
-		m: m, log: log, files: files, dir: filepath.Join(state, "sent", recordDirName(m.Machine, m.key.Public())), every: shipEvery, wait: shipRetry,
+		m: m, log: log, files: files, shares: shares, dir: filepath.Join(state, "sent", recordDirName(m.Machine, m.key.Public())), every: shipEvery, wait: shipRetry,
 		limit: rate.NewLimiter(shipRate, 2*maxRecordBatch), sessions: map[string]*sending{},
 	}
 	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
@@ -133,9 +135,25 @@ func (s *shipper) load(session string) error {
 	return nil
 }
 
+// start sends records until ctx ends, or stop is called.
+func (s *shipper) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var sending sync.WaitGroup
+	sending.Go(func() { s.run(ctx) })
+	return func() {
+		cancel()
+		sending.Wait()
+	}
+}
+
 // run sends records until ctx ends.
 func (s *shipper) run(ctx context.Context) {
 	for ctx.Err() == nil {
+		if !s.shares() {
+			s.tell(errNotShared.Error())
+			sleep(ctx, s.wait)
+			continue
+		}
 		err := s.follow(ctx)
 		if err != nil && !errors.Is(err, errMoved) {
 			s.tell(err.Error())
@@ -162,6 +180,9 @@ func (s *shipper) tell(problem string) {
 
 // errMoved says that the keeper has less or more than the machine thought.
 var errMoved = errors.New("the keeper is elsewhere in the records")
+
+// errNotShared says that the machine's user keeps the records on the machine.
+var errNotShared = errors.New("fleet.share_records is false in the configuration, or that cannot be read")
 
 // follow sends the records that the keeper lacks, and goes on with those that are written, until ctx
 // ends or the keeper is elsewhere.
@@ -308,6 +329,9 @@ func (s *shipper) send(ctx context.Context, x *sending) error {
 		q.After = x.at.Seq
 	}
 	for {
+		if !s.shares() {
+			return errNotShared
+		}
 		if err := s.limit.WaitN(ctx, len(x.lines)); err != nil {
 			return err
 		}

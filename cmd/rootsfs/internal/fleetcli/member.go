@@ -80,6 +80,7 @@ func agent(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) e
 	host := fleet.Host{
 		Status: func() fleet.MachineStatus { return status(ctx, p.Version()) },
 		Allows: func() []control.Access { return allowedActs(log) },
+		Shares: sharesRecords,
 	}
 	return m.RunAgent(ctx, log, records, host, func() error {
 		return p.Line(membership{Fleet: m.Fleet, Machine: m.Machine}, func() { p.Say("%s: the agent of %s runs", m.Machine, m.Fleet) })
@@ -120,6 +121,13 @@ func allowedActs(log *slog.Logger) (list []control.Access) {
 		list = append(list, control.Access(word))
 	}
 	return list
+}
+
+// sharesRecords reports whether the configuration lets the fleet have the audit records. If it
+// cannot be read, it does not.
+func sharesRecords() bool {
+	conf, _, err := config.LoadFlag("")
+	return err == nil && !conf.RecordsStay
 }
 
 // sessionTime bounds how long a session may take to say how it is.

@@ -1,0 +1,99 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/audit"
+)
+
+// No record is lost and none comes twice, whenever the shipper is killed, the keeper is killed while
+// it writes, messages are lost in either direction, and owners pull in between.
+func TestRecordsOverRandomKills(t *testing.T) {
+	rounds := 6
+	if os.Getenv("ROOTSFS_SOAK") != "" {
+		rounds = 400
+	}
+	l := newRecordLab(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("the seed is %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	logs := map[string]*audit.Log{}
+	last := map[string]uint64{}
+	for range rounds {
+		for _, session := range []string{"a", "b"} {
+			if logs[session] == nil {
+				logs[session] = l.open(session, 6<<10)
+			}
+			last[session] = l.record(logs[session], session, random.IntN(40))
+			if random.IntN(3) == 0 {
+				l.must(logs[session].Close())
+				delete(logs, session)
+			}
+		}
+		s := l.shipper()
+		s.ask = lossy(s.ask, random)
+		runs := time.Duration(random.IntN(150)) * time.Millisecond
+		stop := s.start(context.Background())
+		time.Sleep(runs)
+		stop()
+		if random.IntN(2) == 0 {
+			l.killKeeper(random)
+		}
+		if random.IntN(3) == 0 {
+			if _, issues := l.pull(); len(issues) > 0 {
+				t.Fatalf("the issues are %v", issues)
+			}
+		}
+	}
+	dir := filepath.Join(l.archive.Dir, filepath.Base(l.keeperDir()))
+	for session, seq := range last {
+		if log := logs[session]; log != nil {
+			l.must(log.Close())
+		}
+		l.send(l.shipper(), session, seq)
+	}
+	l.pull()
+	for session := range last {
+		r := l.states()["m1 "+session]
+		if got, want := l.lines(dir, session), l.lines(l.files, session); !slices.Equal(got, want) || r.State != RecordsWhole {
+			t.Errorf("session %s: the archive has %d records, the machine %d; %+v", session, len(got), len(want), r)
+		}
+	}
+}
+
+// lossy loses requests and answers of ask. A request that was sent has its answer before the shipper
+// ends, so that the test knows when the keeper rests.
+func lossy(ask func(context.Context, recordBatch) (recordsAnswer, error), random *rand.Rand) func(context.Context, recordBatch) (recordsAnswer, error) {
+	return func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
+		lost := random.IntN(4)
+		if lost == 0 {
+			return recordsAnswer{}, errors.New("the request is lost")
+		}
+		a, err := ask(context.WithoutCancel(ctx), q)
+		if lost == 1 {
+			return recordsAnswer{}, errors.New("the answer is lost")
+		}
+		return a, err
+	}
+}
+
+// killKeeper leaves the keeper's directory as a kill can leave it, and restarts the keeper.
+func (l *recordLab) killKeeper(random *rand.Rand) {
+	l.Helper()
+	files, err := audit.Files(l.keeperDir(), "")
+	if err == nil && len(files) > 0 {
+		file := files[len(files)-1]
+		data, err := os.ReadFile(file)
+		l.must(err)
+		l.must(os.WriteFile(file, append(data, data[:random.IntN(len(data))]...), 0o600))
+		l.must(os.WriteFile(filepath.Join(l.keeperDir(), "a-20990101T000000.000000000Z.jsonl"), data[:random.IntN(len(data))], 0o600))
+	}
+	l.restartKeeper()
+}
