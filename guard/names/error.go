@@ -42,8 +42,8 @@ const (
 	kindCount
 )
 
-// Code is one of the seven error codes of the brokered-files protocol (seed
-// 000, "Error Codes"). The set is closed.
+// Code is one of the seven error codes of the brokered-files protocol. The
+// protocol has no others.
 type Code string
 
 // The codes, in the protocol's order.
