@@ -62,8 +62,8 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 }
 
 const configCeilingLong = `Show what this machine allows at most: what the administrator's files
-/etc/rootsfs/ceiling.toml and /etc/rootsfs/ceiling.d/*.toml, and the ceilings of the fleet,
-say together. No flag, configuration, answer or command goes beyond it (see: rootsfs help
+/etc/rootsfs/ceiling.toml and /etc/rootsfs/ceiling.d/*.toml, and the fleet's ceilings, say
+together. No flag, configuration, answer or command goes beyond it (see: rootsfs help
 ceiling).
 
 The exit code is 0, also without a ceiling. It is 2 if a file cannot be used: then no

@@ -4,9 +4,9 @@ import "github.com/spf13/cobra"
 
 // The commands of owners for the ceilings of machines.
 
-const fleetCeilingLong = `Bound what the machines of the fleet give at most: roots and modes, hosts, secrets, levels,
-the longest grant, records. FILE is written as /etc/rootsfs/ceiling.toml (rootsfs help
-ceiling). A machine keeps to it and to the ceiling of its own.`
+const fleetCeilingLong = `Bound what the machines of the fleet give at most: roots and modes, hosts, secrets,
+levels, the longest grant, records. FILE is written as /etc/rootsfs/ceiling.toml (rootsfs
+help ceiling). A machine keeps to it and to the ceiling of its own.`
 
 const fleetCeilingExamples = `  rootsfs fleet ceiling set agents.toml
   rootsfs fleet ceiling set build.toml --machine build-7
@@ -22,10 +22,9 @@ func (a *app) newFleetCeilingCmd(f *FleetFlags) *cobra.Command {
 	}, a.newFleetCeilingSetCmd(f), a.newFleetCeilingShowCmd(f), a.newFleetCeilingRemoveCmd(f))
 }
 
-const fleetCeilingSetLong = `Set the ceiling of every machine, also of those that join later, or of those that --machine
-names. It takes the place of the one that was set for the same machines; one for all and
-one for a machine both hold. A file with a mistake is refused with its line.
-
+const fleetCeilingSetLong = `Set the ceiling of every machine, also of those that join later, or of those that
+--machine names. It takes the place of the one that was set for the same machines; one
+for all and one for a machine both hold. A file with a mistake is refused with its line.
 A machine that answers has taken back what the ceiling forbids, in sessions that run, too.
 One that does not answer gets no lease before it has: what it forbids there is dead at the
 latest at the time that is printed. The exit code is 0 if all machines have answered.

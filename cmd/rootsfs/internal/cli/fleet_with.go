@@ -10,15 +10,14 @@ import (
 
 const fleetWithLong = `Run COMMAND here with the live sessions of MACHINE, or of several machines, with commas
 between them. They are called SESSION@MACHINE. The command reaches no other session.
-COMMAND is one of rootsfs; without it, "rootsfs console".
+COMMAND is one of rootsfs; without it, "rootsfs console". The exit code is that of
+COMMAND; 1 if a machine does not answer, 4 if there is none.
 
 An owner may look, revoke and pause. The machine's user allows more in the configuration
 there: [fleet] allow = ["answer", "grant"] lets owners answer questions of programs, and
 grant roots and hosts, set modes and end pauses. Contents of files, stages and the trash
 are never in reach. Each act is on record at the machine, with the owner's key: rootsfs
-audit show --session fleet.
-
-The exit code is that of COMMAND; 1 if a machine does not answer, 4 if there is none.`
+audit show --session fleet.`
 
 const fleetWithExamples = `  rootsfs fleet with laptop
   rootsfs fleet with laptop -- rootsfs consent list
