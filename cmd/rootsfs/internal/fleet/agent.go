@@ -436,7 +436,8 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 	}
 	err = m.AnswerStatus(b, func() MachineStatus {
 		st := host.Status()
-		st.Standing, st.Sent = a.standing(), ship.sent()
+		st.Standing = a.standing()
+		st.Sent, st.RecordsWait = ship.status()
 		for _, access := range host.Allows() {
 			st.Allow = append(st.Allow, names.Foreign(access))
 		}

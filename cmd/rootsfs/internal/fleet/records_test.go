@@ -182,8 +182,14 @@ func TestRecordsReachTheOwner(t *testing.T) {
 	stop := s.start(context.Background())
 	time.Sleep(20 * s.every)
 	stop()
+	if _, why := s.status(); !strings.Contains(why.Raw(), "share_records") {
+		t.Errorf("the machine says that its records wait because %q", why)
+	}
 	l.private.Store(false)
 	l.send(s, "work", last)
+	if _, why := s.status(); why != "" {
+		t.Errorf("the records are sent, and the machine says %q", why)
+	}
 	records, issues := l.pull()
 	if records < int(last) || len(issues) > 0 {
 		t.Errorf("%d records came, %v", records, issues)

@@ -41,6 +41,7 @@ type shipper struct {
 	told     string // the last problem that was logged
 
 	shown atomic.Pointer[[]SentSession]
+	waits atomic.Value // string: told
 }
 
 // sending is how far a session is sent. The exported fields are on disk.
@@ -99,8 +100,11 @@ func newShipper(m *Member, b *Bus, state, files string, shares func() bool, log 
 	return s, nil
 }
 
-// sent returns how far the keeper has confirmed the newest sessions.
-func (s *shipper) sent() []SentSession { return *s.shown.Load() }
+// status returns how far the keeper has confirmed the newest sessions, and why records wait.
+func (s *shipper) status() ([]SentSession, names.Foreign) {
+	problem, _ := s.waits.Load().(string)
+	return *s.shown.Load(), names.Foreign(problem)
+}
 
 // show makes the machine's status say what is confirmed.
 func (s *shipper) show() {
@@ -154,6 +158,9 @@ func (s *shipper) run(ctx context.Context) {
 			sleep(ctx, s.wait)
 			continue
 		}
+		if s.told == errNotShared.Error() {
+			s.tell("")
+		}
 		err := s.follow(ctx)
 		if err != nil && !errors.Is(err, errMoved) {
 			s.tell(err.Error())
@@ -176,6 +183,7 @@ func (s *shipper) tell(problem string) {
 		s.log.Warn("audit records wait on this machine", "error", problem)
 	}
 	s.told = problem
+	s.waits.Store(problem)
 }
 
 // errMoved says that the keeper has less or more than the machine thought.
