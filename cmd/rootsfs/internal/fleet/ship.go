@@ -162,7 +162,7 @@ func (s *shipper) run(ctx context.Context) {
 			s.tell("")
 		}
 		err := s.follow(ctx)
-		if err != nil && !errors.Is(err, errMoved) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errMoved) {
 			s.tell(err.Error())
 		}
 		sleep(ctx, s.every)
