@@ -56,9 +56,10 @@ demo:
 	@sh integration/demo/demo.sh $(BIN)/rootsfs
 
 # Installs what is missing (setup.sh names it), and runs the tests; suite says what else
-# it looks at. `make test-core` runs one of the four parts.
+# it looks at. `make test-core` runs one of the four parts. The suite itself is compiled as the
+# programs of the tests are (testkit.Build), so that both compile their packages once.
 test test-core test-peers test-confined test-rest:
-	@GO=$(GO) sh integration/setup.sh test $(GO) run ./integration/suite -go $(GO) -race -declared $(patsubst test-%,%,$(filter-out test,$@))
+	@GO=$(GO) sh integration/setup.sh test env CGO_ENABLED=0 $(GO) run -trimpath ./integration/suite -go $(GO) -race -declared $(patsubst test-%,%,$(filter-out test,$@))
 
 # Searches the models of integration/model, and mutations of them: it fails unless every
 # configuration holds, exhaustively, and every mutation is found. MODELFLAGS='-only FORGET'
@@ -115,6 +116,7 @@ static: need-go format tables
 
 lint: static
 	for os in linux darwin windows; do GOOS=$$os $(GO) build ./guard ./guard/names ./broker/wire ./broker/client || exit 1; done
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -trimpath -o /dev/null ./cmd/rootsfs
 	$(GO) mod tidy -diff
 	@out=$$($(GO) tool govulncheck $(PKGS) 2>&1); code=$$?; echo "$$out"; \
 	case "$$out" in *"fetching vulnerabilities"*) echo "lint: NOT CHECKED for vulnerabilities: vuln.go.dev cannot be reached from here";; \

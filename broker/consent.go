@@ -76,7 +76,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 		c.candidates = append(c.candidates, &candidate{Item: Item{Requested: names.Foreign(path), Mode: rights.String(), Rights: rights}})
 	}
 	if len(c.candidates) > 0 {
-		// Before anything is opened: one question too many costs nothing.
+		// This comes before anything is opened, so that one question too many costs nothing.
 		if err := s.limits.ask(); err != nil {
 			return nil, err
 		}

@@ -41,7 +41,7 @@ func TestEveryMethodRefuses(t *testing.T) {
 		for _, form := range forms {
 			for path, code := range paths {
 				if method == wire.List && path == "null" {
-					continue // as without: the list of roots
+					continue // null is the same as no path: the answer lists the roots
 				}
 				e, d := p.fails(method, strings.ReplaceAll(form, "PATH", path))
 				want := wire.CodeInvalidParams

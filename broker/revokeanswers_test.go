@@ -108,8 +108,8 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	}
 }
 
-// readLate reads until n requests have their answers. contents is how many bytes of lines with
-// contents there are; reasons are the reasons of the refusals, by id.
+// readLate reads until n requests have their answers. contents is the number of bytes in the
+// lines with contents; reasons are the reasons of the refusals, by id.
 func readLate(t *testing.T, out *bufio.Reader, requests int) (contents int, reasons map[int]string) {
 	t.Helper()
 	reasons = map[int]string{}

@@ -61,8 +61,8 @@ type Stats struct {
 	Methods   map[string]int64 `json:"methods,omitempty"`            // requests by method
 }
 
-// ShareConsents sets Stats.SharedBy: which other clients share the consents of this
-// session, because requests without a session do not tell their clients apart.
+// ShareConsents sets Stats.SharedBy: which other clients share the consents of this session,
+// because the clients that send requests without a session cannot be distinguished.
 func (s *Session) ShareConsents(by string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

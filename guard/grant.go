@@ -122,7 +122,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	return src, nil
 }
 
-// checkRules checks a grant against the rules, less those that the grant lifts for itself
+// checkRules checks a grant against the rules, except those that the grant lifts for itself
 // (rules.RootRules.With).
 func (g *Registry) checkRules(ask *Grant, location string) error {
 	allowed := g.rootRules()

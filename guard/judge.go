@@ -122,7 +122,7 @@ func (j Judge) eachRoot(rel string, f func(r *root, rel string) error) error {
 	return nil
 }
 
-// eachRules is eachRoot for the roots that have rules, and those rules.
+// eachRules is eachRoot for the roots that have rules. f gets the rules, too.
 func (j Judge) eachRules(rel string, f func(r *root, set *rules.RuleSet, rel string) error) error {
 	return j.eachRoot(rel, func(r *root, rel string) error {
 		set := j.l.policy.Rules() // as at admission

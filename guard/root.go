@@ -188,8 +188,8 @@ func (r *root) closeWhenUnused() {
 }
 
 // changeContext is the context of a change. A change that has begun is finished even if its
-// caller goes away, because half a revocation would be none. It waits for others no longer
-// than Config.Deadline.
+// caller goes away: a revocation must not stop halfway. It waits for others no longer than
+// Config.Deadline.
 func (g *Registry) changeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
 }

@@ -261,7 +261,7 @@ func TestStageIsContinuedAfterRevoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = s.Revoke(bg, "a") // which cannot wait for the operation
+	_, _ = s.Revoke(bg, "a") // it cannot wait until the operation ends
 	if _, err := s.Grant(bg, stagedGrant("a", "")); !errors.Is(err, names.Locked) {
 		t.Errorf("granted while the store is in use: %v", err)
 	}

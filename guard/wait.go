@@ -10,11 +10,10 @@ import (
 
 // An operation waits for a place to run in, and for the speed limits.
 
-// MaxRunning is how many operations on one root are in system calls at a time;
-// more wait. Each holds a thread of the process while its source hangs, also when
-// its caller has been answered and has asked again, and Go ends a process that
-// has 10,000 of them (runtime/debug.SetMaxThreads). Disks and network file systems work on far
-// fewer operations at a time.
+// MaxRunning is how many operations on one root are in system calls at a time; more wait. While
+// a source hangs, each holds a thread of the process, even after its caller has got an error and
+// has tried again. Go ends a process that has 10,000 threads (runtime/debug.SetMaxThreads). Disks
+// and network file systems work on far fewer operations at a time.
 const MaxRunning = 256
 
 type insideKey struct{}

@@ -132,7 +132,7 @@ func TestChildrenDoNotGetTheConnection(t *testing.T) {
 	open := false
 	list, err := os.ReadDir("/proc/self/fd")
 	for _, e := range list {
-		to, _ := os.Readlink("/proc/self/fd/" + e.Name()) // that of the list is gone
+		to, _ := os.Readlink("/proc/self/fd/" + e.Name()) // fails for the descriptor of the list, which is closed
 		open = open || to == mountpoint.Device
 	}
 	if !open {

@@ -240,7 +240,8 @@ func (r *request) abandon(v *view) {
 	}
 }
 
-// finishedChan returns a channel that is closed at the end of the request, or ended.
+// finishedChan returns a channel that is closed at the end of the request. If the request has
+// ended already, ended is true instead.
 func (r *request) finishedChan() (finished <-chan struct{}, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -155,6 +155,22 @@ func TestStagedChangesBecomeVisible(t *testing.T) {
 			[]string{"d/f", "d/g"},
 			func(m stagedMount) error { _, err := m.tree.StageDiscard(ctx, "code", nil); return err },
 			map[string]string{"d/f": "one", "d/g": "g"}},
+		{"owner writes in a directory that a program has made anew, and that an apply has merged",
+			func(m stagedMount) error {
+				return errors.Join(childfs.RemoveAll(m.seen("d")), childfs.Mkdir(m.seen("d"), 0o755), childfs.WriteFile(m.seen("d/mine"), nil, 0o644))
+			},
+			[]string{"d/mine", "d/new"},
+			func(m stagedMount) error {
+				held, err := childfs.Open(m.seen("d")) // the kernel goes on to know the directory
+				m.must(err)
+				m.T.Cleanup(func() { _ = held.Close() })
+				_, err = m.tree.StageApply(ctx, "code", vfs.StageApply{Paths: []string{"d/mine"}})
+				m.must(err)
+				m.settle()
+				m.read("d/new") // the absence is cached once more
+				return os.WriteFile(m.host("d/new"), []byte("new"), 0o644)
+			},
+			map[string]string{"d/new": "new", "d/mine": "", "d/f": "no f"}},
 		{"owner writes after apply",
 			func(m stagedMount) error {
 				if err := childfs.WriteFile(m.seen("d/f"), []byte("mine"), 0o644); err != nil {
@@ -297,10 +313,15 @@ func (m stagedMount) behind(rnd *rand.Rand, text string) {
 		if rnd.IntN(3) > 0 {
 			paths = []string{at.Path.Rel()}
 		}
-		if rnd.IntN(2) > 0 {
+		switch rnd.IntN(4) {
+		case 0:
 			_, _ = m.tree.StageDiscard(ctx, "code", paths)
-		} else {
+		case 1:
 			_, _ = m.tree.StageApply(ctx, "code", vfs.StageApply{Paths: paths, Partial: true})
+		case 2:
+			_ = m.tree.StageCheckpointOf(ctx, "code", paths, vfs.CheckpointApply)
+		case 3:
+			_, _ = m.tree.StageUndo(ctx, "code", []string{"", "0", "1"}[rnd.IntN(3)], false)
 		}
 	}
 }

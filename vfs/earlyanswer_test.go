@@ -367,7 +367,7 @@ func TestEarlyAnsweredReadDirLosesNothing(t *testing.T) {
 		}
 		found += len(list)
 	}
-	if found != files+2 { // and . and ..
+	if found != files+2 { // 2: . and ..
 		t.Errorf("%d names after a reading that was answered early, want %d", found, files+2)
 	}
 }

@@ -160,7 +160,7 @@ func tryWriting(l *guard.Lease, q guard.Path, req *guard.Request) error {
 	if err != nil || req.Op != names.OpWrite {
 		return err
 	}
-	size := req.Bytes // an append, of which the gate does not know how large the file becomes
+	size := req.Bytes // an append: the gate does not know how large the file becomes
 	if old != nil {
 		size += old.Size
 	}

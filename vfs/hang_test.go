@@ -134,8 +134,8 @@ func (h *hangBed) replace() error {
 	return second(h.t.Replace(bg, who, h.at("f"), strings.NewReader("new"), vfs.IfMatch{}))
 }
 
-// An operation that is in one of its calls when its root ends makes none of the others,
-// and the revocation names the one.
+// An operation makes no further call to the source once its root has ended. If one of its
+// calls is under way then, the error of the revocation says so.
 func TestOperationEndsAtTheCallThatHangs(t *testing.T) {
 	for name, c := range slowly {
 		t.Run(name, func(t *testing.T) {

@@ -360,7 +360,7 @@ func clear10k(b *bed, top, name string) {
 // A tree of thousands of levels (10,000 in make soak), many beyond PATH_MAX, is listed in
 // pages. The number of descriptors does not grow with the depth.
 func TestListDeepTree(t *testing.T) {
-	levels := full(3_000, 10_000)
+	levels := full(2_200, 10_000) // longer than PATH_MAX
 	b := newBed(t, false, guard.Policy{})
 	deep(b, "chain", "d", levels)
 	before := openFDs(t)
@@ -393,7 +393,7 @@ func TestListDeepTree(t *testing.T) {
 // The memory a listing takes depends on the page, not on the directory.
 func TestListMemory(t *testing.T) {
 	const limit = 1000
-	entries := full(40_000, 100_000)
+	entries := full(10_000, 100_000)
 	b := newBed(t, false, guard.Policy{})
 	many(b, "d", entries)
 	p := b.at("d").Path

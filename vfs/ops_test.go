@@ -46,7 +46,7 @@ func TestFile(t *testing.T) {
 		_, err = f.Lseek(bg, who, 0, unix.SEEK_END)
 		b.wantKind(err, names.Invalid)
 		f.Close()
-		f.Close() // as a second release would: nothing happens
+		f.Close() // a second release of the kernel does nothing
 		_, err = f.ReadAt(bg, who, buf, 0)
 		b.wantErrno(err, unix.EBADF)
 		closes := b.rec.Of(names.OpClose)

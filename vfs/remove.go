@@ -239,7 +239,7 @@ type remover struct {
 	ctx     context.Context
 	l       *guard.Lease
 	w       *walk.Walker
-	levels  []removing // as the walker's
+	levels  []removing // as deep as the walker's
 	at      string     // the path that is being removed, below the root
 	err     error      // of the first name that could not be removed
 	removed int64

@@ -325,7 +325,7 @@ func (m *move) judgePlace(d beneath.Dir, name, at, to string) (Info, error) {
 
 // judgeBelow judges everything in a directory, at its own path and at another.
 func (m *move) judgeBelow(at, to string) error {
-	ctx := context.WithoutCancel(m.ctx) // as Lease.Moving waits: rename(2) knows no EINTR
+	ctx := context.WithoutCancel(m.ctx) // rename(2) knows no EINTR, so Lease.Moving also waits without it
 	w := walk.New(ctx, m.l, walk.Options{Keep: func(*Entry) bool { return true }})
 	defer w.Close()
 	if err := w.Start(at); err != nil {

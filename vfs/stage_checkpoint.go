@@ -60,19 +60,29 @@ func (t *Tree) StageCheckpoint(ctx context.Context, root guard.RootName, name, c
 	if err := checkCheckpointName(name); err != nil {
 		return c, false, err
 	}
-	t.applying.Lock()
-	defer t.applying.Unlock()
-	return t.checkpoint(ctx, root, name, cause)
+	return t.checkpoint(ctx, root, Checkpoint{Name: name, Cause: cause})
 }
 
-func (t *Tree) checkpoint(ctx context.Context, root guard.RootName, name, cause string) (c Checkpoint, isNew bool, err error) {
-	c, err = asStager(ctx, t, names.OpStage, root, "", func(l *guard.Lease, _ apply.Env) (Checkpoint, int64, error) {
+// StageCheckpointOf makes a checkpoint before an apply or a discard of paths. It has what these
+// need, so the rest of the stage is not read, and its files are not copied when programs write to
+// them later. Without paths it is StageCheckpoint.
+func (t *Tree) StageCheckpointOf(ctx context.Context, root guard.RootName, paths []string, cause string) error {
+	c := Checkpoint{Cause: cause}
+	c.SetScope(apply.Needed(paths))
+	_, _, err := t.checkpoint(ctx, root, c)
+	return err
+}
+
+func (t *Tree) checkpoint(ctx context.Context, root guard.RootName, c Checkpoint) (made Checkpoint, isNew bool, err error) {
+	t.applying.Lock()
+	defer t.applying.Unlock()
+	made, err = asStager(ctx, t, names.OpStage, root, "", func(l *guard.Lease, _ apply.Env) (Checkpoint, int64, error) {
 		st, _ := beneath.StageOf(l)
 		var err error
-		c, isNew, err = st.Checkpoint(l, draft.Checkpoint{Name: name, Cause: cause})
-		return c, 0, err
+		made, isNew, err = st.Checkpoint(l, c)
+		return made, 0, err
 	})
-	return c, isNew, err
+	return made, isNew, err
 }
 
 func checkCheckpointName(name string) error {

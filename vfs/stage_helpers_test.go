@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// stageScene is a staged root beside a plain directory, the model, in which the same is done.
+// stageScene is a staged root and a plain directory, the model. Each operation is done in both.
 type stageScene struct {
 	*testing.T
 	seed          uint64

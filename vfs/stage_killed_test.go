@@ -25,7 +25,7 @@ const killedVar = "ROOTSFS_TEST_KILLED"
 // kept is the number of files in the scenes below.
 const kept = 24
 
-// TestProcessIsKilled kills a process with SIGKILL at points that nobody chose, while it goes
+// TestProcessIsKilled kills a process with SIGKILL at random times, while it goes
 // back and forth between two checkpoints, makes checkpoints, or applies. Afterwards the stage is
 // as before or after the operation, each checkpoint has its files, and each file of the source
 // is the old or the new one.
@@ -34,10 +34,7 @@ func TestProcessIsKilled(t *testing.T) {
 		workUntilKilled(t, job)
 		return
 	}
-	kills := 7
-	if !testing.Short() {
-		kills = 70
-	}
+	kills := full(10, 70)
 	t.Run("undo", func(t *testing.T) { killUndo(t, kills) })
 	t.Run("checkpoint", func(t *testing.T) { killCheckpoint(t, kills) })
 	t.Run("apply", func(t *testing.T) { killApply(t, kills) })
@@ -213,7 +210,10 @@ func killApply(t *testing.T, kills int) {
 			}
 		}
 		s.start()
-		if now := withoutLinks(s.seen()); !maps.Equal(now, want) {
+		now := withoutLinks(s.seen())
+		// The owner's next command removes what a kill between two renames has left.
+		maps.DeleteFunc(now, func(path, _ string) bool { return strings.Contains(path, vfs.TempPrefix) })
+		if !maps.Equal(now, want) {
 			s.fail("seen after the kills:\n%s", difference(now, want))
 		}
 		s.applyAll(vfs.StageApply{})

@@ -372,8 +372,8 @@ func TestTruncationCopiesNothing(t *testing.T) {
 	}
 }
 
-// A full store has room as soon as programs have removed or truncated files, and no call writes past
-// its bound: copy_file_range does not.
+// A full store has room as soon as programs have removed or truncated files, and no call writes
+// past its bound, not even copy_file_range.
 func TestFullStore(t *testing.T) {
 	s := emptyScene(t)
 	s.limits.MaxStage = 1 << 20

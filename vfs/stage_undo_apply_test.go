@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// An undo over an apply shows again the view at the checkpoint, and leaves the source alone. What is
-// staged then is the way back: applied, it makes the source what it was.
+// An undo to a checkpoint before an apply shows again the view of that checkpoint, and does not
+// change the source. The difference is staged then. When it is applied, the source has its old state.
 func TestUndoOverApply(t *testing.T) {
 	runs := uint64(80)
 	if testing.Short() {
@@ -63,7 +63,8 @@ func TestUndoOverApply(t *testing.T) {
 	}
 }
 
-// What the owner has written since the apply is a conflict of the way back, and stays.
+// If the owner has written to a file since the apply, the change that takes the apply back is a
+// conflict, and the owner's text stays.
 func TestUndoOverApplyKeepsEdits(t *testing.T) {
 	s := &undoScene{stageScene: newStaged(t, "a=old", "b=old", "gone=x")}
 	_, _, err := s.tree.StageCheckpoint(t.Context(), "r", "start", vfs.CheckpointAsked)
@@ -96,8 +97,8 @@ func TestUndoOverApplyKeepsEdits(t *testing.T) {
 	s.end()
 }
 
-// An apply that is killed again and again, and then finished, can be gone back over. What was made new,
-// or only got another mode, at the moment of a kill is not known to be new: that may stay.
+// An undo works over an apply that was killed again and again, and then finished. If a kill comes just
+// when a file is created or gets another mode, the stage does not know of that change, so it may stay.
 func TestUndoOverKilledApply(t *testing.T) {
 	runs := uint64(80)
 	if testing.Short() {
@@ -163,8 +164,8 @@ func whys(list []vfs.StageChange) (out []string) {
 // after leaves mode and links out of a description.
 func after(text string) string { return text[strings.IndexByte(text, '"')+1:] }
 
-// A call of a tool leaves no checkpoint of a stage in which nothing was ever changed. A change of
-// nothing but the mode of a directory is one that an undo finds.
+// A call of a tool leaves no checkpoint of a stage in which nothing was ever changed. An undo also
+// takes back a change of only the mode of a directory.
 func TestUndoOfLittle(t *testing.T) {
 	s := newStaged(t, "d/f=x")
 	s.must(s.tree.StageBeforeCall(t.Context(), "", "write_file"))
@@ -209,8 +210,8 @@ func TestApplyDirectoryOverLink(t *testing.T) {
 	s.end()
 }
 
-// A stage has so many checkpoints. The oldest goes first, and one that was asked for goes last.
-// An undo to one of these goes back over an apply whose own checkpoint has gone.
+// A stage has at most MaxCheckpoints checkpoints. The oldest is removed first, and those that were
+// asked for last. An undo to one of these also takes back an apply whose own checkpoint was removed.
 func TestCheckpointsAreBounded(t *testing.T) {
 	s := newStaged(t, "f=x")
 	keep, _, err := s.tree.StageCheckpoint(t.Context(), "r", "keep", vfs.CheckpointAsked)
@@ -225,7 +226,7 @@ func TestCheckpointsAreBounded(t *testing.T) {
 	}
 	list, err := s.tree.StageCheckpoints(t.Context(), "r")
 	s.must(err)
-	if len(list) != vfs.MaxCheckpoints || list[0] != keep || list[1].Number != 8 || list[1].Cause != "tool call write_file" {
+	if len(list) != vfs.MaxCheckpoints || list[0].Number != keep.Number || list[1].Number != 8 || list[1].Cause != "tool call write_file" {
 		t.Errorf("%d checkpoints, the first are %+v", len(list), list[:2])
 	}
 	if objects, err := os.ReadDir(s.store + "/objects"); err != nil || len(objects) != vfs.MaxCheckpoints { // one of them is the file that was applied over

@@ -103,6 +103,50 @@ func stageOfAUser(t *testing.T, base string) {
 		t.Errorf("in the next session closed/f is %s", have)
 	}
 	discardClosed(s, expect)
+	s.end()
+	applyClosed(t, base, expect)
+}
+
+// applyClosed checks that a new directory which a program has closed is applied with what lies in
+// it, and is no change from then on; and that an undo brings back its attributes.
+func applyClosed(t *testing.T, base string, expect func(what string, err, want error)) {
+	s := emptySceneIn(t, filepath.Join(base, "applied"))
+	s.start()
+	t.Cleanup(s.end)
+	s.mkdir("d")
+	s.mkdir("d/sub")
+	s.put("d/sub/f", "x")
+	setMode := func(mode uint32) {
+		_, err := s.tree.Setattr(t.Context(), s.who, s.at("d"), nil, vfs.Attrs{Mode: &mode})
+		expect("chmod", err, nil)
+	}
+	expect("set an attribute", s.tree.Setxattr(t.Context(), s.who, s.at("d"), nil, "user.a", []byte("kept"), 0), nil)
+	setMode(0)
+	_, _, err := s.tree.StageCheckpoint(t.Context(), "r", "closed", vfs.CheckpointAsked)
+	expect("checkpoint", err, nil)
+	setMode(0o700)
+	expect("change the attribute", s.tree.Setxattr(t.Context(), s.who, s.at("d"), nil, "user.a", []byte("other"), 0), nil)
+	_, err = s.tree.StageUndo(t.Context(), "r", "closed", false)
+	expect("undo", err, nil)
+	setMode(0o700)
+	buf := make([]byte, 10)
+	n, err := s.tree.Getxattr(t.Context(), s.who, s.at("d"), nil, "user.a", buf)
+	if expect("get the attribute", err, nil); string(buf[:n]) != "kept" {
+		t.Errorf("after the undo the attribute is %q", buf[:n])
+	}
+	setMode(0)
+	s.applyAll(vfs.StageApply{})
+	for range 2 {
+		if list, err := s.tree.StageChanges(t.Context(), "r", nil); err != nil || len(list) > 0 {
+			t.Errorf("staged after the apply: %+v, %v", list, err)
+		}
+		s.end()
+		s.start()
+	}
+	expect("open the directory", os.Chmod(filepath.Join(s.source, "d"), 0o700), nil)
+	if text, err := os.ReadFile(filepath.Join(s.source, "d/sub/f")); err != nil || string(text) != "x" {
+		t.Errorf("the source has %q, %v", text, err)
+	}
 }
 
 // discardClosed checks that a program which takes the permission for directories from their owner

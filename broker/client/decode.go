@@ -14,7 +14,7 @@ import (
 var errNotBase64 = errors.New("the content is not base64")
 
 // decodeRead reads a ReadResult whose content is base64. data has the decoded bytes, and
-// Content is left empty. Every error but errNotBase64 is one of the JSON.
+// Content is left empty. Every error but errNotBase64 is about the JSON.
 func decodeRead(raw []byte) (data []byte, r wire.ReadResult, err error) {
 	if data, r, ok := decodeInPlace(raw); ok {
 		return data, r, nil

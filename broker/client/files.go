@@ -89,7 +89,7 @@ func (f *Files) Read(ctx context.Context, name string, o ReadOptions) (Chunk, er
 		return Chunk{}, err
 	}
 	c := Chunk{Data: data, Size: r.Size, Next: o.Offset + int64(len(data)), MimeType: r.MimeType, ETag: r.ETag, ModTime: parseTime(r.MTime)}
-	// Counted here, not believed: a wrong nextOffset would tear the file.
+	// The offset is counted here: if the client's nextOffset is wrong, the file would be torn.
 	c.EOF = r.EOF || c.Next >= c.Size
 	return c, nil
 }

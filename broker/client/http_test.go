@@ -106,8 +106,7 @@ func TestHTTPConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// The capability is checked over HTTP, too. The SDK's own handler does
-// not make sessions of this package.
+// The capability is checked over HTTP, too: a client without it gets no files.
 func TestHTTPWithoutBroker(t *testing.T) {
 	h := newHost(t, nil)
 	h.caps = `{"roots":{}}`

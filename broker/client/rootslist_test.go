@@ -62,7 +62,7 @@ func TestLastPage(t *testing.T) {
 	}
 }
 
-// R184, R187, R213: a change between pages restarts the reading; it ends.
+// R184, R187, R213: a change between pages restarts the reading, which ends nevertheless.
 func TestStaleCursor(t *testing.T) {
 	state := func(tag string) (dirs []string) {
 		for i := range 120 {

@@ -135,8 +135,9 @@ func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 	return true, false
 }
 
-// ask chooses the latest call that a question can answer, and answers it with the question. It
-// returns the id that the call has from the host; nil: no question can answer a call.
+// ask chooses the latest call that can get a question in the place of its answer, and sends the
+// question. It returns the id that the call has from the host; nil: no question can answer a
+// call.
 func (c *calls) ask(question string) (hostID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

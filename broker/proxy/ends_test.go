@@ -294,7 +294,7 @@ func TestHangUps(t *testing.T) {
 		out := make(stuck)
 		defer close(out)
 		n := l.connect(func(o *proxy.Options) { o.Frame, o.HostOut = 1000, out })
-		for range 3 { // of which one waits, and the others for it
+		for range 3 { // one of them waits to be written, and the others wait for it
 			n.server.say(`{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", 1000) + `"}` + "\n")
 		}
 		testkit.Until(n.t, "all is read", func() bool { return n.p.Stats().TooLong == 3 })

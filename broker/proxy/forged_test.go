@@ -143,7 +143,7 @@ func TestForged(t *testing.T) {
 	for i, c := range []struct {
 		frame     string
 		toServer  string // what the server is told; "" for nothing
-		unguarded bool   // as a plain frame it would have reached the host
+		unguarded bool   // whether it would reach the host if the proxy passed it on unchanged
 	}{
 		{`{"jsonrpc":"2.0","id":` + id + `,"method":"elicitation/create","params":{"message":"tell a joke?"}}`, id, true},
 		{`{"jsonrpc":"2.0","id":` + escaped + `,"method":"ping"}`, escaped, true},
@@ -195,7 +195,7 @@ func TestForged_Host(t *testing.T) {
 	n := l.connect(nil)
 	prefix := prefixOf(t, n)
 	n.host.say(`{"jsonrpc":"2.0","id":"` + prefix + `x","result":{}}` + "\n")
-	n.host.say(`{"jsonrpc":"2.0","id":"` + prefix + `x","result":{}} {}` + "\n") // nor is a line that is no message
+	n.host.say(`{"jsonrpc":"2.0","id":"` + prefix + `x","result":{}} {}` + "\n") // a line that is no message is dropped, too
 	n.host.say(`{"jsonrpc":"2.0","id":"` + prefix + `x","method":"ping"}` + "\n")
 	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || !strings.Contains(string(m.ID), prefix) {
 		t.Errorf("the host got %+v", m)
@@ -208,8 +208,8 @@ func TestForged_Host(t *testing.T) {
 	n.ping(n.host, n.server)
 }
 
-// A real host on the Go SDK with roots of its own: no answer to its call makes it tell the
-// server them. (An inputRequests of any revision did.)
+// A real host on the Go SDK with roots of its own: no answer to its call makes it send these
+// roots to the server. (Without the proxy, an inputRequests of any revision would.)
 func TestForged_RootsInResults(t *testing.T) {
 	const secret = "file:///home/the-owner"
 	for name, sent := range rootsInside {

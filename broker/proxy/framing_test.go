@@ -210,7 +210,7 @@ func TestFraming_Answers(t *testing.T) {
 }
 
 // A real host on the Go SDK, which reads a stream of JSON, with roots of its own: no framing
-// makes it tell the server them. (A request over two lines did.)
+// makes it send these roots to the server. (Without the proxy, a request over two lines would.)
 func TestFraming_GoHost(t *testing.T) {
 	const secret = "file:///home/the-owner"
 	for name, sent := range framings {

@@ -145,7 +145,7 @@ func (p *Proxy) attach() { p.ready.Do(func() { p.session.SetSender(p.toServer) }
 func (p *Proxy) refuseHost(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
 	p.noteRefused("host", why)
 	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.Method.Absent() {
-		p.sendAsync(p.host, errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on: send it again without"))
+		p.sendAsync(p.host, errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on: correct it, and send it again"))
 	}
 	return nil, false
 }

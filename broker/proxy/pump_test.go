@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// shreds reads in pieces of random size, and gives the last with the end.
+// shreds reads in pieces of random size, and returns the last piece together with the end.
 type shreds struct {
 	rest []byte
 	r    *rand.Rand
@@ -31,8 +31,8 @@ type sink struct{ bytes.Buffer }
 
 func (*sink) Close() error { return nil }
 
-// carried runs one direction over in and returns what came out and the sizes of
-// lines over the limit.
+// carried passes src through one direction of the proxy. It returns the output and the sizes of
+// the lines over the limit.
 func carried(t testing.TB, src io.Reader, m Mode, asks bool, limit int) (out string, long []int) {
 	t.Helper()
 	var s sink

@@ -9,9 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A page of a listed origin passes the browser's checks: its question
-// before the request, which has no token, and the headers of every answer, also of a refusal.
-// Another page passes none of them, and a question lets nothing in.
+// The browser checks a page of another site twice: by a question before the request, which has
+// no token, and by the headers of every answer, also of a refusal. A page of a listed origin
+// passes both checks, and another page neither. A question does nothing else.
 func TestListedOriginPassesTheBrowsersChecks(t *testing.T) {
 	b := start(t, nil, nil)
 	const page = "http://localhost:6274"

@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	heldLine  = 896 << 10 // bytes of each call's line
-	heldCalls = 18        // their number: 16 MiB
-	heldBound = 8 << 20   // the bound of calls without an answer in these tests
+	heldLine  = 448 << 10 // bytes of each call's line
+	heldCalls = 18        // their number: 8 MiB
+	heldBound = 4 << 20   // the bound of calls without an answer in these tests
 )
 
 // gate is an auditor that accepts no record until it is opened, so no operation ends before
@@ -210,7 +210,7 @@ func TestStdioHoldsBoundedCalls(t *testing.T) {
 	}
 }
 
-// A client that reads none of its answers is not read without end either.
+// From a client that reads no answers the server reads a bounded number of small calls.
 func TestStdioHoldsBoundedUnread(t *testing.T) {
 	b := start(t, func(c *tools.Config) { c.InFlight = 2 }, nil)
 	b.root("r", guard.ReadOnly, "f=1")

@@ -176,7 +176,7 @@ func TestHTTPTells_R072(t *testing.T) {
 	}
 }
 
-// lockedBuffer is written by many.
+// lockedBuffer is a buffer that many goroutines write to.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

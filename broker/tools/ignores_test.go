@@ -20,7 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// finds are the files, below a place, that a search looks into; each has "x".
+// finds returns the files below a path that a search looks into. Each of them contains "x".
 func (b *bench) finds(path string, more m) (out []string) {
 	b.t.Helper()
 	args := m{"path": path, "substring": "x", "max_results": 10000}

@@ -97,7 +97,7 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 		"in sessions": {"2025-06-18", readOld},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, site, h := holding(t, "small=abcde", "quotes="+strings.Repeat(`"`, 3<<20)) // which JSON escapes: it is as long as the text twice
+			b, site, h := holding(t, "small=abcde", "quotes="+strings.Repeat(`"`, 3<<20)) // JSON escapes quotes: the answer is as long as the text twice
 			body := strings.ReplaceAll(c.body, "%s", b.dir("data"))
 			var conns []net.Conn
 			for range clients {

@@ -41,7 +41,7 @@ func (c *call) target(field, text string) (target, error) {
 	}
 	at, err := c.s.parse(c.ctx, text)
 	if errors.Is(err, names.NoConsent) && at.abs {
-		// The client's own roots may have another name of it.
+		// The client's own roots may bring another name for the path.
 		if _, all, scopeErr := c.s.scope(c.ctx, c.req.Session); !all && scopeErr == nil {
 			at, err = c.s.parse(c.ctx, text)
 		}

@@ -229,7 +229,7 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 	}
 }
 
-// nowhere is where answers go.
+// nowhere takes the answers, which nobody reads.
 type nowhere struct{ *lockedBuffer }
 
 func (nowhere) Close() error { return nil }

@@ -294,7 +294,8 @@ func (c *LineConn) Close() error {
 	c.once.Do(func() {
 		close(c.done)
 		err = c.w.Close()
-		// Waiting for a child has closed a pipe; a socket is both streams.
+		// The reader may be closed already: the pipe of a child that was waited for, or a
+		// socket, which is both streams.
 		if rerr := c.r.Close(); !errors.Is(rerr, os.ErrClosed) && !errors.Is(rerr, net.ErrClosed) {
 			err = errors.Join(err, rerr)
 		}

@@ -221,7 +221,7 @@ type StatParams struct {
 	Meta *Meta  `json:"_meta,omitempty"`
 }
 
-// StatResult describes it. A link on the way is followed where it stays inside.
+// StatResult describes a file. A link on the way is followed if it stays inside.
 type StatResult struct {
 	Path     string `json:"path"`
 	Type     string `json:"type"`

@@ -121,7 +121,7 @@ func serveHostile(t *testing.T, env []string, repo string) {
 				t.Fatal(err)
 			}
 			servers = append(servers, strconv.Quote(name+n)+`: {"command": "true"}`)
-			if !strings.ContainsAny(name, "\n") { // which no root's name has
+			if !strings.ContainsAny(name, "\n") { // no root's name has a newline
 				args = append(args, "--root", name+n+"="+sub)
 			}
 		}

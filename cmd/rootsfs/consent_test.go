@@ -98,7 +98,7 @@ func newAsker(t *testing.T, conf string) *asker {
 	return a
 }
 
-// connect attaches the server, as the commands that run servers will.
+// connect attaches the server, as the commands that run servers do.
 func (a *asker) connect(subject guard.Subject) {
 	a.t.Helper()
 	ours, theirs := net.Pipe()
@@ -241,7 +241,7 @@ func TestConsentUntilIdle(t *testing.T) {
 	if res := a.told(); !res.Granted {
 		t.Fatalf("approved: %+v", res)
 	}
-	testkit.Until(t, "its end, unused, and the record of it", func() bool { // which follows when the root has left the list
+	testkit.Until(t, "its end, unused, and the record of it", func() bool { // the record comes after the root has left the list
 		return !strings.Contains(a.cli(cli.ExitOK, "roots", "list", "--json"), `"name": "priv"`) &&
 			strings.Contains(a.cli(cli.ExitOK, "audit", "show", "--json"), `"op":"expire","root":"priv"`)
 	})

@@ -19,7 +19,7 @@ import (
 // takes --json.
 func TestEveryCommandIsExplained(t *testing.T) {
 	// These commands do not report.
-	noJSON := map[string]bool{"rootsfs": true, "roots": true, "net": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "trash": true, "schema": true, "run": true, "help": true, "top": true, "fleet": true}
+	noJSON := map[string]bool{"rootsfs": true, "roots": true, "net": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "trash": true, "schema": true, "run": true, "help": true, "top": true, "fleet": true, "keeper": true, "owner": true}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Hidden {
@@ -191,8 +191,8 @@ func (full) Write([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "write", Path: "/dev/stdout", Err: unix.ENOSPC}
 }
 
-// Results that could not be written are a failure that is said, once, by whatever
-// command and in whatever way it prints.
+// A command whose results could not be written fails with one message, whatever command it is and
+// however it prints.
 func TestFullOutput(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", t.TempDir())

@@ -143,7 +143,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 || args[0] == "exec" {
 		ts.Fatalf("usage: eventually [!] COMMAND..., a program and not one of the script's commands")
 	}
-	pause := 10 * time.Millisecond // and more and more: each try is a process or three
+	pause := 10 * time.Millisecond // grows with each try, because a try starts up to three processes
 	for end := time.Now().Add(time.Minute); ; pause = min(2*pause, 200*time.Millisecond) {
 		err := ts.Exec(args[0], args[1:]...)
 		if (err == nil) != neg {

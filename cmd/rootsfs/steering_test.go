@@ -34,7 +34,7 @@ var harmless = map[string]string{
 	"AppData": "Windows", "LocalAppData": "Windows", "SYSTEMROOT": "Windows", "home": "Plan 9",
 }
 
-// Reasons that several have.
+// Reasons that several variables share.
 const (
 	speed      = "how fast the one process is, and how much memory it takes"
 	moreChecks = "checks of a library's own"

@@ -79,7 +79,7 @@ func TestGoldenLine(t *testing.T) {
 	checkSeal(t, got, hash)
 }
 
-// R082: every operation has a name, a line, and the fields of the issue.
+// R082: every operation has a name, and a line with the fields that are required.
 func TestR082EveryOperation(t *testing.T) {
 	e := newEncoder("s", PathsFull, nil, mark{})
 	for op := names.OpLookup; int(op) < names.Ops; op++ {

@@ -23,8 +23,8 @@ import (
 //	"0640 name..."      any of them with this mode, which begins with 0 or 1
 //
 // Parents are made as needed. In targets, $OUT and $ROOT stand for the outside
-// directory and the root. Names may have any byte. A case must itself make names with one of
-// =|@% or an arrow in them.
+// directory and the root. Names may have any byte, but not =, |, @, % or an arrow: a case has
+// to make files with such names itself.
 func Tree(t testing.TB, dir, out string, entries ...string) {
 	t.Helper()
 	expand := strings.NewReplacer("$OUT", out, "$ROOT", dir)

@@ -143,8 +143,8 @@ func (r *repos) tops() (out []string) {
 	return slices.Compact(out)
 }
 
-// repoTop returns the path that reports to the owner use for a remembered part. For a .git it
-// is the directory that contains the .git.
+// repoTop returns the path by which the owner knows a remembered part. For a .git it is the
+// directory that contains the .git.
 func repoTop(rel string) string {
 	if dir, base := Split(rel); slices.Contains(builtin.Tops, base) {
 		return dir

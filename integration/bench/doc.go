@@ -44,8 +44,8 @@
 //   - Further work rows are programs: npm install of twenty packages of fifty files without
 //     network and with an empty cache, go build of forty packages with an empty cache, make -j4
 //     of sixty C files, a thousand inserts in SQLite with a write-ahead log, each a transaction,
-//     and tests that write, read and remove two thousand files. What a program begins with is
-//     copied into the mount just before.
+//     Node with three packages of a hundred modules, and tests that write, read and remove two
+//     thousand files. What a program begins with is copied into the mount just before.
 //   - rootsfs-run runs the programs of the work rows in the sandbox of "rootsfs run". Its start
 //     does not count. The other workloads are no programs, so it does not run them.
 //   - The CPU time of the daemon is that of the peer's process, which in rootsfs-run serves the

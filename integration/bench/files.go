@@ -19,17 +19,17 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The rows of files/*: the same work through a server that asks a broker, and
-// through server-filesystem, which opens files itself; both over stdio, both
-// asked through the MCP Go SDK, in turns.
+// The rows of files/* compare the same work through a server that asks a broker, and through
+// server-filesystem, which opens files itself. The bench asks both in turns, over stdio, with
+// the MCP Go SDK.
 const (
 	filesName     = "files"             // the name for -only; the rows' names begin with it
 	filesTheirs   = "server-filesystem" // the peer
 	filesRequests = 100_000             // of the memory row
 )
 
-// filesCases are the rows. The limits are how many times server-filesystem's
-// speed they are to reach, 0 for none.
+// filesCases are the rows. A limit of 4 says that a row has to be four times as fast as
+// server-filesystem; 0 is no limit.
 var filesCases = []struct {
 	name  string
 	load  load
@@ -44,8 +44,7 @@ var filesCases = []struct {
 	// list_directory tells names and types, and so does files/list without
 	// metadata; with sizes, both look at each file.
 	{"files list 100 with sizes, 32 at a time", load{Path: "list", Entries: 100, AtOnce: 32, Sizes: true}, 0},
-	// What files/list answers unless asked for less, against the least that
-	// server-filesystem can, which looks at no file.
+	// files/list with its default answer, which has sizes, against list_directory, which has none.
 	{"files list 100 by default, 32 at a time", load{Path: "list", Entries: 100, AtOnce: 32, Sizes: true, TheirNames: true}, 0},
 }
 

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // testAway runs the tests with a home directory of their own. It fails if a test makes a
-// file there, as a rootsfs does that is started without directories of its own.
+// file there: such a test has started rootsfs without giving it directories for its files.
 func testAway(m *testing.M) int {
 	home, err := os.MkdirTemp("", "bench-home-")
 	if err != nil {

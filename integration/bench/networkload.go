@@ -18,11 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childNetwork is the mode in which this program is a client in a sandbox: ADDRESS of the
-// server, and for some the word childProxied. It takes orders from its standard input.
+// childNetwork is the mode in which this program is a client in a sandbox. The arguments are the
+// server's address and, if the client is to use a proxy, childProxied. The client carries out the
+// orders that it reads from standard input.
 const (
 	childNetwork = "child-network"
-	childProxied = "proxied" // through the HTTP proxy of $HTTPS_PROXY, as no program does by itself
+	childProxied = "proxied" // connect through the HTTP proxy of $HTTPS_PROXY
 )
 
 // networkOrder is an order to a client.
@@ -31,7 +32,7 @@ type networkOrder struct {
 	Count int64  `json:"count"`
 }
 
-// networkResult is how it went: bytes a second, seconds, or connections.
+// networkResult is the result of an order: bytes a second, seconds, or connections.
 type networkResult struct {
 	Value float64 `json:"value"`
 	Error string  `json:"error,omitempty"`
@@ -233,8 +234,8 @@ func (c *networkClient) connect(kind byte, count int64) (net.Conn, error) {
 	return conn, nil
 }
 
-// askProxy has an HTTP proxy connect to the server. It answers nothing more than that it has:
-// the server waits for us.
+// askProxy asks an HTTP proxy to connect to the server, and reads the proxy's answer. Nothing of the
+// server can follow it yet, because the server waits for the client.
 func (c *networkClient) askProxy(conn net.Conn) error {
 	password, _ := c.proxy.User.Password()
 	secret := base64.StdEncoding.EncodeToString([]byte(c.proxy.User.Username() + ":" + password))

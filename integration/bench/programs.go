@@ -25,6 +25,7 @@ const (
 	goBuild      phase = "go build"
 	makeParallel phase = "make -j4"
 	sqliteWAL    phase = "sqlite WAL"
+	nodeRequire  phase = "node require"
 	runTests     phase = "tests"
 )
 
@@ -32,7 +33,7 @@ const (
 var programSteps = []struct {
 	phase phase
 	needs string
-}{{npmInstall, "npm"}, {goBuild, "go"}, {makeParallel, "make"}, {sqliteWAL, "sqlite3"}, {runTests, ""}}
+}{{npmInstall, "npm"}, {goBuild, "go"}, {makeParallel, "make"}, {sqliteWAL, "sqlite3"}, {nodeRequire, "node"}, {runTests, ""}}
 
 func programPhases() (all []phase) {
 	for _, s := range programSteps {
@@ -59,6 +60,7 @@ const (
 	goPackages = 2   // of one file
 	cFiles     = 3   // with an object each
 	sqlRows    = 50  // each inserted by a transaction of its own
+	modules    = 15  // in three packages
 	testFiles  = 100 // written, read back and removed
 	// testsAtOnce is how many tests run at a time, each in a directory of its own.
 	testsAtOnce, filesEachTest = 4, 10
@@ -80,6 +82,13 @@ func makePrograms(dir string, scale int) error {
 	for i := range scale * cFiles {
 		files[fmt.Sprintf("make/f%03d.c", i)] = fmt.Sprintf("#include <stdio.h>\nint f%d(void) { return printf(\"%%d\\n\", %d); }\n", i, i)
 	}
+	for i := range scale * modules {
+		files[fmt.Sprintf("node/node_modules/p%d/lib/m%03d.js", i%3, i)] = fmt.Sprintf("exports.value = %d; // %s\n", i, strings.Repeat("rootsfs bench ", 100))
+	}
+	for i := range 3 {
+		files[fmt.Sprintf("node/node_modules/p%d/index.js", i)] = fmt.Sprintf("for (let i = %d; i < %d; i += 3) exports[i] = require('./lib/m' + String(i).padStart(3, '0')).value;\n", i, scale*modules)
+	}
+	files["node/app.js"] = "console.log([0, 1, 2].map(i => Object.keys(require('p' + i)).length).reduce((a, b) => a + b));\n"
 	script := strings.Repeat("INSERT INTO t (text) VALUES (hex(randomblob(100)));\n", scale*sqlRows)
 	files["sqlite/script"] += script + "SELECT count(*) FROM t;\n"
 	var err error
@@ -153,6 +162,8 @@ func (j *job) runProgram(dir string) (string, error) {
 		return j.program("make", "-s", "-j4", "-C", dir)
 	case sqliteWAL:
 		return j.program("sqlite3", dir+"/data", ".read "+dir+"/script")
+	case nodeRequire:
+		return j.program("node", dir+"/app.js")
 	}
 	return j.program(j.lab.self, childTests, dir, strconv.Itoa(j.size.Programs*testFiles))
 }
@@ -178,6 +189,11 @@ func (j *job) checkProgram(dir, out string) error {
 		}
 		_, err := os.Lstat(filepath.Join(dir, "data"))
 		return err
+	case nodeRequire:
+		if wanted := fmt.Sprintf("%d\n", j.size.Programs*modules); out != wanted {
+			return fmt.Errorf("node printed %q, want %q", out, wanted)
+		}
+		return nil
 	}
 	return wantTree(dir, 0, 0)
 }

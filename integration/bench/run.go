@@ -92,7 +92,7 @@ func (j *job) ready(w workload, passed bool) error {
 			return fmt.Errorf("warm-up: %w", err)
 		}
 	case plain:
-		return writeBack(j.written) // not on our time
+		return writeBack(j.written) // not part of the measured time
 	}
 	return nil
 }

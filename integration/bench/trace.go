@@ -49,7 +49,7 @@ func newTracer(mnt string) (*tracer, error) {
 	return t, nil
 }
 
-const instancePrefix = "rootsfs-bench-" // and the process that made it
+const instancePrefix = "rootsfs-bench-" // followed by the id of the process that made it
 
 // removeStaleInstances removes the instances of runs that were killed: they hold buffers
 // in the kernel. An instance that cannot be removed does no harm.

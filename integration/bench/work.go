@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -19,14 +20,15 @@ const (
 	gitAdd    phase = "git add"
 	gitCommit phase = "git commit"
 	gitClean  phase = "git status"
+	gitClone  phase = "git clone"
 	diskUsage phase = "du -s"
 	removeAll phase = "rm -rf"
 )
 
-var workSteps = []phase{unpack, gitAdd, gitCommit, gitClean, diskUsage, removeAll}
+var workSteps = []phase{unpack, gitAdd, gitCommit, gitClean, gitClone, diskUsage, removeAll}
 
-// workTree is the directory of the tree, in scratch, and in the archive.
-const workTree = "work"
+// workTree is the directory of the tree, in scratch, and in the archive. workClone is beside it.
+const workTree, workClone = "work", "work-clone"
 
 const (
 	workDirsEach = 12  // directories of a package
@@ -135,6 +137,16 @@ func (j *job) step(step phase) error {
 		out, err := git("status", "--porcelain")
 		if err == nil && out != "" {
 			err = fmt.Errorf("git status is not clean: %.200s", out)
+		}
+		return err
+	case gitClone:
+		if _, err := git("clone", "-q", tree, j.via(scratch, workClone)); err != nil {
+			return err
+		}
+		j.stop()
+		files, err := filepath.Glob(j.result(scratch, workClone, "package*", "*.js"))
+		if err == nil && len(files) == 0 {
+			err = errors.New("the clone has no files")
 		}
 		return err
 	case diskUsage:

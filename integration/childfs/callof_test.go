@@ -10,7 +10,8 @@ import (
 )
 
 // A thread whose request has come is looked at before it has gone to sleep in its system call.
-// It has a call all the same: read(2), or what the runtime waits by when it stops the thread.
+// The thread then has a call nevertheless: read(2), or the call by which the runtime waits when
+// it stops the thread.
 func TestCallOfThreadThatStillRuns(t *testing.T) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -24,7 +25,7 @@ func TestCallOfThreadThatStillRuns(t *testing.T) {
 		tid <- unix.Gettid()
 		for !isAsked.Load() { //nolint:revive // the thread keeps running
 		}
-		for start := time.Now(); time.Since(start) < 20*time.Millisecond; { //nolint:revive // and for some more
+		for start := time.Now(); time.Since(start) < 20*time.Millisecond; { //nolint:revive // uses up CPU time for some more
 		}
 		_, _ = unix.Read(ends[0], make([]byte, 1)) // until the other end is closed
 	}()

@@ -124,7 +124,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// Calls that share what they write, which the child leaves as it is, do not race.
+// Calls that pass the same memory do not race if the child leaves it unchanged.
 func TestCallsShareArguments(t *testing.T) {
 	dir, text := t.TempDir(), []byte("text")
 	var wg sync.WaitGroup

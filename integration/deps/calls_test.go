@@ -117,8 +117,8 @@ func calls(s source) []string {
 	return found
 }
 
-// A check cannot be forgotten where nothing can be opened: file-system calls
-// stand in beneath, and in the files that have a reason.
+// Code that can open nothing cannot forget a check: the file-system calls are in package
+// beneath, and in the files that have a reason.
 func TestFileCalls(t *testing.T) {
 	used := map[string]bool{}
 	looked := 0
@@ -162,7 +162,7 @@ func TestNoPassthrough(t *testing.T) {
 	}
 }
 
-// A file of more than 500 lines holds more than one group of calls.
+// No file has more than 500 lines: a longer one holds more than one group of calls.
 func TestFileLength(t *testing.T) {
 	const most = 500
 	base := top(t)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// rootsfs links no line of the fleet's bus: the program rootsfs-fleet does, and in it one package
-// only.
+// rootsfs links no code of the fleet's bus. The program rootsfs-fleet does, and only one of its
+// packages uses it.
 func TestOnlyTheFleetLinksItsBus(t *testing.T) {
 	isBus := func(path string) bool { return strings.HasPrefix(path, "github.com/nats-io/") }
 	for _, p := range list(t, "-deps", "./cmd/rootsfs") {

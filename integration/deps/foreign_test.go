@@ -3,9 +3,7 @@ package deps
 import (
 	"bytes"
 	"go/ast"
-	"go/importer"
 	"go/parser"
-	"go/token"
 	"go/types"
 	"maps"
 	"os"
@@ -159,13 +157,16 @@ func TestRawTextIsNotPrinted(t *testing.T) {
 // plant type-checks a package that takes the place of package names.
 func plant(t *testing.T, code string) *checked {
 	t.Helper()
-	fset := token.NewFileSet()
+	_, fset, imports, err := compiled("fmt")
+	if err != nil {
+		t.Fatal(err)
+	}
 	file, err := parser.ParseFile(fset, "p.go", code, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &checked{fset: fset, files: []*ast.File{file}, info: newInfo()}
-	conf := types.Config{Importer: importer.ForCompiler(fset, "source", nil)}
+	conf := types.Config{Importer: imports}
 	if c.pkg, err = conf.Check(module+"/guard/names", fset, c.files, c.info); err != nil {
 		t.Fatal(err)
 	}

@@ -94,6 +94,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/fleet/agent.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // an empty file, to lock it
 	"cmd/rootsfs/internal/fleet/files.go os.Open":                   {ownPlace, "script badinput"},                                                            // a directory, to sync it
 	"cmd/rootsfs/internal/fleet/files.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // or the --dir of its server, which is judged
+	"cmd/rootsfs/internal/fleet/restored.go os.Open":                {ownPlace, "script badinput"},                                                            // the mark, to see where it is
 }
 
 // ownerCalls are the functions and types by which a program is run or a file opened.

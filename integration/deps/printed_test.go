@@ -21,9 +21,9 @@ var (
 // ownWords are functions beside names.ShellWord whose results are the program's own
 // words.
 var ownWords = map[string]string{
-	"shortID":      "digits and letters of an id of ours",
+	"shortID":      "digits and letters of an id that rootsfs made",
 	"strconv.Itoa": "digits",
-	".ID":          "digits and letters of an id of ours",
+	".ID":          "digits and letters of an id that rootsfs made",
 }
 
 // unquoted finds the words in printed commands that no function has quoted.
@@ -137,7 +137,7 @@ func TestPrintedCommandsAreQuoted(t *testing.T) {
 	for _, dir := range []string{"cmd", "broker", "mount", "guard", "vfs"} {
 		for _, s := range sources(t, dir) {
 			if strings.HasPrefix(s.rel, "guard/guardtest/") {
-				continue // which names calls of system calls so
+				continue // its texts name system calls, such as chmod, and are no commands
 			}
 			for _, f := range unquoted(s.fset, s.file) {
 				t.Errorf("%s holds a command with a word that is not quoted: use names.ShellWord", f)

@@ -26,7 +26,7 @@ func install(ctx context.Context, dir, dest, prefix string, both bool) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	stages, err := d.build(ctx, v, temp, nil)
+	stages, err := d.build(ctx, v, temp, nil, true)
 	if err != nil {
 		return err
 	}

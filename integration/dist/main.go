@@ -20,6 +20,7 @@ func main() {
 	dest := flag.String("install", "", "install rootsfs below this `directory`, which stands for /")
 	prefix := flag.String("prefix", "/usr/local", "install below this `path`")
 	both := flag.Bool("companion", true, "with the second package, rootsfs-fleet")
+	native := flag.Bool("native", false, "for tests: compile for this machine only, with scripts in place of the other programs")
 	flag.Parse()
 	var err error
 	switch {
@@ -28,7 +29,7 @@ func main() {
 	case (*out == "") == (*dest == ""):
 		err = errors.New("write -out DIRECTORY or -install DIRECTORY")
 	case *out != "":
-		err = makeRelease(ctx, "integration/dist", *out, *both)
+		err = makeRelease(ctx, "integration/dist", *out, *both, *native)
 	default:
 		err = install(ctx, "integration/dist", *dest, *prefix, *both)
 	}
@@ -64,9 +65,9 @@ func (r *release) title(arch string) string {
 	return fmt.Sprintf("%s-%s-linux-%s", r.Name, r.version.semver(), arch)
 }
 
-// makeRelease builds every file of a release into out, of both packages or of rootsfs alone. dir
-// is integration/dist in a checkout.
-func makeRelease(ctx context.Context, dir, out string, both bool) error {
+// makeRelease builds every file of a release into out, of both packages or of rootsfs alone. If
+// native is set, only the programs for this machine are real. dir is integration/dist in a checkout.
+func makeRelease(ctx context.Context, dir, out string, both, native bool) error {
 	if names, err := os.ReadDir(out); err == nil && len(names) > 0 {
 		return fmt.Errorf("%s is not empty: remove it first", out)
 	}
@@ -85,7 +86,7 @@ func makeRelease(ctx context.Context, dir, out string, both bool) error {
 	if r.version, err = readVersion(ctx, dir); err != nil {
 		return err
 	}
-	if r.stages, err = r.build(ctx, r.version, temp, r.Arches); err != nil {
+	if r.stages, err = r.build(ctx, r.version, temp, r.Arches, native); err != nil {
 		return err
 	}
 	var jobs errgroup.Group
@@ -96,7 +97,9 @@ func makeRelease(ctx context.Context, dir, out string, both bool) error {
 		jobs.Go(func() error { return r.writePlatformNPM(s) })
 		for _, of := range r.packages() {
 			jobs.Go(func() error { return of.writeArchive(s) })
-			jobs.Go(func() error { return of.writeMaterials(s) })
+			if !s.isPlaceholder {
+				jobs.Go(func() error { return of.writeMaterials(s) })
+			}
 			for _, kind := range packageKinds {
 				jobs.Go(func() error { return of.writePackage(kind, s) })
 			}

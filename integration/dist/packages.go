@@ -34,7 +34,7 @@ func (r *release) writePackage(kind string, s *stage) error {
 	info.RPM.BuildHost, info.RPM.Summary = r.Name, r.Summary
 	if kind == "apk" {
 		info.Description = r.Summary // a line
-	} else if len(r.Depends) == 0 { // not the companion
+	} else if len(r.Depends) == 0 { // the main package, not its companion
 		info.Scripts.PostInstall = filepath.Join(r.dir, "files", "postinstall.sh")
 		info.Scripts.PostRemove = filepath.Join(r.dir, "files", "postremove.sh")
 	}

@@ -17,14 +17,17 @@ import (
 type stage struct {
 	arch  string
 	built string // directory
+	// isPlaceholder says that the programs are placeholders.
+	isPlaceholder bool
 }
 
 // program returns the path of the program with a package's name.
 func (s *stage) program(name string) string { return filepath.Join(s.built, name) }
 
 // build builds rootsfs for architectures, each into a directory in temp. Man pages and
-// completions come from the program for this machine.
-func (d *description) build(ctx context.Context, v version, temp string, arches []string) (map[string]*stage, error) {
+// completions come from the program for this machine. If native is set, the other programs are
+// placeholders.
+func (d *description) build(ctx context.Context, v version, temp string, arches []string, native bool) (map[string]*stage, error) {
 	if runtime.GOOS != "linux" {
 		return nil, errors.New("a release can be built on Linux only: the program writes its own man pages")
 	}
@@ -34,23 +37,27 @@ func (d *description) build(ctx context.Context, v version, temp string, arches 
 		if all[arch] != nil {
 			continue
 		}
-		s := &stage{arch, filepath.Join(temp, arch)}
+		s := &stage{arch: arch, built: filepath.Join(temp, arch), isPlaceholder: native && arch != runtime.GOARCH}
 		all[arch] = s
 		if err := os.MkdirAll(s.built, 0o755); err != nil {
 			return nil, err
+		}
+		if s.isPlaceholder {
+			jobs.Go(func() error { return d.writePlaceholders(s) })
+			continue
 		}
 		jobs.Go(func() error { return d.compile(ctx, v, s) })
 	}
 	if err := jobs.Wait(); err != nil {
 		return nil, err
 	}
-	native := all[runtime.GOARCH]
-	if err := describeItself(ctx, native, d.Name); err != nil {
+	own := all[runtime.GOARCH]
+	if err := describeItself(ctx, own, d.Name); err != nil {
 		return nil, err
 	}
 	for _, s := range all {
-		if s != native {
-			if err := copyTexts(native, s); err != nil {
+		if s != own {
+			if err := copyTexts(own, s); err != nil {
 				return nil, err
 			}
 		}
@@ -73,6 +80,22 @@ func (d *description) compile(ctx context.Context, v version, s *stage) error {
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+s.arch, "GOAMD64=v1", "GOARM64=v8.0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build for %s: %w\n%s", s.arch, err, out)
+	}
+	return nil
+}
+
+// placeholder stands for a program that -native does not compile. It says so when it is started.
+const placeholder = "#!/bin/sh\necho 'this release was built for tests: integration/dist -native' >&2\nexit 1\n"
+
+// writePlaceholders writes placeholders in place of the programs of a stage.
+func (d *description) writePlaceholders(s *stage) error {
+	for _, name := range []string{d.Name, d.Companion.Name} {
+		if name == "" {
+			continue
+		}
+		if err := os.WriteFile(s.program(name), []byte(placeholder), 0o755); err != nil {
+			return err
+		}
 	}
 	return nil
 }

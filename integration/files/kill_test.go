@@ -38,8 +38,8 @@ type uploadJob struct {
 	Fill         byte
 }
 
-// uploadSize is 1 GiB in the soak, and less for everyday; under the race detector,
-// which makes the encoding of contents tens of times slower, less again.
+// uploadSize is 1 GiB in the soak, and less otherwise. It is smallest under the race detector,
+// which makes the encoding of contents tens of times slower.
 func uploadSize() (size, chunk int64) {
 	switch {
 	case lab.Soak():

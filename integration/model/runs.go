@@ -8,7 +8,7 @@ type run struct {
 	file       string
 	flags      []string // defined for the preprocessor
 	properties string   // see the package comment
-	small      bool     // so few states that compiling the search takes longer
+	small      bool     // the search has so few states that compiling it would take longer
 }
 
 // configuration returns the run's file and flags in a word.

@@ -44,7 +44,7 @@ func (w *world) tally(front string, refused bool, err error) {
 	case err == nil:
 		t.done++
 	default:
-		t.failed++ // as without a policy
+		t.failed++ // fails without a policy, too
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m, map[string]func(string) error{jobVar: runJob}) }
 
-// box is one writable root "w" and where programs run in it.
+// box is one writable root "w", with what programs need to run in it.
 type box struct {
 	*lab.Mount
 	t   testing.TB
@@ -34,7 +34,7 @@ type box struct {
 	uid    int    // as whom they run; 0 is root
 }
 
-// packages is where each program comes from, on Debian.
+// packages maps each program to the package of Debian that has it.
 var packages = map[string]string{
 	"sqlite3": "sqlite3", "rsync": "rsync", "git": "git", "npm": "npm", "node": "nodejs", "tar": "tar",
 	"make": "make", "gcc": "gcc", "flock": "util-linux", "setfattr": "attr", "python3": "python3",

@@ -75,7 +75,7 @@ func TestReadOnlyRefusesWrites(t *testing.T) {
 	}
 }
 
-// roCalls makes the writing system calls that no common program makes by themselves.
+// roCalls returns the writing system calls that no common program makes without others.
 func roCalls(dir string) map[string]func() error {
 	p := func(name string) string { return filepath.Join(dir, name) }
 	open := func(name string, flags int) func() error {

@@ -26,7 +26,7 @@ type Config struct {
 	// the roots: "grant NAME MODE DIR" and "revoke NAME", each answered by "ok" or an
 	// error. Empty: no socket.
 	Control string
-	// AllowAll answers every question with yes that the host is not asked.
+	// AllowAll answers yes to every question that the host is not asked.
 	AllowAll bool
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A write through `rootsfs mount` of a source that hangs, which is refused because the
-// root is revoked, does not reach the source once `rootsfs revoke` has returned 0. A
+// A source hangs, and a write to it through `rootsfs mount` is refused because the root is
+// revoked. That write does not reach the source once `rootsfs revoke` has returned 0. A
 // write that is in the source by then may finish: revoke says so, and returns 1.
 func TestRefusedWriteOnAHangingSource(t *testing.T) {
 	for request, c := range map[string]struct {

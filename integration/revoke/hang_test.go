@@ -149,8 +149,8 @@ func (s *hangScene) hangIn(block, cmd string, flags, n int, hidden bool) []*chil
 	return all
 }
 
-// crowdSize is how many files are mapped beside the ones that hang: enough for some to be
-// left over if taking them back gets stuck on the way.
+// crowdSize is the number of files that are mapped beside the ones that hang. There are so many
+// that some are left if taking them back gets stuck on the way.
 const crowdSize = 300
 
 // newHiddenHang makes a local root with a crowd of local files in in/, all mapped, and a mount

@@ -129,7 +129,7 @@ func (h *holder) hold(a holdArg) (err error) {
 	return err
 }
 
-// maps makes the mappings, each touched, and cold with one page not.
+// maps makes the mappings, and reads a page of rmap.
 func (h *holder) maps() (err error) {
 	if h.rmap, err = h.mapFile("mapr", unix.O_RDONLY, unix.PROT_READ); err != nil {
 		return err

@@ -115,7 +115,7 @@ func (p *program) run(name string, args ...string) (string, error) {
 			p.t.Errorf("%s %s hangs", filepath.Base(name), strings.Join(args, " "))
 		}
 		return out.String(), err
-	case <-time.After(ownerLimit + 5*time.Second): // not even killed
+	case <-time.After(ownerLimit + 5*time.Second): // it has not ended although it was killed
 		p.t.Errorf("%s %s hangs and cannot be killed", filepath.Base(name), strings.Join(args, " "))
 		return "", context.DeadlineExceeded
 	}

@@ -23,7 +23,7 @@ import (
 // soak says whether loops run in full.
 func soak() bool { return os.Getenv("ROOTSFS_SOAK") != "" }
 
-// reps is full with ROOTSFS_SOAK, short without.
+// reps returns full with ROOTSFS_SOAK, and short without it.
 func reps(short, full int) int {
 	if soak() {
 		return full

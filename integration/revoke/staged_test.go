@@ -28,7 +28,7 @@ func TestKilledDaemonKeepsTheStage(t *testing.T) {
 	}
 }
 
-// killStaged kills the daemon once the stage has more than so many records that are confirmed.
+// killStaged kills the daemon when fsync has confirmed more than least records of the stage.
 func killStaged(t *testing.T, how string, least int, level mount.Level) {
 	t.Helper()
 	needFUSE(t)

@@ -86,7 +86,7 @@ func (s *shell) shows(pattern string) {
 // levels are the levels at which rootsfs confines.
 var levels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 
-// eachLevel runs a test for each caller at each level, beside each other.
+// eachLevel runs a test for each caller at each level. The tests run at the same time.
 func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
 	for _, w := range everybody {
 		for _, level := range levels {

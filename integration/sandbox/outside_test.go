@@ -66,12 +66,12 @@ type outside struct {
 	targets
 	victimSays   func() string // the victim's output so far
 	rootListener func()        // closes the socket in the root
-	granted      string        // a socket of the host's, granted with --socket
-	order        []string      // of attempts, as they were made first
+	granted      string        // a socket of the host, granted with --socket
+	order        []string      // the attempts, each where it was first made
 }
 
-// pidsMax is the limit in these runs. Far beyond it means beyond the processes of the
-// same uid at level Landlock: rootsfs itself, with its threads, and programs of other
+// pidsMax is the limit in these runs. beyond is so far above it because other processes of the
+// same uid count at level Landlock: rootsfs itself, with its threads, and programs of other
 // packages' tests.
 const (
 	pidsMax = 128
@@ -432,7 +432,7 @@ func (o *outside) shared() {
 	}
 	id, errno := get()
 	for ; errno == unix.EEXIST; id, errno = get() {
-		o.ShmKey++ // that of a test beside this one
+		o.ShmKey++ // a test beside this one has this key
 	}
 	if errno != 0 {
 		t.Fatal(errno)

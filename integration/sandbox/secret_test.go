@@ -131,7 +131,7 @@ func serveHTTPS(t *testing.T, h http.Handler) *api {
 	return a
 }
 
-// makeReachable lets everybody pass the directories that lead to one.
+// makeReachable lets everybody pass through the directories that lead to a directory.
 func makeReachable(t *testing.T, dir string) {
 	t.Helper()
 	for ; dir != "/"; dir = filepath.Dir(dir) {
@@ -190,7 +190,7 @@ type secretProgram struct {
 // search is the program that comes when the others have ended.
 const search = "where the credential could be"
 
-// secretPrograms are programs that know nothing of rootsfs, but where the API is.
+// secretPrograms are programs that know nothing of rootsfs. They know only where the API is.
 var secretPrograms = []secretProgram{
 	{"curl", []string{"curl"}, `curl -sS "$API_TOKEN_BASE_URL/hello?q=1"`, "GET /hello?q=1 \n"},
 	{"curl with a body", []string{"curl"}, `curl -sS -X PUT -d body -H "Authorization: Bearer $API_TOKEN" $API_TOKEN_BASE_URL/./hello`, "PUT /hello body\n"},
@@ -222,8 +222,8 @@ var secretPrograms = []secretProgram{
 		"searched\n"},
 }
 
-// isLeftOut reports whether the other one of everybody runs a program: a slow one is run by both
-// with the loops that are run in full.
+// isLeftOut reports whether this one of everybody does not run a program. A slow program is run by
+// one of them only, except in the soak.
 func isLeftOut(p secretProgram, who, program int) bool {
 	return knownRecipes[p.name].isSlow && !lab.Soak() && who != program%2
 }

@@ -47,7 +47,8 @@ func everythingAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// redirect does not repeat the URL in a body, as http.Redirect does: bodies are not looked at.
+// redirect does not repeat the URL in a body, which http.Redirect would do: bodies are not
+// looked at.
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusFound)

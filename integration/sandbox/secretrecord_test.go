@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// With a full disk of the audit log no request is sent with the credential that is not on record,
-// however many are under way. The disk is filled while the command runs.
+// When the audit log's disk is full, no request with the credential is sent, because it could not be
+// recorded. That holds for many requests at a time. The disk is filled while the command runs.
 func TestSecretIsNotUsedUnrecorded(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

@@ -72,7 +72,8 @@ func before(t *testing.T, port string, check func(*http.Request) error) *api {
 	}))
 }
 
-// s3Server starts s3rver, and checks signatures before it: s3rver does not, of version 4.
+// s3Server starts s3rver, and checks signatures in front of it, because s3rver does not check
+// those of version 4.
 func s3Server(t *testing.T, modules string) *api {
 	t.Helper()
 	cmd := exec.Command("node", "-e", s3Script)

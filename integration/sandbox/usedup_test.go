@@ -128,7 +128,7 @@ func TestDescriptorsInFlight(t *testing.T) {
 	}
 }
 
-// A level that the configuration pins is that level or an error, and one that --level
+// A run whose level the configuration pins has that level or fails, and a level that --level
 // names on the command line must be at least as strong.
 func TestPinnedLevel(t *testing.T) {
 	o := newOutside(t, everybody[0])

@@ -31,5 +31,5 @@
 // More than four failures, data races, panics and leaks are not forgiven (rerun.go).
 //
 // For each package the line is printed that go test prints, and the output of tests
-// that failed.
+// that failed. The last lines name the tests that took longest.
 package main

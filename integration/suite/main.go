@@ -42,6 +42,7 @@ func main() {
 	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
 	flag.Parse()
 	o.parts = flag.Args()
+	_ = os.Unsetenv("CGO_ENABLED") // the Makefile compiles this program without C, which the race detector needs
 	if signal.Ignored(syscall.SIGHUP) {
 		// Under nohup SIGHUP is ignored, but tests send it. Because this process catches it,
 		// the processes that it starts have the default action, and this process continues.
@@ -99,7 +100,11 @@ func run(o options) (problems []string, err error) {
 	began := time.Now()
 	var wg sync.WaitGroup
 	for _, p := range parts {
-		wg.Go(func() { out.problem(p.test(o, temp.dir, out, dog)) })
+		wg.Go(func() {
+			for _, half := range p.byRace(o.race) {
+				out.problem(half.test(o, temp.dir, out, dog))
+			}
+		})
 	}
 	wg.Wait()
 	rerun(o, temp.dir, out, dog)
@@ -142,6 +147,29 @@ func declaredPath(goCommand string) (dir string, err error) {
 type part struct {
 	name     string
 	packages []string
+	race     bool
+}
+
+// unraced are directories whose tests start programs and read files, and share no memory between
+// goroutines: the race detector would find nothing there, and makes them take several times as long.
+var unraced = []string{"integration/deps", "integration/dist"}
+
+// byRace divides a part into the packages that are tested with the race detector, and the others.
+func (p *part) byRace(race bool) (halves []part) {
+	raced, plain := part{name: p.name, race: race}, part{name: p.name}
+	for _, pkg := range p.packages {
+		half := &raced
+		if slices.Contains(unraced, inModule(pkg)) {
+			half = &plain
+		}
+		half.packages = append(half.packages, pkg)
+	}
+	return slices.DeleteFunc([]part{raced, plain}, func(h part) bool { return len(h.packages) == 0 })
+}
+
+// inModule returns a package's path within the module. The module's path has three elements.
+func inModule(pkg string) string {
+	return strings.Join(strings.Split(pkg, "/")[min(3, strings.Count(pkg, "/")+1):], "/")
 }
 
 // listed are the parts but the last, which has every package that is listed nowhere, so that
@@ -181,7 +209,7 @@ func findParts(goCommand string, names []string) ([]part, error) {
 	return chosen, nil
 }
 
-// divide puts each package into its part. The module's path has three elements.
+// divide puts each package into its part.
 func divide(packages []string) []part {
 	parts := make([]part, len(listed)+1)
 	for i, l := range listed {
@@ -189,7 +217,7 @@ func divide(packages []string) []part {
 	}
 	parts[len(listed)].name = "rest"
 	for _, pkg := range packages {
-		rel := strings.Join(strings.Split(pkg, "/")[min(3, strings.Count(pkg, "/")+1):], "/")
+		rel := inModule(pkg)
 		at := 0
 		for at < len(listed) && !slices.ContainsFunc(listed[at].dirs, func(d string) bool { return rel == d || strings.HasPrefix(rel, d+"/") }) {
 			at++
@@ -203,14 +231,18 @@ func divide(packages []string) []part {
 // than failed tests.
 func (p *part) test(o options, temp string, out *report, dog *watchdog, flags ...string) string {
 	args := []string{"test", "-json", "-p", "1", "-vet=off", "-timeout", o.timeout.String()} // `make check` vets
-	if o.race {
+	env := os.Environ()
+	if p.race {
 		args = append(args, "-race")
+	} else if o.race {
+		// As testkit.Build compiles, so that what both need is compiled once.
+		args, env = append(args, "-trimpath"), append(env, "CGO_ENABLED=0")
 	}
 	cmd := exec.Command(o.goCommand, slices.Concat(args, flags, p.packages)...)
 	// A process with the race detector would sleep for a second before it exits, and
 	// tests start thousands.
 	// npm has Node keep what it compiled, in TMPDIR.
-	cmd.Env = append(os.Environ(), "PATH="+cmp.Or(o.path, os.Getenv("PATH")), "TMPDIR="+temp, "NODE_DISABLE_COMPILE_CACHE=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	cmd.Env = append(env, "PATH="+cmp.Or(o.path, os.Getenv("PATH")), "TMPDIR="+temp, "NODE_DISABLE_COMPILE_CACHE=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	stdout, err := cmd.StdoutPipe()

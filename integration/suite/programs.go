@@ -34,7 +34,7 @@ func linkPrograms(dir, goCommand string) error {
 		return err
 	}
 	wanted := slices.Clone(beforeSetup)
-	programs := []string{goCommand, "gofmt", "node", "npm", "npx"} // not always of a package
+	programs := []string{goCommand, "gofmt", "node", "npm", "npx"} // often installed without a package
 	for line := range strings.Lines(string(table)) {
 		check, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		name, _, _ := strings.Cut(rest, " ")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 // event is a line of `go test -json` (go doc test2json).
 type event struct {
 	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64 // seconds
 }
 
 // skip is a skipped test and its output.
@@ -28,6 +30,13 @@ type report struct {
 	skips    []skip
 	problems []string
 	flaky    []string // failed tests that passed when they were run again
+	times    []timed
+}
+
+// timed is how long a test took that is part of no other.
+type timed struct {
+	seconds float64
+	name    string
 }
 
 // testedPackage is the output of a package that is being tested.
@@ -104,6 +113,9 @@ func (r *report) take(e event) {
 		p.outcome[e.Test] = "" // it has not ended
 	case "pass", "fail", "skip":
 		p.outcome[e.Test] = e.Action
+		if e.Test != "" && !strings.Contains(e.Test, "/") {
+			r.times = append(r.times, timed{e.Elapsed, inModule(e.Package) + " " + e.Test})
+		}
 		if e.Test == "" {
 			r.ended(e.Package, p)
 		} else if e.Action == "skip" {
@@ -170,7 +182,13 @@ func (r *report) failures() (names []string) {
 	return names
 }
 
-// summary prints how many packages and tests there were.
+// The summary names at most maxSlow tests, of those that took isSlow seconds or more.
+const (
+	maxSlow = 12
+	isSlow  = 10
+)
+
+// summary prints how many packages and tests there were, and which of them took longest.
 func (r *report) summary(took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,6 +200,12 @@ func (r *report) summary(took time.Duration) {
 			} else {
 				tests[outcome]++
 			}
+		}
+	}
+	slices.SortStableFunc(r.times, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, one := range r.times[:min(len(r.times), maxSlow)] {
+		if one.seconds >= isSlow {
+			fmt.Fprintf(r.w, "suite: slow: %s took %.0f s\n", one.name, one.seconds)
 		}
 	}
 	for _, test := range r.flaky {

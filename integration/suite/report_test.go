@@ -25,7 +25,9 @@ const lines = `{"Action":"start","Package":"example.com/a/b/guard"}
 {"Action":"pass","Package":"example.com/a/b/guard","Elapsed":0.1}
 {"Action":"run","Package":"example.com/a/b/vfs","Test":"TestGood"}
 {"Action":"output","Package":"example.com/a/b/vfs","Test":"TestGood","Output":"a word of TestGood\n"}
-{"Action":"pass","Package":"example.com/a/b/vfs","Test":"TestGood"}
+{"Action":"run","Package":"example.com/a/b/vfs","Test":"TestGood/part"}
+{"Action":"pass","Package":"example.com/a/b/vfs","Test":"TestGood/part","Elapsed":20}
+{"Action":"pass","Package":"example.com/a/b/vfs","Test":"TestGood","Elapsed":20.4}
 {"Action":"run","Package":"example.com/a/b/vfs","Test":"TestBad"}
 {"Action":"output","Package":"example.com/a/b/vfs","Test":"TestBad","Output":"    x_test.go:1: wrong\n"}
 {"Action":"fail","Package":"example.com/a/b/vfs","Test":"TestBad"}
@@ -72,7 +74,7 @@ func TestReport(t *testing.T) {
 		t.Error("failed does not tell a package that failed from one that did not run")
 	}
 	r.summary(time.Minute)
-	if want := "suite: 1 packages passed, 3 failed, 0 without tests; 1 tests passed, 2 failed, 2 skipped, 0 flaky; 1m0s\n"; !strings.HasSuffix(out.String(), want) {
+	if want := "\nsuite: slow: vfs TestGood took 20 s\nsuite: 1 packages passed, 3 failed, 0 without tests; 2 tests passed, 2 failed, 2 skipped, 0 flaky; 1m0s\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("summary: %q", out)
 	}
 }
@@ -169,6 +171,25 @@ func TestDivide(t *testing.T) {
 		}
 		if !slices.Equal(parts[i].packages, want) {
 			t.Errorf("%s: %q, want %q", parts[i].name, parts[i].packages, want)
+		}
+	}
+}
+
+// A package is tested with the race detector, unless it is listed: each that is listed exists.
+func TestByRace(t *testing.T) {
+	module := "github.com/rootsfs/rootsfs/"
+	p := part{name: "x", packages: []string{module + "guard", module + "integration/deps", module + "integration/dist/x"}}
+	halves := p.byRace(true)
+	if len(halves) != 2 || !halves[0].race || halves[1].race || len(halves[0].packages) != 2 || !slices.Equal(halves[1].packages, p.packages[1:2]) {
+		t.Errorf("%+v", halves)
+	}
+	p.packages = p.packages[:1]
+	if halves := p.byRace(false); len(halves) != 1 || halves[0].race {
+		t.Errorf("without the race detector: %+v", halves)
+	}
+	for _, dir := range unraced {
+		if _, err := os.Stat(filepath.Join("../..", dir)); err != nil {
+			t.Errorf("unraced: %v", err)
 		}
 	}
 }

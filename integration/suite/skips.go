@@ -37,6 +37,7 @@ var allowedSkips = []allowedSkip{
 	{"integration/sandbox", "TestSecretPrograms/*/*/*", "the other user runs it", everywhere, "make soak runs the slow programs as both"},
 	{"integration/sandbox", "TestSecretPrograms/*/*/*", "this machine has no cargo", everywhere, "it is many packages, and the door knows no client from another"},
 	{"integration/sandbox", "TestSecretPrograms/*/*/*", "this machine has no java", everywhere, "the same"},
+	{"cmd/rootsfs/internal/fleet", "TestSchedules", "ROOTSFS_SOAK=1 runs it", everywhere, "200 schedules of faults take a quarter of an hour; make soak runs them"},
 	{"integration/sandbox", "TestKeysAtRealServers", "ROOTSFS_SOAK=1 runs it", everywhere, "it installs two servers; TestKeysOfOwnersFiles has servers of its own"},
 
 	{"integration/posix", "TestDir", "ROOTSFS_POSIX_DIR", everywhere, "it tests a directory that somebody names by hand"},

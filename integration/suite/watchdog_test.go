@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// never answers only look-ups of names that begin with "busy".
+// never is a directory that answers no look-ups, except of names that begin with "busy".
 type never struct{ fs.Inode }
 
 func (n *never) Lookup(_ context.Context, name string, _ *fuse.EntryOut) (*fs.Inode, syscall.Errno) {

@@ -35,10 +35,10 @@ func Must(t testing.TB, errs ...error) {
 }
 
 // Build builds programs of this module. to is a file or, with a slash at its end, a directory.
-// The programs are as in a release: linked statically, and without the paths of their sources.
+// The programs are as in a release: linked statically, without symbols and the paths of their sources.
 // All tests build in this way, and so compile each package once between them.
 func Build(to string, packages ...string) error {
-	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-o", to}, packages...)...)
+	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", to}, packages...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", strings.Join(packages, " and "), err, out)

@@ -68,8 +68,8 @@ func TestWithin(t *testing.T) {
 		"at once":           {1, 0, true, 1},
 		"after some looks":  {4, 0, true, 4},
 		"never":             {0, 0, false, 5}, // after 0, 1, 3, 7 and 15 ms
-		"behind the limit":  {2, time.Hour, true, 2},
-		"not behind either": {0, time.Hour, false, 2},
+		"after a long stop": {2, time.Hour, true, 2},
+		"never, with stops": {0, time.Hour, false, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

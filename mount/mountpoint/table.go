@@ -45,7 +45,7 @@ var (
 	ErrNotOurs    = errors.New("not a mount of ours")      // of another type, or another user's
 	ErrStale      = errors.New("stale mount")              // its daemon is gone
 	ErrBusy       = errors.New("mount is busy")            // a process holds something in it
-	ErrNoFUSE     = errors.New("the system lacks FUSE")    // or withholds it from this user
+	ErrNoFUSE     = errors.New("the system lacks FUSE")    // no FUSE, or not for this user
 	ErrNoFusectl  = errors.New("fusectl is not available") // connections cannot be aborted
 )
 

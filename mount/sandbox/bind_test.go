@@ -178,8 +178,8 @@ func TestBindWhileNamesChange(t *testing.T) {
 	s.want("a note", "cat /etc/note")
 }
 
-// Where the command may not write anyway, it can only write to binds of spare directories,
-// because Landlock's rules stay those of the start.
+// In a place that the command could not write to before, it can only write to binds of spare
+// directories, because Landlock's rules stay those of the start.
 func TestBindWhatIsNotSpare(t *testing.T) {
 	if abi, _, err := landlock.ABI(); err != nil || abi == 0 {
 		t.Skip("the kernel has no Landlock")

@@ -106,7 +106,7 @@ func unable(cause error, format string, args ...any) error {
 	return e
 }
 
-// bwrapUnsupported are the words of bwrap for the same.
+// bwrapUnsupported are texts in the messages by which bwrap says that the machine lacks the level.
 var bwrapUnsupported = []string{"No permissions to creat", "does not support user namespaces", "Unknown option"}
 
 // isUnsupported reports whether the error of a probe means that the machine lacks the level.

@@ -63,7 +63,7 @@ func (l *launch) layoutSpec(where privatePlaces) *layout.Spec {
 // namespaces prepares level Namespaces: the init is started in new namespaces
 // with the capabilities over them that it needs to build the root.
 func (l *launch) namespaces(where privatePlaces) error {
-	// A call that changes nothing: another answer than ENOSYS does not matter.
+	// This call changes nothing. Only the answer ENOSYS matters.
 	if err := unix.MountSetattr(-1, "", 0, &unix.MountAttr{}); errors.Is(err, unix.ENOSYS) {
 		return oldKernel("mount_setattr(2)", NamespacesKernel)
 	}

@@ -26,9 +26,9 @@ func inherit(t *testing.T) {
 	t.Cleanup(func() { unix.Close(number) })
 }
 
-// runsWithoutNamespaces runs a command as on an old kernel: level bubblewrap is taken, the reason
-// against level namespaces names the kernel that has what it lacks, and the command inherits
-// nothing.
+// runsWithoutNamespaces runs a command as on an old kernel: level bubblewrap is taken, the
+// reason against level namespaces names the version of the kernel that it needs, and the
+// command inherits nothing.
 func runsWithoutNamespaces(t *testing.T) {
 	inherit(t)
 	p, out, exit := started(t, Options{}, `ls /proc/self/fd | tr '\n' ' '`)

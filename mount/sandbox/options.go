@@ -321,11 +321,11 @@ type Network struct {
 	// Optional lets levels without a network namespace go on without it.
 	Optional bool
 	// Offline makes Start set variables that tell programs that they cannot download, as
-	// without a Network. Serve is then called while the command is being started.
+	// without a Network.
 	Offline bool
 	// ResolvConf is the command's /etc/resolv.conf.
 	ResolvConf []byte
-	// Serve is called once, before the command is started or, if Offline, before Start
-	// returns, with sockets by their names (see package initproc). It owns them. Its error is Start's.
+	// Serve is called once, before the command is started, with sockets by their names (see
+	// package initproc). It owns them. Its error is Start's.
 	Serve func(sockets map[string][]*os.File) error
 }

@@ -43,7 +43,7 @@ func TestBombEnds(t *testing.T) {
 			if took := time.Since(start); took > time.Minute {
 				t.Errorf("%s: it took %v", what, took)
 			}
-			if left := living(); len(left) > 0 && level != Bubblewrap { // whose init dies by itself
+			if left := living(); len(left) > 0 && level != Bubblewrap { // the init of bwrap dies by itself
 				t.Errorf("%s: processes %v are left", what, left)
 			}
 		}

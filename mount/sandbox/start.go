@@ -249,7 +249,7 @@ func (p *Process) startInit(l *launch) error {
 	}
 	p.control, p.sock, p.dead = os.NewFile(uintptr(pair[0]), "control socket"), pair[0], make(chan struct{})
 	theirs := os.NewFile(uintptr(pair[1]), "control socket")
-	defer theirs.Close() // or this process would never see the end of the socket
+	defer theirs.Close() // otherwise this process would never see the end of the socket
 	l.cmd.ExtraFiles = append([]*os.File{theirs, conf}, l.files...)
 	return p.spawn(l.cmd)
 }
@@ -339,9 +339,6 @@ func (p *Process) await(l *launch) error {
 				return err
 			}
 			_ = initproc.Send(p.sock, initproc.Message{Kind: initproc.KindRelease}) // an init that has ended is noticed above
-			if err := l.serveNetwork(true); err != nil {
-				return err
-			}
 		case initproc.KindStarted:
 			settleCore(m.Layers)
 			if l.memory.Name != "" {
@@ -390,7 +387,7 @@ func (p *Process) takeFile(l *launch, name string, fds []int) error {
 
 // beforeExec runs the caller's part when the confinement is complete.
 func (l *launch) beforeExec() error {
-	if err := l.serveNetwork(false); err != nil {
+	if err := l.serveNetwork(); err != nil {
 		return err
 	}
 	if l.o.BeforeExec != nil {
@@ -399,12 +396,11 @@ func (l *launch) beforeExec() error {
 	return nil
 }
 
-// serveNetwork calls Network.Serve if Network.Offline equals offline. An offline network, in
-// which nothing can be reached, is served while the init executes the command, so that the
-// command does not wait for it.
-func (l *launch) serveNetwork(offline bool) error {
+// serveNetwork calls Network.Serve. The command waits for it, also in a network where nothing can be
+// reached: what it looks for in its first milliseconds would be refused by the kernel, unseen.
+func (l *launch) serveNetwork() error {
 	n := l.o.Network
-	if !l.conf.OpenNetwork || n.Offline != offline {
+	if !l.conf.OpenNetwork {
 		return nil
 	}
 	sockets := l.network

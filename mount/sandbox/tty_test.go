@@ -66,7 +66,7 @@ func TestTerminal(t *testing.T) {
 	if err := pty.Setsize(master, &pty.Winsize{Rows: 40, Cols: 100}); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(unix.Getpid(), unix.SIGWINCH); err != nil { // as the kernel tells whom the terminal belongs to
+	if err := unix.Kill(unix.Getpid(), unix.SIGWINCH); err != nil { // as the kernel signals the process to which the terminal belongs
 		t.Fatal(err)
 	}
 	typed(`until [ "$(stty size)" = "40 100" ]; do sleep 0.01; done; echo new=$(stty size)`)

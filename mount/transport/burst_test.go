@@ -41,7 +41,7 @@ func burstFrom(t *testing.T, fd, cpu int) {
 	}
 }
 
-// manyTries is more often than a reader needs to move. Each try makes some requests.
+// manyTries is more tries than a reader needs to move. Each try makes some requests.
 const manyTries = 100
 
 // until repeats try until done reports true, and fails after manyTries.

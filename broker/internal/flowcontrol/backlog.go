@@ -38,7 +38,7 @@ type Backlog struct {
 	probes  int                           // number of probes so far
 }
 
-// maxNotes is how many notifications the SDK is handed that it has not handled yet.
+// maxNotes is how many notifications the SDK may have got and not handled yet.
 const maxNotes = 1024
 
 // NewBacklog makes the Backlog of a connection that closes done. hand hands a message to the

@@ -15,8 +15,8 @@ type pair struct {
 	val string // raw
 }
 
-// pairs reads an object's members in their order, doubles as well. ok is false if there
-// is no object.
+// pairs reads an object's members in their order, including those with the same key. ok is
+// false if there is no object.
 func pairs(b []byte) (all []pair, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {

@@ -22,7 +22,7 @@ const (
 	keysKept    = time.Hour
 	maxKeySet   = 1 << 20 // bytes
 	maxKeys     = 64
-	maxTried    = 8    // of a token that does not say by which it was signed
+	maxTried    = 8    // keys, for a token that does not name its key
 	leastRSA    = 2048 // bits
 	fetchEvery  = 10 * time.Second
 	fetchAtOnce = 3

@@ -31,7 +31,7 @@ type Topic struct {
 	Words string // further words for the topic, separated by spaces
 }
 
-// topics are all there are, in the order of the list.
+// topics has all topics, in the order of the list.
 var topics = []Topic{
 	{"roots", "root grant mode modes rights spec once links symlinks revoke locks subject"},
 	{"policy", "rules patterns hide deny protect hidden protected gitignore env git hooks"},

@@ -105,7 +105,7 @@ func listening(port int, tcp string) int {
 		}
 		return unix.Connect(s, to)
 	}
-	hidden := func() error { // as ssh-agent is
+	hidden := func() error { // makes this process unreadable, as ssh-agent is
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 			return err
 		}

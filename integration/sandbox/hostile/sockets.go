@@ -40,7 +40,7 @@ func sendDgram(name string) error {
 	return unix.Sendto(s, []byte("x"), 0, &unix.SockaddrUnix{Name: name})
 }
 
-// passOut tries every socket of the host's that there may be a way to. The server hangs
+// passOut tries every socket of the host that it may be able to reach. The server hangs
 // up once it has answered, perhaps before the descriptor comes. So after a connection has
 // succeeded, a second one is made.
 func passOut(t *targets) error {

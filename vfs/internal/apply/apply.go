@@ -114,6 +114,8 @@ type applier struct {
 	l     *guard.Lease
 	st    beneath.Stage
 	store *draft.Store
+	// closed has, by directory, the results of writable during a Plan; nil: they are not kept.
+	closed map[string]closedDir
 }
 
 func (e Env) begin(ctx context.Context, l *guard.Lease) applier {

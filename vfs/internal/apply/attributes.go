@@ -7,11 +7,14 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// attributes sets the mode and class of a file that both sides have. The class is with if the
-// mode, the ACL and the attributes of the user stay.
+// attributes sets the mode and class of a file that both sides have. If the mode, the ACL and
+// the attributes of the user stay, the class is the one given as with.
 func (a *applier) attributes(c *Change, base *draft.Base, with Class) error {
 	if err := c.modes(base, with); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
 		return err
+	}
+	if uid := unix.Geteuid(); c.have.isDir() && c.have.info.Mode&0o400 == 0 && uid != 0 && int(c.have.info.UID) == uid {
+		return nil // this process can neither read nor set the attributes of the source's directory
 	}
 	up, err := a.st.Upper(c.Path.Raw(), false)
 	if err != nil {
@@ -46,8 +49,8 @@ func (a *applier) attributes(c *Change, base *draft.Base, with Class) error {
 	return nil
 }
 
-// modes sets the mode and class of a file that both sides have. The class is with if the mode
-// stays.
+// modes sets the mode and class of a file that both sides have. If the mode stays, the class is
+// the one given as with.
 func (c *Change) modes(base *draft.Base, with Class) error {
 	bits := uint32(0o7777)
 	if !c.want.isDir() {

@@ -147,7 +147,7 @@ func (c *Change) StaysFor(cause *Change) bool {
 // keepBelow makes changes a conflict if the source does not get their directory. In the sorted
 // list the directory comes first.
 func keepBelow(list []Change) {
-	causes := map[string]*Change{} // by directory: the outermost one that is left, around it or itself
+	causes := map[string]*Change{} // by directory: the outermost change that is left, of it or a directory above it
 	for i := range list {
 		c := &list[i]
 		parent, _ := splitRel(c.Path.Raw())

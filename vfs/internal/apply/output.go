@@ -105,6 +105,7 @@ func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 	if _, isGit := gitUnit(path); isGit {
 		return ""
 	}
+	at := set.At("")
 	for end := 0; end < len(path); end++ {
 		kind := pattern.Dir
 		if n := strings.IndexByte(path[end:], '/'); n >= 0 {
@@ -117,9 +118,10 @@ func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 			return ""
 		}
 		dir, base := splitRel(unit)
-		if set.At(dir).Judge(dir, base, kind, nil).Effect != pattern.None {
+		if at.Judge(dir, base, kind, nil).Effect != pattern.None {
 			return unit
 		}
+		at = at.Enter(dir, base)
 	}
 	return ""
 }

@@ -351,17 +351,28 @@ func isRefused(err error) bool {
 // that this process would get for a new name there. If a directory is to be made first, that is
 // the one around it.
 func (a *applier) writable(path string) (dir string, err error) {
-	for dir, _ = splitRel(path); ; dir, _ = splitRel(dir) {
-		d, err := a.st.Source(a.l).Below(dir, true)
-		if beneath.IsAbsent(err) && dir != "" {
-			continue
-		}
-		if err == nil {
-			err = d.Writable()
-			d.Close()
-		}
-		return dir, err
+	above, _ := splitRel(path)
+	if got, ok := a.closed[above]; ok {
+		return got.dir, got.err
 	}
+	dir = above
+	d, err := a.st.Source(a.l).Below(dir, true)
+	if beneath.IsAbsent(err) && dir != "" {
+		dir, err = a.writable(dir)
+	} else if err == nil {
+		err = d.Writable()
+		d.Close()
+	}
+	if a.closed != nil {
+		a.closed[above] = closedDir{dir, err}
+	}
+	return dir, err
+}
+
+// closedDir is a result of writable.
+type closedDir struct {
+	dir string
+	err error
 }
 
 // whyClosed says why nothing can be changed in a directory.

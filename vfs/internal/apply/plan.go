@@ -30,18 +30,38 @@ type Asked struct {
 	IsFor bool
 }
 
+// Needed returns the paths that an apply of paths, and so its plan, has to do with: those and the
+// rest of a repository that one of them lies in. It also has to do with the directories above.
+func Needed(paths []string) draft.Scope {
+	needed := slices.Clone(paths)
+	for i, p := range needed {
+		if unit, ok := gitUnit(p); ok {
+			needed[i] = unit
+		}
+	}
+	return draft.NewScope(needed)
+}
+
 // Plan returns the wanted changes, sorted by path. same has those that change nothing, because
-// the source has the same by now.
+// the source has the same by now. Plan compares no more changes than the wanted ones depend on
+// (see Needed), because to compare a change may be to read two files.
 func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []Change, err error) {
 	a := e.begin(ctx, l)
 	paths := map[string]bool{}
-	walkErr := a.store.Walk(func(rel string, _ *unix.Stat_t) { paths[rel] = true })
+	needed := Needed(ask.Paths)
+	a.closed = map[string]closedDir{}
+	walkErr := a.store.Walk(needed, func(rel string, _ *unix.Stat_t) { paths[rel] = true })
 	for r := range a.store.Records() {
-		paths[r.Path] = true
+		if needed.Touches(r.Path) {
+			paths[r.Path] = true
+		}
 	}
 	delete(paths, "") // the attributes of the root itself are not applied
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		if err := l.Life().Ended(ctx); err != nil {
+			return nil, nil, err
+		}
+		if err := atStep("compare", path); err != nil {
 			return nil, nil, err
 		}
 		c := a.classify(path)
@@ -118,6 +138,9 @@ func (a *applier) classify(path string) Change {
 	rec, ok := a.store.Has(path)
 	if !ok {
 		rec.Base = draft.Base{}
+	}
+	if err == unix.EACCES && c.want.isDir() && rec.Base.Kind == draft.Dir && !rec.Whiteout && rec.Base.Mode == c.Mode { //nolint:errorlint // bare errno
+		return c // the source's lies in a closed directory, and the stage's has not changed
 	}
 	if err == nil {
 		switch {

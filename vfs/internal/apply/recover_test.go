@@ -76,7 +76,7 @@ func TestKilledBeforeTheModeOfADirectory(t *testing.T) {
 		s.chmod(dir, 0o555)
 	}
 	s.end()
-	s.must(os.Mkdir(s.at("d"), 0o700), os.Chmod(s.at("d"), os.ModeSticky|0o700), os.Mkdir(s.at("own"), 0o755)) // as the kill leaves d
+	s.must(os.Mkdir(s.at("d"), 0o700), os.Chmod(s.at("d"), os.ModeSticky|0o700), os.Mkdir(s.at("own"), 0o755)) // the kill leaves d in this state
 	s.start()
 	s.wantChanges("m d, A d/f, A own/f")
 	s.apply(vfs.StageApply{}, "m d, A d/f, A own/f", "")

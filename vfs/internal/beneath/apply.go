@@ -86,6 +86,11 @@ func (st *staged) clearDir(l *guard.Lease, rel string, up *Info) error {
 		return st.rebase(rel, false)
 	}
 	low, err := st.openLowerDir(rel)
+	if err == unix.EACCES { //nolint:errorlint // bare errno
+		// It lies in a directory that was just applied, with a mode that closes it. The record keeps
+		// the directory from being compared again.
+		return st.store.Replace(draft.Record{Path: rel, Base: draft.Base{Kind: draft.Dir, Mode: up.Mode}})
+	}
 	if err != nil {
 		return st.rebase(rel, false) // the source has none by now
 	}

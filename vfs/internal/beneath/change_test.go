@@ -171,7 +171,8 @@ func (s *hangScene) end(early bool) error {
 	return second(s.reg.Revoke(s.Context(), "r"))
 }
 
-// bothWays lists the values of answered early.
+// bothWays lists the two fates of an operation that hangs when its root ends: it is answered
+// early (true), or the revocation waits for it in vain.
 var bothWays = map[string]bool{"answered early": true, "waited for in vain": false}
 
 const stillInIt = "1 call that changes the source is still in it and may still arrive"

@@ -26,8 +26,8 @@ const CauseSession = "session"
 // noObject stands for the object of a file that is not frozen.
 const noObject = ^uint64(0)
 
-// Checkpoint makes a checkpoint of the stage. If the stage equals the latest checkpoint, and c
-// has no name, it makes none: then isNew is false, and made is the latest.
+// Checkpoint makes a checkpoint of the stage, or only of c.Paths. If the stage equals the latest
+// checkpoint, and c has no name, it makes none: then isNew is false, and made is the latest.
 func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkpoint, isNew bool, err error) {
 	st := s.st
 	st.frozen.keeping.Lock()
@@ -36,7 +36,7 @@ func (s Stage) Checkpoint(l *guard.Lease, c draft.Checkpoint) (made draft.Checkp
 		return list[len(list)-1], false, nil
 	}
 	st.mu.Lock()
-	state, err := st.freezeAll(l)
+	state, err := st.freezeAll(l, c.Scope())
 	st.mu.Unlock()
 	if err == nil {
 		made, isNew, err = st.keep(c, &state)
@@ -55,7 +55,7 @@ func (st *staged) keep(c draft.Checkpoint, state *draft.State) (made draft.Check
 	}
 	if list := st.store.Checkpoints(); len(list) > 0 && c.Name == "" {
 		latest := list[len(list)-1]
-		if last, err := st.store.State(latest.Number); err == nil && last.Equal(state) {
+		if last, err := st.store.State(latest.Number); err == nil && latest.SameScope(&c) && last.Equal(state) {
 			return latest, false, nil
 		}
 	}
@@ -110,36 +110,42 @@ func (st *staged) prune(l *guard.Lease) error {
 	return st.sweep(l)
 }
 
-// freezeAll freezes the files of the upper directory, and returns the state of the stage. The
+// freezeAll freezes the files of a scope in the upper directory, and returns their state. The
 // caller holds staged.mu.
-func (st *staged) freezeAll(l *guard.Lease) (draft.State, error) {
+func (st *staged) freezeAll(l *guard.Lease, in draft.Scope) (draft.State, error) {
 	st.frozen.writes.Lock()
 	defer st.frozen.writes.Unlock()
 	st.frozen.generation.Add(1)
-	state, err := st.gather(l, true)
-	if err == nil {
+	state, err := st.gather(l, in, true)
+	if err == nil && len(in) == 0 {
 		st.store.SetUntouched()
 	}
 	return state, err
 }
 
-// gather returns the state of the stage, with noObject for files that are not frozen. The
-// caller holds staged.mu and, to freeze the files, frozen.writes.
-func (st *staged) gather(l *guard.Lease, freezes bool) (state draft.State, err error) {
+// gather returns the state of a scope of the stage, with noObject for files that are not frozen.
+// The caller holds staged.mu and, to freeze the files, frozen.writes.
+func (st *staged) gather(l *guard.Lease, in draft.Scope, freezes bool) (state draft.State, err error) {
 	g := gathering{st: st, l: l, freezes: freezes, dir: -1}
 	defer g.close()
-	top, err := g.dirNode("", st.up)
+	top, err := g.upperNode("", st.up)
 	if err != nil {
 		return state, err
 	}
 	g.nodes = append(g.nodes, top)
-	err = st.store.Walk(func(rel string, info *unix.Stat_t) {
+	err = st.store.Walk(in, func(rel string, info *unix.Stat_t) {
 		if g.err == nil {
 			g.err = g.visit(rel, info)
 		}
 	})
 	slices.SortFunc(g.nodes, func(a, b draft.Node) int { return bytes.Compare(a.Path, b.Path) })
-	return draft.State{Nodes: g.nodes, Records: slices.Collect(st.store.Records())}, errors.Join(err, g.err)
+	state.Nodes = g.nodes
+	for r := range st.store.Records() {
+		if in.Touches(r.Path) {
+			state.Records = append(state.Records, r)
+		}
+	}
+	return state, errors.Join(err, g.err)
 }
 
 // gathering collects the names of the upper directory.
@@ -166,7 +172,7 @@ func (g *gathering) visit(rel string, info *unix.Stat_t) error {
 			return err
 		}
 		defer unix.Close(fd)
-		node, err := g.dirNode(rel, fd)
+		node, err := g.upperNode(rel, fd)
 		g.nodes = append(g.nodes, node)
 		return err
 	}
@@ -194,6 +200,19 @@ func (g *gathering) visit(rel string, info *unix.Stat_t) error {
 	}
 	g.nodes = append(g.nodes, node)
 	return err
+}
+
+// upperNode is dirNode for a directory of the upper directory, which its mode may keep an ordinary
+// user from reading.
+func (g *gathering) upperNode(rel string, fd int) (draft.Node, error) {
+	node, err := g.dirNode(rel, fd)
+	if uid := unix.Geteuid(); err != nil || node.Mode&0o400 != 0 || uid == 0 || int(node.UID) != uid {
+		return node, err
+	}
+	return node, g.st.withBits(g.l, fd, 0o400, func() error {
+		node.Attrs = attrsOf(fd)
+		return nil
+	})
 }
 
 func (g *gathering) dirNode(rel string, fd int) (draft.Node, error) {
@@ -228,9 +247,9 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	var now draft.State
 	var err error
 	if dry {
-		now, err = st.gather(l, false)
+		now, err = st.gather(l, nil, false)
 	} else {
-		now, err = st.freezeAll(l)
+		now, err = st.freezeAll(l, nil)
 	}
 	if err != nil {
 		return Undone{}, err
@@ -268,7 +287,7 @@ func (st *staged) takeBack(l *guard.Lease, before *draft.State) error {
 	if l.Life().Ended(context.Background()) != nil {
 		return nil
 	}
-	now, err := st.gather(l, false)
+	now, err := st.gather(l, nil, false)
 	if err == nil {
 		err = st.restore(l, &now, before)
 	}
@@ -283,7 +302,7 @@ func noCheckpoint(format string, args ...any) error {
 func (st *staged) stateOf(number int, now *draft.State) (state draft.State, reversed int, err error) {
 	if number == 0 {
 		state.Nodes = now.Nodes[:1:1] // the top directory, which stays as it is
-	} else if state, err = st.store.State(number); err != nil {
+	} else if state, err = st.stateAt(number, now); err != nil {
 		return state, 0, err
 	}
 	applied, err := st.store.AppliedSince(number)
@@ -291,6 +310,90 @@ func (st *staged) stateOf(number int, now *draft.State) (state draft.State, reve
 		return state, 0, err
 	}
 	return st.reverse(state, applied)
+}
+
+// stateAt returns the state of the whole stage at a checkpoint. A checkpoint of some paths lacks
+// the others: these are as the next checkpoint has them, or as they are now.
+func (st *staged) stateAt(number int, now *draft.State) (draft.State, error) {
+	var parts []draft.Checkpoint
+	state, isWhole := *now, false
+	for _, c := range st.store.Checkpoints() {
+		if c.Number < number || isWhole {
+			continue
+		}
+		if isWhole = len(c.Paths) == 0; !isWhole {
+			parts = append(parts, c)
+			continue
+		}
+		var err error
+		if state, err = st.store.State(c.Number); err != nil {
+			return state, err
+		}
+	}
+	for _, c := range slices.Backward(parts) {
+		part, err := st.store.State(c.Number)
+		if err != nil {
+			return state, err
+		}
+		state = overlay(&state, &part, c.Scope())
+	}
+	return state, nil
+}
+
+// overlay returns a state with the paths of a scope as part has them. Their files are placed as
+// copies: outside of the scope, programs may have a file under another name by now, or a copy of it
+// that shows its identity. If part shows a directory above the paths, the result shows one, too.
+// Whatever else was in that directory is removed by records of its own.
+func overlay(state, part *draft.State, in draft.Scope) draft.State {
+	old, from := indexOf(state), indexOf(part)
+	out := indexOf(&draft.State{})
+	for _, x := range []*stateIndex{old, from} {
+		for rel, n := range x.nodes {
+			if in.Has(rel) == (x == from) {
+				n.Apart = n.Apart || x == from
+				out.nodes[rel] = n
+			}
+		}
+		for rel, r := range x.records {
+			if in.Has(rel) == (x == from) {
+				out.records[rel] = r
+			}
+		}
+	}
+	for _, p := range in {
+		for at, c := range p {
+			if rel := p[:at]; c == '/' && from.showsDir(rel) {
+				out.showDir(rel, from)
+			}
+		}
+	}
+	return out.sorted()
+}
+
+// showsDir reports whether a state may show a directory at a path.
+func (x *stateIndex) showsDir(rel string) bool {
+	n := x.nodes[rel]
+	return n != nil && n.Object == 0 || n == nil && x.showsSource(rel)
+}
+
+// showDir makes a state show a directory at a path, and what the source has in it, as from does.
+func (x *stateIndex) showDir(rel string, from *stateIndex) {
+	rec, ok := from.records[rel]
+	if x.showsDir(rel) {
+		if have := x.records[rel]; have.Whiteout && !rec.Whiteout {
+			have.Whiteout = false
+			x.records[rel] = have
+		}
+		return
+	}
+	delete(x.nodes, rel)
+	if n := from.nodes[rel]; n != nil {
+		x.nodes[rel] = n
+	}
+	delete(x.records, rel)
+	if ok {
+		x.records[rel] = rec
+	}
 }
 
 // choose finds the checkpoint of an undo, and the state that it brings back.
@@ -340,7 +443,7 @@ func (st *staged) finishUndo() error {
 	if !ok {
 		return nil
 	}
-	now, err := st.gather(nil, false)
+	now, err := st.gather(nil, nil, false)
 	if err != nil {
 		return err
 	}

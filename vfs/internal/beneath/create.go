@@ -215,8 +215,8 @@ func Mkdir(l *guard.Lease, d Dir, base string, mode uint32, o Owner) (Info, erro
 // Mknod makes a regular file, FIFO, socket or device; dev is in FUSE's form.
 func Mknod(l *guard.Lease, d Dir, base string, mode, dev uint32, o Owner) (Info, error) {
 	if t := mode & unix.S_IFMT; t == unix.S_IFCHR || t == unix.S_IFBLK {
-		// Making a device takes a capability that a change of file-system
-		// uid drops; the kernel has checked the caller's.
+		// To make a device, a thread needs a capability that it loses with the change
+		// of its file-system uid. The kernel has checked that the caller has it.
 		dirfd, u, err := d.begin(l)
 		if err != nil {
 			return Info{}, err
@@ -273,15 +273,15 @@ func Nameless(l *guard.Lease, d Dir, mode uint32, o Owner) (w Changeable, ok boo
 // a new file gets back the permissions that the umask took. Until then it has fewer
 // permissions than it will have, never more.
 
-// unmask gives a file just made in d, of which w may be any descriptor, the permissions
-// of mode that the umask of the process has taken.
+// unmask gives a file just made in d the permissions of mode that the umask of the process
+// has taken. w may be any descriptor of the file.
 func unmask(l *guard.Lease, w Changeable, d Dir, info *Info, mode uint32) error {
 	lost := mode & 0o777 &^ info.Mode
 	if lost == 0 || info.Type() == unix.S_IFLNK {
 		return nil
 	}
 	lost &= processUmask()
-	if lost == 0 || HasDefaultACL(d) { // which takes the umask's place
+	if lost == 0 || HasDefaultACL(d) { // a default ACL takes the umask's place
 		return nil
 	}
 	if err := Chmod(l, w, info.Mode&0o7777|lost); err != nil {

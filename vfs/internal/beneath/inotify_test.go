@@ -20,7 +20,7 @@ func polled(t *testing.T, fd uintptr) bool {
 	for _, name := range all {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			continue // that of the listing
+			continue // the descriptor of the listing, which is closed
 		}
 		for line := range strings.Lines(string(text)) {
 			var target uintptr

@@ -20,9 +20,9 @@ func (s Stage) Readable(l *guard.Lease, d Dir, info *Info, f func() error) error
 		return f()
 	}
 	st := s.st
-	st.mu.Lock() // which keeps programs from changing the attributes
+	st.mu.Lock() // keeps programs from changing the attributes
 	defer st.mu.Unlock()
-	st.frozen.writes.Lock() // and this from changing the contents
+	st.frozen.writes.Lock() // keeps programs from changing the contents
 	defer st.frozen.writes.Unlock()
 	return st.withBits(l, d.fd, 0o400, f)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// If the process is killed during an undo, the undo is repeated from its beginning, so a crash
-// needs no order of its steps. Their order is for running programs: a file in both states is
+// If the process is killed during an undo, the whole undo is repeated, so for a crash the order of
+// the steps does not matter. It matters for programs that run: they see a file of both states
 // replaced in one step, and other files appear or disappear.
 
 // restoration brings the stage from one state to another.
@@ -44,6 +44,17 @@ func indexOf(s *draft.State) *stateIndex {
 		x.records[r.Path] = r
 	}
 	return x
+}
+
+// sorted returns the state that the index has by now.
+func (x *stateIndex) sorted() (out draft.State) {
+	for _, rel := range slices.Sorted(maps.Keys(x.nodes)) {
+		out.Nodes = append(out.Nodes, *x.nodes[rel])
+	}
+	for _, rel := range slices.Sorted(maps.Keys(x.records)) {
+		out.Records = append(out.Records, x.records[rel])
+	}
+	return out
 }
 
 // showsSource reports whether a state shows the source's file at a path: the upper directory
@@ -128,8 +139,8 @@ func (r *restoration) remove() error {
 	return nil
 }
 
-// staysRaised reports whether programs see one directory of the source at a path before and
-// after.
+// staysRaised reports whether programs see the same directory of the source at a path before
+// and after the undo.
 func (r *restoration) staysRaised(rel string) bool {
 	if !r.now.showsSource(rel) || !r.want.showsSource(rel) {
 		return false
@@ -169,6 +180,8 @@ func (r *restoration) place() error {
 			continue
 		case n.Object == 0:
 			err = r.mkdir(rel)
+		case n.Apart:
+			err = r.placeCopy(rel, n.Object)
 		default:
 			err = r.placeObject(rel, n.Object)
 		}
@@ -182,8 +195,8 @@ func (r *restoration) place() error {
 	return nil
 }
 
-// ensureDir makes a directory in the upper directory that the state lacks: the directory of a
-// file that is staged because it was applied since.
+// ensureDir makes a directory that the state lacks in the upper directory. It is needed for a
+// file that was applied since: the undo stages that file, and so its directory.
 func (r *restoration) ensureDir(rel string) error {
 	if r.st.isRaised(rel) {
 		return nil
@@ -266,6 +279,49 @@ func (r *restoration) placeObject(rel string, number uint64) error {
 	})
 	// The kernel leaves both names if they are one file's.
 	return errors.Join(err, IgnoreAbsent(change(r.l, func() error { return unix.Unlinkat(st.tmp, temp, 0) })))
+}
+
+// placeCopy is placeObject for a copy of the object.
+func (r *restoration) placeCopy(rel string, number uint64) error {
+	st := r.st
+	from, err := open(st.store.Objects(), draft.ObjectName(number), unix.O_PATH|unix.O_NOFOLLOW, stayBeneath)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	was, err := stat(from)
+	if err != nil {
+		return err
+	}
+	c := &upCopy{st: st, l: r.l, name: st.tempName()}
+	defer c.drop()
+	copies := func() error {
+		info, err := stat(from)
+		if info.Mode = was.Mode; err != nil {
+			return err
+		}
+		return c.prepare(from, &info, false)
+	}
+	if unix.Geteuid() == 0 {
+		err = copies()
+	} else {
+		err = st.withBits(r.l, from, 0o400, copies)
+	}
+	if err != nil {
+		return err
+	}
+	parent, base := splitRel(rel)
+	dir, err := st.openUpperDir(parent)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	st.store.AddUpper(rel, false)
+	err = st.withAccess(r.l, dir, func() error {
+		return change(r.l, func() error { return unix.Renameat2(st.tmp, c.name, dir, base, 0) })
+	})
+	c.made = err != nil
+	return err
 }
 
 // setDirs gives the directories their attributes, inner ones first.

@@ -3,7 +3,6 @@ package beneath
 import (
 	"bytes"
 	"maps"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -134,7 +133,8 @@ func (st *staged) reverse(state draft.State, applied []draft.Applied) (out draft
 		last[a.Path] = a
 	}
 	was := indexOf(&state)
-	nodes, records := maps.Clone(was.nodes), maps.Clone(was.records)
+	is := stateIndex{nil, maps.Clone(was.nodes), maps.Clone(was.records)}
+	nodes, records := is.nodes, is.records
 	for path := range first {
 		old, now := first[path], last[path].New
 		if _, ok := have[old.Old.Object]; old.Old.Object != 0 && !ok {
@@ -163,13 +163,7 @@ func (st *staged) reverse(state draft.State, applied []draft.Applied) (out draft
 			records[path] = rec
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(nodes)) {
-		out.Nodes = append(out.Nodes, *nodes[path])
-	}
-	for _, path := range slices.Sorted(maps.Keys(records)) {
-		out.Records = append(out.Records, records[path])
-	}
-	return out, count, nil
+	return is.sorted(), count, nil
 }
 
 // looksLikeSource reports whether an object, or noObject for the file in the upper directory, has

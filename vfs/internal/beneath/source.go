@@ -76,7 +76,7 @@ type source struct {
 	naming                rules.Naming
 	links                 []rules.Link // passed on the way
 	once                  sync.Once
-	stage                 *staged // that keeps the changes of the root apart, unless nil
+	stage                 *staged // nil: the root is not staged
 }
 
 func (s *source) FD() int             { return s.fd }

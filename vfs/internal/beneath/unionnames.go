@@ -113,7 +113,7 @@ func (m *merged) openOne(u *union) (err error) {
 		return nil
 	}
 	m.one = Names{Dir: Dir{fd: max(up, low)}}
-	if m.one.fd < 0 || slices.Contains(u.extra, m.one.fd) { // not the one that OpenNames has opened
+	if m.one.fd < 0 || slices.Contains(u.extra, m.one.fd) { // fd is not the one that OpenNames has opened
 		openNames := openToRead
 		if m.quiet {
 			openNames = openToReadQuietly

@@ -277,7 +277,7 @@ func (t *Table) BeginInPlace(ctx context.Context, l *guard.Lease, id rules.Ident
 		c.inPlace++
 		c.begun++
 		if since = c.begun; c.open+c.inPlace > 1 {
-			since = 0 // not alone from the beginning
+			since = 0 // this claim was not alone from the beginning
 		}
 		return true
 	})

@@ -45,6 +45,9 @@ type Checkpoint struct {
 	Cause   string    `json:"cause"` // the operation before which it was made, or CauseAsked
 	Time    time.Time `json:"time"`
 	Changed int       `json:"changed"` // names that programs had changed, made or removed
+	// Paths limits the checkpoint to these paths, everything below them and the directories above.
+	// Without any, it is of the whole stage.
+	Paths [][]byte `json:"paths,omitempty"`
 }
 
 // Node is a name of the upper directory in a checkpoint.
@@ -57,6 +60,8 @@ type Node struct {
 	Mtime  int64  `json:"t,omitempty"`
 	// Attrs are the extended attributes of the user, and the ACL.
 	Attrs map[string][]byte `json:"a,omitempty"`
+	// Apart says that an undo copies the object, because other paths may have the file by now.
+	Apart bool `json:"-"`
 }
 
 // State is the state of a store that a checkpoint keeps.

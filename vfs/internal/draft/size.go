@@ -1,11 +1,7 @@
 package draft
 
 import (
-	"cmp"
 	"errors"
-	"io/fs"
-	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -73,8 +69,8 @@ func (s *Store) Wrote(n int64) error {
 	return nil
 }
 
-// Freed says that the store may have become smaller. Without that, a full store is not measured
-// for each refused byte.
+// Freed says that the store may have become smaller. Only then is a full store measured again: a
+// measurement for each refused write would take too long.
 func (s *Store) Freed() { s.size.freed.Store(true) }
 
 // mayHaveRoom reports whether a measurement may find room for n bytes: programs have removed
@@ -157,7 +153,7 @@ func (s *Store) isEmpty() (bool, error) {
 	for r := range s.Records() {
 		isEmpty = isEmpty && !r.Whiteout
 	}
-	err := s.Walk(func(rel string, st *unix.Stat_t) {
+	err := s.Walk(nil, func(rel string, st *unix.Stat_t) {
 		isEmpty = isEmpty && !s.isChange(rel, st) && !hasAttributes(filepath.Join(s.dir, upperName, rel))
 	})
 	return isEmpty && err == nil, err
@@ -176,95 +172,4 @@ func hasAttributes(path string) bool {
 		}
 	}
 	return false
-}
-
-// Walk calls f for every file and directory below the top of the upper, each directory before
-// its contents. It also enters directories whose mode keeps their owner out.
-func (s *Store) Walk(f func(rel string, st *unix.Stat_t)) error {
-	return s.walk(upperName, walker{opens: true, visit: f})
-}
-
-// walkUpper calls f for every file and directory below the top of the upper.
-func (s *Store) walkUpper(f func(rel string, st *unix.Stat_t)) error {
-	return s.walk(upperName, walker{visit: f})
-}
-
-func (s *Store) walk(name string, w walker) error {
-	top, err := os.OpenRoot(filepath.Join(s.dir, name))
-	if err != nil {
-		return err
-	}
-	defer top.Close()
-	w.top = top
-	return w.walk("")
-}
-
-// walker walks a tree. It follows no link, and holds one directory open at a time, because
-// programs can nest directories deeper than a process may have descriptors.
-type walker struct {
-	top   *os.Root
-	visit func(rel string, st *unix.Stat_t)
-	// removes makes the walk remove each file and directory that it has visited.
-	removes bool
-	// opens makes the walk enter directories whose mode keeps their owner out: it changes the
-	// mode for that time. No program may be using the tree.
-	opens bool
-}
-
-type entry struct {
-	name string
-	st   unix.Stat_t
-}
-
-func (w *walker) walk(dir string) error {
-	list, err := w.read(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // removed meanwhile
-	}
-	for i := range list {
-		e := &list[i]
-		rel := path.Join(dir, e.name)
-		w.visit(rel, &e.st)
-		if e.st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			err = errors.Join(err, w.enter(rel, fs.FileMode(e.st.Mode&0o777)))
-		}
-		if w.removes {
-			err = errors.Join(err, w.top.Remove(rel))
-		}
-	}
-	return err
-}
-
-// enter walks a directory that has a mode.
-func (w *walker) enter(rel string, mode fs.FileMode) (err error) {
-	if isOpen := mode&0o700 == 0o700; isOpen || !w.opens || os.Geteuid() == 0 {
-		return w.walk(rel)
-	}
-	if err := w.top.Chmod(rel, mode|0o700); err != nil {
-		return err
-	}
-	if !w.removes {
-		defer func() { err = errors.Join(err, w.top.Chmod(rel, mode)) }()
-	}
-	return w.walk(rel)
-}
-
-func (w *walker) read(dir string) ([]entry, error) {
-	f, err := w.top.Open(cmp.Or(dir, "."))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	list, err := f.Readdirnames(-1)
-	entries := make([]entry, 0, len(list))
-	for _, name := range list {
-		var st unix.Stat_t
-		statErr := unix.Fstatat(int(f.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
-		if statErr == nil {
-			entries = append(entries, entry{name, st})
-		} else if !errors.Is(statErr, unix.ENOENT) {
-			err = errors.Join(err, statErr)
-		}
-	}
-	return entries, err
 }

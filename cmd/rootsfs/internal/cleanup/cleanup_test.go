@@ -37,8 +37,9 @@ func someUser() rules.User {
 	return rules.User{UID: 65600, GID: 65600}
 }
 
-// awaitWait waits until a cleaner waits. Only root can see the state of a process that is
-// not dumpable. Others take it for waiting when it sleeps, which it hardly does before.
+// awaitWait waits until a cleaner waits. Only root can see the state of a process that is not
+// dumpable. Other users take it for waiting as soon as it sleeps, because it hardly ever sleeps
+// before that.
 func awaitWait(t *testing.T, pid int) {
 	t.Helper()
 	testkit.Until(t, "the wait", func() bool {

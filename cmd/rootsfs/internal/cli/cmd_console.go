@@ -41,7 +41,7 @@ func (a *app) newConsoleCmd() *cobra.Command {
 	return cmd
 }
 
-// consoleMessage is the line with --json; every new link is one more.
+// consoleMessage is the line that --json prints, at the start and for every new link.
 type consoleMessage struct {
 	URL   string    `json:"url"`   // link that works once
 	Until time.Time `json:"until"` // when it stops working

@@ -39,6 +39,7 @@ type FleetFlags struct {
 	Watch, Verbose       bool
 	Offline              bool
 	OCSF, OTLP, Cursor   string
+	NATS, Creds          string
 
 	// Of orders.
 	Machines               []string
@@ -47,7 +48,7 @@ type FleetFlags struct {
 }
 
 // FleetWork has the functions that do the work of the commands of a fleet, by the commands' names;
-// those of the group ceiling have its name in front.
+// those of the groups ceiling, keeper and owner have its name in front.
 type FleetWork map[string]func(ctx context.Context, p *Printer, f *FleetFlags, args []string) error
 
 // FleetMain executes a command line of the program rootsfs-fleet. It returns the exit code.
@@ -144,7 +145,8 @@ func (a *app) newFleetCmd() *cobra.Command {
 		Example: fleetExamples,
 	}, a.newFleetInitCmd(f), a.newFleetServeCmd(f), a.newFleetInviteCmd(f), a.newFleetRemoveCmd(f), a.newFleetMachinesCmd(f),
 		a.newFleetRevokeCmd(f), a.newFleetLockCmd(f), a.newFleetUnlockCmd(f),
-		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f), a.newFleetWithCmd(f), a.newFleetCeilingCmd(f))
+		a.newFleetJoinCmd(f), a.newFleetAgentCmd(f), a.newFleetLeaveCmd(f), a.newFleetAuditCmd(f), a.newFleetWithCmd(f), a.newFleetCeilingCmd(f),
+		a.newFleetCharterCmd(f), a.newFleetKeeperCmd(f), a.newFleetOwnerCmd(f))
 }
 
 // fleetCommand completes a command of a fleet: this program does its work, or rootsfs-fleet.

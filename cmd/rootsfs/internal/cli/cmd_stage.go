@@ -142,7 +142,8 @@ func (e *stageEntry) compare(ctx context.Context, s *vfs.StageSummary) {
 	}
 }
 
-// mostCompared is how many names a stage has that is compared with its root for a list of stages.
+// mostCompared is the most names that a stage may have to be compared with its root for a list
+// of stages.
 const mostCompared = 10_000
 
 func entryOf(s *vfs.StageSummary) stageEntry {

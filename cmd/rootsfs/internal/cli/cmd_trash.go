@@ -54,8 +54,8 @@ type trashPlace struct {
 	root string // the root's name there; "": every root of the session
 }
 
-// askTrash sends the request to the session. Without one, it calls here, which does the same in
-// this process.
+// askTrash sends the request to the session. Without a session, it calls the function here,
+// which does the same in this process.
 func askTrash[In, Out any](ctx context.Context, t *trashPlace, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
 	if t.c != nil {
 		return v.Call(ctx, t.c, in)

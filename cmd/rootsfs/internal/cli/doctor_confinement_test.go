@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
 )
 
-// expectConfinement checks what doctor says of the confinement of commands: it says all of says,
-// and nothing of not.
+// expectConfinement checks what doctor says of the confinement of commands: all of says, and
+// nothing of not.
 func expectConfinement(t *testing.T, status checkVerdict, says, not []string) {
 	t.Helper()
 	c := checkConfinement(t.Context())
@@ -51,7 +51,7 @@ func TestDoctorWithLandlockOff(t *testing.T) {
 	}
 }
 
-// If a security module forbids a user namespaces, doctor says so, and does not blame the mode
+// If a security module denies namespaces to a user, doctor says so, and does not blame the mode
 // of the program.
 func TestDoctorWithNamespacesRestricted(t *testing.T) {
 	if !oldkernel.Enter(t, oldkernel.NamespacesRestricted) {

@@ -22,14 +22,16 @@ const fleetJoinExamples = `  rootsfs fleet join rfl1:eyJzIjoi...
   systemctl --user enable --now rootsfs-fleet     # then: its agent`
 
 func (a *app) newFleetJoinCmd(f *FleetFlags) *cobra.Command {
-	return a.fleetCommand(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:               "join [TOKEN]",
 		Short:             "Make this machine one of a fleet",
 		Long:              fleetJoinLong,
 		Example:           fleetJoinExamples,
 		Args:              argCount(0, 1, "the token"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-	}, f)
+	}
+	credsFlag(cmd, f, "of this machine, if the fleet uses another's NATS server")
+	return a.fleetCommand(cmd, f)
 }
 
 const fleetAgentLong = `Run the agent of this machine: it answers the owners of the fleet, until a signal ends

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,10 +14,13 @@ const fleetInitLong = `Make a fleet: the keys of its server and keeper in --dir,
 has the owner's keys owns the fleet, and without them every machine has to join anew.
 
 A machine that hears nothing from the fleet pauses its sessions after the time of
---lease, and goes on when it hears from the fleet again.`
+--lease, and goes on when it hears from the fleet again. With --nats the fleet uses a NATS
+server, or cluster, that is there already: "rootsfs help fleet" lists the rights that its
+administrator gives to each party.`
 
 const fleetInitExamples = `  rootsfs fleet init acme
-  rootsfs fleet init acme --server nas.example.org:4222 --lease 10m`
+  rootsfs fleet init acme --server nas.example.org:4222 --lease 10m
+  rootsfs fleet init acme --nats tls://nats.example.org:4222 --creds owner.creds`
 
 // fleetLease is the time after which a machine that hears nothing pauses, if the owner says none.
 const fleetLease = 2 * time.Minute
@@ -32,6 +36,14 @@ func (a *app) newFleetInitCmd(f *FleetFlags) *cobra.Command {
 	}
 	fleetDir(cmd, f)
 	cmd.Flags().StringVar(&f.Server, "server", "", "machines reach the server at this `host:port` (default: this host's name, port 4222)")
+	cmd.Flags().StringVar(&f.NATS, "nats", "", "use the NATS server or cluster at this `URL`, and its credentials of --creds")
+	credsFlag(cmd, f, "of the owner and the keeper")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if (f.NATS == "") != (f.Creds == "") || f.NATS != "" && f.Server != "" {
+			return usage(errors.New("write --nats URL and --creds FILE together, without --server"))
+		}
+		return nil
+	}
 	cmd.Flags().DurationVar(&f.Lease, "lease", fleetLease, "machines pause after this `duration` without the fleet: 30s to 24h, or 0 for never")
 	return a.fleetCommand(cmd, f)
 }
@@ -39,6 +51,10 @@ func (a *app) newFleetInitCmd(f *FleetFlags) *cobra.Command {
 func fleetDir(cmd *cobra.Command, f *FleetFlags) {
 	pathVar(cmd.Flags(), &f.Dir, "dir", "the `directory` of the server (default: ~/.local/state/rootsfs/fleet/server)")
 	completeFlag(cmd, "dir", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
+}
+
+func credsFlag(cmd *cobra.Command, f *FleetFlags, whose string) {
+	pathVar(cmd.Flags(), &f.Creds, "creds", "the `file` of NATS credentials "+whose+", with mode 0600")
 }
 
 func verboseFlag(cmd *cobra.Command, f *FleetFlags) {

@@ -131,7 +131,8 @@ func fillHostile(v reflect.Value) {
 	}
 }
 
-// appendFields appends a line for each string in a JSON text: its place, and its bytes.
+// appendFields appends a line for each value in a JSON text that holds no other: its place, and its
+// bytes.
 func appendFields(t *testing.T, lines []string, at string, text []byte) []string {
 	t.Helper()
 	text = bytes.TrimSpace(text)
@@ -155,8 +156,5 @@ func appendFields(t *testing.T, lines []string, at string, text []byte) []string
 		}
 		return lines
 	}
-	if text[0] == '"' {
-		lines = append(lines, at+" = "+strings.ToValidUTF8(string(text), "\\INVALID"))
-	}
-	return lines
+	return append(lines, at+" = "+strings.ToValidUTF8(string(text), "\\INVALID"))
 }

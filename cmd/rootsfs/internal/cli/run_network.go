@@ -126,7 +126,7 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 			if err == nil || !n.none || errors.Is(err, network.ErrEnded) {
 				return err
 			}
-			n.log.Warn("what the command looks for on the network is not seen", "error", err) // and is refused
+			n.log.Warn("what the command looks for on the network is not seen", "error", err) // every connection is refused
 			return nil
 		},
 	}

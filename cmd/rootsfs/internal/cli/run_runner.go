@@ -32,7 +32,7 @@ type runner struct {
 	plan     *runPlan
 	place    *cleanup.Place // of the mount
 	s        *session.Session
-	reg      *guard.Registry // that of s
+	reg      *guard.Registry // the registry of s
 	proc     *sandbox.Process
 	report   sandbox.Report         // of proc
 	revokes  func(*session.Session) // makes the session revoke its roots at SIGUSR1

@@ -49,7 +49,7 @@ func TestHearSignals(t *testing.T) {
 	}
 }
 
-// TestMain makes this binary hears, too, and what a sandbox starts.
+// TestMain makes this binary the program hears, too, and the programs that a sandbox starts.
 func TestMain(m *testing.M) {
 	sandbox.Main()
 	if os.Args[0] == "hears" {

@@ -209,7 +209,7 @@ func (a *app) printChangedNames(o *openStage, list []vfs.StageChange, units []vf
 	return nil
 }
 
-// widestPath is how many columns a path may have that the sizes are aligned behind.
+// widestPath is the width, in columns, of the widest path behind which the sizes are aligned.
 const widestPath = 80
 
 // printStat prints a line for each change and each unit of build output, and the sum.

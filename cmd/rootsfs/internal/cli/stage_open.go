@@ -269,8 +269,8 @@ type openStage struct {
 	tree *vfs.Tree
 }
 
-// askStage sends the request to the session. Without one, it calls here, which does the same in
-// this process.
+// askStage sends the request to the session. Without a session, it calls the function here,
+// which does the same in this process.
 func askStage[In, Out any](ctx context.Context, o *openStage, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
 	if o.c != nil {
 		return v.Call(ctx, o.c, in)
@@ -373,8 +373,8 @@ func (c *chosenStage) ofSession(ctx context.Context) (*openStage, error) {
 	return nil, &guard.Error{Kind: names.Locked, Err: fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))}
 }
 
-// stricter returns patterns that refuse what either of two refuses. A negation (!PATTERN) of the
-// session's is left out: it could lift a rule of now. last is nil if it is not known.
+// stricter returns patterns that refuse what either of two refuses. A negation (!PATTERN) of
+// the session's is left out: it could lift a present rule. last is nil if it is not known.
 func stricter(now, last *guard.Patterns) guard.Patterns {
 	p := *now
 	if last == nil {

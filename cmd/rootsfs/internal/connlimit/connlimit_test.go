@@ -132,7 +132,7 @@ func TestStrangers(t *testing.T) {
 	l.must(stream, "/stream")
 	l.must(member, "/member")
 	answered := l.dial()
-	l.must(answered, "/stranger") // which makes it none of those let in
+	l.must(answered, "/stranger") // the server takes this client for a stranger
 	half := l.dial()
 	if _, err := fmt.Fprint(half, "GET / HTTP/1.1\r\nX-Slow: "); err != nil {
 		t.Fatal(err)

@@ -199,7 +199,7 @@ func TestManySlowRequests(t *testing.T) {
 	b := l.enter()
 	more := func(n int) {
 		for range n {
-			_, _ = fmt.Fprint(l.dial(), "GET / HTTP/1.1\r\nX-Slow: ") // or it is turned away already
+			_, _ = fmt.Fprint(l.dial(), "GET / HTTP/1.1\r\nX-Slow: ") // fails if the connection is turned away already
 		}
 	}
 	more(2 * maxConns)

@@ -28,7 +28,7 @@ var starvations = map[string]func() error{
 	"descriptors": func() error {
 		for {
 			if _, err := unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
-				return nil //nolint:nilerr // that was the last
+				return nil //nolint:nilerr // the last eventfd has been taken
 			}
 		}
 	},

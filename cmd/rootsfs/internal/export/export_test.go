@@ -156,7 +156,7 @@ func TestHoleOfRetention(t *testing.T) {
 	other := a.opt
 	other.Session, other.MaxTotal = "t", 1
 	other.Anchor, _ = other.AnchorOf("t")
-	testkit.Must(t, os.Remove(filepath.Join(a.opt.Dir, ".pruned"))) // or it does not look again so soon
+	testkit.Must(t, os.Remove(filepath.Join(a.opt.Dir, ".pruned"))) // otherwise Open would not look for old files again so soon
 	l, err := audit.Open(other)
 	testkit.Must(t, err)
 	testkit.Until(t, "the files of s are removed", func() bool {

@@ -58,7 +58,7 @@ var activities = map[string]activity{
 	"lost": {lifecycle, 99, ""}, "summed": {lifecycle, 99, ""}, "unavailable": {lifecycle, 99, ""},
 }
 
-// activityOf returns the activity of an operation. Operations on files are all that have no row.
+// activityOf returns the activity of an operation. All operations without a row are on files.
 func activityOf(op string) activity {
 	a, ok := activities[op]
 	if !ok {

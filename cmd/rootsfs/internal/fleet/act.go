@@ -69,7 +69,7 @@ const (
 	maxChallenges = 64
 	maxActs       = 32        // at a time on one machine
 	maxActBody    = 256 << 10 // of a request
-	maxFrameData  = 64 << 10
+	maxFrameData  = 16 << 10
 	frameWindow   = 64               // frames that the owner has not read yet
 	progressTime  = 2 * time.Second  // between two signs of life, both ways
 	silenceTime   = 15 * time.Second // without a sign of life, after which an answer ends

@@ -91,13 +91,13 @@ func TestActsCountOnce(t *testing.T) {
 	}
 	send := func(key *Key, change func(*act)) {
 		t.Helper()
-		number, err := l.remote.challenge(context.Background())
+		number, bus, err := l.remote.challenge(context.Background())
 		l.must(err)
 		a := act{Machine: "m1", Number: number, Stream: newInviteID(), Session: "s", PID: l.in.PID, Start: l.in.Start, Path: "/v1/roots.add"}
 		change(&a)
 		sealed, err := Seal(key, l.owner.Names.ID, kindAct, a)
 		l.must(err)
-		l.must(l.remote.tell(toMachine{Act: sealed}))
+		l.must((&Answer{r: l.remote, bus: bus}).send(toMachine{Act: sealed}))
 	}
 	send(l.actor.m.key, func(*act) {})
 	keeper, err := LoadKey(l.server.dir.signing())

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +28,8 @@ import (
 // and then the lease is extended.
 type agent struct {
 	m     *Member
-	bus   *Bus
+	bus   *Bus   // to the first server
+	buses []*Bus // to all
 	log   *slog.Logger
 	dir   memberDir
 	kept  store
@@ -48,6 +49,7 @@ type agent struct {
 	missing map[string][]byte // orders that the keeper lacks
 	until   time.Duration     // the end of the lease, by control.BootTime
 	lock    string            // why the machine is locked, by the lease file
+	retired bool              // there is a newer charter: the agent has to begin anew
 	isLow   bool              // every session has seen the ceilings of the known orders
 }
 
@@ -78,9 +80,9 @@ const (
 )
 
 // newAgent reads what the machine knew when the agent ended.
-func newAgent(m *Member, b *Bus, dir string, log *slog.Logger, record func(guard.Record) error) (*agent, error) {
+func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func(guard.Record) error) (*agent, error) {
 	a := &agent{
-		m: m, bus: b, log: log, dir: memberDir(dir), kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
+		m: m, bus: buses[0], buses: buses, log: log, dir: memberDir(dir), kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
 		carryOut: carryOut, lower: lowerSessions, writeLease: control.WriteLease, record: record,
 		known: map[string]held{}, acks: map[string][]byte{},
 	}
@@ -224,7 +226,11 @@ func (a *agent) settle(ctx context.Context, to string) error {
 			return err
 		}
 	}
-	return a.bus.Conn.Publish(a.bus.Names.Ack(a.m.Machine), a.acks[to])
+	var errs []error
+	for _, b := range a.buses {
+		errs = append(errs, b.Conn.Publish(b.Names.Ack(a.m.Machine), a.acks[to]))
+	}
+	return errors.Join(errs...)
 }
 
 // ackOf signs what the agent has done. The caller holds mu.
@@ -242,74 +248,6 @@ func (a *agent) ackOf(to string, took float64, ended []Ended) ([]byte, error) {
 	return Seal(a.m.key, a.m.ID, kindAck, k)
 }
 
-// errNoLease says that the keeper has answered, and given no lease.
-var errNoLease = errors.New("the keeper gives no lease")
-
-// renew asks for a lease. The lease counts from the moment of asking: however late the answer
-// comes, it gives no more time.
-func (a *agent) renew(ctx context.Context) error {
-	a.mu.Lock()
-	q := leaseRequest{Heads: a.heads(), Orders: a.missing}
-	a.missing = nil
-	a.mu.Unlock()
-	asked, err := control.BootTime()
-	if err != nil {
-		return err
-	}
-	got, err := machineRequest[leaseRequest, leaseAnswer](ctx, a.m, a.bus, a.bus.Names.Lease(a.m.Machine), kindLease, q)
-	if err != nil {
-		return err
-	}
-	for _, to := range a.orders() {
-		if data := got.Orders[to]; data != nil {
-			if err := a.take(ctx, to, data); err != nil {
-				return err
-			}
-		}
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	defer a.show()
-	return a.extend(ctx, asked, got)
-}
-
-// extend writes the lease of an answer, if all orders are carried out. The caller holds mu.
-func (a *agent) extend(ctx context.Context, asked time.Duration, got leaseAnswer) error {
-	for _, to := range a.orders() {
-		// The agent may have ended while it carried out an order, or a session did not answer.
-		if a.applied[to] < a.known[to].Number {
-			if err := a.settle(ctx, to); err != nil {
-				return err
-			}
-		}
-		if a.known[to].Number < got.Heads[to] {
-			return fmt.Errorf("%w: the order %d for %s has not come", errNoLease, got.Heads[to], to)
-		}
-	}
-	if len(got.Missing) > 0 {
-		a.missing = map[string][]byte{}
-		for _, to := range got.Missing {
-			a.missing[to] = a.known[to].signed
-		}
-		a.askNow()
-		return fmt.Errorf("%w: it lacks orders that this machine has; they are sent to it", errNoLease)
-	}
-	if a.locked() != "" {
-		return nil
-	}
-	lease := min(time.Duration(got.LeaseMS)*time.Millisecond, a.m.Charter.lease())
-	if lease <= 0 {
-		return errNoLease
-	}
-	was := a.until
-	a.until = max(a.until, asked+lease)
-	if err := a.write(); err != nil {
-		a.until = was // the sessions see no other
-		return err
-	}
-	return nil
-}
-
 // askNow makes the agent ask for a lease at once.
 func (a *agent) askNow() {
 	select {
@@ -323,7 +261,7 @@ func (a *agent) every() time.Duration { return min(a.m.Charter.lease()/3, longes
 
 // turn asks for a lease, and returns how long to wait before the next request.
 func (a *agent) turn(ctx context.Context, last *string) time.Duration {
-	if !a.bus.Conn.IsConnected() {
+	if !slices.ContainsFunc(a.buses, func(b *Bus) bool { return b.Conn.IsConnected() }) {
 		return offlineTime
 	}
 	every := a.every()
@@ -345,13 +283,19 @@ func (a *agent) turn(ctx context.Context, last *string) time.Duration {
 	if err != nil {
 		return min(every, retryTime)
 	}
-	return every - time.Duration(rand.Int64N(int64(every)/5+1)) // so that a thousand machines do not ask at once
+	return every - time.Duration(mathrand.Int64N(int64(every)/5+1)) // so that a thousand machines do not ask at once
 }
 
-// follow gets leases until ctx ends.
+func (a *agent) isRetired() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.retired
+}
+
+// follow gets leases until ctx ends, or there is a newer charter.
 func (a *agent) follow(ctx context.Context) {
 	last := ""
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !a.isRetired() {
 		begun, err := control.BootTime()
 		wait := a.turn(ctx, &last)
 		for now := begun; err == nil && now < begun+wait; now, err = control.BootTime() {
@@ -372,14 +316,16 @@ func (a *agent) follow(ctx context.Context) {
 
 // listen hears orders.
 func (a *agent) listen(ctx context.Context) error {
-	for _, to := range a.orders() {
-		_, err := a.bus.Conn.Subscribe(a.bus.Names.Orders(to), func(m *nats.Msg) {
-			if err := a.take(ctx, to, m.Data); err != nil {
-				a.log.Warn("an order has come", "error", err)
+	for _, b := range a.buses {
+		for _, to := range a.orders() {
+			_, err := b.Conn.Subscribe(b.Names.Orders(to), func(m *nats.Msg) {
+				if err := a.take(ctx, to, m.Data); err != nil {
+					a.log.Warn("an order has come", "error", err)
+				}
+			})
+			if err != nil {
+				return err
 			}
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil
@@ -412,54 +358,74 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 		return fmt.Errorf("the records of the agent cannot be kept: %w", err)
 	}
 	defer func() { err = errors.Join(err, kept.Close()) }()
-	b, err := m.dial(true, logged(log)...)
-	if err != nil {
-		return err
-	}
-	defer b.Close()
 	// An order is told as carried out when its record is in the file.
 	record := func(r guard.Record) error { return cmp.Or(kept.Record(r), kept.Flush()) }
-	a, err := newAgent(m, b, dir, log, record)
+	ready = sync.OnceValue(ready)
+	for {
+		if err := m.act(ctx, dir, records.Dir, log, record, host, ready); !errors.Is(err, errRetired) {
+			return err
+		}
+		if m, err = OpenMember(); err != nil {
+			return err
+		}
+	}
+}
+
+// act is RunAgent by one charter. It returns errRetired if there is a newer one.
+func (m *Member) act(ctx context.Context, dir, files string, log *slog.Logger, record func(guard.Record) error, host Host, ready func() error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	buses, err := m.dialAll(true, logged(log)...)
 	if err != nil {
 		return err
 	}
-	ship, err := newShipper(m, b, dir, records.Dir, host.Shares, log)
+	defer closeAll(buses)
+	a, err := newAgent(m, buses, dir, log, record)
+	if err != nil {
+		return err
+	}
+	ship, err := newShipper(m, buses[0], dir, files, host.Shares, log)
 	if err != nil {
 		return err
 	}
 	if err := a.listen(ctx); err != nil {
 		return err
 	}
-	acts := &actor{m: m, bus: b, log: log, allows: host.Allows, record: record}
-	if err := acts.listen(ctx); err != nil {
-		return err
-	}
-	err = m.AnswerStatus(b, func() MachineStatus {
-		st := host.Status()
-		st.Standing = a.standing()
-		st.Sent, st.RecordsWait = ship.status()
-		for _, access := range host.Allows() {
-			st.Allow = append(st.Allow, names.Foreign(access))
+	for _, b := range buses {
+		acts := &actor{m: m, bus: b, log: log, allows: host.Allows, record: record}
+		if err := acts.listen(ctx); err != nil {
+			return err
 		}
-		return st
-	})
-	if err != nil {
-		return err
+		err := m.AnswerStatus(b, func() MachineStatus {
+			st := host.Status()
+			st.Standing = a.standing()
+			st.Sent, st.RecordsWait = ship.status()
+			for _, access := range host.Allows() {
+				st.Allow = append(st.Allow, names.Foreign(access))
+			}
+			return st
+		})
+		if err != nil {
+			return err
+		}
 	}
 	if err := ready(); err != nil {
 		return err
 	}
-	go m.keepCredential(ctx, b, log)
+	go m.keepCredential(ctx, buses, log)
 	defer ship.start(ctx)()
 	a.follow(ctx)
+	if a.isRetired() {
+		return errRetired
+	}
 	return nil
 }
 
 // keepCredential renews the machine's credential until ctx ends.
-func (m *Member) keepCredential(ctx context.Context, b *Bus, log *slog.Logger) {
+func (m *Member) keepCredential(ctx context.Context, buses []*Bus, log *slog.Logger) {
 	for {
-		if b.Conn.IsConnected() {
-			if err := m.renewCredential(ctx, b); err != nil && ctx.Err() == nil {
+		if i := slices.IndexFunc(buses, func(b *Bus) bool { return b.Conn.IsConnected() }); i >= 0 {
+			if err := m.renewCredential(ctx, buses[i]); err != nil && ctx.Err() == nil {
 				log.Warn("the credential was not renewed", "error", err)
 			}
 		}

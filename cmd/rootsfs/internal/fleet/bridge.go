@@ -129,7 +129,7 @@ func (b *Bridge) Follow(ctx context.Context) {
 	}
 }
 
-// refresh makes the sessions that are shown those of a machine.
+// refresh shows a machine's sessions that are not shown yet, and no longer shows those that have ended.
 func (b *Bridge) refresh(ctx context.Context, r *Remote) error {
 	all, err := r.Sessions(ctx)
 	if err != nil {
@@ -237,7 +237,7 @@ func (h relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if strings.HasSuffix(q.URL.Path, "/metrics") {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		w.WriteHeader(a.Status)
-		_ = cleanText(out, a) // who reads sees a broken answer
+		_ = cleanText(out, a) // after an error the reader sees that the answer is broken
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

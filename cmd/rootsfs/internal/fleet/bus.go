@@ -49,6 +49,7 @@ type Bus struct {
 	Names Names
 	Conn  *nats.Conn
 	party string
+	at    Address // of the server, for others
 }
 
 // The times of a connection. A handshake takes long when all machines come back at once.
@@ -78,14 +79,21 @@ func dial(n Names, to Address, party string, cred func() (credential, error), st
 	if _, _, err := net.SplitHostPort(to.Server); err != nil {
 		return nil, &names.Error{Kind: names.Invalid, Err: fmt.Errorf("the fleet's server: %s is no HOST:PORT", names.Quote(to.Server))}
 	}
+	conf, err := to.tls(n)
+	if err != nil {
+		return nil, err
+	}
 	opts := []nats.Option{
 		nats.Name(party), nats.CustomInboxPrefix(inbox(party)), nats.IgnoreDiscoveredServers(),
 		nats.Timeout(connectTime), nats.PingInterval(pingTime), nats.MaxPingsOutstanding(2),
 		nats.UserJWT(
 			func() (string, error) { c, err := cred(); return c.JWT, err },
 			func(nonce []byte) ([]byte, error) { return signNonce(cred, nonce) }),
-		nats.Secure(clientTLS(n, to.Pin)), nats.TLSHandshakeFirst(),
+		nats.Secure(conf),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // it would print
+	}
+	if !to.isExternal() {
+		opts = append(opts, nats.TLSHandshakeFirst())
 	}
 	if stays {
 		opts = append(opts, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
@@ -97,7 +105,7 @@ func dial(n Names, to Address, party string, cred func() (credential, error), st
 	if err != nil {
 		return nil, unreachable(to, err)
 	}
-	return &Bus{Names: n, Conn: c, party: party}, nil
+	return &Bus{Names: n, Conn: c, party: party, at: to}, nil
 }
 
 // signNonce proves to a server that the credential's key is there. The server chooses the nonce:
@@ -134,7 +142,9 @@ func refused(format string, args ...any) error {
 
 // Close ends the connection. What was published has been sent when it returns.
 func (b *Bus) Close() {
-	_ = b.Conn.FlushTimeout(time.Second) // the server may be gone
+	if b.Conn.IsConnected() {
+		_ = b.Conn.FlushTimeout(time.Second) // the server may be gone
+	}
 	b.Conn.Close()
 }
 

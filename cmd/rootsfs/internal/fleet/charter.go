@@ -13,6 +13,9 @@ type Charter struct {
 	Number  uint64   `json:"n"`
 	Owners  []string `json:"owners"`
 	Keepers []string `json:"keepers"`
+	// Servers are the keepers' servers, HOST:PORT, in the order of the keepers. None: the fleet has one,
+	// at the address by which a party joined.
+	Servers []string `json:"servers,omitempty"`
 	LeaseMS int64    `json:"lease_ms"` // 0: for ever
 }
 
@@ -32,11 +35,12 @@ func (c *Charter) lease() time.Duration {
 // forever is the lease of a fleet that has none.
 const forever = 10 * 365 * 24 * time.Hour
 
-// OpenCharter returns a charter that one of its own owners has signed.
+// OpenCharter returns a charter that this party has kept, or whose hash it knows. One of the owners
+// of the first has signed it.
 func OpenCharter(data []byte, fleet string) (*Charter, error) {
 	var c Charter
 	by, err := Open(data, fleet, kindCharter, anyKey, &c)
-	if err == nil && (c.Fleet != fleet || !c.isOwner(by)) {
+	if err == nil && (c.Fleet != fleet || c.Number <= 1 && !c.isOwner(by)) {
 		err = errors.New("none of its owners has signed the charter")
 	}
 	return &c, err
@@ -55,8 +59,30 @@ func (c *Charter) succeed(data []byte) (*Charter, error) {
 		return nil, fmt.Errorf("the charter has the number %d, and %d is the next", next.Number, c.Number+1)
 	case len(next.Owners) == 0 || len(next.Owners) > maxParties || len(next.Keepers) == 0 || len(next.Keepers) > maxParties:
 		return nil, fmt.Errorf("the charter has no owner or keeper, or more than %d", maxParties)
+	case next.LeaseMS != c.LeaseMS:
+		return nil, errors.New("the charter has another lease, and owners have counted on this one")
+	case len(next.Servers) > 0 && len(next.Servers) != len(next.Keepers):
+		return nil, errors.New("the charter has not one server for each keeper")
+	case hasTwice(next.Keepers) || hasTwice(next.Owners):
+		return nil, errors.New("the charter has a key twice")
+	case len(c.Keepers)-common(c.Keepers, next.Keepers) > 1:
+		return nil, errors.New("the charter removes two keepers at once: an order could be lost with them")
 	}
 	return &next, nil
+}
+
+func hasTwice(list []string) bool {
+	return len(slices.Compact(slices.Sorted(slices.Values(list)))) < len(list)
+}
+
+// common returns how many of list are in other, too.
+func common(list, other []string) (n int) {
+	for _, one := range list {
+		if slices.Contains(other, one) {
+			n++
+		}
+	}
+	return n
 }
 
 // maxParties bounds the owners and the keepers of a fleet.

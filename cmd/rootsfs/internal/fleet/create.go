@@ -31,6 +31,7 @@ func DefaultServerDir() (ServerDir, error) {
 type Plan struct {
 	Name   string
 	Server string        // HOST:PORT, where machines reach the server
+	Creds  *Creds        // of a server that is there already; nil: the fleet has its own
 	Lease  time.Duration // how long a machine that does not hear from the fleet goes on; 0: for ever
 }
 
@@ -62,7 +63,11 @@ func Create(dir ServerDir, plan Plan) (Created, error) {
 	}
 	n := newNames(plan.Name)
 	c := creation{dir: dir, owner: ownerDir(owner), names: n, plan: plan, keys: map[string]nkeys.KeyPair{}}
-	for _, step := range []func() error{c.makeKeys, c.makeAccounts, c.makeAuthority, c.makeCharter, c.finish} {
+	steps := []func() error{c.makeKeys, c.makeAccounts, c.makeAuthority, c.makeCharter, c.finish}
+	if plan.Creds != nil {
+		steps = []func() error{c.useCreds, c.makeCharter, c.finish}
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return Created{}, xdg.Unwritable(err)
 		}
@@ -149,15 +154,15 @@ func (c *creation) makeAccounts() error {
 		}
 	}
 	for party, file := range map[string]string{partyKeeper: c.dir.connection(), partyOwner: c.owner.connection()} {
-		if err := c.connection(party, file); err != nil {
+		if err := newConnection(party, c.account, file); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// connection makes a connection with every right in the account.
-func (c *creation) connection(party, file string) error {
+// newConnection makes a connection with every right in the account.
+func newConnection(party string, account nkeys.KeyPair, file string) error {
 	public, seed, err := newConnectionKey()
 	if err != nil {
 		return err
@@ -165,7 +170,7 @@ func (c *creation) connection(party, file string) error {
 	uc := jwt.NewUserClaims(public)
 	uc.Name = party
 	uc.NotBefore = time.Now().AddDate(0, 0, -1).Unix()
-	text, err := uc.Encode(c.account)
+	text, err := uc.Encode(account)
 	if err != nil {
 		return err
 	}
@@ -185,16 +190,23 @@ func (c *creation) makeAuthority() error {
 	return writeSynced(c.dir.authority(), text)
 }
 
+// useCreds makes the owner and the first keeper use the same credentials.
+func (c *creation) useCreds() error {
+	return errors.Join(writeJSON(c.dir.connection(), c.plan.Creds.credential), writeJSON(c.owner.connection(), c.plan.Creds.credential))
+}
+
 // finish writes the files that say that a fleet is there.
 func (c *creation) finish() error {
 	_, port, err := splitServer(c.plan.Server)
 	if err != nil {
 		return err
 	}
-	if err := writeJSON(c.owner.fleet(), ownedFleet{ID: c.names.ID, Address: Address{c.plan.Server, c.pin}, Dir: string(c.dir)}); err != nil {
-		return err
+	info := serverInfo{ID: c.names.ID, Port: port}
+	if c.plan.Creds != nil {
+		info.External = c.plan.Server
 	}
-	return writeJSON(c.dir.fleet(), serverInfo{ID: c.names.ID, Port: port})
+	return errors.Join(writeJSON(c.owner.fleet(), ownedFleet{ID: c.names.ID, Address: Address{c.plan.Server, c.pin}, Dir: string(c.dir)}),
+		c.dir.writeMark(nil), writeJSON(c.dir.fleet(), info))
 }
 
 // ownerDir is the directory of an owner's keys.
@@ -204,7 +216,6 @@ func (d ownerDir) fleet() string      { return filepath.Join(string(d), "fleet.j
 func (d ownerDir) account() string    { return filepath.Join(string(d), "account.nk") }
 func (d ownerDir) connection() string { return filepath.Join(string(d), "connection.json") }
 func (d ownerDir) signing() string    { return filepath.Join(string(d), "owner.key") }
-func (d ownerDir) charter() string    { return filepath.Join(string(d), "charter") }
 
 // keys is the file with the keys that the owner knows of a machine.
 func (d ownerDir) keys(machine string) string {
@@ -235,5 +246,5 @@ func (c *creation) makeCharter() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(owner.Save(c.owner.signing()), keeper.Save(c.dir.signing()), writeSynced(c.owner.charter(), charter), writeSynced(c.dir.charter(), charter))
+	return errors.Join(owner.Save(c.owner.signing()), keeper.Save(c.dir.signing()), writeSynced(c.owner.charters().newest(), charter), writeSynced(c.dir.charters().newest(), charter))
 }

@@ -19,6 +19,11 @@ const maxFile = 1 << 20
 // writeSynced replaces a file, which only the owner can read. When it returns nil, the file is on
 // disk, also after a power cut. It makes the directory if it is missing.
 func writeSynced(file string, data []byte) error {
+	return writeFile(file, func(*os.File) ([]byte, error) { return data, nil })
+}
+
+// writeFile is writeSynced for what depends on the new file.
+func writeFile(file string, content func(*os.File) ([]byte, error)) error {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -27,7 +32,10 @@ func writeSynced(file string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	data, err := content(f)
+	if err == nil {
+		_, err = f.Write(data)
+	}
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), file)
@@ -71,11 +79,16 @@ func readOwn(file string) ([]byte, error) {
 
 // writeJSON is writeSynced for a value.
 func writeJSON(file string, v any) error {
-	data, err := json.Marshal(v)
+	data, err := encodeJSON(v)
 	if err != nil {
 		return err
 	}
-	return writeSynced(file, append(data, '\n'))
+	return writeSynced(file, data)
+}
+
+func encodeJSON(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	return append(data, '\n'), err
 }
 
 // readJSON is readOwn for a value.

@@ -20,13 +20,14 @@ type lab struct {
 	server *Server
 	owner  *Owner
 	log    *strings.Builder
+	home   string // the owner's
 }
 
 // newLab starts a fleet.
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{T: t, log: &strings.Builder{}}
-	t.Setenv("HOME", t.TempDir())
+	l := &lab{T: t, log: &strings.Builder{}, home: t.TempDir()}
+	t.Setenv("HOME", l.home)
 	t.Setenv("XDG_STATE_HOME", "")
 	dir := ServerDir(filepath.Join(t.TempDir(), "server"))
 	_, err := Create(dir, Plan{Name: "acme", Server: "localhost:4222", Lease: time.Minute})
@@ -35,10 +36,18 @@ func newLab(t *testing.T) *lab {
 	l.must(err)
 	t.Cleanup(l.server.Stop)
 	l.moveOwner()
+	l.connectOwner()
+	return l
+}
+
+// connectOwner connects the owner.
+func (l *lab) connectOwner() {
+	l.Helper()
+	l.Setenv("HOME", l.home)
+	var err error
 	l.owner, err = OpenOwner()
 	l.must(err)
-	t.Cleanup(l.owner.Close)
-	return l
+	l.Cleanup(l.owner.Close)
 }
 
 // moveOwner tells the owner the port that the server got.
@@ -70,7 +79,7 @@ func (l *lab) invite(machine string) string {
 func (l *lab) join(machine string) *Member {
 	l.Helper()
 	l.Setenv("HOME", l.TempDir())
-	m, err := Join(context.Background(), l.invite(machine))
+	m, err := Join(context.Background(), l.invite(machine), nil)
 	l.must(err)
 	return m
 }
@@ -195,7 +204,7 @@ func TestInviteOnce(t *testing.T) {
 	l := newLab(t)
 	text := l.invite("laptop")
 	t.Setenv("HOME", t.TempDir())
-	first, err := Join(context.Background(), text)
+	first, err := Join(context.Background(), text, nil)
 	l.must(err)
 	tok, err := decodeToken(text)
 	l.must(err)
@@ -210,7 +219,7 @@ func TestInviteOnce(t *testing.T) {
 		t.Error("the used invite gave another connection to the same signing key")
 	}
 	t.Setenv("HOME", t.TempDir())
-	if m, err := Join(context.Background(), text); err == nil || !strings.Contains(err.Error(), "has been used, by the key "+first.KeyName()) {
+	if m, err := Join(context.Background(), text, nil); err == nil || !strings.Contains(err.Error(), "has been used, by the key "+first.KeyName()) {
 		t.Errorf("a second machine: %v, %v", m, err)
 	}
 	if !strings.Contains(l.log.String(), "the invite of laptop has been used") {
@@ -233,7 +242,7 @@ func TestInviteOver(t *testing.T) {
 	inv.Expires = time.Now().Add(-time.Second)
 	l.must(writeJSON(file, inv))
 	t.Setenv("HOME", t.TempDir())
-	if _, err := Join(context.Background(), text); err == nil || !strings.Contains(err.Error(), "the invite has expired") {
+	if _, err := Join(context.Background(), text, nil); err == nil || !strings.Contains(err.Error(), "the invite has expired") {
 		t.Errorf("an expired invite: %v", err)
 	}
 	// The server itself refuses the bearer of a claim that has expired.
@@ -242,7 +251,7 @@ func TestInviteOver(t *testing.T) {
 	}
 	over, err := tok.encode()
 	l.must(err)
-	if _, err := Join(context.Background(), over); err == nil || !strings.Contains(err.Error(), "has expired or was taken back") {
+	if _, err := Join(context.Background(), over, nil); err == nil || !strings.Contains(err.Error(), "has expired or was taken back") {
 		t.Errorf("an expired claim: %v", err)
 	}
 	// An owner's request, once more: it makes no second invite.
@@ -271,7 +280,7 @@ func TestJoinWrongServer(t *testing.T) {
 		change(&other)
 		text, err := other.encode()
 		l.must(err)
-		if _, err := Join(context.Background(), text); err == nil || !strings.Contains(err.Error(), strings.Replace(what, "this is not the fleet's server", "is not the fleet's", 1)) {
+		if _, err := Join(context.Background(), text, nil); err == nil || !strings.Contains(err.Error(), strings.Replace(what, "this is not the fleet's server", "is not the fleet's", 1)) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -31,7 +32,8 @@ type token struct {
 	Pin     string `json:"p"` // of the fleet's authority
 	Fleet   string `json:"f"` // ID
 	Invite  string `json:"i"`
-	Charter string `json:"c"` // the hash of the fleet's charter
+	Machine string `json:"m,omitempty"` // the name, where the server is not the fleet's own
+	Charter string `json:"c"`           // the hash of the fleet's charter
 	JWT     string `json:"j"`
 	Seed    string `json:"k"`
 }
@@ -68,13 +70,19 @@ func hashOf(charter []byte) string {
 type Owner struct {
 	Names   Names
 	Charter *Charter
-	Bus     *Bus
+	Bus     *Bus // to the first server that answers
 
-	dir     ownerDir
-	info    ownedFleet
-	key     *Key
-	charter []byte
-	kept    store // this owner's own copies of orders
+	buses    []*Bus // to all that answer
+	info     ownedFleet
+	key      *Key
+	cred     credential
+	dir      ownerDir
+	charters charters
+	charter  []byte
+	order    func(context.Context, orderRequest) (map[string]orderAnswer, error) // askOrder
+	kept     store                                                               // this owner's own copies of orders
+	// BroughtBack says that the keeper was restored from an older copy, and has this owner's orders again.
+	BroughtBack bool
 }
 
 // OpenOwner reads the owner's keys of this user and connects to the server.
@@ -83,12 +91,30 @@ func OpenOwner() (*Owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	var own credential
-	if err := readJSON(o.dir.connection(), &own); err != nil {
+	if err := readJSON(o.dir.connection(), &o.cred); err != nil {
 		return nil, err
 	}
-	o.Bus, err = dial(o.Names, o.info.near(), partyOwner, func() (credential, error) { return own, nil }, false)
-	return o, err
+	o.order = o.askOrder
+	if o.buses, err = o.dial(o.Charter); err != nil {
+		return nil, err
+	}
+	o.Bus = o.buses[0]
+	return o, nil
+}
+
+// dial connects the owner to the servers of a charter.
+func (o *Owner) dial(c *Charter) ([]*Bus, error) {
+	return dialAll(c.servers(o.info.Address), false, func(to Address) (*Bus, error) {
+		near := to
+		if to == o.info.Address {
+			near = o.info.near()
+		}
+		b, err := dial(o.Names, near, partyOwner, func() (credential, error) { return o.cred, nil }, false)
+		if err == nil {
+			b.at = to
+		}
+		return b, err
+	})
 }
 
 // ReadOwner reads the owner's keys of this user, for what needs no server.
@@ -98,7 +124,7 @@ func ReadOwner() (*Owner, error) {
 		return nil, err
 	}
 	dir := ownerDir(state)
-	o := &Owner{dir: dir, kept: store{filepath.Join(state, "standing")}}
+	o := &Owner{dir: dir, charters: dir.charters(), kept: store{filepath.Join(state, "standing")}}
 	err = readJSON(dir.fleet(), &o.info)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &control.Error{Class: control.NoSuch, Text: "this user owns no fleet on this machine; make one: rootsfs fleet init NAME"}
@@ -110,28 +136,23 @@ func ReadOwner() (*Owner, error) {
 	if o.key, err = LoadKey(dir.signing()); err != nil {
 		return nil, err
 	}
-	if o.charter, err = readOwn(dir.charter()); err != nil {
+	if o.Charter, o.charter, err = o.charters.load(o.Names.ID); err != nil {
 		return nil, err
 	}
-	o.Charter, err = OpenCharter(o.charter, o.Names.ID)
-	return o, err
+	return o, nil
 }
 
 // near returns the address of the server as this machine reaches it: without the network, if the
 // server runs here.
 func (f ownedFleet) near() Address {
-	if _, port, err := splitServer(f.Server); err == nil && f.Dir != "" {
+	if _, port, err := splitServer(f.Server); err == nil && f.Dir != "" && !f.isExternal() {
 		return Address{"localhost:" + port, f.Pin}
 	}
 	return f.Address
 }
 
-// Close ends the connection.
-func (o *Owner) Close() {
-	if o.Bus != nil {
-		o.Bus.Close()
-	}
-}
+// Close ends the connections.
+func (o *Owner) Close() { closeAll(o.buses) }
 
 // askKeeper sends a request that the owner signs, and returns the keeper's answer.
 func askKeeper[In, Out any](ctx context.Context, o *Owner, subject, kind string, in In) (out Out, err error) {
@@ -177,7 +198,10 @@ func (o *Owner) Invite(ctx context.Context, machine string, valid time.Duration)
 	if err := o.expectKey(machine); err != nil {
 		return Invite{}, err
 	}
-	t := token{Server: o.info.Server, Pin: o.info.Pin, Fleet: o.Names.ID, Invite: q.ID, Charter: hashOf(o.charter), JWT: got.JWT, Seed: seed}
+	t := token{Server: o.Bus.at.Server, Pin: o.info.Pin, Fleet: o.Names.ID, Invite: q.ID, Charter: hashOf(o.charter), JWT: got.JWT, Seed: seed}
+	if o.info.isExternal() {
+		t.Machine = machine
+	}
 	text, err := t.encode()
 	return Invite{Machine: machine, Fleet: o.Names.Name(), Expires: q.Expires, Token: text}, err
 }
@@ -191,15 +215,18 @@ func (o *Owner) Remove(ctx context.Context, machine string) error {
 	}
 	for _, rec := range all {
 		if rec.Name == machine {
-			_, err := askKeeper[removeRequest, struct{}](ctx, o, o.Names.removals(), kindRemove, removeRequest{machine, rec.Signing, rec.Invite})
-			return err
+			got, err := askKeepers[removeRequest, struct{}](ctx, o, o.Names.removals(), kindRemove, removeRequest{machine, rec.Signing, rec.Invite})
+			if err != nil {
+				return err
+			}
+			return got.enough(o.Charter)
 		}
 	}
 	return &control.Error{Class: control.NoSuch, Text: fmt.Sprintf("there is no machine %s; see: rootsfs fleet machines", names.Quote(machine))}
 }
 
 // Join makes this user's machine one of a fleet, by the token of an invite.
-func Join(ctx context.Context, text string) (*Member, error) {
+func Join(ctx context.Context, text string, creds *Creds) (*Member, error) {
 	t, err := decodeToken(text)
 	if err != nil {
 		return nil, err
@@ -213,22 +240,35 @@ func Join(ctx context.Context, text string) (*Member, error) {
 	if m.key, err = NewKey(); err != nil {
 		return nil, err
 	}
+	external := m.isExternal()
+	if external == (creds == nil) {
+		if external {
+			return nil, errCreds
+		}
+		return nil, refused("this fleet has a server of its own: leave --creds out")
+	}
 	public, seed, err := newConnectionKey()
 	if err != nil {
 		return nil, err
+	}
+	if external {
+		t.JWT, t.Seed = creds.JWT, creds.Seed
 	}
 	got, charter, err := t.ask(ctx, m.key, public)
 	if err != nil {
 		return nil, err
 	}
-	m.Machine, m.Charter = got.Machine, charter
+	m.Machine, m.Charter, m.enrolment = got.Machine, charter, got.Enrolment
+	if external {
+		return m, m.save(creds.credential, got.Charter)
+	}
 	return m, m.save(credential{got.JWT, seed}, got.Charter)
 }
 
 // ask asks the keeper to enrol a machine with a signing key and a connection's key. What it
 // returns is the keeper's, by the charter that the token names.
 func (t *token) ask(ctx context.Context, key *Key, public string) (joined, *Charter, error) {
-	b, err := dial(Names{t.Fleet}, Address{t.Server, t.Pin}, t.Invite, func() (credential, error) { return credential{t.JWT, t.Seed}, nil }, false)
+	b, err := dial(Names{t.Fleet}, Address{t.Server, t.Pin}, cmp.Or(t.Machine, t.Invite), func() (credential, error) { return credential{t.JWT, t.Seed}, nil }, false)
 	if err != nil {
 		return joined{}, nil, err
 	}
@@ -280,10 +320,12 @@ func (t *token) check(answered []byte, key *Key, public, number string) (joined,
 // Leave takes this user's machine out of its fleet. It does so also when the keeper does not
 // answer; told says whether it did.
 func (m *Member) Leave(ctx context.Context) (told bool, err error) {
-	if b, err := m.dial(false); err == nil {
-		_, err = askAsMachine[invited](ctx, m, b, b.Names.Leave(m.Machine), kindLeave)
-		told = err == nil
-		b.Close()
+	if all, err := m.dialAll(false); err == nil {
+		for _, b := range all {
+			_, err = askAsMachine[invited](ctx, m, b, b.Names.Leave(m.Machine), kindLeave)
+			told = told || err == nil
+		}
+		closeAll(all)
 	}
 	dir, err := StateDir()
 	if err != nil {
@@ -291,7 +333,7 @@ func (m *Member) Leave(ctx context.Context) (told bool, err error) {
 	}
 	files := memberDir(dir)
 	// First the file that says that the machine is a member: without it the rest is nothing.
-	for _, file := range []string{files.member(), files.connection(), files.signing(), files.charter(), files.ceiling()} {
+	for _, file := range []string{files.member(), files.connection(), files.signing(), files.charters().newest(), files.enrolment(), files.ceiling()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return told, err
 		}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -14,9 +15,12 @@ type keeper struct {
 	r    *registrar
 	kept store
 
-	mu    sync.Mutex // guards the fields below
-	held  map[string]held
-	heard map[string]time.Time // when a machine last asked for a lease, unless the bus has repeated an old request
+	mu   sync.Mutex // guards the fields below
+	held map[string]held
+	// restored is a number of this start if the directory is an older copy; "": its orders are all.
+	restored string
+	push     func(to string, order []byte) error
+	heard    map[string]time.Time // when a machine last asked for a lease, unless the bus has repeated an old request
 }
 
 // The kinds of what machines and owners ask about leases and orders.
@@ -25,32 +29,42 @@ const (
 	kindOrder = "order"
 )
 
-// leaseRequest is a machine's request for a lease: the numbers of the orders that it has, and the
-// orders that the keeper lacked.
+// leaseRequest is a machine's request for a lease: the numbers of its charter and of the orders that
+// it has, and the orders that a keeper lacked.
 type leaseRequest struct {
-	Heads  map[string]uint64 `json:"heads"`
-	Orders map[string][]byte `json:"orders,omitempty"`
+	Charter   uint64            `json:"charter"`
+	Heads     map[string]uint64 `json:"heads"`
+	Orders    map[string][]byte `json:"orders,omitempty"`
+	Enrolment []byte            `json:"enrolment,omitempty"` // by a keeper that knows the machine, for one that does not
 }
 
-// leaseAnswer is the lease. It counts from when the machine asked, and only if the machine has
-// the orders of Heads.
+// leaseAnswer is the lease. It counts from when the machine asked, and only if the machine has the
+// charter and the orders of Heads.
 type leaseAnswer struct {
-	Heads   map[string]uint64 `json:"heads"`
-	Orders  map[string][]byte `json:"orders,omitempty"`  // those that the machine lacks
-	Missing []string          `json:"missing,omitempty"` // orders that the keeper lacks: there is no lease until it has them
-	LeaseMS int64             `json:"lease_ms"`
+	Charters [][]byte          `json:"charters,omitempty"` // those that the machine lacks: there is no lease until it has them
+	Heads    map[string]uint64 `json:"heads"`
+	Orders   map[string][]byte `json:"orders,omitempty"`  // those that the machine lacks
+	Missing  []string          `json:"missing,omitempty"` // orders that the keeper lacks: there is no lease until it has them
+	LeaseMS  int64             `json:"lease_ms"`
+	// Restored says that the keeper lacks orders, and gives no lease until an owner has brought them back.
+	Restored  bool   `json:"restored,omitempty"`
+	Enrolment []byte `json:"enrolment,omitempty"`
 }
 
 // newKeeper answers machines and owners until the connection is closed.
 func newKeeper(r *registrar) (*keeper, error) {
 	k := &keeper{r: r, kept: store{r.s.dir.file("keeper", "standing")}, held: map[string]held{}, heard: map[string]time.Time{}}
+	k.push = func(to string, order []byte) error { return r.s.Bus.Conn.Publish(r.s.Names.Orders(to), order) }
+	if err := k.begin(); err != nil {
+		return nil, err
+	}
 	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
 		n.OfMachines("lease"): k.onLease,
 		n.Confirm():           fromOwner(r, kindOrder, k.order),
 		n.machines():          fromOwner(r, kindMachines, k.machines),
 	} {
-		if _, err := r.s.Bus.Conn.QueueSubscribe(subject, "keepers", handle); err != nil {
+		if _, err := r.s.Bus.Conn.Subscribe(subject, handle); err != nil {
 			return nil, err
 		}
 	}
@@ -84,53 +98,111 @@ func (k *keeper) take(c *Charter, to string, data []byte) (held, error) {
 		return old, err
 	}
 	k.held[to] = h
-	k.r.s.log.Info("an order is kept", "for", to, "number", h.Number)
-	// A machine that does not hear it now gets it with its next lease.
-	return h, k.r.s.Bus.Conn.Publish(k.r.s.Names.Orders(to), data)
-}
-
-// orderRequest is an owner's order, or without one a question for the keeper's.
-type orderRequest struct {
-	For   string `json:"for"`
-	After uint64 `json:"after,omitempty"` // the number of the order that Order replaces
-	Order []byte `json:"order,omitempty"`
-}
-
-// orderAnswer is the order that the keeper has. It is the one of the request unless another owner
-// was first.
-type orderAnswer struct {
-	Order []byte `json:"order,omitempty"`
-}
-
-// order answers an owner. An order replaces the one that its owner has seen, and no other.
-func (k *keeper) order(q orderRequest) (orderAnswer, error) {
-	if q.For != allMachines {
-		if err := CheckName("a machine", q.For); err != nil {
-			return orderAnswer{}, err
+	if k.restored == "" {
+		if err := k.r.s.dir.writeMark(k.heads()); err != nil {
+			return old, err
 		}
 	}
-	c, err := k.r.charter()
-	if err != nil {
-		return orderAnswer{}, err
+	k.r.s.log.Info("an order is kept", "for", to, "number", h.Number)
+	// A machine that does not hear it now gets it with its next lease.
+	return h, k.push(to, data)
+}
+
+// orderRequest is an owner's question for the keeper's order, or a step of giving a new one: see
+// place.
+type orderRequest struct {
+	Charter uint64 `json:"charter"` // the number of the owner's charter
+	For     string `json:"for"`
+	Promise uint64 `json:"promise,omitempty"` // asks for the promise of this number to the attempt
+	Attempt string `json:"attempt,omitempty"`
+	Order   []byte `json:"order,omitempty"` // to keep
+	Kept    bool   `json:"kept,omitempty"`  // Order was kept by a keeper before
+	// Lost says that the keeper has lost an order which it had confirmed.
+	Lost bool `json:"lost,omitempty"`
+	// Restored says that the owner has brought back what the keepers with these numbers lacked.
+	Restored []string `json:"restored,omitempty"`
+}
+
+// orderAnswer is the order that the keeper has.
+type orderAnswer struct {
+	Order    []byte  `json:"order,omitempty"`
+	Promised promise `json:"promised"`
+	Taken    bool    `json:"taken,omitempty"` // it is the one of the request, by the attempt that had the promise
+	Restored string  `json:"restored,omitempty"`
+}
+
+// errRestored says that a keeper has no say.
+var errRestored = errors.New("the keeper was restored from an older copy; run: rootsfs fleet machines")
+
+// order answers an owner.
+func (k *keeper) order(q orderRequest) (a orderAnswer, err error) {
+	if q.For != allMachines {
+		if err := CheckName("a machine", q.For); err != nil {
+			return a, err
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h, err := k.of(c, q.For)
-	if err == nil && len(q.Order) > 0 && h.Number == q.After {
-		h, err = k.take(c, q.For, q.Order)
+	c, err := k.r.charter()
+	if err != nil {
+		return a, err
 	}
-	return orderAnswer{h.signed}, err
+	if q.Charter != c.Number { // its orders count by the keepers of another charter
+		return a, fmt.Errorf("the fleet has the charter %d, and the owner's is %d: give the command again", c.Number, q.Charter)
+	}
+	if q.Lost {
+		k.distrust()
+	}
+	h, err := k.of(c, q.For)
+	if err != nil {
+		return a, err
+	}
+	switch votes := q.Promise > 0 || len(q.Order) > 0 && !q.Kept; {
+	case votes && k.restored != "":
+		return a, errRestored
+	case q.Promise > 0:
+		a.Promised, err = k.promise(q.For, promise{q.Promise, q.Attempt}, h)
+	case q.Kept:
+		h, err = k.take(c, q.For, q.Order)
+	case len(q.Order) > 0:
+		h, a.Taken, err = k.accept(c, q, h)
+	}
+	if err == nil && len(q.Restored) > 0 {
+		err = k.trust(q.Restored)
+	}
+	a.Order, a.Restored = h.signed, k.restored
+	return a, err
+}
+
+// keeperQuestion is an owner's question for a keeper's state.
+type keeperQuestion struct {
+	Charter uint64 `json:"charter"` // the number of the owner's charter
+}
+
+// keeperState is the state of a keeper as it tells an owner: its charter, the machines, and the numbers of its
+// orders.
+type keeperState struct {
+	Charter  uint64            `json:"charter"`
+	Charters [][]byte          `json:"charters,omitempty"` // those that the owner lacks
+	Machines []machineRecord   `json:"machines"`
+	Removed  []string          `json:"removed,omitempty"` // the invites of machines that were removed
+	Heads    map[string]uint64 `json:"heads"`
+	Restored string            `json:"restored,omitempty"` // see keeper.restored
 }
 
 // machines returns all machines.
-func (k *keeper) machines(struct{}) ([]machineRecord, error) {
+func (k *keeper) machines(q keeperQuestion) (keeperState, error) {
 	c, err := k.r.charter()
 	if err != nil {
-		return nil, err
+		return keeperState{}, err
 	}
 	all, err := k.r.list()
 	if err != nil {
-		return nil, err
+		return keeperState{}, err
+	}
+	newer, err := k.r.s.dir.charters().since(q.Charter)
+	if err != nil {
+		return keeperState{}, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,22 +212,32 @@ func (k *keeper) machines(struct{}) ([]machineRecord, error) {
 		for _, to := range []string{allMachines, rec.Name} {
 			h, err := k.of(c, to)
 			if err != nil {
-				return nil, err
+				return keeperState{}, err
 			}
 			rec.Newest[to] = h.Number
 		}
 	}
-	return all, nil
+	return keeperState{c.Number, newer, all, k.r.removed(), k.heads(), k.restored}, nil
 }
 
 // onLease answers a machine that asks for a lease.
 func (k *keeper) onLease(m *nats.Msg) {
+	if err := k.r.learn(m); err != nil {
+		k.r.s.log.Warn("a machine of another keeper is not known here", "subject", m.Subject, "error", err)
+	}
 	q, rec, err := ofMachine[leaseRequest](k.r, m, kindLease)
 	if err != nil {
 		k.r.s.log.Warn("a lease was not given", "subject", m.Subject, "error", err)
+		if name := k.r.s.Names.MachineOf(m.Subject); name != "" && rec == nil {
+			number, _ := numberOf(m.Data, k.r.s.Names.ID) // it does not wait for this keeper
+			answer(k.r, m, name, kindLease, number, leaseAnswer{}, err)
+		}
 		return
 	}
 	out, err := k.lease(rec.Name, q.Body)
+	if err == nil {
+		out.Enrolment, err = k.r.enrolment(rec, q.Body.Enrolment)
+	}
 	if err != nil {
 		k.r.s.log.Error("a lease was not given", "machine", rec.Name, "error", err)
 	}
@@ -164,12 +246,12 @@ func (k *keeper) onLease(m *nats.Msg) {
 
 // lease returns what the keeper answers to a machine's request.
 func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	c, err := k.r.charter()
 	if err != nil {
 		return leaseAnswer{}, err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.heard[machine] = time.Now().UTC().Truncate(time.Second)
 	a := leaseAnswer{Heads: map[string]uint64{}, Orders: map[string][]byte{}, LeaseMS: c.lease().Milliseconds()}
 	for _, to := range []string{allMachines, machine} {
@@ -178,9 +260,12 @@ func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 			return leaseAnswer{}, err
 		}
 		if data := q.Orders[to]; data != nil {
-			// This keeper was restored from an older copy, if the machine's order is newer.
+			lacked := h.Number
 			if h, err = k.take(c, to, data); err != nil {
 				return leaseAnswer{}, err
+			}
+			if h.Number > lacked && len(c.Keepers) == 1 {
+				k.distrust() // machines get their orders from this keeper: it had that one, and perhaps others
 			}
 		}
 		a.Heads[to] = h.Number
@@ -194,8 +279,10 @@ func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 			a.LeaseMS = 0
 		}
 	}
-	if len(a.Missing) > 0 {
+	a.Restored = k.restored != ""
+	if len(a.Missing) > 0 || a.Restored || q.Charter != c.Number {
 		a.LeaseMS = 0
 	}
-	return a, nil
+	a.Charters, err = k.r.s.dir.charters().since(q.Charter)
+	return a, err
 }

@@ -147,7 +147,8 @@ func KeyName(public string) string {
 
 // list asks the keeper which machines there are.
 func (o *Owner) list(ctx context.Context) ([]machineRecord, error) {
-	return askKeeper[struct{}, []machineRecord](ctx, o, o.Names.machines(), kindMachines, struct{}{})
+	state, err := o.known(ctx)
+	return merge(state), err
 }
 
 // statusAnswer is a machine's signed answer to the question how it is.
@@ -177,19 +178,21 @@ func (o *Owner) Machines(ctx context.Context, wait time.Duration) ([]Machine, er
 	for _, rec := range recs {
 		all = append(all, Machine{Name: rec.Name, State: MachineNoAnswer, Key: KeyName(rec.Signing), Joined: rec.Joined, Heard: rec.Heard})
 	}
-	answers := make(chan *nats.Msg, 2*len(recs)+16)
-	sub, err := o.Bus.Conn.ChanSubscribe(o.Bus.Conn.NewInbox(), answers)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = sub.Unsubscribe() }()
+	answers := make(chan *nats.Msg, (2*len(recs)+16)*len(o.buses))
 	number, begun := rand.Text(), time.Now()
 	question, err := json.Marshal(statusQuestion{number})
 	if err != nil {
 		return nil, err
 	}
-	if err := o.Bus.Conn.PublishRequest(o.Names.Status(), sub.Subject, question); err != nil {
-		return nil, err
+	for _, b := range o.buses {
+		sub, err := b.Conn.ChanSubscribe(b.Conn.NewInbox(), answers)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = sub.Unsubscribe() }()
+		if err := b.Conn.PublishRequest(o.Names.Status(), sub.Subject, question); err != nil {
+			return nil, err
+		}
 	}
 	timeout := time.NewTimer(wait)
 	defer timeout.Stop()

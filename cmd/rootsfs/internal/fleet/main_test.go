@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 			cleanup.Main(cli.StderrLog())
 			os.Exit(cli.Main(os.Args[1:], own))
 		},
+		"fleet-probe":   probe,
 		"rootsfs-fleet": func() { os.Exit(cli.FleetMain(os.Args[1:], own, fleetcli.Work())) },
 	})
 }
@@ -59,7 +60,7 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// as USER makes the commands that follow those of a user.
+// as USER lets a user run the commands that follow.
 func as(ts *testscript.TestScript, _ bool, args []string) {
 	home := ts.MkAbs(args[0])
 	for name, value := range map[string]string{"HOME": home, "XDG_RUNTIME_DIR": home + "/run", "XDG_STATE_HOME": home + "/state", "XDG_CONFIG_HOME": home + "/config"} {

@@ -28,7 +28,10 @@ type Member struct {
 
 	Charter *Charter `json:"-"`
 	key     *Key
+	// enrolment is a keeper's signed record of this machine, for other keepers.
+	enrolment []byte
 
+	dir  memberDir
 	mu   sync.Mutex // guards cred
 	cred credential
 }
@@ -39,7 +42,7 @@ type memberDir string
 func (d memberDir) member() string     { return filepath.Join(string(d), "member.json") }
 func (d memberDir) connection() string { return filepath.Join(string(d), "connection.json") }
 func (d memberDir) signing() string    { return filepath.Join(string(d), "machine.key") }
-func (d memberDir) charter() string    { return filepath.Join(string(d), "charter") }
+func (d memberDir) enrolment() string  { return filepath.Join(string(d), "enrolment") }
 func (d memberDir) ceiling() string    { return filepath.Join(string(d), "ceiling.json") }
 
 // errNoMember says that the machine belongs to no fleet.
@@ -51,7 +54,8 @@ func OpenMember() (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, m := memberDir(state), &Member{}
+	dir := memberDir(state)
+	m := &Member{dir: dir}
 	err = readJSON(dir.member(), m)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoMember
@@ -65,11 +69,10 @@ func OpenMember() (*Member, error) {
 	if m.key, err = LoadKey(dir.signing()); err != nil {
 		return nil, err
 	}
-	charter, err := readOwn(dir.charter())
-	if err != nil {
+	if m.Charter, _, err = dir.charters().load(m.ID); err != nil {
 		return nil, err
 	}
-	if m.Charter, err = OpenCharter(charter, m.ID); err != nil {
+	if m.enrolment, err = readOwn(dir.enrolment()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return m, readJSON(dir.connection(), &m.cred)
@@ -82,15 +85,20 @@ func (m *Member) save(cred credential, charter []byte) error {
 		return err
 	}
 	dir := memberDir(state)
-	m.cred = cred
+	m.cred, m.dir = cred, dir
 	if err := m.key.Save(dir.signing()); err != nil {
 		return err
 	}
 	if err := writeJSON(dir.connection(), cred); err != nil {
 		return err
 	}
-	if err := writeSynced(dir.charter(), charter); err != nil {
+	if err := writeSynced(dir.charters().newest(), charter); err != nil {
 		return err
+	}
+	if m.enrolment != nil {
+		if err := writeSynced(dir.enrolment(), m.enrolment); err != nil {
+			return err
+		}
 	}
 	return writeJSON(dir.member(), m)
 }
@@ -98,6 +106,13 @@ func (m *Member) save(cred credential, charter []byte) error {
 // dial connects the machine.
 func (m *Member) dial(stays bool, more ...nats.Option) (*Bus, error) {
 	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, stays, more...)
+}
+
+// dialAll connects the machine to every server of the fleet.
+func (m *Member) dialAll(stays bool, more ...nats.Option) ([]*Bus, error) {
+	return dialAll(m.Charter.servers(m.Address), stays, func(to Address) (*Bus, error) {
+		return dial(Names{m.ID}, to, m.Machine, m.credential, stays, more...)
+	})
 }
 
 func (m *Member) credential() (credential, error) {
@@ -130,6 +145,9 @@ func machineRequest[In, Out any](ctx context.Context, m *Member, b *Bus, subject
 // renewCredential asks for a new credential if half of the old one's time is over. The
 // connection uses it when it is made the next time.
 func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
+	if m.isExternal() {
+		return nil
+	}
 	old, err := m.credential()
 	if err != nil {
 		return err
@@ -145,14 +163,10 @@ func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
 	if fresh, err := jwt.DecodeUserClaims(got.JWT); err != nil || claims != nil && fresh.Subject != claims.Subject {
 		return errors.New("the keeper's new credential is for another key")
 	}
-	state, err := StateDir()
-	if err != nil {
-		return err
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cred.JWT = got.JWT
-	return writeJSON(memberDir(state).connection(), m.cred)
+	return writeJSON(m.dir.connection(), m.cred)
 }
 
 // splitServer returns the parts of HOST:PORT.

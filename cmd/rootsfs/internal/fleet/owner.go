@@ -1,9 +1,7 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -59,7 +57,6 @@ func (o *Outcome) Done() bool {
 
 // The bounds of giving an order.
 const (
-	orderTries = 8           // other owners may give orders at the same time
 	pushTime   = time.Second // between two pushes to machines that have not answered
 	leaseSlack = time.Second // for the machine to notice the end of its lease
 )
@@ -71,12 +68,14 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 	if err != nil {
 		return Outcome{}, err
 	}
-	acks := make(chan *nats.Msg, 4*len(recs)+64)
-	sub, err := o.Bus.Conn.ChanSubscribe(o.Names.OfMachines("ack"), acks)
-	if err != nil {
-		return Outcome{}, err
+	acks := make(chan *nats.Msg, (4*len(recs)+64)*len(o.buses))
+	for _, b := range o.buses { // a machine tells it by every server
+		sub, err := b.Conn.ChanSubscribe(o.Names.OfMachines("ack"), acks)
+		if err != nil {
+			return Outcome{}, err
+		}
+		defer func() { _ = sub.Unsubscribe() }()
 	}
-	defer func() { _ = sub.Unsubscribe() }()
 	to := order.Machines
 	if len(to) == 0 {
 		to = []string{allMachines}
@@ -88,8 +87,9 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 		}
 	}
 	out := Outcome{Fleet: o.Names.Name(), Machines: []MachineOutcome{}}
-	// The keeper confirmed before now, and has given no lease since to a machine without the order.
-	if lease := o.Charter.lease(); lease != forever && !order.Unlock {
+	// A majority of the keepers confirmed before now, and none of these has given a lease since to a
+	// machine without the order.
+	if lease := o.Charter.lease(); lease != forever && !order.lifts() {
 		by := time.Now().Add(lease + 2*leaseSlack).UTC().Truncate(time.Second)
 		out.DeadBy = &by
 	}
@@ -114,6 +114,12 @@ func (order *Order) change(s *Standing) {
 	}
 }
 
+// lifts reports whether the order only gives something back: a machine that does not hear it keeps
+// to the one before.
+func (order *Order) lifts() bool {
+	return order.Unlock || order.Ceiling != nil && *order.Ceiling == ""
+}
+
 // orderOf returns the order that was placed for a machine.
 func orderOf(placed map[string]held, machine string) held {
 	if h, ok := placed[machine]; ok {
@@ -136,62 +142,8 @@ func (o *Owner) recipients(ctx context.Context, which []string) ([]machineRecord
 	return slices.DeleteFunc(recs, func(rec machineRecord) bool { return !slices.Contains(which, rec.Name) }), nil
 }
 
-// place has the keeper keep a changed order. If another owner is faster, it changes that owner's.
-func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (held, error) {
-	for range orderTries {
-		now, err := o.current(ctx, to)
-		if err != nil {
-			return held{}, err
-		}
-		doc, err := now.next(to, change)
-		if err != nil {
-			return held{}, err
-		}
-		data, err := Seal(o.key, o.Names.ID, kindStanding, doc)
-		if err != nil {
-			return held{}, err
-		}
-		got, err := o.order(ctx, orderRequest{For: to, After: now.Number, Order: data})
-		if err != nil {
-			return held{}, fmt.Errorf("the order may not hold: %w", err)
-		}
-		if bytes.Equal(got.Order, data) {
-			h := held{doc, data, o.key.Public()}
-			return h, o.kept.save(h)
-		}
-	}
-	return held{}, errors.New("other owners give orders at the same time: give yours again")
-}
-
-// current returns the newest order that the keeper or this owner has, and has the keeper keep it.
-func (o *Owner) current(ctx context.Context, to string) (held, error) {
-	own, err := o.kept.load(o.Charter, to)
-	if err != nil {
-		return held{}, ownCopy(err)
-	}
-	got, err := o.order(ctx, orderRequest{For: to})
-	if err != nil {
-		return held{}, err
-	}
-	var theirs held
-	if got.Order != nil {
-		if theirs, err = openStanding(got.Order, o.Charter, to); err != nil {
-			return held{}, fmt.Errorf("the keeper's copy of an order: %w", err)
-		}
-	}
-	if own.Number <= theirs.Number {
-		return theirs, nil
-	}
-	_, err = o.order(ctx, orderRequest{For: to, After: theirs.Number, Order: own.signed})
-	return own, err
-}
-
 func ownCopy(err error) error {
 	return fmt.Errorf("the owner's copy of an order cannot be read: %w", err)
-}
-
-func (o *Owner) order(ctx context.Context, q orderRequest) (orderAnswer, error) {
-	return askKeeper[orderRequest, orderAnswer](ctx, o, o.Names.Confirm(), kindOrder, q)
 }
 
 // collect pushes orders to the machines until all have answered or wait is over.
@@ -215,8 +167,8 @@ func (o *Owner) collect(ctx context.Context, placed map[string]held, recs []mach
 		case <-again.C:
 			// The keeper has pushed them. A machine that has just connected did not hear that.
 			for to, h := range placed {
-				if err := o.Bus.Conn.Publish(o.Names.Orders(to), h.signed); err != nil {
-					return // the order is kept: what was not heard is no answer
+				for _, b := range o.buses {
+					_ = b.Conn.Publish(o.Names.Orders(to), h.signed) // the order is kept: what was not heard is no answer
 				}
 			}
 		case <-timeout.C:

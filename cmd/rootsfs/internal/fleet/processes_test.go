@@ -24,6 +24,7 @@ type realFleet struct {
 	home  string // the owner's
 	serve *exec.Cmd
 	port  string
+	nets  map[string]string // the network namespaces of fleet commands, by HOME
 }
 
 // realMachine is a machine with one session, which serves one file.
@@ -65,6 +66,9 @@ func stop(cmd *exec.Cmd) {
 
 func (f *realFleet) command(home string, args ...string) *exec.Cmd {
 	cmd := exec.Command("rootsfs-fleet", args...)
+	if net := f.nets[home]; net != "" && args[0] == "fleet" {
+		cmd = exec.Command("nsenter", append([]string{"--net=/run/netns/" + net, "rootsfs-fleet"}, args...)...)
+	}
 	if args[0] != "fleet" {
 		cmd = exec.Command(args[0], args[1:]...)
 	}
@@ -137,6 +141,9 @@ func (f *realFleet) startServer() {
 func (f *realFleet) newMachine(name string) *realMachine {
 	f.Helper()
 	m := &realMachine{f: f, name: name, home: f.TempDir()}
+	if f.nets != nil {
+		f.nets[m.home] = f.newNet(name)
+	}
 	line, code := f.run(f.home, "fleet", "invite", name)
 	if code != 0 {
 		f.Fatal(line)
@@ -206,7 +213,7 @@ func TestRevokeThreeMachines(t *testing.T) {
 	open, err := os.Open(m[0].file)
 	f.must(err)
 	defer open.Close()
-	out, code := f.run(f.home, "fleet", "revoke", "--all", "--wait", "200ms")
+	out, code := f.run(f.home, "fleet", "revoke", "--all", "--wait", "500ms")
 	done := time.Now()
 	for _, want := range []string{`m1: dead in [0-9.]+ ms, roots: 1\n`, `m2: dead in [0-9.]+ ms, roots: 1\n`, `m3: no answer; dead by [0-9:]{8} at the latest\n`} {
 		if !regexp.MustCompile(want).MatchString(out) {

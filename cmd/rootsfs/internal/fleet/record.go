@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// RecordsSession is the session of a machine's audit log that has the acts of its agent. What ended
-// in a session is on record there, too.
+// RecordsSession names the session under which a machine's audit log has the acts of its agent. The
+// end of a root is also on record in the root's own session.
 const RecordsSession = "fleet"
 
 // recordOf begins the record of an act that an order demands.

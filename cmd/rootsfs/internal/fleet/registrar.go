@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,8 +38,8 @@ type inviteRecord struct {
 	Refusals int       `json:"refusals,omitempty"`
 }
 
-// registrar is the part of the keeper that knows which machines there are. Its files are its
-// own, synced before it answers, so that a server that forgets gives no invite a second use.
+// registrar is the part of the keeper that knows which machines there are. It syncs its own files
+// before it answers. So no invite is used twice, even if the message server loses its data.
 type registrar struct {
 	s   *Server
 	key *Key // the keeper's signing key
@@ -68,8 +67,9 @@ func newRegistrar(s *Server) (*registrar, error) {
 		n.OfMachines("leave"): r.onLeave,
 		n.invites():           fromOwner(r, kindInvite, r.invite),
 		n.removals():          fromOwner(r, kindRemove, r.remove),
+		n.charters():          r.onCharters,
 	} {
-		if _, err := s.Bus.Conn.QueueSubscribe(subject, "keepers", handle); err != nil {
+		if _, err := s.Bus.Conn.Subscribe(subject, handle); err != nil {
 			return nil, err
 		}
 	}
@@ -101,10 +101,10 @@ const (
 	ofReply      = ".reply"
 )
 
-// fromOwner returns the handler of a request that only owners may make. The bus can repeat a
-// request, and no clock tells an old one: so each names what it changes, and does nothing when that
-// has changed since. An invite has an ID that is there only once, an order the number of the one
-// that it replaces, and a removal the invite by which the machine joined.
+// fromOwner returns the handler of a request that only owners may make. The bus can repeat an old
+// request. So each request names the state that it changes, and does nothing in another state:
+// an invite has an ID that is used once, an order the number of the order that it replaces, and a
+// removal the invite by which the machine joined.
 func fromOwner[In, Out any](r *registrar, kind string, handle func(In) (Out, error)) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		var q request[In]
@@ -143,11 +143,8 @@ func answer[Out any](r *registrar, m *nats.Msg, party, kind, number string, out 
 
 // charter returns the fleet's charter.
 func (r *registrar) charter() (*Charter, error) {
-	data, err := readOwn(r.s.dir.charter())
-	if err != nil {
-		return nil, err
-	}
-	return OpenCharter(data, r.s.Names.ID)
+	c, _, err := r.s.dir.charters().load(r.s.Names.ID)
+	return c, err
 }
 
 func (r *registrar) inviteFile(id string) string {
@@ -230,6 +227,7 @@ type joined struct {
 	Connection string `json:"connection"`
 	JWT        string `json:"jwt"`
 	Charter    []byte `json:"charter"`
+	Enrolment  []byte `json:"enrolment,omitempty"`
 }
 
 func (r *registrar) onJoin(m *nats.Msg) {
@@ -251,7 +249,17 @@ func (r *registrar) onJoin(m *nats.Msg) {
 	} else {
 		r.s.log.Info("a machine has joined", "machine", out.Machine, "key", KeyName(by))
 	}
-	answer(r, m, id, kindJoin, q.Number, out, err)
+	answer(r, m, r.joining(id), kindJoin, q.Number, out, err)
+}
+
+// joining returns the party in whose inbox the bearer of an invite gets the answer: at a server of the
+// fleet's own the invite, and at another server the machine.
+func (r *registrar) joining(id string) string {
+	var inv inviteRecord
+	if r.s.nats == nil && readJSON(r.inviteFile(id), &inv) == nil {
+		return inv.Machine
+	}
+	return id
 }
 
 // join enrols a machine. The same machine may ask twice, because an answer can be lost.
@@ -286,8 +294,12 @@ func (r *registrar) join(q joinRequest, by string) (joined, error) {
 	if err != nil {
 		return joined{}, err
 	}
-	charter, err := readOwn(r.s.dir.charter())
-	return joined{Machine: rec.Name, Invite: inv.ID, Signing: by, Connection: rec.Connection, JWT: token, Charter: charter}, err
+	charter, err := readOwn(r.s.dir.charters().newest())
+	if err != nil {
+		return joined{}, err
+	}
+	enrolled, err := r.enrolment(rec, nil)
+	return joined{Machine: rec.Name, Invite: inv.ID, Signing: by, Connection: rec.Connection, JWT: token, Charter: charter, Enrolment: enrolled}, err
 }
 
 // ofMachine checks that the machine of a subject has signed a request.
@@ -324,7 +336,7 @@ func (r *registrar) onLeave(m *nats.Msg) {
 	defer r.mu.Unlock()
 	q, rec, err := ofMachine[struct{}](r, m, kindLeave)
 	if err == nil {
-		err = os.Remove(r.machineFile(rec.Name))
+		err = errors.Join(r.forget(rec.Invite), os.Remove(r.machineFile(rec.Name)))
 	}
 	if err != nil {
 		r.s.log.Warn("a machine could not leave", "error", err)
@@ -338,8 +350,8 @@ func (r *registrar) onLeave(m *nats.Msg) {
 	}
 }
 
-// removeRequest names a machine to remove. The key says which, if another gets the name. The invite
-// says which time, if the machine joins again with its old key: an invite works once.
+// removeRequest names a machine to remove. Another machine may get its name, so the request has the
+// key, too. The machine may join again with its old key, so the request has the invite, too.
 type removeRequest struct {
 	Machine string `json:"machine"`
 	Signing string `json:"signing"`
@@ -350,11 +362,16 @@ func (r *registrar) remove(q removeRequest) (struct{}, error) {
 	if err := CheckName("a machine", q.Machine); err != nil {
 		return struct{}{}, err
 	}
+	if err := r.forget(q.Invite); err != nil {
+		return struct{}{}, err
+	}
 	rec, err := r.machine(q.Machine)
 	switch {
 	case err != nil:
 		return struct{}{}, err
-	case rec == nil || rec.Signing != q.Signing || rec.Invite != q.Invite:
+	case rec == nil: // of another keeper, or removed before
+		return struct{}{}, nil
+	case rec.Signing != q.Signing || rec.Invite != q.Invite:
 		return struct{}{}, fmt.Errorf("there is no machine %s with this key and invite", q.Machine)
 	}
 	if err := r.s.refuse(rec.Connection); err != nil {
@@ -383,15 +400,6 @@ func (r *registrar) list() ([]machineRecord, error) {
 
 // readReply opens an answer of a keeper.
 func readReply[Out any](data []byte, fleet, kind, number string, isKeeper func(string) bool) (out Out, err error) {
-	var a reply[json.RawMessage]
-	if _, err := Open(data, fleet, kind+ofReply, isKeeper, &a); err != nil {
-		return out, fmt.Errorf("the answer is not the keeper's: %w", err)
-	}
-	switch {
-	case a.Number != number:
-		return out, errors.New("the answer is to another request")
-	case a.Refused != "":
-		return out, refused("%s", names.EscapeQuoted(a.Refused))
-	}
-	return out, json.Unmarshal(a.Body, &out)
+	_, out, err = openReply[Out](data, fleet, kind, number, isKeeper)
+	return out, err
 }

@@ -55,12 +55,11 @@ func (r *Remote) Sessions(ctx context.Context) (all []control.Info, err error) {
 
 // Act sends a request to a session of the machine. The caller reads and closes the answer.
 func (r *Remote) Act(ctx context.Context, in control.Info, path string, body []byte) (*Answer, error) {
-	number, err := r.challenge(ctx)
+	number, bus, err := r.challenge(ctx)
 	if err != nil {
 		return nil, err
 	}
-	bus := r.o.Bus
-	a := &Answer{r: r, stream: rand.Text(), heard: make(chan *nats.Msg, 8*frameWindow), queue: make(chan frame, 2*frameWindow), closed: make(chan struct{})}
+	a := &Answer{r: r, bus: bus, stream: rand.Text(), heard: make(chan *nats.Msg, 8*frameWindow), queue: make(chan frame, 2*frameWindow), closed: make(chan struct{})}
 	if a.sub, err = bus.Conn.ChanSubscribe(bus.Names.Up(r.Machine, a.stream), a.heard); err != nil {
 		return nil, err
 	}
@@ -68,7 +67,7 @@ func (r *Remote) Act(ctx context.Context, in control.Info, path string, body []b
 		Machine: r.Machine, Number: number, Stream: a.stream, Session: in.Name, PID: in.PID, Start: in.Start, Path: path, Body: body,
 	})
 	if err == nil {
-		err = r.tell(toMachine{Act: sealed})
+		err = a.send(toMachine{Act: sealed})
 	}
 	if err != nil {
 		_ = a.sub.Unsubscribe()
@@ -82,23 +81,27 @@ func (r *Remote) Act(ctx context.Context, in control.Info, path string, body []b
 	return a, nil
 }
 
-// challenge asks the machine for a number.
-func (r *Remote) challenge(ctx context.Context) (string, error) {
+// challenge asks the machine for a number, by each server until one reaches it.
+func (r *Remote) challenge(ctx context.Context) (number string, b *Bus, err error) {
 	question, err := toMachine{Challenge: true}.encode()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	limit, cancel := context.WithTimeout(ctx, r.wait)
-	defer cancel()
-	m, err := r.o.Bus.Conn.RequestWithContext(limit, r.o.Bus.Names.Do(r.Machine), question)
-	if err != nil {
-		if ctx.Err() != nil {
-			return "", ctx.Err()
+	for _, b := range r.o.buses {
+		var m *nats.Msg
+		limit, cancel := context.WithTimeout(ctx, r.wait)
+		m, err = b.Conn.RequestWithContext(limit, b.Names.Do(r.Machine), question)
+		cancel()
+		if err == nil {
+			var c challenge
+			err := decode(m.Data, &c)
+			return c.Number, b, err
 		}
-		return "", r.silent(err)
+		if ctx.Err() != nil {
+			return "", nil, ctx.Err()
+		}
 	}
-	var c challenge
-	return c.Number, decode(m.Data, &c)
+	return "", nil, r.silent(err)
 }
 
 // silent is the error of a machine that does not answer.
@@ -109,13 +112,13 @@ func (r *Remote) silent(err error) error {
 	return fmt.Errorf("the machine %s cannot be asked: %w", r.Machine, err)
 }
 
-// tell sends a message to the machine.
-func (r *Remote) tell(t toMachine) error {
+// send sends a message to the machine.
+func (a *Answer) send(t toMachine) error {
 	data, err := t.encode()
 	if err != nil {
 		return err
 	}
-	return r.o.Bus.Conn.Publish(r.o.Bus.Names.Do(r.Machine), data)
+	return a.bus.Conn.Publish(a.bus.Names.Do(a.r.Machine), data)
 }
 
 // Answer is the answer of a session of a machine. Read returns its body.
@@ -123,6 +126,7 @@ type Answer struct {
 	Status int
 
 	r      *Remote
+	bus    *Bus // by which the machine answers
 	stream string
 	sub    *nats.Subscription
 	heard  chan *nats.Msg
@@ -227,7 +231,7 @@ func (a *Answer) tell(p progress) {
 	p.Machine, p.Stream = a.r.Machine, a.stream
 	sealed, err := Seal(a.r.o.key, a.r.o.Names.ID, kindProgress, p)
 	if err == nil {
-		err = a.r.tell(toMachine{Progress: sealed})
+		err = a.send(toMachine{Progress: sealed})
 	}
 	if err != nil {
 		a.fail(err) // the machine ends the answer

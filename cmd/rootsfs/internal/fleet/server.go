@@ -32,7 +32,6 @@ func (d ServerDir) file(elem ...string) string {
 
 // The files of a ServerDir. Those in keeper/ are a keeper's secrets and its own copies.
 func (d ServerDir) fleet() string           { return d.file("fleet.json") }
-func (d ServerDir) charter() string         { return d.file("charter") }
 func (d ServerDir) claims(of string) string { return d.file(of + ".jwt") } // operator, account, system
 func (d ServerDir) key(of string) string    { return d.file("keeper", of+".nk") }
 func (d ServerDir) signing() string         { return d.file("keeper", "keeper.key") }
@@ -51,6 +50,8 @@ const (
 type serverInfo struct {
 	ID   string `json:"id"`
 	Port string `json:"port"`
+	// External is the HOST:PORT of a server that is there already; "": the fleet has its own.
+	External string `json:"external,omitempty"`
 }
 
 // Server is a running server with its keeper.
@@ -80,37 +81,68 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{Names: Names{info.ID}, dir: dir, log: log, keys: map[string]nkeys.KeyPair{}}
-	for _, of := range []string{operatorKey, machinesKey, invitesKey} {
-		if s.keys[of], err = readKey(dir.key(of)); err != nil {
-			return nil, err
-		}
+	if info.External != "" {
+		err = s.join(info.External)
+	} else {
+		err = s.begin(listen, info.Port)
 	}
-	opts, err := s.options(listen, info.Port)
 	if err != nil {
-		return nil, err
-	}
-	if s.nats, err = server.NewServer(opts); err != nil {
-		return nil, err
-	}
-	s.nats.SetLoggerV2(serverLog{log}, false, false, false)
-	s.nats.Start()
-	if err := s.connect(); err != nil {
-		s.Stop()
 		return nil, err
 	}
 	r, err := newRegistrar(s)
 	if err == nil {
 		_, err = newKeeper(r)
 	}
-	if err == nil {
+	if err == nil && r.takesRecords() {
 		s.records, err = newRecordKeeper(r)
 	}
 	if err != nil {
 		s.Stop()
 		return nil, err
 	}
-	s.Addr = s.nats.Addr().String()
 	return s, nil
+}
+
+// takesRecords reports whether the keeper takes the records of machines. Where several keepers share
+// a server, one of them has to have all.
+func (r *registrar) takesRecords() bool {
+	c, err := r.charter()
+	return r.s.nats != nil || err == nil && c.Keepers[0] == r.key.Public()
+}
+
+// begin starts the fleet's own server.
+func (s *Server) begin(listen, port string) (err error) {
+	for _, of := range []string{operatorKey, machinesKey, invitesKey} {
+		if s.keys[of], err = readKey(s.dir.key(of)); err != nil {
+			return err
+		}
+	}
+	opts, err := s.options(listen, port)
+	if err != nil {
+		return err
+	}
+	if s.nats, err = server.NewServer(opts); err != nil {
+		return err
+	}
+	s.nats.SetLoggerV2(serverLog{s.log}, false, false, false)
+	s.nats.Start()
+	if err := s.connect(); err != nil {
+		s.Stop()
+		return err
+	}
+	s.Addr = s.nats.Addr().String()
+	return nil
+}
+
+// join connects the keeper to a server that is there already.
+func (s *Server) join(at string) (err error) {
+	var own credential
+	if err := readJSON(s.dir.connection(), &own); err != nil {
+		return err
+	}
+	s.Addr = at
+	s.Bus, err = dial(s.Names, Address{Server: at}, partyKeeper, func() (credential, error) { return own, nil }, true, logged(s.log)...)
+	return err
 }
 
 // Stop ends the server and its connections.
@@ -118,8 +150,10 @@ func (s *Server) Stop() {
 	if s.Bus != nil {
 		s.Bus.Conn.Close()
 	}
-	s.nats.Shutdown()
-	s.nats.WaitForShutdown()
+	if s.nats != nil {
+		s.nats.Shutdown()
+		s.nats.WaitForShutdown()
+	}
 }
 
 // readyTime bounds how long a server starts, and how long its keeper connects.
@@ -254,6 +288,9 @@ func setRights(ac *jwt.AccountClaims, n Names, keys map[string]nkeys.KeyPair) er
 
 // sign makes the claim of a connection with the rights of one of the keeper's keys.
 func (s *Server) sign(with, public, party string, until time.Time) (string, error) {
+	if s.nats == nil { // the administrator of the server gives the credentials
+		return "", nil
+	}
 	uc := jwt.NewUserClaims(public)
 	uc.SetScoped(true)
 	uc.Name, uc.IssuerAccount, uc.Expires = party, s.claims.Subject, until.Unix()
@@ -261,8 +298,12 @@ func (s *Server) sign(with, public, party string, until time.Time) (string, erro
 	return uc.Encode(s.keys[with])
 }
 
-// refuse takes a connection's key back: the server ends its connections and accepts it no more.
+// refuse takes a connection's key back: the server ends its connections and accepts it no more. The
+// credentials for another's server have to be taken back there.
 func (s *Server) refuse(public string) error {
+	if s.nats == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claims.Revoke(public)

@@ -79,6 +79,9 @@ func Seal(k *Key, fleet, kind string, v any) ([]byte, error) {
 	return stdjson.Marshal(sealed{body, k.Public(), ed25519.Sign(k.private, signedText(fleet, kind, body))})
 }
 
+// errSigner says that a document is signed by somebody else.
+var errSigner = errors.New("it is signed by a key that may not sign it")
+
 // Open verifies a signed document and decodes its body into v. It returns the public key that
 // signed it, which trusts must accept.
 func Open(data []byte, fleet, kind string, trusts func(by string) bool, v any) (by string, err error) {
@@ -89,7 +92,7 @@ func Open(data []byte, fleet, kind string, trusts func(by string) bool, v any) (
 	rest, ok := strings.CutPrefix(s.By, publicPrefix)
 	public, err := base64.RawURLEncoding.DecodeString(rest)
 	if !ok || err != nil || len(public) != ed25519.PublicKeySize || !trusts(s.By) {
-		return "", errors.New("it is signed by a key that may not sign it")
+		return "", errSigner
 	}
 	if !ed25519.Verify(public, signedText(fleet, kind, s.Body), s.Sig) {
 		return "", errors.New("its signature is wrong")

@@ -123,12 +123,15 @@ func (r *Revocation) request() control.RevokeRequest {
 	return q
 }
 
+// nextNumber returns a number for the document that follows one with a number. The clock only keeps
+// it higher than that of a document which a restored keeper has lost.
+func nextNumber(after uint64) uint64 { return max(after+1, uint64(time.Now().UnixMilli())) }
+
 // next returns the document that follows s after a change. If the revocations are too many, the
-// oldest are no longer listed. Its number is higher than that of s; the clock only keeps it
-// higher than that of a document which a restored keeper has lost.
-func (s Standing) next(to string, change func(*Standing)) (Standing, error) {
+// oldest are no longer listed.
+func (s Standing) next(to string, number uint64, change func(*Standing)) (Standing, error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	n := Standing{For: to, Number: max(s.Number+1, uint64(now.UnixMilli())), At: now, Locked: s.Locked, Since: s.Since, Revoked: slices.Clone(s.Revoked), Ceiling: s.Ceiling}
+	n := Standing{For: to, Number: number, At: now, Locked: s.Locked, Since: s.Since, Revoked: slices.Clone(s.Revoked), Ceiling: s.Ceiling}
 	change(&n)
 	for {
 		data, err := json.Marshal(n)

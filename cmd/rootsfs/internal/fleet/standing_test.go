@@ -106,7 +106,7 @@ func TestStandingOnlyGrows(t *testing.T) {
 	applied := make([]uint64, 4) // of machines
 	sees := make([]int, 4)       // how many of given they have carried out
 	for i := range 1000 {
-		next, err := s.next(allMachines, func(n *Standing) {
+		next, err := s.next(allMachines, nextNumber(s.Number), func(n *Standing) {
 			if r.IntN(4) > 0 {
 				n.Revoked = append(n.Revoked, Revocation{Number: n.Number, Root: fmt.Sprint(strings.Repeat("r", r.IntN(250)), i)})
 				given = append(given, n.Revoked[len(n.Revoked)-1])

@@ -28,7 +28,14 @@ func (s store) load(c *Charter, to string) (held, error) {
 	if err != nil {
 		return held{}, err
 	}
-	return openStanding(data, c, to)
+	// An owner had signed it when it was kept, who may have been removed since.
+	then := *c
+	h := held{signed: data}
+	if h.by, err = Open(data, c.Fleet, kindStanding, anyKey, &h.Standing); err != nil {
+		return held{}, err
+	}
+	then.Owners = []string{h.by}
+	return openStanding(data, &then, to)
 }
 
 // save makes the order durable.

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"bufio"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,8 +75,7 @@ func TestWithMachine(t *testing.T) {
 }
 
 // A ceiling of the owner's ends at once what it forbids in the sessions of a machine, and the
-// machine's commands name its line. It holds until the machine leaves, also in a machine that has
-// heard nothing of the fleet since.
+// machine's commands name its line. It holds until the machine hears that it was removed, or leaves.
 func TestCeilingOfAFleet(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
 	m := all[0]
@@ -87,13 +88,10 @@ func TestCeilingOfAFleet(t *testing.T) {
 	if out, code := set("[[root]]\npath = \"/srv\"\nmode = \"x\"\n"); code != 2 || !strings.Contains(out, "agents.toml:3: root.mode") {
 		t.Errorf("a ceiling with a mistake: %d\n%s", code, out)
 	}
-	if out, code := set("[run]\nhosts = []\n[[root]]\npath = \"" + m.home + "\"\nmode = \"rw\"\n"); code != 0 || !m.reads() {
-		t.Errorf("a ceiling that allows the root: %d\n%s", code, out)
-	}
-	if out, code := set("# none of it\n[[root]]\npath = \"/srv\"\n"); code != 0 || !strings.Contains(out, "m1: bound in ") || m.reads() {
+	if out, code := set("# none of it\n[[root]]\npath = \"/srv\"\n"); code != 0 || !strings.Contains(out, " ms, roots ended: 1\n") || m.reads() {
 		t.Errorf("a ceiling that forbids the root: %d, and it is served: %v\n%s", code, m.reads(), out)
 	}
-	const line = "fleet acme, ceiling 2"
+	const line = "fleet acme, ceiling 1"
 	for _, c := range [][]string{
 		{"config", "ceiling"}, {"status"}, {"doctor"}, {"why", m.home + "/code/f"}, {"mount", "--daemon", "--root", m.home + "/code", m.home + "/mnt2"},
 	} {
@@ -104,7 +102,7 @@ func TestCeilingOfAFleet(t *testing.T) {
 	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, line+", line 2") {
 		t.Errorf("the line is missing:\n%s", out)
 	}
-	if out, code := f.run(f.home, "fleet", "ceiling", "show"); code != 0 || !strings.Contains(out, "# ceiling 2 for all, by owner SHA256:") || !strings.Contains(out, `path = "/srv"`) {
+	if out, code := f.run(f.home, "fleet", "ceiling", "show"); code != 0 || !strings.Contains(out, "# ceiling 1 for all, by owner SHA256:") || !strings.Contains(out, `path = "/srv"`) {
 		t.Errorf("show: %d\n%s", code, out)
 	}
 	// A file that was put back is the newest one again when the agent runs.
@@ -115,20 +113,17 @@ func TestCeilingOfAFleet(t *testing.T) {
 	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, line) {
 		t.Errorf("after an older file was put back:\n%s", out)
 	}
-	if out, code := f.run(f.home, "fleet", "ceiling", "set", file, "--machine", "m1", "--wait", "20s"); code != 0 {
-		t.Errorf("one for m1: %d\n%s", code, out)
-	}
-	if out, code := f.run(f.home, "fleet", "ceiling", "remove", "--wait", "20s"); code != 0 {
-		t.Errorf("remove: %d\n%s", code, out)
-	}
-	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); strings.Contains(out, line) || !strings.Contains(out, "fleet acme, ceiling 1, line") {
-		t.Errorf("after the one for all was removed:\n%s", out)
-	}
 	stop(m.agent)
+	if out, code := f.run(f.home, "fleet", "ceiling", "remove", "--wait", "1ms"); code != 1 || !strings.Contains(out, "m1: no answer; it is no longer bound by this ceiling when it hears the order") {
+		t.Errorf("remove, while the agent is away: %d\n%s", code, out)
+	}
 	if out, code := f.run(m.home, "fleet", "leave"); code != 0 {
 		t.Errorf("leave: %d\n%s", code, out)
 	}
 	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, "this machine has no ceiling") {
 		t.Errorf("after leaving:\n%s", out)
+	}
+	if _, err := os.Stat(kept); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the ceiling's file after leaving: %v", err)
 	}
 }

@@ -114,7 +114,7 @@ func follow(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 		}
 		printIssues(got, p.Warn)
 		issues = append(issues, slices.DeleteFunc(got, func(m fleet.Pulled) bool { return len(m.Issues) == 0 })...)
-		issues = issues[:min(len(issues), 1)] // that there was one decides the exit code
+		issues = issues[:min(len(issues), 1)] // one is enough to decide the exit code
 		select {
 		case <-ctx.Done():
 		case <-time.After(followTime):

@@ -11,6 +11,7 @@ func Work() cli.FleetWork {
 	return cli.FleetWork{
 		"init": initFleet, "serve": serve, "invite": invite, "remove": remove, "machines": machines,
 		"join": join, "agent": agent, "leave": leave, "export": exportRecords,
+		"charter": charter, "keeper add": addKeeper, "keeper remove": removeKeeper, "owner add": addOwner, "owner remove": removeOwner,
 		"revoke": revoke, "lock": lock, "unlock": unlock, "with": with,
 		"pull": pull, "follow": follow, "verify": verify,
 		"ceiling set": setCeiling, "ceiling show": showCeiling, "ceiling remove": removeCeiling,

@@ -24,15 +24,21 @@ type membership struct {
 	Told    *bool  `json:"told,omitempty"` // of leave: the fleet knows
 }
 
-func join(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, args []string) error {
+func join(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
+	var creds *fleet.Creds
 	var token string
 	var err error
+	if f.Creds != "" {
+		if creds, err = fleet.ReadCreds(f.Creds); err != nil {
+			return err
+		}
+	}
 	if len(args) > 0 {
 		token = args[0]
 	} else if token, err = p.Stdin(maxToken); err != nil {
 		return cli.Usage(err)
 	}
-	m, err := fleet.Join(ctx, token)
+	m, err := fleet.Join(ctx, token, creds)
 	if err != nil {
 		return err
 	}

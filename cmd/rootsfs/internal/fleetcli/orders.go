@@ -47,6 +47,7 @@ func give(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, order fleet.Or
 	done := p.Waiting("waiting for machines")
 	out, err := o.Give(ctx, order, f.Wait)
 	done()
+	warnRestored(p, o)
 	if err != nil {
 		return err
 	}
@@ -71,6 +72,8 @@ func printOutcome(p *cli.Printer, out fleet.Outcome, what string) {
 			p.Say("%s: no answer; it is %s when it hears the order", m.Name, what)
 		case what == "unlocked" && m.Locked != "":
 			p.Say("%s: still locked by another order: %q", m.Name, m.Locked)
+		case what == "bound":
+			p.Say("%s: bound in %.1f ms, roots ended: %d", m.Name, m.TookMS, len(m.Ended)+m.More)
 		case what == "dead":
 			p.Say("%s: dead in %.1f ms, roots: %d", m.Name, m.TookMS, len(m.Ended)+m.More)
 		default:

@@ -69,6 +69,7 @@ func machines(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string
 		if err != nil {
 			return err
 		}
+		warnRestored(p, o)
 		if err := p.Report(machineList{o.Names.Name(), all}, func() { printMachines(p, all) }); err != nil {
 			return err
 		}
@@ -96,6 +97,13 @@ func machines(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string
 			return nil
 		case <-time.After(watchTime):
 		}
+	}
+}
+
+// warnRestored says that a keeper was restored, and what that leaves open.
+func warnRestored(p *cli.Printer, o *fleet.Owner) {
+	if o.BroughtBack {
+		p.Warn("the keeper was restored from an older copy. It has this owner's orders again; let other owners run this, too")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +39,13 @@ func initFleet(_ context.Context, p *cli.Printer, f *cli.FleetFlags, args []stri
 		return cli.Usage(fmt.Errorf("--lease %v: write a duration of %v to %v, or 0", f.Lease, shortestLease, longestLease))
 	}
 	plan := fleet.Plan{Name: args[0], Server: f.Server, Lease: f.Lease}
+	if f.NATS != "" {
+		creds, err := fleet.ReadCreds(f.Creds)
+		if err != nil {
+			return err
+		}
+		plan.Creds, plan.Server = creds, natsServer(f.NATS)
+	}
 	if plan.Server == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -58,6 +66,15 @@ func initFleet(_ context.Context, p *cli.Printer, f *cli.FleetFlags, args []stri
 		p.Say("the owner's keys are in %q, those of the server in %q: keep copies", made.Owner, made.Dir)
 		p.Say("start the server: rootsfs fleet serve --dir %s", names.ShellWord(made.Dir))
 	})
+}
+
+// natsServer returns the HOST:PORT of a URL.
+func natsServer(url string) string {
+	at := strings.TrimPrefix(strings.TrimPrefix(url, "nats://"), "tls://")
+	if _, _, err := net.SplitHostPort(at); err != nil {
+		return net.JoinHostPort(at, fleet.DefaultPort)
+	}
+	return at
 }
 
 // serving is the output of serve, when it is ready.

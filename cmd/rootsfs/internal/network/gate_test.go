@@ -416,7 +416,8 @@ func TestRemoveEndsConnections(t *testing.T) {
 	}
 }
 
-// received returns the bytes of the connection that Remove ended, or -1 if its event is there.
+// received returns the bytes that the event of the ended connection has, or -1 if there is no
+// such event yet.
 func received(n *namespace) int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()

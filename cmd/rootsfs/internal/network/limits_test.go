@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// pouring serves bytes without end.
 // pouring serves connections that send without an end.
 func pouring(t *testing.T) (port string) { return pouringAfter(t, 0) }
 
-// pouringAfter serves connections that send without an end once they got a number of bytes.
+// pouringAfter serves connections that send without an end once they have got a number of
+// bytes.
 func pouringAfter(t *testing.T, bytes int64) (port string) {
 	return serve(t, func(c net.Conn) {
 		if _, err := io.CopyN(io.Discard, c, bytes); err != nil {

@@ -106,7 +106,8 @@ func (g *Gate) owner(c *conn, forRecord bool) Program {
 	return p
 }
 
-// Offsets in struct inet_diag_msg, which idiag_inode ends, and a state (include/net/tcp_states.h).
+// Offsets in struct inet_diag_msg, whose last field is idiag_inode, and a state
+// (include/net/tcp_states.h).
 const (
 	diagState = 1
 	diagInode = 68

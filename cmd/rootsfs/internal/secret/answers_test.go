@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -70,6 +71,23 @@ func TestCompressedAnswers(t *testing.T) {
 			t.Errorf("%s: %s %q", coding, res.Status, body)
 		}
 		l.last(1)
+	}
+}
+
+// A host that writes the credential into an answer as URLs or JSON encode it does not tell it.
+func TestSpellingsOfCredential(t *testing.T) {
+	const odd = `odd/key+with&"characters"=`
+	spelled := map[string]string{
+		"as it is": odd, "query": url.QueryEscape(odd), "path": url.PathEscape(odd), "JSON": `odd/key+with\u0026\"characters\"=`,
+		"PHP's JSON": `odd\/key+with&"characters"=`, "both": `odd\/key+with\u0026\"characters\"=`,
+	}
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "<%s>", spelled[r.URL.Query().Get("as")]) })
+	l.proxy.credential = newCredential(odd)
+	l.proxy.header, l.proxy.value = l.proxy.secret.header(Credential{value: odd})
+	for as, text := range spelled {
+		if _, body := l.get("/?as=" + url.QueryEscape(as)); len(body) != len(text)+2 || strings.Contains(body, "key") {
+			t.Errorf("%s: %s", as, body)
+		}
 	}
 }
 

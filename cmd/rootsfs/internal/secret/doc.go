@@ -12,7 +12,7 @@
 // requests are signed with it. Sources are files and programs of the owner's that confined
 // programs cannot write; the program gets no other credential of such a file. The credential is
 // in no record or error of this package, and as it is in no answer. An Authority signs for the
-// hosts of its secrets and for no other: clients refuse what its key would sign otherwise. A
+// hosts of its secrets and for no other: clients refuse any other certificate of its key. A
 // request whose method or path no rule allows is not sent. The path that is compared with the
 // rules is the path that is sent: decoded once, cleaned and encoded again. A path that servers
 // read in more than one way is refused. Of the program's headers only those are sent that HTTP
@@ -25,5 +25,6 @@
 // A hostile program can use the credential for everything that is allowed. Bodies are not
 // examined, and queries only for parameters that are named like credentials. If a body or query
 // selects the operation (GraphQL, a method in a query), rules for paths do not restrict it. If
-// a host puts the credential into an answer in another spelling, the program gets it.
+// a host puts the credential into an answer in a spelling that is not one of URLs or JSON, the
+// program gets it.
 package secret

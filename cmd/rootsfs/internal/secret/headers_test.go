@@ -72,8 +72,8 @@ func TestPassedHeaders(t *testing.T) {
 	}
 }
 
-// The user of HTTP Basic is the owner's: some hosts let a key act for other users. A placeholder
-// that is in two parts is none.
+// The user of HTTP Basic is the owner's: some hosts let a key act for other users. A
+// placeholder in two parts is not replaced.
 func TestOwnersUser(t *testing.T) {
 	l := newLab(t, &Secret{User: "git"}, hello)
 	placeholder := l.proxy.credential.placeholder

@@ -135,8 +135,8 @@ func TestShownFiles(t *testing.T) {
 	}
 }
 
-// The owner's file is not believed if programs could have written it, and a file that says nothing
-// about the host is no reason to take another credential of it.
+// The owner's file does not count if programs could have written it. If a file has no
+// credential for the host, no other credential of the file is taken.
 func TestOwnersFilesRefused(t *testing.T) {
 	home := ownersFiles(t, map[string]string{
 		".netrc": "machine h.test login me password " + fileKey, "root/.npmrc": "//registry.npmjs.org/:_authToken=" + fileKey,
@@ -180,7 +180,8 @@ func TestOwnersVariables(t *testing.T) {
 	}
 }
 
-// A variable of the owner's counts for the hosts that its own program would send it to.
+// A variable of the owner's counts only for the hosts to which the program that it belongs to
+// would send it.
 func TestOwnersVariablesAreForTheirHosts(t *testing.T) {
 	ownersFiles(t, nil)
 	t.Setenv("PATH", t.TempDir()) // neither gh nor git is asked

@@ -99,8 +99,8 @@ func TestRule(t *testing.T) {
 	}
 }
 
-// What some servers read as another path than the one that a rule allows is refused: they may
-// decode it twice or into a new request, normalize it, or drop what others keep.
+// A path is refused if some servers would read it as another one than a rule allows: they may
+// decode it twice or into a new request, normalize it, or drop parts that others keep.
 func TestParsePathRefusesWhatServersReadDifferently(t *testing.T) {
 	for what, paths := range map[string][]string{
 		"the end of a path":        {"/v1/secret%3F/read", "/v1/secret%3f", "/v1/%2e%2e%3F/read", "/v1/x%2Fdelete%3F/read", "/v1/secret%23/read", "/v1/secret#/read"},

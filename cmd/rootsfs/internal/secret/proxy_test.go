@@ -169,7 +169,7 @@ func TestCredentialIsAdded(t *testing.T) {
 	}
 }
 
-// What is no plain request for an allowed path is not sent.
+// Only a plain request for an allowed path is sent.
 func TestRefusedRequests(t *testing.T) {
 	rule, err := parseRule("GET /repos/me/**")
 	if err != nil {
@@ -259,7 +259,8 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// A prefix holds against every way up, and the path that was compared is sent.
+// No path leads out of the URL's prefix, and the path that was compared is the one that is
+// sent.
 func TestPrefix(t *testing.T) {
 	l := newLab(t, &Secret{URL: URL{Host: "example.com", Port: 443, Prefix: "/v1"}}, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.RequestURI)

@@ -2,8 +2,10 @@ package secret
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +36,21 @@ func scrub(body io.ReadCloser, text, placeholder string) io.ReadCloser {
 		placeholder = strings.Repeat("*", len(text))
 	}
 	return &scrubbed{ReadCloser: body, key: []byte(text), mask: []byte(placeholder)}
+}
+
+// spellings returns a text in the other forms in which hosts write it: as URLs and JSON encode it.
+func spellings(text string) (list []string) {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string has none
+	}
+	inJSON := string(quoted[1 : len(quoted)-1])
+	for _, other := range []string{url.QueryEscape(text), url.PathEscape(text), inJSON, strings.ReplaceAll(text, "/", `\/`), strings.ReplaceAll(inJSON, "/", `\/`)} {
+		if other != text && !slices.Contains(list, other) {
+			list = append(list, other)
+		}
+	}
+	return list
 }
 
 // Read implements io.Reader.
@@ -83,7 +100,7 @@ func (s *scrubbed) partial() int {
 	return 0
 }
 
-// Write gives a body of a connection that has changed its protocol its other direction.
+// Write writes to the host. It is for the body of a connection that has changed its protocol.
 func (s *scrubbed) Write(p []byte) (int, error) {
 	w, ok := s.ReadCloser.(io.Writer)
 	if !ok {

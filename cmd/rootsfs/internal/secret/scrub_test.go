@@ -20,7 +20,7 @@ func (p *parts) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Wherever a body is cut, the credential is removed from it, but for less than minScrubbed of
+// Wherever a body is cut, the credential is removed from it, except fewer than minScrubbed of
 // its first bytes, and nothing else changes.
 func TestScrub(t *testing.T) {
 	const text, mask = "abcabcabcabcabd-0123", "XXXXXXXXXXXXXXXXXXXX"

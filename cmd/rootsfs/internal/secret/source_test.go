@@ -54,7 +54,7 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// What is no credential is refused, by an error that does not hold it.
+// A text that is no credential is refused, by an error that does not contain it.
 func TestReadRefuses(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	t.Setenv("EMPTY", "")

@@ -52,7 +52,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// Without an answer the program is told why, and nothing of the machine's own.
+// If there is no answer, the program is told why, and nothing about the machine.
 func TestNoAnswer(t *testing.T) {
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) })
 	l.proxy.transport.DisableKeepAlives = true

@@ -34,9 +34,9 @@ type machineLease struct {
 	wake     *bootTimer // says when to look again
 }
 
-// The times at which the lease is read: at half of the time left, but at least that often in
-// its last second, and that often during a pause. The pause begins a little before the end, so
-// that dirty data is flushed while the gate is open.
+// When the lease is read: at half of the time left, but every leaseOften in the last leaseSoon,
+// and every leasePaused during a pause. The pause begins a little before the end, so that dirty
+// data is flushed while the gate is open.
 const (
 	leaseSoon   = time.Second
 	leaseOften  = 250 * time.Millisecond

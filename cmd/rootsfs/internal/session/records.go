@@ -53,8 +53,8 @@ func (r *records) Pace(rec *guard.Record, limit time.Duration) time.Duration {
 	return 0
 }
 
-// Reserve implements guard.Reserver. An operation means that the session serves, as
-// its record would: it opens the log.
+// Reserve implements guard.Reserver. An operation means that the session serves, so Reserve
+// opens the log.
 func (r *records) Reserve(ctx context.Context, stop <-chan struct{}, rec *guard.Record) (room int64, err error) {
 	log := r.opened()
 	if log == nil {

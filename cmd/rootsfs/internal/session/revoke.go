@@ -163,7 +163,7 @@ func incomplete(ended []control.Ended) error {
 	return fmt.Errorf("%d of %d roots: not everything could be taken back; %s", n, len(ended), first)
 }
 
-// endedNow reports the end of a socket or host, begun at the given time.
+// endedNow reports the end of a socket or host. Its revocation began at the given time.
 func endedNow(name string, begun time.Time) control.Ended {
 	return control.Ended{Root: names.Foreign(name), State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
 }

@@ -124,7 +124,7 @@ func ApplyStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req co
 		return control.StageAnswer{}, err
 	}
 	if !req.DryRun {
-		if _, _, err := tree.StageCheckpoint(ctx, root, "", vfs.CheckpointApply); err != nil {
+		if err := tree.StageCheckpointOf(ctx, root, req.PathStrings(), vfs.CheckpointApply); err != nil {
 			return control.StageAnswer{}, fmt.Errorf("no checkpoint can be made before the apply: %w", err)
 		}
 	}
@@ -138,7 +138,7 @@ func DiscardStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req 
 	if err != nil {
 		return control.StageAnswer{}, err
 	}
-	if _, _, err := tree.StageCheckpoint(ctx, root, "", vfs.CheckpointDiscard); err != nil {
+	if err := tree.StageCheckpointOf(ctx, root, req.PathStrings(), vfs.CheckpointDiscard); err != nil {
 		return control.StageAnswer{}, fmt.Errorf("no checkpoint can be made before the discard: %w", err)
 	}
 	r, err := tree.StageDiscard(ctx, root, req.PathStrings())

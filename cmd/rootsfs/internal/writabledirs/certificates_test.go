@@ -34,7 +34,7 @@ func TestCertificateFiles(t *testing.T) {
 		filepath.Join(base, "root/a.pem"): false, "../root/a.pem": false, filepath.Join(base, "own/far.pem"): false,
 		filepath.Join(base, "own/link/a.pem"): false, filepath.Join(base, "own/../root/a.pem"): false,
 		filepath.Join(base, "shared/link.pem"): false, // everybody can replace it
-		filepath.Join(base, "shared/a.pem"):    true,  // as a file is by itself: the owner's other programs are trusted
+		filepath.Join(base, "shared/a.pem"):    true,  // like a file without a link: the owner's other programs are trusted
 	} {
 		dir := filepath.Join(base, "dir")
 		at := filepath.Join(dir, "a.pem")

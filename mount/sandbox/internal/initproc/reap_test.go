@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// A process that could not be looked for must not be taken for ended.
+// A process that could not be examined must not count as ended.
 func TestDescendantsWithoutDescriptors(t *testing.T) {
 	child := exec.Command("sleep", "60")
 	if err := child.Start(); err != nil {

@@ -17,7 +17,7 @@ package seccomp
 
 // Wants selects the calls that the filter refuses or permits beyond its lists.
 type Wants struct {
-	NoSockets bool `json:"noSockets,omitempty"` // but pairs of its own
+	NoSockets bool `json:"noSockets,omitempty"` // no sockets except pairs (socketpair(2))
 	// Unix permits sockets of the unix family, where none of the host's can be reached.
 	Unix bool `json:"unix,omitempty"`
 	// Interfaces permits listing the network interfaces, if the command has a network of its

@@ -1,0 +1,218 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Owners add and remove owners and keepers. To exchange a key is to add the new one and remove the
+// old one.
+
+// Amendment is a change of a fleet's charter.
+type Amendment func(c *Charter) error
+
+// removeKey removes the key of a name.
+func removeKey(keys []string, name string) (int, []string, error) {
+	i := slices.IndexFunc(keys, func(key string) bool { return KeyName(key) == name })
+	if i < 0 {
+		return i, nil, fmt.Errorf("the fleet has no such key; see: rootsfs fleet charter")
+	}
+	return i, slices.Delete(slices.Clone(keys), i, i+1), nil
+}
+
+// RemoveKeeper removes a keeper by the name of its key, and its server.
+func RemoveKeeper(name string) Amendment {
+	return func(c *Charter) error {
+		i, rest, err := removeKey(c.Keepers, name)
+		if err != nil {
+			return err
+		}
+		c.Keepers = rest
+		if i < len(c.Servers) {
+			c.Servers = slices.Delete(slices.Clone(c.Servers), i, i+1)
+		}
+		return nil
+	}
+}
+
+// RemoveOwner removes an owner by the name of the key.
+func RemoveOwner(name string) Amendment {
+	return func(c *Charter) (err error) {
+		_, c.Owners, err = removeKey(c.Owners, name)
+		return err
+	}
+}
+
+// AddKeeper adds a keeper whose server other machines reach at server, HOST:PORT. The first call makes
+// the keeper's directory dir; when the keeper runs there, the next call makes it one of the fleet.
+// serves is false if it does not run yet.
+func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (serves bool, err error) {
+	if o.info.isExternal() {
+		server = o.info.Server
+	}
+	_, port, err := splitServer(server)
+	if err != nil {
+		return false, err
+	}
+	key, err := LoadKey(dir.signing())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, o.makeKeeper(dir, port)
+	}
+	if err != nil {
+		return false, err
+	}
+	b, err := dial(o.Names, Address{server, o.info.Pin}, partyOwner, func() (credential, error) { return o.cred, nil }, false)
+	if err != nil {
+		return false, nil // the caller says what to do
+	}
+	defer b.Close()
+	got, err := o.tell(ctx, &Charter{Fleet: o.Names.ID, Keepers: []string{key.Public()}}, []*Bus{b})
+	if err != nil {
+		return false, err
+	}
+	if _, err := got.one(); err != nil {
+		return false, nil
+	}
+	return true, o.Amend(ctx, func(c *Charter) error {
+		if c.isKeeper(key.Public()) {
+			return errors.New("it is a keeper of the fleet already")
+		}
+		c.Keepers = append(slices.Clone(c.Keepers), key.Public())
+		if o.info.isExternal() {
+			return nil // it serves all keepers
+		}
+		if len(c.Servers) == 0 {
+			c.Servers = []string{o.info.Server}
+		}
+		c.Servers = append(slices.Clone(c.Servers), server)
+		return nil
+	})
+}
+
+// keeperParts are the files that keepers have in common. A server that is not the fleet's own needs
+// only some.
+var keeperParts = []string{
+	"operator.jwt", "system.jwt", "account.jwt", "charter", "charters",
+	"keeper/operator.nk", "keeper/machines.nk", "keeper/invites.nk", "keeper/connection.json", "keeper/authority.pem",
+	"keeper/machines", "keeper/removed", "keeper/standing",
+}
+
+// makeKeeper makes the directory of a keeper: a copy of this machine's, with a signing key of its
+// own. It has no mark: the keeper gives no lease before an owner has brought it the orders.
+func (o *Owner) makeKeeper(dir ServerDir, port string) error {
+	own := ServerDir(o.info.Dir)
+	if o.info.Dir == "" {
+		return refused("a keeper is added where the first one's directory is, and it is not on this machine")
+	}
+	if entries, err := os.ReadDir(string(dir)); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s is there already: write another directory", names.Quote(string(dir)))
+	}
+	for _, part := range keeperParts {
+		if err := copyFiles(own.file(part), dir.file(part)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	info := serverInfo{ID: o.Names.ID, Port: port}
+	if o.info.isExternal() {
+		info.External = o.info.Server
+	}
+	if err := writeJSON(dir.fleet(), info); err != nil {
+		return err
+	}
+	key, err := NewKey()
+	if err != nil {
+		return err
+	}
+	return key.Save(dir.signing())
+}
+
+// copyFiles copies a file, or the files below a directory.
+func copyFiles(from, to string) error {
+	return filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(from, file)
+		if err != nil {
+			return err
+		}
+		data, err := readOwn(file)
+		if err != nil {
+			return err
+		}
+		return writeSynced(filepath.Join(to, rel), data)
+	})
+}
+
+// AddOwner adds an owner, and makes the directory dir with the owner's keys.
+func (o *Owner) AddOwner(ctx context.Context, dir string) (key string, err error) {
+	to := ownerDir(dir)
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return "", fmt.Errorf("%s is there already: write another directory", names.Quote(dir))
+	}
+	own, err := NewKey()
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(own.Save(to.signing()), o.connectionFor(to)); err != nil {
+		return "", err
+	}
+	err = o.Amend(ctx, func(c *Charter) error {
+		c.Owners = append(slices.Clone(c.Owners), own.Public())
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	for _, part := range []string{"charter", "charters", "standing"} {
+		if err := copyFiles(filepath.Join(string(o.dir), part), filepath.Join(dir, part)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	info := o.info
+	info.Dir = "" // the server stays where it is
+	return KeyName(own.Public()), writeJSON(to.fleet(), info)
+}
+
+// connectionFor makes the connection of another owner.
+func (o *Owner) connectionFor(to ownerDir) error {
+	if o.info.isExternal() {
+		return writeJSON(to.connection(), o.cred)
+	}
+	account, err := readKey(o.dir.account())
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeKey(to.account(), account), newConnection(partyOwner, account, to.connection()))
+}
+
+// Party is an owner or a keeper of a charter.
+type Party struct {
+	Role   string `json:"role"` // owner or keeper
+	Key    string `json:"key"`  // the fingerprint
+	Server string `json:"server,omitempty"`
+	Self   bool   `json:"self,omitempty"`
+}
+
+// Parties returns the owners and keepers of the fleet, by the charter that the keepers have.
+func (o *Owner) Parties(ctx context.Context) ([]Party, error) {
+	if _, err := o.known(ctx); err != nil {
+		return nil, err
+	}
+	var list []Party
+	for _, key := range o.Charter.Owners {
+		list = append(list, Party{Role: "owner", Key: KeyName(key), Self: key == o.key.Public()})
+	}
+	servers := o.Charter.servers(o.info.Address)
+	for i, key := range o.Charter.Keepers {
+		list = append(list, Party{Role: "keeper", Key: KeyName(key), Server: servers[min(i, len(servers)-1)].Server})
+	}
+	return list, nil
+}

@@ -1,0 +1,89 @@
+package fleet
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A machine joins by one keeper. The machine tells the others, with what that keeper has signed.
+
+const kindEnrolment = "enrolment"
+
+// enrolment returns the record of a machine, signed for other keepers; nil: the fleet has no others, or
+// the machine has one already.
+func (r *registrar) enrolment(rec *machineRecord, has []byte) ([]byte, error) {
+	c, err := r.charter()
+	if err != nil || len(c.Keepers) == 1 {
+		return nil, err
+	}
+	var old machineRecord
+	if _, err := Open(has, r.s.Names.ID, kindEnrolment, c.isKeeper, &old); err == nil && old.Invite == rec.Invite {
+		return nil, nil
+	}
+	return Seal(r.key, r.s.Names.ID, kindEnrolment, rec)
+}
+
+// learn keeps the record of a machine that asks for a lease, if another keeper has enrolled it.
+func (r *registrar) learn(m *nats.Msg) error {
+	name := r.s.Names.MachineOf(m.Subject)
+	if name == "" {
+		return nil
+	}
+	if _, err := os.Stat(r.machineFile(name)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, err := r.charter()
+	if err != nil {
+		return err
+	}
+	var q request[leaseRequest]
+	by, err := Open(m.Data, r.s.Names.ID, kindLease, anyKey, &q)
+	if err != nil || q.Body.Enrolment == nil {
+		return err
+	}
+	var rec machineRecord
+	if _, err := Open(q.Body.Enrolment, r.s.Names.ID, kindEnrolment, c.isKeeper, &rec); err != nil {
+		return err
+	}
+	if rec.Name != name || rec.Signing != by || !inviteSyntax.MatchString(rec.Invite) || slices.Contains(r.removed(), rec.Invite) {
+		return refused("%s was removed, or is another machine", names.Quote(name))
+	}
+	r.s.log.Info("a machine of another keeper is known", "machine", rec.Name, "key", KeyName(rec.Signing))
+	return writeJSON(r.machineFile(rec.Name), rec)
+}
+
+// numberOf returns the number of a request for a lease without a look at the signer.
+func numberOf(data []byte, fleet string) (string, error) {
+	var q request[leaseRequest]
+	_, err := Open(data, fleet, kindLease, anyKey, &q)
+	return q.Number, err
+}
+
+func (r *registrar) removedDir() string { return r.s.dir.file("keeper", "removed") }
+
+// forget keeps that the machine which joined by an invite was removed.
+func (r *registrar) forget(invite string) error {
+	if !inviteSyntax.MatchString(invite) {
+		return errors.New("it names no invite")
+	}
+	return writeSynced(r.s.dir.file("keeper", "removed", invite), nil)
+}
+
+// removed returns the invites of the machines that were removed.
+func (r *registrar) removed() (invites []string) {
+	entries, _ := os.ReadDir(r.removedDir()) // there is none before the first
+	for _, e := range entries {
+		if inviteSyntax.MatchString(e.Name()) {
+			invites = append(invites, e.Name())
+		}
+	}
+	return invites
+}

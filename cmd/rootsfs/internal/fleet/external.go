@@ -1,0 +1,59 @@
+package fleet
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/nats-io/jwt/v2"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A fleet can use a NATS server, or cluster, that is there already. Its administrator gives each party
+// the file of its credentials, and the rights on the party's subjects. Everything that a party
+// relies on is signed, so that the server decides only who can be heard.
+
+// isExternal reports whether a server is not the fleet's own: its certificate is of an authority of
+// the system.
+func (a Address) isExternal() bool { return a.Pin == "" }
+
+// tls returns how a server proves what it is.
+func (a Address) tls(n Names) (*tls.Config, error) {
+	if !a.isExternal() {
+		return clientTLS(n, a.Pin), nil
+	}
+	host, _, err := net.SplitHostPort(a.Server)
+	return &tls.Config{MinVersion: tls.VersionTLS13, ServerName: host}, err
+}
+
+// ReadCreds reads a file of credentials as NATS writes them.
+func ReadCreds(file string) (*Creds, error) {
+	data, err := readOwn(file)
+	if err != nil {
+		return nil, err
+	}
+	bad := func(err error) (*Creds, error) {
+		return nil, &names.Error{Kind: names.Invalid, Err: fmt.Errorf("%s has no credentials of NATS: %w", names.Quote(file), err)}
+	}
+	token, err := jwt.ParseDecoratedJWT(data)
+	if err != nil {
+		return bad(err)
+	}
+	if _, err := jwt.DecodeUserClaims(token); err != nil {
+		return bad(err)
+	}
+	kp, err := jwt.ParseDecoratedUserNKey(data)
+	if err != nil {
+		return bad(err)
+	}
+	seed, err := kp.Seed()
+	return &Creds{credential{token, string(seed)}}, err
+}
+
+// Creds are the credentials of a connection to a server that is not the fleet's own.
+type Creds struct{ credential }
+
+// errCreds says that credentials are missing.
+var errCreds = errors.New("this fleet uses a NATS server of its own administrator: write --creds FILE, with this machine's credentials there")

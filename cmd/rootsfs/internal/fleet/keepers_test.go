@@ -1,0 +1,321 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// addKeeper adds a keeper, which runs in this process, to the fleet.
+func (l *lab) addKeeper() *Server {
+	l.Helper()
+	free, err := net.Listen("tcp", "localhost:0")
+	l.must(err)
+	at := fmt.Sprintf("localhost:%d", free.Addr().(*net.TCPAddr).Port)
+	l.must(free.Close())
+	dir := ServerDir(filepath.Join(l.TempDir(), "keeper"))
+	if serves, err := l.owner.AddKeeper(context.Background(), dir, at); serves || err != nil {
+		l.Fatalf("a keeper that does not run serves: %v, %v", serves, err)
+	}
+	s, err := Start(dir, at, slog.New(slog.DiscardHandler))
+	l.must(err)
+	l.Cleanup(s.Stop)
+	if serves, err := l.owner.AddKeeper(context.Background(), dir, at); !serves || err != nil {
+		l.Fatalf("the keeper is not added: %v, %v", serves, err)
+	}
+	return s
+}
+
+// begun is a machine's agent with the newest charter.
+func (l *lab) begun(p *puppet) *puppet {
+	l.Helper()
+	for range 8 {
+		err := p.ask()
+		if !errors.Is(err, errRetired) {
+			return p
+		}
+		closeAll(p.buses)
+		p.m.Charter, _, err = p.m.dir.charters().load(p.m.ID)
+		l.must(err)
+		p = l.restart(p.m, filepath.Dir(filepath.Dir(p.kept.dir)))
+	}
+	l.Fatal("the agent retires again and again")
+	return nil
+}
+
+// stopServer stops a server, and reconnects the owner.
+func (l *lab) stopServer(s *Server) {
+	l.Helper()
+	s.Stop()
+	l.owner.Close()
+	l.connectOwner()
+}
+
+// startServer starts it again.
+func (l *lab) startServer(s *Server) *Server {
+	l.Helper()
+	again, err := Start(s.dir, s.Addr, slog.New(slog.DiscardHandler))
+	l.must(err)
+	l.Cleanup(again.Stop)
+	l.owner.Close()
+	l.connectOwner()
+	return again
+}
+
+// connects waits until an agent is connected to some servers.
+func (l *lab) connects(p *puppet, servers int) {
+	l.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		up := 0
+		for _, b := range p.buses {
+			if b.Conn.IsConnected() {
+				up++
+			}
+		}
+		if up == servers {
+			return
+		}
+		if time.Now().After(end) {
+			l.Fatalf("the agent is connected to %d servers, not %d", up, servers)
+		}
+	}
+}
+
+// Of three keepers, one may fail. A machine that joined when there was one hears of the others; a
+// keeper alone gives no lease and takes no order; and a keeper that has not heard of an order cannot
+// renew what the order ended.
+func TestThreeKeepers(t *testing.T) {
+	l := newLab(t)
+	p := l.puppet("m1")
+	l.must(p.ask())
+	l.give(everything, 10*time.Second) // before there are others
+	alone := l.owner.Charter
+	second, third := l.addKeeper(), l.addKeeper()
+	stale := *l.owner
+	stale.Charter = alone
+	if _, err := stale.askOrder(context.Background(), orderRequest{For: allMachines, Promise: nextNumber(0), Attempt: "A"}); err == nil {
+		t.Error("the first keeper promises a number to an owner who does not know the others")
+	}
+	p = l.begun(p)
+	if err := p.ask(); err != nil || len(p.m.Charter.Keepers) != 3 || len(p.buses) != 3 {
+		t.Fatalf("with three keepers: %v", err)
+	}
+	late := l.puppet("m2") // it joins by one keeper
+	l.must(late.ask())
+	if err := late.ask(); err != nil {
+		t.Errorf("the others do not know a machine that one has enrolled: %v", err)
+	}
+	p.done()
+
+	third.Stop() // it misses an order
+	l.stopServer(third)
+	if out := l.give(Order{Lock: "fire"}, 10*time.Second); !out.Done() {
+		t.Errorf("with two of three keepers: %+v", out)
+	}
+	l.stopServer(second)
+	if _, err := l.owner.Give(context.Background(), Order{Unlock: true}, time.Second); err == nil || !strings.Contains(err.Error(), "1 of 3 keepers answer, and 2 are needed") {
+		t.Errorf("one keeper takes an order: %v", err)
+	}
+	// A machine that has missed the order, too, and reaches the keeper that has and the one that has not.
+	l.startServer(third)
+	closeAll(p.buses)
+	p = l.restart(p.m, t.TempDir())
+	l.connects(p, 2)
+	l.must(p.ask())
+	if did := p.done(); !strings.Contains(did, `locked "fire"`) || strings.Contains(did, "lease of true") {
+		t.Errorf("the keeper that has missed the order gives a lease: %s", did)
+	}
+	if out := l.give(Order{Unlock: true}, 10*time.Second); !out.Done() {
+		t.Errorf("with another two: %+v", out)
+	}
+	l.must(p.ask())
+	l.stopServer(l.server)
+	l.connects(p, 1)
+	if err := p.ask(); err == nil || !strings.Contains(err.Error(), "1 of 3 keepers give a lease, and 2 are needed") {
+		t.Errorf("one keeper gives a lease: %v", err)
+	}
+	// A machine is removed while one keeper that knows it fails.
+	l.startServer(second)
+	l.must(l.owner.Remove(context.Background(), "m2"))
+	l.startServer(l.server)
+	if err := late.ask(); err == nil {
+		t.Error("a removed machine gets a lease")
+	}
+	all, err := l.owner.Machines(context.Background(), time.Second)
+	if l.must(err); len(all) != 1 || all[0].Name != "m1" {
+		t.Errorf("the machines are %+v", all)
+	}
+}
+
+// The successor of a charter: an owner's key is exchanged, with the orders that it gave, and a
+// keeper's. What the former keys sign counts no more.
+func TestExchangeOfKeys(t *testing.T) {
+	l := newLab(t)
+	ctx := context.Background()
+	p := l.puppet("m1")
+	l.must(p.ask())
+	l.give(Order{Lock: "fire"}, 10*time.Second)
+	former, other := l.owner, t.TempDir()+"/owner"
+	_, err := l.owner.AddOwner(ctx, other)
+	l.must(err)
+	l.home = t.TempDir() // the new owner's
+	dir := filepath.Join(l.home, ".local/state/rootsfs/fleet/owner")
+	l.must(copyFiles(other, dir))
+	l.connectOwner()
+	l.must(l.owner.Amend(ctx, RemoveOwner(KeyName(former.key.Public()))))
+	former.Charter = l.owner.Charter
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	if _, err := former.order(short, orderRequest{For: allMachines, Promise: nextNumber(0), Attempt: "A"}); err == nil {
+		t.Error("a keeper listens to a former owner")
+	}
+	p = l.begun(p)
+	late := l.puppet("m2")
+	l.must(late.ask())
+	if p.locked() != "fire" || late.locked() != "fire" {
+		t.Error("the order of a former owner does not hold")
+	}
+	if err := p.take(ctx, allMachines, sealedBy(t, former.key, p, nextNumber(p.known[allMachines].Number))); err == nil {
+		t.Error("the machine takes a former owner's order")
+	}
+	if out := l.give(Order{Unlock: true}, 10*time.Second); !out.Done() {
+		t.Errorf("the new owner's order: %+v", out)
+	}
+	if err := l.owner.Amend(ctx, RemoveOwner(KeyName(l.owner.key.Public()))); err == nil {
+		t.Error("the last owner is removed")
+	}
+	first := l.server
+	l.owner.info.Dir = string(first.dir)
+	l.server = l.addKeeper()
+	l.must(l.owner.Amend(ctx, RemoveKeeper(KeyName(first.keeperKey(t).Public()))))
+	p = l.begun(p)
+	if err := p.ask(); err != nil || len(p.m.Charter.Keepers) != 1 {
+		t.Errorf("a lease of the new keeper: %v", err)
+	}
+	l.stopServer(first)
+	if err := p.ask(); err != nil {
+		t.Errorf("without the former keeper: %v", err)
+	}
+}
+
+// A charter that could lose an order, or a lease that an owner has counted on, is none.
+func TestCharterOfKeepers(t *testing.T) {
+	owner := newTestKey(t)
+	c := &Charter{Fleet: "acme-a", Number: 3, Owners: []string{owner.Public()}, Keepers: []string{"a", "b", "c"}, Servers: []string{"a:1", "b:1", "c:1"}, LeaseMS: 1000}
+	for what, change := range map[string]func(*Charter){
+		"":                        func(*Charter) {},
+		"removes two keepers":     func(n *Charter) { n.Keepers, n.Servers = n.Keepers[:1], n.Servers[:1] },
+		"another lease":           func(n *Charter) { n.LeaseMS = 2000 },
+		"a key twice":             func(n *Charter) { n.Keepers = []string{"a", "b", "b"} },
+		"one server for each key": func(n *Charter) { n.Servers = n.Servers[:2] },
+	} {
+		next := *c
+		next.Number++
+		change(&next)
+		data, err := Seal(owner, c.Fleet, kindCharter, next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.succeed(data); (err == nil) != (what == "") {
+			t.Errorf("%q: %v", what, err)
+		}
+	}
+}
+
+// sealedBy is an order for all machines by a key.
+func sealedBy(t *testing.T, k *Key, p *puppet, number uint64) []byte {
+	data, err := Seal(k, p.m.ID, kindStanding, Standing{For: allMachines, Number: number})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Owners who give orders at the same time, to keepers of which some do not hear, or are not heard:
+// every order with a higher number than a confirmed one has that one in it.
+func TestPromises(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	c := &Charter{Fleet: "acme-aaaaaaaaaaaa", Number: 1, LeaseMS: 1000}
+	var keepers []*keeper
+	key := newTestKey(t)
+	c.Owners = []string{key.Public()}
+	for i := range 3 {
+		c.Keepers = append(c.Keepers, fmt.Sprint("keeper ", i))
+	}
+	data, err := Seal(key, c.Fleet, kindCharter, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range c.Keepers {
+		dir := ServerDir(t.TempDir())
+		r := &registrar{s: &Server{Names: Names{c.Fleet}, dir: dir, log: slog.New(slog.DiscardHandler)}}
+		if err := errors.Join(writeSynced(dir.charters().newest(), data), dir.writeMark(nil)); err != nil {
+			t.Fatal(err)
+		}
+		k := &keeper{r: r, kept: store{dir.file("keeper", "standing")}, held: map[string]held{}, push: func(string, []byte) error { return nil }}
+		keepers = append(keepers, k)
+	}
+	type confirmed struct {
+		number uint64
+		root   string
+	}
+	var mu sync.Mutex
+	var all []confirmed
+	var wait sync.WaitGroup
+	for owner := range 3 {
+		r := rand.New(rand.NewPCG(seed, uint64(owner)))
+		o := &Owner{Names: Names{c.Fleet}, Charter: c, key: key, kept: store{t.TempDir()}}
+		o.order = func(_ context.Context, q orderRequest) (map[string]orderAnswer, error) {
+			q.Charter = c.Number
+			got := answers[orderAnswer]{of: map[string]orderAnswer{}, errNone: errors.New("nobody answers")}
+			for _, i := range r.Perm(len(keepers)) {
+				heard, answered := r.IntN(10) > 0, r.IntN(10) > 0
+				if !heard {
+					continue
+				}
+				if a, err := keepers[i].order(q); err == nil && answered {
+					got.of[c.Keepers[i]] = a
+				}
+				time.Sleep(time.Duration(r.IntN(300)) * time.Microsecond)
+			}
+			return got.of, got.enough(c)
+		}
+		wait.Go(func() {
+			for i := range 8 {
+				root := fmt.Sprintf("%d-%d", owner, i)
+				h, err := o.place(context.Background(), allMachines, (&Order{Revoke: []Revocation{{Root: root}}}).change)
+				if err == nil {
+					mu.Lock()
+					all = append(all, confirmed{h.Number, root})
+					mu.Unlock()
+				}
+				if r.IntN(3) == 0 { // an owner heals keepers at any time
+					_, _ = o.current(context.Background(), allMachines)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if len(all) < 6 {
+		t.Fatalf("%d orders were confirmed", len(all))
+	}
+	for i, k := range keepers {
+		h := k.held[allMachines]
+		for _, one := range all {
+			has := slices.ContainsFunc(h.Revoked, func(r Revocation) bool { return r.Root == one.root })
+			if h.Number >= one.number && !has {
+				t.Errorf("keeper %d has the order %d, without %q of the confirmed order %d", i, h.Number, one.root, one.number)
+			}
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+// errNoLease says that a keeper has answered, and given no lease.
+var errNoLease = errors.New("the keeper gives no lease")
+
+// errRetired says that the agent has to begin anew, with a newer charter.
+var errRetired = errors.New("the fleet has a new charter")
+
+// renew asks the keepers for a lease. The lease counts from the moment of asking: however late the
+// answers come, they give no more time.
+func (a *agent) renew(ctx context.Context) error {
+	a.mu.Lock()
+	q := leaseRequest{Charter: a.m.Charter.Number, Heads: a.heads(), Orders: a.missing, Enrolment: a.m.enrolment}
+	a.missing = nil
+	a.mu.Unlock()
+	asked, err := control.BootTime()
+	if err != nil {
+		return err
+	}
+	got, chain, err := a.askKeepers(ctx, q)
+	if err != nil {
+		return err
+	}
+	if len(chain) > 0 {
+		return a.retire(chain)
+	}
+	var errs []error
+	for _, g := range got.of {
+		for _, to := range a.orders() {
+			if data := g.Orders[to]; data != nil {
+				errs = append(errs, a.take(ctx, to, data))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil && len(got.of) == 1 {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer a.show()
+	return errors.Join(a.extend(ctx, asked, slices.Collect(maps.Values(got.of))...), a.enrol(got.of))
+}
+
+// askKeepers sends a request for a lease to all keepers. It returns their answers, and the
+// charters that follow the machine's: those need no keeper's signature.
+func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[leaseAnswer], chain [][]byte, err error) {
+	c, asked := a.m.Charter, request[leaseRequest]{rand.Text(), q}
+	data, err := Seal(a.m.key, a.m.ID, kindLease, asked)
+	if err != nil {
+		return got, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	follows := func(charters [][]byte) {
+		if len(charters) > 0 {
+			if _, err := c.succeed(charters[0]); err == nil {
+				chain = charters
+			}
+		}
+	}
+	got = gather[leaseAnswer](ctx, a.buses, c, a.bus.Names.Lease(a.m.Machine), kindLease, asked.Number, data, func(data []byte) {
+		var unread reply[leaseAnswer]
+		if _, err := Open(data, a.m.ID, kindLease+ofReply, anyKey, &unread); err == nil {
+			follows(unread.Body.Charters)
+		}
+	})
+	for _, g := range got.of {
+		follows(g.Charters)
+	}
+	if len(got.of) == 0 && len(chain) == 0 {
+		_, err = got.one()
+	}
+	return got, chain, err
+}
+
+// retire keeps newer charters, and ends the agent.
+func (a *agent) retire(chain [][]byte) error {
+	c, err := a.m.dir.charters().adopt(a.m.Charter, chain)
+	if c.Number == a.m.Charter.Number {
+		return err
+	}
+	a.log.Info("the fleet has a new charter", "number", c.Number, "owners", len(c.Owners), "keepers", len(c.Keepers))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.retired = true
+	return errRetired
+}
+
+// enrol keeps what a keeper has signed about this machine. The caller holds mu.
+func (a *agent) enrol(got map[string]leaseAnswer) error {
+	for _, g := range got {
+		if g.Enrolment == nil {
+			continue
+		}
+		a.m.enrolment = g.Enrolment
+		return writeSynced(a.m.dir.enrolment(), g.Enrolment)
+	}
+	return nil
+}
+
+// extend writes the lease of a majority's answers, if all orders are carried out. The caller holds mu.
+func (a *agent) extend(ctx context.Context, asked time.Duration, got ...leaseAnswer) error {
+	for _, to := range a.orders() {
+		// The agent may have ended while it carried out an order, or a session did not answer.
+		if a.applied[to] < a.known[to].Number {
+			if err := a.settle(ctx, to); err != nil {
+				return err
+			}
+		}
+	}
+	var refusals []error
+	lease, given := a.m.Charter.lease(), 0
+	for _, g := range got {
+		one, err := a.leaseOf(g)
+		if err != nil {
+			refusals = append(refusals, err)
+			continue
+		}
+		lease, given = min(lease, one), given+1
+	}
+	if a.locked() != "" {
+		return nil
+	}
+	if most := a.m.Charter.majority(); given < most {
+		if most > 1 {
+			refusals = append(refusals, fmt.Errorf("%d of %d keepers give a lease, and %d are needed", given, len(a.m.Charter.Keepers), most))
+		}
+		return errors.Join(refusals...)
+	}
+	was := a.until
+	a.until = max(a.until, asked+lease)
+	if err := a.write(); err != nil {
+		a.until = was // the sessions see no other
+		return err
+	}
+	return nil
+}
+
+// leaseOf returns the lease of one keeper's answer. The caller holds mu.
+func (a *agent) leaseOf(got leaseAnswer) (time.Duration, error) {
+	for _, to := range a.orders() {
+		if a.known[to].Number < got.Heads[to] {
+			return 0, fmt.Errorf("%w: the order %d for %s has not come", errNoLease, got.Heads[to], to)
+		}
+	}
+	if len(got.Missing) > 0 {
+		if a.missing == nil {
+			a.missing = map[string][]byte{}
+		}
+		for _, to := range got.Missing {
+			a.missing[to] = a.known[to].signed
+		}
+		a.askNow()
+		return 0, fmt.Errorf("%w: it lacks orders that this machine has; they are sent to it", errNoLease)
+	}
+	if got.Restored {
+		return 0, fmt.Errorf("%w: it was restored from an older copy, and an owner has to run: rootsfs fleet machines", errNoLease)
+	}
+	if got.LeaseMS <= 0 {
+		return 0, errNoLease
+	}
+	return time.Duration(got.LeaseMS) * time.Millisecond, nil
+}

@@ -1,0 +1,180 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	mathrand "math/rand/v2"
+	"time"
+)
+
+// Owners give orders at the same time, and some keepers do not answer. An order is given in two
+// steps, so that an order with a higher number contains every confirmed order with a lower one. First
+// a majority of the keepers promises a number, and tells its newest orders: from then on these
+// keepers take no order with a lower number. Then the owner makes the order from the newest of
+// those, and a majority takes it.
+
+// promise is the number that a keeper has promised to an attempt at an order.
+type promise struct {
+	Number  uint64 `json:"n"`
+	Attempt string `json:"attempt"`
+}
+
+func (d ServerDir) promised(to string) string { return d.file("keeper", "promised", to) }
+
+// promisedTo returns the last promise.
+func (k *keeper) promisedTo(to string) (p promise, err error) {
+	err = readJSON(k.r.s.dir.promised(to), &p)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return p, err
+}
+
+// promise promises a number if it is the highest. It returns what the keeper has promised. The
+// caller holds mu.
+func (k *keeper) promise(to string, want promise, h held) (promise, error) {
+	p, err := k.promisedTo(to)
+	if err != nil || want.Number <= max(p.Number, h.Number) {
+		return p, err
+	}
+	if err := writeJSON(k.r.s.dir.promised(to), want); err != nil {
+		return p, err
+	}
+	return want, k.r.s.dir.writeMark(k.heads()) // a copy without the promise is an older one
+}
+
+// accept takes an order of the attempt that has the keeper's promise, and reports whether it did. The
+// caller holds mu.
+func (k *keeper) accept(c *Charter, q orderRequest, h held) (held, bool, error) {
+	p, err := k.promisedTo(q.For)
+	if err != nil {
+		return h, false, err
+	}
+	next, err := openStanding(q.Order, c, q.For)
+	if err != nil || p != (promise{next.Number, q.Attempt}) {
+		return h, false, err // another attempt was promised a higher number
+	}
+	h, err = k.take(c, q.For, q.Order)
+	return h, bytes.Equal(h.signed, q.Order), err
+}
+
+// orderTries bounds the attempts: other owners may give orders at the same time.
+const orderTries = 16
+
+// place has the keepers keep a changed order. An error means that it may not hold.
+func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (held, error) {
+	seen := uint64(0)
+	for try := range orderTries {
+		newest, err := o.kept.load(o.Charter, to)
+		if err != nil {
+			return held{}, ownCopy(err)
+		}
+		want := promise{nextNumber(max(newest.Number, seen)), rand.Text()}
+		got, err := o.order(ctx, orderRequest{For: to, Promise: want.Number, Attempt: want.Attempt})
+		if err != nil {
+			return held{}, err
+		}
+		granted := 0
+		for _, a := range got {
+			seen = max(seen, a.Promised.Number)
+			if a.Promised == want {
+				granted++
+			}
+			if newest, err = a.newer(o.Charter, to, newest); err != nil {
+				return held{}, err
+			}
+		}
+		if granted >= o.Charter.majority() {
+			h, err := o.propose(ctx, to, want, newest, change)
+			if h.Number > 0 || err != nil {
+				return h, err
+			}
+		}
+		time.Sleep(mathrand.N(time.Duration(try+1) * 10 * time.Millisecond))
+	}
+	return held{}, errors.New("other owners give orders at the same time: give yours again")
+}
+
+// propose makes an order with the number of a promise, and has the keepers take it. It returns the
+// zero held if a majority has promised a higher number meanwhile.
+func (o *Owner) propose(ctx context.Context, to string, p promise, newest held, change func(*Standing)) (held, error) {
+	doc, err := newest.next(to, p.Number, change)
+	if err != nil {
+		return held{}, err
+	}
+	data, err := Seal(o.key, o.Names.ID, kindStanding, doc)
+	if err != nil {
+		return held{}, err
+	}
+	got, err := o.order(ctx, orderRequest{For: to, Order: data, Attempt: p.Attempt})
+	if err != nil {
+		return held{}, fmt.Errorf("the order may not hold: %w", err)
+	}
+	taken := 0 // a keeper that has the order from a machine has not given up what it promised to others
+	for _, a := range got {
+		if a.Taken {
+			taken++
+		}
+	}
+	if taken < o.Charter.majority() {
+		return held{}, nil
+	}
+	h := held{doc, data, o.key.Public()}
+	return h, o.kept.save(h)
+}
+
+// newer returns the order of a keeper's answer, or old if that is newer.
+func (a orderAnswer) newer(c *Charter, to string, old held) (held, error) {
+	if a.Order == nil {
+		return old, nil
+	}
+	h, err := openStanding(a.Order, c, to)
+	switch {
+	case errors.Is(err, errSigner): // a former owner's, and newer ones replaced it when the owner was removed
+		return old, nil
+	case err != nil:
+		return old, fmt.Errorf("a keeper's copy of an order: %w", err)
+	case h.Number > old.Number:
+		return h, nil
+	}
+	return old, nil
+}
+
+// current returns the newest order that a keeper or this owner has, and has all keepers keep it.
+func (o *Owner) current(ctx context.Context, to string) (held, error) {
+	newest, err := o.kept.load(o.Charter, to)
+	if err != nil {
+		return held{}, ownCopy(err)
+	}
+	got, err := o.order(ctx, orderRequest{For: to})
+	if err != nil {
+		return held{}, err
+	}
+	for _, a := range got {
+		if newest, err = a.newer(o.Charter, to, newest); err != nil {
+			return held{}, err
+		}
+	}
+	for _, a := range got {
+		if newest.signed != nil && !bytes.Equal(a.Order, newest.signed) {
+			_, err = o.order(ctx, orderRequest{For: to, Order: newest.signed, Kept: true})
+			return newest, err
+		}
+	}
+	return newest, nil
+}
+
+// askOrder sends a request about an order to all keepers. It returns the answers of a majority, by the
+// keepers' keys.
+func (o *Owner) askOrder(ctx context.Context, q orderRequest) (map[string]orderAnswer, error) {
+	q.Charter = o.Charter.Number
+	got, err := askKeepers[orderRequest, orderAnswer](ctx, o, o.Names.Confirm(), kindOrder, q)
+	if err != nil {
+		return nil, err
+	}
+	return got.of, got.enough(o.Charter)
+}

@@ -1,0 +1,300 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A keeper whose directory was restored from an older copy has lost orders that it had confirmed.
+// By the rest it would give leases to machines that have not heard of the lost ones. So a keeper
+// marks its directory, and gives no lease in one that is a copy until an owner has brought back
+// the orders.
+
+// mark is the content of the mark file: where the file itself is, and which orders the directory had.
+// A copy of the file is another file.
+type mark struct {
+	Inode uint64            `json:"inode"`
+	Born  int64             `json:"born_ns"` // 0: the file system does not say
+	Heads map[string]uint64 `json:"heads"`
+}
+
+func (d ServerDir) mark() string { return d.file("keeper", "mark") }
+
+// identify returns where a file is.
+func identify(f *os.File) (mark, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+		return mark{}, err
+	}
+	m := mark{Inode: st.Ino}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		m.Born = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+	}
+	return m, nil
+}
+
+// writeMark marks a directory as one that has the newest orders of its keeper. It makes a new file
+// each time: a copy that is written over the file of a later mark is found, too.
+func (d ServerDir) writeMark(heads map[string]uint64) error {
+	return writeFile(d.mark(), func(f *os.File) ([]byte, error) {
+		m, err := identify(f)
+		if err != nil {
+			return nil, err
+		}
+		m.Heads = heads
+		return encodeJSON(m)
+	})
+}
+
+// isMarked reports whether a directory has the mark that was written there, and every order of
+// the mark. An order that is newer than the mark was kept while the keeper ended.
+func (d ServerDir) isMarked(heads map[string]uint64) (bool, error) {
+	f, err := os.Open(d.mark())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	here, err := identify(f)
+	if err != nil {
+		return false, err
+	}
+	var was mark
+	if err := readJSON(d.mark(), &was); err != nil {
+		return false, err
+	}
+	for to, n := range was.Heads {
+		if heads[to] < n {
+			return false, nil
+		}
+	}
+	return was.Inode == here.Inode && was.Born == here.Born, nil
+}
+
+// all returns whom the orders of a store are for.
+func (s store) all() ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var list []string
+	for _, e := range entries {
+		if name := e.Name(); name == allMachines || CheckName("a machine", name) == nil {
+			list = append(list, name)
+		}
+	}
+	return list, nil
+}
+
+// begin reads the keeper's orders, and finds out whether they are all.
+func (k *keeper) begin() error {
+	c, err := k.r.charter()
+	if err != nil {
+		return err
+	}
+	list, err := k.kept.all()
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, to := range list {
+		if _, err := k.of(c, to); err != nil {
+			return err
+		}
+	}
+	marked, err := k.r.s.dir.isMarked(k.heads())
+	if err == nil && !marked {
+		k.distrust()
+	}
+	return err
+}
+
+// heads returns the numbers of the keeper's orders. The caller holds mu.
+func (k *keeper) heads() map[string]uint64 {
+	heads := map[string]uint64{}
+	for to, h := range k.held {
+		if h.Number > 0 {
+			heads[to] = h.Number
+		}
+	}
+	return heads
+}
+
+// distrust ends leases until an owner has brought back the lost orders. The caller holds mu.
+func (k *keeper) distrust() {
+	if k.restored != "" {
+		return
+	}
+	k.restored = rand.Text()
+	// Without the mark, the keeper begins in the same state. If the file stays, it was no mark of this directory.
+	if err := os.Remove(k.r.s.dir.mark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		k.r.s.log.Error("the mark of a directory that lacks orders is still there", "error", err)
+	}
+	k.r.s.log.Error("this keeper's directory is an older copy, and lacks orders: there are no leases until an owner has run: rootsfs fleet machines")
+}
+
+// trust ends distrust. The bus can repeat what an owner has said about an earlier copy: so it names
+// this one. The caller holds mu.
+func (k *keeper) trust(restored []string) error {
+	switch {
+	case k.restored == "":
+		return nil
+	case !slices.Contains(restored, k.restored):
+		return errors.New("the keeper was restored once more: run rootsfs fleet machines again")
+	}
+	if err := k.r.s.dir.writeMark(k.heads()); err != nil {
+		return err
+	}
+	k.restored = ""
+	k.r.s.log.Info("an owner has brought back the orders that this keeper lacked")
+	return nil
+}
+
+// states asks the keepers for their machines and the numbers of their orders.
+func (o *Owner) states(ctx context.Context) (map[string]keeperState, error) {
+	got, err := askKeepers[keeperQuestion, keeperState](ctx, o, o.Names.machines(), kindMachines, keeperQuestion{o.Charter.Number})
+	if err != nil {
+		return nil, err
+	}
+	return got.of, got.enough(o.Charter)
+}
+
+// heads returns the highest numbers that keepers have.
+func heads(state map[string]keeperState) map[string]uint64 {
+	all := map[string]uint64{}
+	for _, s := range state {
+		for to, n := range s.Heads {
+			all[to] = max(all[to], n)
+		}
+	}
+	return all
+}
+
+// known is states, after the keepers that lack charters or orders have got them from this owner and
+// the others.
+func (o *Owner) known(ctx context.Context) (map[string]keeperState, error) {
+	state, err := o.states(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if state, err = o.spread(ctx, state); err != nil {
+		return nil, err
+	}
+	newest := heads(state)
+	own, err := o.own()
+	if err != nil {
+		return nil, err
+	}
+	lost := false
+	for to, h := range own {
+		lost = lost || newest[to] < h.Number
+		newest[to] = max(newest[to], h.Number)
+	}
+	if lost && len(o.Charter.Keepers) == 1 {
+		// The keeper does not know it: a copy of the whole disk has the mark, too.
+		if _, err := o.order(ctx, orderRequest{For: allMachines, Lost: true}); err != nil {
+			return nil, err
+		}
+		if state, err = o.states(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return o.bringBack(ctx, state, newest)
+}
+
+// bringBack gives the keepers that lack orders the newest ones, and has restored keepers trust what
+// they have then. An order of another owner that only a lost directory had is not brought back.
+func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, newest map[string]uint64) (map[string]keeperState, error) {
+	var restored []string
+	behind := false
+	for _, s := range state {
+		if s.Restored != "" {
+			restored = append(restored, s.Restored)
+		}
+		for to, n := range newest {
+			behind = behind || s.Heads[to] < n
+		}
+	}
+	if len(restored) == 0 && !behind {
+		return state, nil
+	}
+	// The others must be so many that each majority has one of them, without the restored ones.
+	n, others := len(o.Charter.Keepers), len(state)-len(restored)
+	if len(restored) > 0 && others <= n-o.Charter.majority() && len(state) < n {
+		return nil, fmt.Errorf("a keeper was restored from an older copy, and the %d others that answer may not have every order: start the other keepers, and give the command again", others)
+	}
+	for to := range newest {
+		if _, err := o.current(ctx, to); err != nil {
+			return nil, fmt.Errorf("a keeper lacks orders: %w", err)
+		}
+	}
+	if len(restored) > 0 {
+		if _, err := o.order(ctx, orderRequest{For: allMachines, Restored: restored}); err != nil {
+			return nil, err
+		}
+		o.BroughtBack = true
+	}
+	return o.states(ctx)
+}
+
+// own returns this owner's copies of orders.
+func (o *Owner) own() (map[string]held, error) {
+	list, err := o.kept.all()
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]held{}
+	for _, to := range list {
+		if own[to], err = o.kept.load(o.Charter, to); err != nil {
+			return nil, ownCopy(err)
+		}
+	}
+	return own, nil
+}
+
+// merge returns the machines that keepers know, and none that one of them has removed.
+func merge(state map[string]keeperState) []machineRecord {
+	byName := map[string]machineRecord{}
+	removed := map[string]bool{}
+	for _, s := range state {
+		for _, invite := range s.Removed {
+			removed[invite] = true
+		}
+	}
+	for _, by := range slices.Sorted(maps.Keys(state)) {
+		for _, rec := range state[by].Machines {
+			if removed[rec.Invite] {
+				continue
+			}
+			old, ok := byName[rec.Name]
+			if !ok {
+				byName[rec.Name] = rec
+				continue
+			}
+			if rec.Heard.After(old.Heard) {
+				old.Heard = rec.Heard
+			}
+			for to, n := range rec.Newest {
+				old.Newest[to] = max(old.Newest[to], n)
+			}
+			byName[rec.Name] = old
+		}
+	}
+	list := slices.SortedFunc(maps.Values(byName), func(x, y machineRecord) int { return strings.Compare(x.Name, y.Name) })
+	if list == nil {
+		list = []machineRecord{}
+	}
+	return list
+}

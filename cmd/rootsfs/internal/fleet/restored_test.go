@@ -1,0 +1,120 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// again starts the server once more, after change, and the agents of machines.
+func (l *lab) again(change func(), machines ...**puppet) {
+	l.Helper()
+	l.server.Stop()
+	change()
+	s, err := Start(l.server.dir, l.server.Addr, slog.New(slog.NewTextHandler(l.log, nil)))
+	l.must(err)
+	l.server = s
+	l.Cleanup(s.Stop)
+	l.connectOwner()
+	for _, p := range machines { // they do not wait for their next attempt to connect
+		(*p).bus.Conn.Close()
+		*p = l.restart((*p).m, filepath.Dir(filepath.Dir((*p).kept.dir)))
+	}
+}
+
+// A keeper whose directory is an older copy gives no lease to a machine that has not heard of a
+// lost order, nor to others, until an owner has brought the order back. A keeper that only ended
+// does.
+func TestRestoredKeeper(t *testing.T) {
+	l := newLab(t)
+	p1, p2 := l.puppet("m1"), l.puppet("m2")
+	dir := string(l.server.dir)
+	saved := filepath.Join(t.TempDir(), "saved")
+	run := func(script string) func() {
+		return func() {
+			cmd := exec.Command("sh", "-ec", script)
+			cmd.Env = append(os.Environ(), "DIR="+dir, "SAVED="+saved)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", script, err, out)
+			}
+		}
+	}
+	for what, restore := range map[string]string{
+		"another directory": `mv "$DIR" "$DIR.lost"; cp -a "$SAVED" "$DIR"; rm -r "$DIR.lost"`,
+		"files over files":  `cp -a "$SAVED/." "$DIR"`,
+		"the orders alone":  `rm "$DIR/keeper/standing/m2"`,
+	} {
+		l.must(p2.ask()) // the machine has what there is
+		p2.done()
+		run(`rm -rf "$SAVED"; cp -a "$DIR" "$SAVED"`)()
+		p2.bus.Conn.Close() // it is cut off
+		if out := l.give(Order{Machines: []string{"m2"}, Revoke: everything.Revoke}, 50*time.Millisecond); out.Done() {
+			t.Fatalf("%s: the machine that is cut off answers: %+v", what, out)
+		}
+		l.again(run(restore), &p1, &p2)
+		for who, p := range map[string]*puppet{"without the order": p2, "that needs no lost order": p1} {
+			if err := p.ask(); err == nil || !strings.Contains(err.Error(), "restored from an older copy") {
+				t.Errorf("%s: a machine %s got a lease: %v", what, who, err)
+			}
+		}
+		_, err := l.owner.Machines(context.Background(), 50*time.Millisecond)
+		if l.must(err); !l.owner.BroughtBack {
+			t.Errorf("%s: the owner does not know", what)
+		}
+		l.must(p2.ask())
+		if did := p2.done(); !strings.Contains(did, "revoke true; lease of true") {
+			t.Errorf("%s: the order has not come before the lease: %s", what, did)
+		}
+		l.must(p1.ask())
+	}
+	l.again(func() {}, &p1)
+	if err := p1.ask(); err != nil {
+		t.Errorf("a keeper that was only ended: %v", err)
+	}
+}
+
+// A keeper that cannot see that it was restored, because the whole disk was, learns it from a machine
+// or an owner who knows an order that it lacks. An owner's old word on an earlier copy, which the
+// bus repeats, changes nothing.
+func TestRestoredDisk(t *testing.T) {
+	l := newLab(t)
+	p1, p2 := l.puppet("m1"), l.puppet("m2")
+	lose := func() { // as if the disk had never had the orders
+		l.must(os.RemoveAll(l.server.dir.file("keeper", "standing")))
+		l.must(l.server.dir.writeMark(nil))
+	}
+	for what, learn := range map[string]func(){
+		"machine": func() {
+			if err := p1.ask(); err == nil {
+				t.Error("the machine that has the order gets a lease")
+			}
+		},
+	} {
+		if out := l.give(everything, 10*time.Second); !out.Done() {
+			t.Fatalf("%s: %+v", what, out)
+		}
+		l.again(lose, &p1, &p2)
+		learn()
+		if err := p2.ask(); err == nil || !strings.Contains(err.Error(), "restored from an older copy") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := l.owner.order(context.Background(), orderRequest{For: allMachines, Restored: []string{"ANOTHER"}}); err == nil {
+			t.Errorf("%s: an owner's word on another copy is taken", what)
+		}
+		_, err := l.owner.Machines(context.Background(), 50*time.Millisecond)
+		l.must(err)
+		l.must(p1.ask())
+		l.must(p2.ask())
+	}
+	l.again(lose, &p1, &p2)
+	_, err := l.owner.Machines(context.Background(), 50*time.Millisecond) // the owner is the first
+	if l.must(err); !l.owner.BroughtBack {
+		t.Error("the owner has not seen that the keeper lacks its order")
+	}
+	l.must(p2.ask())
+}

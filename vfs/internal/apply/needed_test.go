@@ -1,0 +1,42 @@
+package apply_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/internal/apply"
+)
+
+// An apply of one path compares that path and its directories, and its checkpoint keeps no other
+// file. Of a repository it does so with all files, because a repository is applied whole.
+func TestApplyOfPathNeedsOnlyIt(t *testing.T) {
+	for path, want := range map[string]string{"a/f": "a a/f", "a/.git/HEAD": "a a/.git a/.git/HEAD a/.git/index"} {
+		s := newScene(t, "a/f", "b/g")
+		s.policy.NoDefaults = true // so that a program can write into .git
+		s.restart()
+		s.mkdir("a/.git")
+		s.mkdir("a/d")
+		for _, rel := range []string{"a/f", "a/d/x", "a/.git/HEAD", "a/.git/index", "b/g", "new"} {
+			s.put(rel, "staged")
+		}
+		s.must(s.tree.StageCheckpointOf(t.Context(), "r", []string{path}, vfs.CheckpointApply))
+		objects, err := os.ReadDir(s.store + "/objects")
+		s.must(err)
+		var compared []string
+		apply.AtStep = func(point, rel string) error {
+			if point == "compare" {
+				compared = append(compared, rel)
+			}
+			return nil
+		}
+		_, err = s.tree.StageApply(t.Context(), "r", vfs.StageApply{Paths: []string{path}})
+		apply.AtStep = nil
+		s.must(err)
+		files := strings.Count(want, "/f") + strings.Count(want, "HEAD") + strings.Count(want, "index")
+		if got := strings.Join(compared, " "); got != want || len(objects) != files {
+			t.Errorf("apply %s compared %q, and its checkpoint has %d objects, want %q and %d", path, got, len(objects), want, files)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package vfs_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// A checkpoint of some paths brings back these. The rest of the stage is as the next checkpoint has
+// it, and as it is now if there is none.
+func TestUndoToCheckpointOfPath(t *testing.T) {
+	s := newStaged(t, "a/f=old", "b=old")
+	s.put("a/f", "1")
+	s.put("b", "1")
+	s.must(s.tree.StageCheckpointOf(t.Context(), "r", []string{"a/f"}, vfs.CheckpointApply))
+	s.applyAll(vfs.StageApply{Paths: []string{"a/f"}})
+	s.put("a/f", "2")
+	s.put("b", "2")
+	undo := func(want string) {
+		t.Helper()
+		u, err := s.tree.StageUndo(t.Context(), "r", "1", false)
+		s.must(err)
+		if got := s.get("a/f") + " " + s.get("b"); got != want {
+			t.Errorf("after an undo to %+v programs see %q, want %q", u.To, got, want)
+		}
+	}
+	undo("1 2")
+	s.put("b", "3") // the undo has made a checkpoint, in which b is 2
+	undo("1 2")
+	s.end()
+}
+
+// pathScene is an undoScene with checkpoints of some paths.
+type pathScene struct {
+	*undoScene
+	scope draft.Scope
+	at    int // number of the checkpoint
+	was   map[string]string
+}
+
+// In random stages an undo to a checkpoint of a path brings back what programs saw there, and
+// changes nothing that they see elsewhere, whatever they have done to the directories above.
+func TestUndoOfPathsModel(t *testing.T) {
+	runs := uint64(40)
+	switch {
+	case testing.Short():
+		runs = 20
+	case os.Getenv("ROOTSFS_SOAK") != "":
+		runs = 1000
+	}
+	undone := 0
+	for seed := range runs {
+		s := pathScene{undoScene: newUndoScene(t, seed)}
+		s.ops = slices.DeleteFunc(slices.Clone(stageOps), func(op stageOp) bool { return op.name == "link" })
+		for range 4 {
+			s.steps(10)
+			s.checkpointOf(s.path(), s.rnd.IntN(2) == 0)
+			s.steps(10)
+			undone += s.back()
+		}
+		s.end()
+	}
+	if undone == 0 {
+		t.Error("nothing was undone")
+	}
+}
+
+// steps does random operations, which may fail.
+func (s *pathScene) steps(n int) {
+	s.Helper()
+	for range n {
+		op := s.ops[s.rnd.IntN(len(s.ops))]
+		a, b, text := s.path(), s.path(), s.text()
+		err := op.staged(s.stageScene, a, b, text)
+		s.log = append(s.log, fmt.Sprintf("%s %s %s %q: %v", op.name, a, b, text, err))
+	}
+}
+
+// checkpointOf makes a checkpoint of a path, and may apply the path.
+func (s *pathScene) checkpointOf(rel string, applies bool) {
+	s.Helper()
+	s.log = append(s.log, fmt.Sprint("checkpoint of ", rel, ", apply: ", applies))
+	s.scope = draft.NewScope([]string{rel})
+	s.was = s.seen()
+	s.must(s.tree.StageCheckpointOf(s.Context(), "r", s.scope, vfs.CheckpointApply))
+	list, err := s.tree.StageCheckpoints(s.Context(), "r")
+	s.must(err)
+	s.at = 0
+	if len(list) > 0 && len(list[len(list)-1].Paths) > 0 {
+		s.at = list[len(list)-1].Number
+	}
+	if applies && s.at > 0 {
+		s.applyAll(vfs.StageApply{Paths: s.scope, Partial: true})
+	}
+}
+
+// back goes back to the checkpoint, and compares what programs see in its scope and elsewhere.
+func (s *pathScene) back() int {
+	s.Helper()
+	if s.at == 0 {
+		return 0
+	}
+	before := s.seen()
+	s.log = append(s.log, fmt.Sprint("undo ", s.at))
+	if _, err := s.tree.StageUndo(s.Context(), "r", strconv.Itoa(s.at), false); err != nil {
+		s.fail("undo %d: %v", s.at, err)
+	}
+	want := map[string]string{}
+	for rel, text := range before {
+		if !s.scope.Has(rel) {
+			want[rel] = text
+		}
+	}
+	for rel, text := range s.was {
+		if s.scope.Has(rel) {
+			want[rel] = text
+		}
+	}
+	now := s.seen()
+	for _, all := range []map[string]string{want, now} {
+		maps.DeleteFunc(all, func(rel, _ string) bool { return s.scope.Touches(rel) && !s.scope.Has(rel) })
+	}
+	if !maps.Equal(now, want) {
+		s.fail("undo to %d, of %q; seen:\n%s", s.at, s.scope, difference(now, want))
+	}
+	return 1
+}
