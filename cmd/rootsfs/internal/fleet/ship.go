@@ -76,16 +76,13 @@ const (
 )
 
 // newShipper reads how far the machine has sent its records.
-func newShipper(m *Member, b *Bus, state, files string, shares func() bool, log *slog.Logger) (*shipper, error) {
+func newShipper(m *Member, buses []*Bus, state, files string, shares func() bool, log *slog.Logger) (*shipper, error) {
 	s := &shipper{
 		m: m, log: log, files: files, shares: shares, dir: filepath.Join(state, "sent", recordDirName(m.Machine, m.key.Public())), every: shipEvery, wait: shipRetry,
 		limit: rate.NewLimiter(shipRate, 2*maxRecordBatch), sessions: map[string]*sending{},
 	}
 	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
-		if !b.Conn.IsConnected() {
-			return recordsAnswer{}, errors.New("the fleet's server is not connected")
-		}
-		return machineRequest[recordBatch, recordsAnswer](ctx, m, b, b.Names.Records(m.Machine), kindRecords, q)
+		return askRecordKeeper[recordBatch, recordsAnswer](ctx, m.key, m.Charter, buses, Names{m.ID}.Records(m.Machine), kindRecords, q)
 	}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
