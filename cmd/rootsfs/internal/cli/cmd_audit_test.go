@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +110,24 @@ func TestAuditVerdict(t *testing.T) {
 	} {
 		if got := auditVerdict(tc.r); got != tc.want {
 			t.Errorf("got  %q\nwant %q", got, tc.want)
+		}
+	}
+}
+
+// A terminal obeys nothing in a record that another machine has written, in white space between the
+// fields, either.
+func TestRecordOfAMachine(t *testing.T) {
+	line := "{\"seq\":1,\r\"op\":\"open\",\t\"root\":\"a\u202e\u009b31m\",\"detail\":\"\\u001b[2J\"}"
+	for _, isJSON := range []bool{false, true} {
+		var out bytes.Buffer
+		p := &Printer{&app{Stdout: &out, JSON: isJSON}}
+		e := audit.Entry{Seq: 1, Op: "open", Root: "a\u202e\u009b31m", Detail: "\x1b[2J", Line: []byte(line)}
+		if err := p.Record("m1", &e); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.TrimSuffix(out.String(), "\n")
+		if i := strings.IndexFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }); i >= 0 || !strings.Contains(text, "m1") {
+			t.Errorf("the terminal gets %q", text)
 		}
 	}
 }

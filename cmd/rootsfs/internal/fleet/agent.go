@@ -390,7 +390,7 @@ func (m *Member) act(ctx context.Context, dir, files string, log *slog.Logger, r
 	if err != nil {
 		return err
 	}
-	ship, err := newShipper(m, buses[0], dir, files, host.Shares, log)
+	ship, err := newShipper(m, buses, dir, files, host.Shares, log)
 	if err != nil {
 		return err
 	}
@@ -404,7 +404,8 @@ func (m *Member) act(ctx context.Context, dir, files string, log *slog.Logger, r
 		}
 		err := m.AnswerStatus(b, func() MachineStatus {
 			st := host.Status()
-			st.Standing, st.Sent = a.standing(), ship.sent()
+			st.Standing = a.standing()
+			st.Sent, st.RecordsWait = ship.status()
 			for _, access := range host.Allows() {
 				st.Allow = append(st.Allow, names.Foreign(access))
 			}

@@ -19,11 +19,12 @@ import (
 
 // MachineStatus is a machine's own report.
 type MachineStatus struct {
-	Version  names.Foreign   `json:"version"`
-	Sessions []SessionStatus `json:"sessions"`
-	Standing *StandingStatus `json:"standing,omitempty"`
-	Allow    []names.Foreign `json:"allow,omitempty"` // what owners may do from afar, besides looking and stopping
-	Sent     []SentSession   `json:"sent,omitempty"`  // the newest sessions whose records the keeper has confirmed
+	Version     names.Foreign   `json:"version"`
+	Sessions    []SessionStatus `json:"sessions"`
+	Standing    *StandingStatus `json:"standing,omitempty"`
+	Allow       []names.Foreign `json:"allow,omitempty"`        // what owners may do from afar, besides looking and stopping
+	Sent        []SentSession   `json:"sent,omitempty"`         // the newest sessions whose records the keeper has confirmed
+	RecordsWait names.Foreign   `json:"records_wait,omitempty"` // why audit records are not sent
 }
 
 // SentSession is how far a keeper has confirmed the records of a session to its machine.

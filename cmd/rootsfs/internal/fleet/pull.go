@@ -55,7 +55,7 @@ const maxIssues = 1000
 // every one, in the order of its session. An error means that the pull is not complete; issues say
 // what the keeper has and the machine has not signed.
 func (a *Archive) Pull(ctx context.Context, each func(machine string, e *audit.Entry) error) ([]Pulled, error) {
-	all, err := askKeeper[struct{}, []sentMachine](ctx, a.Owner, a.Owner.Names.recordMachines(), kindRecordMachines, struct{}{})
+	all, err := askRecords[struct{}, []sentMachine](ctx, a.Owner, a.Owner.Names.recordMachines(), kindRecordMachines, struct{}{})
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (a *Archive) pull(ctx context.Context, m sentBy, p *Pulled, each func(strin
 	}
 	defer unlock()
 	for after := ""; ; {
-		files, err := askKeeper[filesRequest, []sentFile](ctx, a.Owner, a.Owner.Names.recordFiles(), kindRecordFiles, filesRequest{m, after})
+		files, err := askRecords[filesRequest, []sentFile](ctx, a.Owner, a.Owner.Names.recordFiles(), kindRecordFiles, filesRequest{m, after})
 		if err != nil || len(files) == 0 {
 			return err
 		}
@@ -219,7 +219,7 @@ func (a *Archive) fetch(ctx context.Context, d recordDir, name string) (data []b
 	}
 	for {
 		q := fileRequest{sentBy{d.machine, d.key}, name, from + int64(len(data))}
-		got, err := askKeeper[fileRequest, fileAnswer](ctx, a.Owner, a.Owner.Names.recordFile(), kindRecordFile, q)
+		got, err := askRecords[fileRequest, fileAnswer](ctx, a.Owner, a.Owner.Names.recordFile(), kindRecordFile, q)
 		if err != nil {
 			return nil, nil, err
 		}

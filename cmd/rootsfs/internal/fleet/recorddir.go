@@ -117,7 +117,7 @@ func (d recordDir) open(name string, flags int) (*os.File, error) {
 // not there.
 func (c *checkpoint) signedPart(data []byte) ([]byte, bool) {
 	end := []byte(`,"hash":"` + c.Hash + "\"}\n")
-	i := bytes.LastIndex(data, end)
+	i := bytes.Index(data, end)
 	if i < 0 {
 		return nil, false
 	}

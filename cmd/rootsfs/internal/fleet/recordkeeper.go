@@ -63,21 +63,39 @@ func newRecordKeeper(r *registrar) (*recordKeeper, error) {
 	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
 		n.OfMachines("audit"): k.onRecords,
-		n.recordMachines():    fromOwner(r, kindRecordMachines, k.list),
-		n.recordFiles():       fromOwner(r, kindRecordFiles, k.files),
-		n.recordFile():        fromOwner(r, kindRecordFile, k.file),
+		n.recordMachines():    k.ifFirst(fromOwner(r, kindRecordMachines, k.list)),
+		n.recordFiles():       k.ifFirst(fromOwner(r, kindRecordFiles, k.files)),
+		n.recordFile():        k.ifFirst(fromOwner(r, kindRecordFile, k.file)),
 	} {
-		if _, err := r.s.Bus.Conn.QueueSubscribe(subject, "keepers", handle); err != nil {
+		if _, err := r.s.Bus.Conn.Subscribe(subject, handle); err != nil {
 			return nil, err
 		}
 	}
 	return k, r.s.Bus.Conn.Flush()
 }
 
+// isFirst reports whether this keeper is the one that has the records. Another does not answer.
+func (k *recordKeeper) isFirst() bool {
+	c, err := k.r.charter()
+	if err != nil {
+		k.r.s.log.Error("requests about records are not answered", "error", err)
+	}
+	return err == nil && c.isRecordKeeper(k.r.key.Public())
+}
+
+// ifFirst returns a handler that only the keeper that has the records calls.
+func (k *recordKeeper) ifFirst(handle nats.MsgHandler) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		if k.isFirst() {
+			handle(m)
+		}
+	}
+}
+
 // onRecords answers a machine that sends records.
 func (k *recordKeeper) onRecords(m *nats.Msg) {
 	machine := k.r.s.Names.MachineOf(m.Subject)
-	if machine == "" || !k.admits(machine, len(m.Data)) {
+	if machine == "" || !k.admits(machine, len(m.Data)) || !k.isFirst() {
 		return // the server lets a machine send under its own name only; the machine sends again
 	}
 	q, rec, err := ofMachine[recordBatch](k.r, m, kindRecords)

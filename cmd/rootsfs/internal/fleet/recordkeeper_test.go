@@ -203,3 +203,29 @@ func TestKeeperCannotNameAnotherKey(t *testing.T) {
 		t.Errorf("after an invite: %v", issues)
 	}
 }
+
+// Of several keepers the first has the records, and the others do not answer: each batch at another
+// keeper would be sent again and again.
+func TestFirstKeeperHasTheRecords(t *testing.T) {
+	l := newRecordLab(t)
+	second := l.addKeeper()
+	l.m.Charter = l.owner.Charter
+	s := l.shipper()
+	buses, err := l.m.dialAll(true)
+	l.must(err)
+	defer closeAll(buses)
+	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
+		return askRecordKeeper[recordBatch, recordsAnswer](ctx, l.m.key, l.m.Charter, buses, second.Names.Records("m1"), kindRecords, q)
+	}
+	last := l.write("work", 20)
+	l.send(s, "work", last)
+	if second.records.isFirst() || !l.server.records.isFirst() {
+		t.Error("not the first keeper has the records")
+	}
+	if _, err := os.Stat(second.records.dir()); err == nil {
+		t.Error("the second keeper has records, too")
+	}
+	if _, issues := l.pull(); len(issues) > 0 || l.states()["m1 work"].Records != last {
+		t.Errorf("%+v, %v", l.states(), issues)
+	}
+}

@@ -87,9 +87,15 @@ func lossy(ask func(context.Context, recordBatch) (recordsAnswer, error), random
 // killKeeper leaves the keeper's directory as a kill can leave it, and restarts the keeper.
 func (l *recordLab) killKeeper(random *rand.Rand) {
 	l.Helper()
-	files, err := audit.Files(l.keeperDir(), "")
-	if err == nil && len(files) > 0 {
-		file := files[len(files)-1]
+	d := recordDir{dir: l.keeperDir()}
+	files, err := d.files([]string{"a", "b"}[random.IntN(2)])
+	l.must(err)
+	files = slices.DeleteFunc(files, func(name string) bool {
+		_, err := os.Stat(d.file(name + checkpointSuffix))
+		return err != nil
+	})
+	if len(files) > 0 {
+		file := d.file(files[len(files)-1])
 		data, err := os.ReadFile(file)
 		l.must(err)
 		l.must(os.WriteFile(file, append(data, data[:random.IntN(len(data))]...), 0o600))

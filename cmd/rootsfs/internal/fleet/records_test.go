@@ -82,7 +82,7 @@ func (l *recordLab) shipper() *shipper {
 	b, err := l.m.dial(true)
 	l.must(err)
 	l.Cleanup(b.Close)
-	s, err := newShipper(l.m, b, l.state, l.files, func() bool { return !l.private.Load() }, slog.New(slog.DiscardHandler))
+	s, err := newShipper(l.m, []*Bus{b}, l.state, l.files, func() bool { return !l.private.Load() }, slog.New(slog.DiscardHandler))
 	l.must(err)
 	s.every, s.wait = 10*time.Millisecond, 10*time.Millisecond
 	return s
@@ -92,7 +92,7 @@ func (l *recordLab) shipper() *shipper {
 func (l *recordLab) send(s *shipper, session string, seq uint64) {
 	l.Helper()
 	defer s.start(context.Background())()
-	for end := time.Now().Add(20 * time.Second); l.kept(session) < seq; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); l.kept(session) < seq; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			l.Fatalf("the keeper has record %d of %d\n%s", l.kept(session), seq, l.log)
 		}
@@ -182,8 +182,14 @@ func TestRecordsReachTheOwner(t *testing.T) {
 	stop := s.start(context.Background())
 	time.Sleep(20 * s.every)
 	stop()
+	if _, why := s.status(); !strings.Contains(why.Raw(), "share_records") {
+		t.Errorf("the machine says that its records wait because %q", why)
+	}
 	l.private.Store(false)
 	l.send(s, "work", last)
+	if _, why := s.status(); why != "" {
+		t.Errorf("the records are sent, and the machine says %q", why)
+	}
 	records, issues := l.pull()
 	if records < int(last) || len(issues) > 0 {
 		t.Errorf("%d records came, %v", records, issues)

@@ -41,6 +41,7 @@ type shipper struct {
 	told     string // the last problem that was logged
 
 	shown atomic.Pointer[[]SentSession]
+	waits atomic.Value // string: told
 }
 
 // sending is how far a session is sent. The exported fields are on disk.
@@ -75,16 +76,13 @@ const (
 )
 
 // newShipper reads how far the machine has sent its records.
-func newShipper(m *Member, b *Bus, state, files string, shares func() bool, log *slog.Logger) (*shipper, error) {
+func newShipper(m *Member, buses []*Bus, state, files string, shares func() bool, log *slog.Logger) (*shipper, error) {
 	s := &shipper{
 		m: m, log: log, files: files, shares: shares, dir: filepath.Join(state, "sent", recordDirName(m.Machine, m.key.Public())), every: shipEvery, wait: shipRetry,
 		limit: rate.NewLimiter(shipRate, 2*maxRecordBatch), sessions: map[string]*sending{},
 	}
 	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
-		if !b.Conn.IsConnected() {
-			return recordsAnswer{}, errors.New("the fleet's server is not connected")
-		}
-		return machineRequest[recordBatch, recordsAnswer](ctx, m, b, b.Names.Records(m.Machine), kindRecords, q)
+		return askRecordKeeper[recordBatch, recordsAnswer](ctx, m.key, m.Charter, buses, Names{m.ID}.Records(m.Machine), kindRecords, q)
 	}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -99,8 +97,11 @@ func newShipper(m *Member, b *Bus, state, files string, shares func() bool, log 
 	return s, nil
 }
 
-// sent returns how far the keeper has confirmed the newest sessions.
-func (s *shipper) sent() []SentSession { return *s.shown.Load() }
+// status returns how far the keeper has confirmed the newest sessions, and why records wait.
+func (s *shipper) status() ([]SentSession, names.Foreign) {
+	problem, _ := s.waits.Load().(string)
+	return *s.shown.Load(), names.Foreign(problem)
+}
 
 // show makes the machine's status say what is confirmed.
 func (s *shipper) show() {
@@ -154,8 +155,11 @@ func (s *shipper) run(ctx context.Context) {
 			sleep(ctx, s.wait)
 			continue
 		}
+		if s.told == errNotShared.Error() {
+			s.tell("")
+		}
 		err := s.follow(ctx)
-		if err != nil && !errors.Is(err, errMoved) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errMoved) {
 			s.tell(err.Error())
 		}
 		sleep(ctx, s.every)
@@ -176,6 +180,7 @@ func (s *shipper) tell(problem string) {
 		s.log.Warn("audit records wait on this machine", "error", problem)
 	}
 	s.told = problem
+	s.waits.Store(problem)
 }
 
 // errMoved says that the keeper has less or more than the machine thought.

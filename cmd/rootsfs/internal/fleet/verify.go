@@ -77,9 +77,15 @@ type machineKey struct {
 	key     string // the fingerprint
 }
 
+// Unsure is a machine that may have records which the keeper does not have or give.
+type Unsure struct {
+	Machine string        `json:"machine"`
+	Wait    names.Foreign `json:"records_wait,omitempty"` // why the machine sends none; "": it has not answered
+}
+
 // AskMachines asks the machines how far the keeper has confirmed their records. A Verify after that
-// notes what a Pull in between did not bring. It returns the machines that have not answered.
-func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (silent []string, err error) {
+// notes what a Pull in between did not bring.
+func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (unsure []Unsure, err error) {
 	all, err := a.Owner.Machines(ctx, wait)
 	if err != nil {
 		return nil, err
@@ -89,8 +95,11 @@ func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (silent [
 		switch {
 		case !a.wants(m.Name):
 		case m.MachineStatus == nil:
-			silent = append(silent, m.Name)
+			unsure = append(unsure, Unsure{Machine: m.Name})
 		default:
+			if m.RecordsWait != "" {
+				unsure = append(unsure, Unsure{m.Name, m.RecordsWait})
+			}
 			c := confirmation{}
 			for _, s := range m.Sent {
 				c[s.Session.Raw()] = s.Record
@@ -98,7 +107,7 @@ func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (silent [
 			a.confirmed[machineKey{m.Name, m.Key}] = c
 		}
 	}
-	return silent, nil
+	return unsure, nil
 }
 
 // compare notes the records that the keeper has confirmed to the machine, and the archive lacks.

@@ -126,8 +126,8 @@ func follow(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 type verifyReport struct {
 	Fleet    string               `json:"fleet"`
 	Sessions []fleet.RecordReport `json:"sessions"`
-	Keeper   []fleet.Pulled       `json:"keeper,omitempty"`    // machines of which the keeper has something else
-	Silent   []string             `json:"no_answer,omitempty"` // machines that did not say what the keeper has confirmed
+	Keeper   []fleet.Pulled       `json:"keeper,omitempty"` // machines of which the keeper has something else
+	Unsure   []fleet.Unsure       `json:"unsure,omitempty"`
 }
 
 // askTime bounds how long verify waits for the answers of machines.
@@ -152,7 +152,7 @@ func verify(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 	defer p.Waiting("reading the records")()
 	report := verifyReport{Fleet: o.Names.Name()}
 	if !f.Offline {
-		if report.Silent, err = a.AskMachines(ctx, askTime); err != nil {
+		if report.Unsure, err = a.AskMachines(ctx, askTime); err != nil {
 			return err
 		}
 		got, err := a.Pull(ctx, nil)
@@ -185,7 +185,11 @@ func printVerified(p *cli.Printer, report verifyReport) {
 		}
 	}
 	printIssues(report.Keeper, p.Say)
-	for _, name := range report.Silent {
-		p.Say("%s: no answer: whether the keeper has its newest records is unknown", name)
+	for _, m := range report.Unsure {
+		if m.Wait != "" {
+			p.Say("%s: its newest records wait there: %s", m.Machine, m.Wait)
+		} else {
+			p.Say("%s: no answer: whether the keeper has its newest records is unknown", m.Machine)
+		}
 	}
 }
