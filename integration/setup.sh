@@ -103,7 +103,8 @@ found() {
 headers() { echo '#include <stdlib.h>' | cc -E - >/dev/null 2>&1; }
 completion() { [ -e "${BASH_COMPLETION:-/usr/share/bash-completion/bash_completion}" ]; }
 staticbusybox() { have busybox && ! ldd "$(command -v busybox)" >/dev/null 2>&1; }
-nginx() { have nginx || [ -x /usr/sbin/nginx ]; } # not in a user's PATH
+# A user's PATH need not have /usr/sbin. (have would find the function itself.)
+nginx() { [ -x /usr/sbin/nginx ]; }
 grpc() { [ -e /usr/lib/python3/dist-packages/grpc ]; }
 httpx() { [ -e /usr/lib/python3/dist-packages/httpx ]; }
 venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
