@@ -94,9 +94,9 @@ type answers[T any] struct {
 }
 
 // gather sends a request over each connection, and returns the keepers' answers: when all that are
-// reached have answered, or some time after the first and a majority have, or when ctx ends. foreign
-// is called with an answer that no keeper of the charter has signed.
-func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind, number string, data []byte, foreign func([]byte)) answers[Out] {
+// reached have answered, or some time after the first and a majority have, or when ctx ends. An
+// answer that no keeper of the charter has signed does not count.
+func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind, number string, data []byte) answers[Out] {
 	a := answers[Out]{of: map[string]Out{}, errNone: errors.New("the fleet's keeper does not answer; see that rootsfs fleet serve runs")}
 	heard := make(chan *nats.Msg, 4*maxParties*len(all))
 	refusals, silent := map[string]bool{}, 0
@@ -130,9 +130,6 @@ func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind,
 			by, out, err := openReply[Out](m.Data, c.Fleet, kind, number, c.isKeeper)
 			switch {
 			case by == "":
-				if foreign != nil {
-					foreign(m.Data)
-				}
 			case err != nil:
 				a.refused, refusals[by] = err, true
 			default:
@@ -202,5 +199,5 @@ func askKeepers[In, Out any](ctx context.Context, o *Owner, subject, kind string
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	return gather[Out](ctx, o.buses, o.Charter, subject, kind, q.Number, data, nil), nil
+	return gather[Out](ctx, o.buses, o.Charter, subject, kind, q.Number, data), nil
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // addKeeper adds a keeper, which runs in this process, to the fleet.
@@ -178,7 +180,12 @@ func TestExchangeOfKeys(t *testing.T) {
 	if _, err := former.order(short, orderRequest{For: allMachines, Promise: nextNumber(0), Attempt: "A"}); err == nil {
 		t.Error("a keeper listens to a former owner")
 	}
+	evil := newTestKey(t)
+	l.forge(former, evil)
 	p = l.begun(p)
+	if p.m.Charter.isKeeper(evil.Public()) || p.m.Charter.isOwner(former.key.Public()) {
+		t.Error("the machine follows the charter of a former owner")
+	}
 	late := l.puppet("m2")
 	l.must(late.ask())
 	if p.locked() != "fire" || late.locked() != "fire" {
@@ -205,6 +212,28 @@ func TestExchangeOfKeys(t *testing.T) {
 	if err := p.ask(); err != nil {
 		t.Errorf("without the former keeper: %v", err)
 	}
+}
+
+// forge answers machines that ask for a lease by the first charter with another second charter, which
+// a former owner has signed, and a keeper of that charter.
+func (l *lab) forge(former *Owner, evil *Key) {
+	l.Helper()
+	fork, err := Seal(former.key, former.Names.ID, kindCharter, Charter{
+		Fleet: former.Names.ID, Number: 2, Owners: []string{former.key.Public()}, Keepers: []string{evil.Public()}, LeaseMS: former.Charter.LeaseMS,
+	})
+	l.must(err)
+	_, err = l.owner.Bus.Conn.Subscribe(l.owner.Names.OfMachines("lease"), func(m *nats.Msg) {
+		number, err := numberOf(m.Data, former.Names.ID)
+		if err != nil {
+			return
+		}
+		data, err := Seal(evil, former.Names.ID, kindLease+ofReply, reply[leaseAnswer]{Number: number, Body: leaseAnswer{Charters: [][]byte{fork}}})
+		if err == nil {
+			_ = m.Respond(data)
+		}
+	})
+	l.must(err)
+	l.must(l.owner.Bus.Conn.Flush())
 }
 
 // A charter that could lose an order, or a lease that an owner has counted on, is none.

@@ -53,8 +53,9 @@ func (a *agent) renew(ctx context.Context) error {
 	return errors.Join(a.extend(ctx, asked, slices.Collect(maps.Values(got.of))...), a.enrol(got.of))
 }
 
-// askKeepers sends a request for a lease to all keepers. It returns their answers, and the
-// charters that follow the machine's: those need no keeper's signature.
+// askKeepers sends a request for a lease to all keepers. It returns their answers, and the charters
+// that follow the machine's. A keeper of the machine's own charter has to bring those: a former owner
+// could sign other ones.
 func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[leaseAnswer], chain [][]byte, err error) {
 	c, asked := a.m.Charter, request[leaseRequest]{rand.Text(), q}
 	data, err := Seal(a.m.key, a.m.ID, kindLease, asked)
@@ -63,23 +64,16 @@ func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[lea
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	follows := func(charters [][]byte) {
-		if len(charters) > 0 {
-			if _, err := c.succeed(charters[0]); err == nil {
-				chain = charters
-			}
-		}
-	}
-	got = gather[leaseAnswer](ctx, a.buses, c, a.bus.Names.Lease(a.m.Machine), kindLease, asked.Number, data, func(data []byte) {
-		var unread reply[leaseAnswer]
-		if _, err := Open(data, a.m.ID, kindLease+ofReply, anyKey, &unread); err == nil {
-			follows(unread.Body.Charters)
-		}
-	})
+	got = gather[leaseAnswer](ctx, a.buses, c, a.bus.Names.Lease(a.m.Machine), kindLease, asked.Number, data)
 	for _, g := range got.of {
-		follows(g.Charters)
+		if len(g.Charters) == 0 {
+			continue
+		}
+		if _, err := c.succeed(g.Charters[0]); err == nil {
+			chain = g.Charters
+		}
 	}
-	if len(got.of) == 0 && len(chain) == 0 {
+	if len(got.of) == 0 {
 		_, err = got.one()
 	}
 	return got, chain, err

@@ -191,7 +191,7 @@ func (o *Owner) tell(ctx context.Context, to *Charter, buses []*Bus, more ...[]b
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	return gather[charterNumber](ctx, buses, to, o.Names.charters(), kindCharters, q.Number, message, nil), nil
+	return gather[charterNumber](ctx, buses, to, o.Names.charters(), kindCharters, q.Number, message), nil
 }
 
 // hand gives the next charter to the keepers. It holds when a majority of the keepers of both
