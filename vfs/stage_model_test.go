@@ -251,6 +251,19 @@ func (s *stageScene) useOpen() {
 	}
 }
 
+// leavesNothingOpen fails if a descriptor of the stage is open after the session. Each operation
+// closes what it has opened, also if a copy has taken the place of it.
+func (s *stageScene) leavesNothingOpen() {
+	s.Helper()
+	open, err := filepath.Glob("/proc/self/fd/*")
+	s.must(err)
+	for _, fd := range open {
+		if target, err := os.Readlink(fd); err == nil && strings.HasPrefix(target, s.stages+"/") {
+			s.fail("%s is open", target)
+		}
+	}
+}
+
 // TestStageModel does the same operations in a staged root and in a plain directory. After
 // each, errors, views and open files are equal, and the source is unchanged. If the process is
 // killed, an operation has taken effect or not.
@@ -279,6 +292,7 @@ func TestStageModel(t *testing.T) {
 			s.fail("the source has changed:\n%s", difference(now, before))
 		}
 		s.end()
+		s.leavesNothingOpen()
 		crashes += s.crashes
 	}
 	t.Logf("%d runs of %d steps, %d crashes", runs, steps, crashes)

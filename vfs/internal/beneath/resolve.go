@@ -87,8 +87,9 @@ func (d Dir) resolve() uint64 {
 	return stayBeneath | unix.RESOLVE_NO_XDEV
 }
 
-// Close closes the descriptor, unless it is the root's own.
-func (d Dir) Close() {
+// Close closes the descriptor, unless it is the root's own. A deferred Close closes the one that d
+// has then: Change may have put a copy's into its place.
+func (d *Dir) Close() {
 	if d.union != nil {
 		d.union.close()
 	}
