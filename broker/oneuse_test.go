@@ -14,7 +14,7 @@ import (
 )
 
 // R005, R139: a server that is granted one use of a file reads it once. A request that fails,
-// or only reads attributes, is no use. Of many requests at one moment one succeeds. Afterwards
+// or only reads attributes, does not count. Of many requests at the same time one succeeds. Afterwards
 // the root is gone, and the server is told.
 func TestOneUse(t *testing.T) {
 	l := newLab(t, nil)

@@ -55,6 +55,8 @@ packages() {
 		git git repositories that the tests make, fetch and rebase in a mount
 		fusermount3 fuse3 mounts of an ordinary user's
 		setpriv util-linux tests that become another user
+		nsenter util-linux networks of a fleet's machines, in make soak
+		ip iproute2 the same
 		bwrap bubblewrap the level of rootsfs run that starts it
 		getfacl acl access control lists in a mount
 		setfattr attr extended attributes in a mount

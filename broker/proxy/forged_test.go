@@ -195,7 +195,7 @@ func TestForged_Host(t *testing.T) {
 	n := l.connect(nil)
 	prefix := prefixOf(t, n)
 	n.host.say(`{"jsonrpc":"2.0","id":"` + prefix + `x","result":{}}` + "\n")
-	n.host.say(`{"jsonrpc":"2.0","id":"` + prefix + `x","result":{}} {}` + "\n") // a line that is no message is dropped, too
+	n.host.say(`{"jsonrpc":"2.0","id":"` + prefix + `x","result":{}} {}` + "\n") // dropped, too: the line is not a message
 	n.host.say(`{"jsonrpc":"2.0","id":"` + prefix + `x","method":"ping"}` + "\n")
 	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || !strings.Contains(string(m.ID), prefix) {
 		t.Errorf("the host got %+v", m)

@@ -207,8 +207,8 @@ func TestModern_ConsentForged(t *testing.T) {
 	}
 }
 
-// If an answer is refused while the host is asked something, the host gets the error for the
-// call with which it returns, and not for an id that was already answered.
+// An answer is refused while the host is asked something. The host then gets the error for the
+// call by which it gives the answer. The id of the earlier call was already answered.
 func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

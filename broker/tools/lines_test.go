@@ -118,8 +118,8 @@ func TestLinesCancel(t *testing.T) {
 	}
 }
 
-// If the last line of a client that hangs up is no message, or is refused, the server ends as
-// soon as it has answered that line.
+// A client sends a last line, which is not a message or is refused, and hangs up. The server
+// answers that line, and then ends at once.
 func TestHangUpBehindRubbish(t *testing.T) {
 	t.Cleanup(tools.Linger(time.Hour))
 	for name, c := range map[string]struct {

@@ -16,7 +16,7 @@ type pair struct {
 }
 
 // pairs reads an object's members in their order, including those with the same key. ok is
-// false if there is no object.
+// false if the text is not an object.
 func pairs(b []byte) (all []pair, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {

@@ -129,7 +129,7 @@ func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind,
 			}
 			by, out, err := openReply[Out](m.Data, c.Fleet, kind, number, c.isKeeper)
 			switch {
-			case by == "":
+			case by == "": // no keeper has signed it
 			case err != nil:
 				a.refused, refusals[by] = err, true
 			default:

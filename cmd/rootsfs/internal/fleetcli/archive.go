@@ -12,10 +12,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
 
-// archiveOf returns the archive that the arguments name.
-func archiveOf(o *fleet.Owner, f *cli.FleetFlags, args []string) (*fleet.Archive, error) {
+// openArchive opens the archive that the arguments name, and its owner, which the caller closes.
+func openArchive(f *cli.FleetFlags, args []string) (*fleet.Archive, error) {
+	open := fleet.OpenOwner
+	if f.Offline {
+		open = fleet.ReadOwner
+	}
+	o, err := open()
+	if err != nil {
+		return nil, err
+	}
 	a := &fleet.Archive{Owner: o, Machines: f.Machines}
-	var err error
 	if len(args) > 0 {
 		if a.Dir, err = filepath.Abs(args[0]); err == nil { // no root may touch the default, but may touch this
 			err = writabledirs.NewJudge().File(a.Dir)
@@ -23,7 +30,11 @@ func archiveOf(o *fleet.Owner, f *cli.FleetFlags, args []string) (*fleet.Archive
 	} else {
 		a.Dir, err = o.ArchiveDir()
 	}
-	return a, err
+	if err != nil {
+		o.Close()
+		return nil, err
+	}
+	return a, nil
 }
 
 // pullReport is the output of pull.
@@ -33,15 +44,11 @@ type pullReport struct {
 }
 
 func pull(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
-	o, err := fleet.OpenOwner()
+	a, err := openArchive(f, args)
 	if err != nil {
 		return err
 	}
-	defer o.Close()
-	a, err := archiveOf(o, f, args)
-	if err != nil {
-		return err
-	}
+	defer a.Owner.Close()
 	ctx, stop := cli.Until(ctx)
 	defer stop()
 	done := p.Waiting("copying records")
@@ -50,7 +57,7 @@ func pull(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string)
 	if err != nil {
 		return err
 	}
-	if err := p.Report(pullReport{o.Names.Name(), got}, func() { printPulled(p, got) }); err != nil {
+	if err := p.Report(pullReport{a.Owner.Names.Name(), got}, func() { printPulled(p, got) }); err != nil {
 		return err
 	}
 	return issuesFail(got)
@@ -92,15 +99,11 @@ func issuesFail(got []fleet.Pulled) error {
 const followTime = time.Second
 
 func follow(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
-	o, err := fleet.OpenOwner()
+	a, err := openArchive(f, args)
 	if err != nil {
 		return err
 	}
-	defer o.Close()
-	a, err := archiveOf(o, f, args)
-	if err != nil {
-		return err
-	}
+	defer a.Owner.Close()
 	ctx, stop := cli.Until(ctx)
 	defer stop()
 	var issues []fleet.Pulled
@@ -134,23 +137,15 @@ type verifyReport struct {
 const askTime = 2 * time.Second
 
 func verify(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
-	open := fleet.OpenOwner
-	if f.Offline {
-		open = fleet.ReadOwner
-	}
-	o, err := open()
+	a, err := openArchive(f, args)
 	if err != nil {
 		return err
 	}
-	defer o.Close()
-	a, err := archiveOf(o, f, args)
-	if err != nil {
-		return err
-	}
+	defer a.Owner.Close()
 	ctx, stop := cli.Until(ctx)
 	defer stop()
 	defer p.Waiting("reading the records")()
-	report := verifyReport{Fleet: o.Names.Name()}
+	report := verifyReport{Fleet: a.Owner.Names.Name()}
 	if !f.Offline {
 		if report.Unsure, err = a.AskMachines(ctx, askTime); err != nil {
 			return err
