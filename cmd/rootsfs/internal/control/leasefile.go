@@ -129,11 +129,7 @@ func WriteLease(l Lease) error {
 		return err
 	}
 	defer unix.Close(dir)
-	file := filepath.Join(LeaseDir(), leaseFile)
-	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return replaceFile(filepath.Join(LeaseDir(), leaseFile), data)
 }
 
 // BootTime returns the time since the machine was booted, by the clock that goes on while the

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/atomicfile"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -339,5 +340,5 @@ func (m *Member) Leave(ctx context.Context) (told bool, err error) {
 			return told, err
 		}
 	}
-	return told, syncDir(dir)
+	return told, atomicfile.SyncDir(dir)
 }

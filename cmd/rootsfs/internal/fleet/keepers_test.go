@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // addKeeper adds a keeper, which runs in this process, to the fleet.
@@ -76,20 +78,15 @@ func (l *lab) startServer(s *Server) *Server {
 // connects waits until an agent is connected to some servers.
 func (l *lab) connects(p *puppet, servers int) {
 	l.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	testkit.Until(l, fmt.Sprintf("the agent is connected to %d servers", servers), func() bool {
 		up := 0
 		for _, b := range p.buses {
 			if b.Conn.IsConnected() {
 				up++
 			}
 		}
-		if up == servers {
-			return
-		}
-		if time.Now().After(end) {
-			l.Fatalf("the agent is connected to %d servers, not %d", up, servers)
-		}
-	}
+		return up == servers
+	})
 }
 
 // Of three keepers, one may fail. A machine that joined when there was one hears of the others; a

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/atomicfile"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -187,7 +188,7 @@ func (d recordDir) setAside(name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return cmp.Or(err, os.Remove(d.file(name+checkpointSuffix)), syncDir(d.dir))
+	return cmp.Or(err, os.Remove(d.file(name+checkpointSuffix)), atomicfile.SyncDir(d.dir))
 }
 
 var errLongFile = fmt.Errorf("an audit file has more than %d bytes", maxRecordFile)
