@@ -107,7 +107,7 @@ func (p *puppet) ask() error {
 	return err
 }
 
-// give gives an order, and waits until n machines have answered.
+// give gives an order, and returns when all machines have answered or wait is over.
 func (l *lab) give(o Order, wait time.Duration) Outcome {
 	l.Helper()
 	out, err := l.owner.Give(context.Background(), o, wait)
