@@ -306,7 +306,7 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 		return err
 	}
 	p.box.CheckProgram = p.judge().CheckProgram
-	p.takeName()
+	p.resolveName()
 	if err := f.planNetwork(p); err != nil {
 		return err
 	}

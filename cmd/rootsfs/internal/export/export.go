@@ -294,5 +294,9 @@ func (e *exporter) flush() error {
 
 // save replaces the cursor file.
 func (e *exporter) save() error {
-	return atomicfile.Replace(e.Cursor, func(f *os.File) error { return json.NewEncoder(f).Encode(e.done) })
+	data, err := json.Marshal(e.done)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Replace(e.Cursor, func(f *os.File) error { _, err := f.Write(data); return err })
 }

@@ -192,10 +192,10 @@ func TestBusReplays(t *testing.T) {
 	l.give(Order{Machines: []string{"m1"}, Unlock: true}, 10*time.Second)
 	l.must(p.ask())
 	p.done()
-	if err := p.take(context.Background(), "m1", <-orders); err != nil || p.done() != "" || p.locked() != "" {
+	if err := p.receive(context.Background(), "m1", <-orders); err != nil || p.done() != "" || p.locked() != "" {
 		t.Errorf("an older order locks: %v", err)
 	}
-	if err := p.take(context.Background(), allMachines, p.known["m1"].signed); err == nil {
+	if err := p.receive(context.Background(), allMachines, p.known["m1"].signed); err == nil {
 		t.Error("an order for the machine is taken for one for all")
 	}
 	old, err := Seal(l.server.keeperKey(t), p.m.ID, kindLease+ofReply, reply[leaseAnswer]{Number: "1", Body: leaseAnswer{LeaseMS: 1000}})

@@ -85,8 +85,8 @@ func (k *keeper) of(c *Charter, to string) (held, error) {
 	return h, nil
 }
 
-// take keeps an order if it is newer than the keeper's. The caller holds mu.
-func (k *keeper) take(c *Charter, to string, data []byte) (held, error) {
+// keep stores an order if it is newer than the keeper's. The caller holds mu.
+func (k *keeper) keep(c *Charter, to string, data []byte) (held, error) {
 	old, err := k.of(c, to)
 	if err != nil {
 		return old, err
@@ -164,7 +164,7 @@ func (k *keeper) order(q orderRequest) (a orderAnswer, err error) {
 	case q.Promise > 0:
 		a.Promised, err = k.promise(q.For, promise{q.Promise, q.Attempt}, h)
 	case q.Kept:
-		h, err = k.take(c, q.For, q.Order)
+		h, err = k.keep(c, q.For, q.Order)
 	case len(q.Order) > 0:
 		h, a.Taken, err = k.accept(c, q, h)
 	}
@@ -262,7 +262,7 @@ func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 		}
 		if data := q.Orders[to]; data != nil {
 			lacked := h.Number
-			if h, err = k.take(c, to, data); err != nil {
+			if h, err = k.keep(c, to, data); err != nil {
 				return leaseAnswer{}, err
 			}
 			if h.Number > lacked && len(c.Keepers) == 1 {

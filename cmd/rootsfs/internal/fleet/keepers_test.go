@@ -188,7 +188,7 @@ func TestExchangeOfKeys(t *testing.T) {
 	if p.locked() != "fire" || late.locked() != "fire" {
 		t.Error("the order of a former owner does not hold")
 	}
-	if err := p.take(ctx, allMachines, sealedBy(t, former.key, p, nextNumber(p.known[allMachines].Number))); err == nil {
+	if err := p.receive(ctx, allMachines, sealedBy(t, former.key, p, nextNumber(p.known[allMachines].Number))); err == nil {
 		t.Error("the machine takes a former owner's order")
 	}
 	if out := l.give(Order{Unlock: true}, 10*time.Second); !out.Done() {

@@ -58,7 +58,7 @@ func (k *keeper) accept(c *Charter, q orderRequest, h held) (held, bool, error) 
 	if err != nil || p != (promise{next.Number, q.Attempt}) {
 		return h, false, err // another attempt was promised a higher number
 	}
-	h, err = k.take(c, q.For, q.Order)
+	h, err = k.keep(c, q.For, q.Order)
 	return h, bytes.Equal(h.signed, q.Order), err
 }
 

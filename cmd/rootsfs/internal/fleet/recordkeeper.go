@@ -106,7 +106,7 @@ func (k *recordKeeper) onRecords(m *nats.Msg) {
 	k.busy <- struct{}{} // several at a time: one sync of the disk serves them all
 	go func() {
 		defer func() { <-k.busy }()
-		out, err := k.take(rec, q.Body)
+		out, err := k.receive(rec, q.Body)
 		if err != nil {
 			k.r.s.log.Warn("records were refused", "machine", rec.Name, "error", err)
 		}
@@ -179,9 +179,9 @@ func (d *keptRecords) head(session string) (*checkpoint, error) {
 	return c, err
 }
 
-// take keeps the records of a machine, if they follow those that the keeper has. Records that come
+// receive keeps the records of a machine, if they follow those that the keeper has. Records that come
 // twice, or too early, change nothing: the answer says where the machine has to go on.
-func (k *recordKeeper) take(rec *machineRecord, b recordBatch) (recordsAnswer, error) {
+func (k *recordKeeper) receive(rec *machineRecord, b recordBatch) (recordsAnswer, error) {
 	if !audit.WellNamed(b.Session, maxSessionName) {
 		return recordsAnswer{}, errors.New("the session cannot have this name")
 	}

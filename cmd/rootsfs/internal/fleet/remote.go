@@ -158,7 +158,7 @@ func (a *Answer) receive() {
 				continue // somebody else's
 			}
 			alive = time.Now()
-			if err := a.take(f); err != nil || f.End {
+			if err := a.deliver(f); err != nil || f.End {
 				a.fail(err)
 				return
 			}
@@ -191,8 +191,8 @@ func (a *Answer) open(m *nats.Msg) (f frame, err error) {
 	return f, err
 }
 
-// take takes the next frame. One that came before is left out.
-func (a *Answer) take(f frame) error {
+// deliver queues the next frame for the reader. One that came before is left out.
+func (a *Answer) deliver(f frame) error {
 	a.mu.Lock()
 	next := a.last + 1
 	if f.Number == next {

@@ -190,9 +190,9 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case foundMsg:
 		m.found, m.finding = msg.found, false
 	case stageMsg:
-		return m, m.takeStage(msg)
+		return m, m.setStage(msg)
 	case stageDiffMsg:
-		m.takeDiff(msg)
+		m.setDiff(msg)
 	case previewMsg:
 		m.previews[msg.key] = msg.text
 	case tea.KeyPressMsg:
