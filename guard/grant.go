@@ -111,6 +111,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 		return nil, err
 	}
 	ask.Resolved = src.Resolved()
+	ask.Policy.Rights = g.rootRules().AsStaged(ask.Resolved, ask.Policy.Rights)
 	err = g.checkRules(ask, src.Location())
 	if err == nil && ask.Origin != "" { // without an origin a person is asked, who sees Resolved
 		err = g.judgeLinks(ask.Dir.Raw(), src.Resolved(), src.Links())
@@ -160,15 +161,15 @@ func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Gr
 
 // prepare makes the root of a proposal, and does not add it to the registry.
 func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
+	allowed := g.rootRules()
+	got.Policy.Rights = allowed.AsStaged(got.Resolved, got.Policy.Rights)
+	got.Expires = allowed.End(got.Expires, g.clock.Wall())
 	switch {
 	case p.src == nil:
 		return nil, &Error{Kind: names.Internal, Err: errors.New("the proposal was granted or given up")}
 	case got.WiderThan(&p.ask):
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approval is wider than what was asked")}
 	}
-	allowed := g.rootRules()
-	got.Policy.Rights = allowed.AsStaged(got.Resolved, got.Policy.Rights)
-	got.Expires = allowed.End(got.Expires, g.clock.Wall())
 	// Checked again, because got may allow less than p.ask.
 	if err := g.checkRules(&got, p.src.Location()); err != nil {
 		return nil, err

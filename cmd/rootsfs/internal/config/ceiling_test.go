@@ -26,7 +26,7 @@ func writeCeiling(t *testing.T, files map[string]string) (dir string) {
 
 func mustCeiling(t *testing.T, files map[string]string) *Ceiling {
 	t.Helper()
-	c, err := loadCeiling(writeCeiling(t, files), os.Geteuid())
+	c, err := loadCeiling(writeCeiling(t, files), os.Geteuid(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestCeilingMistakes(t *testing.T) {
 		"no days":                    {map[string]string{"ceiling.toml": "[records]\ndays = 0\n"}, "records.days"},
 		"two mistakes, both of them": {map[string]string{"ceiling.toml": "[run]\nlevel = \"x\"\nsecrets = [\"\"]\n"}, "(and 1 more)"},
 	} {
-		if _, err := loadCeiling(writeCeiling(t, c.files), os.Geteuid()); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := loadCeiling(writeCeiling(t, c.files), os.Geteuid(), nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
@@ -75,16 +75,16 @@ func TestCeilingIsTrusted(t *testing.T) {
 	} {
 		dir := writeCeiling(t, doc)
 		testkit.Must(t, c.spoil(dir))
-		if _, err := loadCeiling(dir, os.Geteuid()); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := loadCeiling(dir, os.Geteuid(), nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
 	if os.Geteuid() != 0 {
-		if _, err := loadCeiling(writeCeiling(t, doc), 0); err == nil || !strings.Contains(err.Error(), "chown root") {
+		if _, err := loadCeiling(writeCeiling(t, doc), 0, nil); err == nil || !strings.Contains(err.Error(), "chown root") {
 			t.Errorf("files of a user's: %v", err)
 		}
 	}
-	if c, err := loadCeiling(filepath.Join(t.TempDir(), "none"), 0); err != nil || !c.Empty() {
+	if c, err := loadCeiling(filepath.Join(t.TempDir(), "none"), 0, nil); err != nil || !c.Empty() {
 		t.Errorf("without a directory: %v, %v", c, err)
 	}
 }
@@ -119,6 +119,12 @@ func TestCeilingPlacesAreSettled(t *testing.T) {
 }
 
 // Each file holds, and a key that a file lacks bounds nothing.
+//
+// ceiling: run.level by other file
+// ceiling: run.hosts by other file
+// ceiling: run.secrets by other file
+// ceiling: records.paths by other file
+// ceiling: records.days by other file
 func TestCeilingsOfFiles(t *testing.T) {
 	c := mustCeiling(t, map[string]string{
 		"ceiling.toml":       "[run]\nhosts = [\"*.example.org:443\", \"10.0.0.0/8\"]\nsecrets = [\"gh\"]\nlevel = \"landlock\"\n",
