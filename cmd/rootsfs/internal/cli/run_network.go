@@ -140,17 +140,22 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	for _, r := range q.Reached {
 		h.Reached = append(h.Reached, broker.Reached{Host: names.Foreign(r.Host), Port: r.Port, Sent: r.Sent, Received: r.Received})
 	}
-	return n.questions.AskHost(ctx, h, func(length time.Duration) error {
-		// The ceiling may have been lowered since the question was put. The second look is for a
-		// ceiling that lists the hosts between the first one and the permission.
-		err := n.ceiling().CheckHost(q.Rule())
-		if err == nil {
-			err = q.Permit()
+	// The ceiling may have been lowered since the question was put. The second look is for one that
+	// was lowered between the first look and the permission.
+	above := func() error {
+		if err := n.ceiling().CheckHost(q.Rule()); err != nil {
+			return fmt.Errorf("%w, and %w", err, network.ErrNoRule)
 		}
-		if err != nil {
+		return nil
+	}
+	return n.questions.AskHost(ctx, h, func(length time.Duration) error {
+		if err := above(); err != nil {
 			return err
 		}
-		if err = n.ceiling().CheckHost(q.Rule()); err != nil {
+		if err := q.Permit(); err != nil {
+			return err
+		}
+		if err := above(); err != nil {
 			n.gate.Remove(q.Rule())
 			return err
 		}
