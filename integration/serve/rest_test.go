@@ -25,8 +25,8 @@ func TestSessionAtRest(t *testing.T) {
 	testkit.Must(t, os.WriteFile(conf, []byte("[[root]]\npath = "+strconv.Quote(src)+"\nmode = \"rw\"\n"), 0o600))
 	testkit.Must(t, os.Mkdir(src, 0o755))
 	testkit.Must(t, os.Mkdir(point, 0o755))
-	h.tell("mount", "--daemon", "--name", "rest", "--config", conf, point)
-	defer h.tell("unmount", "rest")
+	h.mustRun("mount", "--daemon", "--name", "rest", "--config", conf, point)
+	defer h.mustRun("unmount", "rest")
 	testkit.Must(t, os.WriteFile(filepath.Join(point, "src", "f"), nil, 0o600))
 	text, err := os.ReadFile(filepath.Join(h.dir, "XDG_RUNTIME_DIR/rootsfs/rest/pid"))
 	testkit.Must(t, err)
@@ -48,7 +48,7 @@ func TestFollowersAtRest(t *testing.T) {
 	src, point := filepath.Join(dir, "src"), filepath.Join(dir, "point")
 	testkit.Must(t, os.Mkdir(src, 0o755))
 	testkit.Must(t, os.Mkdir(point, 0o755))
-	h.tell("mount", "--daemon", "--name", "rest", "--root", src, point)
+	h.mustRun("mount", "--daemon", "--name", "rest", "--root", src, point)
 	defer func() { _ = h.command("unmount", "rest").Run() }() // fails if it was unmounted already
 	follow := func(args ...string) {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestFollowersAtRest(t *testing.T) {
 	}
 	follow("audit", "follow")
 	follow("status", "--watch")
-	h.tell("unmount", "rest")
+	h.mustRun("unmount", "rest")
 	follow("console") // a session tells it its figures once a second
 }
 

@@ -235,7 +235,7 @@ func (a *app) waiting(what string) (done func()) {
 // quoteIfNeeded makes a name or path safe to print, and quotes it if it would not read
 // as one word.
 func quoteIfNeeded[S ~string](s S) string {
-	if e := names.Escape(s); e == string(s) && word(e) {
+	if e := names.Escape(s); e == string(s) && isOneWord(e) {
 		return e
 	}
 	return names.Quote(s)
@@ -243,13 +243,13 @@ func quoteIfNeeded[S ~string](s S) string {
 
 // quoteEscaped is quoteIfNeeded for a text that is escaped already.
 func quoteEscaped(s names.Text) string {
-	if shown := s.String(); word(shown) {
+	if shown := s.String(); isOneWord(shown) {
 		return shown
 	}
 	return fmt.Sprintf("%q", s)
 }
 
-func word(s string) bool { return s != "" && !strings.ContainsAny(s, " \t'") }
+func isOneWord(s string) bool { return s != "" && !strings.ContainsAny(s, " \t'") }
 
 // sizeText shows a number of bytes.
 func sizeText(n int64) string { return config.FormatSize(n) }

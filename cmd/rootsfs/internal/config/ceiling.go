@@ -139,9 +139,9 @@ func loadCeiling(dir string, uid int, last *Ceiling) (*Ceiling, error) {
 		}
 	}
 	for _, path := range files {
-		f, one := readCeiling(dir, path, uid)
-		if one != nil {
-			err, f = cmp.Or(err, one), last.file(path)
+		f, fileErr := readCeiling(dir, path, uid)
+		if fileErr != nil {
+			err, f = cmp.Or(err, fileErr), last.file(path)
 		}
 		if f != nil {
 			c.add(f)
