@@ -156,6 +156,8 @@ func readCeiling(dir, path string, uid int) (*ceilingFile, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && isAbsent(dir) && isAbsent(path):
 		return nil, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &Error{File: path, Err: errors.New("the file or its directory is a link that leads nowhere; to lift the ceiling, remove the link")}
 	case err != nil:
 		return nil, &Error{File: path, Err: err}
 	}
@@ -387,10 +389,25 @@ func (c *Ceiling) all() []*ceilingFile {
 func (c *Ceiling) CheckHost(rule network.Rule) error {
 	for _, f := range c.all() {
 		if f.Run.Hosts != nil && !slices.ContainsFunc(f.Run.Hosts, func(most network.Rule) bool { return most.Holds(rule) }) {
-			return overCeiling("the ceiling of this machine does not allow the host %s (%s)", names.Quote(rule.String()), f.key("run", "hosts"))
+			return overCeiling("the ceiling of this machine does not allow the host %s (%s)%s", names.Quote(rule.String()), f.key("run", "hosts"), f.portsOf(rule))
 		}
 	}
 	return nil
+}
+
+// portsOf says at which ports the file allows the host of a rule without a port; "" if at none.
+func (f *ceilingFile) portsOf(rule network.Rule) string {
+	var allowed []string
+	for _, most := range f.Run.Hosts {
+		at := rule
+		if at.Port = most.Port; rule.Port == 0 && most.Holds(at) {
+			allowed = append(allowed, at.String())
+		}
+	}
+	if len(allowed) == 0 {
+		return ""
+	}
+	return " at every port, only " + strings.Join(allowed, ", ")
 }
 
 // CheckWholeNet returns an error that names the line if the ceiling bounds the hosts: the whole
@@ -398,7 +415,7 @@ func (c *Ceiling) CheckHost(rule network.Rule) error {
 func (c *Ceiling) CheckWholeNet() error {
 	for _, f := range c.all() {
 		if f.Run.Hosts != nil {
-			return overCeiling("the ceiling of this machine allows no run the whole network (%s); approve hosts: --net=HOST", f.key("run", "hosts"))
+			return overCeiling("the ceiling of this machine does not allow the whole network (%s); approve hosts: --net=HOST", f.key("run", "hosts"))
 		}
 	}
 	return nil
