@@ -77,7 +77,7 @@ var parts = []part{
 	{"rest", nil},
 }
 
-// findPackages returns the packages of the named parts, or all for no name, the longest first.
+// findPackages returns the packages of the named parts, or all if names is empty, the longest first.
 func findPackages(goCommand string, names []string) ([]string, error) {
 	for _, n := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
@@ -93,7 +93,7 @@ func findPackages(goCommand string, names []string) ([]string, error) {
 	return choose(strings.Fields(string(list)), names), nil
 }
 
-// choose returns the packages of the named parts, or all for no name, the longest first.
+// choose returns the packages of the named parts, or all if names is empty, the longest first.
 func choose(packages, names []string) []string {
 	chosen := slices.DeleteFunc(slices.Clone(packages), func(pkg string) bool {
 		return len(names) > 0 && !slices.Contains(names, partOf(inModule(pkg)))

@@ -170,7 +170,7 @@ func TestWatchdogAborts(t *testing.T) {
 
 // A job that takes too long is killed, even if one of its processes waits for a FUSE server
 // that never answers.
-func TestOverduePartIsKilled(t *testing.T) {
+func TestOverdueJobIsKilled(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // puppet is a machine whose agent is real and whose sessions are a list in memory.
@@ -106,7 +107,7 @@ func (p *puppet) ask() error {
 	return err
 }
 
-// give gives an order, and waits until n machines have answered.
+// give gives an order, and returns when all machines have answered or wait is over.
 func (l *lab) give(o Order, wait time.Duration) Outcome {
 	l.Helper()
 	out, err := l.owner.Give(context.Background(), o, wait)
@@ -191,10 +192,10 @@ func TestBusReplays(t *testing.T) {
 	l.give(Order{Machines: []string{"m1"}, Unlock: true}, 10*time.Second)
 	l.must(p.ask())
 	p.done()
-	if err := p.take(context.Background(), "m1", <-orders); err != nil || p.done() != "" || p.locked() != "" {
+	if err := p.receive(context.Background(), "m1", <-orders); err != nil || p.done() != "" || p.locked() != "" {
 		t.Errorf("an older order locks: %v", err)
 	}
-	if err := p.take(context.Background(), allMachines, p.known["m1"].signed); err == nil {
+	if err := p.receive(context.Background(), allMachines, p.known["m1"].signed); err == nil {
 		t.Error("an order for the machine is taken for one for all")
 	}
 	old, err := Seal(l.server.keeperKey(t), p.m.ID, kindLease+ofReply, reply[leaseAnswer]{Number: "1", Body: leaseAnswer{LeaseMS: 1000}})
@@ -225,7 +226,7 @@ func TestTwoOwners(t *testing.T) {
 	got, err := l.owner.order(context.Background(), orderRequest{For: allMachines, Order: data})
 	for _, a := range got {
 		if err != nil || a.Taken || string(a.Order) != string(first.signed) {
-			t.Errorf("an order by who had seen none replaces the first: %v", err)
+			t.Errorf("the order of an owner who had seen none replaces the first: %v", err)
 		}
 	}
 	var all sync.WaitGroup
@@ -279,8 +280,7 @@ func TestThousandMachines(t *testing.T) {
 				t.Fatalf("%s: %s", p.m.Machine, did)
 			}
 		}
-		for end := time.Now().Add(10 * time.Second); sub.IsValid() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		}
+		testkit.Until(t, "the subscription has ended", func() bool { return !sub.IsValid() })
 	}
 	slices.Sort(heard)
 	t.Logf("acks: %d, p50 %v, p99 %v, last %v", len(heard), heard[len(heard)/2], heard[len(heard)*99/100], heard[len(heard)-1])
