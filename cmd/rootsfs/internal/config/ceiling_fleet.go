@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -50,7 +51,11 @@ func CheckCeiling(file string, text []byte) error {
 // ReadCeiling reads a file whose text is to become a ceiling. Nobody but its owner, and no program,
 // may have written it, and it has no mistake.
 func ReadCeiling(file string) ([]byte, error) {
-	text, _, err := read(file, os.Geteuid())
+	at, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	text, _, err := read(at, os.Geteuid())
 	if err != nil {
 		return nil, &Error{File: file, Err: err}
 	}

@@ -254,3 +254,17 @@ func TestFleetCeilingBoundsByEveryKey(t *testing.T) {
 		t.Errorf("after a mistake: %v, %q", err, next.OfFleet)
 	}
 }
+
+// An owner names the file for a fleet as he likes, also from where he is.
+func TestReadCeilingFromHere(t *testing.T) {
+	dir := t.TempDir()
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "agents.toml"), []byte("[run]\nhosts = []\n"), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "bad.toml"), []byte("mistake\n"), 0o600))
+	t.Chdir(dir)
+	if text, err := ReadCeiling("agents.toml"); err != nil || len(text) == 0 {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := ReadCeiling("bad.toml"); err == nil || !strings.HasPrefix(err.Error(), "bad.toml:1: ") {
+		t.Errorf("a mistake: %v", err)
+	}
+}
