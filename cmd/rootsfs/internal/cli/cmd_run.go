@@ -470,9 +470,9 @@ func runArgs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// unsetEnv warns of variables of --env that are not set here: without them the command may
+// warnUnsetEnv warns of variables of --env that are not set here: without them the command may
 // fail, and not say why.
-func (a *app) unsetEnv(list []string) {
+func (a *app) warnUnsetEnv(list []string) {
 	for _, name := range list {
 		if _, set := os.LookupEnv(name); !set && !strings.ContainsAny(name, "=*") {
 			a.warn("--env %s: not set here, so the command does not get it", names.Escape(name))
