@@ -213,8 +213,8 @@ func TestExchangeOfKeys(t *testing.T) {
 	}
 }
 
-// An owner who has missed several charters follows them, and cannot remove himself: the newest orders
-// would be a former owner's, and nobody could give others.
+// An owner who has missed several charters follows them, and cannot remove himself: his orders, such
+// as a lock, would hold no more.
 func TestOwnerFollowsCharters(t *testing.T) {
 	l := newLab(t)
 	ctx := context.Background()

@@ -129,7 +129,7 @@ func (o *Owner) Amend(ctx context.Context, change Amendment) error {
 		return err
 	}
 	if !next.isOwner(o.key.Public()) {
-		// The newest orders would be signed by a key that counts no more, and nobody could give another.
+		// The newest orders would be signed by a key that counts no more: a lock would not hold.
 		return refused("an owner is removed by another one: give this command with the keys of an owner who stays")
 	}
 	if err := o.resign(ctx, &next); err != nil {
