@@ -71,7 +71,7 @@ func printOutcome(p *cli.Printer, out fleet.Outcome, what string) {
 		case m.State == fleet.OrderNoAnswer:
 			p.Say("%s: no answer; it is %s when it hears the order", m.Name, what)
 		case what == "unlocked" && m.Locked != "":
-			p.Say("%s: still locked by another order: %q; see: rootsfs fleet unlock --machine %[1]s", m.Name, m.Locked)
+			p.Say("%s: still locked by another order: %q; see: rootsfs fleet unlock --machine %s", m.Name, m.Locked, names.ShellWord(m.Name))
 		case what == "bound":
 			p.Say("%s: bound in %.1f ms, roots ended: %d", m.Name, m.TookMS, len(m.Ended)+m.More)
 		case what == "dead":
