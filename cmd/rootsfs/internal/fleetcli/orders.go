@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 func revoke(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
