@@ -435,7 +435,7 @@ func (p *runPlan) within(c *config.Ceiling) error {
 	}
 	least, err := sandbox.ParseLevel(word)
 	if level := sandbox.Level(p.reached.Load()); err == nil && level > least {
-		err = fmt.Errorf("%s is weaker than the confinement that the ceiling of this machine demands (%s, run.level = %q)", level, where, word)
+		err = fmt.Errorf("level %s is weaker than the confinement that the ceiling of this machine demands (%s, run.level = %q)", level, where, word)
 	}
 	return err
 }

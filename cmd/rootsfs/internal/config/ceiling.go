@@ -180,6 +180,23 @@ func CeilingFiles() []string {
 	return files
 }
 
+// UnreadCeilingFiles returns the names of files that look as if they belonged to the ceiling, and are
+// not read because their names do not end in .toml. Those of editors and packages are left out.
+func UnreadCeilingFiles() (list []string) { return unreadFiles(CeilingDir + "/ceiling.d") }
+
+func unreadFiles(dir string) (list []string) {
+	entries, _ := os.ReadDir(dir) // an error is one of LoadCeiling, too
+	for _, e := range entries {
+		switch ext := filepath.Ext(e.Name()); {
+		case e.IsDir(), ext == ".toml", strings.HasPrefix(e.Name(), "."), strings.HasSuffix(e.Name(), "~"), strings.HasPrefix(e.Name(), "README"):
+		case strings.HasPrefix(ext, ".dpkg-"), strings.HasPrefix(ext, ".rpm"), strings.HasPrefix(ext, ".apk-"), strings.HasPrefix(ext, ".ucf-"):
+		default:
+			list = append(list, e.Name())
+		}
+	}
+	return list
+}
+
 // isAbsent reports whether there is nothing at path, or a directory. A link that leads nowhere
 // is something: what it should lead to may be on a file system that is not mounted now.
 func isAbsent(path string) bool {

@@ -15,7 +15,7 @@ import (
 // errNoLease says that a keeper has answered, and given no lease.
 var errNoLease = errors.New("the keeper gives no lease")
 
-// errRetired says that the agent has to begin anew, with a newer charter.
+// errRetired says that the agent has to begin anew: with a newer charter, or another membership.
 var errRetired = errors.New("the fleet has a new charter")
 
 // renew asks the keepers for a lease. The lease counts from the moment of asking: however late the

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -130,7 +131,7 @@ func fromOwner[In, Out any](r *registrar, kind string, handle func(In) (Out, err
 func answer[Out any](r *registrar, m *nats.Msg, party, kind, number string, out Out, err error) {
 	a := reply[Out]{Number: number, Body: out}
 	if err != nil {
-		a = reply[Out]{Number: number, Refused: err.Error()}
+		a = reply[Out]{Number: number, Refused: refusalText(err)}
 	}
 	data, err := Seal(r.key, r.s.Names.ID, kind+ofReply, a)
 	if err == nil {
@@ -139,6 +140,14 @@ func answer[Out any](r *registrar, m *nats.Msg, party, kind, number string, out 
 	if err != nil {
 		r.s.log.Warn("a request was not answered", "kind", kind, "error", err)
 	}
+}
+
+// refusalText returns the text of a keeper's error for the party that asked, which may not see its disk.
+func refusalText(err error) string {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Sprintf("the keeper's disk is full (%v): make room there, and give the command again", err)
+	}
+	return err.Error()
 }
 
 // charter returns the fleet's charter.

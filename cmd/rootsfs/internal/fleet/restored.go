@@ -143,7 +143,7 @@ func (k *keeper) distrust() {
 	if err := os.Remove(k.r.s.dir.mark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.r.s.log.Error("the mark of a directory that lacks orders is still there", "error", err)
 	}
-	k.r.s.log.Error("this keeper's directory is an older copy, and lacks orders: there are no leases until an owner has run: rootsfs fleet machines")
+	k.r.s.log.Error("this keeper's directory is a copy, and may lack orders: it gives no lease until an owner has run: rootsfs fleet machines; or, for a new keeper: rootsfs fleet keeper add, once more")
 }
 
 // trust ends distrust. The bus can repeat what an owner has said about an earlier copy: so it names

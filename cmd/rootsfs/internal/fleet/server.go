@@ -343,8 +343,14 @@ func readKey(file string) (nkeys.KeyPair, error) {
 type serverLog struct{ to *slog.Logger }
 
 func (l serverLog) Noticef(f string, v ...any) { l.to.Debug("server: " + fmt.Sprintf(f, v...)) }
-func (l serverLog) Warnf(f string, v ...any)   { l.to.Warn("server: " + fmt.Sprintf(f, v...)) }
 func (l serverLog) Errorf(f string, v ...any)  { l.to.Error("server: " + fmt.Sprintf(f, v...)) }
 func (l serverLog) Fatalf(f string, v ...any)  { l.to.Error("server: " + fmt.Sprintf(f, v...)) }
 func (l serverLog) Debugf(string, ...any)      {}
 func (l serverLog) Tracef(string, ...any)      {}
+
+// Warnf leaves out that clients need an option of TLS: all clients of a fleet use it.
+func (l serverLog) Warnf(f string, v ...any) {
+	if !strings.Contains(f, "TLS Handshake First") {
+		l.to.Warn("server: " + fmt.Sprintf(f, v...))
+	}
+}

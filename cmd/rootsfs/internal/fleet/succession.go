@@ -128,6 +128,10 @@ func (o *Owner) Amend(ctx context.Context, change Amendment) error {
 	if err := change(&next); err != nil {
 		return err
 	}
+	if !next.isOwner(o.key.Public()) {
+		// The newest orders would be signed by a key that counts no more: a lock would not hold.
+		return refused("an owner is removed by another one: give this command with the keys of an owner who stays")
+	}
 	if err := o.resign(ctx, &next); err != nil {
 		return err
 	}
@@ -265,14 +269,20 @@ func closeAll(all []*Bus) {
 
 // spread has this owner, and all keepers, know the newest charter that one of them has. It returns the
 // keepers' states then.
-func (o *Owner) spread(ctx context.Context, state map[string]keeperState) (map[string]keeperState, error) {
+func (o *Owner) spread(ctx context.Context, state map[string]keeperState) (_ map[string]keeperState, err error) {
 	changed := false
 	for _, s := range state {
-		for _, data := range s.Charters {
+		for i, data := range s.Charters {
 			if _, err := o.Charter.succeed(data); err != nil {
 				continue // it is not the next: another keeper was first
 			}
-			if err := o.hand(ctx, data); err != nil {
+			if i < len(s.Charters)-1 {
+				// It holds: an owner made the next one. Its keepers have that one, or are gone.
+				o.Charter, err = o.charters.adopt(o.Charter, [][]byte{data})
+			} else {
+				err = o.hand(ctx, data)
+			}
+			if err != nil {
 				return nil, err
 			}
 			changed = true
