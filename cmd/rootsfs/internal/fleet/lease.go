@@ -23,7 +23,7 @@ var errRetired = errors.New("the fleet has a new charter")
 func (a *agent) renew(ctx context.Context) error {
 	a.mu.Lock()
 	q := leaseRequest{Charter: a.m.Charter.Number, Heads: a.heads(), Orders: a.missing, Enrolment: a.m.enrolment}
-	a.missing = nil
+	a.missing, a.brought = nil, a.missing != nil
 	a.mu.Unlock()
 	asked, err := control.BootTime()
 	if err != nil {
@@ -92,10 +92,10 @@ func (a *agent) retire(chain [][]byte) error {
 	return errRetired
 }
 
-// enrol keeps what a keeper has signed about this machine. The caller holds mu.
+// enrol keeps what a keeper has signed about this machine, unless it has that. The caller holds mu.
 func (a *agent) enrol(got map[string]leaseAnswer) error {
 	for _, g := range got {
-		if g.Enrolment == nil {
+		if a.m.isEnrolled(a.m.enrolment) || !a.m.isEnrolled(g.Enrolment) {
 			continue
 		}
 		a.m.enrolment = g.Enrolment
@@ -156,7 +156,9 @@ func (a *agent) leaseOf(got leaseAnswer) (time.Duration, error) {
 		for _, to := range got.Missing {
 			a.missing[to] = a.known[to].signed
 		}
-		a.askNow()
+		if !a.brought { // a keeper that has got them, and says so again, waits
+			a.askNow()
+		}
 		return 0, fmt.Errorf("%w: it lacks orders that this machine has; they are sent to it", errNoLease)
 	}
 	if got.Restored {

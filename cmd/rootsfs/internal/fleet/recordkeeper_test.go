@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,14 +81,29 @@ func TestFloodKeepsOthersRecords(t *testing.T) {
 	l.send(l.shipper(), "work", l.write("work", 5))
 	k := l.server.records
 	for range 2 * recordBurst / maxRecordBatch {
-		k.admits("m2", maxRecordBatch)
+		k.limits.admits("m2", maxRecordBatch)
 	}
-	if k.admits("m2", maxRecordBatch) {
+	if k.limits.admits("m2", maxRecordBatch) {
 		t.Error("a machine that floods is read")
 	}
-	if !k.admits("m1", maxRecordBatch) {
+	if !k.limits.admits("m1", maxRecordBatch) {
 		t.Error("another machine is not read")
 	}
+	if k.begin("m1", 1); k.begin("m1", 1) {
+		t.Error("a machine that does not wait for an answer is read")
+	}
+	k.end("m1")
+	for i := range 50 {
+		if _, err := k.receive(&machineRecord{Name: "m1", Signing: l.m.key.Public()}, recordBatch{Session: fmt.Sprint("s", i)}); err != nil {
+			t.Error(err)
+		}
+	}
+	d, err := k.acquire("m1", l.m.key.Public())
+	l.must(err)
+	if len(d.newest) > 1 {
+		t.Errorf("the keeper remembers %d sessions of a machine that has one", len(d.newest))
+	}
+	d.mu.Unlock()
 	k.mu.Lock()
 	k.share = 6 * recordCharge
 	k.mu.Unlock()
@@ -95,7 +111,7 @@ func TestFloodKeepsOthersRecords(t *testing.T) {
 	l.m = l.join("m2")
 	l.state, l.files = t.TempDir(), t.TempDir()
 	l.must(os.Chmod(l.files, 0o700))
-	k.rates = map[string]*rate.Limiter{}
+	k.limits.of = map[string]*rate.Limiter{}
 	last := l.write("flood", 200)
 	l.send(l.shipper(), "flood", last)
 	files, err := audit.Files(l.keeperDir(), "flood")
