@@ -77,8 +77,8 @@ func (o *outside) owner(args ...string) string {
 	return string(out)
 }
 
-// place is a directory of the host for one class of places. Some are made before the
-// command starts.
+// places makes directories at places of the host that a root can lie in. The test makes those in
+// before before it starts the command, and grants them all later.
 func (o *outside) places() (before, after []string) {
 	t := o.t
 	make := func(parent string) string {

@@ -95,7 +95,7 @@ func faultOf(s string) (fault, error) {
 	f, known := calls[name]
 	f.errno = errnos[errno]
 	if !known || f.errno == 0 {
-		return f, fmt.Errorf("no machine is without %q", s)
+		return f, fmt.Errorf("there is no fault %q", s)
 	}
 	return f, nil
 }

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
@@ -55,48 +53,6 @@ type runner struct {
 	// closed by another such signal, a second later or more.
 	termRequested, killRequested chan struct{}
 	events                       *events.Subscriber // of the session
-}
-
-// runCommand runs `rootsfs run`.
-func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
-	p, err := f.plan(cmd, args)
-	if err != nil {
-		return err
-	}
-	signals := hearSignals()
-	r := &runner{
-		a: a, plan: p, revokes: revokeOnSignal(), later: newLaterRoots(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
-		stop: make(chan struct{}), drained: make(chan struct{}), sessionErr: make(chan error, 1),
-		termRequested: make(chan struct{}), killRequested: make(chan struct{}),
-	}
-	r.finish = sync.OnceFunc(func() { close(r.stop) })
-	r.drain = sync.OnceFunc(func() { close(r.drained) })
-	exit, err := r.run(cmd.Context(), signals)
-	if r.isStaged {
-		a.warnStaged(cmd.Context(), r.s.Name())
-	}
-	if err != nil {
-		return err
-	}
-	code := exit.Status()
-	switch {
-	case !errors.Is(exit.Lost, unix.EPIPE):
-		a.noteOutput(exit.Lost)
-	case code == ExitOK: // standard output has no reader: outside, a signal would have told the command
-		code = 128 + int(unix.SIGPIPE)
-	}
-	if code != ExitOK {
-		return &exitError{Code: code}
-	}
-	return nil
-}
-
-// hearSignals catches the signals that are passed on to the command. Before the call signals
-// have their usual effect, because there is nothing to clean up yet.
-func hearSignals() <-chan os.Signal {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, notIgnored(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)...)
-	return signals
 }
 
 // run creates the session, mount and process, waits for the command, and removes them in the
@@ -143,7 +99,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	r.revokes(r.s)
 	go r.forward(signals)
 	go r.endTogether()
-	go r.follow()
+	go r.stopWithRoots()
 	exit, err = r.runProxy(ctx)
 	if n := exit.Kills; n > 0 {
 		r.a.warn("the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s", r.plan.box.MemoryMax, plural(n, "process"))
@@ -246,7 +202,7 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	if box.Env, err = sandbox.Environ(r.plan.env); err != nil {
 		return box, usage(fmt.Errorf("--env: %w", err))
 	}
-	r.a.unsetEnv(r.plan.env)
+	r.a.warnUnsetEnv(r.plan.env)
 	box.Env = r.plan.socketEnv(box.Env)
 	if err := r.plan.checkLeaks(&box); err != nil {
 		return box, err
@@ -302,7 +258,7 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 		}
 	}
 	if box.Dir == "" {
-		box.Dir = r.first(roots)
+		box.Dir = r.firstPath(roots)
 	}
 	box.Env = gitEnv(box, roots)
 	files := r.plan.secretFiles()
@@ -335,8 +291,8 @@ func (r *runner) interactive() bool {
 	return isTerminal(os.Stdin) && isTerminal(os.Stdout)
 }
 
-// first returns the path inside of the first root on the command line.
-func (r *runner) first(roots []guard.Status) string {
+// firstPath returns the path inside of the first root on the command line.
+func (r *runner) firstPath(roots []guard.Status) string {
 	for _, g := range r.plan.session.Roots {
 		i := slices.IndexFunc(roots, func(st guard.Status) bool { return st.Grant.Root == g.Root })
 		if i < 0 || g.Implicit {
@@ -360,19 +316,19 @@ func (r *runner) first(roots []guard.Status) string {
 // more after the first, kills the command: its sender has waited long enough.
 func (r *runner) forward(signals <-chan os.Signal) {
 	var asking endRequest
-	insisted := false
+	isKilled := false
 	for sig := range signals {
 		if sig != unix.SIGUSR2 {
-			first, insists := asking.hear(time.Now())
-			if first {
+			isFirst, isUrgent := asking.note(time.Now())
+			if isFirst {
 				close(r.termRequested)
 			}
-			if insists && !insisted {
-				insisted = true
+			if isUrgent && !isKilled {
+				isKilled = true
 				close(r.killRequested)
 			}
 		}
-		if insisted {
+		if isKilled {
 			_ = r.proc.Kill()
 			continue
 		}
@@ -380,16 +336,16 @@ func (r *runner) forward(signals <-chan os.Signal) {
 	}
 }
 
-// follow ends the command with its last root, if a flag says so.
-func (r *runner) follow() {
+// stopWithRoots ends the command when its last root is gone, if a flag says so.
+func (r *runner) stopWithRoots() {
 	// A root may have ended before the command was started.
-	gone, isTold := len(r.initialRoots) > len(r.plan.implicit), false
+	gone, isWarned := len(r.initialRoots) > len(r.plan.implicit), false
 	for {
-		if gone && r.plan.stopsWithRoots && !r.rooted() && !r.ended() {
-			if !isTold {
+		if gone && r.plan.stopsWithRoots && !r.hasNamedRoot() && !r.ended() {
+			if !isWarned {
 				r.a.warn("the last root is gone: the command is told to end, as --on-revoke stop says")
 			}
-			isTold = true
+			isWarned = true
 			_ = r.proc.Signal(unix.SIGTERM)
 			time.AfterFunc(stopAfter, func() { _ = r.proc.Kill() })
 		}
@@ -416,9 +372,9 @@ func (r *runner) ended() bool {
 // stopAfter is how long a command has to end by itself.
 const stopAfter = 5 * time.Second
 
-// rooted reports whether the command still has a root that the owner named: by a flag, the
+// hasNamedRoot reports whether the command still has a root that the owner named: by a flag, the
 // configuration or a command.
-func (r *runner) rooted() bool {
+func (r *runner) hasNamedRoot() bool {
 	return slices.ContainsFunc(r.reg.Roots(), func(st guard.Status) bool {
 		return st.State == guard.Live && !st.Grant.Implicit
 	})
@@ -427,10 +383,10 @@ func (r *runner) rooted() bool {
 // errUnread ends the proxy when nobody reads the command's output.
 var errUnread = errors.New("nobody has read what the command wrote before it was ended")
 
-// unread waits for the end of a command that was asked to end. It calls leave stopAfter later,
-// or at another such signal. Until then the reader can read the rest of the command's output.
-// After done is closed, unread does nothing.
-func (r *runner) unread(leave func(), done <-chan struct{}) {
+// leaveUnread waits for the end of a command that was asked to end. It calls leave stopAfter
+// later, or at another such signal. Until then the reader can read the rest of the command's
+// output. After done is closed, leaveUnread does nothing.
+func (r *runner) leaveUnread(leave func(), done <-chan struct{}) {
 	for _, c := range []<-chan struct{}{r.termRequested, r.proc.Ended()} {
 		select {
 		case <-c:
@@ -462,7 +418,7 @@ const stopServerAfter = 300 * time.Millisecond
 func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	go r.unread(func() {
+	go r.leaveUnread(func() {
 		r.proc.Leave()
 		giveUp(errUnread)
 	}, ctx.Done())

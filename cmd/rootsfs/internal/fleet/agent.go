@@ -105,7 +105,8 @@ func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func
 	return a, a.keepCeilings() // a restored or removed file is not in force longer than this
 }
 
-// orders returns whom the orders of this machine are for.
+// orders returns the recipients of the orders that this machine carries out: all machines, and
+// itself.
 func (a *agent) orders() []string { return []string{allMachines, a.m.Machine} }
 
 // heads returns the numbers of the known orders. The caller holds mu.

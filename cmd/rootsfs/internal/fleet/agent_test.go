@@ -107,7 +107,7 @@ func (p *puppet) ask() error {
 	return err
 }
 
-// give gives an order, and waits until n machines have answered.
+// give gives an order, and returns when all machines have answered or wait is over.
 func (l *lab) give(o Order, wait time.Duration) Outcome {
 	l.Helper()
 	out, err := l.owner.Give(context.Background(), o, wait)
@@ -226,7 +226,7 @@ func TestTwoOwners(t *testing.T) {
 	got, err := l.owner.order(context.Background(), orderRequest{For: allMachines, Order: data})
 	for _, a := range got {
 		if err != nil || a.Taken || string(a.Order) != string(first.signed) {
-			t.Errorf("an order by who had seen none replaces the first: %v", err)
+			t.Errorf("the order of an owner who had seen none replaces the first: %v", err)
 		}
 	}
 	var all sync.WaitGroup

@@ -17,7 +17,8 @@ import (
 )
 
 // someServer is a NATS server of somebody else: with its own accounts, and a certificate of an
-// authority that the system knows. It returns the address, and makes files of credentials.
+// authority that the system knows. It returns the server's address, and a function that makes a file
+// of credentials.
 func someServer(t *testing.T) (at string, creds func() string) {
 	must := func(err error) {
 		t.Helper()

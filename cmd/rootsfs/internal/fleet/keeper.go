@@ -17,7 +17,8 @@ type keeper struct {
 
 	mu   sync.Mutex // guards the fields below
 	held map[string]held
-	// restored is a number of this start if the directory is an older copy; "": its orders are all.
+	// restored names this start of a keeper whose directory is an older copy; "": the directory has
+	// every order.
 	restored string
 	push     func(to string, order []byte) error
 	heard    map[string]time.Time // when a machine last asked for a lease, unless the bus has repeated an old request
@@ -131,7 +132,7 @@ type orderAnswer struct {
 	Restored string  `json:"restored,omitempty"`
 }
 
-// errRestored says that a keeper has no say.
+// errRestored says that a keeper does not vote.
 var errRestored = errors.New("the keeper was restored from an older copy; run: rootsfs fleet machines")
 
 // order answers an owner.
@@ -179,8 +180,8 @@ type keeperQuestion struct {
 	Charter uint64 `json:"charter"` // the number of the owner's charter
 }
 
-// keeperState is the state of a keeper as it tells an owner: its charter, the machines, and the numbers of its
-// orders.
+// keeperState is the state of a keeper as it tells an owner: its charter, the machines, and the
+// numbers of its orders.
 type keeperState struct {
 	Charter  uint64            `json:"charter"`
 	Charters [][]byte          `json:"charters,omitempty"` // those that the owner lacks
@@ -229,7 +230,7 @@ func (k *keeper) onLease(m *nats.Msg) {
 	if err != nil {
 		k.r.s.log.Warn("a lease was not given", "subject", m.Subject, "error", err)
 		if name := k.r.s.Names.MachineOf(m.Subject); name != "" && rec == nil {
-			number, _ := numberOf(m.Data, k.r.s.Names.ID) // it does not wait for this keeper
+			number, _ := numberOf(m.Data, k.r.s.Names.ID) // the machine then does not wait for this keeper
 			answer(k.r, m, name, kindLease, number, leaseAnswer{}, err)
 		}
 		return

@@ -39,7 +39,7 @@ func (l *lab) addKeeper() *Server {
 	return s
 }
 
-// begun is a machine's agent with the newest charter.
+// begun starts a machine's agent again until it has the newest charter, and returns it.
 func (l *lab) begun(p *puppet) *puppet {
 	l.Helper()
 	for range 8 {
@@ -64,7 +64,7 @@ func (l *lab) stopServer(s *Server) {
 	l.connectOwner()
 }
 
-// startServer starts it again.
+// startServer starts a stopped server again, and reconnects the owner.
 func (l *lab) startServer(s *Server) *Server {
 	l.Helper()
 	again, err := Start(s.dir, s.Addr, slog.New(slog.DiscardHandler))
@@ -155,8 +155,8 @@ func TestThreeKeepers(t *testing.T) {
 	}
 }
 
-// The successor of a charter: an owner's key is exchanged, with the orders that it gave, and a
-// keeper's. What the former keys sign counts no more.
+// A charter's successor exchanges an owner's key, with the orders that the owner has given, and a
+// keeper's key. What the former keys sign counts no more.
 func TestExchangeOfKeys(t *testing.T) {
 	l := newLab(t)
 	ctx := context.Background()
@@ -233,7 +233,7 @@ func (l *lab) forge(former *Owner, evil *Key) {
 	l.must(l.owner.Bus.Conn.Flush())
 }
 
-// A charter that could lose an order, or a lease that an owner has counted on, is none.
+// A charter is refused if an order, or a lease that an owner has counted on, could be lost by it.
 func TestCharterOfKeepers(t *testing.T) {
 	owner := newTestKey(t)
 	c := &Charter{Fleet: "acme-a", Number: 3, Owners: []string{owner.Public()}, Keepers: []string{"a", "b", "c"}, Servers: []string{"a:1", "b:1", "c:1"}, LeaseMS: 1000}
@@ -277,8 +277,8 @@ func newTestKeeper(t *testing.T, c *Charter, owner *Key) *keeper {
 	return &keeper{r: r, kept: store{dir.file("keeper", "standing")}, held: map[string]held{}, push: func(string, []byte) error { return nil }}
 }
 
-// Owners who give orders at the same time, to keepers of which some do not hear, or are not heard:
-// every order with a higher number than a confirmed one has that one in it.
+// Owners give orders at the same time, to keepers of which some do not hear them or are not heard.
+// Every order with a higher number than a confirmed order contains the confirmed one.
 func TestPromises(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -18,6 +18,9 @@ type limits struct {
 	of map[string]*rate.Limiter
 }
 
+// maxLimited bounds the parties that are remembered: a server of others may let one use many subjects.
+const maxLimited = 1 << 14
+
 func newLimits(perSecond rate.Limit, burst int) *limits {
 	return &limits{rate: perSecond, burst: burst, of: map[string]*rate.Limiter{}}
 }
@@ -28,6 +31,9 @@ func (l *limits) admits(party string, cost int) bool {
 	defer l.mu.Unlock()
 	one := l.of[party]
 	if one == nil {
+		if len(l.of) >= maxLimited {
+			clear(l.of)
+		}
 		one = rate.NewLimiter(l.rate, l.burst)
 		l.of[party] = one
 	}

@@ -274,7 +274,7 @@ func TestAgentKilled(t *testing.T) {
 }
 
 // While the server is stopped, nothing is served after the end of the lease. When the server
-// continues, so do the sessions. A kill and restart within the lease is not noticed.
+// continues, so do the sessions.
 func TestServerStopped(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
 	m := all[0]

@@ -119,7 +119,9 @@ func (o *Owner) propose(ctx context.Context, to string, p promise, newest held, 
 	if err != nil {
 		return held{}, fmt.Errorf("the order may not hold: %w", err)
 	}
-	taken := 0 // a keeper that has the order from a machine has not given up what it promised to others
+	// A keeper that has the order from a machine, and not from this attempt, does not count: it may
+	// have promised a higher number to another attempt.
+	taken := 0
 	for _, a := range got {
 		if a.Taken {
 			taken++

@@ -52,7 +52,7 @@ type RecordIssue struct {
 const maxIssues = 1000
 
 // Pull brings the records that the keeper has and the archive lacks. each, unless nil, is called for
-// every one, in the order of its session. An error means that the pull is not complete; issues say
+// every record, in the order of its session. An error means that the pull is not complete; issues say
 // what the keeper has and the machine has not signed.
 func (a *Archive) Pull(ctx context.Context, each func(machine string, e *audit.Entry) error) ([]Pulled, error) {
 	all, err := askRecords[struct{}, []sentMachine](ctx, a.Owner, a.Owner.Names.recordMachines(), kindRecordMachines, struct{}{})

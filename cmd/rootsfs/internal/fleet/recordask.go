@@ -28,7 +28,7 @@ func askRecordKeeper[In, Out any](ctx context.Context, key *Key, c *Charter, all
 	}
 	replies, asked := make(chan reply, len(all)), 0
 	for _, b := range all {
-		if b.Conn.IsConnected() { // what is published otherwise would be sent later
+		if b.Conn.IsConnected() { // otherwise the request would be sent later
 			asked++
 			go func() {
 				got, err := b.Request(ctx, subject, data)

@@ -21,7 +21,8 @@ import (
 
 // recordDir is a directory with the records that one machine has sent under one key: its audit
 // files as they are there, and beside each the machine's newest checkpoint of it. A record counts
-// once the checkpoint is on disk: what is in a file after it is cut off before the file grows. The
+// once its checkpoint is on disk. Whatever a file has after its checkpoint is cut off before the file
+// grows. The
 // keeper has such directories, and so has an owner's archive.
 type recordDir struct {
 	names   Names

@@ -23,7 +23,7 @@ import (
 // oldest records, and waits.
 type recordKeeper struct {
 	r     *registrar
-	run   string // of this process, so that a count of an earlier one is not taken for one of this
+	run   string // names this process, so that its counts differ from those of an earlier one
 	share int64  // bytes of each machine
 
 	busy   chan struct{} // has an element for each machine whose records are being written
@@ -83,7 +83,7 @@ func (k *recordKeeper) isFirst() bool {
 	return err == nil && c.isRecordKeeper(k.r.key.Public())
 }
 
-// ifFirst returns a handler that only the keeper that has the records calls.
+// ifFirst returns handle for the keeper that has the records. Other keepers ignore the message.
 func (k *recordKeeper) ifFirst(handle nats.MsgHandler) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		if k.isFirst() {
@@ -108,7 +108,7 @@ func (k *recordKeeper) onRecords(m *nats.Msg) {
 		k.r.s.log.Warn("records were not taken", "subject", m.Subject, "error", err)
 		return
 	}
-	k.busy <- struct{}{} // a disk syncs for many at once
+	k.busy <- struct{}{} // several at a time: one sync of the disk serves them all
 	go func() {
 		out, err := k.receive(rec, q.Body)
 		<-k.busy
@@ -310,8 +310,8 @@ func (k *recordKeeper) add(d *keptRecords, c *checkpoint, lines []byte, isNew bo
 	return d.shrink(k.share-k.share/10, c.File)
 }
 
-// shrink removes the oldest file of the session with the most bytes, until size is left. The newest
-// file of a session goes only if each session has no other, and keep never does. The caller holds mu.
+// shrink removes the oldest file of the session with the most bytes, until at most size bytes are
+// left. The newest file of a session goes only if each session has no other, and keep never does. The caller holds mu.
 func (d *keptRecords) shrink(size int64, keep string) error {
 	list, err := d.recordDir.files("")
 	if err != nil {

@@ -194,7 +194,8 @@ func TestMachineSendsOnlyItsOwn(t *testing.T) {
 }
 
 // An owner believes a machine's first key. A keeper that names another one later cannot pass off
-// its own records as the machine's; an own invite lets the machine have another key.
+// its own records as the machine's. Only after the owner has invited the machine again may it have
+// another key.
 func TestKeeperCannotNameAnotherKey(t *testing.T) {
 	l := newRecordLab(t)
 	l.send(l.shipper(), "work", l.write("work", 5))
@@ -236,7 +237,7 @@ func TestFirstKeeperHasTheRecords(t *testing.T) {
 	last := l.write("work", 20)
 	l.send(s, "work", last)
 	if second.records.isFirst() || !l.server.records.isFirst() {
-		t.Error("not the first keeper has the records")
+		t.Error("another keeper than the first has the records")
 	}
 	if _, err := os.Stat(second.records.dir()); err == nil {
 		t.Error("the second keeper has records, too")

@@ -45,7 +45,7 @@ func (l *recordLab) anchor(session string) (string, error) {
 	return filepath.Join(l.state, session+".anchor"), nil
 }
 
-// open begins the log of a session, in files of so many bytes.
+// open begins the log of a session, in files of about size bytes.
 func (l *recordLab) open(session string, size int64) *audit.Log {
 	l.Helper()
 	at, _ := l.anchor(session)

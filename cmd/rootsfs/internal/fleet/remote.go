@@ -38,7 +38,7 @@ func (o *Owner) Remotes(ctx context.Context, machines []string, wait time.Durati
 	return list, nil
 }
 
-// Sessions returns the live sessions of the machine. Everything in it is the machine's word.
+// Sessions returns the live sessions of the machine. The machine may have made up all of them.
 func (r *Remote) Sessions(ctx context.Context) (all []control.Info, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.wait+silenceTime)
 	defer cancel()
