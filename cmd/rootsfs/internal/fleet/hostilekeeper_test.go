@@ -141,3 +141,41 @@ func TestMachinesOfAHostileKeeper(t *testing.T) {
 		}
 	}
 }
+
+// A keeper that brings the charter of a former owner does not win over the others, nor by chance.
+func TestCharterOfAHostileKeeper(t *testing.T) {
+	owner, former := newTestKey(t), newTestKey(t)
+	c := Charter{Fleet: "acme-a", Number: 1, Owners: []string{owner.Public(), former.Public()}, Keepers: []string{"a", "b", "c"}}
+	next := c
+	next.Number, next.Owners = 2, []string{owner.Public()}
+	right, err := Seal(owner, c.Fleet, kindCharter, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Owners, next.Keepers = []string{former.Public()}, []string{"a", "b", "evil"}
+	fork, err := Seal(former, c.Fleet, kindCharter, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, x := range map[string]struct {
+		brought map[string][]byte
+		want    string
+	}{
+		"with two others":          {map[string][]byte{"a": fork, "b": right, "c": right}, string(right)},
+		"with one other":           {map[string][]byte{"a": fork, "b": right}, ""},
+		"where no other brings it": {map[string][]byte{"a": nil, "b": right}, string(right)},
+	} {
+		of := map[string]leaseAnswer{}
+		for by, data := range x.brought {
+			if of[by] = (leaseAnswer{}); data != nil {
+				of[by] = leaseAnswer{Charters: [][]byte{data}}
+			}
+		}
+		for range 8 { // maps have no order
+			got, err := c.successor(of)
+			if string(got) != x.want || (err == nil) != (x.want != "") {
+				t.Fatalf("%s: the machine follows %s: %v", what, got, err)
+			}
+		}
+	}
+}

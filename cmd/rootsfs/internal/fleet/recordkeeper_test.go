@@ -221,6 +221,27 @@ func TestKeeperCannotNameAnotherKey(t *testing.T) {
 	}
 }
 
+// A machine with any number of files that it has not signed, or not as they are, does not keep an owner from the
+// records of the others.
+func TestManyIssues(t *testing.T) {
+	l := newRecordLab(t)
+	l.send(l.shipper(), "work", l.write("work", 3))
+	for i := range maxIssues + 1 {
+		name := fmt.Sprintf("fake-20260101T%06d.000000000Z.jsonl%s", i, checkpointSuffix)
+		l.must(os.WriteFile(filepath.Join(l.keeperDir(), name), []byte("{}"), 0o600))
+	}
+	l.m = l.join("m2")
+	l.state, l.files = t.TempDir(), t.TempDir()
+	l.must(os.Chmod(l.files, 0o700))
+	l.send(l.shipper(), "work", l.write("work", 3))
+	if _, issues := l.pull(); len(issues) != maxIssues+1 {
+		t.Errorf("there are %d issues", len(issues))
+	}
+	if r := l.states()["m2 work"]; r.State != RecordsWhole {
+		t.Errorf("the records of the other machine: %+v", r)
+	}
+}
+
 // Of several keepers the first has the records, and the others do not answer: each batch at another
 // keeper would be sent again and again.
 func TestFirstKeeperHasTheRecords(t *testing.T) {

@@ -267,16 +267,21 @@ func closeAll(all []*Bus) {
 // keepers' states then.
 func (o *Owner) spread(ctx context.Context, state map[string]keeperState) (map[string]keeperState, error) {
 	changed := false
+	var failed error
 	for _, s := range state {
 		for _, data := range s.Charters {
 			if _, err := o.Charter.succeed(data); err != nil {
 				continue // it is not the next: another keeper was first
 			}
 			if err := o.hand(ctx, data); err != nil {
-				return nil, err
+				failed = err // the others may have another one: a former owner can have signed this
+				break
 			}
 			changed = true
 		}
+	}
+	if failed != nil && !changed {
+		return nil, failed
 	}
 	behind := len(state) < len(o.Charter.Keepers) // one that does not know this owner does not answer
 	for _, s := range state {
