@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Records that the machine's log deleted before they were sent are a hole, by the machine's signed
@@ -219,6 +220,61 @@ func TestKeeperCannotNameAnotherKey(t *testing.T) {
 	if _, issues := l.pull(); len(issues) > 0 && strings.Contains(issues[0].Problem.Raw(), "names the key") {
 		t.Errorf("after an invite: %v", issues)
 	}
+}
+
+// A keeper that refuses records, which it has read then, cannot have the machine sign that its log deleted them: neither
+// at once, nor when the log has deleted them and the agent began again.
+func TestRefusedRecordsAreMissing(t *testing.T) {
+	l := newRecordLab(t)
+	log := l.open("work", 4<<10)
+	defer log.Close()
+	last := l.record(log, "work", 5)
+	s := l.shipper()
+	stop := s.start(context.Background())
+	testkit.Until(t, "the machine knows that its records are kept", func() bool {
+		sent, _ := s.status()
+		return len(sent) == 1 && sent[0].Record == last
+	})
+	stop()
+	ask, refusals, all := s.ask, 0, false
+	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
+		if refusals++; refusals == 1 || all {
+			return recordsAnswer{}, refused("there is something that is no record")
+		}
+		return ask(ctx, q)
+	}
+	check := func(when string, from uint64) {
+		t.Helper()
+		l.pull()
+		r := l.states()["m1 work"]
+		if r.OK() || r.State != RecordsTampered || r.To != last || r.Holes[len(r.Holes)-1].From != from {
+			t.Errorf("%s: %+v", when, r)
+		}
+	}
+	missing := last + 1
+	last = l.record(log, "work", 60)
+	l.send(s, "work", last)
+	check("the agent runs", missing)
+	all, refusals, missing = true, 0, last+1
+	last = l.record(log, "work", 60)
+	stop = s.start(context.Background())
+	testkit.Until(t, "all is refused", func() bool { return s.refused("work") == last })
+	stop()
+	files, err := audit.Files(l.files, "work")
+	l.must(err)
+	for _, file := range files[:len(files)-1] {
+		l.must(os.Remove(file))
+	}
+	last = l.record(log, "work", 30)
+	l.send(l.shipper(), "work", last)
+	check("the agent began again", missing)
+}
+
+// refused returns the last record of a session that is on disk as refused.
+func (s *shipper) refused(session string) uint64 {
+	var x sending
+	_ = readJSON(filepath.Join(s.dir, session), &x)
+	return x.Passed
 }
 
 // A machine with any number of files that it has not signed, or not as they are, does not keep an owner from the
