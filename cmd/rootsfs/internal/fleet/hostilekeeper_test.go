@@ -179,3 +179,25 @@ func TestCharterOfAHostileKeeper(t *testing.T) {
 		}
 	}
 }
+
+// A keeper that says again and again that it lacks orders does not have a machine ask without a pause: all keepers
+// would hear that.
+func TestMissingOrdersAreBroughtOnce(t *testing.T) {
+	a := &agent{m: &Member{Machine: "m1"}, wake: make(chan struct{}, 1), known: map[string]held{}}
+	for _, brought := range []bool{false, true} {
+		a.brought = brought
+		if _, err := a.leaseOf(leaseAnswer{Missing: []string{allMachines}}); err == nil {
+			t.Error("a keeper that lacks orders gives a lease")
+		}
+		select {
+		case <-a.wake:
+			if brought {
+				t.Error("the machine asks at once, though it has just sent the orders")
+			}
+		default:
+			if !brought {
+				t.Error("the machine waits with the orders")
+			}
+		}
+	}
+}
