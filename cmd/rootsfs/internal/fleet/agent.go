@@ -49,6 +49,7 @@ type agent struct {
 	applied map[string]uint64
 	acks    map[string][]byte
 	missing map[string][]byte // orders that the keeper lacks
+	brought bool              // the last request had such orders
 	until   time.Duration     // the end of the lease, by control.BootTime
 	lock    string            // why the machine is locked, by the lease file
 	retired bool              // the agent has to begin anew

@@ -188,7 +188,7 @@ func (o *Owner) AddOwner(ctx context.Context, dir string) (key string, err error
 	if err != nil {
 		return "", err
 	}
-	for _, part := range []string{"charter", "charters", "standing"} {
+	for _, part := range []string{"charter", "charters", "standing", "removed"} {
 		if err := copyFiles(filepath.Join(string(o.dir), part), filepath.Join(dir, part)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}

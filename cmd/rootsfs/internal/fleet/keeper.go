@@ -61,7 +61,7 @@ func newKeeper(r *registrar) (*keeper, error) {
 	}
 	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
-		n.OfMachines("lease"): k.onLease,
+		n.OfMachines("lease"): r.bounded(k.onLease),
 		n.Confirm():           fromOwner(r, kindOrder, k.order),
 		n.machines():          fromOwner(r, kindMachines, k.machines),
 	} {

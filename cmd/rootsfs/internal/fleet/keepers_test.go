@@ -296,6 +296,17 @@ func sealedBy(t *testing.T, k *Key, p *puppet, number uint64) []byte {
 	return data
 }
 
+// newTestKeeper returns a keeper of a charter that no bus reaches.
+func newTestKeeper(t *testing.T, c *Charter, owner *Key) *keeper {
+	dir := ServerDir(t.TempDir())
+	r := &registrar{s: &Server{Names: Names{c.Fleet}, dir: dir, log: slog.New(slog.DiscardHandler)}}
+	data, err := Seal(owner, c.Fleet, kindCharter, c)
+	if err := errors.Join(err, writeSynced(dir.charters().newest(), data), dir.writeMark(nil)); err != nil {
+		t.Fatal(err)
+	}
+	return &keeper{r: r, kept: store{dir.file("keeper", "standing")}, held: map[string]held{}, push: func(string, []byte) error { return nil }}
+}
+
 // Owners give orders at the same time, to keepers of which some do not hear them or are not heard.
 // Every order with a higher number than a confirmed order contains the confirmed one.
 func TestPromises(t *testing.T) {
@@ -308,18 +319,8 @@ func TestPromises(t *testing.T) {
 	for i := range 3 {
 		c.Keepers = append(c.Keepers, fmt.Sprint("keeper ", i))
 	}
-	data, err := Seal(key, c.Fleet, kindCharter, c)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range c.Keepers {
-		dir := ServerDir(t.TempDir())
-		r := &registrar{s: &Server{Names: Names{c.Fleet}, dir: dir, log: slog.New(slog.DiscardHandler)}}
-		if err := errors.Join(writeSynced(dir.charters().newest(), data), dir.writeMark(nil)); err != nil {
-			t.Fatal(err)
-		}
-		k := &keeper{r: r, kept: store{dir.file("keeper", "standing")}, held: map[string]held{}, push: func(string, []byte) error { return nil }}
-		keepers = append(keepers, k)
+		keepers = append(keepers, newTestKeeper(t, c, key))
 	}
 	type confirmed struct {
 		number uint64

@@ -38,6 +38,9 @@ func (k *keeper) promisedTo(to string) (p promise, err error) {
 // caller holds mu.
 func (k *keeper) promise(to string, want promise, h held) (promise, error) {
 	p, err := k.promisedTo(to)
+	if err == nil && !isUsable(want.Number) {
+		err = errNumber
+	}
 	if err != nil || want.Number <= max(p.Number, h.Number) {
 		return p, err
 	}
@@ -80,7 +83,9 @@ func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (h
 		}
 		granted := 0
 		for _, a := range got {
-			seen = max(seen, a.Promised.Number)
+			if isUsable(a.Promised.Number) { // a keeper may say any number, and the others promise no such one
+				seen = max(seen, a.Promised.Number)
+			}
 			if a.Promised == want {
 				granted++
 			}
@@ -137,6 +142,8 @@ func (a orderAnswer) newer(c *Charter, to string, old held) (held, error) {
 	h, err := openStanding(a.Order, c, to)
 	switch {
 	case errors.Is(err, errSigner): // a former owner's, and newer ones replaced it when the owner was removed
+		return old, nil
+	case err == nil && !isUsable(h.Number): // no party takes it
 		return old, nil
 	case err != nil:
 		return old, fmt.Errorf("a keeper's copy of an order: %w", err)

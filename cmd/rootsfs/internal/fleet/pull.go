@@ -48,8 +48,9 @@ type RecordIssue struct {
 	Problem names.Foreign `json:"problem"`
 }
 
-// maxIssues bounds the issues of one pull: a keeper can name any number of files.
-const maxIssues = 1000
+// maxIssues bounds the issues of one machine in a pull: a keeper can name any number of files, and a machine
+// can sign any number that are no audit files.
+const maxIssues = 200
 
 // Pull brings the records that the keeper has and the archive lacks. each, unless nil, is called for
 // every record, in the order of its session. An error means that the pull is not complete; issues say
@@ -128,8 +129,9 @@ func (a *Archive) pull(ctx context.Context, m sentBy, p *Pulled, each func(strin
 			if err := a.pullFile(ctx, d, f, p, each); err != nil {
 				return err
 			}
-			if len(p.Issues) > maxIssues {
-				return errors.New("nothing of what the keeper has is as the machine has signed it")
+			if len(p.Issues) >= maxIssues { // other machines must not wait for that
+				p.issue("", RecordsTampered, errors.New("there is more that is not as the machine has signed it, and was not read"))
+				return nil
 			}
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -138,6 +137,10 @@ func (k *keeper) distrust() {
 		return
 	}
 	k.restored = rand.Text()
+	// An invite of the copy may have been used since: owners make others.
+	if err := os.RemoveAll(k.r.s.dir.file("keeper", "invites")); err != nil {
+		k.r.s.log.Error("the invites of an older copy are still there, and may be used twice", "error", err)
+	}
 	// Without the mark, the keeper begins in the same state. The mark of a copy does not count
 	// either, if the file stays.
 	if err := os.Remove(k.r.s.dir.mark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -212,7 +215,10 @@ func (o *Owner) known(ctx context.Context) (map[string]keeperState, error) {
 			return nil, err
 		}
 	}
-	return o.bringBack(ctx, state, newest)
+	if state, err = o.bringBack(ctx, state, newest); err != nil {
+		return nil, err
+	}
+	return o.removeAgain(ctx, state)
 }
 
 // bringBack gives the keepers that lack orders the newest ones, and has restored keepers trust what
@@ -250,6 +256,45 @@ func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, new
 	return o.states(ctx)
 }
 
+// removeAgain has keepers remove the machines that they know and that were removed: a keeper was restored
+// from an older copy, or did not run then.
+func (o *Owner) removeAgain(ctx context.Context, state map[string]keeperState) (map[string]keeperState, error) {
+	gone, again := o.removed(state), map[removeRequest]bool{}
+	for _, s := range state {
+		for _, rec := range s.Machines {
+			if gone[rec.Invite] {
+				again[removeRequest{rec.Name, rec.Signing, rec.Invite}] = true
+			}
+		}
+	}
+	if len(again) == 0 {
+		return state, nil
+	}
+	for q := range again {
+		if _, err := o.askRemoval(ctx, q); err != nil {
+			return nil, fmt.Errorf("the machine %s was removed, and a keeper still knows it: %w", q.Machine, err)
+		}
+	}
+	return o.states(ctx)
+}
+
+// removed returns the invites of the machines that were removed: by this owner, or by the word of a
+// majority of the keepers. One keeper must not hide a machine.
+func (o *Owner) removed(state map[string]keeperState) map[string]bool {
+	gone, by := map[string]bool{}, map[string]int{}
+	entries, _ := os.ReadDir(o.dir.removed()) // there is none before the first
+	for _, e := range entries {
+		gone[e.Name()] = true
+	}
+	for _, s := range state {
+		for _, invite := range slices.Compact(slices.Sorted(slices.Values(s.Removed))) {
+			by[invite]++
+			gone[invite] = gone[invite] || by[invite] >= o.Charter.majority()
+		}
+	}
+	return gone
+}
+
 // own returns this owner's copies of orders.
 func (o *Owner) own() (map[string]held, error) {
 	list, err := o.kept.all()
@@ -265,37 +310,44 @@ func (o *Owner) own() (map[string]held, error) {
 	return own, nil
 }
 
-// merge returns the machines that keepers know, and none that one of them has removed.
-func merge(state map[string]keeperState) []machineRecord {
-	byName := map[string]machineRecord{}
-	removed := map[string]bool{}
-	for _, s := range state {
-		for _, invite := range s.Removed {
-			removed[invite] = true
-		}
+// merge returns the machines that keepers know, without those that are gone. Where keepers know a name
+// by several keys, the key of most of them counts, and none if no key has more than the others.
+func merge(state map[string]keeperState, gone map[string]bool) []machineRecord {
+	type candidate struct {
+		machineRecord
+		keepers int
 	}
+	byName := map[string]map[string]*candidate{} // by name and key
 	for _, by := range slices.Sorted(maps.Keys(state)) {
 		for _, rec := range state[by].Machines {
-			if removed[rec.Invite] {
+			if gone[rec.Invite] {
 				continue
 			}
-			old, ok := byName[rec.Name]
-			if !ok {
-				byName[rec.Name] = rec
-				continue
+			if byName[rec.Name] == nil {
+				byName[rec.Name] = map[string]*candidate{}
 			}
-			if rec.Heard.After(old.Heard) {
-				old.Heard = rec.Heard
+			c := byName[rec.Name][rec.Signing]
+			if c == nil {
+				c = &candidate{machineRecord: rec}
+				c.Newest = map[string]uint64{}
+				byName[rec.Name][rec.Signing] = c
+			}
+			c.keepers++
+			if rec.Heard.After(c.Heard) {
+				c.Heard = rec.Heard
 			}
 			for to, n := range rec.Newest {
-				old.Newest[to] = max(old.Newest[to], n)
+				c.Newest[to] = max(c.Newest[to], n)
 			}
-			byName[rec.Name] = old
 		}
 	}
-	list := slices.SortedFunc(maps.Values(byName), func(x, y machineRecord) int { return strings.Compare(x.Name, y.Name) })
-	if list == nil {
-		list = []machineRecord{}
+	list := []machineRecord{}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		all := slices.SortedFunc(maps.Values(byName[name]), func(x, y *candidate) int { return y.keepers - x.keepers })
+		if len(all) > 1 && all[0].keepers == all[1].keepers {
+			all[0].Signing = "" // nothing is signed by it: the machine does not answer
+		}
+		list = append(list, all[0].machineRecord)
 	}
 	return list
 }

@@ -93,6 +93,9 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 	if err == nil {
 		_, err = newKeeper(r)
 	}
+	if err == nil {
+		err = r.serve() // after the keeper has found out whether the directory is an older copy
+	}
 	if err == nil && r.keepsRecords() {
 		s.records, err = newRecordKeeper(r)
 	}

@@ -48,6 +48,9 @@ type shipper struct {
 type sending struct {
 	Checkpoint []byte `json:"checkpoint"` // the newest that the keeper has confirmed
 	Skipped    []span `json:"skipped,omitempty"`
+	// Passed is the last record that was there and is not sent any more, because the keeper has refused it.
+	// The machine does not sign that its log had deleted such a record.
+	Passed uint64 `json:"passed,omitempty"`
 
 	name      string
 	confirmed *checkpoint // of Checkpoint; nil: nothing is
@@ -124,7 +127,7 @@ func (s *shipper) load(session string) error {
 	}
 	x := &sending{name: session}
 	err := readJSON(filepath.Join(s.dir, session), x)
-	if err == nil {
+	if err == nil && (x.Checkpoint != nil || x.Passed == 0) {
 		x.confirmed, err = openCheckpoint(x.Checkpoint, Names{s.m.ID}, s.m.Machine, s.m.key.Public())
 	}
 	if err != nil {
@@ -135,6 +138,9 @@ func (s *shipper) load(session string) error {
 	s.sessions[session] = x
 	return nil
 }
+
+// save makes durable how far a session is sent.
+func (s *shipper) save(x *sending) error { return writeJSON(filepath.Join(s.dir, x.name), x) }
 
 // start sends records until ctx ends, or stop is called.
 func (s *shipper) start(ctx context.Context) (stop func()) {
@@ -273,6 +279,7 @@ func (s *shipper) collect(ctx context.Context, r *audit.Entry) error {
 		x.file = ""
 	}
 	if x.file == "" {
+		x.Passed = max(x.Passed, r.Seq)
 		return nil
 	}
 	x.lines = append(append(x.lines, r.Line...), '\n')
@@ -290,7 +297,7 @@ func (x *sending) begin(header *audit.Entry) {
 	if sessionOfFile(header.File) != x.name {
 		return
 	}
-	next := x.last.seq + 1
+	next := max(x.last.seq, x.Passed) + 1
 	if x.confirmed != nil {
 		next = max(next, x.confirmed.Seq+1)
 	}
@@ -349,8 +356,8 @@ func (s *shipper) send(ctx context.Context, x *sending) error {
 			s.log.Warn("the keeper refuses an audit file", "session", x.name, "file", x.file, "error", err)
 			s.size -= len(x.lines)
 			x.restart()
-			x.file = ""
-			return nil
+			x.file, x.Passed = "", max(x.Passed, c.Seq)
+			return s.save(x)
 		case err == nil && a.Wait == "":
 			return s.confirm(x, c, a)
 		case err == nil:
@@ -373,7 +380,7 @@ func (s *shipper) confirm(x *sending, c *checkpoint, a recordsAnswer) error {
 	x.at = head
 	if head != nil && (x.confirmed == nil || head.Seq > x.confirmed.Seq) {
 		x.confirmed, x.Checkpoint = head, head.signed
-		if err := writeJSON(filepath.Join(s.dir, x.name), x); err != nil {
+		if err := s.save(x); err != nil {
 			return err
 		}
 		s.show()
