@@ -179,7 +179,7 @@ func newNetworkedFleet(t *testing.T, keepers int) (*realFleet, []*netServer, []*
 	return f, servers, all
 }
 
-// history is what all schedules of a test have come to.
+// history counts the outcomes of all schedules of a test.
 type history struct {
 	told    map[string][]uint64 // the numbers of orders that machines have answered
 	revoked map[string]int      // how many revocations from afar they have answered
