@@ -90,7 +90,8 @@ func (w *watched) forget() {
 //
 // ROOTSFS_SOAK=1 runs it; ROOTSFS_SEED repeats a run from the schedule with that seed on. With
 // ROOTSFS_SET_CLOCK=1 the clock is set by up to a day before and after orders, and stays wrong; this is
-// for a virtual machine that runs nothing else. ROOTSFS_LEASE is the lease, for a slow one.
+// for a virtual machine that runs nothing else, such as Debian's user-mode-linux, which needs no KVM.
+// ROOTSFS_LEASE is the lease, for a slow one.
 func TestSchedules(t *testing.T) {
 	schedules := 100
 	if os.Getenv("ROOTSFS_SOAK") == "" {
