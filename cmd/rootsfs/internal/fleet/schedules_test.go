@@ -24,8 +24,9 @@ import (
 // watched is a machine with a process that accesses its file all the time.
 type watched struct {
 	*realMachine
-	mu   sync.Mutex
-	seen []access // since forget
+	probe *exec.Cmd
+	mu    sync.Mutex
+	seen  []access // since forget
 }
 
 type access struct {
@@ -41,8 +42,8 @@ func now() int64 {
 
 // watch starts the process.
 func watch(m *realMachine) *watched {
-	w := &watched{realMachine: m}
 	cmd := m.f.command(m.home, "fleet-probe", m.file)
+	w := &watched{realMachine: m, probe: cmd}
 	out, err := cmd.StdoutPipe()
 	m.f.must(err)
 	m.f.must(cmd.Start())
@@ -120,6 +121,9 @@ func TestSchedules(t *testing.T) {
 				}
 			}
 			t.Logf("schedules from ROOTSFS_SEED=%d: %v", seed, h.count)
+			for _, w := range all {
+				stop(w.probe)
+			}
 			for _, w := range all {
 				h.checkRecords(w)
 			}
