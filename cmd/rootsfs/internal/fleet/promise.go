@@ -34,6 +34,45 @@ func (k *keeper) promisedTo(to string) (p promise, err error) {
 	return p, err
 }
 
+// promises returns the numbers that the keeper has promised.
+func (k *keeper) promises() (map[string]uint64, error) {
+	list, err := store{k.r.s.dir.promised("")}.all()
+	if err != nil {
+		return nil, err
+	}
+	numbers := map[string]uint64{}
+	for _, to := range list {
+		p, err := k.promisedTo(to)
+		if err != nil {
+			return nil, err
+		}
+		numbers[to] = p.Number
+	}
+	return numbers, nil
+}
+
+// renounce promises the numbers to no attempt. A restored keeper has lost what it promised: an attempt
+// with a lower number could get the votes that it promised to another one. The other keepers of a
+// majority know that number. The caller holds mu.
+func (k *keeper) renounce(numbers map[string]uint64) error {
+	for to, n := range numbers {
+		if err := CheckName("a machine", to); err != nil && to != allMachines {
+			return err
+		}
+		p, err := k.promisedTo(to)
+		if err != nil {
+			return err
+		}
+		if n <= p.Number {
+			continue
+		}
+		if err := writeJSON(k.r.s.dir.promised(to), promise{n, "restored"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // promise promises a number if it is the highest. It returns what the keeper has promised. The
 // caller holds mu.
 func (k *keeper) promise(to string, want promise, h held) (promise, error) {

@@ -149,14 +149,17 @@ func (k *keeper) distrust() {
 	k.r.s.log.Error("this keeper's directory is a copy, and may lack orders: it gives no lease until an owner has run: rootsfs fleet machines; or, for a new keeper: rootsfs fleet keeper add, once more")
 }
 
-// trust ends distrust. The bus can repeat what an owner has said about an earlier copy: so it names
+// trust ends distrust, when the keeper keeps to what others have promised. The bus can repeat what an owner has said about an earlier copy: so it names
 // this one. The caller holds mu.
-func (k *keeper) trust(restored []string) error {
+func (k *keeper) trust(restored []string, promised map[string]uint64) error {
 	switch {
 	case k.restored == "":
 		return nil
 	case !slices.Contains(restored, k.restored):
 		return errors.New("the keeper was restored once more: run rootsfs fleet machines again")
+	}
+	if err := k.renounce(promised); err != nil {
+		return err
 	}
 	if err := k.r.s.dir.writeMark(k.heads()); err != nil {
 		return err
@@ -225,8 +228,12 @@ func (o *Owner) known(ctx context.Context) (map[string]keeperState, error) {
 // they have then. An order of another owner that only a lost directory had is not brought back.
 func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, newest map[string]uint64) (map[string]keeperState, error) {
 	var restored []string
+	promised := map[string]uint64{}
 	behind := false
 	for _, s := range state {
+		for to, n := range s.Promised {
+			promised[to] = max(promised[to], n)
+		}
 		if s.Restored != "" {
 			restored = append(restored, s.Restored)
 		}
@@ -248,7 +255,7 @@ func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, new
 		}
 	}
 	if len(restored) > 0 {
-		if _, err := o.order(ctx, orderRequest{For: allMachines, Restored: restored}); err != nil {
+		if _, err := o.order(ctx, orderRequest{For: allMachines, Restored: restored, Promised: promised}); err != nil {
 			return nil, err
 		}
 		o.BroughtBack = true

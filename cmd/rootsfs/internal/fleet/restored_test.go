@@ -148,3 +148,40 @@ func TestRestoredInvites(t *testing.T) {
 		t.Errorf("the keeper knows a machine that was removed: %+v, %v", rec, err)
 	}
 }
+
+// A keeper that was restored from an older copy has lost a promise, and keeps it all the same when an
+// owner has brought back what it lacked. Otherwise two attempts could both have a majority, and the
+// order with the higher number would not contain the other one, which was confirmed.
+func TestRestoredKeeperKeepsPromises(t *testing.T) {
+	l := newLab(t)
+	l.addKeeper()
+	first, third := l.server, l.addKeeper()
+	granted := func(p promise) (n int) {
+		t.Helper()
+		got, err := l.owner.askOrder(context.Background(), orderRequest{For: allMachines, Promise: p.Number, Attempt: p.Attempt})
+		l.must(err)
+		for _, a := range got {
+			if a.Promised == p {
+				n++
+			}
+		}
+		return n
+	}
+	late := promise{nextNumber(0) + 1000, "LATE"}
+	l.stopServer(first)
+	if n := granted(late); n != 2 {
+		t.Fatalf("%d keepers promise", n)
+	}
+	l.startServer(first)
+	l.stopServer(third)
+	l.must(os.RemoveAll(third.dir.promised("")))
+	l.must(os.Remove(third.dir.mark()))
+	l.startServer(third)
+	_, err := l.owner.Machines(context.Background(), 50*time.Millisecond)
+	if l.must(err); !l.owner.BroughtBack {
+		t.Fatal("the keeper does not know that it was restored")
+	}
+	if n := granted(promise{late.Number - 500, "EARLY"}); n > 1 {
+		t.Errorf("%d keepers promise a lower number, after two have promised %d", n, late.Number)
+	}
+}
