@@ -188,10 +188,11 @@ func TestMake(t *testing.T) {
 // tmux: server and client talk over a socket in the root, and a new server takes the place of
 // one that was killed.
 func TestTmux(t *testing.T) {
+	// A killed process closes its files, so its socket, before it is a zombie, and after it has no exe.
 	inside(t, byDefault, func(t *testing.T, b *box) {
 		need(t, "tmux", "sh")
 		if s := b.sh(`tmux -S sock new-session -d -s one 'sleep 100'; tmux -S sock ls -F '#S'
-pid=$(tmux -S sock display -p '#{pid}'); kill -9 $pid; while test -e /proc/$pid/exe; do sleep 0.01; done; test -S sock
+pid=$(tmux -S sock display -p '#{pid}'); kill -9 $pid; while grep -qs '^State:.[^Z]' /proc/$pid/status; do sleep 0.01; done; test -S sock
 tmux -S sock new-session -d -s two 'sleep 100'; tmux -S sock ls -F '#S'; tmux -S sock kill-server; test -S sock && echo socket; true`); s != "one\ntwo\nsocket\n" {
 			t.Errorf("tmux said %q", s)
 		}
