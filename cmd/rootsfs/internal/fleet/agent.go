@@ -390,7 +390,7 @@ func (m *Member) act(ctx context.Context, dir, files string, log *slog.Logger, r
 	if err != nil {
 		return err
 	}
-	ship, err := newShipper(m, buses, dir, files, host.Shares, log)
+	ship, err := newShippers(m, buses, dir, files, host.Shares, log)
 	if err != nil {
 		return err
 	}

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -42,13 +38,28 @@ func (l *lab) restart(m *Member, dir string) *puppet {
 	buses, err := m.dialAll(true)
 	l.must(err)
 	l.Cleanup(func() { closeAll(buses) })
+	p, err := newPuppet(m, buses, dir)
+	l.must(err)
+	l.must(p.listen(context.Background()))
+	for _, b := range buses {
+		if b.Conn.IsConnected() {
+			l.must(b.Conn.Flush())
+		}
+	}
+	return p
+}
+
+// newPuppet makes an agent of a machine with the state in dir, which hears nothing yet.
+func newPuppet(m *Member, buses []*Bus, dir string) (*puppet, error) {
 	p := &puppet{}
 	a, err := newAgent(m, buses, dir, slog.New(slog.DiscardHandler), func(guard.Record) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.full
 	})
-	l.must(err)
+	if err != nil {
+		return nil, err
+	}
 	p.agent = a
 	a.writeLease = func(to control.Lease) error {
 		p.mu.Lock()
@@ -67,13 +78,7 @@ func (l *lab) restart(m *Member, dir string) *puppet {
 		}
 		return ended, p.stuck
 	}
-	l.must(a.listen(context.Background()))
-	for _, b := range buses {
-		if b.Conn.IsConnected() {
-			l.must(b.Conn.Flush())
-		}
-	}
-	return p
+	return p, nil
 }
 
 // fill makes records fail with err.
@@ -244,56 +249,4 @@ func TestTwoOwners(t *testing.T) {
 			t.Errorf("%s is not revoked: %s", root, did)
 		}
 	}
-}
-
-// Every machine of a large fleet carries out each order once, reports that, and answers
-// questions about its state. With -v the times and the memory are printed; ROOTSFS_SOAK=1 makes
-// it a thousand.
-func TestThousandMachines(t *testing.T) {
-	n, rounds := 20, 1
-	if os.Getenv("ROOTSFS_SOAK") != "" {
-		n, rounds = 1000, 10
-	}
-	l := newLab(t)
-	machines := make([]*puppet, n)
-	for i := range machines {
-		machines[i] = l.puppet(fmt.Sprintf("m%d", i))
-		l.must(machines[i].m.AnswerStatus(machines[i].bus, func() MachineStatus { return MachineStatus{Standing: machines[i].standing()} }))
-		l.must(machines[i].bus.Conn.Flush())
-	}
-	var heard []time.Duration // an ack, since the order was given
-	for range rounds {
-		begun := time.Now()
-		sub, err := l.owner.Bus.Conn.Subscribe(l.owner.Names.OfMachines("ack"), func(*nats.Msg) { heard = append(heard, time.Since(begun)) })
-		l.must(err)
-		out := l.give(everything, time.Minute)
-		t.Logf("revoked on %d machines: %v", n, time.Since(begun))
-		l.must(sub.Drain())
-		for _, m := range out.Machines {
-			if m.State != OrderDone || len(m.Ended) != 1 {
-				t.Fatalf("%s: %+v", m.Name, m)
-			}
-		}
-		for _, p := range machines {
-			if did := p.done(); strings.Count(did, "revoke") != 1 {
-				t.Fatalf("%s: %s", p.m.Machine, did)
-			}
-		}
-		for end := time.Now().Add(10 * time.Second); sub.IsValid() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		}
-	}
-	slices.Sort(heard)
-	t.Logf("acks: %d, p50 %v, p99 %v, last %v", len(heard), heard[len(heard)/2], heard[len(heard)*99/100], heard[len(heard)-1])
-	begun := time.Now()
-	all, err := l.owner.Machines(context.Background(), time.Minute)
-	l.must(err)
-	t.Logf("the status of %d machines: %v", n, time.Since(begun))
-	for _, m := range all {
-		if m.MachineStatus == nil || m.Behind != nil {
-			t.Fatalf("%s: %+v", m.Name, m)
-		}
-	}
-	text, err := os.ReadFile("/proc/self/status") // of the server and all machines
-	l.must(err)
-	t.Log(regexp.MustCompile(`(?m)^Vm(HWM|RSS):.*`).FindAllString(string(text), -1))
 }

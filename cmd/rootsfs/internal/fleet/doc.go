@@ -22,8 +22,8 @@
 //     ends everything.
 //   - Where a fleet has several keepers, each with a server, a majority of them decides. One of three
 //     may fail, and a keeper that has missed an order cannot renew what the order ended.
-//   - A machine's audit records reach the keeper at least once, unless the machine's log deletes
-//     them first. The keeper confirms those that are on its disk. An owner who has pulled them, or
+//   - A machine's audit records reach every keeper at least once, unless the machine's log deletes
+//     them first. A keeper confirms those that are on its disk. An owner who has pulled them, or
 //     verifies them, is told of each that was changed, moved or dropped after the machine had sent
 //     it, except the newest: see below.
 //   - The sessions of a machine that answers an order keep to the order's ceiling, and the machine
@@ -37,9 +37,8 @@
 // A keeper that is restored from an older copy gives no lease until an owner has brought back the
 // orders. Where a whole disk was restored, the keeper learns that from the first owner, or machine,
 // that knows an order which it lacks; until then it gives leases by its older orders. A session
-// that began before its machine joined hears revocations, and has no lease. Of several keepers, the
-// one of the first server takes the records, and records wait while it fails. A keeper can withhold
-// the newest records of a session that no owner has pulled, and the oldest as if they had been too
-// many. The server can withhold, delay and repeat messages, and sees all of them. Names of subjects
+// that began before its machine joined hears revocations, and has no lease. All keepers of
+// a fleet together can withhold the newest records of a session that no owner has pulled, and the
+// oldest as if they had been too many. The server can withhold, delay and repeat messages, and sees all of them. Names of subjects
 // and fields of messages may change with every version.
 package fleet

@@ -23,8 +23,8 @@ type MachineStatus struct {
 	Sessions    []SessionStatus `json:"sessions"`
 	Standing    *StandingStatus `json:"standing,omitempty"`
 	Allow       []names.Foreign `json:"allow,omitempty"`        // what owners may do from afar, besides looking and stopping
-	Sent        []SentSession   `json:"sent,omitempty"`         // the newest sessions whose records the keeper has confirmed
-	RecordsWait names.Foreign   `json:"records_wait,omitempty"` // why audit records are not sent
+	Sent        []SentSession   `json:"sent,omitempty"`         // the newest sessions whose records a keeper has confirmed
+	RecordsWait names.Foreign   `json:"records_wait,omitempty"` // why no keeper gets audit records
 }
 
 // SentSession is how far a keeper has confirmed the records of a session to its machine.

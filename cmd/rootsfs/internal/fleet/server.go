@@ -93,7 +93,7 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 	if err == nil {
 		_, err = newKeeper(r)
 	}
-	if err == nil && r.takesRecords() {
+	if err == nil {
 		s.records, err = newRecordKeeper(r)
 	}
 	if err != nil {
@@ -101,13 +101,6 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// takesRecords reports whether the keeper takes the records of machines. Where several keepers share
-// a server, one of them has to have all.
-func (r *registrar) takesRecords() bool {
-	c, err := r.charter()
-	return r.s.nats != nil || err == nil && c.Keepers[0] == r.key.Public()
 }
 
 // begin starts the fleet's own server.
