@@ -320,9 +320,13 @@ func (a *agent) follow(ctx context.Context) {
 	}
 }
 
-// listen hears orders.
+// listen hears orders. What was pushed while a connection was lost comes with a lease.
 func (a *agent) listen(ctx context.Context) error {
 	for _, b := range a.buses {
+		b.Conn.SetReconnectHandler(func(*nats.Conn) {
+			a.log.Info("connected to the fleet again")
+			a.askNow()
+		})
 		for _, to := range a.orders() {
 			_, err := b.Conn.Subscribe(b.Names.Orders(to), func(m *nats.Msg) {
 				if err := a.take(ctx, to, m.Data); err != nil {

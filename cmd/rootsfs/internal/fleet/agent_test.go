@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -248,5 +250,32 @@ func TestTwoOwners(t *testing.T) {
 		if !strings.Contains(did, "revoke "+root) {
 			t.Errorf("%s is not revoked: %s", root, did)
 		}
+	}
+}
+
+// A machine whose connection was lost asks for a lease when it is connected again, and not only when
+// the next one is due: an order may have passed meanwhile. It does not wait for the answer that the
+// lost connection would have brought.
+func TestAsksWhenConnectedAgain(t *testing.T) {
+	l := newLab(t)
+	p := l.puppet("m1")
+	asked := make(chan *nats.Msg, 8)
+	_, err := l.owner.Bus.Conn.ChanSubscribe(l.owner.Names.Lease("m1"), asked)
+	l.must(err)
+	l.must(l.owner.Bus.Conn.Flush())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { p.follow(ctx); close(ended) }()
+	defer func() { cancel(); <-ended }()
+	for _, when := range []string{"at the start", "after the connection was lost with the answer", "after the connection was lost"} {
+		select {
+		case <-asked:
+		case <-time.After(10 * time.Second): // a third of the lease is 20 s
+			t.Fatalf("the machine does not ask %s", when)
+		}
+		for when != "at the start" && p.standing().LeftMS == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		l.must(p.bus.Conn.ForceReconnect())
 	}
 }

@@ -249,7 +249,6 @@ func logged(log *slog.Logger) []nats.Option {
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("the connection to the fleet is lost", "error", err) }),
 		nats.ConnectHandler(func(*nats.Conn) { log.Info("connected to the fleet") }),
-		nats.ReconnectHandler(func(*nats.Conn) { log.Info("connected to the fleet again") }),
 	}
 }
 

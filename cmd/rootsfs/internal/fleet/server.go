@@ -50,7 +50,7 @@ const (
 type serverInfo struct {
 	ID   string `json:"id"`
 	Port string `json:"port"`
-	// External is the HOST:PORT of a server that is there already; "": the fleet has its own.
+	// External is where a server or cluster is that is there already; "": the fleet has its own.
 	External string `json:"external,omitempty"`
 }
 
