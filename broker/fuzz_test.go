@@ -32,7 +32,7 @@ func FuzzParams(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, params string) {
 		done := make(chan []byte, 1)
 		fr := wire.Frame{ID: []byte("1"), Method: method, Params: []byte(params)}
-		if !s.Take(fr, len(params), func(_ context.Context, b []byte, _ Recheck) error { done <- append([]byte(nil), b...); return nil }) {
+		if !s.Handle(fr, len(params), func(_ context.Context, b []byte, _ Recheck) error { done <- append([]byte(nil), b...); return nil }) {
 			return
 		}
 		var m struct {

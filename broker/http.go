@@ -285,5 +285,5 @@ func (e *events) ours(data []byte) bool {
 	if f.Method == "" {
 		e.s.incoming(data, "result")
 	}
-	return e.s.Take(f, len(data), e.send)
+	return e.s.Handle(f, len(data), e.send)
 }

@@ -82,12 +82,12 @@ func (m *limiter) full(err error) error {
 
 // request passes one request through the speed limit.
 func (m *limiter) request() error {
-	return take(m.ops, 1, "too many requests per second", m.OpsPerSecond)
+	return spend(m.ops, 1, "too many requests per second", m.OpsPerSecond)
 }
 
 // transfer passes n bytes of contents through the speed limit.
 func (m *limiter) transfer(n int64) error {
-	return take(m.bytes, int(n), "too many bytes per second", m.BytesPerSecond)
+	return spend(m.bytes, int(n), "too many bytes per second", m.BytesPerSecond)
 }
 
 // pace waits until n bytes may pass, and calls alive while it waits. A negative n is ignored.
@@ -108,13 +108,13 @@ func (m *limiter) pace(ctx context.Context, n int64, alive func()) error {
 
 // ask passes one question to a person.
 func (m *limiter) ask() error {
-	return take(m.asks, 1, "too many requests for consent; the person is not to be worn down", float64(m.Consents))
+	return spend(m.asks, 1, "too many requests for consent; the person is not to be worn down", float64(m.Consents))
 }
 
-// take passes an amount n through a speed limit. An n that is larger than the amount of a
+// spend passes an amount n through a speed limit. An n that is larger than the amount of a
 // second passes when that amount is free, and later requests wait for the rest. So a request of
 // an allowed length is never refused for good.
-func take(l *rate.Limiter, n int, what string, limit float64) error {
+func spend(l *rate.Limiter, n int, what string, limit float64) error {
 	if l == nil || n <= 0 {
 		return nil
 	}

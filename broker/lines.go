@@ -45,7 +45,7 @@ type lines struct {
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{s: t.s}
-	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.intercept, Unread: c.unread})
+	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Intercept: c.intercept, Unread: c.unread})
 	// The SDK queues messages without bound, so bound them here. The session bounds its own
 	// requests itself.
 	c.Bound(&flowcontrol.Budget{Count: t.s.limits.InFlight, Bytes: t.s.limits.BytesInFlight}, nil, t.s.NoteRefusal)
@@ -69,7 +69,7 @@ func (c *lineConn) intercept(f wire.Frame, line []byte) bool {
 	if f.Method == "" {
 		c.s.incoming(line, "result")
 	}
-	return c.s.Take(f, len(line), c.send)
+	return c.s.Handle(f, len(line), c.send)
 }
 
 // unread records a line that cannot be read. It logs the first, the tenth, the hundredth

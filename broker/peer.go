@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The functions of this file, Session.Take and Session.SetSender are for packages that carry
+// The functions of this file, Session.Handle and Session.SetSender are for packages that carry
 // the frames of a connection themselves. Other packages use Transport, Lines or HTTP.
 
 // SetPeer sets the revision of the protocol, and the server's own name; "" leaves the earlier

@@ -46,12 +46,12 @@ func IsFilesMethod(method string) bool {
 	return strings.HasPrefix(method, wire.MethodPrefix) || method == wire.RootsList || strings.HasPrefix(method, "fs.")
 }
 
-// Take handles a frame of the peer if it is a request for which IsFilesMethod reports true,
-// or the cancellation of one. It reports whether it handled the frame. It waits only for a
+// Handle serves a frame of the peer if it is a request for which IsFilesMethod reports true,
+// or the cancellation of one. It reports whether the frame was one. It waits only for a
 // peer that has not read maxRejections answers and goes on sending. The frame's parts must
 // not change afterwards; size is how many bytes holding it costs. send is called with the
 // answer, possibly after the session has ended.
-func (s *Session) Take(f wire.Frame, size int, send Sender) bool {
+func (s *Session) Handle(f wire.Frame, size int, send Sender) bool {
 	switch {
 	case f.Method == wire.Cancelled:
 		return s.cancelRequest(f.Params)

@@ -55,7 +55,7 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 			if m.ID.IsValid() {
 				f.ID, _ = json.Marshal(m.ID.Raw())
 			}
-			if c.s.Take(f, len(m.Params), c.send) {
+			if c.s.Handle(f, len(m.Params), c.send) {
 				continue
 			}
 		case *jsonrpc.Response:

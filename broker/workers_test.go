@@ -59,7 +59,7 @@ func TestWorkers_memory(t *testing.T) {
 	ask := func() weak.Pointer[byte] {
 		params := append(bytes.Repeat([]byte{' '}, 1<<20), `{"path":"r/a"}`...)
 		answered := make(chan struct{})
-		p.s.Take(wire.Frame{ID: []byte("1"), Method: wire.Stat, Params: params}, len(params), func(context.Context, []byte, Recheck) error {
+		p.s.Handle(wire.Frame{ID: []byte("1"), Method: wire.Stat, Params: params}, len(params), func(context.Context, []byte, Recheck) error {
 			close(answered)
 			return nil
 		})

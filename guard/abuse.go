@@ -59,13 +59,13 @@ func (g *Registry) suspend(s Subject, why string) {
 	}
 	g.notify(Event{Kind: EventSuspended, Detail: subjectPrefix(s) + why})
 	_ = g.recordSubject(s, names.OpSuspend, why)
-	go func() { _ = g.TakeBack(context.Background(), s) }() // its failure is in a record
+	go func() { _ = g.Rejudge(context.Background(), s) }() // its failure is in a record
 }
 
-// TakeBack makes views judge again everything that they handed out to a subject, from its own
+// Rejudge makes views judge again everything that they handed out to a subject, from its own
 // roots and from those for everybody. When it returns, everything that the gate refuses the
 // subject is dead.
-func (g *Registry) TakeBack(ctx context.Context, s Subject) error {
+func (g *Registry) Rejudge(ctx context.Context, s Subject) error {
 	var errs []error
 	for _, r := range g.snap.Load().byName {
 		if r.grant.Subject.Covers(s) || s.Covers(r.grant.Subject) {

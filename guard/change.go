@@ -174,7 +174,7 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 		return err
 	}
 	return g.change(ctx, r, func(next Policy) (policyChange, error) {
-		next.TakePatterns(&compiled)
+		next.ReplacePatterns(&compiled)
 		detail := "patterns: " + p.Summary() + lifted(&p)
 		return policyChange{policy: &next, detail: detail, narrows: true, widens: true, hides: true, apply: func(outers []*root) {
 			g.judgeHoldsAgain(append(slices.Clone(outers), r))

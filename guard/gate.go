@@ -227,7 +227,7 @@ func (l *Lease) findRoot(now time.Time) error {
 	}
 	l.root, l.gen, l.policy, l.nesting = r, gen, r.policy.Load(), r.nesting.Load()
 	if req.Caller.Via != ViaControl { // the owner's own operations go on
-		// After acquire: TakeBack and Pause wait for operations that are counted.
+		// After acquire: Rejudge and Pause wait for operations that are counted.
 		if err := l.reg.barred(req.Caller.Subject, now, req.Dry != nil); err != nil {
 			return err
 		}

@@ -151,7 +151,7 @@ var changes = map[string]func(s *setup) error{
 	"grant inside": func(s *setup) error {
 		return second(s.Grant(bg, guard.Grant{Root: "in", Dir: "/a/in", Policy: guard.Policy{Rights: guard.Read}, Origin: "test"}))
 	},
-	"suspend": func(s *setup) error { return s.TakeBack(bg, "") },
+	"suspend": func(s *setup) error { return s.Rejudge(bg, "") },
 	"pause":   func(s *setup) error { return s.Pause(bg, guard.PausedByOwner, "") },
 }
 

@@ -22,13 +22,13 @@ var (
 // fakeOpener opens any path without a file system, for tests of the registry's own state. Paths
 // in absent do not open.
 type fakeOpener struct {
-	mu     sync.Mutex // guards the fields below
-	opened []string
-	closed int
-	absent map[string]bool
-	at     map[string]string // locations, by path
-	gone   map[string]bool   // Check fails
-	cannot error             // the error of a Check that cannot look
+	mu       sync.Mutex // guards the fields below
+	opened   []string
+	closed   int
+	absent   map[string]bool
+	at       map[string]string // locations, by path
+	gone     map[string]bool   // Check fails
+	checkErr error             // of a Check that cannot look
 	// cannotStage is the error of Stage.
 	cannotStage error
 }
@@ -98,8 +98,8 @@ func (s *fakeSource) Remote() bool     { return false }
 func (s *fakeSource) Check() error {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
-	if s.o.cannot != nil {
-		return s.o.cannot
+	if s.o.checkErr != nil {
+		return s.o.checkErr
 	}
 	if s.o.gone[s.path] {
 		return &guard.Error{Kind: names.Unavailable}

@@ -18,7 +18,7 @@ func (c Charges) useOnce(r *root) error {
 	if c.l.notes != nil && slices.Contains(c.l.notes.uses, r) {
 		return nil // admitted already, before it waited
 	}
-	began, err := r.once.Take(useOf(&c.l.req))
+	began, err := r.once.Admit(useOf(&c.l.req))
 	if began {
 		c.l.Notes().ensure().uses = append(c.l.notes.uses, r)
 	}

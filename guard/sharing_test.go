@@ -116,7 +116,7 @@ func TestOwnGrantBesideEverybodys(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	<-inFlightOf(s, "own")
+	<-shut(s, "own")
 	wantKind(t, inFlight.Done(0, nil), 0)
 	<-done
 	wantKind(t, s.as(t, "reviewer", "all", names.OpRead), names.Revoked) // revocation never widens
@@ -130,8 +130,8 @@ func TestOwnGrantBesideEverybodys(t *testing.T) {
 	wantKind(t, s.as(t, "reviewer", "all", names.OpRead), names.Revoked)
 }
 
-// inFlightOf is closed when the root's gate is shut.
-func inFlightOf(s *setup, root guard.RootName) <-chan struct{} {
+// shut returns a channel that is closed when the root admits no more operations.
+func shut(s *setup, root guard.RootName) <-chan struct{} {
 	shut := make(chan struct{})
 	go func() {
 		defer close(shut)

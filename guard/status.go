@@ -95,8 +95,8 @@ func (g *Registry) Free(name RootName) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// of returns the result of get for a root; ok is false if there is no such root.
-func of[T any](g *Registry, name RootName, get func(*root) T) (v T, ok bool) {
+// fromRoot returns the result of get for a root; ok is false if there is no such root.
+func fromRoot[T any](g *Registry, name RootName, get func(*root) T) (v T, ok bool) {
 	r := g.snap.Load().byName[name]
 	if r == nil {
 		return v, false
@@ -105,21 +105,21 @@ func of[T any](g *Registry, name RootName, get func(*root) T) (v T, ok bool) {
 }
 
 // Lookup returns one root's status.
-func (g *Registry) Lookup(name RootName) (Status, bool) { return of(g, name, (*root).status) }
+func (g *Registry) Lookup(name RootName) (Status, bool) { return fromRoot(g, name, (*root).status) }
 
 // Dir returns the resolved path of a root.
 func (g *Registry) Dir(name RootName) (string, bool) {
-	return of(g, name, func(r *root) string { return r.grant.Resolved })
+	return fromRoot(g, name, func(r *root) string { return r.grant.Resolved })
 }
 
 // SubjectOf returns whom one root is granted to.
 func (g *Registry) SubjectOf(name RootName) (Subject, bool) {
-	return of(g, name, func(r *root) Subject { return r.grant.Subject })
+	return fromRoot(g, name, func(r *root) Subject { return r.grant.Subject })
 }
 
 // EpochOf returns the epoch of one root. It is cheap: one look-up in a map.
 func (g *Registry) EpochOf(name RootName) (uint64, bool) {
-	return of(g, name, func(r *root) uint64 { return r.epoch })
+	return fromRoot(g, name, func(r *root) uint64 { return r.epoch })
 }
 
 // Version returns the number of the current snapshot, which grows with every change of the set

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// untold runs f while the kernel is notified of no change of the host.
-func (m *testMount) untold(f func()) {
+// unnotified runs f while the kernel is notified of no change of the host.
+func (m *testMount) unnotified(f func()) {
 	m.delivery.mu.Lock()
 	defer m.delivery.mu.Unlock()
 	f()
@@ -142,14 +142,14 @@ func changedByHost(t *testing.T, run func(t *testing.T, m *testMount, change str
 			},
 			"moved with dir": func(name string) error { return os.Rename(filepath.Dir(name), filepath.Dir(name)+"2") },
 		} {
-			for _, told := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%v/%s/told %v", level, change, told), func(t *testing.T) {
+			for _, notified := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v/%s/notified %v", level, change, notified), func(t *testing.T) {
 					m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Level = level })
 					testkit.Must(t, childfs.MkdirAll(filepath.Join(m.src, "p/d"), 0o755))
 					name := filepath.Join(m.src, "p/f")
 					testkit.Must(t, childfs.WriteFile(name, []byte("old"), 0o644))
 					run(t, m, change, func(f func()) {
-						if told {
+						if notified {
 							testkit.Must(t, do(name))
 							testkit.Until(t, "what the host has changed", func() bool {
 								got, err := childfs.ReadFile(filepath.Join(m.root, "p/f"))
@@ -161,7 +161,7 @@ func changedByHost(t *testing.T, run func(t *testing.T, m *testMount, change str
 							f()
 							return
 						}
-						m.untold(func() {
+						m.unnotified(func() {
 							testkit.Must(t, do(name))
 							f()
 						})

@@ -66,19 +66,19 @@ func (r *request) rename(in *fuse.RenameIn, name, newName string) error {
 	if in.Flags == 0 {
 		done = to.prepareRemoval(&dest, newName)
 	}
-	moves := func(by func(n *node, name string, created bool)) {
-		by(dir, name, false)
-		by(to, newName, true)
+	eachEvent := func(do func(n *node, name string, created bool)) {
+		do(dir, name, false)
+		do(to, newName, true)
 		if exchange {
-			by(dir, name, true)
-			by(to, newName, false)
+			do(dir, name, true)
+			do(to, newName, false)
 		}
 	}
-	moves((*node).expectEvent)
+	eachEvent((*node).expectEvent)
 	err = r.m.tree.Rename(r, r.caller, from, name, dest, newName, in.Flags)
 	done(err == nil)
 	if err != nil {
-		moves((*node).cancelEvent)
+		eachEvent((*node).cancelEvent)
 		return err
 	}
 	dir.move(name, to, newName, exchange)

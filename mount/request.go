@@ -75,13 +75,13 @@ type request struct {
 
 // begin begins a request of a program.
 func (fs *fileSystem) begin(cancel <-chan struct{}, header *fuse.InHeader) *request {
-	if incoming.Watch != nil {
-		incoming.Watch(header)
+	if incoming.Observe != nil {
+		incoming.Observe(header)
 	}
 	return fs.beginUnseen(cancel, header)
 }
 
-// beginUnseen begins a request that incoming.Watch does not see, such as a write-back of the
+// beginUnseen begins a request that incoming.Observe does not see, such as a write-back of the
 // kernel's cache: any thread may cause one.
 func (fs *fileSystem) beginUnseen(cancel <-chan struct{}, header *fuse.InHeader) *request {
 	r := &request{fs: fs, m: fs.m, cancel: cancel, from: header.Caller}

@@ -36,8 +36,8 @@ type requestCounter struct {
 func countRequests(t *testing.T) *requestCounter {
 	t.Helper()
 	c := &requestCounter{n: map[string]int{}}
-	before := incoming.Watch
-	incoming.Watch = func(h *fuse.InHeader) {
+	before := incoming.Observe
+	incoming.Observe = func(h *fuse.InHeader) {
 		name := requestNames[h.Opcode]
 		if name == "" {
 			name = fmt.Sprintf("request %d", h.Opcode)
@@ -47,7 +47,7 @@ func countRequests(t *testing.T) *requestCounter {
 		c.mu.Unlock()
 		before(h)
 	}
-	t.Cleanup(func() { incoming.Watch = before }) // when the mount has ended
+	t.Cleanup(func() { incoming.Observe = before }) // when the mount has ended
 	return c
 }
 

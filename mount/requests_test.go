@@ -22,9 +22,9 @@ func TestEveryRequestIsCounted(t *testing.T) {
 	u := newUnmounted(t, Layout{})
 	root := u.walk("code")
 	counted := 0
-	before := incoming.Watch
-	incoming.Watch = func(*fuse.InHeader) { counted++ }
-	defer func() { incoming.Watch = before }()
+	before := incoming.Observe
+	incoming.Observe = func(*fuse.InHeader) { counted++ }
+	defer func() { incoming.Observe = before }()
 	raw := reflect.ValueOf(fuse.RawFileSystem(u.m.raw))
 	methods := reflect.TypeFor[fuse.RawFileSystem]()
 	if methods.NumMethod() != 44 {

@@ -58,15 +58,15 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	ctx = context.WithoutCancel(ctx)
 	all := v.all()
 	var again secondRound
-	stuck := notifyAll(ctx, all, again.takeContent)
+	stuck := notifyAll(ctx, all, again.dropContent)
 	if stuck != nil {
 		stuck = errors.Join(stuck, v.m.abort())
 	} else {
-		if notifyAll(ctx, all, (*node).takeNames) != nil || !waitFor(dropped, stuckAfter) {
+		if notifyAll(ctx, all, (*node).dropNames) != nil || !waitFor(dropped, stuckAfter) {
 			v.m.log.Warn("the kernel keeps names of a revoked root, because a program's readdir does not end; the names give no access",
 				"root", v.name)
 		}
-		stuck = notifyAll(ctx, again.nodes, (*node).takeContent)
+		stuck = notifyAll(ctx, again.nodes, (*node).dropContent)
 	}
 	if kind == guard.ChangeEnded {
 		v.closeHeldFiles()
@@ -84,7 +84,7 @@ type secondRound struct {
 	nodes []*node
 }
 
-func (r *secondRound) takeContent(n *node) {
+func (r *secondRound) dropContent(n *node) {
 	if !n.isForgotten() && (n.notifyContent() == syscall.ENOENT || n.isDir()) {
 		r.mu.Lock()
 		r.nodes = append(r.nodes, n)
@@ -92,19 +92,19 @@ func (r *secondRound) takeContent(n *node) {
 	}
 }
 
-// takeContent makes the kernel drop one node's pages and attributes. A node that
+// dropContent makes the kernel drop one node's pages and attributes. A node that
 // the kernel has forgotten is in use by no program.
-func (n *node) takeContent() {
+func (n *node) dropContent() {
 	if !n.isForgotten() {
 		n.notifyContent()
 	}
 }
 
-// takeNames makes the kernel drop the names in a directory. Every name of a file is in some
+// dropNames makes the kernel drop the names in a directory. Every name of a file is in some
 // directory that the kernel knows. In a directory without known names it notifies a name that
 // no program ever sees, to wait for the directory's lock: the kernel may be processing the
 // answer to a readdir.
-func (n *node) takeNames() {
+func (n *node) dropNames() {
 	if n.isForgotten() || !n.isDir() {
 		return
 	}

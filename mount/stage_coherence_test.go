@@ -248,7 +248,7 @@ func TestStagedIsCached(t *testing.T) {
 		m.reads("d/f", "one") // the kernel asks once for the time of access after the first
 		absent := fmt.Sprintf("d/new %v", raised)
 		m.read(absent)
-		m.untold(func() {
+		m.unnotified(func() {
 			m.must(os.WriteFile(m.host("d/f"), []byte("two"), 0o644))
 			m.must(os.WriteFile(m.host(absent), nil, 0o644))
 			if got := m.read("d/f") + ", " + m.read(absent); got != "one, no "+filepath.Base(absent) {

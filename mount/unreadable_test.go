@@ -22,14 +22,14 @@ func countReads(t *testing.T) *atomic.Int64 {
 	t.Helper()
 	const opRead = 15
 	var reads atomic.Int64
-	before := incoming.Watch
-	incoming.Watch = func(h *fuse.InHeader) {
+	before := incoming.Observe
+	incoming.Observe = func(h *fuse.InHeader) {
 		if h.Opcode == opRead {
 			reads.Add(1)
 		}
 		before(h)
 	}
-	t.Cleanup(func() { incoming.Watch = before }) // when the mount has ended
+	t.Cleanup(func() { incoming.Observe = before }) // when the mount has ended
 	return &reads
 }
 

@@ -114,7 +114,7 @@ func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []st
 			return nil, err
 		}
 	}
-	p, err := t.planStage(ctx, root, apply.Asked{Paths: paths})
+	p, err := t.planStage(ctx, root, apply.Request{Paths: paths})
 	return p.list, err
 }
 
@@ -176,7 +176,7 @@ func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply
 	if err := t.recoverStage(ctx, root); err != nil {
 		return StageResult{}, err
 	}
-	plan, err := t.planStage(ctx, root, apply.Asked{Paths: a.Paths, TakeStage: a.Take == "stage", Links: a.Links, IsFor: true})
+	plan, err := t.planStage(ctx, root, apply.Request{Paths: a.Paths, TakeStage: a.Take == "stage", Links: a.Links, ForApply: true})
 	if err != nil {
 		return StageResult{}, err
 	}
@@ -251,9 +251,9 @@ type stagePlan struct {
 	same []StageChange
 }
 
-func (t *Tree) planStage(ctx context.Context, root guard.RootName, ask apply.Asked) (stagePlan, error) {
+func (t *Tree) planStage(ctx context.Context, root guard.RootName, req apply.Request) (stagePlan, error) {
 	return asStager(ctx, t, names.OpStage, root, "", func(l *guard.Lease, e apply.Env) (p stagePlan, n int64, err error) {
-		p.list, p.same, err = e.Plan(ctx, l, ask)
+		p.list, p.same, err = e.Plan(ctx, l, req)
 		if errors.Is(err, fs.ErrPermission) {
 			err = nil // a directory that a program has made unreadable stays in the stage
 		}

@@ -200,7 +200,7 @@ func (s *undoScene) undo(crash bool) {
 }
 
 // TestUndoModel makes checkpoints and goes back to them among the steps of programs, with files
-// open, and with the process killed at points of them. An undo shows again the view at the checkpoint,
+// open, and with the process killed in the middle of a checkpoint or an undo. An undo shows again the view at the checkpoint,
 // whatever was written since, and the source stays as it was.
 func TestUndoModel(t *testing.T) {
 	runs, steps := uint64(150), 50

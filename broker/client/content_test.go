@@ -27,10 +27,10 @@ func pattern(n int) []byte {
 // R062: a large file comes in chunks.
 func TestOpenReadsInChunks(t *testing.T) {
 	want := pattern(10_050)
-	for _, seed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("seed=%v", seed), func(t *testing.T) {
+	for _, sepOnly := range []bool{false, true} {
+		t.Run(fmt.Sprintf("SEP-1708 only=%v", sepOnly), func(t *testing.T) {
 			h := newHost(t, map[string]string{"p/big": string(want), "p/empty": ""})
-			h.seed = seed
+			h.sepOnly = sepOnly
 			f := filesOf(t, h, &client.Options{Chunk: 1000})
 			file, err := f.Open(bg, "p/big")
 			if err != nil {
@@ -201,10 +201,10 @@ func TestWriter(t *testing.T) {
 		t.Errorf("more than a chunk: %v", err)
 	}
 	// a client without uploads
-	h.seed = true
+	h.sepOnly = true
 	want := string(pattern(4321))
 	if _, err := f.WriteFile(bg, "p/seed", []byte(want), client.WriteOptions{Create: true}); err != nil || get("seed") != want {
-		t.Errorf("seed only: %d bytes, %v", len(get("seed")), err)
+		t.Errorf("SEP-1708 only: %d bytes, %v", len(get("seed")), err)
 	}
 	h.on(wire.Write, func(context.Context, json.RawMessage) (any, error) { return wire.WriteResult{BytesWritten: 1}, nil })
 	if _, err := f.WriteFile(bg, "p/old", []byte("three"), client.WriteOptions{}); !errors.Is(err, names.IO) {
@@ -219,19 +219,14 @@ func TestWriteEncoding(t *testing.T) {
 	var got wire.WriteParams
 	h.on(wire.Write, func(_ context.Context, raw json.RawMessage) (any, error) {
 		got = wire.WriteParams{}
-		err := wire.Decode(raw, &got)
-		return h.write2(raw, err)
+		if err := wire.Decode(raw, &got); err != nil {
+			return nil, err
+		}
+		return h.write(raw)
 	})
 	for content, want := range map[string]string{"héllo <&>\n": wire.UTF8, "\xff": wire.Base64, strings.Repeat("\x01", 50): wire.Base64} {
 		if _, err := f.WriteFile(bg, "p/f", []byte(content), client.WriteOptions{}); err != nil || got.Encoding != want {
 			t.Errorf("%q as %s, %v", content, got.Encoding, err)
 		}
 	}
-}
-
-func (h *host) write2(raw json.RawMessage, err error) (any, error) {
-	if err != nil {
-		return nil, err
-	}
-	return h.write(raw)
 }

@@ -25,11 +25,11 @@ import (
 
 const legacy = "2025-11-25" // the last revision with a handshake
 
-// host is a small client that answers files/* and roots/list as the seeds demand. It
+// host is a small client that answers files/* and roots/list as SEP-1708 demands. It
 // lacks patterns, races and quotas, which are tested with the broker.
 type host struct {
 	caps    string // the capabilities it declares, JSON; "" for a full set
-	seed    bool   // knows only the methods and fields of SEP-1708
+	sepOnly bool   // knows only the methods and fields of SEP-1708
 	page    int    // roots per page
 	base    string // the absolute path that the roots lie in, written with slashes
 	windows bool   // reads absolute paths as Windows does
@@ -228,7 +228,7 @@ func (h *host) answer(ctx context.Context, method string, params json.RawMessage
 		h.watches++
 		return wire.WatchResult{WatchID: "w" + strconv.Itoa(h.watches)}, nil
 	}
-	if !h.seed {
+	if !h.sepOnly {
 		switch method {
 		case wire.Stat:
 			return h.stat(params)
@@ -300,7 +300,7 @@ func (h *host) read(params json.RawMessage) (any, error) {
 	from := min(p.Offset, size)
 	to := min(from+*p.Length, size)
 	res := map[string]any{"content": base64.StdEncoding.EncodeToString(b[from:to]), "size": size, "mimeType": "text/plain"}
-	if !h.seed {
+	if !h.sepOnly {
 		res["eof"], res["nextOffset"], res["etag"] = to == size, to, tag
 	}
 	return res, nil
@@ -334,7 +334,7 @@ func (h *host) write(params json.RawMessage) (any, error) {
 	}
 	n := int64(len(data))
 	id := p.UploadID
-	if (p.Upload || id != "") && !h.seed {
+	if (p.Upload || id != "") && !h.sepOnly {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if id == "" {
@@ -360,7 +360,7 @@ func (h *host) write(params json.RawMessage) (any, error) {
 	if err := r.WriteFile(rel, data, 0o644); err != nil {
 		return nil, failed(p.Path, err)
 	}
-	if h.seed {
+	if h.sepOnly {
 		return map[string]any{"bytesWritten": n}, nil
 	}
 	return wire.WriteResult{BytesWritten: n, Size: int64(len(data)), ETag: etag(data), UploadID: id}, nil

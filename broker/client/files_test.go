@@ -317,7 +317,7 @@ func TestOperations(t *testing.T) {
 		t.Errorf("in the end: %q", got)
 	}
 	// a client that knows only SEP-1708
-	h.seed = true
+	h.sepOnly = true
 	if s, err := f.Stat(bg, "p/b"); err != nil || s.Size != 5 || s.Type != wire.TypeFile {
 		t.Errorf("stat by listing: %+v, %v", s, err)
 	}
@@ -338,15 +338,15 @@ func TestOperations(t *testing.T) {
 // only SEP-1708.
 func TestFS(t *testing.T) {
 	files := map[string]string{"p/a.txt": "alpha", "p/d/b": strings.Repeat("b", 5000), "p/d/e/c": "", "p/.h": "hidden"}
-	for _, seed := range []bool{false, true} {
+	for _, sepOnly := range []bool{false, true} {
 		h := newHost(t, files)
-		h.seed = seed
+		h.sepOnly = sepOnly
 		f := filesOf(t, h, &client.Options{Chunk: 1000})
 		if err := fstest.TestFS(f.FS(bg, "p"), "a.txt", "d/b", "d/e/c", ".h"); err != nil {
-			t.Errorf("seed=%v: %v", seed, err)
+			t.Errorf("SEP-1708 only: %v: %v", sepOnly, err)
 		}
 		if err := fstest.TestFS(f.FS(bg, ""), "p/a.txt"); err != nil {
-			t.Errorf("all roots, seed=%v: %v", seed, err)
+			t.Errorf("all roots, SEP-1708 only: %v: %v", sepOnly, err)
 		}
 		for _, bad := range []string{"..", "../p/a.txt", "/a.txt", "d/../a.txt", "", "./a.txt", "d//b", "d/"} {
 			if _, err := f.FS(bg, "p").Open(bad); !errors.Is(err, fs.ErrInvalid) {

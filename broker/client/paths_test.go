@@ -81,10 +81,10 @@ func TestAbsolutePaths(t *testing.T) {
 		{"network", "//server/share", func(_, p string) string { return `\\server\share\` + backslashes(p) }},
 		{"network URI", "//server/share", func(_, p string) string { return "file://server" + names.FormatURI("/share/" + p)[len("file://"):] }},
 	} {
-		for _, seed := range []bool{false, true} {
+		for _, sepOnly := range []bool{false, true} {
 			t.Run(tc.name, func(t *testing.T) {
 				h := newHost(t, map[string]string{"p/a b": "x", "p/d/b": "beta"})
-				h.seed = seed
+				h.sepOnly = sepOnly
 				base := h.base
 				if tc.base != "" {
 					h.base, base, h.windows = tc.base, tc.base, true
@@ -146,7 +146,7 @@ func testAbsolute(t *testing.T, h *host, at func(p string) string) {
 		t.Errorf("fs: %v", err)
 	}
 	for name, call := range eachCall(f, at("q/x")) {
-		if name == "watch" || name == "copy" && h.seed {
+		if name == "watch" || name == "copy" && h.sepOnly {
 			continue // the host judges no path there
 		}
 		if err := call(); names.Reason(err).Code() != names.PermissionDenied {

@@ -145,7 +145,7 @@ func (s *RootsService) middleware(check func(context.Context, *mcp.ServerSession
 			}
 			inside := s.capability(ss).insideOnly
 			if inside {
-				if ctx, err = s.takeRoots(ctx, ss, responses, state); err != nil {
+				if ctx, err = s.acceptRoots(ctx, ss, responses, state); err != nil {
 					return nil, err
 				}
 			}
@@ -168,10 +168,10 @@ func question() mcp.Result {
 	return &inputRequired{ResultType: "input_required", InputRequests: mcp.InputRequestMap{inputRoots: &mcp.ListRootsParams{}}, RequestState: stateRoots}
 }
 
-// takeRoots takes the answer to the middleware's question out of a request and makes it
+// acceptRoots takes the answer to the middleware's question out of a request and makes it
 // the request's roots. Inner handlers see the request as if there had been no question.
 // Of two services in a row the outer one takes the answer, for both.
-func (s *RootsService) takeRoots(ctx context.Context, ss *mcp.ServerSession, responses *mcp.InputResponseMap, state *string) (context.Context, error) {
+func (s *RootsService) acceptRoots(ctx context.Context, ss *mcp.ServerSession, responses *mcp.InputResponseMap, state *string) (context.Context, error) {
 	if _, have := ctx.Value(answerKey{s}).(Snapshot); have {
 		return ctx, nil
 	}

@@ -84,9 +84,9 @@ func (c *calls) keep(id, request []byte, asks bool) {
 	c.held += len(own.request)
 }
 
-// taken reports whether the server still works on a call with this id although the host no
+// isIDInUse reports whether the server still works on a call with this id although the host no
 // longer waits for an answer with it. The host may think that the id is free.
-func (c *calls) taken(id []byte) bool {
+func (c *calls) isIDInUse(id []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := idKey(id)

@@ -92,7 +92,7 @@ func (p *Proxy) request(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 		return nil, true
 	}
 	revision := string(jsonline.Unquote(rev.Of(b)))
-	if p.calls.taken(f.ID.Of(b)) {
+	if p.calls.isIDInUse(f.ID.Of(b)) {
 		return p.refuseHost(b, f, "a request of the host's has the id of a call that the server is still answering")
 	}
 	p.learnHost(b, f, revision)

@@ -217,7 +217,7 @@ func (p *Proxy) addRoots(b []byte, f *jsonline.Frame) (out []byte, kept bool) {
 	if !ok {
 		return b, false
 	}
-	if p.takeRetry(b, f, state) {
+	if p.handleRetry(b, f, state) {
 		return nil, true
 	}
 	var m memo

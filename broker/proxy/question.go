@@ -144,9 +144,9 @@ func readForm(result []byte) (*mcp.ElicitResult, error) {
 	return &mcp.ElicitResult{Action: r.Action, Content: r.Content}, nil
 }
 
-// takeRetry takes a call that the host repeats with the answer to a question. It reports
+// handleRetry takes a call that the host repeats with the answer to a question. It reports
 // false for another call.
-func (p *Proxy) takeRetry(b []byte, f *jsonline.Frame, question string) bool {
+func (p *Proxy) handleRetry(b []byte, f *jsonline.Frame, question string) bool {
 	id := f.ID.Of(b)
 	if !jsonline.Answerable(id) {
 		return false

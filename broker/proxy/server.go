@@ -56,7 +56,7 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 func (p *Proxy) handle(b []byte, f *jsonline.Frame) (pass bool) {
 	own := bytes.Clone(b) // the session uses it while the next lines are read
 	m := wire.Frame{ID: f.ID.Of(own), Method: string(jsonline.Unquote(f.Method.Of(own))), Params: f.Params.Of(own)}
-	if !p.session.Take(m, len(own), p.toServer) {
+	if !p.session.Handle(m, len(own), p.toServer) {
 		return true
 	}
 	if m.Method != wire.Cancelled {

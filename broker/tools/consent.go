@@ -234,9 +234,9 @@ func (c *call) askInside(host string) error {
 	}
 }
 
-// takeAnswer reads the answer that comes with a repeated call, if any, and waits until the
+// readAnswer reads the answer that comes with a repeated call, if any, and waits until the
 // grant is made or refused.
-func (c *call) takeAnswer() error {
+func (c *call) readAnswer() error {
 	answer, _ := c.req.Params.InputResponses[askedAs].(*mcp.ElicitResult)
 	q := c.s.openQuestions.answer(c.req.Params.RequestState, answer)
 	if q == nil {

@@ -75,7 +75,7 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{
 		s: t.s, requests: &flowcontrol.Budget{Count: t.s.cfg.InFlight, Bytes: maxHeld}, calls: map[string]context.CancelFunc{},
 	}
-	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.intercept, Hand: c.hand, Lenient: true, HungUp: c.hungUp})
+	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Intercept: c.intercept, Hand: c.hand, Lenient: true, HungUp: c.hungUp})
 	c.Bound(c.requests,
 		func() bool { return t.s.questions.Load() == 0 },
 		func(why string) { t.s.recordRefusal("a request", &guard.Error{Kind: names.Rate, Err: errors.New(why)}) })

@@ -143,7 +143,7 @@ func (s *Server) runTool(t *tool, c *call) (res *result, err error) {
 		}
 	}()
 	if req := c.req.Params; req.RequestState != "" {
-		if err := c.takeAnswer(); err != nil {
+		if err := c.readAnswer(); err != nil {
 			return nil, err
 		}
 	}

@@ -44,15 +44,15 @@ type LineConn struct {
 // reads calls them before it looks at the next message. The SDK never sees a message that a
 // hook takes.
 type Hooks struct {
-	// Take may take a message. Its parts lie in line, which the hook may then keep.
-	Take func(f Frame, line []byte) (taken bool)
+	// Intercept may take a message. Its parts lie in line, which the hook may then keep.
+	Intercept func(f Frame, line []byte) (taken bool)
 	// Reply may take the result of a request, whose id was a string. The result has not
 	// been checked to be JSON. Both parts lie in line, which the hook may then keep.
 	Reply func(id, result, line []byte) (taken bool)
 	// Unread is called for a line that is too long, or is no message. If it does not take
 	// the line, a request in it is answered, if its id can be read.
 	Unread func(h *jsonline.Head, why string) (taken bool)
-	// Lenient leaves lines that are no message to the SDK: Take then gets an empty Frame.
+	// Lenient leaves lines that are no message to the SDK: Intercept then gets an empty Frame.
 	Lenient bool
 	// Hand is called with each message for the SDK, before the SDK has it.
 	Hand func(*jsonrpc.Request)
@@ -165,7 +165,7 @@ func (c *LineConn) message(line []byte) bool {
 		c.unread(jsonline.HeadOf(line), CodeParse, "a line is no JSON-RPC message: "+names.Brief(err.Error()))
 		return true
 	}
-	if c.hooks.Take != nil && c.hooks.Take(f, line) {
+	if c.hooks.Intercept != nil && c.hooks.Intercept(f, line) {
 		return true
 	}
 	return c.pass(line)

@@ -74,7 +74,7 @@ func TestInitialisationIsSmall(t *testing.T) {
 		}
 	}
 	if bytes == 0 || bytes > mostBytes || allocs > mostAllocs {
-		t.Errorf("initialisation takes %d bytes in %d allocations, at most %d and %d are to be", bytes, allocs, mostBytes, mostAllocs)
+		t.Errorf("initialisation takes %d bytes in %d allocations, want at most %d and %d", bytes, allocs, mostBytes, mostAllocs)
 	}
 }
 

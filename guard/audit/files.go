@@ -207,7 +207,7 @@ func open(o Options, create func(string) (sink, error)) (_ *Log, err error) {
 			return nil, err
 		}
 	}
-	lock, err := takeLock(o)
+	lock, err := lockSession(o)
 	if err != nil {
 		return nil, err
 	}
@@ -243,9 +243,9 @@ func open(o Options, create func(string) (sink, error)) (_ *Log, err error) {
 	return l, nil
 }
 
-// takeLock excludes a second Log of the session, whose lines would fork the chain. The
+// lockSession excludes a second Log of the session, whose lines would fork the chain. The
 // lock ends with the process.
-func takeLock(o Options) (*os.File, error) {
+func lockSession(o Options) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(o.Dir, "."+o.Session+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)

@@ -84,7 +84,7 @@ func sessionsIn(dir string) (out []*sessionFiles, err error) {
 		s := known[e.session]
 		if s == nil {
 			s = &sessionFiles{name: e.session}
-			lock, err := takeLock(Options{Dir: dir, Session: e.session})
+			lock, err := lockSession(Options{Dir: dir, Session: e.session})
 			switch {
 			case errors.Is(err, names.Locked):
 				s.live = true
@@ -152,7 +152,7 @@ func (s *sessionFiles) choose() int64 {
 // the first one kept. So a crash in between can leave files that were to be deleted, but no
 // file is missing without an explanation.
 func (s *sessionFiles) deleteChosen(p pruning) error {
-	lock, err := takeLock(Options{Dir: p.dir, Session: s.name}) // while it is held, the session cannot begin
+	lock, err := lockSession(Options{Dir: p.dir, Session: s.name}) // while it is held, the session cannot begin
 	if err != nil {
 		return err
 	}

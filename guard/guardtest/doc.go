@@ -10,7 +10,7 @@
 //
 //	go test ./vfs -run 'TestConformance/plain/read$'
 //
-// The package does not test races (package integration does) or speed. Cases that need a
+// The package does not test races (integration/race does) or speed. Cases that need a
 // device or a mount (Case.Root) run only as root. A case that cannot be set up fails; it is
 // not skipped.
 package guardtest

@@ -19,13 +19,13 @@ import (
 //     An operation that fails without having moved a byte does not count.
 //
 // During the use an operation that would begin another is refused. After the use the root
-// ends as by a revocation. Until it has ended, taken stays true, so that no second use
+// ends as by a revocation. Until it has ended, begun stays true, so that no second use
 // begins. Watching such a file is refused.
 
 // Once is the one use of a root.
 type Once struct {
 	mu    sync.Mutex    // guards the fields below
-	taken bool          // the use has begun
+	begun bool          // the use has begun
 	done  bool          // the use is over
 	open  int           // open files that belong to the use
 	who   rules.Subject // whose use it is
@@ -46,8 +46,8 @@ var (
 	errNoWatch = errors.New("a file that is granted for one use cannot be watched; read it instead")
 )
 
-// Take admits or refuses an operation. began reports whether the use begins with it.
-func (o *Once) Take(u Use) (began bool, err error) {
+// Admit admits or refuses an operation. began reports whether the use begins with it.
+func (o *Once) Admit(u Use) (began bool, err error) {
 	if rules.OnlyLooks(u.Op) {
 		return false, nil
 	}
@@ -59,10 +59,10 @@ func (o *Once) Take(u Use) (began bool, err error) {
 	switch {
 	case o.done:
 		return false, &names.Error{Kind: names.Revoked}
-	case !o.taken && u.Dry:
+	case !o.begun && u.Dry:
 		return false, nil
-	case !o.taken:
-		o.taken, o.who, o.via = true, u.Subject, u.Via
+	case !o.begun:
+		o.begun, o.who, o.via = true, u.Subject, u.Via
 		return true, nil
 	case o.open > 0 && o.who == u.Subject && o.via == u.Via && (u.Op != names.OpOpen || u.Quiet):
 		return false, nil
@@ -96,7 +96,7 @@ func (o *Once) End(used bool) (done bool) {
 	defer o.mu.Unlock()
 	switch {
 	case !used:
-		o.taken = false
+		o.begun = false
 	case o.open == 0:
 		o.done = true
 	}
@@ -110,7 +110,7 @@ func (o *Once) State() string {
 	switch {
 	case o.done:
 		return "used"
-	case o.taken:
+	case o.begun:
 		return "in use"
 	}
 	return "unused"

@@ -18,7 +18,7 @@ func TestOnce(t *testing.T) {
 	elsewhere.Via = rules.ViaFiles
 	take := func(o *ledger.Once, u ledger.Use, began bool, kind names.Kind) {
 		t.Helper()
-		got, err := o.Take(u)
+		got, err := o.Admit(u)
 		if got != began || (err == nil) != (kind == 0) || err != nil && names.Reason(err) != kind {
 			t.Errorf("%v of %q: began %v, %v; want %v, %v", u.Op, u.Subject, got, err, began, kind)
 		}

@@ -43,7 +43,7 @@ func foldText(s string) string {
 	}, s)
 }
 
-// ascii reports whether only the case of letters can be folded.
+// ascii reports whether s is ASCII. Folding such a text only changes the case of letters.
 func ascii(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {

@@ -132,9 +132,9 @@ func (p *Policy) Compile(src Tree) (err error) {
 	return err
 }
 
-// TakePatterns puts the patterns of another policy in force, which were compiled for the same
+// ReplacePatterns puts the patterns of another policy in force, which were compiled for the same
 // root.
-func (p *Policy) TakePatterns(compiled *Policy) {
+func (p *Policy) ReplacePatterns(compiled *Policy) {
 	p.Patterns, p.rules = compiled.Patterns, compiled.rules
 }
 

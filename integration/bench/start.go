@@ -30,7 +30,7 @@ func (s *starts) added() float64 { return median(s.Confined) - median(s.Plain) }
 
 func (s *starts) measured() bool { return s.Broken == "" && len(s.Confined) > 0 }
 
-// startRows measures them, the two taking turns.
+// startRows measures plain and confined runs, in turns.
 func (l *lab) startRows(ctx context.Context, r *report) error {
 	if l.rootsfs == "" {
 		r.Skipped = append(r.Skipped, startName+": "+l.rootsfsMissing)

@@ -76,7 +76,7 @@ var (
 func Stat(name string) (fs.FileInfo, error)  { return asFileInfo(stat(name)) }
 func Lstat(name string) (fs.FileInfo, error) { return asFileInfo(lstat(name)) }
 
-// entry is one of a directory's. Its fields are sent.
+// entry is an entry of a directory, as the child sees it. Its fields are sent.
 type entry struct {
 	Dir, N string
 	M      fs.FileMode

@@ -59,11 +59,11 @@ func OwnUses() []string {
 	return slices.Clone(ownUses.list)
 }
 
-func init() { incoming.Watch = watch }
+func init() { incoming.Observe = observe }
 
-// watch notes a request of this process. The kernel's own requests name no process, and neither
+// observe notes a request of this process. The kernel's own requests name no process, and neither
 // do tests that call the mount without the kernel.
-func watch(h *fuse.InHeader) {
+func observe(h *fuse.InHeader) {
 	pid := int(h.Pid)
 	if pid == 0 || h.Opcode == 0 || !isOwn(pid) {
 		return

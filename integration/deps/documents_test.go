@@ -28,42 +28,117 @@ func declares(code, of, name string) bool {
 	return regexp.MustCompile(before + name + `\b`).MatchString(code)
 }
 
-// The pages for contributors name files and functions that exist.
-func TestDocumentsNameWhatIsThere(t *testing.T) {
-	root := top(t)
-	all := map[string][]string{} // paths, by the last element
-	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && namedFile.MatchString(d.Name()) {
-			all[d.Name()] = append(all[d.Name()], p)
+// documents are the files that a page can name.
+type documents struct {
+	root string
+	all  map[string][]string // paths, by the last element
+}
+
+func newDocuments(t *testing.T) documents {
+	t.Helper()
+	d := documents{top(t), map[string][]string{}}
+	err := filepath.WalkDir(d.root, func(p string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && namedFile.MatchString(e.Name()) {
+			d.all[e.Name()] = append(d.all[e.Name()], p)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return d
+}
+
+// have returns the paths of the files that a name can mean.
+func (d documents) have(file string) []string {
+	return slices.DeleteFunc(slices.Clone(d.all[filepath.Base(file)]), func(p string) bool { return !strings.HasSuffix(p, "/"+file) })
+}
+
+// declare reports whether one of the files declares a function, type or variable.
+func declare(files []string, of, name string) bool {
+	return slices.ContainsFunc(files, func(p string) bool {
+		code, err := os.ReadFile(p)
+		return err == nil && declares(string(code), of, name)
+	})
+}
+
+// The pages for contributors name files and functions that exist.
+func TestDocumentsNameWhatIsThere(t *testing.T) {
+	d := newDocuments(t)
 	for _, page := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"} {
-		text, err := os.ReadFile(filepath.Join(root, ".github", page))
+		text, err := os.ReadFile(filepath.Join(d.root, ".github", page))
 		if err != nil {
 			t.Fatal(err)
 		}
-		have := func(file string) []string {
-			return slices.DeleteFunc(slices.Clone(all[filepath.Base(file)]), func(p string) bool { return !strings.HasSuffix(p, "/"+file) })
-		}
 		for _, file := range namedFile.FindAllString(string(text), -1) {
-			if len(have(file)) == 0 {
+			if len(d.have(file)) == 0 {
 				t.Errorf("%s names %s, which is not there", page, file)
 			}
 		}
 		for _, m := range namedFunc.FindAllStringSubmatch(string(text), -1) {
-			files := have(m[1])
-			if len(files) > 0 && !slices.ContainsFunc(files, func(p string) bool {
-				code, err := os.ReadFile(p)
-				return err == nil && declares(string(code), m[2], m[3])
-			}) {
+			if files := d.have(m[1]); len(files) > 0 && !declare(files, m[2], m[3]) {
 				t.Errorf("%s: %s has no %s", page, m[1], strings.TrimPrefix(m[2]+"."+m[3], "."))
 			}
 		}
 	}
+}
+
+// walkName is a name in the code, with the package or type that it belongs to.
+var walkName = regexp.MustCompile("`((?:[A-Za-z]+\\.)*)([A-Za-z]+)`")
+
+// noCode are words in the walks that are no names in the code: system calls and commands.
+var noCode = []string{"open", "run", "revoke", "rename", "mount"}
+
+// Each name in a walk of ARCHITECTURE.md is declared in a file that the walk names, or in the package
+// that is written before the name.
+func TestWalksNameTheirFiles(t *testing.T) {
+	d := newDocuments(t)
+	text, err := os.ReadFile(filepath.Join(d.root, ".github", "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	walks := 0
+	for walk := range strings.SplitSeq(string(text), "\n## ") {
+		title, _, _ := strings.Cut(walk, "\n")
+		if !strings.HasPrefix(title, "The walk of ") {
+			continue
+		}
+		walks++
+		var files []string
+		for _, file := range namedFile.FindAllString(walk, -1) {
+			files = append(files, d.have(file)...)
+		}
+		for _, m := range walkName.FindAllStringSubmatch(walk, -1) {
+			if m[1] == "" && slices.Contains(noCode, m[2]) || d.isIn(files, m[1], m[2]) {
+				continue
+			}
+			t.Errorf("%s: no file that it names declares %s", title, m[1]+m[2])
+		}
+	}
+	if walks < 6 {
+		t.Errorf("ARCHITECTURE.md has %d walks", walks)
+	}
+}
+
+// isIn reports whether files declare a name. prefix is the type of a method, or a package, whose files
+// are looked at instead, or both.
+func (d documents) isIn(files []string, prefix, name string) bool {
+	if prefix == "" {
+		return declare(files, "", name) || declare(files, `\w+`, name)
+	}
+	pkg, of, _ := strings.Cut(strings.TrimSuffix(prefix, "."), ".")
+	if of == "" && declare(files, pkg, name) {
+		return true
+	}
+	var inside []string
+	for _, paths := range d.all {
+		for _, p := range paths {
+			if filepath.Base(filepath.Dir(p)) == pkg {
+				inside = append(inside, p)
+			}
+		}
+	}
+	return declare(inside, of, name)
 }
 
 // elsewhere matches references that a reader of this repository cannot follow.

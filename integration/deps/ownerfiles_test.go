@@ -73,7 +73,6 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cli/wrap_judge.go exec.LookPath":          {looks, "cmd/rootsfs/internal/cli/wrap_judge_test.go TestWrapJudges"},
 	"cmd/rootsfs/internal/cli/wrap_file.go exec.LookPath":           {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/wrap_file.go os.OpenFile":             {asked, "script wrapsteer"},
-	"cmd/rootsfs/internal/cli/wrap_file.go os.Open":                 {asked, "script wrapfiles"}, // the directory, to sync it
 	"cmd/rootsfs/internal/project/project.go os.OpenFile":           {looks, "cmd/rootsfs/internal/project/project_test.go TestDetect"},
 	"cmd/rootsfs/internal/consent/preview.go unix.Open":             {looks, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
 	"cmd/rootsfs/internal/consent/preview.go os.OpenRoot":           {ofRoots, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
@@ -92,7 +91,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/fleet/recorddir.go os.OpenFile":           {ownPlace, "cmd/rootsfs/internal/fleet/recordkeeper_test.go TestMachineSendsOnlyItsOwn"}, // or an archive, which is judged
 	"cmd/rootsfs/internal/fleet/bridge.go os.OpenFile":              {ownPlace, "script badinput"},                                                            // a directory, to lock it
 	"cmd/rootsfs/internal/fleet/agent.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // an empty file, to lock it
-	"cmd/rootsfs/internal/fleet/files.go os.Open":                   {ownPlace, "script badinput"},                                                            // a directory, to sync it
+	"cmd/rootsfs/internal/atomicfile/atomicfile.go os.Open":         {looks, "cmd/rootsfs/internal/atomicfile/atomicfile_test.go TestReplace"},                // a directory, to sync it
 	"cmd/rootsfs/internal/fleet/files.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // or the --dir of its server, which is judged
 	"cmd/rootsfs/internal/fleet/restored.go os.Open":                {ownPlace, "script badinput"},                                                            // the mark, to see where it is
 }

@@ -123,7 +123,7 @@ func (l *lab) boot(ctx context.Context, k kernel, vmlinuz, initrd string) (map[s
 	cmd.Env = append(os.Environ(), "TMPDIR="+l.work)
 	cmd.WaitDelay = 10 * time.Second
 	progress("%s: boot, by %s", k.name, l.accel)
-	results, err := l.watch(cmd, k, filepath.Join(out, "console"))
+	results, err := l.runMachine(cmd, k, filepath.Join(out, "console"))
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -134,9 +134,9 @@ func (l *lab) boot(ctx context.Context, k kernel, vmlinuz, initrd string) (map[s
 	return results, err
 }
 
-// watch starts a machine, writes its console to a file, prints its steps, and returns its
+// runMachine starts a machine, writes its console to a file, prints its steps, and returns its
 // results when it has ended.
-func (l *lab) watch(cmd *exec.Cmd, k kernel, path string) (map[string]string, error) {
+func (l *lab) runMachine(cmd *exec.Cmd, k kernel, path string) (map[string]string, error) {
 	console, err := os.Create(path)
 	if err != nil {
 		return nil, err

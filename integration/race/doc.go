@@ -6,7 +6,7 @@
 // processes do everything a program can do with these names, through the mount. Outside
 // lie canaries: files with content, owner, times, attributes and names that exist nowhere
 // else. Any sign of them seen through the mount is a leak; any difference in them
-// afterwards is an outside write. Both must be none.
+// afterwards is an outside write. There must be neither.
 //
 // One more process does bare opens of the same names in the same loop, without
 // rootsfs, and must see canaries: a race that is never lost proves nothing.

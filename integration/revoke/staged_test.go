@@ -21,9 +21,10 @@ import (
 // confirmed: the next session shows it. The source is as it was.
 func TestKilledDaemonKeepsTheStage(t *testing.T) {
 	points := reps(4, 100)
+	staged := settings[5:] // by cache level
 	for i := range points {
 		for _, how := range []string{"load by write", "load by mapping"} {
-			killStaged(t, how, i*(maxMapped/points), settings[5+i%2].level)
+			killStaged(t, how, i*(maxMapped/points), staged[i%len(staged)].level)
 		}
 	}
 }

@@ -77,8 +77,8 @@ func (o *outside) owner(args ...string) string {
 	return string(out)
 }
 
-// place is a directory of the host for one class of places. Some are made before the
-// command starts.
+// places makes directories at places of the host that a root can lie in. The test makes those in
+// before before it starts the command, and grants them all later.
 func (o *outside) places() (before, after []string) {
 	t := o.t
 	make := func(parent string) string {
@@ -202,39 +202,35 @@ func TestLaterAgain(t *testing.T) {
 // If the host replaces a file that is a root, as editors do, the root shows the new file of the
 // name. This holds where the file is bound by itself, at the start or later, too.
 func TestLaterReplaced(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			dir, err := os.MkdirTemp("/etc", "rootsfs-later-")
-			testkit.Must(t, err)
-			t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
-			testkit.Must(t, os.Chmod(dir, 0o755))
-			place := func(name, text string) string {
-				made := filepath.Join(dir, "new")
-				testkit.Must(t, os.WriteFile(made, []byte(text), 0o644))
-				o.own(made)
-				testkit.Must(t, os.Rename(made, filepath.Join(dir, name)))
-				return filepath.Join(dir, name)
-			}
-			first, second := place("first", "one"), place("second", "one")
-			s := o.talk(sandbox.Namespaces, "--root", "first="+first)
-			o.owner("roots", "add", "--session", sessionName, "second="+second)
-			for _, text := range []string{"one", "two", "three"} {
-				place("first", text)
-				place("second", text)
-				for _, at := range []string{first, second} {
-					o.gone(at+" as it was before", func() bool { return s.do("cat "+at) == text })
-				}
-			}
-			o.owner("revoke", "--session", sessionName, "first", "second")
+	eachUser(t, func(t *testing.T, o *outside) {
+		dir, err := os.MkdirTemp("/etc", "rootsfs-later-")
+		testkit.Must(t, err)
+		t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
+		testkit.Must(t, os.Chmod(dir, 0o755))
+		place := func(name, text string) string {
+			made := filepath.Join(dir, "new")
+			testkit.Must(t, os.WriteFile(made, []byte(text), 0o644))
+			o.own(made)
+			testkit.Must(t, os.Rename(made, filepath.Join(dir, name)))
+			return filepath.Join(dir, name)
+		}
+		first, second := place("first", "one"), place("second", "one")
+		s := o.talk(sandbox.Namespaces, "--root", "first="+first)
+		o.owner("roots", "add", "--session", sessionName, "second="+second)
+		for _, text := range []string{"one", "two", "three"} {
+			place("first", text)
+			place("second", text)
 			for _, at := range []string{first, second} {
-				if got := s.do("cat " + at); strings.Contains(got, "three") {
-					t.Errorf("%s after it was revoked: %q", at, got)
-				}
+				o.gone(at+" as it was before", func() bool { return s.do("cat "+at) == text })
 			}
-		})
-	}
+		}
+		o.owner("revoke", "--session", sessionName, "first", "second")
+		for _, at := range []string{first, second} {
+			if got := s.do("cat " + at); strings.Contains(got, "three") {
+				t.Errorf("%s after it was revoked: %q", at, got)
+			}
+		}
+	})
 }
 
 // If a root cannot be shown (at the weaker levels, or if there is no more room), the grant

@@ -93,7 +93,8 @@ func TestTable(t *testing.T) {
 	proven := map[string]bool{}
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
-			o := newTarget(t, w)
+			o := newOutside(t, w)
+			o.addTargets()
 			o.granted = o.answering("granted").path
 			table := map[string]map[string]result{}
 			for _, r := range runs {
@@ -200,7 +201,8 @@ func TestScript(t *testing.T) {
 	holes := []string{"stat a file", "chmod a file", "touch a file", "cd into a directory"}
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
-			o := newTarget(t, w)
+			o := newOutside(t, w)
+			o.addTargets()
 			proven := 0
 			for _, r := range runs[:4] {
 				worked := o.script(r)

@@ -86,18 +86,6 @@ func (s *shell) shows(pattern string) {
 // levels are the levels at which rootsfs confines.
 var levels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 
-// eachLevel runs a test for each caller at each level. The tests run at the same time.
-func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
-	for _, w := range everybody {
-		for _, level := range levels {
-			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				f(t, newOutside(t, w), level)
-			})
-		}
-	}
-}
-
 // A command that stops itself, as Claude Code does at Ctrl-Z, gives the shell its terminal
 // back, and goes on with fg. (The command kept the terminal, and no key had an effect.)
 func TestJobs_SelfStop(t *testing.T) {

@@ -89,49 +89,45 @@ func TestKillAtStart(t *testing.T) {
 	if lab.Soak() {
 		kills = 80
 	}
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			o.plant()
-			tag := fmt.Sprintf("at-start-%s-%d", w.name, os.Getpid()) // unique to this run
-			start := func(level sandbox.Level, command ...string) *exec.Cmd {
-				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--level", level.String(), "--")
-				cmd := o.driver(order{Args: append(args, command...)})
-				testkit.Must(t, cmd.Start())
-				return cmd
+	eachUser(t, func(t *testing.T, o *outside) {
+		o.plant()
+		tag := fmt.Sprintf("at-start-%s-%d", o.who.name, os.Getpid()) // unique to this run
+		start := func(level sandbox.Level, command ...string) *exec.Cmd {
+			args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--level", level.String(), "--")
+			cmd := o.driver(order{Args: append(args, command...)})
+			testkit.Must(t, cmd.Start())
+			return cmd
+		}
+		began := time.Now()
+		testkit.Must(t, start(levels[0], "true").Wait())
+		whole := time.Since(began)
+		var places []string
+		for i := range kills {
+			cmd := start(levels[i%len(levels)], "sleep", "1000", tag)
+			time.Sleep(whole * time.Duration(i) / time.Duration(kills))
+			// A stopped process makes no place while the test looks for one.
+			testkit.Must(t, cmd.Process.Signal(unix.SIGSTOP))
+			place := place(t, cmd.Process.Pid)
+			if place != "" {
+				places = append(places, place)
 			}
-			began := time.Now()
-			testkit.Must(t, start(levels[0], "true").Wait())
-			whole := time.Since(began)
-			var places []string
-			for i := range kills {
-				cmd := start(levels[i%len(levels)], "sleep", "1000", tag)
-				time.Sleep(whole * time.Duration(i) / time.Duration(kills))
-				// A stopped process makes no place while the test looks for one.
-				testkit.Must(t, cmd.Process.Signal(unix.SIGSTOP))
-				place := place(t, cmd.Process.Pid)
-				if place != "" {
-					places = append(places, place)
-				}
-				testkit.Must(t, cmd.Process.Kill())
-				ended := make(chan struct{})
-				go func() { _ = cmd.Wait(); close(ended) }()
-				select {
-				case <-ended:
-				case <-time.After(giveUp):
-					_ = unix.Unmount(filepath.Join(place, "tree", "mnt"), unix.MNT_FORCE)
-					t.Fatalf("killed %v after its start, a run does not end", whole*time.Duration(i)/time.Duration(kills))
-				}
+			testkit.Must(t, cmd.Process.Kill())
+			ended := make(chan struct{})
+			go func() { _ = cmd.Wait(); close(ended) }()
+			select {
+			case <-ended:
+			case <-time.After(giveUp):
+				_ = unix.Unmount(filepath.Join(place, "tree", "mnt"), unix.MNT_FORCE)
+				t.Fatalf("killed %v after its start, a run does not end", whole*time.Duration(i)/time.Duration(kills))
 			}
-			o.gone("processes", func() bool { return len(holding(t, tag)) == 0 })
-			for _, place := range places {
-				o.gone("mounts", func() bool { return !strings.Contains(hostMounts(t), place) })
-				testkit.Must(t, os.RemoveAll(place))
-				sandbox.ForgetMemory(strings.TrimPrefix(filepath.Base(place), ".")) // as the next run would
-			}
-		})
-	}
+		}
+		o.gone("processes", func() bool { return len(holding(t, tag)) == 0 })
+		for _, place := range places {
+			o.gone("mounts", func() bool { return !strings.Contains(hostMounts(t), place) })
+			testkit.Must(t, os.RemoveAll(place))
+			sandbox.ForgetMemory(strings.TrimPrefix(filepath.Base(place), ".")) // as the next run would
+		}
+	})
 }
 
 // If rootsfs is killed as soon as its command runs, its other processes end at once. The test

@@ -13,43 +13,40 @@ import (
 // With --net a command can be any kind of client, at every level. It can listen only on the
 // ports that --listen names.
 func TestListen(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newTarget(t, w)
-			for _, level := range levels {
-				for _, given := range []bool{false, true} {
-					port := free(t)
-					more := []string{"--net"}
-					want := "EACCES"
-					if given {
-						more, want = append(more, fmt.Sprintf("--listen=%d", port)), ""
-					}
-					ord := o.command(run{level: level}, more, "hostile", "-listen", fmt.Sprint(port), o.TCP)
-					stdout, log, code := o.run(ord)
-					hidden := ""
-					if level != sandbox.Namespaces && w.uid != 0 || level == sandbox.Bubblewrap || level == sandbox.Landlock {
-						hidden = "EPERM" // its init may not look into such a process there
-					}
-					expect := []string{
-						"client with an address: ", "UDP, any port: ", "listen on the port: " + want, "UDP, the port: " + want, "listen on another port: EACCES",
-						"UDP, another port: EACCES", "listen on any port: EACCES", "listen without an address: EACCES",
-						"UDP, a range: ENOPROTOOPT", "listen on a range: ENOPROTOOPT", "UDP, hidden: " + hidden,
-						// --listen never permits these, whether the kernel knows them or
-						// not.
-						"listen by SCTP: EPROTONOSUPPORT", "listen by DCCP: EPERM", "listen by MPTCP: EPROTONOSUPPORT", "",
-					}
-					if got := strings.Join(expect, "\n"); stdout != got || code != 0 {
-						t.Errorf("%s, given %v: exit code %d, the command said\n%swant\n%s; rootsfs: %s", level, given, code, stdout, got, log)
-					}
+	eachUser(t, func(t *testing.T, o *outside) {
+		o.addTargets()
+		for _, level := range levels {
+			for _, given := range []bool{false, true} {
+				port := free(t)
+				more := []string{"--net"}
+				want := "EACCES"
+				if given {
+					more, want = append(more, fmt.Sprintf("--listen=%d", port)), ""
+				}
+				ord := o.command(run{level: level}, more, "hostile", "-listen", fmt.Sprint(port), o.TCP)
+				stdout, log, code := o.run(ord)
+				hidden := ""
+				if level != sandbox.Namespaces && o.who.uid != 0 || level == sandbox.Bubblewrap || level == sandbox.Landlock {
+					hidden = "EPERM" // its init may not look into such a process there
+				}
+				expect := []string{
+					"client with an address: ", "UDP, any port: ", "listen on the port: " + want, "UDP, the port: " + want, "listen on another port: EACCES",
+					"UDP, another port: EACCES", "listen on any port: EACCES", "listen without an address: EACCES",
+					"UDP, a range: ENOPROTOOPT", "listen on a range: ENOPROTOOPT", "UDP, hidden: " + hidden,
+					// --listen never permits these, whether the kernel knows them or
+					// not.
+					"listen by SCTP: EPROTONOSUPPORT", "listen by DCCP: EPERM", "listen by MPTCP: EPROTONOSUPPORT", "",
+				}
+				if got := strings.Join(expect, "\n"); stdout != got || code != 0 {
+					t.Errorf("%s, given %v: exit code %d, the command said\n%swant\n%s; rootsfs: %s", level, given, code, stdout, got, log)
 				}
 			}
-			_, log, code := o.run(order{Args: o.rootsfs("run", "--listen", "8080", "--", "true")})
-			if code != 2 || !strings.Contains(log, "--listen needs --net") {
-				t.Errorf("without --net: exit code %d: %s", code, log)
-			}
-		})
-	}
+		}
+		_, log, code := o.run(order{Args: o.rootsfs("run", "--listen", "8080", "--", "true")})
+		if code != 2 || !strings.Contains(log, "--listen needs --net") {
+			t.Errorf("without --net: exit code %d: %s", code, log)
+		}
+	})
 }
 
 // free returns a port without a listener.

@@ -111,65 +111,61 @@ func get(port string, hosts ...string) string {
 // answer is remembered.
 func TestNetworkAsks(t *testing.T) {
 	port := web(t)
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			// The names resolve to 127.0.0.5, an address that needs its own rule.
-			script := get(port, "api.test", "api.test", "other.test", "other.test", "evil.example.com", "10.0.0.1") + `python3 -c '
+	eachUser(t, func(t *testing.T, o *outside) {
+		// The names resolve to 127.0.0.5, an address that needs its own rule.
+		script := get(port, "api.test", "api.test", "other.test", "other.test", "evil.example.com", "10.0.0.1") + `python3 -c '
 import urllib.request
 print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60).read().decode(), end="")'
 `
-			a := o.asking(script, "--net=127.0.0.5:"+port)
-			q := a.question("api.test")
-			if q.Kind != broker.HostKind || fmt.Sprint(q.Host.Port) != port || filepath.Base(q.Host.Program.Raw()) != "curl" || len(q.Host.Reached) != 0 {
-				t.Errorf("%+v %+v", q, q.Host)
+		a := o.asking(script, "--net=127.0.0.5:"+port)
+		q := a.question("api.test")
+		if q.Kind != broker.HostKind || fmt.Sprint(q.Host.Port) != port || filepath.Base(q.Host.Program.Raw()) != "curl" || len(q.Host.Reached) != 0 {
+			t.Errorf("%+v %+v", q, q.Host)
+		}
+		list, err := a.owner("consent", "list")
+		if want := "1. \"api.test\" port " + port; err != nil || !strings.Contains(list, want) || !strings.Contains(list, "Its program: ") {
+			t.Errorf("%v: %s, want %s", err, list, want)
+		}
+		if out, err := a.owner("consent", "approve", q.ID[:8]); err != nil || out != "allowed: api.test:"+port+"\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+		q = a.question("other.test")
+		if r := q.Host.Reached; len(r) != 1 || r[0].Host != "api.test" || r[0].Received == 0 {
+			t.Errorf("reached: %+v", r)
+		}
+		if out, err := a.owner("consent", "deny", q.ID); err != nil || out != "denied: other.test:"+port+"\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+		q = a.question("evil.example.com")
+		if out, err := a.owner("consent", "denials"); err != nil || !strings.Contains(out, "other.test:"+port) {
+			t.Errorf("%q, %v", out, err)
+		}
+		_, err = a.owner("consent", "deny", q.ID, "--remember")
+		testkit.Must(t, err)
+		_, err = a.owner("consent", "approve", a.question("api.example.com").ID, "--save", "--for", "1h")
+		testkit.Must(t, err)
+		lines := a.end()
+		want := []string{"GET api.test/ ", "GET api.test/ ", "failed", "failed", "failed", "failed", "GET api.example.com/ "}
+		if strings.Join(lines, "\n") != strings.Join(want, "\n") {
+			t.Errorf("the command said\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+		}
+		conf, err := os.ReadFile(filepath.Join(o.base, "xdg_config_home/rootsfs/config.toml"))
+		if want := fmt.Sprintf("[[net]]\nhosts = [\"api.example.com:%s\"]\nsubject = \"%s\"\nfor = \"1h0m0s\"\n", port, sessionName); err != nil || string(conf) != want {
+			t.Errorf("%v: %s", err, conf)
+		}
+		audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+		for _, line := range []string{
+			"allowed  grant        -  (control, network api.test:" + port + ": allowed by control)",
+			"allowed  grant        -  (control, network api.example.com:" + port + ": allowed by control for 1h0m0s)",
+			"network other.test:" + port + ": denied by control",
+			"other.test port " + port + ": it was denied, for as long as the session lasts",
+			"10.0.0.1 port " + port + ": no rule permits it",
+		} {
+			if !strings.Contains(audit, line) {
+				t.Errorf("not on record: %s\n%s", line, audit)
 			}
-			list, err := a.owner("consent", "list")
-			if want := "1. \"api.test\" port " + port; err != nil || !strings.Contains(list, want) || !strings.Contains(list, "Its program: ") {
-				t.Errorf("%v: %s, want %s", err, list, want)
-			}
-			if out, err := a.owner("consent", "approve", q.ID[:8]); err != nil || out != "allowed: api.test:"+port+"\n" {
-				t.Errorf("%q, %v", out, err)
-			}
-			q = a.question("other.test")
-			if r := q.Host.Reached; len(r) != 1 || r[0].Host != "api.test" || r[0].Received == 0 {
-				t.Errorf("reached: %+v", r)
-			}
-			if out, err := a.owner("consent", "deny", q.ID); err != nil || out != "denied: other.test:"+port+"\n" {
-				t.Errorf("%q, %v", out, err)
-			}
-			q = a.question("evil.example.com")
-			if out, err := a.owner("consent", "denials"); err != nil || !strings.Contains(out, "other.test:"+port) {
-				t.Errorf("%q, %v", out, err)
-			}
-			_, err = a.owner("consent", "deny", q.ID, "--remember")
-			testkit.Must(t, err)
-			_, err = a.owner("consent", "approve", a.question("api.example.com").ID, "--save", "--for", "1h")
-			testkit.Must(t, err)
-			lines := a.end()
-			want := []string{"GET api.test/ ", "GET api.test/ ", "failed", "failed", "failed", "failed", "GET api.example.com/ "}
-			if strings.Join(lines, "\n") != strings.Join(want, "\n") {
-				t.Errorf("the command said\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
-			}
-			conf, err := os.ReadFile(filepath.Join(o.base, "xdg_config_home/rootsfs/config.toml"))
-			if want := fmt.Sprintf("[[net]]\nhosts = [\"api.example.com:%s\"]\nsubject = \"%s\"\nfor = \"1h0m0s\"\n", port, sessionName); err != nil || string(conf) != want {
-				t.Errorf("%v: %s", err, conf)
-			}
-			audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
-			for _, line := range []string{
-				"allowed  grant        -  (control, network api.test:" + port + ": allowed by control)",
-				"allowed  grant        -  (control, network api.example.com:" + port + ": allowed by control for 1h0m0s)",
-				"network other.test:" + port + ": denied by control",
-				"other.test port " + port + ": it was denied, for as long as the session lasts",
-				"10.0.0.1 port " + port + ": no rule permits it",
-			} {
-				if !strings.Contains(audit, line) {
-					t.Errorf("not on record: %s\n%s", line, audit)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // settings writes the caller's configuration.
@@ -186,22 +182,18 @@ func (o *outside) settings(text string) {
 // configuration).
 func TestNetworkAskTimesOut(t *testing.T) {
 	port := web(t)
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			o.settings("[run]\nnet_timeout = \"1s\"\n[[net]]\nask = true\nhosts = [\"127.0.0.5\"]\n")
-			ord := o.shell(netLevels[1], "--net=a.wild.test:"+port, get(port, "a.wild.test", "api.test", "api.test"))
-			stdout, log, code := o.run(ord)
-			if stdout != "GET a.wild.test/ \nfailed\nfailed\n" || code != 0 || !strings.Contains(log, "to permit them: --net=api.test:"+port) {
-				t.Errorf("exit code %d, %q: %s", code, stdout, log)
-			}
-			audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
-			if n := strings.Count(audit, "api.test port "+port+": nobody answered the question about it in time, and no rule permits it"); n != 2 {
-				t.Errorf("%d refusals on record:\n%s", n, audit)
-			}
-		})
-	}
+	eachUser(t, func(t *testing.T, o *outside) {
+		o.settings("[run]\nnet_timeout = \"1s\"\n[[net]]\nask = true\nhosts = [\"127.0.0.5\"]\n")
+		ord := o.shell(netLevels[1], "--net=a.wild.test:"+port, get(port, "a.wild.test", "api.test", "api.test"))
+		stdout, log, code := o.run(ord)
+		if stdout != "GET a.wild.test/ \nfailed\nfailed\n" || code != 0 || !strings.Contains(log, "to permit them: --net=api.test:"+port) {
+			t.Errorf("exit code %d, %q: %s", code, stdout, log)
+		}
+		audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+		if n := strings.Count(audit, "api.test port "+port+": nobody answered the question about it in time, and no rule permits it"); n != 2 {
+			t.Errorf("%d refusals on record:\n%s", n, audit)
+		}
+	})
 }
 
 // If the owner revokes hosts, or ends the session, open questions are answered with no. After

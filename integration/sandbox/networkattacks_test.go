@@ -34,48 +34,44 @@ var provenOnNetwork = []string{
 // level that has a network, as root and as a user.
 func TestNetworkAttacks(t *testing.T) {
 	targets := serveAttacks(t)
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			raw, err := json.Marshal(targets)
-			testkit.Must(t, err)
-			net := fmt.Sprintf("--net=%s:%s,%[1]s:%[3]s,%[4]s,%[5]s,%[6]s:%[2]s", targets.Approved, targets.TLS, targets.UDP, targets.Rebound, targets.Metadata, targets.Address)
-			names, table := []string{}, map[string]map[string]result{}
-			for _, level := range append([]sandbox.Level{bare}, netLevels...) {
-				ord := o.shell(level, net, "./hostile -network '"+string(raw)+"'")
-				if level == bare {
-					ord.Args = []string{o.root + "/hostile", "-network", string(raw)}
-					ord.Bare, ord.Env = true, append(o.env, "HOME="+o.home)
-				}
-				stdout, log, code := o.run(ord)
-				results := map[string]result{}
-				for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
-					var res result
-					testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
-					results[res.Name] = res
-					switch {
-					case level == bare:
-						names = append(names, res.Name)
-						if !res.Worked && slices.Contains(provenOnNetwork, res.Name) {
-							t.Errorf("%q does not work without rootsfs (%s): it shows nothing", res.Name, res.Detail)
-						}
-					case res.Worked:
-						t.Errorf("%s: %q works", level, res.Name)
+	eachUser(t, func(t *testing.T, o *outside) {
+		raw, err := json.Marshal(targets)
+		testkit.Must(t, err)
+		net := fmt.Sprintf("--net=%s:%s,%[1]s:%[3]s,%[4]s,%[5]s,%[6]s:%[2]s", targets.Approved, targets.TLS, targets.UDP, targets.Rebound, targets.Metadata, targets.Address)
+		names, table := []string{}, map[string]map[string]result{}
+		for _, level := range append([]sandbox.Level{bare}, netLevels...) {
+			ord := o.shell(level, net, "./hostile -network '"+string(raw)+"'")
+			if level == bare {
+				ord.Args = []string{o.root + "/hostile", "-network", string(raw)}
+				ord.Bare, ord.Env = true, append(o.env, "HOME="+o.home)
+			}
+			stdout, log, code := o.run(ord)
+			results := map[string]result{}
+			for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
+				var res result
+				testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
+				results[res.Name] = res
+				switch {
+				case level == bare:
+					names = append(names, res.Name)
+					if !res.Worked && slices.Contains(provenOnNetwork, res.Name) {
+						t.Errorf("%q does not work without rootsfs (%s): it shows nothing", res.Name, res.Detail)
 					}
+				case res.Worked:
+					t.Errorf("%s: %q works", level, res.Name)
 				}
-				if len(results) != len(names) || len(names) < 20 || code != 0 {
-					t.Fatalf("level %d: exit code %d, %d attempts of %d were made\n%s%s", level, code, len(results), len(names), stdout, log)
-				}
-				table[level.String()] = results
 			}
-			made := attacksTable(names, table)
-			t.Log("\n" + made)
-			if w.uid == 0 {
-				compareRows(t, "security", made)
+			if len(results) != len(names) || len(names) < 20 || code != 0 {
+				t.Fatalf("level %d: exit code %d, %d attempts of %d were made\n%s%s", level, code, len(results), len(names), stdout, log)
 			}
-		})
-	}
+			table[level.String()] = results
+		}
+		made := attacksTable(names, table)
+		t.Log("\n" + made)
+		if o.who.uid == 0 {
+			compareRows(t, "security", made)
+		}
+	})
 }
 
 // Without --net the same program reaches no host either, although rootsfs receives its

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -30,6 +31,44 @@ type who struct {
 }
 
 var everybody = []who{{"root", 0}, {"user", 1001}}
+
+// eachUser runs a test for each caller. The tests run at the same time.
+func eachUser(t *testing.T, f func(*testing.T, *outside)) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, newOutside(t, w))
+		})
+	}
+}
+
+// eachLevel is eachUser, at each level.
+func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
+	for _, w := range everybody {
+		for _, level := range levels {
+			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
+				f(t, newOutside(t, w), level)
+			})
+		}
+	}
+}
+
+// eachNetLevel is eachUser, at the levels that have a network of their own: one for each caller,
+// and in the soak both.
+func eachNetLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
+	for i, w := range everybody {
+		for j, level := range netLevels {
+			if i != j && !lab.Soak() {
+				continue
+			}
+			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
+				f(t, newOutside(t, w), level)
+			})
+		}
+	}
+}
 
 // commandUID returns the uid that the command of a caller runs as.
 func (w who) commandUID() int {
@@ -156,18 +195,16 @@ func newOutside(t *testing.T, w who) *outside {
 	return o
 }
 
-// newTarget lays out everything that the hostile program attacks.
-func newTarget(t *testing.T, w who) *outside {
-	t.Helper()
-	o := newOutside(t, w)
+// addTargets adds everything that the hostile program attacks.
+func (o *outside) addTargets() {
+	o.t.Helper()
 	o.listen()
 	o.victim()
 	o.shared()
 	o.session()
 	var u unix.Utsname
-	testkit.Must(t, unix.Uname(&u))
+	testkit.Must(o.t, unix.Uname(&u))
 	o.Host = unix.ByteSliceToString(u.Nodename[:])
-	return o
 }
 
 // give gives a file to the command's user, with rights for all, so that only confinement

@@ -101,33 +101,29 @@ func compileRuntime(t *testing.T) string {
 // Programs that people use work inside as they do outside.
 func TestPrograms(t *testing.T) {
 	cache := compileRuntime(t)
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			o.plant()
-			testkit.Must(t, os.CopyFS(filepath.Join(o.root, goCache), os.DirFS(cache)))
-			testkit.Must(t, filepath.WalkDir(filepath.Join(o.root, goCache), func(path string, _ os.DirEntry, err error) error {
-				return errors.Join(err, os.Lchown(path, w.commandUID(), w.commandUID()))
-			}))
-			for _, p := range programs {
-				t.Run(p.name, func(t *testing.T) {
-					for _, tool := range p.needs {
-						if _, err := exec.LookPath(tool); err != nil && os.Getenv("CI") == "" {
-							t.Skip(err)
-						}
+	eachUser(t, func(t *testing.T, o *outside) {
+		o.plant()
+		testkit.Must(t, os.CopyFS(filepath.Join(o.root, goCache), os.DirFS(cache)))
+		testkit.Must(t, filepath.WalkDir(filepath.Join(o.root, goCache), func(path string, _ os.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, o.who.commandUID(), o.who.commandUID()))
+		}))
+		for _, p := range programs {
+			t.Run(p.name, func(t *testing.T) {
+				for _, tool := range p.needs {
+					if _, err := exec.LookPath(tool); err != nil && os.Getenv("CI") == "" {
+						t.Skip(err)
 					}
-					o.t = t
-					if outside, log, _ := o.program(p.script, false); outside != p.want {
-						t.Fatalf("outside: %q, want %q: %s", outside, p.want, log)
-					}
-					if inside, log, code := o.program(p.script, true); inside != p.want || code != 0 {
-						t.Errorf("inside: exit code %d, %q, want %q: %s", code, inside, p.want, log)
-					}
-				})
-			}
-		})
-	}
+				}
+				o.t = t
+				if outside, log, _ := o.program(p.script, false); outside != p.want {
+					t.Fatalf("outside: %q, want %q: %s", outside, p.want, log)
+				}
+				if inside, log, code := o.program(p.script, true); inside != p.want || code != 0 {
+					t.Errorf("inside: exit code %d, %q, want %q: %s", code, inside, p.want, log)
+				}
+			})
+		}
+	})
 }
 
 // program runs a script in an empty directory of the root, inside or outside. Files that

@@ -222,19 +222,10 @@ var secretPrograms = []secretProgram{
 		"searched\n"},
 }
 
-// isLeftOut reports whether this one of everybody does not run a program. A slow program is run by
-// one of them only, except in the soak.
-func isLeftOut(p secretProgram, who, program int) bool {
-	return knownRecipes[p.name].isSlow && !lab.Soak() && who != program%2
-}
-
-// levelsOf returns the levels at which one of everybody runs programs with a secret: one, and in
-// full loops both.
-func levelsOf(who int) []sandbox.Level {
-	if lab.Soak() {
-		return netLevels
-	}
-	return netLevels[who : who+1]
+// isLeftOut reports whether a caller does not run a program. A slow program is run by one of the
+// callers only, except in the soak.
+func isLeftOut(p secretProgram, w who, program int) bool {
+	return knownRecipes[p.name].isSlow && !lab.Soak() && w != everybody[program%2]
 }
 
 // Unmodified programs use a credential that is nowhere inside, at each level that has a network
@@ -244,66 +235,61 @@ func TestSecretPrograms(t *testing.T) {
 	get := compileGet(t)
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	testkit.Must(t, err)
-	for i, w := range everybody {
-		for _, level := range levelsOf(i) {
-			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				a, o := newAPI(t), newOutside(t, w)
-				var script strings.Builder
-				fmt.Fprintf(&script, "export GOROOT='%s' PATH=\"$PATH:%[1]s/bin\"; echo '%s' | base64 -d >Get.class\n", strings.TrimSpace(string(goroot)), get)
-				for j, p := range programs {
-					if missing(p.needs) != "" || isLeftOut(p, i, j) {
-						p.script = ":"
-					}
-					fmt.Fprintf(&script, "%s( began=$(date +%%s%%N); ( %s\n); echo \"==== $((($(date +%%s%%N) - began) / 1000000)) ms\" ) >said.%d 2>&1 </dev/null &\n",
-						map[bool]string{true: "wait; "}[p.name == search], strings.ReplaceAll(p.script, "PORT", a.port), 1000+j)
+	eachNetLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
+		a := newAPI(t)
+		var script strings.Builder
+		fmt.Fprintf(&script, "export GOROOT='%s' PATH=\"$PATH:%[1]s/bin\"; echo '%s' | base64 -d >Get.class\n", strings.TrimSpace(string(goroot)), get)
+		for j, p := range programs {
+			if missing(p.needs) != "" || isLeftOut(p, o.who, j) {
+				p.script = ":"
+			}
+			fmt.Fprintf(&script, "%s( began=$(date +%%s%%N); ( %s\n); echo \"==== $((($(date +%%s%%N) - began) / 1000000)) ms\" ) >said.%d 2>&1 </dev/null &\n",
+				map[bool]string{true: "wait; "}[p.name == search], strings.ReplaceAll(p.script, "PORT", a.port), 1000+j)
+		}
+		script.WriteString("wait; cat said.*")
+		ord := o.using(a, script.String(), "api")
+		ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--net=evil.example.com", "--pids-max=1000") // before --
+		ord.setLevel(level)
+		began := time.Now()
+		stdout, log, code := o.run(ord)
+		t.Logf("all took %v", time.Since(began))
+		said, ended := endOfProgram.Split(stdout, -1), endOfProgram.FindAllStringSubmatch(stdout, -1)
+		if len(said) != len(programs)+1 || code != 0 {
+			t.Fatalf("exit code %d, the programs said\n%s; rootsfs: %s", code, stdout, log)
+		}
+		for j, p := range programs {
+			t.Run(p.name, func(t *testing.T) {
+				if tool := missing(p.needs); tool != "" {
+					t.Skipf("this machine has no %s", tool)
 				}
-				script.WriteString("wait; cat said.*")
-				ord := o.using(a, script.String(), "api")
-				ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--net=evil.example.com", "--pids-max=1000") // before --
-				ord.setLevel(level)
-				began := time.Now()
-				stdout, log, code := o.run(ord)
-				t.Logf("all took %v", time.Since(began))
-				said, ended := endOfProgram.Split(stdout, -1), endOfProgram.FindAllStringSubmatch(stdout, -1)
-				if len(said) != len(programs)+1 || code != 0 {
-					t.Fatalf("exit code %d, the programs said\n%s; rootsfs: %s", code, stdout, log)
+				if isLeftOut(p, o.who, j) {
+					t.Skip("the other user runs it")
 				}
-				for j, p := range programs {
-					t.Run(p.name, func(t *testing.T) {
-						if tool := missing(p.needs); tool != "" {
-							t.Skipf("this machine has no %s", tool)
-						}
-						if isLeftOut(p, i, j) {
-							t.Skip("the other user runs it")
-						}
-						t.Logf("it took %s", ended[j][1])
-						if got := strings.ReplaceAll(said[j], strings.TrimSpace(said[0]), "PLACEHOLDER"); got != p.want {
-							t.Errorf("it said\n%swant\n%s", got, p.want)
-						}
-					})
-				}
-				audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
-				for _, line := range []string{
-					fmt.Sprintf("GET \"/hello\", at api.example.com:%s, secret API_TOKEN, status 200)", a.port),
-					fmt.Sprintf("DELETE \"/hello\", at api.example.com:%s, secret API_TOKEN, status 403: no rule", a.port),
-					"allowed  grant        -  (control, network API_TOKEN=https://api.example.com:" + a.port + ")",
-				} {
-					if !strings.Contains(audit, line) {
-						t.Errorf("not on record: %s\n%s", line, audit)
-					}
-				}
-				if strings.Contains(audit+log, credential) || strings.Contains(audit, "q=1") {
-					t.Errorf("on record: %s\n%s", audit, log)
-				}
-				// The session's files: records, state, what the programs have written, a kept HOME.
-				if err := exec.Command("grep", "-rqaF", credential, o.base).Run(); err == nil || exitCode(err) != 1 {
-					out, _ := exec.Command("grep", "-rlaF", credential, o.base).Output()
-					t.Errorf("%v: the credential is in the files %s", err, out)
+				t.Logf("it took %s", ended[j][1])
+				if got := strings.ReplaceAll(said[j], strings.TrimSpace(said[0]), "PLACEHOLDER"); got != p.want {
+					t.Errorf("it said\n%swant\n%s", got, p.want)
 				}
 			})
 		}
-	}
+		audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+		for _, line := range []string{
+			fmt.Sprintf("GET \"/hello\", at api.example.com:%s, secret API_TOKEN, status 200)", a.port),
+			fmt.Sprintf("DELETE \"/hello\", at api.example.com:%s, secret API_TOKEN, status 403: no rule", a.port),
+			"allowed  grant        -  (control, network API_TOKEN=https://api.example.com:" + a.port + ")",
+		} {
+			if !strings.Contains(audit, line) {
+				t.Errorf("not on record: %s\n%s", line, audit)
+			}
+		}
+		if strings.Contains(audit+log, credential) || strings.Contains(audit, "q=1") {
+			t.Errorf("on record: %s\n%s", audit, log)
+		}
+		// The session's files: records, state, what the programs have written, a kept HOME.
+		if err := exec.Command("grep", "-rqaF", credential, o.base).Run(); err == nil || exitCode(err) != 1 {
+			out, _ := exec.Command("grep", "-rlaF", credential, o.base).Output()
+			t.Errorf("%v: the credential is in the files %s", err, out)
+		}
+	})
 }
 
 // A secret that is taken back ends a request that is under way, at both ends, and no further

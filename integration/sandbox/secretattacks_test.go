@@ -58,51 +58,47 @@ func redirect(w http.ResponseWriter, to string) {
 // at every level that has a network, as root and as a user.
 func TestSecretAttacks(t *testing.T) {
 	a := serveAPI(t, http.HandlerFunc(everythingAPI))
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			file := filepath.Join(o.base, "xdg_config_home", "token")
-			testkit.Must(t, os.WriteFile(file, []byte(credential+"\n"), 0o600))
-			o.own(file)
-			o.settings(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /hello\"]\nfile = %q\n", a.port, file))
-			half := len(credential) / 2
-			raw, err := json.Marshal(secretTargets{
-				Base: "api-token.secret.internal", Host: "api.example.com", Port: a.port, Evil: "evil.example.com", File: file,
-				Halves: [2]string{credential[:half], credential[half:]},
-			})
-			testkit.Must(t, err)
-			names, table := []string{}, map[string]map[string]result{}
-			for _, level := range netLevels {
-				ord := o.shell(level, "--net=127.0.0.5:"+a.port, "./hostile -secret '"+string(raw)+"'")
-				ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "API_TOKEN") // before --
-				ord.Env = append(slices.Clone(o.env), "SSL_CERT_FILE="+a.certificate)
-				stdout, log, code := o.run(ord)
-				names = names[:0]
-				results := map[string]result{}
-				for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
-					var res result
-					testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
-					switch results[res.Name] = res; {
-					case res.Name == "" && res.Detail != "it is left out": // that is, it is answered
-						t.Errorf("%s: what is allowed does not work: %s", level, res.Detail)
-					case res.Name != "" && res.Worked:
-						t.Errorf("%s: %q works", level, res.Name)
-					}
-					if res.Name != "" {
-						names = append(names, res.Name)
-					}
-				}
-				if len(names) < 20 || code != 0 {
-					t.Fatalf("%s: exit code %d, %d attempts were made\n%s%s", level, code, len(names), stdout, log)
-				}
-				table[level.String()] = results
-			}
-			made := strings.Replace(attacksTable(names, table), "--net=HOSTS", "--secret", 1)
-			t.Log("\n" + made)
-			if w.uid == 0 {
-				compareRows(t, "security", made)
-			}
+	eachUser(t, func(t *testing.T, o *outside) {
+		file := filepath.Join(o.base, "xdg_config_home", "token")
+		testkit.Must(t, os.WriteFile(file, []byte(credential+"\n"), 0o600))
+		o.own(file)
+		o.settings(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /hello\"]\nfile = %q\n", a.port, file))
+		half := len(credential) / 2
+		raw, err := json.Marshal(secretTargets{
+			Base: "api-token.secret.internal", Host: "api.example.com", Port: a.port, Evil: "evil.example.com", File: file,
+			Halves: [2]string{credential[:half], credential[half:]},
 		})
-	}
+		testkit.Must(t, err)
+		names, table := []string{}, map[string]map[string]result{}
+		for _, level := range netLevels {
+			ord := o.shell(level, "--net=127.0.0.5:"+a.port, "./hostile -secret '"+string(raw)+"'")
+			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "API_TOKEN") // before --
+			ord.Env = append(slices.Clone(o.env), "SSL_CERT_FILE="+a.certificate)
+			stdout, log, code := o.run(ord)
+			names = names[:0]
+			results := map[string]result{}
+			for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
+				var res result
+				testkit.Must(t, json.Unmarshal(lines.Bytes(), &res))
+				switch results[res.Name] = res; {
+				case res.Name == "" && res.Detail != "it is left out": // that is, it is answered
+					t.Errorf("%s: what is allowed does not work: %s", level, res.Detail)
+				case res.Name != "" && res.Worked:
+					t.Errorf("%s: %q works", level, res.Name)
+				}
+				if res.Name != "" {
+					names = append(names, res.Name)
+				}
+			}
+			if len(names) < 20 || code != 0 {
+				t.Fatalf("%s: exit code %d, %d attempts were made\n%s%s", level, code, len(names), stdout, log)
+			}
+			table[level.String()] = results
+		}
+		made := strings.Replace(attacksTable(names, table), "--net=HOSTS", "--secret", 1)
+		t.Log("\n" + made)
+		if o.who.uid == 0 {
+			compareRows(t, "security", made)
+		}
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/integration/testkit"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // Keys of the owner's files, which the programs of these tests must not have.
@@ -107,44 +108,39 @@ func TestKeysOfOwnersFiles(t *testing.T) {
 	if tool := missing([]string{"git", "npm", "node", "curl", "gh"}); tool != "" {
 		t.Skipf("this machine has no %s", tool)
 	}
-	for i, w := range everybody {
-		for _, level := range levelsOf(i) {
-			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				a, o := keyFileHost(t), newOutside(t, w)
-				host := "api.example.com:" + a.port
-				home := o.ownersHome(map[string]string{
-					".npmrc":           "//" + host + "/npm/:_authToken=${TOKEN_OF_NPM}\nregistry=https://" + host + "/npm/\n//other.test/:_authToken=x" + npmToken + "\n",
-					".gitconfig":       "[credential]\n\thelper = store\n",
-					".git-credentials": "https://me:other@example.com\nhttps://owner:" + gitPassword + "@" + host + "\n",
-				})
-				hosts := filepath.Join(o.base, "xdg_config_home", "gh", "hosts.yml")
-				testkit.Must(t, os.MkdirAll(filepath.Dir(hosts), 0o700), os.WriteFile(hosts, fmt.Appendf(nil, "%s:\n    oauth_token: %s\n    user: owner\nother.test:\n    oauth_token: x%[2]s\n", host, ghToken), 0o600))
-				for at := hosts; at != o.base; at = filepath.Dir(at) {
-					o.own(at)
-				}
-				ord := o.shell(level, "--net=127.0.0.5:"+a.port, strings.ReplaceAll(keyFilesScript, "HOST", host))
-				flags := []string{"--secret", "npm", "--secret", "git=https://" + host + "/git", "--secret", "gh=https://" + host + "/api"}
-				if w.uid != 0 {
-					flags = append(flags, "--home", o.home)
-				}
-				ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, flags...) // before --
-				ord.Env = append(append([]string{}, o.env...), "HOME="+home, "SSL_CERT_FILE="+a.certificate, "TOKEN_OF_NPM="+npmToken)
-				stdout, log, code := o.run(ord)
-				want := "registry=https\n//" + host + "/npm/:_authToken=\nas in the variable\n2\npublished\n7 hello by gh\n2\n" +
-					`{"error":"not found"}` + "\n200\nsearched\n"
-				if stdout != want || code != 0 {
-					t.Errorf("exit code %d, the programs said\n%swant\n%srootsfs: %s", code, stdout, want, log)
-				}
-				for _, line := range []string{"the secret git is for https://" + host + "/git, and from `git credential fill`", "the secret npm is for https://" + host + "/npm, and from " + home + "/.npmrc"} {
-					if !strings.Contains(log, line) {
-						t.Errorf("not said: %s\n%s", line, log)
-					}
-				}
-				if strings.Contains(log, npmToken) || strings.Contains(log, gitPassword) || strings.Contains(log, ghToken) {
-					t.Errorf("a key is told: %s", log)
-				}
-			})
+	eachNetLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
+		a := keyFileHost(t)
+		host := "api.example.com:" + a.port
+		home := o.ownersHome(map[string]string{
+			".npmrc":           "//" + host + "/npm/:_authToken=${TOKEN_OF_NPM}\nregistry=https://" + host + "/npm/\n//other.test/:_authToken=x" + npmToken + "\n",
+			".gitconfig":       "[credential]\n\thelper = store\n",
+			".git-credentials": "https://me:other@example.com\nhttps://owner:" + gitPassword + "@" + host + "\n",
+		})
+		hosts := filepath.Join(o.base, "xdg_config_home", "gh", "hosts.yml")
+		testkit.Must(t, os.MkdirAll(filepath.Dir(hosts), 0o700), os.WriteFile(hosts, fmt.Appendf(nil, "%s:\n    oauth_token: %s\n    user: owner\nother.test:\n    oauth_token: x%[2]s\n", host, ghToken), 0o600))
+		for at := hosts; at != o.base; at = filepath.Dir(at) {
+			o.own(at)
 		}
-	}
+		ord := o.shell(level, "--net=127.0.0.5:"+a.port, strings.ReplaceAll(keyFilesScript, "HOST", host))
+		flags := []string{"--secret", "npm", "--secret", "git=https://" + host + "/git", "--secret", "gh=https://" + host + "/api"}
+		if o.who.uid != 0 {
+			flags = append(flags, "--home", o.home)
+		}
+		ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, flags...) // before --
+		ord.Env = append(append([]string{}, o.env...), "HOME="+home, "SSL_CERT_FILE="+a.certificate, "TOKEN_OF_NPM="+npmToken)
+		stdout, log, code := o.run(ord)
+		want := "registry=https\n//" + host + "/npm/:_authToken=\nas in the variable\n2\npublished\n7 hello by gh\n2\n" +
+			`{"error":"not found"}` + "\n200\nsearched\n"
+		if stdout != want || code != 0 {
+			t.Errorf("exit code %d, the programs said\n%swant\n%srootsfs: %s", code, stdout, want, log)
+		}
+		for _, line := range []string{"the secret git is for https://" + host + "/git, and from `git credential fill`", "the secret npm is for https://" + host + "/npm, and from " + home + "/.npmrc"} {
+			if !strings.Contains(log, line) {
+				t.Errorf("not said: %s\n%s", line, log)
+			}
+		}
+		if strings.Contains(log, npmToken) || strings.Contains(log, gitPassword) || strings.Contains(log, ghToken) {
+			t.Errorf("a key is told: %s", log)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // flood makes as many connections to the host it is told, and sends on each the beginning
@@ -59,25 +60,19 @@ func TestSecretConnectionsAreBounded(t *testing.T) {
 	if lab.Soak() {
 		count = "10000"
 	}
-	for i, w := range everybody {
-		for _, level := range levelsOf(i) {
-			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				o := newOutside(t, w)
-				ord := o.using(a, "python3 -c '"+strings.NewReplacer("PORT", a.port, "COUNT", count).Replace(flood)+"'", "api")
-				ord.setLevel(level)
-				stdout, log, code := o.run(ord)
-				if stdout != "hello\nTrue refused\nhello\n" || code != 0 {
-					t.Errorf("exit code %d, the program said\n%s; rootsfs: %s", code, stdout, log)
-				}
-				audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
-				lines := slices.DeleteFunc(strings.Split(audit, "\n"), func(line string) bool {
-					return !strings.Contains(line, "the program holds 256 connections that are answered here already")
-				})
-				if len(lines) == 0 {
-					t.Errorf("no refusal is on record:\n%s", fmt.Sprintf("%.2000s", audit))
-				}
-			})
+	eachNetLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
+		ord := o.using(a, "python3 -c '"+strings.NewReplacer("PORT", a.port, "COUNT", count).Replace(flood)+"'", "api")
+		ord.setLevel(level)
+		stdout, log, code := o.run(ord)
+		if stdout != "hello\nTrue refused\nhello\n" || code != 0 {
+			t.Errorf("exit code %d, the program said\n%s; rootsfs: %s", code, stdout, log)
 		}
-	}
+		audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+		lines := slices.DeleteFunc(strings.Split(audit, "\n"), func(line string) bool {
+			return !strings.Contains(line, "the program holds 256 connections that are answered here already")
+		})
+		if len(lines) == 0 {
+			t.Errorf("no refusal is on record:\n%s", fmt.Sprintf("%.2000s", audit))
+		}
+	})
 }

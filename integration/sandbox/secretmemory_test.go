@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/testkit"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // memoryHolds returns which of some texts are in the memory of a process.
@@ -67,17 +68,11 @@ os.abort()`
 	if tool := missing([]string{"python3"}); tool != "" {
 		t.Skipf("this machine has no %s", tool)
 	}
-	for i, w := range everybody {
-		for _, level := range levelsOf(i) {
-			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				o := newOutside(t, w)
-				ord := o.using(a, "ulimit -c unlimited; exec python3 -c '"+strings.ReplaceAll(program, "PORT", a.port)+"'", "api")
-				ord.setLevel(level)
-				findInMemory(t, o, ord)
-			})
-		}
-	}
+	eachNetLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
+		ord := o.using(a, "ulimit -c unlimited; exec python3 -c '"+strings.ReplaceAll(program, "PORT", a.port)+"'", "api")
+		ord.setLevel(level)
+		findInMemory(t, o, ord)
+	})
 }
 
 // findInMemory runs the program, and fails if the credential is in the memory of a process of its

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/integration/testkit"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // nginxConfig has git's server behind HTTP Basic and behind a token, and a location that tells the
@@ -93,23 +93,14 @@ func TestSecretWithNginx(t *testing.T) {
 		curl -sS -o /dev/null -w '%{http_code}\n' -u "other:$API_TOKEN" https://$at/basic/repo.git/HEAD
 		curl -sS -o /dev/null -w '%{http_code}\n' -X DELETE https://$at/basic/repo.git/HEAD`
 	want := "HTTP/2.0 GET a\nHTTP/2.0 GET b\n413\n" + strings.Repeat("hello by clone\n1\n", 3) + "401\n403\n"
-	for i, w := range everybody {
-		for j, level := range netLevels {
-			if i != j && !lab.Soak() {
-				continue
-			}
-			t.Run(w.name+" "+level.String(), func(t *testing.T) {
-				t.Parallel()
-				o := newOutside(t, w)
-				o.settings(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /**\", \"PUT /protocol\", \"POST /*/repo.git/git-{upload,receive}-pack\"]\n", a.port))
-				ord := o.shell(level, "--net=127.0.0.5:"+a.port, strings.NewReplacer("PORT", a.port, "WHO", w.name+level.String()).Replace(script))
-				ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "API_TOKEN") // before --
-				ord.Env = append(slices.Clone(o.env), "API_TOKEN="+credential, "SSL_CERT_FILE="+a.certificate)
-				stdout, log, code := o.run(ord)
-				if stdout != want || code != 0 || strings.Contains(log, credential) {
-					t.Errorf("exit code %d, the programs said\n%s; rootsfs: %s", code, stdout, log)
-				}
-			})
+	eachNetLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
+		o.settings(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /**\", \"PUT /protocol\", \"POST /*/repo.git/git-{upload,receive}-pack\"]\n", a.port))
+		ord := o.shell(level, "--net=127.0.0.5:"+a.port, strings.NewReplacer("PORT", a.port, "WHO", o.who.name+level.String()).Replace(script))
+		ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "API_TOKEN") // before --
+		ord.Env = append(slices.Clone(o.env), "API_TOKEN="+credential, "SSL_CERT_FILE="+a.certificate)
+		stdout, log, code := o.run(ord)
+		if stdout != want || code != 0 || strings.Contains(log, credential) {
+			t.Errorf("exit code %d, the programs said\n%s; rootsfs: %s", code, stdout, log)
 		}
-	}
+	})
 }

@@ -46,7 +46,7 @@ packages: {"**": {access: $authenticated, publish: $authenticated}}
 log: {type: stdout, format: pretty, level: fatal}
 `
 
-// start starts a server, and ends it with the test.
+// startServer starts a server, and ends it with the test.
 func startServer(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.Stderr = os.Stderr

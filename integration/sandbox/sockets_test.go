@@ -18,75 +18,63 @@ import (
 // in HOME, TMPDIR and XDG_RUNTIME_DIR, in a writable root and by abstract names, as tmux,
 // agents, language servers and git's fsmonitor do.
 func TestOwnSockets(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			args := []string{"run", "--name", sessionName, "--level", "namespaces", "--root", "root=" + o.root + ":rw", "--", "./hostile", "-own"}
-			if stdout, log, code := o.run(order{Args: o.rootsfs(args...)}); stdout != "" || code != 0 {
-				t.Errorf("exit code %d: %s%s", code, stdout, log)
-			}
-		})
-	}
+	eachUser(t, func(t *testing.T, o *outside) {
+		args := []string{"run", "--name", sessionName, "--level", "namespaces", "--root", "root=" + o.root + ":rw", "--", "./hostile", "-own"}
+		if stdout, log, code := o.run(order{Args: o.rootsfs(args...)}); stdout != "" || code != 0 {
+			t.Errorf("exit code %d: %s%s", code, stdout, log)
+		}
+	})
 }
 
 // A command cannot connect to a socket of the host in a kept HOME. If a socket is granted, and
 // with it the family, this is a hole, and the report names it.
 func TestSocketsInKeptHome(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			o.files()
-			o.plant()
-			host, granted := o.answering("host").path, o.answering("granted").path
-			at := filepath.Join(o.home, "socket")
-			testkit.Must(t, os.Link(host, at))
-			for _, tc := range []struct {
-				name       string
-				flags      []string
-				said, hole string
-			}{
-				{"no network", nil, "address family not supported by protocol", ""},
-				{"network", []string{"--net"}, "address family not supported by protocol", ""},
-				{"granted", []string{"--socket", granted}, "answered, with 1 descriptor", "a socket of the host's in the directory that is its HOME"},
-			} {
-				t.Run(tc.name, func(t *testing.T) {
-					o.t = t
-					s := o.talk(sandbox.Namespaces, append(tc.flags, "--root", "root="+o.root, "--home", o.home)...)
-					if said := s.do("./hostile -dial $HOME/socket once"); !strings.Contains(said, tc.said) {
-						t.Errorf("it said %q", said)
-					}
-					if st := o.owner("status", "--json", "--session", sessionName); !strings.Contains(st, tc.hole) {
-						t.Errorf("status: %s", st)
-					}
-				})
-			}
-		})
-	}
+	eachUser(t, func(t *testing.T, o *outside) {
+		o.files()
+		o.plant()
+		host, granted := o.answering("host").path, o.answering("granted").path
+		at := filepath.Join(o.home, "socket")
+		testkit.Must(t, os.Link(host, at))
+		for _, tc := range []struct {
+			name       string
+			flags      []string
+			said, hole string
+		}{
+			{"no network", nil, "address family not supported by protocol", ""},
+			{"network", []string{"--net"}, "address family not supported by protocol", ""},
+			{"granted", []string{"--socket", granted}, "answered, with 1 descriptor", "a socket of the host's in the directory that is its HOME"},
+		} {
+			t.Run(tc.name, func(t *testing.T) {
+				o.t = t
+				s := o.talk(sandbox.Namespaces, append(tc.flags, "--root", "root="+o.root, "--home", o.home)...)
+				if said := s.do("./hostile -dial $HOME/socket once"); !strings.Contains(said, tc.said) {
+					t.Errorf("it said %q", said)
+				}
+				if st := o.owner("status", "--json", "--session", sessionName); !strings.Contains(st, tc.hole) {
+					t.Errorf("status: %s", st)
+				}
+			})
+		}
+	})
 }
 
 // Standard streams that are sockets, as Node gives them to its children, carry bytes to
 // the command and no descriptors back.
 func TestSocketStreams(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			for _, r := range runs {
-				log, passed := o.pass(r)
-				if r.level == bare && !passed {
-					t.Fatalf("without rootsfs no descriptor arrives: %s", log)
-				}
-				if r.level == bare {
-					continue
-				}
-				if passed || strings.Count(log, "socket operation on non-socket") != 3 {
-					t.Errorf("%s: a descriptor arrived: %v; the command said %s", r.name, passed, log)
-				}
+	eachUser(t, func(t *testing.T, o *outside) {
+		for _, r := range runs {
+			log, passed := o.pass(r)
+			if r.level == bare && !passed {
+				t.Fatalf("without rootsfs no descriptor arrives: %s", log)
 			}
-		})
-	}
+			if r.level == bare {
+				continue
+			}
+			if passed || strings.Count(log, "socket operation on non-socket") != 3 {
+				t.Errorf("%s: a descriptor arrived: %v; the command said %s", r.name, passed, log)
+			}
+		}
+	})
 }
 
 // pass runs the hostile program with sockets for standard streams, and returns its output
@@ -145,19 +133,15 @@ func closeRights(t *testing.T, oob []byte) {
 // Changes of the host's system directories during a run are seen inside after a while: a
 // program that was missing at the first look-up, and one that was replaced.
 func TestSystemRefreshed(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			dir := o.system()
-			old, late := filepath.Join(dir, "old"), filepath.Join(dir, "late")
-			testkit.Must(t, os.WriteFile(old, []byte("old"), 0o644))
-			s := o.talk(sandbox.Namespaces)
-			s.want("old", "cat "+old+"; cat "+late+" 2>/dev/null")
-			testkit.Must(t, os.WriteFile(late, []byte("late"), 0o644))
-			testkit.Must(t, os.WriteFile(old+".new", []byte("new"), 0o644))
-			testkit.Must(t, os.Rename(old+".new", old))
-			o.gone("the old file", func() bool { return s.do("cat "+old+" "+late+" 2>/dev/null") == "newlate" })
-		})
-	}
+	eachUser(t, func(t *testing.T, o *outside) {
+		dir := o.system()
+		old, late := filepath.Join(dir, "old"), filepath.Join(dir, "late")
+		testkit.Must(t, os.WriteFile(old, []byte("old"), 0o644))
+		s := o.talk(sandbox.Namespaces)
+		s.want("old", "cat "+old+"; cat "+late+" 2>/dev/null")
+		testkit.Must(t, os.WriteFile(late, []byte("late"), 0o644))
+		testkit.Must(t, os.WriteFile(old+".new", []byte("new"), 0o644))
+		testkit.Must(t, os.Rename(old+".new", old))
+		o.gone("the old file", func() bool { return s.do("cat "+old+" "+late+" 2>/dev/null") == "newlate" })
+	})
 }

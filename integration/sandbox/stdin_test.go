@@ -14,26 +14,22 @@ import (
 // file is copied through a pipe, from its present position, so that the command holds no
 // descriptor of the file.
 func TestStdin(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			for _, r := range runs[1:] {
-				o.stdinIsFile(r)
-				for _, mode := range []int{os.O_RDONLY, os.O_RDWR} {
-					null, err := os.OpenFile(os.DevNull, mode, 0)
-					testkit.Must(t, err)
-					if got, log := o.withStdin(r, null); got != "pipe false, null true, <nil>\n" {
-						t.Errorf("%s, /dev/null: %s%s", r.name, got, log)
-					}
-				}
-				// To every Go program, including rootsfs, a closed stream is /dev/null.
-				if got, log := o.withStdin(r, nil); got != "pipe false, null true, <nil>\n" {
-					t.Errorf("%s, closed: %s%s", r.name, got, log)
+	eachUser(t, func(t *testing.T, o *outside) {
+		for _, r := range runs[1:] {
+			o.stdinIsFile(r)
+			for _, mode := range []int{os.O_RDONLY, os.O_RDWR} {
+				null, err := os.OpenFile(os.DevNull, mode, 0)
+				testkit.Must(t, err)
+				if got, log := o.withStdin(r, null); got != "pipe false, null true, <nil>\n" {
+					t.Errorf("%s, /dev/null: %s%s", r.name, got, log)
 				}
 			}
-		})
-	}
+			// To every Go program, including rootsfs, a closed stream is /dev/null.
+			if got, log := o.withStdin(r, nil); got != "pipe false, null true, <nil>\n" {
+				t.Errorf("%s, closed: %s%s", r.name, got, log)
+			}
+		}
+	})
 }
 
 // stdinIsFile runs the hostile program with a file of the command's own user.

@@ -39,24 +39,20 @@ var usedUp = []struct {
 // A resource that is used up is an error, and never a weaker confinement: nothing is
 // started, and the error names the resource.
 func TestUsedUp(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			for _, c := range usedUp {
-				ord := o.weakOrder(c.weak, nil)
-				ord.Terminal = c.terminal
-				stdout, log, code := o.run(ord)
-				if stdout != "" || code != 5 {
-					t.Errorf("%s used up: exit code %d, the command said %q", c.what, code, stdout)
-				}
-				if !strings.Contains(log, c.want) || !strings.Contains(log, "nothing was started") && !strings.Contains(log, "cannot mount") {
-					t.Errorf("%s used up: %q is missing in: %s", c.what, c.want, log)
-				}
-				o.nothingLeft()
+	eachUser(t, func(t *testing.T, o *outside) {
+		for _, c := range usedUp {
+			ord := o.weakOrder(c.weak, nil)
+			ord.Terminal = c.terminal
+			stdout, log, code := o.run(ord)
+			if stdout != "" || code != 5 {
+				t.Errorf("%s used up: exit code %d, the command said %q", c.what, code, stdout)
 			}
-		})
-	}
+			if !strings.Contains(log, c.want) || !strings.Contains(log, "nothing was started") && !strings.Contains(log, "cannot mount") {
+				t.Errorf("%s used up: %q is missing in: %s", c.what, c.want, log)
+			}
+			o.nothingLeft()
+		}
+	})
 }
 
 // A machine whose limit of user namespaces is 0 has none, although the kernel's error is

@@ -95,7 +95,7 @@ func faultOf(s string) (fault, error) {
 	f, known := calls[name]
 	f.errno = errnos[errno]
 	if !known || f.errno == 0 {
-		return f, fmt.Errorf("no machine is without %q", s)
+		return f, fmt.Errorf("there is no fault %q", s)
 	}
 	return f, nil
 }
@@ -143,101 +143,89 @@ func (o *outside) nothingLeft() int {
 // each level what is missing, and what to do. --unconfined starts the command, and prints
 // the consequences. R063.
 func TestRefused(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			none := []string{"namespaces", "landlock"}
-			for _, c := range []struct {
-				what  string
-				weak  []string
-				flags []string
-				want  []string
-			}{
-				{"no level", none, nil, []string{
-					"nothing was started", "namespaces: namespaces are refused", "bubblewrap: bwrap: ", "landlock: the kernel has no Landlock", "--unconfined", "rootsfs doctor"}},
-				{"namespaces asked for", none, []string{"--level", "namespaces"}, []string{"nothing was started", "namespaces are refused", "leave --level out"}},
-				{"landlock asked for", none, []string{"--level", "landlock", "--unconfined"}, []string{"nothing was started", "no Landlock", "leave --level out"}},
-				{"no mounts", []string{"mounts"}, nil, []string{"cannot mount at "}},
-			} {
-				stdout, log, code := o.weakRun(c.weak, nil, c.flags...)
-				if stdout != "" || code != 5 {
-					t.Errorf("%s: exit code %d, the command said %q", c.what, code, stdout)
-				}
-				for _, want := range c.want {
-					if !strings.Contains(log, want) {
-						t.Errorf("%s: %q is missing in: %s", c.what, want, log)
-					}
-				}
-				o.nothingLeft()
+	eachUser(t, func(t *testing.T, o *outside) {
+		none := []string{"namespaces", "landlock"}
+		for _, c := range []struct {
+			what  string
+			weak  []string
+			flags []string
+			want  []string
+		}{
+			{"no level", none, nil, []string{
+				"nothing was started", "namespaces: namespaces are refused", "bubblewrap: bwrap: ", "landlock: the kernel has no Landlock", "--unconfined", "rootsfs doctor"}},
+			{"namespaces asked for", none, []string{"--level", "namespaces"}, []string{"nothing was started", "namespaces are refused", "leave --level out"}},
+			{"landlock asked for", none, []string{"--level", "landlock", "--unconfined"}, []string{"nothing was started", "no Landlock", "leave --level out"}},
+			{"no mounts", []string{"mounts"}, nil, []string{"cannot mount at "}},
+		} {
+			stdout, log, code := o.weakRun(c.weak, nil, c.flags...)
+			if stdout != "" || code != 5 {
+				t.Errorf("%s: exit code %d, the command said %q", c.what, code, stdout)
 			}
-			stdout, log, code := o.weakRun(none, nil, "--unconfined")
-			if want := fmt.Sprintf("ran\n%d\n", w.uid); stdout != want || code != 0 || !strings.Contains(log, "NOT CONFINED") || !strings.Contains(log, "can do whatever you can") || strings.Contains(log, "would confine it here") {
-				t.Errorf("unconfined: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
-			}
-			if n := o.nothingLeft(); n < 3 { // none where nothing but namespaces was asked for
-				t.Errorf("%d places of runs were looked for", n)
-			}
-			_, _, _ = o.weakRun(none[:1], nil)
-			var recorded []string
-			for line := range strings.Lines(o.owner("audit", "show", "--session", sessionName)) {
-				if f := strings.Fields(line); len(f) > 4 && f[3] == "run" {
-					recorded = append(recorded, f[2]+": "+strings.Trim(strings.Join(f[5:], " "), "()"))
+			for _, want := range c.want {
+				if !strings.Contains(log, want) {
+					t.Errorf("%s: %q is missing in: %s", c.what, want, log)
 				}
 			}
-			refused := "refused: Other, control, no confinement that was asked for can be had here"
-			want := []string{refused, refused, refused, fmt.Sprintf("allowed: control, not confined, uid %d", w.uid), fmt.Sprintf("allowed: control, confined by landlock, uid %d", w.commandUID())}
-			if !slices.Equal(recorded, want) {
-				t.Errorf("on record are %q, want %q", recorded, want)
+			o.nothingLeft()
+		}
+		stdout, log, code := o.weakRun(none, nil, "--unconfined")
+		if want := fmt.Sprintf("ran\n%d\n", o.who.uid); stdout != want || code != 0 || !strings.Contains(log, "NOT CONFINED") || !strings.Contains(log, "can do whatever you can") || strings.Contains(log, "would confine it here") {
+			t.Errorf("unconfined: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
+		}
+		if n := o.nothingLeft(); n < 3 { // none where nothing but namespaces was asked for
+			t.Errorf("%d places of runs were looked for", n)
+		}
+		_, _, _ = o.weakRun(none[:1], nil)
+		var recorded []string
+		for line := range strings.Lines(o.owner("audit", "show", "--session", sessionName)) {
+			if f := strings.Fields(line); len(f) > 4 && f[3] == "run" {
+				recorded = append(recorded, f[2]+": "+strings.Trim(strings.Join(f[5:], " "), "()"))
 			}
-		})
-	}
+		}
+		refused := "refused: Other, control, no confinement that was asked for can be had here"
+		want := []string{refused, refused, refused, fmt.Sprintf("allowed: control, not confined, uid %d", o.who.uid), fmt.Sprintf("allowed: control, confined by landlock, uid %d", o.who.commandUID())}
+		if !slices.Equal(recorded, want) {
+			t.Errorf("on record are %q, want %q", recorded, want)
+		}
+	})
 }
 
 // A run that cannot reach its level uses the next one, and leaves nothing behind. If the
 // session fails, the run ends like any other.
 func TestNextLevel(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			stdout, log, code := o.weakRun([]string{"namespaces"}, nil)
-			if want := fmt.Sprintf("ran\n%d\n", w.commandUID()); stdout != want || code != 0 {
-				t.Errorf("exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
-			}
-			if n := o.nothingLeft(); n != 1 {
-				t.Errorf("%d places of runs were looked for", n)
-			}
-			stdout, log, code = o.weakRun([]string{"namespaces"}, []string{"/usr/bin/env", "XDG_STATE_HOME=/dev/null"})
-			if stdout != "" || code == 0 || !strings.Contains(log, "the audit log cannot be opened") {
-				t.Errorf("no audit log: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
-			}
-			o.nothingLeft()
-		})
-	}
+	eachUser(t, func(t *testing.T, o *outside) {
+		stdout, log, code := o.weakRun([]string{"namespaces"}, nil)
+		if want := fmt.Sprintf("ran\n%d\n", o.who.commandUID()); stdout != want || code != 0 {
+			t.Errorf("exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
+		}
+		if n := o.nothingLeft(); n != 1 {
+			t.Errorf("%d places of runs were looked for", n)
+		}
+		stdout, log, code = o.weakRun([]string{"namespaces"}, []string{"/usr/bin/env", "XDG_STATE_HOME=/dev/null"})
+		if stdout != "" || code == 0 || !strings.Contains(log, "the audit log cannot be opened") {
+			t.Errorf("no audit log: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
+		}
+		o.nothingLeft()
+	})
 }
 
 // A user's hard limits, as administrators set them, do not prevent confinement: the command may
 // then have fewer processes, and no core files.
 func TestHardLimits(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOutside(t, w)
-			for _, level := range []string{"namespaces", "bubblewrap", "landlock"} {
-				stdout, log, code := o.weakRun(nil, []string{"/usr/bin/prlimit", "--nproc=300:300", "--core=0:0"}, "--level", level)
-				if want := fmt.Sprintf("ran\n%d\n", w.commandUID()); stdout != want || code != 0 {
-					t.Errorf("%s: exit code %d, the command said %q, rootsfs: %s", level, code, stdout, log)
-				}
+	eachUser(t, func(t *testing.T, o *outside) {
+		for _, level := range []string{"namespaces", "bubblewrap", "landlock"} {
+			stdout, log, code := o.weakRun(nil, []string{"/usr/bin/prlimit", "--nproc=300:300", "--core=0:0"}, "--level", level)
+			if want := fmt.Sprintf("ran\n%d\n", o.who.commandUID()); stdout != want || code != 0 {
+				t.Errorf("%s: exit code %d, the command said %q, rootsfs: %s", level, code, stdout, log)
 			}
-			stdout, log, code := o.weakRun(nil, []string{"/usr/bin/prlimit", "--nproc=40:40"})
-			if stdout != "" || code != 5 || !strings.Contains(log, "the limit of processes of this user is 40 (ulimit -Hu)") {
-				t.Errorf("too few processes: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
-			}
-			said, err := o.driver(order{Args: append([]string{"/usr/bin/prlimit", "--nproc=40:40"}, o.rootsfs("doctor")...)}).Output()
-			if !strings.Contains(string(said), "rootsfs run cannot confine a command: namespaces: the limit of processes of this user is 40") {
-				t.Errorf("doctor: %s, %v", said, err)
-			}
-		})
-	}
+		}
+		stdout, log, code := o.weakRun(nil, []string{"/usr/bin/prlimit", "--nproc=40:40"})
+		if stdout != "" || code != 5 || !strings.Contains(log, "the limit of processes of this user is 40 (ulimit -Hu)") {
+			t.Errorf("too few processes: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
+		}
+		said, err := o.driver(order{Args: append([]string{"/usr/bin/prlimit", "--nproc=40:40"}, o.rootsfs("doctor")...)}).Output()
+		if !strings.Contains(string(said), "rootsfs run cannot confine a command: namespaces: the limit of processes of this user is 40") {
+			t.Errorf("doctor: %s, %v", said, err)
+		}
+	})
 }

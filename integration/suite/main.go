@@ -186,7 +186,7 @@ var listed = []struct {
 		"integration/deps"}},
 }
 
-// findParts returns the parts by their names, all for no name.
+// findParts returns the parts with the given names, or all parts if names is empty.
 func findParts(goCommand string, names []string) ([]part, error) {
 	cmd := exec.Command(goCommand, "list", "./...")
 	cmd.Stderr = os.Stderr

@@ -11,6 +11,6 @@ package incoming
 
 import "github.com/hanwen/go-fuse/v2/fuse"
 
-// Watch is called with each request before the mount answers the request, if Watch is not
+// Observe is called with each request before the mount answers the request, if Observe is not
 // nil. Only integration/childfs sets it, before a mount is made. Only tests import childfs.
-var Watch func(*fuse.InHeader)
+var Observe func(*fuse.InHeader)

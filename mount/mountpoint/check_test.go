@@ -93,7 +93,7 @@ func TestPointErrorSentences(t *testing.T) {
 	}
 }
 
-func TestBoundedGivesUp(t *testing.T) {
+func TestWithTimeoutGivesUp(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	got, err := withTimeout(time.Millisecond, func() (int, error) { <-release; return 1, nil })

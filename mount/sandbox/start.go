@@ -331,7 +331,7 @@ func (p *Process) await(l *launch) error {
 		}
 		switch m.Kind {
 		case initproc.KindFile:
-			if err := p.takeFile(l, m.Name, fds); err != nil {
+			if err := p.receiveFile(l, m.Name, fds); err != nil {
 				return err
 			}
 		case initproc.KindReady:
@@ -365,8 +365,8 @@ func (p *Process) await(l *launch) error {
 	}
 }
 
-// takeFile takes descriptors that the init has opened inside for the caller.
-func (p *Process) takeFile(l *launch, name string, fds []int) error {
+// receiveFile takes descriptors that the init has opened inside for the caller.
+func (p *Process) receiveFile(l *launch, name string, fds []int) error {
 	list, isNetwork := strings.CutPrefix(name, initproc.NetworkFile)
 	each := strings.Split(list, ",")
 	if len(fds) != len(each) || len(fds) != 1 && !isNetwork {

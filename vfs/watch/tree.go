@@ -83,7 +83,7 @@ func (d *watchedDir) record(name string) *LimitError {
 		d.known = map[uint64]struct{}{}
 	}
 	if int64(len(d.known)) >= d.room*namesEach {
-		if err := d.w.takeRoom(); err != nil {
+		if err := d.w.acquireRoom(); err != nil {
 			return err
 		}
 		d.room++
@@ -238,7 +238,7 @@ func (s *scan) watch(dir beneath.Dir, d *watchedDir) (*watchedDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if full := s.w.takeRoom(); full != nil {
+	if full := s.w.acquireRoom(); full != nil {
 		s.full = full
 		return nil, nil
 	}

@@ -211,15 +211,15 @@ func (w *Watch) poke() {
 	}
 }
 
-// takeRoom acquires room for one directory, or for namesEach names. It uses the watch's spare
+// acquireRoom acquires room for one directory, or for namesEach names. It uses the watch's spare
 // room first. The error says that there is no room.
-func (w *Watch) takeRoom() *LimitError {
+func (w *Watch) acquireRoom() *LimitError {
 	for n := w.spare.Load(); n > 0; n = w.spare.Load() {
 		if w.spare.CompareAndSwap(n, n-1) {
 			return nil
 		}
 	}
-	limit, ok := w.h.room.Take(w.c.Subject.WithoutSession(), w.h.maxRoom, int64(w.h.o.MaxEach))
+	limit, ok := w.h.room.Acquire(w.c.Subject.WithoutSession(), w.h.maxRoom, int64(w.h.o.MaxEach))
 	if !ok {
 		return &LimitError{What: "directories, or thousands of names in them, can be watched by one server at present", Limit: limit}
 	}
@@ -227,4 +227,4 @@ func (w *Watch) takeRoom() *LimitError {
 }
 
 // returnSpare gives back the room that the watch does not use.
-func (w *Watch) returnSpare() { w.h.room.Give(w.c.Subject.WithoutSession(), w.spare.Swap(0)) }
+func (w *Watch) returnSpare() { w.h.room.Release(w.c.Subject.WithoutSession(), w.spare.Swap(0)) }

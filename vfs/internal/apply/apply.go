@@ -78,11 +78,11 @@ func (c *Change) applied() beneath.Applied {
 
 // side describes the file that the stage or the source has at a path.
 type side struct {
-	is   bool
-	info beneath.Info
+	exists bool
+	info   beneath.Info
 }
 
-func (s *side) isDir() bool { return s.is && s.info.IsDir() }
+func (s *side) isDir() bool { return s.exists && s.info.IsDir() }
 
 // Env gives the operations of this package access to the tree.
 type Env struct {

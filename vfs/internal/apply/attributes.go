@@ -7,10 +7,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// attributes sets the mode and class of a file that both sides have. If the mode, the ACL and
-// the attributes of the user stay, the class is the one given as with.
-func (a *applier) attributes(c *Change, base *draft.Base, with Class) error {
-	if err := c.modes(base, with); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
+// attributes sets the mode and class of a file that both sides have. byContents is the class that
+// the contents alone give. It stays unless the mode, the ACL or the attributes of the user differ.
+func (a *applier) attributes(c *Change, base *draft.Base, byContents Class) error {
+	if err := c.modes(base, byContents); err != nil || c.Class == Conflict || c.want.info.Type() == unix.S_IFLNK {
 		return err
 	}
 	if uid := unix.Geteuid(); c.have.isDir() && c.have.info.Mode&0o400 == 0 && uid != 0 && int(c.have.info.UID) == uid {
@@ -43,28 +43,27 @@ func (a *applier) attributes(c *Change, base *draft.Base, with Class) error {
 	case c.want.isDir() && isBase: // only the owner changed them
 	case !isOld:
 		return c.conflict("its attributes were changed in the stage, or by you at %s", c.since())
-	case with == Same:
+	case byContents == Same:
 		c.Class = Mode
 	}
 	return nil
 }
 
-// modes sets the mode and class of a file that both sides have. If the mode stays, the class is
-// the one given as with.
-func (c *Change) modes(base *draft.Base, with Class) error {
+// modes is the part of attributes that compares the modes.
+func (c *Change) modes(base *draft.Base, byContents Class) error {
 	bits := uint32(0o7777)
 	if !c.want.isDir() {
 		bits = 0o1777 // a stage never has set-id bits
 	}
 	want, have, old := c.Mode&bits, c.OldMode&bits, base.Mode&bits
-	c.Class, c.mode = with, c.OldMode
+	c.Class, c.mode = byContents, c.OldMode
 	switch {
 	case want == old || want == have:
 	case have != old:
 		return c.conflict("its mode was changed in the stage, and by you")
 	default:
 		c.mode = c.Mode
-		if with == Same {
+		if byContents == Same {
 			c.Class = Mode
 		}
 	}

@@ -8,36 +8,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// takeStage makes a conflict, or an unsure change, replace the owner's file, which goes to the
-// trash. It reports false for a directory of the owner, which cannot be replaced.
-func (c *Change) takeStage() bool {
-	switch {
-	case !c.want.is:
-		return c.takeRemoval()
-	case c.Class != Unsure && c.Class != Conflict || c.have.isDir() || c.want.info.Special():
-		return false
-	}
-	c.isTaken, c.mode, c.Why = c.have.is, c.Mode, ""
-	switch {
-	case !c.have.is:
-		c.Class = New
-	case c.want.info.Type() != c.have.info.Type():
-		c.Class = Replaced
-	default:
-		c.Class = Changed
-	}
-	return true
-}
-
-// takeRemoval is takeStage for a name that the stage has removed.
-func (c *Change) takeRemoval() bool {
-	if c.have.isDir() || c.Class != Conflict && c.Class != Unsure {
-		return false
-	}
-	c.isTaken, c.Class, c.Why = c.have.is, Removed, ""
-	return true
-}
-
 // Order sorts changes so that each can be applied after those before it. Removals come first,
 // contents before their directory. Then come new directories, outer ones first, and then files.
 // In a repository, a file comes after those that it refers to. The modes of directories are
@@ -118,42 +88,44 @@ func SortPaths(list []Change) {
 }
 
 // A change can depend on another: a file on its new directory, the removal of a directory on that
-// of its contents, and the parts of a repository on each other. If one is left, so is the other.
+// of its contents, and the parts of a repository on each other. A change that is not applied is
+// called left. If a change is left, the changes that depend on it are left, too.
 
-// waitFor leaves a change because another one is left.
-func (c *Change) waitFor(cause *Change, format string, args ...any) {
+// leaveFor makes the change a conflict, because it depends on cause, which is left. If the file
+// system refuses cause, the class is Refused.
+func (c *Change) leaveFor(cause *Change, format string, args ...any) {
 	_ = c.conflict(format, args...)
 	if cause.Class == Refused {
 		c.Class = Refused
 	}
 }
 
-// Holder is the directory of a change that was left.
+// Holder returns the path of the directory that holds the change's file.
 func (c *Change) Holder() string {
 	dir, _ := splitRel(c.Path.Raw())
 	return dir
 }
 
-// StaysFor leaves the removal of a directory, because a change in it was left, and reports true.
-// cause is that change; nil: there is none.
+// StaysFor leaves the removal of a directory in which cause was left, and reports true. It reports
+// false if cause is nil or the change removes no directory.
 func (c *Change) StaysFor(cause *Change) bool {
 	if cause == nil || !c.have.isDir() || c.want.isDir() {
 		return false
 	}
-	c.waitFor(cause, "it holds %s, which stays", names.Quote(cause.Path))
+	c.leaveFor(cause, "it holds %s, which stays", names.Quote(cause.Path))
 	return true
 }
 
 // keepBelow makes changes a conflict if the source does not get their directory. In the sorted
 // list the directory comes first.
 func keepBelow(list []Change) {
-	causes := map[string]*Change{} // by directory: the outermost change that is left, of it or a directory above it
+	causes := map[string]*Change{} // by directory that is left: the change of it, or of the outermost one above that is left
 	for i := range list {
 		c := &list[i]
 		parent, _ := splitRel(c.Path.Raw())
 		cause := causes[parent]
 		if cause != nil && c.Class.Applies() {
-			c.waitFor(cause, "it lies in %s, which is left: %s", names.Quote(cause.Path), cause.Why)
+			c.leaveFor(cause, "it lies in %s, which is left: %s", names.Quote(cause.Path), cause.Why)
 		}
 		if c.Class.Blocks() && c.want.isDir() && !c.have.isDir() {
 			if cause == nil {
@@ -173,28 +145,28 @@ func keepWithContents(list []Change) {
 	}
 	for i := len(list) - 1; i >= 0; i-- {
 		c := &list[i]
-		if c.want.is || c.Class.Applies() {
+		if c.want.exists || c.Class.Applies() {
 			continue
 		}
 		parent, _ := splitRel(c.Path.Raw())
 		if at, ok := index[parent]; ok && list[at].Class.Applies() && list[at].have.isDir() && !list[at].want.isDir() {
-			list[at].waitFor(c, "it holds %s, which stays", names.Quote(c.Path))
+			list[at].leaveFor(c, "it holds %s, which stays", names.Quote(c.Path))
 		}
 	}
 }
 
-// keepGitWhole keeps all of a repository's data from being applied if a part of it cannot be.
+// keepGitWhole leaves all of a repository's data if a part of it cannot be applied.
 func keepGitWhole(list []Change) {
-	waits := map[string]*Change{} // by unit: a change that has to wait
+	left := map[string]*Change{} // by unit: a change that is left
 	for i := range list {
 		if unit, ok := gitUnit(list[i].Path.Raw()); ok && list[i].Class.Blocks() {
-			waits[unit] = &list[i]
+			left[unit] = &list[i]
 		}
 	}
 	for i := range list {
 		unit, _ := gitUnit(list[i].Path.Raw())
-		if c := waits[unit]; c != nil && list[i].Class.Applies() {
-			list[i].waitFor(c, "a repository is applied whole, and %s cannot be", names.Quote(c.Path))
+		if c := left[unit]; c != nil && list[i].Class.Applies() {
+			list[i].leaveFor(c, "a repository is applied whole, and %s cannot be", names.Quote(c.Path))
 		}
 	}
 }

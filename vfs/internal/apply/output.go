@@ -85,8 +85,9 @@ func (a *applier) outputSet(list []Change) *pattern.Set {
 	return set
 }
 
-// MarkSeen sets Change.Output in a sorted list of what programs see change. Nothing of it takes a
-// file away from the owner, so removals are build output as well.
+// MarkSeen sets Change.Output in a sorted list of the changes that programs see when the stage goes
+// back to a checkpoint. None of them takes a file away from the owner, so removals are build output
+// as well.
 func (e Env) MarkSeen(ctx context.Context, l *guard.Lease, list []Change) {
 	a := e.begin(ctx, l)
 	set := a.outputSet(list)
@@ -98,8 +99,8 @@ func (e Env) MarkSeen(ctx context.Context, l *guard.Lease, list []Change) {
 }
 
 // outputOf returns the topmost directory or file on a change's path that is build output, "" if
-// none is. Not build output are the contents of a removed directory, a repository's data, and a
-// file that the source has too and that matches a pattern by its own name.
+// none is. The contents of a removed directory and a repository's data are never build output. Nor
+// is a file that the source has too, if a pattern matches it by its own name.
 func outputOf(set *pattern.Set, c *Change, gone map[string]bool) string {
 	path := c.Path.Raw()
 	if _, isGit := gitUnit(path); isGit {

@@ -31,9 +31,9 @@ func (s *scene) outputs(patterns ...string) string {
 	return strings.Join(out, " ")
 }
 
-// The owner's patterns and the source's .gitignore files name build output. A removal of the
-// owner's files does not count as build output, and neither does a repository's data. A
-// .gitignore that a program wrote has no effect.
+// The owner's patterns and the source's .gitignore files name build output. A file of the owner that
+// matches a pattern by its own name does not count as build output, and neither do the contents of a
+// removed directory and a repository's data. A .gitignore that a program wrote has no effect.
 func TestBuildOutput(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -43,7 +43,7 @@ func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
 	if p.info, err = p.up.Own(); err != nil {
 		return err
 	}
-	return p.st.Readable(l, p.up, &p.info, func() error { return p.like(p.up, &p.info, base, p.info.Mode) })
+	return p.st.Readable(l, p.up, &p.info, func() error { return p.copyAttributes(p.up, &p.info, base, p.info.Mode) })
 }
 
 // Apply brings one change into the source. If that is no longer possible, Apply sets the class
@@ -126,8 +126,8 @@ func (p *placement) run() error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	if !c.want.is {
-		if now, err := p.lookUpper(c.Path.Raw()); err != nil || now.is {
+	if !c.want.exists {
+		if now, err := p.lookUpper(c.Path.Raw()); err != nil || now.exists {
 			return cmp.Or(err, errProgram)
 		}
 		return p.remove()
@@ -148,7 +148,7 @@ func (p *placement) run() error {
 	switch {
 	case c.Class == Mode:
 		return p.chmod()
-	case c.have.is:
+	case c.have.exists:
 		return p.exchange()
 	case p.info.IsDir():
 		made, err := beneath.Mkdir(p.l, p.d, p.base, makingMode, beneath.Owner{})
@@ -159,7 +159,8 @@ func (p *placement) run() error {
 	}
 }
 
-// note notes the change for an undo. Where a file of the owner's goes, that is before it does.
+// note notes the change for an undo. If the change takes a file of the owner away, note is called
+// before.
 func (p *placement) note() error {
 	p.isNoted = true
 	return p.st.NoteApplied(p.c.Path.Raw(), p.old, p.made, p.d, p.base)
@@ -169,13 +170,13 @@ func (p *placement) note() error {
 func (p *placement) check() error {
 	now, err := beneath.StatIn(p.d, p.base)
 	switch {
-	case beneath.IsAbsent(err) && !p.c.have.is:
+	case beneath.IsAbsent(err) && !p.c.have.exists:
 		return nil
 	case beneath.IsAbsent(err):
 		return errLater
 	case err != nil:
 		return err
-	case !p.c.have.is || !equal(&now, &p.c.have.info) || !now.IsDir() && now.Ctime != p.c.have.info.Ctime:
+	case !p.c.have.exists || !equal(&now, &p.c.have.info) || !now.IsDir() && now.Ctime != p.c.have.info.Ctime:
 		return errLater
 	}
 	return nil
@@ -266,11 +267,11 @@ func (p *placement) symlink(name string) error {
 		return err
 	}
 	p.made = beneath.BaseOf(&made)
-	return p.like(p.up, &p.info, name, 0)
+	return p.copyAttributes(p.up, &p.info, name, 0)
 }
 
-// like copies the attributes of a file of the stage to a name of the source.
-func (p *placement) like(up beneath.Dir, info *beneath.Info, name string, mode uint32) error {
+// copyAttributes copies the attributes of a file of the stage to a name of the source.
+func (p *placement) copyAttributes(up beneath.Dir, info *beneath.Info, name string, mode uint32) error {
 	at, err := beneath.OpenChild(p.d, name)
 	if err != nil {
 		return err
@@ -312,7 +313,7 @@ func (p *placement) fill(w beneath.Changeable) error {
 	if err != nil {
 		return err
 	}
-	if p.c.have.is { // it keeps its owner, if this process may give files away
+	if p.c.have.exists { // it keeps its owner, if this process may give files away
 		if err := beneath.Chown(p.l, w, int(p.c.have.info.UID), int(p.c.have.info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
 			return err
 		}
@@ -323,7 +324,7 @@ func (p *placement) fill(w beneath.Changeable) error {
 // keepXattrs gives the new file the attributes of the source's old file that the stage's file in
 // cannot have, because its file system does not support them.
 func (p *placement) keepXattrs(in int, w beneath.Changeable) error {
-	if !p.c.have.is || !p.c.have.info.IsRegular() {
+	if !p.c.have.exists || !p.c.have.info.IsRegular() {
 		return nil
 	}
 	old, err := beneath.OpenChild(p.d, p.base)
@@ -348,8 +349,8 @@ func isRefused(err error) bool {
 }
 
 // writable returns the directory of the source in which a change of a path begins, and the error
-// that this process would get for a new name there. If a directory is to be made first, that is
-// the one around it.
+// that this process would get for a new name there. The change begins in the path's directory, or
+// in the innermost one above that the source has.
 func (a *applier) writable(path string) (dir string, err error) {
 	above, _ := splitRel(path)
 	if got, ok := a.closed[above]; ok {

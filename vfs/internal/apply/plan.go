@@ -19,19 +19,19 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// Asked says which changes of a stage are wanted.
-type Asked struct {
+// Request says which changes of a stage the caller wants.
+type Request struct {
 	Paths []string // below the root; none: everything
 	// TakeStage makes conflicts and unsure changes replace the owner's files.
 	TakeStage bool
 	Links     bool // also links that leave the root
-	// IsFor says that the changes are about to be applied, so that files that are open for
-	// writing get the class InUse.
-	IsFor bool
+	// ForApply says that the changes are about to be applied. Files that are open for writing
+	// then get the class InUse.
+	ForApply bool
 }
 
-// Needed returns the paths that an apply of paths, and so its plan, has to do with: those and the
-// rest of a repository that one of them lies in. It also has to do with the directories above.
+// Needed returns the scope of an apply of paths, and so of its plan: the paths, the whole of each
+// repository that one of them lies in, and the directories above.
 func Needed(paths []string) draft.Scope {
 	needed := slices.Clone(paths)
 	for i, p := range needed {
@@ -45,10 +45,10 @@ func Needed(paths []string) draft.Scope {
 // Plan returns the wanted changes, sorted by path. same has those that change nothing, because
 // the source has the same by now. Plan compares no more changes than the wanted ones depend on
 // (see Needed), because to compare a change may be to read two files.
-func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []Change, err error) {
+func (e Env) Plan(ctx context.Context, l *guard.Lease, req Request) (list, same []Change, err error) {
 	a := e.begin(ctx, l)
 	paths := map[string]bool{}
-	needed := Needed(ask.Paths)
+	needed := Needed(req.Paths)
 	a.closed = map[string]closedDir{}
 	walkErr := a.store.Walk(needed, func(rel string, _ *unix.Stat_t) { paths[rel] = true })
 	for r := range a.store.Records() {
@@ -65,8 +65,8 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 			return nil, nil, err
 		}
 		c := a.classify(path)
-		if selects(ask.Paths, path) {
-			a.settle(&c, &ask)
+		if selects(req.Paths, path) {
+			a.settle(&c, &req)
 		}
 		if c.Class != Same {
 			list = append(list, c)
@@ -79,35 +79,35 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list, same []
 	keepBelow(list)
 	keepGitWhole(list)
 	a.markOutput(list)
-	return slices.DeleteFunc(list, func(c Change) bool { return !selects(ask.Paths, c.Path.Raw()) }), same, walkErr
+	return slices.DeleteFunc(list, func(c Change) bool { return !selects(req.Paths, c.Path.Raw()) }), same, walkErr
 }
 
-// settle adjusts the class of one change to the options.
-func (a *applier) settle(c *Change, ask *Asked) {
-	if ask.TakeStage && c.takeStage() {
+// settle adjusts the class of one change to the request.
+func (a *applier) settle(c *Change, req *Request) {
+	if req.TakeStage && c.takeStage() {
 		a.judgePolicy(c)
 	}
-	if ask.Links && c.Class == Link {
+	if req.Links && c.Class == Link {
 		c.Class, c.Why = New, ""
-		if c.have.is {
+		if c.have.exists {
 			c.Class = Replaced
 		}
 	}
-	if !ask.IsFor || !c.Class.Applies() || c.Class == Mode {
+	if !req.ForApply || !c.Class.Applies() || c.Class == Mode {
 		return
 	}
 	if dir, err := a.writable(c.Path.Raw()); err != nil && isRefused(err) {
 		c.Class, c.Why = Refused, names.Text(whyClosed(dir, err))
 		return
 	}
-	if !c.have.is || !c.have.info.IsRegular() {
+	if !c.have.exists || !c.have.info.IsRegular() {
 		return
 	}
 	p := placement{applier: *a, c: c}
 	parent, base := splitRel(c.Path.Raw())
 	d, err := a.st.Source(a.l).Below(parent, true)
 	if err != nil {
-		return // applying it says why
+		return // Apply says why
 	}
 	defer d.Close()
 	p.d, p.base = d, base
@@ -116,6 +116,36 @@ func (a *applier) settle(c *Change, ask *Asked) {
 	} else if errors.Is(err, errOpen) {
 		c.Class, c.Why = InUse, names.Text(err.Error())
 	}
+}
+
+// takeStage makes a conflict, or an unsure change, replace the owner's file, which goes to the
+// trash. It reports false for a directory of the owner, which cannot be replaced.
+func (c *Change) takeStage() bool {
+	switch {
+	case !c.want.exists:
+		return c.takeRemoval()
+	case c.Class != Unsure && c.Class != Conflict || c.have.isDir() || c.want.info.Special():
+		return false
+	}
+	c.isTaken, c.mode, c.Why = c.have.exists, c.Mode, ""
+	switch {
+	case !c.have.exists:
+		c.Class = New
+	case c.want.info.Type() != c.have.info.Type():
+		c.Class = Replaced
+	default:
+		c.Class = Changed
+	}
+	return true
+}
+
+// takeRemoval is takeStage for a name that the stage has removed.
+func (c *Change) takeRemoval() bool {
+	if c.have.isDir() || c.Class != Conflict && c.Class != Unsure {
+		return false
+	}
+	c.isTaken, c.Class, c.Why = c.have.exists, Removed, ""
+	return true
 }
 
 // classify compares the file in the stage, the one in the source, and the one that the source
@@ -129,10 +159,10 @@ func (a *applier) classify(path string) Change {
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
 		err = nil // nothing lies below a link, such as one that was applied before
 	}
-	if c.want.is {
+	if c.want.exists {
 		c.Mode, c.Size = c.want.info.Mode, c.want.info.Size
 	}
-	if c.have.is {
+	if c.have.exists {
 		c.OldMode, c.OldSize = c.have.info.Mode, c.have.info.Size
 	}
 	rec, ok := a.store.Has(path)
@@ -144,7 +174,7 @@ func (a *applier) classify(path string) Change {
 	}
 	if err == nil {
 		switch {
-		case !c.want.is:
+		case !c.want.exists:
 			err = a.removal(&c, &rec)
 		case c.want.isDir():
 			err = a.directory(&c, &rec)
@@ -178,7 +208,7 @@ func (c *Change) since() string { return c.have.info.ModTime().Format("2006-01-0
 
 // removal is classify for a path that the stage has removed.
 func (a *applier) removal(c *Change, rec *draft.Record) error {
-	if !rec.Whiteout || !c.have.is {
+	if !rec.Whiteout || !c.have.exists {
 		return nil
 	}
 	if c.have.isDir() && rec.Base.Kind == draft.Dir {
@@ -216,11 +246,11 @@ func (a *applier) emptied(c *Change, class Class) error {
 func (a *applier) directory(c *Change, rec *draft.Record) error {
 	wasDir := rec.Base.Kind == draft.Dir
 	switch {
-	case !c.have.is && wasDir && !rec.Whiteout:
+	case !c.have.exists && wasDir && !rec.Whiteout:
 		return nil // the owner removed it; changes in it are conflicts of their own
-	case !c.have.is && rec.Base.Kind != draft.Nothing && !rec.Whiteout:
+	case !c.have.exists && rec.Base.Kind != draft.Nothing && !rec.Whiteout:
 		return c.conflict("you removed it, and it was replaced in the stage")
-	case !c.have.is:
+	case !c.have.exists:
 		c.Class, c.mode = New, c.Mode
 		return nil
 	case c.have.isDir() && rec.Base.Kind == draft.Nothing:
@@ -240,8 +270,8 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 	return nil
 }
 
-// unfinishedMode is directory for one that both sides have made. The source's keeps its mode,
-// unless Apply has made it and was killed before Finish.
+// unfinishedMode classifies a directory that both sides have made. The source's directory keeps
+// its mode, unless Apply has made that directory and was killed before Finish.
 func (c *Change) unfinishedMode() {
 	if c.Mode&0o7777 != makingMode && c.OldMode&0o1777 == makingMode {
 		c.Class, c.mode = Mode, c.Mode
@@ -254,9 +284,9 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 	case c.want.info.Special():
 		c.Class, c.Why = Special, "a device, FIFO or socket stays in the stage"
 		return nil
-	case !c.have.is && rec.Base.Kind != draft.Nothing && !rec.Whiteout:
+	case !c.have.exists && rec.Base.Kind != draft.Nothing && !rec.Whiteout:
 		return c.conflict("you removed it, and it was changed in the stage")
-	case !c.have.is:
+	case !c.have.exists:
 		c.Class, c.mode = New, c.Mode
 		return nil
 	case c.have.isDir() && rec.Base.Kind == draft.Dir: // removed, or exchanged
@@ -393,9 +423,9 @@ func (a *applier) judgePolicy(c *Change) {
 	if c.Class == New || c.Class == Replaced {
 		access = rules.ToMake
 	}
-	if c.want.isDir() || !c.want.is && c.have.isDir() {
+	if c.want.isDir() || !c.want.exists && c.have.isDir() {
 		kind = pattern.Dir
-	} else if c.want.is && c.want.info.Type() == unix.S_IFLNK {
+	} else if c.want.exists && c.want.info.Type() == unix.S_IFLNK {
 		kind = pattern.Link
 	}
 	judge := a.l.Judge()
@@ -410,14 +440,14 @@ func (a *applier) judgePolicy(c *Change) {
 		}
 		return
 	}
-	if c.want.is {
+	if c.want.exists {
 		a.judgeUpper(c, dir, kind)
 	}
 }
 
 // isOpen reports whether a program has the stage's file open for writing.
 func (a *applier) isOpen(c *Change) bool {
-	if !c.want.is || !c.want.info.IsRegular() {
+	if !c.want.exists || !c.want.info.IsRegular() {
 		return false
 	}
 	up, err := a.st.Upper(c.Path.Raw(), false)

@@ -54,7 +54,7 @@ func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
 			return err
 		}
 		p := placement{applier: e.begin(ctx, l), c: c}
-		if c.want.is && !c.want.info.IsRegular() || c.Class == Mode || !c.want.is && c.have.isDir() {
+		if c.want.exists && !c.want.info.IsRegular() || c.Class == Mode || !c.want.exists && c.have.isDir() {
 			continue
 		}
 		r, err := p.makeReady()
@@ -66,10 +66,10 @@ func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
 		if err := atStep("ready", c.Path.Raw()); err != nil {
 			return err
 		}
-		if c.want.is {
+		if c.want.exists {
 			files = append(files, r.w)
 		}
-		if c.have.is {
+		if c.have.exists {
 			pl, err := p.placing(r)
 			if err != nil {
 				return err
@@ -109,7 +109,7 @@ func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
 	c.Forget()
 	p := placement{applier: e.begin(ctx, l), c: c}
 	switch {
-	case !r.isNamed && !c.have.is:
+	case !r.isNamed && !c.have.exists:
 		return nil
 	case !r.isNamed:
 		return p.store.Placed(c.Path.Raw())
@@ -138,7 +138,7 @@ func (p *placement) makeReady() (*ready, error) {
 	parent, base := splitRel(p.c.Path.Raw())
 	p.base = base
 	var err error
-	if p.d, err = p.parent(parent); err != nil || !p.c.want.is {
+	if p.d, err = p.parent(parent); err != nil || !p.c.want.exists {
 		return r, err
 	}
 	if p.up, err = p.st.Upper(p.c.Path.Raw(), false); err != nil {
@@ -182,7 +182,7 @@ func (p *placement) makeFile(r *ready) error {
 // placing returns the record of the step that applies a prepared change.
 func (p *placement) placing(r *ready) (draft.Placing, error) {
 	pl := draft.Placing{Path: p.c.Path.Raw(), Temp: r.temp, Old: beneath.BaseOf(&p.c.have.info)}
-	if !p.c.want.is {
+	if !p.c.want.exists {
 		return pl, nil
 	}
 	info, err := r.w.Own()
@@ -197,7 +197,7 @@ func (p *placement) takeReady() (*ready, error) {
 		return r, nil
 	}
 	r := &ready{temp: tempName()}
-	if p.c.want.is {
+	if p.c.want.exists {
 		if err := p.makeFile(r); err != nil {
 			return nil, err
 		}
@@ -206,7 +206,7 @@ func (p *placement) takeReady() (*ready, error) {
 			return nil, err
 		}
 	}
-	if !p.c.have.is {
+	if !p.c.have.exists {
 		return r, nil
 	}
 	pl, err := p.placing(r)
@@ -243,7 +243,7 @@ func (p *placement) nameReady() (temp string, err error) {
 func (p *placement) place(temp string, what draft.Placing) error {
 	what.Path, what.Temp = p.c.Path.Raw(), temp
 	what.Old = draft.Base{}
-	if p.c.have.is {
+	if p.c.have.exists {
 		what.Old = beneath.BaseOf(&p.c.have.info)
 	}
 	if err := p.store.Place(what); err != nil {

@@ -61,9 +61,9 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 	switch {
 	case err != nil:
 		return err
-	case !up.is && a.Upper.Mode != 0:
+	case !up.exists && a.Upper.Mode != 0:
 		return st.rebase(a.Path, true) // a program has removed or moved it since
-	case !up.is:
+	case !up.exists:
 		return st.store.Clear(a.Path)
 	case up.info.IsDir() && up.info.Mode == a.Upper.Mode:
 		return st.clearDir(l, a.Path, &up.info)
@@ -293,7 +293,7 @@ func (st *staged) removeUpper(l *guard.Lease, rel string) error {
 	}
 	defer unix.Close(dir)
 	got, err := st.lookIn(l, dir, base)
-	if err != nil || !got.is {
+	if err != nil || !got.exists {
 		return err
 	}
 	flags := 0

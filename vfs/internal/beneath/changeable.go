@@ -165,7 +165,7 @@ func (h *Handle) Sync(l *guard.Lease, dataOnly bool) error {
 	return Fsync(l, changeable(h.fd), dataOnly)
 }
 
-// hold says whether the handle may be kept; if not, it is closed.
+// Hold closes the handle and returns ENFILE if too few descriptors are left to keep it.
 func (h *Handle) Hold() error {
 	if int64(h.fd) < descriptors.kept.Load() {
 		return nil

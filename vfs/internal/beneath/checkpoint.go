@@ -272,15 +272,15 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 		return Undone{}, err
 	}
 	if err := st.restore(l, &now, &want); err != nil {
-		return Undone{}, errors.Join(err, st.takeBack(l, &now))
+		return Undone{}, errors.Join(err, st.cancelUndo(l, &now))
 	}
 	return u, errors.Join(st.store.EndUndo(), st.prune(l))
 }
 
-// takeBack takes back an undo that has failed, for example by an error of the disk: running
+// cancelUndo takes back an undo that has failed, for example by an error of the disk: running
 // programs see again the files that they saw before. If the root has ended, the next session
 // finishes the undo.
-func (st *staged) takeBack(l *guard.Lease, before *draft.State) error {
+func (st *staged) cancelUndo(l *guard.Lease, before *draft.State) error {
 	if err := atStep("undoing"); err != nil {
 		return err
 	}

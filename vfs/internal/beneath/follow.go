@@ -11,8 +11,8 @@ import (
 // differently. Its methods are called while the stage is locked, so they must not wait for a
 // program, and must not look into the root.
 type Follower interface {
-	// Copying says that a name is about to be moved into the upper directory which is only a
-	// copy of the source's. by is 1, or -1 if the move has failed.
+	// Copying says that a copy of a file of the source is about to be moved to its name in the
+	// upper directory, which changes nothing for programs. by is 1, or -1 if the move has failed.
 	Copying(rel string, by int)
 	// Raised says that a directory lies in the upper directory now. fd refers to it.
 	Raised(rel string, fd int)

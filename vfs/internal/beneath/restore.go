@@ -88,7 +88,7 @@ func (st *staged) restore(l *guard.Lease, now, want *draft.State) error {
 	st.frozen.writes.Lock()
 	st.frozen.generation.Add(1) // open files may be objects now
 	st.frozen.writes.Unlock()
-	return st.lookGone()
+	return st.updateGone()
 }
 
 // openDirs gives all directories a mode that lets an ordinary user in. setDirs restores their
@@ -377,8 +377,8 @@ func (r *restoration) setDir(n *draft.Node) error {
 	return Utimes(r.l, w, Omit, At(time.Unix(0, n.Mtime)))
 }
 
-// lookGone updates, for open files of the source, whether they have a name in the stage.
-func (st *staged) lookGone() error {
+// updateGone updates, for open files of the source, whether they have a name in the stage.
+func (st *staged) updateGone() error {
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	for id, list := range st.tracked {
@@ -441,7 +441,7 @@ func (st *staged) seenIn(x *stateIndex, rel string) string {
 	defer unix.Close(dir)
 	low, err := lookAt(dir, base)
 	switch {
-	case err != nil || !low.is:
+	case err != nil || !low.exists:
 		return ""
 	case low.info.IsDir():
 		return directoryText(low.info.Mode)

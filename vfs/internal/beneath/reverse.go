@@ -86,7 +86,7 @@ func (s Stage) NoteApplied(path string, old Old, made draft.Base, d Dir, name st
 		return s.st.store.NoteApplied(a)
 	}
 	a.New.Ctime = 0 // no file has this time
-	if now, err := lookAt(d.fd, name); err == nil && now.is {
+	if now, err := lookAt(d.fd, name); err == nil && now.exists {
 		at := baseOf(&now.info)
 		isSame := at.Kind == made.Kind && at.Ino == made.Ino && at.Birth == made.Birth
 		if isSame && (made.Kind != draft.File || at.Size == made.Size && at.Mtime == made.Mtime && at.Mode == made.Mode) {

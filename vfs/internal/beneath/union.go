@@ -179,8 +179,8 @@ func (u *union) openName(name string, flags uint64) (fd int, lower bool, err err
 
 // side is the file that one side has at a name.
 type side struct {
-	is   bool
-	info Info // with the file's own identity
+	exists bool
+	info   Info // with the file's own identity
 }
 
 // look describes the files that both sides have at a name. A hidden file of the source counts

@@ -70,7 +70,7 @@ func (u *union) willMake(name string) error {
 		return nil
 	}
 	_, low, err := u.look(name)
-	if err == nil && low.is {
+	if err == nil && low.exists {
 		err = unix.EEXIST
 	}
 	if err == nil {
@@ -85,7 +85,7 @@ func (u *union) madeName(name string) {
 		return
 	}
 	made, err := lookAt(u.up, name)
-	if err != nil || !made.is {
+	if err != nil || !made.exists {
 		return
 	}
 	u.st.ids.forget(made.info.ID())
@@ -122,33 +122,33 @@ func (u *union) remove(l *guard.Lease, name string, flags int) error {
 		return err
 	}
 	seen := up
-	if !up.is {
+	if !up.exists {
 		seen = low
 	}
 	switch {
-	case !seen.is:
+	case !seen.exists:
 		return unix.ENOENT
 	case flags == 0 && seen.info.IsDir():
 		return unix.EISDIR
 	case flags != 0 && !seen.info.IsDir():
 		return unix.ENOTDIR
 	}
-	if flags != 0 && low.is && low.info.IsDir() {
+	if flags != 0 && low.exists && low.info.IsDir() {
 		if empty, err := u.isEmpty(name); err != nil || !empty {
 			return cmpErr(err, unix.ENOTEMPTY)
 		}
 	}
-	if !up.is {
+	if !up.exists {
 		if err := u.mayRemove(&low.info); err != nil {
 			return err
 		}
 	}
-	if low.is {
+	if low.exists {
 		if err := u.st.note(u.record(name, &low, true)); err != nil {
 			return err
 		}
 	}
-	if !up.is {
+	if !up.exists {
 		u.st.setGone(low.info.ID(), join(u.rel, name), true)
 		// The removal of a name does that, too. Git uses this time to find untracked names.
 		return Utimes(l, changeable(u.up), Omit, Now)

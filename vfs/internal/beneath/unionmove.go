@@ -33,7 +33,7 @@ func (m *unionMove) oldRel() string { return join(m.from.rel, m.oldName) }
 func (m *unionMove) newRel() string { return join(m.to.rel, m.newName) }
 
 func seenOf(s *[2]side) *side {
-	if s[0].is {
+	if s[0].exists {
 		return &s[0]
 	}
 	return &s[1]
@@ -86,7 +86,7 @@ func (m *unionMove) try() (missing string, err error) {
 			return m.newRel(), nil
 		}
 	}
-	if replaced := &m.new[1]; m.old[0].info.IsDir() && !m.new[0].is && replaced.is {
+	if replaced := &m.new[1]; m.old[0].info.IsDir() && !m.new[0].exists && replaced.exists {
 		if err := m.st.raise(m.l, m.newRel()); err != nil { // an empty one
 			return "", err
 		}
@@ -97,10 +97,10 @@ func (m *unionMove) try() (missing string, err error) {
 // isUp reports whether the upper directory has everything that is to be moved.
 func (m *unionMove) isUp(what *[2]side, rel string) (bool, error) {
 	low := &what[1]
-	if !low.is || !low.info.IsDir() || what[0].is && !what[0].info.IsDir() {
-		return what[0].is, nil
+	if !low.exists || !low.info.IsDir() || what[0].exists && !what[0].info.IsDir() {
+		return what[0].exists, nil
 	}
-	t := lowerTree{names: maxMovedNames, bytes: maxMovedBytes, complete: what[0].is}
+	t := lowerTree{names: maxMovedNames, bytes: maxMovedBytes, complete: what[0].exists}
 	sub := &union{st: m.st, rel: rel, up: -1, low: -1}
 	defer sub.close()
 	err := t.walk(sub)
@@ -142,11 +142,11 @@ func (t *lowerTree) walk(u *union) error {
 
 func (t *lowerTree) add(u *union, name string) error {
 	up, low, err := u.look(name)
-	if err != nil || !low.is {
+	if err != nil || !low.exists {
 		return err
 	}
 	t.found = append(t.found, u.record(name, &low, true))
-	if !up.is {
+	if !up.exists {
 		t.complete = false
 		if low.info.IsRegular() {
 			t.bytes -= low.info.Size
@@ -155,7 +155,7 @@ func (t *lowerTree) add(u *union, name string) error {
 			return unix.EXDEV
 		}
 	}
-	if !low.info.IsDir() || up.is && !up.info.IsDir() {
+	if !low.info.IsDir() || up.exists && !up.info.IsDir() {
 		return nil
 	}
 	sub := &union{st: u.st, rel: join(u.rel, name), up: -1, low: -1}
@@ -191,9 +191,9 @@ func (m *unionMove) check() (done bool, err error) {
 	from, to, old, target := m.oldRel(), m.newRel(), seenOf(&m.old), seenOf(&m.new)
 	exchange := m.flags&unix.RENAME_EXCHANGE != 0
 	switch {
-	case !old.is || exchange && !target.is:
+	case !old.exists || exchange && !target.exists:
 		return false, unix.ENOENT
-	case m.flags&unix.RENAME_NOREPLACE != 0 && target.is:
+	case m.flags&unix.RENAME_NOREPLACE != 0 && target.exists:
 		return false, unix.EEXIST
 	case from == to:
 		return true, nil
@@ -201,9 +201,9 @@ func (m *unionMove) check() (done bool, err error) {
 		return false, unix.EINVAL
 	case strings.HasPrefix(from, to+"/"):
 		return false, unix.ENOTEMPTY
-	case !exchange && target.is && m.old[0].is == m.new[0].is && old.info.ID() == target.info.ID():
+	case !exchange && target.exists && m.old[0].exists == m.new[0].exists && old.info.ID() == target.info.ID():
 		return true, nil // two names of one file: rename(2) leaves both
-	case exchange || !target.is:
+	case exchange || !target.exists:
 		return false, nil
 	case old.info.IsDir() && !target.info.IsDir():
 		return false, unix.ENOTDIR
@@ -222,10 +222,10 @@ func (m *unionMove) check() (done bool, err error) {
 func (m *unionMove) move() error {
 	exchange := m.flags&unix.RENAME_EXCHANGE != 0
 	list := m.hide
-	if m.new[1].is {
+	if m.new[1].exists {
 		list = append(list, m.to.record(m.newName, &m.new[1], false))
 	}
-	if m.old[1].is {
+	if m.old[1].exists {
 		list = append(list, m.from.record(m.oldName, &m.old[1], !exchange))
 	}
 	if len(list) > 0 {
@@ -239,7 +239,7 @@ func (m *unionMove) move() error {
 	if err != nil {
 		return err
 	}
-	if !exchange && m.new[1].is && !m.new[0].is && !m.new[1].info.IsDir() {
+	if !exchange && m.new[1].exists && !m.new[0].exists && !m.new[1].info.IsDir() {
 		m.st.setGone(m.new[1].info.ID(), m.newRel(), true)
 	}
 	m.tell(exchange)

@@ -168,7 +168,7 @@ func (t *Table) change(k key, f func(*claim)) {
 	t.settleLocked(k, c)
 }
 
-func takeAlone(c *claim) bool {
+func tryExclusive(c *claim) bool {
 	if c.exclusive {
 		return false
 	}
@@ -192,7 +192,7 @@ func (t *Table) LockNames(ctx context.Context, l *guard.Lease, list ...Name) (un
 		}
 	}
 	for _, n := range list {
-		if err := t.acquire(ctx, l, key{n, ofName}, takeAlone); err != nil {
+		if err := t.acquire(ctx, l, key{n, ofName}, tryExclusive); err != nil {
 			unlock()
 			return nil, err
 		}
@@ -225,7 +225,7 @@ func (t *Table) LockIfContended(ctx context.Context, l *guard.Lease, d beneath.D
 // LockGrowth waits until no other operation makes a file longer from its end.
 func (t *Table) LockGrowth(ctx context.Context, l *guard.Lease, id rules.Identity) (unlock func(), err error) {
 	k := key{Name{dir: id}, ofGrowth}
-	if err := t.acquire(ctx, l, k, takeAlone); err != nil {
+	if err := t.acquire(ctx, l, k, tryExclusive); err != nil {
 		return nil, err
 	}
 	return func() { t.change(k, release) }, nil
@@ -234,7 +234,7 @@ func (t *Table) LockGrowth(ctx context.Context, l *guard.Lease, id rules.Identit
 // BeginUpload claims a name for an upload, until EndUpload; false means that there is
 // one already.
 func (t *Table) BeginUpload(n Name) (ok bool) {
-	t.change(key{n, ofUpload}, func(c *claim) { ok = takeAlone(c) })
+	t.change(key{n, ofUpload}, func(c *claim) { ok = tryExclusive(c) })
 	return ok
 }
 
@@ -338,7 +338,7 @@ func (t *Table) BeginReplacing(ctx context.Context, l *guard.Lease, id rules.Ide
 			refused = inUse()
 			return true
 		}
-		return takeAlone(c)
+		return tryExclusive(c)
 	})
 	if err = cmp.Or(err, refused); err != nil {
 		return nil, err

@@ -207,7 +207,7 @@ func (s *Store) applyLine(l *line) error {
 	}
 	switch {
 	case l.Path != nil:
-		s.takeRecord(Record{Path: string(*l.Path), Whiteout: l.Whiteout, Base: base})
+		s.mergeRecord(Record{Path: string(*l.Path), Whiteout: l.Whiteout, Base: base})
 	case l.Clear != nil:
 		p := string(*l.Clear)
 		delete(s.records, p)
@@ -239,7 +239,7 @@ func (s *Store) applyLine(l *line) error {
 	return nil
 }
 
-func (s *Store) takeRecord(r Record) {
+func (s *Store) mergeRecord(r Record) {
 	if old, ok := s.records[r.Path]; ok {
 		r.Base, r.Whiteout = old.Base, old.Whiteout || r.Whiteout
 	}

@@ -21,10 +21,10 @@ type Shares[Owner comparable] struct {
 	total int64
 }
 
-// Take gives an owner one unit. all is the number of units of all owners together, and limit
+// Acquire gives an owner one unit. all is the number of units of all owners together, and limit
 // the number that this owner may hold at present, which is never more than most. ok is false
 // if the owner holds as many already.
-func (s *Shares[Owner]) Take(o Owner, all, most int64) (limit int64, ok bool) {
+func (s *Shares[Owner]) Acquire(o Owner, all, most int64) (limit int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held := s.held[o]
@@ -40,8 +40,8 @@ func (s *Shares[Owner]) Take(o Owner, all, most int64) (limit int64, ok bool) {
 	return limit, true
 }
 
-// Give returns n units of an owner.
-func (s *Shares[Owner]) Give(o Owner, n int64) {
+// Release returns n units of an owner.
+func (s *Shares[Owner]) Release(o Owner, n int64) {
 	if n == 0 {
 		return
 	}

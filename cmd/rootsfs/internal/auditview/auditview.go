@@ -203,6 +203,7 @@ func (s *Store) Verify(ctx context.Context, session string) ([]audit.Report, err
 	}
 	if session != "" {
 		if !slices.Contains(list, session) {
+			// Of OpRevoke, so that control.NoSuch is its class.
 			return nil, &names.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf("session %s left no records", names.Quote(session))}
 		}
 		list = []string{session}

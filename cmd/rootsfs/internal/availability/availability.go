@@ -169,7 +169,7 @@ func (m *Monitor) recheck(ctx context.Context, name guard.RootName) (looked bool
 // look is recheck without protection against hanging.
 func (m *Monitor) look(ctx context.Context, st guard.Status) {
 	if st.State == guard.UnavailableState {
-		m.noteAgain(st)
+		m.noteReappeared(st)
 		return
 	}
 	name := st.Grant.Root
@@ -179,16 +179,16 @@ func (m *Monitor) look(ctx context.Context, st guard.Status) {
 	if now, ok := m.cfg.Registry.Lookup(name); ok && now.State == guard.Live {
 		m.notePermissions(now)
 	} else if ok && !now.Remote {
-		m.noteAgain(now)
+		m.noteReappeared(now)
 	}
 	if f := m.cfg.Looked; f != nil {
 		f(name)
 	}
 }
 
-// noteAgain reports that the place of an unavailable root has a file or directory again. It is
+// noteReappeared reports that the place of an unavailable root has a file or directory again. It is
 // not the approved one, and the owner may approve it.
-func (m *Monitor) noteAgain(st guard.Status) {
+func (m *Monitor) noteReappeared(st guard.Status) {
 	if !vfs.LeadsToLocal(st.Grant.Resolved) {
 		return // the file system there may hang
 	}
@@ -258,10 +258,10 @@ func (m *Monitor) askSpace(r guard.Status) {
 	}
 }
 
-// Why returns why a root is unavailable, with a remedy. again reports whether there is a file
-// or directory at its place.
-func Why(name string, again bool) string {
-	if again {
+// Why returns why a root is unavailable, with a remedy. reappeared says that there is a file or
+// directory at its place.
+func Why(name string, reappeared bool) string {
+	if reappeared {
 		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.ShellWord(name)
 	}
 	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.ShellWord(name)

@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
@@ -167,6 +169,40 @@ type runPlan struct {
 	notes    []string          // messages to the owner when the command starts
 }
 
+// runCommand runs `rootsfs run`.
+func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
+	p, err := f.plan(cmd, args)
+	if err != nil {
+		return err
+	}
+	signals := hearSignals()
+	r := &runner{
+		a: a, plan: p, revokes: revokeOnSignal(), later: newLaterRoots(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
+		stop: make(chan struct{}), drained: make(chan struct{}), sessionErr: make(chan error, 1),
+		termRequested: make(chan struct{}), killRequested: make(chan struct{}),
+	}
+	r.finish = sync.OnceFunc(func() { close(r.stop) })
+	r.drain = sync.OnceFunc(func() { close(r.drained) })
+	exit, err := r.run(cmd.Context(), signals)
+	if r.isStaged {
+		a.warnStaged(cmd.Context(), r.s.Name())
+	}
+	if err != nil {
+		return err
+	}
+	code := exit.Status()
+	switch {
+	case !errors.Is(exit.Lost, unix.EPIPE):
+		a.noteOutput(exit.Lost)
+	case code == ExitOK: // standard output has no reader: outside, a signal would have told the command
+		code = 128 + int(unix.SIGPIPE)
+	}
+	if code != ExitOK {
+		return &exitError{Code: code}
+	}
+	return nil
+}
+
 // plan checks all flags before anything is created.
 func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	f.Locks, f.Posix = "local", "safe"
@@ -270,7 +306,7 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 		return err
 	}
 	p.box.CheckProgram = p.judge().CheckProgram
-	p.takeName()
+	p.resolveName()
 	if err := f.planNetwork(p); err != nil {
 		return err
 	}
@@ -426,51 +462,4 @@ func (a *app) unsetEnv(list []string) {
 			a.warn("--env %s: not set here, so the command does not get it", names.Escape(name))
 		}
 	}
-}
-
-// launchers are programs that run another program or package, whose name the session gets. If
-// the value is true, the first argument is that name. If it is false, the launcher has
-// subcommands (runners).
-var launchers = map[string]bool{
-	"npx": true, "bunx": true, "uvx": true, "python": true, "python3": true, "node": true, "sh": true, "bash": true, "env": true,
-	"npm": false, "yarn": false, "pnpm": false, "pipx": false, "deno": false, "bun": false, "uv": false,
-}
-
-// runners are the subcommands that run the program or package named by the next argument. Other
-// subcommands, such as "npm install", do not.
-var runners = []string{"exec", "run", "dlx", "x"}
-
-// commandName returns the name for the session of a command: the name of the package for a
-// launcher, otherwise that of the program.
-func commandName(args []string) string {
-	name, _ := nameAndWord(args)
-	return name
-}
-
-// nameAndWord also returns the word from which the name is made.
-func nameAndWord(args []string) (name, word string) {
-	base := filepath.Base(args[0])
-	running, known := launchers[base]
-	if !known {
-		return base, args[0]
-	}
-	for _, arg := range args[1:] {
-		switch {
-		case strings.HasPrefix(arg, "-"), arg == "tool" && base == "uv", strings.ContainsAny(arg, " \n;"):
-			continue
-		case !running && slices.Contains(runners, arg):
-			running = true
-			continue
-		case !running && (base == "bun" || base == "deno") && strings.Contains(arg, "."):
-			// A script, without "run".
-		case !running:
-			return base, args[0]
-		}
-		word = arg
-		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
-			arg = name // a version
-		}
-		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg))), word
-	}
-	return base, args[0]
 }

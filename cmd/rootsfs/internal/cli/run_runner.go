@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
@@ -55,48 +53,6 @@ type runner struct {
 	// closed by another such signal, a second later or more.
 	termRequested, killRequested chan struct{}
 	events                       *events.Subscriber // of the session
-}
-
-// runCommand runs `rootsfs run`.
-func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
-	p, err := f.plan(cmd, args)
-	if err != nil {
-		return err
-	}
-	signals := hearSignals()
-	r := &runner{
-		a: a, plan: p, revokes: revokeOnSignal(), later: newLaterRoots(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
-		stop: make(chan struct{}), drained: make(chan struct{}), sessionErr: make(chan error, 1),
-		termRequested: make(chan struct{}), killRequested: make(chan struct{}),
-	}
-	r.finish = sync.OnceFunc(func() { close(r.stop) })
-	r.drain = sync.OnceFunc(func() { close(r.drained) })
-	exit, err := r.run(cmd.Context(), signals)
-	if r.isStaged {
-		a.warnStaged(cmd.Context(), r.s.Name())
-	}
-	if err != nil {
-		return err
-	}
-	code := exit.Status()
-	switch {
-	case !errors.Is(exit.Lost, unix.EPIPE):
-		a.noteOutput(exit.Lost)
-	case code == ExitOK: // standard output has no reader: outside, a signal would have told the command
-		code = 128 + int(unix.SIGPIPE)
-	}
-	if code != ExitOK {
-		return &exitError{Code: code}
-	}
-	return nil
-}
-
-// hearSignals catches the signals that are passed on to the command. Before the call signals
-// have their usual effect, because there is nothing to clean up yet.
-func hearSignals() <-chan os.Signal {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, notIgnored(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)...)
-	return signals
 }
 
 // run creates the session, mount and process, waits for the command, and removes them in the
@@ -360,19 +316,19 @@ func (r *runner) first(roots []guard.Status) string {
 // more after the first, kills the command: its sender has waited long enough.
 func (r *runner) forward(signals <-chan os.Signal) {
 	var asking endRequest
-	insisted := false
+	isKilled := false
 	for sig := range signals {
 		if sig != unix.SIGUSR2 {
-			first, insists := asking.hear(time.Now())
-			if first {
+			isFirst, isUrgent := asking.note(time.Now())
+			if isFirst {
 				close(r.termRequested)
 			}
-			if insists && !insisted {
-				insisted = true
+			if isUrgent && !isKilled {
+				isKilled = true
 				close(r.killRequested)
 			}
 		}
-		if insisted {
+		if isKilled {
 			_ = r.proc.Kill()
 			continue
 		}

@@ -84,9 +84,9 @@ func (p *runPlan) givenName() string {
 	return name
 }
 
-// takeName finds the name that the owner gave the run, "" for none. Without a name, the run gets
+// resolveName finds the name that the owner gave the run, "" for none. Without a name, the run gets
 // no block that is for a name. If there are blocks for the command's name, a hint says so.
-func (p *runPlan) takeName() {
+func (p *runPlan) resolveName() {
 	p.given = p.givenName()
 	p.session.NameUngiven = p.given == ""
 	if p.given != "" {

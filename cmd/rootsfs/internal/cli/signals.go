@@ -13,28 +13,28 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 )
 
-// sameBreath is how long after the first signal another one counts as the same request.
+// sameRequest is how long after the first signal another one counts as the same request.
 // timeout(1) signals the program and then its group, and a parent may pass on the Ctrl-C that
 // the terminal has sent to this process, too. If such a second signal counted as a new one, the
 // process would end at once and leave its mount behind.
-const sameBreath = time.Second
+const sameRequest = time.Second
 
 // endRequest distinguishes the first request to end from a later, urgent one.
 type endRequest struct{ since time.Time }
 
-// hear notes a signal that asks for the end. first is true for the first one, and insists for
-// those that come more than sameBreath after it.
-func (r *endRequest) hear(now time.Time) (first, insists bool) {
+// note notes a signal that asks for the end. isFirst is true for the first signal, and isUrgent for
+// those that come sameRequest after it or later.
+func (r *endRequest) note(now time.Time) (isFirst, isUrgent bool) {
 	if r.since.IsZero() {
 		r.since = now
 		return true, false
 	}
-	return false, now.Sub(r.since) >= sameBreath
+	return false, now.Sub(r.since) >= sameRequest
 }
 
 // onSignal returns a channel that the first signal to end closes. Another one, a second later
 // or more, ends the process at once. SIGQUIT is one of these signals, since by default it would
-// end a Go program and leave the mount behind. It also writes the stacks of all goroutines to
+// end a Go program and leave the mount behind. SIGQUIT also writes the stacks of all goroutines to
 // standard error, which is the log of a daemon. A daemon ignores SIGHUP: it has no terminal.
 func onSignal(daemon bool) <-chan struct{} {
 	signals := make(chan os.Signal, 4)
@@ -47,7 +47,7 @@ func onSignal(daemon bool) <-chan struct{} {
 	signal.Notify(signals, notIgnored(which...)...)
 	stop := make(chan struct{})
 	go func() {
-		obey(signals, time.Now, func(sig os.Signal) {
+		handleSignals(signals, time.Now, func(sig os.Signal) {
 			if sig == unix.SIGQUIT {
 				_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2) // there is no other place to report to
 			}
@@ -56,6 +56,14 @@ func onSignal(daemon bool) <-chan struct{} {
 		os.Exit(exitFailure)
 	}()
 	return stop
+}
+
+// hearSignals catches the signals that are passed on to the command. Before the call signals
+// have their usual effect, because there is nothing to clean up yet.
+func hearSignals() <-chan os.Signal {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, notIgnored(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)...)
+	return signals
 }
 
 // notIgnored returns the signals without those that this process was started to ignore, as
@@ -78,15 +86,15 @@ func revokeOnSignal() func(*session.Session) {
 	}
 }
 
-// obey calls end at the first signal and returns when one insists.
-func obey(signals <-chan os.Signal, now func() time.Time, end func(os.Signal)) {
+// handleSignals calls end at the first signal, and returns at an urgent one.
+func handleSignals(signals <-chan os.Signal, now func() time.Time, end func(os.Signal)) {
 	var r endRequest
 	for sig := range signals {
-		first, insists := r.hear(now())
+		isFirst, isUrgent := r.note(now())
 		switch {
-		case first:
+		case isFirst:
 			end(sig)
-		case insists:
+		case isUrgent:
 			return
 		}
 	}

@@ -20,8 +20,8 @@ func TestASignalSaidTwiceIsOneRequest(t *testing.T) {
 	}{
 		{"one", []time.Duration{0}, 1},
 		{"twice at once", []time.Duration{0, 0}, 2},
-		{"thrice in a breath", []time.Duration{0, time.Millisecond, sameBreath - 1}, 3},
-		{"a breath later", []time.Duration{0, sameBreath, 2 * sameBreath}, 2},
+		{"thrice in one request", []time.Duration{0, time.Millisecond, sameRequest - 1}, 3},
+		{"later", []time.Duration{0, sameRequest, 2 * sameRequest}, 2},
 		{"twice, and once more later", []time.Duration{0, 1, time.Minute, time.Hour}, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestASignalSaidTwiceIsOneRequest(t *testing.T) {
 			}
 			close(signals)
 			heard, ended := 0, 0
-			obey(signals, func() time.Time {
+			handleSignals(signals, func() time.Time {
 				heard++
 				return start.Add(tt.after[heard-1])
 			}, func(os.Signal) { ended++ })

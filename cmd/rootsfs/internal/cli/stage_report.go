@@ -136,7 +136,7 @@ func (c *chosenStage) list(ctx context.Context) ([]vfs.StageChange, error) {
 // program can also write what was there before.
 func touchedText(n int) string { return plural(n, "name") + " touched" }
 
-// outputText describes a unit of build output: "4312 files, 61M, build output".
+// outputText describes a unit of build output: "4312 files, 61.0MB, build output".
 func outputText(u *vfs.StageOutputUnit) string {
 	text := plural(u.Files, "file") + ", " + sizeText(u.Bytes) + "B, build output"
 	if u.Owned > 0 {

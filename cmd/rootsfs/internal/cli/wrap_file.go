@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -19,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/atomicfile"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
@@ -321,7 +323,7 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 		if err != nil {
 			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", quoteIfNeeded(dir), cause(err))
 		}
-		if err := f.fill(to, f.doc, isBeside); err != nil {
+		if err := errors.Join(f.fill(to, f.doc, isBeside), to.Close()); err != nil {
 			_ = os.Remove(path)
 			return "", false, fmt.Errorf("write the backup %s: %w; nothing was changed", quoteIfNeeded(path), cause(err))
 		}
@@ -329,7 +331,7 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 	}
 }
 
-// fill writes and closes a new file. If isBeside is set, the file gets the mode and the owner
+// fill writes a new file to the disk. If isBeside is set, the file gets the mode and the owner
 // of f. Otherwise it is in the user's state directory, and stays private to the user.
 func (f *hostFile) fill(to *os.File, doc []byte, isBeside bool) (err error) {
 	if isBeside {
@@ -338,10 +340,7 @@ func (f *hostFile) fill(to *os.File, doc []byte, isBeside bool) (err error) {
 	if err == nil {
 		_, err = to.Write(doc)
 	}
-	if err == nil {
-		err = to.Sync()
-	}
-	return errors.Join(err, to.Close())
+	return cmp.Or(err, to.Sync())
 }
 
 func (f *hostFile) own(to *os.File) error {
@@ -363,15 +362,23 @@ func (f *hostFile) own(to *os.File) error {
 
 // swap renames a new file over the old one, if the old one has not changed since it was read.
 func (f *hostFile) swap(doc []byte) error {
-	dir := filepath.Dir(f.target)
-	to, err := os.CreateTemp(dir, "."+filepath.Base(f.target)+".*")
-	if err != nil {
-		return fmt.Errorf("%s cannot be replaced: %w", quoteIfNeeded(f.target), cause(err))
+	var refused error
+	err := atomicfile.Replace(f.target, func(to *os.File) error {
+		if refused = f.fill(to, doc, true); refused != nil {
+			refused = fmt.Errorf("write %s: %w", quoteIfNeeded(f.target), cause(refused))
+		} else {
+			refused = f.unchanged()
+		}
+		return refused
+	})
+	if err != nil && refused == nil {
+		err = fmt.Errorf("%s cannot be replaced: %w", quoteIfNeeded(f.target), cause(err))
 	}
-	defer os.Remove(to.Name()) // fails after the rename, as it should
-	if err := f.fill(to, doc, true); err != nil {
-		return fmt.Errorf("write %s: %w", quoteIfNeeded(f.target), cause(err))
-	}
+	return err
+}
+
+// unchanged returns an error if the file is not as it was read.
+func (f *hostFile) unchanged() error {
 	now, err := readHostFile(f.path)
 	switch {
 	case err != nil:
@@ -379,15 +386,7 @@ func (f *hostFile) swap(doc []byte) error {
 	case now.target != f.target || !bytes.Equal(now.doc, f.doc):
 		return fmt.Errorf("another program changed %s in the meantime; nothing was changed: quit the host and try again", quoteIfNeeded(f.path))
 	}
-	if err := os.Rename(to.Name(), f.target); err != nil {
-		return fmt.Errorf("%s cannot be replaced: %w", quoteIfNeeded(f.target), cause(err))
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return nil
 }
 
 // wrapProgram returns the program that hosts will start: the given path, or the path of this

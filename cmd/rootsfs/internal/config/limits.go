@@ -87,7 +87,7 @@ func (k Key[T]) Set(to *T, text string) error {
 	kind := kindOf(field.Type(), &k.key)
 	got, err := kind.read(&cell{kind: kind, key: &k.key, to: field, v: v})
 	if err != nil || got == int64(0) && k.key.kind == "size" {
-		return fmt.Errorf("%s: write %s", names.ShellWord(text), k.takes())
+		return fmt.Errorf("%s: write %s", names.ShellWord(text), k.describe())
 	}
 	field.Set(reflect.ValueOf(got).Convert(field.Type()))
 	return nil
@@ -107,8 +107,8 @@ func (k Key[T]) Text(from *T) string {
 	return fmt.Sprint(field.Interface())
 }
 
-// takes describes the values that the key takes.
-func (k Key[T]) takes() string {
+// describe tells which values the key takes.
+func (k Key[T]) describe() string {
 	switch k.of(new(T)).Interface().(type) {
 	case time.Duration:
 		least, most := rangeOf(&k.key)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/atomicfile"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
@@ -147,32 +149,21 @@ func lock(dir string) (func(), error) {
 
 // replace replaces the contents old of the file by doc.
 func replace(path, target string, old []byte, doc string) error {
-	f, err := os.CreateTemp(filepath.Dir(target), ".config-*.toml") // mode 0600
-	if err != nil {
+	return atomicfile.Replace(target, func(f *os.File) error {
+		_, err := f.WriteString(doc)
+		if err = cmp.Or(err, f.Sync()); err != nil {
+			return err
+		}
+		// After the sync, which takes long, and right before the rename.
+		now, at, err := read(path, os.Geteuid())
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && old == nil:
+			return nil
+		case err == nil && (at != target || string(now) != string(old)):
+			return errors.New("somebody else changed the file at this moment; nothing was written, try again")
+		}
 		return err
-	}
-	defer os.Remove(f.Name()) // fails after the rename, as it should
-	_, err = f.WriteString(doc)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	now, at, err := read(path, os.Geteuid())
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && old == nil:
-	case err != nil:
-		return err
-	case at != target || string(now) != string(old):
-		return errors.New("somebody else changed the file at this moment; nothing was written, try again")
-	}
-	if err := os.Rename(f.Name(), target); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(target))
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	})
 }
 
 // block returns a [[root]] block with the keys of a root that differ from the defaults.

@@ -18,13 +18,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// Bounds of a preview of a question's item.
+// Bounds of the previews of questions' items.
 const (
-	insideNames    = 50_000          // looked at
-	insideFor      = 2 * time.Second // then the preview is answered as far as it is
-	insideExamples = 10
-	insideWait     = 10 * time.Second // for its turn
-	insideLooks    = 2                // at a time, including previews that hang in their file systems
+	previewNames    = 50_000          // looked at
+	previewFor      = 2 * time.Second // then the preview is answered as far as it is
+	previewExamples = 10
+	previewWait     = 10 * time.Second // for its turn
+	previewsAtATime = 2                // including previews that hang in their file systems
 )
 
 // Preview serves control.PreviewQuestion. It looks at names, types and sizes, follows no link,
@@ -45,7 +45,7 @@ func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (c
 	if err != nil {
 		return control.Preview{}, err
 	}
-	turn := time.NewTimer(insideWait)
+	turn := time.NewTimer(previewWait)
 	defer turn.Stop()
 	select {
 	case qs.looks <- struct{}{}:
@@ -54,9 +54,9 @@ func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (c
 	case <-ctx.Done():
 		return control.Preview{}, ctx.Err()
 	}
-	ctx, cancel := context.WithTimeout(ctx, insideFor)
+	ctx, cancel := context.WithTimeout(ctx, previewFor)
 	defer cancel()
-	l := &look{ctx: ctx, rules: rules, left: insideNames, start: time.Now()}
+	l := &look{ctx: ctx, rules: rules, left: previewNames, start: time.Now()}
 	l.out.Complete, l.out.Examples = true, []names.Text{}
 	done := make(chan struct{})
 	go func() { // it may lie on a file system that hangs
@@ -199,7 +199,7 @@ func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
 	if v := state.Judge(rel, name, kind, nil); v.Effect == pattern.Hide || v.Effect == pattern.Deny {
 		l.count(func(a *control.Preview) {
 			a.Withheld++
-			if len(a.Examples) < insideExamples {
+			if len(a.Examples) < previewExamples {
 				a.Examples = append(a.Examples, names.Text(names.Escape(path.Join(rel, name))))
 			}
 		})

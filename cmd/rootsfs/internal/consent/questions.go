@@ -62,7 +62,7 @@ type Questions struct {
 
 // New returns Questions without any question yet.
 func New(cfg Config) *Questions {
-	qs := &Questions{cfg: cfg, looks: make(chan struct{}, insideLooks)}
+	qs := &Questions{cfg: cfg, looks: make(chan struct{}, previewsAtATime)}
 	qs.waiting.By = "control"
 	qs.notices = notify.New(func(err error) { cfg.Log.Debug("the desktop could not be told", "error", err) })
 	return qs

@@ -124,7 +124,7 @@ func dialChild(path string) int {
 	return 0
 }
 
-// short makes a directory whose path fits into a socket address. The child needs that, because
+// runtimeDir makes a runtime directory whose path fits into a socket address. The child needs that, because
 // it does not connect through a descriptor.
 func runtimeDir(t *testing.T) string {
 	t.Helper()

@@ -29,7 +29,8 @@ type Lease struct {
 	BootID string `json:"boot_id"`
 	// Until is the end of the lease by CLOCK_BOOTTIME, in nanoseconds.
 	Until int64 `json:"until_boot_ns"`
-	// Heads are the numbers of the newest orders that the agent has carried out.
+	// Heads are the numbers of the newest orders that the agent knows. It may not have carried
+	// them out yet.
 	Heads map[string]uint64 `json:"heads"`
 	// Locked says why the fleet has locked the machine; "": it has not.
 	Locked string `json:"locked"`
@@ -128,11 +129,7 @@ func WriteLease(l Lease) error {
 		return err
 	}
 	defer unix.Close(dir)
-	file := filepath.Join(LeaseDir(), leaseFile)
-	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return replaceFile(filepath.Join(LeaseDir(), leaseFile), data)
 }
 
 // BootTime returns the time since the machine was booted, by the clock that goes on while the

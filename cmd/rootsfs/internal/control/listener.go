@@ -336,7 +336,7 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// asked notes that a request's connection has sent it whole.
+// asked notes that the connection of a request has sent the whole request.
 func asked(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*ownerConn); ok {
 		c.l.mu.Lock()

@@ -19,7 +19,7 @@ type PolicyRule struct {
 	// From is BuiltIn, "command line", or the file, and Line its line.
 	From   names.Foreign `json:"from"`
 	Line   int           `json:"line,omitempty"`
-	Dir    names.Foreign `json:"dir,omitempty"`  // the pattern is written for, below the root
+	Dir    names.Foreign `json:"dir,omitempty"`  // that the pattern is written for, below the root
 	When   string        `json:"when,omitempty"` // what has to hold besides
 	Reason string        `json:"reason,omitempty"`
 }
@@ -68,7 +68,7 @@ type CheckRequest struct {
 	// Path is ROOT/PATH, absolute, or relative to Dir. If it leads through the mountpoint, it is
 	// the path below that. With Root, it is a path below that root.
 	Path    string `json:"path"`
-	Dir     string `json:"dir,omitempty"` // working directory of who asks; "": no path is relative to it
+	Dir     string `json:"dir,omitempty"` // the asker's working directory; "": no path is relative to it
 	Root    string `json:"root,omitempty"`
 	Path2   string `json:"path2,omitempty"` // the second path of rename and link, as ROOT/PATH
 	Op      string `json:"op"`
@@ -83,13 +83,12 @@ type CheckAnswer struct {
 	Reason  string        `json:"reason,omitempty"` // the kind of refusal
 	Lacks   string        `json:"lacks,omitempty"`  // rights that the root lacks
 	Root    names.Foreign `json:"root"`             // whose policy decided; "" if no root holds the path
-	// Rule decided; Lifted would have, had Rule not taken it back.
-	Rule   *PolicyRule   `json:"rule,omitempty"`   // the rule that decided
-	Lifted *PolicyRule   `json:"lifted,omitempty"` // the rule that this one lifts
-	At     names.Foreign `json:"at,omitempty"`     // the name that the rule is about, if it is not that of `path`: ROOT/PATH
-	Link   *Link         `json:"link,omitempty"`   // the link on the way to the path that leaves its root: at, and its target
-	Paused *Paused       `json:"paused,omitempty"` // the pause that refuses everything
-	Shown  bool          `json:"shown,omitempty"`  // allowed, because the confinement shows the path; no root holds it
+	Rule    *PolicyRule   `json:"rule,omitempty"`   // the rule that decided
+	Lifted  *PolicyRule   `json:"lifted,omitempty"` // the rule that this one lifts
+	At      names.Foreign `json:"at,omitempty"`     // the name that the rule is about, if it is not that of `path`: ROOT/PATH
+	Link    *Link         `json:"link,omitempty"`   // the link on the way to the path that leaves its root: at, and its target
+	Paused  *Paused       `json:"paused,omitempty"` // the pause that refuses everything
+	Shown   bool          `json:"shown,omitempty"`  // allowed, because the confinement shows the path; no root holds it
 }
 
 // WhyAnswer is a CheckAnswer with the further facts that `rootsfs why` needs.

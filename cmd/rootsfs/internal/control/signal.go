@@ -43,14 +43,19 @@ func (d *Dir) PublishRevoked(a SignalRevoked) error {
 
 // replace writes a file of the session's directory as a whole.
 func (d *Dir) replace(name string, data []byte) error {
-	tmp := filepath.Join(d.path, name+".new")
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return fmt.Errorf("write the session file: %w", err)
-	}
-	if err := os.Rename(tmp, filepath.Join(d.path, name)); err != nil {
+	if err := replaceFile(filepath.Join(d.path, name), data); err != nil {
 		return fmt.Errorf("write the session file: %w", err)
 	}
 	return nil
+}
+
+// replaceFile replaces a file in the runtime directory. Nothing in it is of use after the
+// machine's next boot, so the file is not brought to the disk. Only one process writes the file.
+func replaceFile(path string, data []byte) error {
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // Unreachable reports whether an error of a client's call means that the session could not be

@@ -20,11 +20,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/atomicfile"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -292,22 +292,11 @@ func (e *exporter) flush() error {
 	return e.save()
 }
 
-// save replaces the cursor file. After a power cut the older one may be back, and its records are
-// handed on again.
-func (e *exporter) save() (err error) {
+// save replaces the cursor file.
+func (e *exporter) save() error {
 	data, err := json.Marshal(e.done)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(e.Cursor), ".cursor-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	err = cmp.Or(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), e.Cursor)
+	return atomicfile.Replace(e.Cursor, func(f *os.File) error { _, err := f.Write(data); return err })
 }

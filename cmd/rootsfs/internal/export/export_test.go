@@ -42,7 +42,7 @@ func newArchive(t *testing.T) *archive {
 	return a
 }
 
-// write writes n records of refused opens.
+// write writes n records of removed files.
 func (a *archive) write(n int) {
 	a.Helper()
 	l, err := audit.Open(a.opt)
@@ -69,10 +69,10 @@ func (a *archive) edit(change func(lines []string) []string) {
 	testkit.Must(a, os.WriteFile(files[0], []byte(strings.Join(change(strings.Split(string(data), "\n")), "\n")), 0o600))
 }
 
-// kept is a sink that keeps items, and fails at a given one.
+// kept is a sink that keeps items. One of its sends fails.
 type kept struct {
 	items []Item
-	fails int // after how many batches
+	fails int // which send fails, counted from 1; 0: none
 }
 
 func (k *kept) Send(_ context.Context, items []Item) error {

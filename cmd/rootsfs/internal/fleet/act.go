@@ -37,7 +37,8 @@ type act struct {
 	Body    []byte `json:"body,omitempty"`
 }
 
-// progress tells a machine how far the owner has read an answer. A machine that hears none ends it.
+// progress tells a machine how far the owner has read an answer. A machine that hears no progress
+// ends the answer.
 type progress struct {
 	Machine string `json:"machine"`
 	Stream  string `json:"stream"`
@@ -65,7 +66,7 @@ const (
 
 // The bounds of acts.
 const (
-	challengeTime = 30 * time.Second // a number is valid for
+	challengeTime = 30 * time.Second // how long a number is valid
 	maxChallenges = 64
 	maxActs       = 32        // at a time on one machine
 	maxActBody    = 256 << 10 // of a request
@@ -78,7 +79,7 @@ const (
 // listPath is the path of the request for the list of sessions.
 const listPath = ""
 
-// Up is where a machine answers an act. The stream's name is that of an invite's syntax.
+// Up is where a machine answers an act. The name of a stream has the syntax of an invite's ID.
 func (n Names) Up(machine, stream string) string { return n.machine(machine, "up."+stream) }
 
 // encode encodes a message to a machine.

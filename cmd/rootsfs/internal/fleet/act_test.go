@@ -79,7 +79,7 @@ func (l *actLab) act(path, body string) (int, string) {
 	return a.Status, string(data)
 }
 
-// An act counts once, soon, at its machine, and if an owner has signed it.
+// An act counts if an owner has signed it: once, at its machine, and within a short time.
 func TestActsCountOnce(t *testing.T) {
 	l := newActLab(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	if status, body := l.act("/v1/roots.add", "{}"); status != http.StatusOK || body != "{}" || l.asked.Load() != 1 {
@@ -118,8 +118,8 @@ func TestActsCountOnce(t *testing.T) {
 	}
 }
 
-// What the machine's user does not allow, and what shows files, does not reach the session. What
-// cannot be put on record is not given, and is taken back all the same.
+// An act that the machine's user does not allow, or that shows files, does not reach the session. If
+// an act cannot be put on record, it grants nothing, but a revocation happens all the same.
 func TestActsAreJudged(t *testing.T) {
 	l := newActLab(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	for path, body := range map[string]string{

@@ -135,7 +135,7 @@ func (c *actor) begin(ctx context.Context, a *act) (*answering, context.Context,
 	case !isGiven:
 		return nil, nil, errors.New("its number is not one that this machine gave out, or was used, or is too old")
 	case !inviteSyntax.MatchString(a.Stream) || c.answers[a.Stream] != nil:
-		return nil, nil, errors.New("its answer has no place")
+		return nil, nil, errors.New("its stream is no name, or in use")
 	case len(c.answers) >= maxActs:
 		return nil, nil, errors.New("there are too many at a time")
 	}
@@ -349,8 +349,8 @@ func (t *answering) end(err error) {
 // lookTime is the time between two records of the same owner's looking at the same session.
 const lookTime = time.Minute
 
-// recordLook records that an owner looks at a session, or at the list of them, unless that was on record a moment ago: a
-// console looks every second. A watch, which lasts, is always on record.
+// recordLook records that an owner looks at a session, or at the list of sessions, unless that was
+// on record a moment ago: a console looks every second. A watch, which lasts, is always on record.
 func (c *actor) recordLook(a *act, by string) error {
 	now, err := control.BootTime()
 	if err != nil {

@@ -104,7 +104,8 @@ func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func
 	return a, a.keepCeilings() // a restored or removed file is not in force longer than this
 }
 
-// orders returns whom the orders of this machine are for.
+// orders returns the recipients of the orders that this machine carries out: all machines, and
+// itself.
 func (a *agent) orders() []string { return []string{allMachines, a.m.Machine} }
 
 // heads returns the numbers of the known orders. The caller holds mu.
@@ -163,8 +164,8 @@ func (a *agent) standing() *StandingStatus {
 	return &st
 }
 
-// take keeps an order if it is new, and carries it out.
-func (a *agent) take(ctx context.Context, to string, data []byte) error {
+// receive stores an order if it is new, and carries it out.
+func (a *agent) receive(ctx context.Context, to string, data []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.show()
@@ -329,7 +330,7 @@ func (a *agent) listen(ctx context.Context) error {
 		})
 		for _, to := range a.orders() {
 			_, err := b.Conn.Subscribe(b.Names.Orders(to), func(m *nats.Msg) {
-				if err := a.take(ctx, to, m.Data); err != nil {
+				if err := a.receive(ctx, to, m.Data); err != nil {
 					a.log.Warn("an order has come", "error", err)
 				}
 			})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // puppet is a machine whose agent is real and whose sessions are a list in memory.
@@ -113,7 +114,7 @@ func (p *puppet) ask() error {
 	return err
 }
 
-// give gives an order, and waits until n machines have answered.
+// give gives an order, and returns when all machines have answered or wait is over.
 func (l *lab) give(o Order, wait time.Duration) Outcome {
 	l.Helper()
 	out, err := l.owner.Give(context.Background(), o, wait)
@@ -198,10 +199,10 @@ func TestBusReplays(t *testing.T) {
 	l.give(Order{Machines: []string{"m1"}, Unlock: true}, 10*time.Second)
 	l.must(p.ask())
 	p.done()
-	if err := p.take(context.Background(), "m1", <-orders); err != nil || p.done() != "" || p.locked() != "" {
+	if err := p.receive(context.Background(), "m1", <-orders); err != nil || p.done() != "" || p.locked() != "" {
 		t.Errorf("an older order locks: %v", err)
 	}
-	if err := p.take(context.Background(), allMachines, p.known["m1"].signed); err == nil {
+	if err := p.receive(context.Background(), allMachines, p.known["m1"].signed); err == nil {
 		t.Error("an order for the machine is taken for one for all")
 	}
 	old, err := Seal(l.server.keeperKey(t), p.m.ID, kindLease+ofReply, reply[leaseAnswer]{Number: "1", Body: leaseAnswer{LeaseMS: 1000}})
@@ -273,8 +274,8 @@ func TestAsksWhenConnectedAgain(t *testing.T) {
 		case <-time.After(10 * time.Second): // a third of the lease is 20 s
 			t.Fatalf("the machine does not ask %s", when)
 		}
-		for when != "at the start" && p.standing().LeftMS == 0 {
-			time.Sleep(time.Millisecond)
+		if when != "at the start" {
+			testkit.Until(t, "the machine has a lease", func() bool { return p.standing().LeftMS > 0 })
 		}
 		l.must(p.bus.Conn.ForceReconnect())
 	}

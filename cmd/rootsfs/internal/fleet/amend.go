@@ -181,7 +181,7 @@ func (o *Owner) AddOwner(ctx context.Context, dir string) (key string, err error
 	return KeyName(own.Public()), writeJSON(to.fleet(), info)
 }
 
-// connectionFor makes the connection of another owner.
+// connectionFor writes the credential of another owner's connection.
 func (o *Owner) connectionFor(to ownerDir) error {
 	if o.info.isExternal() {
 		return writeJSON(to.connection(), o.cred)

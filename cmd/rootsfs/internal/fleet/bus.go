@@ -48,7 +48,7 @@ type Bus struct {
 	Names Names
 	Conn  *nats.Conn
 	party string
-	at    Address // of the server, for others
+	at    Address // of the server, as others reach it
 }
 
 // The times of a connection. A handshake takes long when all machines come back at once.
@@ -66,7 +66,7 @@ func reconnectDelay(attempts int) time.Duration {
 	return most/2 + rand.N(most)
 }
 
-// The parties that are neither a machine nor an invite: none of those has such a name.
+// The parties that are neither a machine nor an invite. No machine or invite has such a name.
 const (
 	partyOwner  = "OWNER"
 	partyKeeper = "KEEPER"
@@ -177,7 +177,7 @@ func (b *Bus) whileConnected(ctx context.Context) (context.Context, context.Canc
 
 // Answer answers the request of a party. It refuses an address for the answer that is not in
 // the party's own inbox: a server lets anyone name any subject there, and a keeper's rights
-// reach further than those of who asks.
+// reach further than those of the party that asks.
 func (b *Bus) Answer(m *nats.Msg, party string, data []byte) error {
 	if !strings.HasPrefix(m.Reply, inbox(party)+".") {
 		return fmt.Errorf("%s wants its answer at %s, which is not its own", names.Quote(party), names.Quote(m.Reply))

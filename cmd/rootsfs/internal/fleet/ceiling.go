@@ -56,8 +56,8 @@ func (a *agent) keepCeilings() error {
 	return writeJSON(file, all)
 }
 
-// lowerAll makes every session keep to the ceilings in the file. It returns the roots that have
-// ended, with those that had before. The caller holds mu.
+// lowerAll makes every session keep to the ceilings in the file. It returns ended with the roots
+// that this has ended, too. The caller holds mu.
 func (a *agent) lowerAll(ctx context.Context, ended []Ended) ([]Ended, error) {
 	if a.isLow {
 		return ended, nil

@@ -48,7 +48,7 @@ func TestCeilingOfTheNewestOrder(t *testing.T) {
 	}
 	stuck = nil
 	l.must(p.ask())
-	l.must(p.take(context.Background(), allMachines, old.signed))
+	l.must(p.receive(context.Background(), allMachines, old.signed))
 	if kept() != "II for all: second; I for m1: own; " {
 		t.Errorf("after the old order was repeated: %q", kept())
 	}

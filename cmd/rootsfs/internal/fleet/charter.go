@@ -35,8 +35,8 @@ func (c *Charter) lease() time.Duration {
 // forever is the lease of a fleet that has none.
 const forever = 10 * 365 * 24 * time.Hour
 
-// OpenCharter returns a charter that this party has kept, or whose hash it knows. One of the owners
-// of the first has signed it.
+// OpenCharter returns a charter that this party has kept, or whose hash it knows. A fleet's first
+// charter must be signed by one of the owners that it names.
 func OpenCharter(data []byte, fleet string) (*Charter, error) {
 	var c Charter
 	by, err := Open(data, fleet, kindCharter, anyKey, &c)

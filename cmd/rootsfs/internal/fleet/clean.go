@@ -17,7 +17,7 @@ import (
 // maxClean bounds one value of an answer, which is as large as a status.
 const maxClean = 8 << 20
 
-// bounded is a reader of which a value may take only so much.
+// bounded is a reader that gives left bytes, and then an error.
 type bounded struct {
 	r    io.Reader
 	left int

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// StateDir returns the directory of what this user's machine has of its fleet, or of a path
-// below it. No root may touch it.
+// StateDir returns the directory in which this user keeps the files of fleets, or a path below it. No
+// root may touch it.
 func StateDir(elem ...string) (string, error) {
 	return xdg.State(append([]string{"fleet"}, elem...)...)
 }
@@ -161,7 +161,7 @@ func (c *creation) makeAccounts() error {
 	return nil
 }
 
-// newConnection makes a connection with every right in the account.
+// newConnection writes the credential of a connection with every right in the account.
 func newConnection(party string, account nkeys.KeyPair, file string) error {
 	public, seed, err := newConnectionKey()
 	if err != nil {

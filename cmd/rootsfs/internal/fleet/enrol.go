@@ -69,7 +69,7 @@ func numberOf(data []byte, fleet string) (string, error) {
 
 func (r *registrar) removedDir() string { return r.s.dir.file("keeper", "removed") }
 
-// forget keeps that the machine which joined by an invite was removed.
+// forget records that the machine that joined by an invite was removed.
 func (r *registrar) forget(invite string) error {
 	if !inviteSyntax.MatchString(invite) {
 		return errors.New("it names no invite")

@@ -19,6 +19,8 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // someServers are NATS servers of somebody else, in one cluster: with their own accounts, and
@@ -56,11 +58,7 @@ func (all *someServers) start(i int) {
 func (all *someServers) await() {
 	all.Helper()
 	alone := func(s *server.Server) bool { return s.NumRoutes() < len(all.list)-1 }
-	for end := time.Now().Add(10 * time.Second); slices.ContainsFunc(all.list, alone); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			all.Fatal("the servers do not become a cluster")
-		}
-	}
+	testkit.Until(all, "the servers are a cluster", func() bool { return !slices.ContainsFunc(all.list, alone) })
 }
 
 func newSomeServers(t *testing.T, n int) *someServers {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/atomicfile"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -22,37 +22,18 @@ func writeSynced(file string, data []byte) error {
 	return writeFile(file, func(*os.File) ([]byte, error) { return data, nil })
 }
 
-// writeFile is writeSynced for what depends on the new file.
+// writeFile is writeSynced for contents that depend on the new file.
 func writeFile(file string, content func(*os.File) ([]byte, error)) error {
-	dir := filepath.Dir(file)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".new-") // 0600
-	if err != nil {
+	return atomicfile.Replace(file, func(f *os.File) error {
+		data, err := content(f)
+		if err == nil {
+			_, err = f.Write(data)
+		}
 		return err
-	}
-	data, err := content(f)
-	if err == nil {
-		_, err = f.Write(data)
-	}
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	})
 }
 
 // readOwn reads a file of the fleet's state. It refuses one that is not the user's own, that

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // lab is a fleet with a running server, whose owner is the user of the test.
@@ -62,9 +64,7 @@ func (l *lab) moveOwner() {
 
 func (l *lab) must(err error) {
 	l.Helper()
-	if err != nil {
-		l.Fatal(err)
-	}
+	testkit.Must(l, err)
 }
 
 // invite returns the token of a new invite.
@@ -301,11 +301,7 @@ func TestRemove(t *testing.T) {
 		t.Fatalf("before: %v", err)
 	}
 	l.must(l.owner.Remove(context.Background(), "laptop"))
-	for end := time.Now().Add(10 * time.Second); !b.Conn.IsClosed(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the connection of a removed machine stays")
-		}
-	}
+	testkit.Until(t, "the connection of a removed machine is closed", b.Conn.IsClosed)
 	if b, err := m.dial(false); err == nil {
 		b.Close()
 		t.Error("a removed machine connects again")

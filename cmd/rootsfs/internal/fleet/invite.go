@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/atomicfile"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -79,7 +80,7 @@ type Owner struct {
 	dir      ownerDir
 	charters charters
 	charter  []byte
-	order    func(context.Context, orderRequest) (map[string]orderAnswer, error) // askOrder
+	order    func(context.Context, orderRequest) (map[string]orderAnswer, error) // askOrder; tests replace it
 	kept     store                                                               // this owner's own copies of orders
 	// BroughtBack says that the keeper was restored from an older copy, and has this owner's orders again.
 	BroughtBack bool
@@ -289,7 +290,8 @@ func (t *token) ask(ctx context.Context, key *Key, public string) (joined, *Char
 
 // check returns what the answer to a request to join says.
 func (t *token) check(answered []byte, key *Key, public, number string) (joined, *Charter, error) {
-	// Whose answer it is, is known only from the charter in it: the token's hash decides.
+	// The charter in the answer says which keepers may have signed it. The token has the charter's
+	// hash.
 	var unread reply[json.RawMessage]
 	if _, err := Open(answered, t.Fleet, kindJoin+ofReply, anyKey, &unread); err != nil {
 		return joined{}, nil, err
@@ -332,11 +334,11 @@ func (m *Member) Leave(ctx context.Context) (told bool, err error) {
 		return told, err
 	}
 	files := memberDir(dir)
-	// First the file that says that the machine is a member: without it the rest is nothing.
+	// First the file that says that the machine is a member: without it the other files have no effect.
 	for _, file := range []string{files.member(), files.connection(), files.signing(), files.charters().newest(), files.enrolment(), files.ceiling()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return told, err
 		}
 	}
-	return told, syncDir(dir)
+	return told, atomicfile.SyncDir(dir)
 }

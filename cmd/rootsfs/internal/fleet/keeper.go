@@ -17,7 +17,8 @@ type keeper struct {
 
 	mu   sync.Mutex // guards the fields below
 	held map[string]held
-	// restored is a number of this start if the directory is an older copy; "": its orders are all.
+	// restored names this start of a keeper whose directory is an older copy; "": the directory has
+	// every order.
 	restored string
 	push     func(to string, order []byte) error
 	heard    map[string]time.Time // when a machine last asked for a lease, unless the bus has repeated an old request
@@ -84,8 +85,8 @@ func (k *keeper) of(c *Charter, to string) (held, error) {
 	return h, nil
 }
 
-// take keeps an order if it is newer than the keeper's. The caller holds mu.
-func (k *keeper) take(c *Charter, to string, data []byte) (held, error) {
+// keep stores an order if it is newer than the keeper's. The caller holds mu.
+func (k *keeper) keep(c *Charter, to string, data []byte) (held, error) {
 	old, err := k.of(c, to)
 	if err != nil {
 		return old, err
@@ -131,7 +132,7 @@ type orderAnswer struct {
 	Restored string  `json:"restored,omitempty"`
 }
 
-// errRestored says that a keeper has no say.
+// errRestored says that a keeper does not vote.
 var errRestored = errors.New("the keeper was restored from an older copy; run: rootsfs fleet machines")
 
 // order answers an owner.
@@ -163,7 +164,7 @@ func (k *keeper) order(q orderRequest) (a orderAnswer, err error) {
 	case q.Promise > 0:
 		a.Promised, err = k.promise(q.For, promise{q.Promise, q.Attempt}, h)
 	case q.Kept:
-		h, err = k.take(c, q.For, q.Order)
+		h, err = k.keep(c, q.For, q.Order)
 	case len(q.Order) > 0:
 		h, a.Taken, err = k.accept(c, q, h)
 	}
@@ -179,8 +180,8 @@ type keeperQuestion struct {
 	Charter uint64 `json:"charter"` // the number of the owner's charter
 }
 
-// keeperState is the state of a keeper as it tells an owner: its charter, the machines, and the numbers of its
-// orders.
+// keeperState is the state of a keeper as it tells an owner: its charter, the machines, and the
+// numbers of its orders.
 type keeperState struct {
 	Charter  uint64            `json:"charter"`
 	Charters [][]byte          `json:"charters,omitempty"` // those that the owner lacks
@@ -229,7 +230,7 @@ func (k *keeper) onLease(m *nats.Msg) {
 	if err != nil {
 		k.r.s.log.Warn("a lease was not given", "subject", m.Subject, "error", err)
 		if name := k.r.s.Names.MachineOf(m.Subject); name != "" && rec == nil {
-			number, _ := numberOf(m.Data, k.r.s.Names.ID) // it does not wait for this keeper
+			number, _ := numberOf(m.Data, k.r.s.Names.ID) // the machine then does not wait for this keeper
 			answer(k.r, m, name, kindLease, number, leaseAnswer{}, err)
 		}
 		return
@@ -261,7 +262,7 @@ func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 		}
 		if data := q.Orders[to]; data != nil {
 			lacked := h.Number
-			if h, err = k.take(c, to, data); err != nil {
+			if h, err = k.keep(c, to, data); err != nil {
 				return leaseAnswer{}, err
 			}
 			if h.Number > lacked && len(c.Keepers) == 1 {

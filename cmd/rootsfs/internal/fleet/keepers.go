@@ -89,7 +89,7 @@ const (
 // answers holds the answers of keepers to one request, by their keys.
 type answers[T any] struct {
 	of      map[string]T
-	refused error // what a keeper said that refused it
+	refused error // of a keeper that refused the request
 	errNone error // why nobody answered
 }
 
@@ -101,7 +101,7 @@ func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind,
 	heard, lost := make(chan *nats.Msg, 4*maxParties*len(all)), make(chan struct{}, len(all))
 	refusals, silent := map[string]bool{}, 0
 	for _, b := range all {
-		if !b.Conn.IsConnected() { // what is published now would be sent later
+		if !b.Conn.IsConnected() { // the request would be sent later
 			silent++
 			continue
 		}

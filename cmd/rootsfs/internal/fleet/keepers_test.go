@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // addKeeper adds a keeper, which runs in this process, to the fleet.
@@ -37,7 +39,7 @@ func (l *lab) addKeeper() *Server {
 	return s
 }
 
-// begun is a machine's agent with the newest charter.
+// begun starts a machine's agent again until it has the newest charter, and returns it.
 func (l *lab) begun(p *puppet) *puppet {
 	l.Helper()
 	for range 8 {
@@ -62,7 +64,7 @@ func (l *lab) stopServer(s *Server) {
 	l.connectOwner()
 }
 
-// startServer starts it again.
+// startServer starts a stopped server again, and reconnects the owner.
 func (l *lab) startServer(s *Server) *Server {
 	l.Helper()
 	again, err := Start(s.dir, s.Addr, slog.New(slog.DiscardHandler))
@@ -76,20 +78,15 @@ func (l *lab) startServer(s *Server) *Server {
 // connects waits until an agent is connected to some servers.
 func (l *lab) connects(p *puppet, servers int) {
 	l.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	testkit.Until(l, fmt.Sprintf("the agent is connected to %d servers", servers), func() bool {
 		up := 0
 		for _, b := range p.buses {
 			if b.Conn.IsConnected() {
 				up++
 			}
 		}
-		if up == servers {
-			return
-		}
-		if time.Now().After(end) {
-			l.Fatalf("the agent is connected to %d servers, not %d", up, servers)
-		}
-	}
+		return up == servers
+	})
 }
 
 // Of three keepers, one may fail. A machine that joined when there was one hears of the others; a
@@ -158,8 +155,8 @@ func TestThreeKeepers(t *testing.T) {
 	}
 }
 
-// The successor of a charter: an owner's key is exchanged, with the orders that it gave, and a
-// keeper's. What the former keys sign counts no more.
+// A charter's successor exchanges an owner's key, with the orders that the owner has given, and a
+// keeper's key. What the former keys sign counts no more.
 func TestExchangeOfKeys(t *testing.T) {
 	l := newLab(t)
 	ctx := context.Background()
@@ -191,7 +188,7 @@ func TestExchangeOfKeys(t *testing.T) {
 	if p.locked() != "fire" || late.locked() != "fire" {
 		t.Error("the order of a former owner does not hold")
 	}
-	if err := p.take(ctx, allMachines, sealedBy(t, former.key, p, nextNumber(p.known[allMachines].Number))); err == nil {
+	if err := p.receive(ctx, allMachines, sealedBy(t, former.key, p, nextNumber(p.known[allMachines].Number))); err == nil {
 		t.Error("the machine takes a former owner's order")
 	}
 	if out := l.give(Order{Unlock: true}, 10*time.Second); !out.Done() {
@@ -236,7 +233,7 @@ func (l *lab) forge(former *Owner, evil *Key) {
 	l.must(l.owner.Bus.Conn.Flush())
 }
 
-// A charter that could lose an order, or a lease that an owner has counted on, is none.
+// A charter is refused if an order, or a lease that an owner has counted on, could be lost by it.
 func TestCharterOfKeepers(t *testing.T) {
 	owner := newTestKey(t)
 	c := &Charter{Fleet: "acme-a", Number: 3, Owners: []string{owner.Public()}, Keepers: []string{"a", "b", "c"}, Servers: []string{"a:1", "b:1", "c:1"}, LeaseMS: 1000}
@@ -269,8 +266,8 @@ func sealedBy(t *testing.T, k *Key, p *puppet, number uint64) []byte {
 	return data
 }
 
-// Owners who give orders at the same time, to keepers of which some do not hear, or are not heard:
-// every order with a higher number than a confirmed one has that one in it.
+// Owners give orders at the same time, to keepers of which some do not hear them or are not heard.
+// Every order with a higher number than a confirmed order contains the confirmed one.
 func TestPromises(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -11,7 +11,7 @@ import (
 )
 
 // knownKeys are the signing keys of a machine that an owner has seen. The keeper says which key a
-// machine has. An owner believes that once, and again after an own invite for the machine: a
+// machine has. An owner believes that once, and again after the owner has invited the machine: a
 // keeper that names another key later cannot pass off records of its own as the machine's.
 type knownKeys struct {
 	Keys []knownKey `json:"keys"`

@@ -40,7 +40,7 @@ func (a *agent) renew(ctx context.Context) error {
 	for _, g := range got.of {
 		for _, to := range a.orders() {
 			if data := g.Orders[to]; data != nil {
-				errs = append(errs, a.take(ctx, to, data))
+				errs = append(errs, a.receive(ctx, to, data))
 			}
 		}
 	}

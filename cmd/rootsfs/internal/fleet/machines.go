@@ -122,7 +122,8 @@ func (m *Machine) judge(newest map[string]uint64) {
 	}
 }
 
-// newest returns the numbers of the newest orders for each machine that the keeper or this owner has.
+// newest returns for each machine the numbers of the newest orders that the keeper or this owner
+// has.
 func (o *Owner) newest(recs []machineRecord) ([]map[string]uint64, error) {
 	all, err := o.kept.load(o.Charter, allMachines)
 	if err != nil {

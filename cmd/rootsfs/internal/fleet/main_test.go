@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleetcli"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -72,10 +72,10 @@ func as(ts *testscript.TestScript, _ bool, args []string) {
 
 // await FILE waits until a file has something in it.
 func await(ts *testscript.TestScript, _ bool, args []string) {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if st, err := os.Stat(ts.MkAbs(args[0])); err == nil && st.Size() > 0 {
-			return
-		}
+	if !testkit.Eventually(func() bool {
+		st, err := os.Stat(ts.MkAbs(args[0]))
+		return err == nil && st.Size() > 0
+	}) {
+		ts.Fatalf("%s stayed empty", args[0])
 	}
-	ts.Fatalf("%s stayed empty", args[0])
 }

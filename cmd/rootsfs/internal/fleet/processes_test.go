@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // realFleet is a fleet whose server, agents and sessions are processes. Each machine has a HOME
@@ -91,9 +92,7 @@ func (f *realFleet) run(home string, args ...string) (string, int) {
 
 func (f *realFleet) must(err error) {
 	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f, err)
 }
 
 // realLease is the shortest lease that processes on a busy machine can renew in time.
@@ -275,7 +274,7 @@ func TestAgentKilled(t *testing.T) {
 }
 
 // While the server is stopped, nothing is served after the end of the lease. When the server
-// continues, so do the sessions. A kill and restart within the lease is not noticed.
+// continues, so do the sessions.
 func TestServerStopped(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
 	m := all[0]

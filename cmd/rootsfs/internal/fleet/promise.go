@@ -58,7 +58,7 @@ func (k *keeper) accept(c *Charter, q orderRequest, h held) (held, bool, error) 
 	if err != nil || p != (promise{next.Number, q.Attempt}) {
 		return h, false, err // another attempt was promised a higher number
 	}
-	h, err = k.take(c, q.For, q.Order)
+	h, err = k.keep(c, q.For, q.Order)
 	return h, bytes.Equal(h.signed, q.Order), err
 }
 
@@ -114,7 +114,9 @@ func (o *Owner) propose(ctx context.Context, to string, p promise, newest held, 
 	if err != nil {
 		return held{}, fmt.Errorf("the order may not hold: %w", err)
 	}
-	taken := 0 // a keeper that has the order from a machine has not given up what it promised to others
+	// A keeper that has the order from a machine, and not from this attempt, does not count: it may
+	// have promised a higher number to another attempt.
+	taken := 0
 	for _, a := range got {
 		if a.Taken {
 			taken++

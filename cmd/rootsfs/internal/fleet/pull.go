@@ -68,7 +68,7 @@ type RecordIssue struct {
 const maxIssues = 1000
 
 // Pull brings the records that keepers have and the archive lacks. each, unless nil, is called for
-// every one, in the order of its session, unless the first keeper that answers lacks some that another
+// every record, in the order of its session, unless the first keeper that answers lacks some that another
 // one has. An error means that no keeper could be read; issues say what a keeper has and the machine
 // has not signed.
 func (a *Archive) Pull(ctx context.Context, each func(machine string, e *audit.Entry) error) ([]Pulled, error) {

@@ -14,13 +14,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/atomicfile"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // recordDir is a directory with the records that one machine has sent under one key: its audit
 // files as they are there, and beside each the machine's newest checkpoint of it. A record counts
-// once the checkpoint is on disk: what is in a file after it is cut off before the file grows. The
+// once its checkpoint is on disk. Whatever a file has after its checkpoint is cut off before the file
+// grows. The
 // keeper has such directories, and so has an owner's archive.
 type recordDir struct {
 	names   Names
@@ -186,7 +188,7 @@ func (d recordDir) setAside(name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return cmp.Or(err, os.Remove(d.file(name+checkpointSuffix)), syncDir(d.dir))
+	return cmp.Or(err, os.Remove(d.file(name+checkpointSuffix)), atomicfile.SyncDir(d.dir))
 }
 
 var errLongFile = fmt.Errorf("an audit file has more than %d bytes", maxRecordFile)

@@ -25,7 +25,7 @@ import (
 // oldest records, and waits.
 type recordKeeper struct {
 	r     *registrar
-	run   string // of this process, so that a count of an earlier one is not taken for one of this
+	run   string // names this process, so that its counts differ from those of an earlier one
 	share int64  // bytes of each machine
 
 	busy chan struct{} // has an element for each machine whose records are being written
@@ -85,10 +85,10 @@ func (k *recordKeeper) onRecords(m *nats.Msg) {
 		k.r.s.log.Warn("records were not taken", "subject", m.Subject, "error", err)
 		return
 	}
-	k.busy <- struct{}{} // a disk syncs for many at once
+	k.busy <- struct{}{} // several at a time: one sync of the disk serves them all
 	go func() {
 		defer func() { <-k.busy }()
-		out, err := k.take(rec, q.Body)
+		out, err := k.receive(rec, q.Body)
 		if err != nil {
 			k.r.s.log.Warn("records were refused", "machine", rec.Name, "error", err)
 		}
@@ -161,9 +161,9 @@ func (d *keptRecords) head(session string) (*checkpoint, error) {
 	return c, err
 }
 
-// take keeps the records of a machine, if they follow those that the keeper has. Records that come
+// receive keeps the records of a machine, if they follow those that the keeper has. Records that come
 // twice, or too early, change nothing: the answer says where the machine has to go on.
-func (k *recordKeeper) take(rec *machineRecord, b recordBatch) (recordsAnswer, error) {
+func (k *recordKeeper) receive(rec *machineRecord, b recordBatch) (recordsAnswer, error) {
 	if !audit.WellNamed(b.Session, maxSessionName) {
 		return recordsAnswer{}, errors.New("the session cannot have this name")
 	}
@@ -277,8 +277,8 @@ func (k *recordKeeper) add(d *keptRecords, c *checkpoint, lines []byte, isNew bo
 	return d.shrink(k.share-k.share/10, c.File)
 }
 
-// shrink removes the oldest file of the session with the most bytes, until size is left. The newest
-// file of a session goes only if each session has no other, and keep never does. The caller holds mu.
+// shrink removes the oldest file of the session with the most bytes, until at most size bytes are
+// left. The newest file of a session goes only if each session has no other, and keep never does. The caller holds mu.
 func (d *keptRecords) shrink(size int64, keep string) error {
 	list, err := d.recordDir.files("")
 	if err != nil {

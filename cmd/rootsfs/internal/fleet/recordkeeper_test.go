@@ -178,7 +178,8 @@ func TestMachineSendsOnlyItsOwn(t *testing.T) {
 }
 
 // An owner believes a machine's first key. A keeper that names another one later cannot pass off
-// its own records as the machine's; an own invite lets the machine have another key.
+// its own records as the machine's. Only after the owner has invited the machine again may it have
+// another key.
 func TestKeeperCannotNameAnotherKey(t *testing.T) {
 	l := newRecordLab(t)
 	l.send(l.shippers(), "work", l.write("work", 5))

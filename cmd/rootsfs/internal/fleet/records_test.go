@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // recordLab is a fleet with a machine that has audit files.
@@ -44,7 +45,7 @@ func (l *recordLab) anchor(session string) (string, error) {
 	return filepath.Join(l.state, session+".anchor"), nil
 }
 
-// open begins the log of a session, in files of so many bytes.
+// open begins the log of a session, in files of about size bytes.
 func (l *recordLab) open(session string, size int64) *audit.Log {
 	l.Helper()
 	at, _ := l.anchor(session)
@@ -100,10 +101,8 @@ func (l *recordLab) send(all shippers, session string, seq uint64) {
 // awaitRecord waits until a keeper has a record of a session.
 func (l *recordLab) awaitRecord(s *Server, session string, seq uint64) {
 	l.Helper()
-	for end := time.Now().Add(time.Minute); l.kept(s, session) < seq; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			l.Fatalf("the keeper has record %d of %d\n%s", l.kept(s, session), seq, l.log)
-		}
+	if !testkit.Eventually(func() bool { return l.kept(s, session) >= seq }) {
+		l.Fatalf("the keeper has record %d of %d\n%s", l.kept(s, session), seq, l.log)
 	}
 }
 

@@ -38,7 +38,7 @@ func (o *Owner) Remotes(ctx context.Context, machines []string, wait time.Durati
 	return list, nil
 }
 
-// Sessions returns the live sessions of the machine. Everything in it is the machine's word.
+// Sessions returns the live sessions of the machine. The machine may have made up all of them.
 func (r *Remote) Sessions(ctx context.Context) (all []control.Info, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.wait+silenceTime)
 	defer cancel()
@@ -158,7 +158,7 @@ func (a *Answer) receive() {
 				continue // somebody else's
 			}
 			alive = time.Now()
-			if err := a.take(f); err != nil || f.End {
+			if err := a.deliver(f); err != nil || f.End {
 				a.fail(err)
 				return
 			}
@@ -191,8 +191,8 @@ func (a *Answer) open(m *nats.Msg) (f frame, err error) {
 	return f, err
 }
 
-// take takes the next frame. One that came before is left out.
-func (a *Answer) take(f frame) error {
+// deliver queues the next frame for the reader. One that came before is left out.
+func (a *Answer) deliver(f frame) error {
 	a.mu.Lock()
 	next := a.last + 1
 	if f.Number == next {

@@ -82,7 +82,7 @@ func (d ServerDir) isMarked(heads map[string]uint64) (bool, error) {
 	return was.Inode == here.Inode && was.Born == here.Born, nil
 }
 
-// all returns whom the orders of a store are for.
+// all returns the recipients of the orders in a store.
 func (s store) all() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -138,7 +138,8 @@ func (k *keeper) distrust() {
 		return
 	}
 	k.restored = rand.Text()
-	// Without the mark, the keeper begins in the same state. If the file stays, it was no mark of this directory.
+	// Without the mark, the keeper begins in the same state. The mark of a copy does not count
+	// either, if the file stays.
 	if err := os.Remove(k.r.s.dir.mark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.r.s.log.Error("the mark of a directory that lacks orders is still there", "error", err)
 	}

@@ -220,7 +220,7 @@ func (s *shipper) follow(ctx context.Context) error {
 			if !ok {
 				return readErr
 			}
-			err = s.take(ctx, &r)
+			err = s.collect(ctx, &r)
 		case <-tick.C:
 			begun := time.Now()
 			err = s.flush(ctx)
@@ -241,8 +241,8 @@ func (x *sending) restart() {
 	}
 }
 
-// take collects a record.
-func (s *shipper) take(ctx context.Context, r *audit.Entry) error {
+// collect adds a record.
+func (s *shipper) collect(ctx context.Context, r *audit.Entry) error {
 	session := r.Session.Raw()
 	if _, err := audit.ParseLine(r.Line); err != nil || !audit.WellNamed(session, maxSessionName) {
 		return nil // what is no record is missing in its file: an owner sees that

@@ -28,7 +28,7 @@ func (s store) load(c *Charter, to string) (held, error) {
 	if err != nil {
 		return held{}, err
 	}
-	// An owner had signed it when it was kept, who may have been removed since.
+	// The owner who signed the order may have been removed since it was kept.
 	then := *c
 	h := held{signed: data}
 	if h.by, err = Open(data, c.Fleet, kindStanding, anyKey, &h.Standing); err != nil {

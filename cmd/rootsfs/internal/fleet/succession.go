@@ -142,8 +142,8 @@ func (o *Owner) Amend(ctx context.Context, change Amendment) error {
 	return err
 }
 
-// resign gives the orders of owners who are removed once more, as this owner's: nobody takes those
-// of a former owner.
+// resign signs the orders of owners who are removed again, as this owner's: nobody takes an order of
+// a former owner.
 func (o *Owner) resign(ctx context.Context, next *Charter) error {
 	state, err := o.states(ctx)
 	if err != nil {

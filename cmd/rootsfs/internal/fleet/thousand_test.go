@@ -28,6 +28,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -359,8 +360,7 @@ func (l *lab) revokeCrowd(p *crowdProcess, n int) {
 	out := l.give(everything, time.Minute)
 	took := time.Since(begun)
 	l.must(sub.Drain())
-	for end := time.Now().Add(10 * time.Second); sub.IsValid() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-	}
+	testkit.Until(l, "the subscription has ended", func() bool { return !sub.IsValid() })
 	for _, m := range out.Machines {
 		if m.State != OrderDone || len(m.Ended) != 1 || m.Ended[0].State != guard.RevokedState.String() {
 			l.Fatalf("%s: %+v", m.Name, m)

@@ -47,7 +47,7 @@ func asOwner(act func(*fleet.Owner) error) error {
 	return act(o)
 }
 
-// newDir returns a directory that is made for keys.
+// newDir returns the path of a directory for keys. It refuses one that programs can change.
 func newDir(arg string) (string, error) {
 	dir, err := filepath.Abs(arg)
 	if err == nil {

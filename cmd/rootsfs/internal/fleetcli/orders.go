@@ -33,8 +33,8 @@ func unlock(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) 
 	return give(ctx, p, f, fleet.Order{Unlock: true}, "unlocked")
 }
 
-// give gives an order, and prints what became of it on each machine: what it is when the order
-// is carried out, such as dead.
+// give gives an order, and prints its outcome on each machine. what says what a machine is when the
+// order is carried out, such as dead.
 func give(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, order fleet.Order, what string) error {
 	o, err := fleet.OpenOwner()
 	if err != nil {

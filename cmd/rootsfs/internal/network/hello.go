@@ -69,7 +69,7 @@ type part struct {
 // h.taken.
 func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 	if h.hasBegun {
-		if err := h.takeHeader(conn); err != nil {
+		if err := h.readHeader(conn); err != nil {
 			return part{}, err
 		}
 		if p, isEnough, err := h.next(h.taken); isEnough || err != nil {
@@ -108,10 +108,10 @@ func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 	return p, errors.Join(perr, err)
 }
 
-// takeHeader takes the header of the next record, or nothing if the program sends no more. The
+// readHeader takes the header of the next record, or nothing if the program sends no more. The
 // beginning of a header must not stay in the connection: the kernel frees received data in
 // large pieces, so a few bytes can keep it from receiving the rest.
-func (h *handshake) takeHeader(conn *net.TCPConn) error {
+func (h *handshake) readHeader(conn *net.TCPConn) error {
 	header := make([]byte, recordHeader)
 	h.taken = nil
 	n, err := conn.Read(header)

@@ -34,7 +34,7 @@ import (
 )
 
 // missing reports that this process runs without a poller.
-var missing = !takePoller()
+var missing = !makePoller()
 
 // requireFiles ends a process that cannot open as many files as are opened while packages
 // are initialised: two for the poller, and a library's pipe. Both panic for want of them.
@@ -62,9 +62,9 @@ func Err() error {
 	return errors.New("programs of yours have used up your epoll watches, and without one this command cannot run; end them (rootsfs status, revoke and unmount work), or raise the limit: sysctl fs.epoll.max_user_watches")
 }
 
-// takePoller makes the runtime's poller if there is room for it, and reports whether
+// makePoller makes the runtime's poller if there is room for it, and reports whether
 // there was. Otherwise it makes the runtime do without.
-func takePoller() bool {
+func makePoller() bool {
 	requireFiles()
 	if watchesLeft() {
 		startPoller()

@@ -78,7 +78,7 @@ func (f *frames) answer(stream uint32) string {
 	}
 }
 
-// What HTTP/2 lets a program write and HTTP/1 does not know, does not reach the host as another
+// HTTP/2 lets a program write what HTTP/1 cannot say. None of that reaches the host as another
 // request than the one that the rules have seen.
 func TestHTTP2Smuggling(t *testing.T) {
 	d := newDoorLab(t, hello, &Secret{})
@@ -126,7 +126,8 @@ func TestHTTP2Smuggling(t *testing.T) {
 	}
 }
 
-// A body that is not as long as its header says, and trailers, make no second request of it.
+// Neither a body that is longer or shorter than its header says, nor trailers, reach the host as a
+// second request.
 func TestHTTP2Bodies(t *testing.T) {
 	d := newDoorLab(t, func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)

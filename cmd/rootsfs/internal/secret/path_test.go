@@ -158,8 +158,8 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// The rule that is proposed for a request allows it and no other. For a path that the owner could
-// misread none is proposed.
+// The rule that is proposed for a request allows that request and no other. No rule is proposed for
+// a path that the owner could misread.
 func TestProposedRule(t *testing.T) {
 	for path, want := range map[string]string{
 		"/repos/me/x": "GET /repos/me/x", "/": "GET /", "/@me/a-b_c~d+e.f": "GET /@me/a-b_c~d+e.f", "/dir/": "GET /dir/",
@@ -174,6 +174,6 @@ func TestProposedRule(t *testing.T) {
 		}
 	}
 	if p, _ := parsePath("/x"); ruleFor("get", p)+ruleFor("*", p)+ruleFor("GET /** ", p) != "" {
-		t.Error("a method that is none is proposed")
+		t.Error("a rule is proposed for something that is no method")
 	}
 }

@@ -109,14 +109,14 @@ func (m *model) lift(d control.Denial) tea.Cmd {
 // look requests the contents of an item of a question.
 func (m *model) look(q control.Question, i int) tea.Cmd {
 	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
-		key := insideKey(q.ID, i)
+		key := previewKey(q.ID, i)
 		c, err := m.live.Client(q.Session)
 		if err != nil {
 			return nil, nil // it has ended
 		}
 		a, err := control.PreviewQuestion.Call(ctx, c, control.PreviewRequest{ID: q.ID, Item: i + 1})
 		if err != nil {
-			return insideMsg{key, "what is there could not be looked at: " + names.EscapeQuoted(control.Text(err))}, nil
+			return previewMsg{key, "what is there could not be looked at: " + names.EscapeQuoted(control.Text(err))}, nil
 		}
 		more := ""
 		if !a.Complete {
@@ -126,7 +126,7 @@ func (m *model) look(q control.Question, i int) tea.Cmd {
 		if len(a.Examples) > 0 {
 			text += ", such as " + names.Join(a.Examples[:min(3, len(a.Examples))], ", ")
 		}
-		return insideMsg{key, text}, nil
+		return previewMsg{key, text}, nil
 	})
 }
 

@@ -98,7 +98,7 @@ type model struct {
 	front         string
 	frontQuestion control.Question
 	since         time.Time // when the target of keys came to the front, or a key came too soon
-	inside        map[string]string
+	previews      map[string]string
 	span          int // of spans
 	path          string
 	typing        typing
@@ -117,18 +117,18 @@ const framesPerSecond = 20
 
 // Messages.
 type (
-	tickMsg   time.Time
-	saidMsg   struct{ text string }
-	badMsg    struct{ text string }
-	foundMsg  struct{ found auditview.Found }
-	insideMsg struct{ key, text string }
+	tickMsg    time.Time
+	saidMsg    struct{ text string }
+	badMsg     struct{ text string }
+	foundMsg   struct{ found auditview.Found }
+	previewMsg struct{ key, text string }
 )
 
 // Run shows the sessions until the user leaves or ctx ends. Input and output are the terminal.
 func Run(ctx context.Context, store *auditview.Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &model{live: &sessionhub.Sessions{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+	m := &model{live: &sessionhub.Sessions{}, store: store, ctx: ctx, now: time.Now(), previews: map[string]string{}, scroll: scroll{follow: true}}
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithFPS(framesPerSecond))
 	failed := make(chan error, 1)
 	go func() {
@@ -190,11 +190,11 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case foundMsg:
 		m.found, m.finding = msg.found, false
 	case stageMsg:
-		return m, m.takeStage(msg)
+		return m, m.setStage(msg)
 	case stageDiffMsg:
-		m.takeDiff(msg)
-	case insideMsg:
-		m.inside[msg.key] = msg.text
+		m.setDiff(msg)
+	case previewMsg:
+		m.previews[msg.key] = msg.text
 	case tea.KeyPressMsg:
 		return m, m.press(msg.String(), msg.Key().Text)
 	}
@@ -242,7 +242,7 @@ func (m *model) settle() tea.Cmd {
 			m.asked = i
 			if !reflect.DeepEqual(m.questions[i], m.frontQuestion) {
 				// It is another question with the same id.
-				maps.DeleteFunc(m.inside, func(key, _ string) bool { return strings.HasPrefix(key, m.front+"/") })
+				maps.DeleteFunc(m.previews, func(key, _ string) bool { return strings.HasPrefix(key, m.front+"/") })
 				break
 			}
 			return nil
@@ -267,7 +267,7 @@ func (m *model) bring() tea.Cmd {
 	m.front, m.frontQuestion = q.ID, q
 	var looks []tea.Cmd
 	for i := range q.Items {
-		if _, known := m.inside[insideKey(q.ID, i)]; !known && q.Items[i].Problem == "" {
+		if _, known := m.previews[previewKey(q.ID, i)]; !known && q.Items[i].Problem == "" {
 			looks = append(looks, m.look(q, i))
 		}
 	}
@@ -277,19 +277,19 @@ func (m *model) bring() tea.Cmd {
 
 // forget drops the previews of ended questions.
 func (m *model) forget() {
-	for key := range m.inside {
+	for key := range m.previews {
 		id, _, _ := strings.Cut(key, "/")
 		live := false
 		for i := range m.questions {
 			live = live || m.questions[i].ID == id
 		}
 		if !live {
-			delete(m.inside, key)
+			delete(m.previews, key)
 		}
 	}
 }
 
-func insideKey(id string, item int) string { return fmt.Sprintf("%s/%d", id, item) }
+func previewKey(id string, item int) string { return fmt.Sprintf("%s/%d", id, item) }
 
 // rootKey identifies a root, independent of its place in the list.
 type rootKey struct {

@@ -25,7 +25,7 @@ const hostile = "\x1b[31mred\u202e\nAllow? y\x07\u200b\xff" + "a\u2800\u115f   b
 
 // full is a model with something hostile in every place.
 func full(width, height int) *model {
-	m := &model{live: &sessionhub.Sessions{}, width: width, height: height, now: time.Now(), inside: map[string]string{}}
+	m := &model{live: &sessionhub.Sessions{}, width: width, height: height, now: time.Now(), previews: map[string]string{}}
 	end := m.now.Add(time.Hour)
 	st := control.Status{
 		Session: "s", Point: "/mnt/" + hostile, ConfigError: hostile, Server: &control.Confined{Command: []names.Foreign{hostile}, Confinement: "namespaces"},
@@ -133,7 +133,7 @@ func TestAnswersSettle(t *testing.T) {
 // grants only what has been on the screen, unchanged, for the settle time.
 func TestKeysGrantWhatWasSeen(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(36, 3))
-	m := &model{live: &sessionhub.Sessions{}, width: 100, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+	m := &model{live: &sessionhub.Sessions{}, width: 100, height: 60, now: time.Now(), previews: map[string]string{}, scroll: scroll{follow: true}}
 	made := 0
 	question := func(id string) control.Question {
 		made++
@@ -242,7 +242,7 @@ func TestTypedAhead(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	long := "begin" + strings.Repeat("x", 246) + "ender"
 	for _, width := range []int{150, 80, 40} {
-		m := &model{live: &sessionhub.Sessions{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+		m := &model{live: &sessionhub.Sessions{}, width: width, height: 60, now: time.Now(), previews: map[string]string{}, scroll: scroll{follow: true}}
 		q := control.Question{OfSession: control.OfSession{Session: long}, Question: broker.Question{ID: "q", Server: names.Foreign(long), Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}
 		m.apply(sessionhub.Update{Sessions: []sessionhub.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: names.Foreign(long), Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: names.Foreign(long), Requests: 7}}}}},
 			Asked: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: names.Text(long), Reason: "Permission"}}})
@@ -394,7 +394,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		}
 		// Text that comes later and is not on the screen does not count as read.
 		m.since = m.now.Add(-2 * settle)
-		m.inside[insideKey(m.front, 0)] = "names that the policy would hide: 7"
+		m.previews[previewKey(m.front, 0)] = "names that the policy would hide: 7"
 		if m.View(); m.press("r", "r") != nil {
 			t.Errorf("%v: what came later was not read", size)
 		}

@@ -126,7 +126,7 @@ func (m *model) files(p *page, q *control.Question) {
 		case it.Problem != "":
 			p.addWrapped(wrong, "     ", "cannot be granted: "+names.EscapeQuoted(it.Problem), 2)
 		default:
-			text := m.inside[insideKey(q.ID, i)]
+			text := m.previews[previewKey(q.ID, i)]
 			if text == "" {
 				text = "looking at what is there"
 			}

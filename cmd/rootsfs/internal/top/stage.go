@@ -79,8 +79,8 @@ func (m *model) loadStage(act func(ctx context.Context, c *control.Client) (stri
 	})
 }
 
-// takeStage notes the changes of the stage that is shown, and looks at the chosen one.
-func (m *model) takeStage(msg stageMsg) tea.Cmd {
+// setStage notes the changes of the stage that is shown, and looks at the chosen one.
+func (m *model) setStage(msg stageMsg) tea.Cmd {
 	st := &m.stage
 	if msg.store != st.store {
 		return nil // another one is shown now
@@ -114,8 +114,8 @@ func (m *model) chooseChange(row int) tea.Cmd {
 	})
 }
 
-// takeDiff notes a diff, unless the mark has moved since.
-func (m *model) takeDiff(msg stageDiffMsg) {
+// setDiff notes a diff, unless the mark has moved since.
+func (m *model) setDiff(msg stageDiffMsg) {
 	st := &m.stage
 	if msg.store == st.store && msg.row == st.row && st.row < len(st.list.Rows) && string(st.list.Rows[st.row].Path) == msg.path {
 		st.diff, st.diffed, m.since = msg.diff, msg.row, m.now

@@ -20,11 +20,11 @@ func showsStage() *model {
 	row := func(path string, class byte, kind, why string) sessionhub.StageRow {
 		return sessionhub.StageRow{StageChange: control.StageChange{Path: []byte(path), Class: class, Why: names.Text(why)}, Kind: kind}
 	}
-	m.takeStage(stageMsg{store: "/store", list: sessionhub.StageListAnswer{
+	m.setStage(stageMsg{store: "/store", list: sessionhub.StageListAnswer{
 		Checkpoints: []control.Checkpoint{{Number: 3, Cause: "apply", Time: m.now}},
 		Rows:        []sessionhub.StageRow{row("a.go", 'M', "changed", ""), row("b.go", 'C', "conflict", "changed in the stage, and by you"), row("node_modules", sessionhub.UnitClass, "build output", "")},
 	}})
-	m.takeDiff(stageDiffMsg{"/store", 0, "a.go", sessionhub.StageDiffAnswer{Lines: []string{"@@ -1 +1 @@", "-old", "+\tnew"}}})
+	m.setDiff(stageDiffMsg{"/store", 0, "a.go", sessionhub.StageDiffAnswer{Lines: []string{"@@ -1 +1 @@", "-old", "+\tnew"}}})
 	return m
 }
 
@@ -73,11 +73,11 @@ func TestStageKeysSettle(t *testing.T) {
 	if settled(m); m.press("a", "a") != nil || !strings.Contains(m.said, "diff") {
 		t.Errorf("a change is applied whose diff was not shown: %q", m.said)
 	}
-	m.takeDiff(stageDiffMsg{"/store", 0, "a.go", sessionhub.StageDiffAnswer{}})
+	m.setDiff(stageDiffMsg{"/store", 0, "a.go", sessionhub.StageDiffAnswer{}})
 	if m.stage.diffed != -1 {
 		t.Error("the diff of another change is taken for that of the chosen one")
 	}
-	m.takeStage(stageMsg{store: "/other"})
+	m.setStage(stageMsg{store: "/other"})
 	if len(m.stage.list.Rows) != 3 {
 		t.Error("the changes of another stage are shown")
 	}

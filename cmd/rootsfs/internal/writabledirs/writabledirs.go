@@ -30,6 +30,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/atomicfile"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -193,24 +194,12 @@ func (d *Dirs) noteLocked(dir string) {
 
 // replaceLocked replaces the locked file by a new one.
 func (d *Dirs) replaceLocked(list []string) error {
-	tmp := d.path + ".new"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriter(f)
-	for _, dir := range list {
-		_, _ = w.WriteString(strconv.Quote(dir) + "\n") // Flush tells
-	}
-	if err = w.Flush(); err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(tmp, d.path)
-	}
 	d.ino = 0 // to be read again
-	return err
+	return atomicfile.Replace(d.path, func(f *os.File) error {
+		w := bufio.NewWriter(f)
+		for _, dir := range list {
+			_, _ = w.WriteString(strconv.Quote(dir) + "\n") // Flush tells
+		}
+		return w.Flush()
+	})
 }
