@@ -177,7 +177,9 @@ func (c *consentCall) open() error {
 			continue
 		}
 		cand.Resolved, cand.File = names.Foreign(resolved), cand.proposal.File()
-		if cand.File && c.rights.Staged() {
+		cand.Rights = cand.proposal.Ask().Policy.Rights // a ceiling may demand that changes are staged
+		cand.Mode = cand.Rights.String()
+		if cand.File && cand.Rights.Staged() {
 			cand.Problem = "it is a single file, which cannot be staged; its directory can"
 		}
 	}

@@ -168,7 +168,7 @@ func Lines(q *Question) []string {
 // describe returns the line of one item.
 func describe(it *Item) string {
 	if it.Problem != "" {
-		return fmt.Sprintf("%s: cannot be granted: %s", short(names.Quote(it.Requested)), short(names.Escape(it.Problem)))
+		return fmt.Sprintf("%s: cannot be granted: %s", short(names.Quote(it.Requested)), shortReason(names.Escape(it.Problem)))
 	}
 	kind := "directory, with everything below"
 	if it.File {
@@ -186,6 +186,16 @@ func short(shown string) string {
 	const longest = 200
 	if r := []rune(shown); len(r) > longest {
 		return string(r[:longest]) + "…"
+	}
+	return shown
+}
+
+// shortReason shortens a reason in the middle: at its end is where to read on, such as the file and
+// the line.
+func shortReason(shown string) string {
+	const head, tail = 150, 120
+	if r := []rune(shown); len(r) > head+tail {
+		return string(r[:head]) + "…" + string(r[len(r)-tail:])
 	}
 	return shown
 }

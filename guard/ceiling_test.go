@@ -120,3 +120,28 @@ func TestCeilingLoweredMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// loweringHistory lowers the ceiling in the middle of the grant of a writable root.
+type loweringHistory struct{ lower func() }
+
+func (h *loweringHistory) Writable(string) error { h.lower(); return nil }
+
+func (h *loweringHistory) Writer(string) string { return "" }
+
+// A root for whose grant the ceiling was lowered in the meantime does not outlive the ceiling.
+func TestCeilingShortensMeanwhile(t *testing.T) {
+	h := &loweringHistory{}
+	reg := guard.NewRegistry(guard.Config{Opener: &fakeOpener{}, History: h})
+	h.lower = func() {
+		if _, err := reg.SetCeilings(bg, []rules.Ceiling{{Longest: time.Hour}}); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := reg.Grant(bg, grantOf("a", "/work", guard.ReadWrite))
+	if st, ok := reg.Lookup("a"); err == nil || !strings.Contains(err.Error(), "lowered at this moment; ask again") || ok {
+		t.Errorf("%v, and the root ends at %v", err, st.Grant.Expires)
+	}
+	if got, err := reg.Grant(bg, grantOf("a", "/work", guard.ReadWrite)); err != nil || got.Expires.IsZero() {
+		t.Errorf("asked again: %v, until %v", err, got.Expires)
+	}
+}

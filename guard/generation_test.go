@@ -42,9 +42,9 @@ func (s *setup) admit(t *testing.T, r guard.Request) *guard.Lease {
 	return l
 }
 
-// early begins an operation on the root r that is answered early. Its detached part continues
-// with the lease.
-func (s *setup) early(t *testing.T) *guard.Lease {
+// answeredEarly begins an operation on the root r that is answered before its end. Its detached
+// part continues with the lease.
+func (s *setup) answeredEarly(t *testing.T) *guard.Lease {
 	t.Helper()
 	l := s.admit(t, req(t, names.OpWrite))
 	d, done := l.Detach()
@@ -165,11 +165,11 @@ func TestNothingIsChangedAfterTheAnswer(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			s := newShort(t)
-			l := s.early(t)
+			l := s.answeredEarly(t)
 			if err := l.Change(func() error { return nil }); err != nil {
 				t.Errorf("before the root changed: %v", err)
 			}
-			hangs := s.early(t)
+			hangs := s.answeredEarly(t)
 			err := hangs.Change(func() error {
 				err := change(s)
 				if err == nil || !strings.Contains(err.Error(), arrives) {
@@ -195,7 +195,7 @@ func TestRootEndsBeforeAChangeBegins(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			s := newShort(t)
-			l := s.early(t)
+			l := s.answeredEarly(t)
 			var changed error
 			during(t, "change", func() { changed = change(s) })
 			began := false
@@ -213,11 +213,11 @@ func TestRevokeWaitsForChanges(t *testing.T) {
 	s.grant(t, "r", "/a", guard.Policy{})
 	v := &view{}
 	s.AddView(v)
-	l := s.early(t)
-	began, told, returned := make(chan struct{}), make(chan struct{}), make(chan error)
-	v.onInvalidate = func(guard.Change) { close(told) } // operations have been waited for
+	l := s.answeredEarly(t)
+	began, invalidated, returned := make(chan struct{}), make(chan struct{}), make(chan error)
+	v.onInvalidate = func(guard.Change) { close(invalidated) } // operations have been waited for
 	go func() {
-		returned <- l.Change(func() error { close(began); <-told; return nil })
+		returned <- l.Change(func() error { close(began); <-invalidated; return nil })
 	}()
 	<-began
 	if _, err := s.Revoke(bg, "r"); err != nil {
@@ -266,7 +266,7 @@ func TestOperationsWaitedForInVainChangeNothing(t *testing.T) {
 // If a root vanishes while a call is in its source, its end reports the call.
 func TestRevokeOfAVanishedRootTellsOfChanges(t *testing.T) {
 	s := newShort(t)
-	err := s.early(t).Change(func() error {
+	err := s.answeredEarly(t).Change(func() error {
 		if err := s.vanish("r", "/a"); err == nil || !strings.Contains(err.Error(), arrives) {
 			t.Errorf("the root vanishes: %v", err)
 		}

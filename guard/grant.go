@@ -111,6 +111,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 		return nil, err
 	}
 	ask.Resolved = src.Resolved()
+	ask.Policy.Rights = g.stagedIfWanted(ask, src)
 	err = g.checkRules(ask, src.Location())
 	if err == nil && ask.Origin != "" { // without an origin a person is asked, who sees Resolved
 		err = g.judgeLinks(ask.Dir.Raw(), src.Resolved(), src.Links())
@@ -120,6 +121,15 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 		return nil, err
 	}
 	return src, nil
+}
+
+// stagedIfWanted returns the rights of a grant, with all changes staged where a ceiling demands that.
+// A single file cannot be staged: the rules refuse it, and name the ceiling's line.
+func (g *Registry) stagedIfWanted(ask *Grant, src Source) Rights {
+	if src.File() != "" {
+		return ask.Policy.Rights
+	}
+	return g.rootRules().AsStaged(ask.Resolved, ask.Policy.Rights)
 }
 
 // checkRules checks a grant against the rules, except those that the grant lifts for itself
@@ -160,15 +170,14 @@ func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Gr
 
 // prepare makes the root of a proposal, and does not add it to the registry.
 func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
-	switch {
-	case p.src == nil:
+	if p.src == nil {
 		return nil, &Error{Kind: names.Internal, Err: errors.New("the proposal was granted or given up")}
-	case got.WiderThan(&p.ask):
+	}
+	got.Policy.Rights = g.stagedIfWanted(&got, p.src)
+	got.Expires = g.rootRules().End(got.Expires, g.clock.Wall())
+	if got.WiderThan(&p.ask) {
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approval is wider than what was asked")}
 	}
-	allowed := g.rootRules()
-	got.Policy.Rights = allowed.AsStaged(got.Resolved, got.Policy.Rights)
-	got.Expires = allowed.End(got.Expires, g.clock.Wall())
 	// Checked again, because got may allow less than p.ask.
 	if err := g.checkRules(&got, p.src.Location()); err != nil {
 		return nil, err

@@ -224,8 +224,12 @@ func (g *Registry) commit(made []*root) (outers []*root, err error) {
 	defer g.mu.Unlock()
 	next := g.snap.Load().next()
 	for _, r := range made {
+		// The ceilings may have been lowered meanwhile.
 		if err := g.rules.CheckCeilings(r.grant.Resolved, r.grant.Policy.Rights); err != nil {
-			return nil, err // it was lowered meanwhile
+			return nil, err
+		}
+		if !g.rules.End(r.grant.Expires, r.life.Since()).Equal(r.grant.Expires) {
+			return nil, &Error{Kind: names.Permission, Err: errors.New("the ceiling of this machine was lowered at this moment; ask again")}
 		}
 		if have := next.byName[r.name]; have != nil {
 			if State(have.state.Load()) != UnavailableState {

@@ -144,7 +144,7 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 		}
 		until("the open file is hidden", func(_ string, err error) bool { return errors.Is(err, unix.ENOENT) })
 		if info, err := f.Stat(); err == nil && info.Size() == int64(len("//r/:_authToken=secret\n")) {
-			t.Error("its size is told")
+			t.Error("its size is given away")
 		}
 
 		if err := childfs.WriteFile(rc, []byte("save-exact=false\n"), 0o644); err != nil {
@@ -181,7 +181,7 @@ func TestOpenFileBecomesProtected(t *testing.T) {
 		if err := childfs.Rename(tmp, final); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond) // a look at the name counts for a moment
+		time.Sleep(50 * time.Millisecond) // the name that was looked up last counts for a moment
 		if _, err := f.WriteAt([]byte("evil"), 0); err == nil {
 			err = f.Sync()
 			if err == nil {
@@ -199,4 +199,24 @@ func TestOpenFileBecomesProtected(t *testing.T) {
 			t.Errorf("the file holds %q, %v", got, err)
 		}
 	})
+}
+
+// A mount that cannot keep the changes of a staged root apart refuses it, and says which
+// option to change.
+func TestStagedRefused(t *testing.T) {
+	staged := guard.Policy{Rights: guard.ReadWrite | guard.Stage}
+	for _, tt := range []struct {
+		opt  Options
+		want string // "": taken
+	}{
+		{Options{Level: Audit}, ""},
+		{Options{Level: Strict}, ""},
+		{Options{Level: Audit, Locks: LocksHost}, "use --locks local"},
+		{Options{Level: Max}, "use --cache audit"},
+	} {
+		err := checkPolicy(tt.opt, nil, staged)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("cache %v, locks %v: %v", tt.opt.Level, tt.opt.Locks, err)
+		}
+	}
 }

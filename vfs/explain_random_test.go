@@ -94,19 +94,19 @@ func randomBed(t *testing.T, rnd *rand.Rand) *bed {
 
 func anyOf[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
 
-// walking says which part follows the links of an operation's path before it begins.
-type walking uint8
+// linkFollower says who follows the links of an operation's path.
+type linkFollower uint8
 
 const (
-	itself walking = iota // the operation
-	all                   // its caller, as the kernel does
-	above                 // its caller, except a link at the end
+	opFollows         linkFollower = iota // the operation itself
+	callerFollows                         // the caller before the operation, as the kernel does
+	callerFollowsDirs                     // the caller, except a link at the end
 )
 
-// randomly is one operation by path.
-type randomly struct {
+// pathCall is one operation by path.
+type pathCall struct {
 	op          guard.Op
-	walk        walking
+	walk        linkFollower
 	path, path2 string
 	need        guard.Rights
 	names       int64
@@ -114,16 +114,16 @@ type randomly struct {
 }
 
 // walk follows the links of the paths, and reports whether they lead somewhere.
-func (b *bed) walk(req *guard.Request, how walking) bool {
-	if how == itself {
+func (b *bed) walk(req *guard.Request, how linkFollower) bool {
+	if how == opFollows {
 		return true
 	}
 	for _, p := range []*guard.Path{&req.Path, &req.Path2} {
 		if p.Root == "" {
 			continue
 		}
-		q, err := b.t.Follow(bg, peer, *p, how == all)
-		if err != nil || how == above && q.IsRoot() {
+		q, err := b.t.Follow(bg, peer, *p, how == callerFollows)
+		if err != nil || how == callerFollowsDirs && q.IsRoot() {
 			return false
 		}
 		*p = q
@@ -131,13 +131,13 @@ func (b *bed) walk(req *guard.Request, how walking) bool {
 	return true
 }
 
-func randomCall(rnd *rand.Rand) randomly {
+func randomCall(rnd *rand.Rand) pathCall {
 	place := func() string {
 		return anyOf(rnd, "", "a", "b.sql", ".env", "new", "dir", "dir/a", "dir/.env", "dir/sub", "dir/sub/b", "dir/new", "empty", "p",
 			".git", ".git/config", ".git/hooks", ".git/hooks/x", ".git/hooks/new", "inner", "inner/a", "inner/.env", "inner/new", "missing/.env",
 			"out", "out/x", "in", "in/a", "in/.env", "in/new", "in2", "up", "loop", "env", "none", fmt.Sprint("new", rnd.IntN(9)))
 	}
-	c := anyOf(rnd, randomCalls...)
+	c := anyOf(rnd, pathCalls...)
 	c.path = place()
 	for c.op == names.OpSetxattr && c.path == "p" {
 		c.path = place() // the source takes no attribute there
@@ -148,18 +148,18 @@ func randomCall(rnd *rand.Rand) randomly {
 	return c
 }
 
-// ended closes what an operation has opened.
-func ended(f interface{ Close() }, err error) error {
+// closeOpened closes what an operation has opened.
+func closeOpened(f interface{ Close() }, err error) error {
 	if err == nil {
 		f.Close()
 	}
 	return err
 }
 
-func opened(flags int) func(b *bed, p, _ guard.Path) error {
+func openWith(flags int) func(b *bed, p, _ guard.Path) error {
 	return func(b *bed, p, _ guard.Path) error {
 		f, _, err := b.t.Open(bg, peer, vfs.At{Path: p}, flags)
-		return ended(f, err)
+		return closeOpened(f, err)
 	}
 }
 
@@ -177,59 +177,59 @@ func (b *bed) setattr(p guard.Path, a vfs.Attrs) error {
 	return second(b.t.Setattr(bg, peer, vfs.At{Path: p}, nil, a))
 }
 
-var randomCalls = []randomly{
-	{op: names.OpLookup, walk: above, run: func(b *bed, p, _ guard.Path) error {
+var pathCalls = []pathCall{
+	{op: names.OpLookup, walk: callerFollowsDirs, run: func(b *bed, p, _ guard.Path) error {
 		dir, name := inDir(p)
 		return second(b.t.Lookup(bg, peer, dir, name))
 	}},
 	{op: names.OpGetattr, run: func(b *bed, p, _ guard.Path) error { _, _, err := b.t.Stat(bg, peer, p); return err }},
 	{op: names.OpOpen, need: guard.Read, run: func(b *bed, p, _ guard.Path) error { return b.readPath(p) }},
-	{op: names.OpOpen, walk: all, need: guard.Write, run: opened(unix.O_WRONLY)},
-	{op: names.OpOpen, walk: all, need: guard.Append, run: opened(unix.O_WRONLY | unix.O_APPEND)},
-	{op: names.OpReadlink, walk: above, run: func(b *bed, p, _ guard.Path) error {
+	{op: names.OpOpen, walk: callerFollows, need: guard.Write, run: openWith(unix.O_WRONLY)},
+	{op: names.OpOpen, walk: callerFollows, need: guard.Append, run: openWith(unix.O_WRONLY | unix.O_APPEND)},
+	{op: names.OpReadlink, walk: callerFollowsDirs, run: func(b *bed, p, _ guard.Path) error {
 		return second(b.t.Readlink(bg, peer, vfs.At{Path: p}, nil))
 	}},
-	{op: names.OpOpendir, walk: all, run: func(b *bed, p, _ guard.Path) error {
+	{op: names.OpOpendir, walk: callerFollows, run: func(b *bed, p, _ guard.Path) error {
 		d, err := b.t.Opendir(bg, peer, vfs.At{Path: p})
-		return ended(d, err)
+		return closeOpened(d, err)
 	}},
 	{op: names.OpOpendir, run: func(b *bed, p, _ guard.Path) error {
 		return second(b.t.List(bg, peer, p, vfs.ListOptions{Follow: true}))
 	}},
-	{op: names.OpCreate, walk: above, run: func(b *bed, p, _ guard.Path) error {
+	{op: names.OpCreate, walk: callerFollowsDirs, run: func(b *bed, p, _ guard.Path) error {
 		dir, name := inDir(p)
 		f, _, _, err := b.t.Create(bg, peer, dir, name, unix.O_RDWR|unix.O_EXCL, 0o644)
-		return ended(f, err)
+		return closeOpened(f, err)
 	}},
-	{op: names.OpTmpfile, walk: all, run: func(b *bed, p, _ guard.Path) error {
+	{op: names.OpTmpfile, walk: callerFollows, run: func(b *bed, p, _ guard.Path) error {
 		f, _, err := b.t.Tmpfile(bg, peer, vfs.At{Path: p}, unix.O_RDWR, 0o644)
-		return ended(f, err)
+		return closeOpened(f, err)
 	}},
 	{op: names.OpMkdir, run: func(b *bed, p, _ guard.Path) error { return second(b.t.MkdirPath(bg, peer, p, 0o755)) }},
-	{op: names.OpMknod, walk: above, run: func(b *bed, p, _ guard.Path) error {
+	{op: names.OpMknod, walk: callerFollowsDirs, run: func(b *bed, p, _ guard.Path) error {
 		dir, name := inDir(p)
 		return second(b.t.Mknod(bg, peer, dir, name, unix.S_IFREG|0o644, 0))
 	}},
-	{op: names.OpSymlink, walk: above, run: func(b *bed, p, _ guard.Path) error {
+	{op: names.OpSymlink, walk: callerFollowsDirs, run: func(b *bed, p, _ guard.Path) error {
 		dir, name := inDir(p)
 		return second(b.t.Symlink(bg, peer, "a", dir, name))
 	}},
-	{op: names.OpLink, walk: above, run: func(b *bed, p, old guard.Path) error {
+	{op: names.OpLink, walk: callerFollowsDirs, run: func(b *bed, p, old guard.Path) error {
 		dir, name := inDir(p)
 		return second(b.t.Link(bg, peer, vfs.At{Path: old}, nil, dir, name))
 	}},
 	{op: names.OpUnlink, run: func(b *bed, p, _ guard.Path) error { return b.t.RemovePath(bg, peer, p, vfs.RemoveOptions{}) }},
-	{op: names.OpRmdir, walk: above, run: func(b *bed, p, _ guard.Path) error {
+	{op: names.OpRmdir, walk: callerFollowsDirs, run: func(b *bed, p, _ guard.Path) error {
 		dir, name := inDir(p)
 		return b.t.Rmdir(bg, peer, dir, name)
 	}},
 	{op: names.OpRename, run: func(b *bed, p, to guard.Path) error { return b.t.RenamePath(bg, peer, p, to, true, "") }},
-	{op: names.OpSetattr, walk: all, run: func(b *bed, p, _ guard.Path) error { return b.setattr(p, vfs.Attrs{MtimeNow: true}) }},
-	{op: names.OpTruncate, walk: all, run: func(b *bed, p, _ guard.Path) error { return b.setattr(p, vfs.Attrs{Size: new(int64)}) }},
-	{op: names.OpListxattr, walk: all, run: func(b *bed, p, _ guard.Path) error {
+	{op: names.OpSetattr, walk: callerFollows, run: func(b *bed, p, _ guard.Path) error { return b.setattr(p, vfs.Attrs{MtimeNow: true}) }},
+	{op: names.OpTruncate, walk: callerFollows, run: func(b *bed, p, _ guard.Path) error { return b.setattr(p, vfs.Attrs{Size: new(int64)}) }},
+	{op: names.OpListxattr, walk: callerFollows, run: func(b *bed, p, _ guard.Path) error {
 		return second(b.t.Listxattr(bg, peer, vfs.At{Path: p}, nil))
 	}},
-	{op: names.OpSetxattr, walk: all, run: func(b *bed, p, _ guard.Path) error {
+	{op: names.OpSetxattr, walk: callerFollows, run: func(b *bed, p, _ guard.Path) error {
 		return b.t.Setxattr(bg, peer, vfs.At{Path: p}, nil, "user.x", []byte("v"), 0)
 	}},
 	{op: names.OpReplace, names: 1, run: func(b *bed, p, _ guard.Path) error {

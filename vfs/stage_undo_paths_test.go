@@ -131,3 +131,62 @@ func (s *pathScene) back() int {
 	}
 	return 1
 }
+
+// If programs have replaced the directory of a checkpoint's path, or removed it, an undo brings the
+// directory back as it was, with that path alone.
+func TestUndoOfPathInReplacedDirectory(t *testing.T) {
+	for name, replace := range map[string]func(s *stageScene){
+		"removed": func(*stageScene) {},
+		"a file":  func(s *stageScene) { s.put("a", "file") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStaged(t, "a/f=old", "a/g=old")
+			s.must(os.Chmod(s.source+"/a", 0o750))
+			s.put("a/f", "1")
+			s.must(s.tree.StageCheckpointOf(t.Context(), "r", []string{"a/f"}, vfs.CheckpointApply))
+			mode := s.lstat("a").Mode
+			s.unlink("a/f")
+			s.unlink("a/g")
+			s.rmdir("a")
+			replace(s)
+			_, err := s.tree.StageUndo(t.Context(), "r", "1", false)
+			s.must(err)
+			if now := s.lstat("a").Mode; now != mode {
+				t.Errorf("a has the mode %o, and had %o", now, mode)
+			}
+			if got, want := slices.Sorted(maps.Keys(s.seen())), []string{"a", "a/f"}; !slices.Equal(got, want) || s.get("a/f") != "1" {
+				t.Errorf("programs see %q, want %q", got, want)
+			}
+			s.end()
+		})
+	}
+}
+
+// An undo of a path is finished by the next session if the process was killed in it. The file is
+// copied then, because programs may have it under another name.
+func TestKilledUndoOfPathIsFinished(t *testing.T) {
+	finished := 0
+	for n := 0; ; n++ {
+		s := &undoScene{stageScene: newStaged(t, "a/f=old")}
+		s.put("a/f", "1")
+		s.must(s.tree.StageCheckpointOf(t.Context(), "r", []string{"a/f"}, vfs.CheckpointApply))
+		s.put("a/f", "2")
+		killed := s.killedIn(n, func() error {
+			_, err := s.tree.StageUndo(t.Context(), "r", "1", false)
+			return err
+		})
+		switch got := s.get("a/f"); {
+		case got == "1" && killed:
+			finished++
+		case got != "1" && (got != "2" || !killed):
+			t.Errorf("killed at point %d (%v), programs see %q", n, killed, got)
+		}
+		s.end()
+		if !killed {
+			break
+		}
+	}
+	if finished == 0 {
+		t.Error("no undo was finished")
+	}
+}

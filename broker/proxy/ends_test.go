@@ -204,8 +204,10 @@ func TestHalfClose_LastMessage(t *testing.T) {
 	}
 }
 
-// The server gets the answers to its requests from before the host left.
+// The server gets the answers to its requests from before the host left. (How fast it reads them
+// depends on the machine: with the usual limit the last answer was cut at a high load.)
 func TestHalfClose_Answers(t *testing.T) {
+	proxy.SetDrain(t, testkit.Patience)
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, map[string]string{"a": strings.Repeat("x", 100<<10)})
 	n := l.connect(nil)

@@ -7,8 +7,8 @@ import (
 )
 
 // drainFor is how long the proxy waits, at the end of the host's input, for a server to
-// read the answers to its requests.
-const drainFor = 700 * time.Millisecond
+// read the answers to its requests. Tests change it.
+var drainFor = 700 * time.Millisecond
 
 // drain waits until the server has got the answers to its requests. A server on the TypeScript
 // SDK runs for another minute if an answer is still due when its input ends. A host that only

@@ -70,8 +70,8 @@ func (h *stormHost) asked() (ours, theirs []string) {
 	return slices.Clone(h.ours), slices.Clone(h.theirs)
 }
 
-// comesBack repeats a call because of a question, which may already be answered.
-func (h *stormHost) comesBack(id, state string) {
+// retry repeats a call because of a question, which may already be answered.
+func (h *stormHost) retry(id, state string) {
 	said := ""
 	if h.rnd.IntN(2) == 0 {
 		said = `,"inputResponses":{"rootsfs-consent":{"action":"decline"}}`
@@ -79,7 +79,7 @@ func (h *stormHost) comesBack(id, state string) {
 	h.say(call(id, said+`,"requestState":"`+state+`"`))
 }
 
-func (h *stormHost) cancels(id int) {
+func (h *stormHost) cancel(id int) {
 	h.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`+"\n", id))
 }
 
@@ -141,11 +141,11 @@ func TestRoundsStorm(t *testing.T) {
 			}
 			switch h.rnd.IntN(6) {
 			case 0:
-				h.cancels(1 + h.rnd.IntN(h.last+1))
+				h.cancel(1 + h.rnd.IntN(h.last+1))
 			case 1, 2:
 				ours, theirs := h.asked()
 				if all := append(ours, theirs...); len(all) > 0 {
-					h.comesBack(h.id(), all[h.rnd.IntN(len(all))])
+					h.retry(h.id(), all[h.rnd.IntN(len(all))])
 				}
 			default:
 				h.say(call(h.id(), ""))
@@ -156,10 +156,10 @@ func TestRoundsStorm(t *testing.T) {
 			ours, _ := h.asked()
 			for _, state := range ours {
 				h.last++
-				h.comesBack(fmt.Sprint(h.last), state)
+				h.retry(fmt.Sprint(h.last), state)
 			}
 			for id := range h.last + 1 {
-				h.cancels(id)
+				h.cancel(id)
 			}
 			calls, held = n.p.Kept()
 			return calls == 0 && held == 0
@@ -168,7 +168,7 @@ func TestRoundsStorm(t *testing.T) {
 			t.Errorf("seed %d: %d entries of calls and %d bytes are left", seed, calls, held)
 		}
 		if st := n.p.Stats(); st.Asked == 0 || st.Retried == 0 || st.Refused == 0 {
-			t.Errorf("the storm was none: %+v", st)
+			t.Errorf("the storm did too little: %+v", st)
 		}
 		n.end()
 	}

@@ -70,6 +70,9 @@ type Options struct {
 	MaxAge   time.Duration
 	MaxTotal int64
 	AnchorOf func(session string) (string, error)
+	// Bounds, unless nil, returns MaxAge and MaxTotal as they are at each deletion: they may have
+	// changed since the session began.
+	Bounds func() (maxAge time.Duration, maxTotal int64)
 	// Pruned, unless nil, is called with the path of each file that MaxAge or MaxTotal
 	// has deleted. It must not call the Log.
 	Pruned func(path string)

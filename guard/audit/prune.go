@@ -240,6 +240,9 @@ func (k *keeper) maintain() {
 	}
 	k.compressLeft()
 	o := k.l.opts
+	if o.Bounds != nil {
+		o.MaxAge, o.MaxTotal = o.Bounds()
+	}
 	if o.AnchorOf == nil || o.MaxAge == 0 && o.MaxTotal == 0 {
 		return
 	}

@@ -187,3 +187,30 @@ func TestPruneAtStart(t *testing.T) {
 	h.verify("old")
 	h.verify("new")
 }
+
+// The bounds are those at the time of a deletion, and not of the session's start.
+//
+// ceiling: records.days by change
+func TestPruneByTheBoundsOfNow(t *testing.T) {
+	h := newHouse(t)
+	h.fill("old", 3, 100)
+	o := h.options("new")
+	o.MaxAge, o.AnchorOf = DefaultMaxAge, h.anchor
+	days := time.Duration(120)
+	o.Bounds = func() (time.Duration, int64) { return days * 24 * time.Hour, 0 }
+	prune := func() int {
+		stamp := filepath.Join(o.Dir, stampName)
+		if err := os.Chtimes(stamp, time.Time{}, time.Now().Add(-maintainDelay)); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		mustClose(t, mustOpen(t, o))
+		return h.count("old")
+	}
+	if n := prune(); n != 3 {
+		t.Errorf("%d files are left, which the bounds keep", n)
+	}
+	days = 90
+	if n := prune(); n != 0 {
+		t.Errorf("%d files are left, which the bounds do not keep", n)
+	}
+}

@@ -74,6 +74,10 @@ func TestCeilingWithin(t *testing.T) {
 }
 
 // Several ceilings all apply, and none widens another.
+//
+// ceiling: root.path by other file
+// ceiling: root.mode by other file
+// ceiling: grants.longest by other file
 func TestCeilingsTogether(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	second := Ceiling{Longest: time.Hour, Places: []CeilingPlace{{"/home/u/work/app", ReadOnly, "d.toml:1"}, {"/srv", ReadWrite, "d.toml:2"}}}

@@ -36,6 +36,7 @@ func pairs(b []byte) (all []pair, ok bool) {
 	return all, true
 }
 
+// scanned is pairs by the scanner of this package.
 func scanned(b []byte) (all []pair, ok bool) {
 	w, ok := Object(b, SkipSpace(b, 0))
 	if !ok {
@@ -79,7 +80,7 @@ func FuzzScan(f *testing.F) {
 		}
 		inParts(t, b, int(step)+1, &fr, ok)
 		if !json.Valid(b) {
-			return // more is taken for JSON than is; but nothing is read past its end
+			return // the scanner takes some texts that are not JSON, but reads none past its end
 		}
 		want, object := pairs(b)
 		if ok != object {
@@ -162,7 +163,7 @@ func TestParse(t *testing.T) {
 		{`{"id":1`, false, "1", "", ""},
 		{`"id"`, false, "", "", ""},
 		{`{"id":1e400,"method":5}`, true, "1e400", "", ""},
-		{`{"` + strings.Repeat(`a":1,"b`, 1) + `":2}`, true, "", "", ""},
+		{`{"a":1,"b":2}`, true, "", "", ""},
 	} {
 		b := []byte(c.in)
 		f, ok := Parse(b)

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -99,16 +98,6 @@ func (p *Printer) Log(verbose bool) *slog.Logger {
 
 // Version returns the version of this program.
 func (p *Printer) Version() string { return programVersion() }
-
-// AuditBounds returns the bounds of audit files by a configuration and the machine's ceiling.
-func AuditBounds(conf *config.Config) (age time.Duration, total int64, err error) {
-	ceiling, err := config.LoadCeiling()
-	if err != nil {
-		return 0, 0, err
-	}
-	age, total = auditBounds(conf, ceiling)
-	return age, total, nil
-}
 
 // Failed is an error for which nothing more is printed.
 func Failed() error { return &exitError{Code: exitFailure} }

@@ -336,6 +336,9 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 	if err := f.pinLevel(p); err != nil {
 		return err
 	}
+	if err := p.checkWholeNet(p.session.Ceiling); err != nil {
+		return session.CeilingError(err)
+	}
 	if len(p.secrets) > 0 && (p.box.Level == sandbox.None || p.box.Level == sandbox.Landlock) {
 		return usage(fmt.Errorf("--secret needs level namespaces or bubblewrap: at level %s nothing keeps the command from the credential", p.box.Level))
 	}
@@ -402,12 +405,25 @@ func (f *runFlags) pinLevel(p *runPlan) error {
 	return nil
 }
 
+// checkWholeNet returns an error if the run has the whole network, and a ceiling does not allow
+// that.
+func (p *runPlan) checkWholeNet(c *config.Ceiling) error {
+	err := c.CheckWholeNet()
+	switch {
+	case err == nil:
+		return nil
+	case p.box.Level == sandbox.None:
+		return fmt.Errorf("a command that is not confined has the whole network, and %w", err)
+	case p.box.Net:
+		return err
+	}
+	return nil
+}
+
 // within returns an error if the confinement or the network of the run is above a ceiling.
 func (p *runPlan) within(c *config.Ceiling) error {
-	if p.box.Net {
-		if err := c.CheckWholeNet(); err != nil {
-			return err
-		}
+	if err := p.checkWholeNet(c); err != nil {
+		return err
 	}
 	word, where := c.Level()
 	if word == "" {
@@ -454,9 +470,9 @@ func runArgs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// unsetEnv warns of variables of --env that are not set here: without them the command may
+// warnUnsetEnv warns of variables of --env that are not set here: without them the command may
 // fail, and not say why.
-func (a *app) unsetEnv(list []string) {
+func (a *app) warnUnsetEnv(list []string) {
 	for _, name := range list {
 		if _, set := os.LookupEnv(name); !set && !strings.ContainsAny(name, "=*") {
 			a.warn("--env %s: not set here, so the command does not get it", names.Escape(name))

@@ -151,7 +151,7 @@ func (a *app) printSession(st control.Status) {
 	if c := st.Ceiling; c != nil {
 		a.say("  ceiling of this machine: %s, read %s", names.Join(c.Files, ", "), c.Read.Local().Format(time.DateTime))
 		if c.Problem != "" {
-			a.say("  its present state is not in force: %s", names.Escape(c.Problem))
+			a.say("  a file is not in force, and counts as it was then: %s", names.Escape(c.Problem))
 		}
 	}
 	a.printLate(st)

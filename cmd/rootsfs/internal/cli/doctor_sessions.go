@@ -73,6 +73,9 @@ func checkSession(ctx context.Context, in control.Info) check {
 	if len(st.Paused) > 0 {
 		return s.warn("as it says", "%s", st.Paused[0].String())
 	}
+	if c := st.Ceiling; c != nil && c.Problem != "" {
+		return s.warn("have root correct the ceiling", "a file of the ceiling counts as it was at %s: %s", c.Read.Local().Format(time.DateTime), names.Escape(c.Problem))
+	}
 	where := "without a mountpoint"
 	if in.Point != "" {
 		where = "mounted at " + quoteIfNeeded(in.Point)

@@ -142,7 +142,6 @@ func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Option
 	if o.Ceiling, err = config.LoadCeiling(); err != nil {
 		return o, session.CeilingError(err)
 	}
-	o.AuditMaxAge, o.AuditMaxTotal = auditBounds(conf, o.Ceiling)
 	switch f.Posix {
 	case "safe":
 	case "full":
@@ -276,23 +275,4 @@ func (f *sessionFlags) Level(least slog.Level) slog.Level {
 		return min(least, slog.LevelInfo)
 	}
 	return least
-}
-
-// auditBounds returns the configured bounds of all sessions' audit files, or the defaults. Where
-// the ceiling demands that files are kept, their size is not bounded.
-func auditBounds(conf *config.Config, ceiling *config.Ceiling) (age time.Duration, total int64) {
-	age, total = audit.DefaultMaxAge, audit.DefaultMaxTotal
-	if n := conf.Mount.AuditMaxDays; n != nil {
-		age = time.Duration(*n) * 24 * time.Hour
-	}
-	if n := conf.Mount.AuditMaxSize; n != nil {
-		total = *n
-	}
-	if days := ceiling.KeepDays(); days > 0 {
-		if age > 0 {
-			age = max(age, time.Duration(days)*24*time.Hour)
-		}
-		total = 0
-	}
-	return age, total
 }

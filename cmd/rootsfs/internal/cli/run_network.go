@@ -140,12 +140,29 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	for _, r := range q.Reached {
 		h.Reached = append(h.Reached, broker.Reached{Host: names.Foreign(r.Host), Port: r.Port, Sent: r.Sent, Received: r.Received})
 	}
+	// The ceiling may have been lowered since the question was put. The second look is for one that
+	// was lowered between the first look and the permission.
+	above := func() error {
+		if err := n.ceiling().CheckHost(q.Rule()); err != nil {
+			return fmt.Errorf("%w, and %w", err, network.ErrNoRule)
+		}
+		return nil
+	}
 	return n.questions.AskHost(ctx, h, func(length time.Duration) error {
-		err := q.Permit()
-		if err == nil && length > 0 {
+		if err := above(); err != nil {
+			return err
+		}
+		if err := q.Permit(); err != nil {
+			return err
+		}
+		if err := above(); err != nil {
+			n.gate.Remove(q.Rule())
+			return err
+		}
+		if length > 0 {
 			n.endAfter(q.Rule(), length)
 		}
-		return err
+		return nil
 	})
 }
 
@@ -420,11 +437,6 @@ func (f *runFlags) planNetwork(p *runPlan) error {
 // the owner did not write, are left out instead.
 func (p *runPlan) keepToCeiling(isOfPreset func(network.Rule) bool) error {
 	c := p.session.Ceiling
-	if p.box.Net {
-		if err := c.CheckWholeNet(); err != nil {
-			return session.CeilingError(err)
-		}
-	}
 	for _, s := range p.secrets {
 		if err := c.CheckSecret(s.Name, s.URL); err != nil {
 			return session.CeilingError(err)

@@ -99,7 +99,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	r.revokes(r.s)
 	go r.forward(signals)
 	go r.endTogether()
-	go r.follow()
+	go r.stopWithRoots()
 	exit, err = r.runProxy(ctx)
 	if n := exit.Kills; n > 0 {
 		r.a.warn("the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s", r.plan.box.MemoryMax, plural(n, "process"))
@@ -202,7 +202,7 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	if box.Env, err = sandbox.Environ(r.plan.env); err != nil {
 		return box, usage(fmt.Errorf("--env: %w", err))
 	}
-	r.a.unsetEnv(r.plan.env)
+	r.a.warnUnsetEnv(r.plan.env)
 	box.Env = r.plan.socketEnv(box.Env)
 	if err := r.plan.checkLeaks(&box); err != nil {
 		return box, err
@@ -258,7 +258,7 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 		}
 	}
 	if box.Dir == "" {
-		box.Dir = r.first(roots)
+		box.Dir = r.firstPath(roots)
 	}
 	box.Env = gitEnv(box, roots)
 	files := r.plan.secretFiles()
@@ -291,8 +291,8 @@ func (r *runner) interactive() bool {
 	return isTerminal(os.Stdin) && isTerminal(os.Stdout)
 }
 
-// first returns the path inside of the first root on the command line.
-func (r *runner) first(roots []guard.Status) string {
+// firstPath returns the path inside of the first root on the command line.
+func (r *runner) firstPath(roots []guard.Status) string {
 	for _, g := range r.plan.session.Roots {
 		i := slices.IndexFunc(roots, func(st guard.Status) bool { return st.Grant.Root == g.Root })
 		if i < 0 || g.Implicit {
@@ -336,16 +336,16 @@ func (r *runner) forward(signals <-chan os.Signal) {
 	}
 }
 
-// follow ends the command with its last root, if a flag says so.
-func (r *runner) follow() {
+// stopWithRoots ends the command when its last root is gone, if a flag says so.
+func (r *runner) stopWithRoots() {
 	// A root may have ended before the command was started.
-	gone, isTold := len(r.initialRoots) > len(r.plan.implicit), false
+	gone, isWarned := len(r.initialRoots) > len(r.plan.implicit), false
 	for {
-		if gone && r.plan.stopsWithRoots && !r.rooted() && !r.ended() {
-			if !isTold {
+		if gone && r.plan.stopsWithRoots && !r.hasNamedRoot() && !r.ended() {
+			if !isWarned {
 				r.a.warn("the last root is gone: the command is told to end, as --on-revoke stop says")
 			}
-			isTold = true
+			isWarned = true
 			_ = r.proc.Signal(unix.SIGTERM)
 			time.AfterFunc(stopAfter, func() { _ = r.proc.Kill() })
 		}
@@ -372,9 +372,9 @@ func (r *runner) ended() bool {
 // stopAfter is how long a command has to end by itself.
 const stopAfter = 5 * time.Second
 
-// rooted reports whether the command still has a root that the owner named: by a flag, the
+// hasNamedRoot reports whether the command still has a root that the owner named: by a flag, the
 // configuration or a command.
-func (r *runner) rooted() bool {
+func (r *runner) hasNamedRoot() bool {
 	return slices.ContainsFunc(r.reg.Roots(), func(st guard.Status) bool {
 		return st.State == guard.Live && !st.Grant.Implicit
 	})
@@ -383,10 +383,10 @@ func (r *runner) rooted() bool {
 // errUnread ends the proxy when nobody reads the command's output.
 var errUnread = errors.New("nobody has read what the command wrote before it was ended")
 
-// unread waits for the end of a command that was asked to end. It calls leave stopAfter later,
-// or at another such signal. Until then the reader can read the rest of the command's output.
-// After done is closed, unread does nothing.
-func (r *runner) unread(leave func(), done <-chan struct{}) {
+// leaveUnread waits for the end of a command that was asked to end. It calls leave stopAfter
+// later, or at another such signal. Until then the reader can read the rest of the command's
+// output. After done is closed, leaveUnread does nothing.
+func (r *runner) leaveUnread(leave func(), done <-chan struct{}) {
 	for _, c := range []<-chan struct{}{r.termRequested, r.proc.Ended()} {
 		select {
 		case <-c:
@@ -418,7 +418,7 @@ const stopServerAfter = 300 * time.Millisecond
 func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	go r.unread(func() {
+	go r.leaveUnread(func() {
 		r.proc.Leave()
 		giveUp(errUnread)
 	}, ctx.Done())

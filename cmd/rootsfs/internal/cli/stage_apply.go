@@ -195,8 +195,9 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	}
 }
 
-// printLeft lists the changes that were left, and remedies. Those that were not reached are only
-// counted by the caller. Those of a .git that wait for the same are one line.
+// printLeft lists the changes that were left, and remedies. Changes in a .git that were left for the
+// same reason have one line. A change that was not reached (see
+// vfs.StageResult) has none: the caller counts it.
 func (a *app) printLeft(o *openStage, left []vfs.StageChange) {
 	type unit struct {
 		git names.Foreign

@@ -52,6 +52,7 @@ type ceilingFile struct {
 
 	path     string
 	isFleets bool // path names a ceiling of the machine's fleet
+	doc      []byte
 	r        *reader
 }
 
@@ -110,40 +111,71 @@ func (m ceilingMode) rights() guard.Rights {
 // LoadCeiling reads the ceiling. An error is an *Error, and says what to mend; nothing may be
 // granted then, because the whole of the ceiling is not known.
 func LoadCeiling() (*Ceiling, error) {
-	c, err := loadCeiling(CeilingDir, 0)
-	if err == nil {
-		err = c.addFleet()
-	}
+	c, err := LoadCeilingAfter(nil)
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
+// LoadCeilingAfter reads the ceiling for a session that keeps to last. If it returns an error, an
+// *Error, the session has to keep to the ceiling all the same: a file that cannot be used counts
+// as it was in last, and every other file as it is now.
+func LoadCeilingAfter(last *Ceiling) (*Ceiling, error) {
+	c, err := loadCeiling(CeilingDir, 0, last)
+	return c, cmp.Or(err, c.addFleet(last))
+}
+
 // loadCeiling reads the ceiling in a directory of which everything has to belong to root or the
-// user uid.
-func loadCeiling(dir string, uid int) (*Ceiling, error) {
+// user uid. See LoadCeilingAfter for last.
+func loadCeiling(dir string, uid int, last *Ceiling) (*Ceiling, error) {
 	c := &Ceiling{}
 	files, err := ceilingFiles(dir, uid)
-	if err != nil {
-		return nil, err
+	if err != nil { // then the names of the files are those of last
+		for _, f := range last.all() {
+			if !f.isFleets && f.path != files[0] {
+				files = append(files, f.path)
+			}
+		}
 	}
 	for _, path := range files {
-		doc, _, err := read(path, uid)
-		if errors.Is(err, fs.ErrNotExist) && isAbsent(dir) && isAbsent(path) {
-			continue
+		f, one := readCeiling(dir, path, uid)
+		if one != nil {
+			err, f = cmp.Or(err, one), last.file(path)
 		}
-		if err != nil {
-			return nil, &Error{File: path, Err: err}
+		if f != nil {
+			c.add(f)
 		}
-		f, err := parseCeiling(path, doc)
-		if err != nil {
-			return nil, err
-		}
-		c.add(f)
-		c.text = append(append(c.text, path...), doc...)
 	}
-	return c, nil
+	return c, err
+}
+
+// readCeiling reads one file; nil: there is none.
+func readCeiling(dir, path string, uid int) (*ceilingFile, error) {
+	doc, _, err := read(path, uid)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && isAbsent(dir) && isAbsent(path):
+		return nil, nil
+	case err != nil:
+		return nil, &Error{File: path, Err: err}
+	}
+	return parseCeiling(path, doc)
+}
+
+// file returns the file with a path; nil: there is none.
+func (c *Ceiling) file(path string) *ceilingFile {
+	for _, f := range c.all() {
+		if f.path == path {
+			return f
+		}
+	}
+	return nil
+}
+
+// CeilingFiles returns the paths of the machine's files. Not each of them need exist.
+func CeilingFiles() []string {
+	files, _ := ceilingFiles(CeilingDir, 0)
+	return files
 }
 
 // isAbsent reports whether there is nothing at path, or a directory. A link that leads nowhere
@@ -154,7 +186,7 @@ func isAbsent(path string) bool {
 }
 
 // ceilingFiles returns the paths of the files, in the order of their names. The first of them
-// need not exist.
+// need not exist. With an error it returns that one alone.
 func ceilingFiles(dir string, uid int) ([]string, error) {
 	files := []string{filepath.Join(dir, "ceiling.toml")}
 	more := filepath.Join(dir, "ceiling.d")
@@ -163,10 +195,10 @@ func ceilingFiles(dir string, uid int) ([]string, error) {
 	case errors.Is(err, fs.ErrNotExist) && isAbsent(more):
 		return files, nil
 	case err != nil:
-		return nil, &Error{File: more, Err: names.Errno(err)}
+		return files, &Error{File: more, Err: names.Errno(err)}
 	}
 	if err := trustedDir(more, uid); err != nil {
-		return nil, &Error{File: more, Err: err}
+		return files, &Error{File: more, Err: err}
 	}
 	for _, e := range list {
 		if filepath.Ext(e.Name()) == ".toml" && !strings.HasPrefix(e.Name(), ".") {
@@ -189,7 +221,7 @@ func parseCeiling(path string, doc []byte) (*ceilingFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &ceilingFile{path: path, r: r}
+	f := &ceilingFile{path: path, doc: doc, r: r}
 	if len(r.top.Children) == 0 {
 		// An editor that writes the file anew shows it empty for a moment.
 		return nil, &Error{File: path, Err: errors.New("is empty; to lift the ceiling, remove the file")}
@@ -203,7 +235,10 @@ func parseCeiling(path string, doc []byte) (*ceilingFile, error) {
 			}
 		}
 	}
-	return f, r.err()
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // homeOf returns the home directory of a user by the machine's list of users. HOME would be the
@@ -223,6 +258,10 @@ func homeOf(uid int) (string, error) {
 // add adds a file to the ceiling.
 func (c *Ceiling) add(f *ceilingFile) {
 	c.Files, c.files = append(c.Files, f.path), append(c.files, f)
+	c.text = append(append(c.text, f.path...), f.doc...)
+	if f.isFleets {
+		c.OfFleet = append(c.OfFleet, f.path)
+	}
 	if len(f.Roots) == 0 && f.Grants.Longest == 0 {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -56,41 +57,50 @@ func ReadCeiling(file string) ([]byte, error) {
 	return text, CheckCeiling(file, text)
 }
 
-// addFleet adds the ceilings of the fleet that this user's machine belongs to, if it does.
-func (c *Ceiling) addFleet() error {
+// addFleet adds the ceilings of the fleet that this user's machine belongs to, if it does. If they
+// cannot be used, it adds those in last.
+func (c *Ceiling) addFleet(last *Ceiling) error {
+	list, err := fleetCeilings()
+	if err != nil {
+		list = slices.DeleteFunc(slices.Clone(last.all()), func(f *ceilingFile) bool { return !f.isFleets })
+	}
+	for _, f := range list {
+		c.add(f)
+	}
+	return err
+}
+
+func fleetCeilings() (list []*ceilingFile, err error) {
 	dir, file, err := FleetDir()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// After the machine has left, the file counts no more.
 	if _, err := os.Lstat(dir + "/member.json"); isMissing(err) {
-		return nil
+		return nil, nil
 	}
 	if _, err := os.Lstat(file); isMissing(err) {
-		return nil
+		return nil, nil
 	}
 	doc, _, err := read(file, os.Geteuid())
 	if err != nil {
-		return &Error{File: file, Err: err}
+		return nil, &Error{File: file, Err: err}
 	}
 	var all FleetCeilings
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&all); err != nil {
-		return &Error{File: file, Err: fmt.Errorf("is not understood: %w", err)}
+		return nil, &Error{File: file, Err: fmt.Errorf("is not understood: %w", err)}
 	}
 	for _, one := range all.Ceilings {
-		label := fmt.Sprintf("fleet %s, ceiling %d", names.Escape(all.Fleet), one.Number)
-		f, err := parseCeiling(label, []byte(one.Text))
+		f, err := parseCeiling(fmt.Sprintf("fleet %s, ceiling %d", names.Escape(all.Fleet), one.Number), []byte(one.Text))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		f.isFleets = true
-		c.add(f)
-		c.OfFleet = append(c.OfFleet, label)
-		c.text = append(append(c.text, label...), one.Text...)
+		list = append(list, f)
 	}
-	return nil
+	return list, nil
 }
 
 func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) }

@@ -1,10 +1,13 @@
 package config
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
@@ -26,7 +29,7 @@ func writeCeiling(t *testing.T, files map[string]string) (dir string) {
 
 func mustCeiling(t *testing.T, files map[string]string) *Ceiling {
 	t.Helper()
-	c, err := loadCeiling(writeCeiling(t, files), os.Geteuid())
+	c, err := loadCeiling(writeCeiling(t, files), os.Geteuid(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +56,7 @@ func TestCeilingMistakes(t *testing.T) {
 		"no days":                    {map[string]string{"ceiling.toml": "[records]\ndays = 0\n"}, "records.days"},
 		"two mistakes, both of them": {map[string]string{"ceiling.toml": "[run]\nlevel = \"x\"\nsecrets = [\"\"]\n"}, "(and 1 more)"},
 	} {
-		if _, err := loadCeiling(writeCeiling(t, c.files), os.Geteuid()); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := loadCeiling(writeCeiling(t, c.files), os.Geteuid(), nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
@@ -75,16 +78,16 @@ func TestCeilingIsTrusted(t *testing.T) {
 	} {
 		dir := writeCeiling(t, doc)
 		testkit.Must(t, c.spoil(dir))
-		if _, err := loadCeiling(dir, os.Geteuid()); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := loadCeiling(dir, os.Geteuid(), nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
 	if os.Geteuid() != 0 {
-		if _, err := loadCeiling(writeCeiling(t, doc), 0); err == nil || !strings.Contains(err.Error(), "chown root") {
+		if _, err := loadCeiling(writeCeiling(t, doc), 0, nil); err == nil || !strings.Contains(err.Error(), "chown root") {
 			t.Errorf("files of a user's: %v", err)
 		}
 	}
-	if c, err := loadCeiling(filepath.Join(t.TempDir(), "none"), 0); err != nil || !c.Empty() {
+	if c, err := loadCeiling(filepath.Join(t.TempDir(), "none"), 0, nil); err != nil || !c.Empty() {
 		t.Errorf("without a directory: %v, %v", c, err)
 	}
 }
@@ -119,6 +122,12 @@ func TestCeilingPlacesAreSettled(t *testing.T) {
 }
 
 // Each file holds, and a key that a file lacks bounds nothing.
+//
+// ceiling: run.level by other file
+// ceiling: run.hosts by other file
+// ceiling: run.secrets by other file
+// ceiling: records.paths by other file
+// ceiling: records.days by other file
 func TestCeilingsOfFiles(t *testing.T) {
 	c := mustCeiling(t, map[string]string{
 		"ceiling.toml":       "[run]\nhosts = [\"*.example.org:443\", \"10.0.0.0/8\"]\nsecrets = [\"gh\"]\nlevel = \"landlock\"\n",
@@ -163,5 +172,85 @@ func TestCeilingsOfFiles(t *testing.T) {
 	var none *Ceiling
 	if !none.Empty() || none.CheckWholeNet() != nil || none.CheckPaths("none") != nil || none.CheckSecret("x", secret.URL{Host: "a.test", Port: 443}) != nil || none.KeepDays() != 0 {
 		t.Error("without a ceiling something is refused")
+	}
+}
+
+// A file with a mistake counts as it was before, and every other file as it is now, so that one bad
+// file keeps no other from being in force in a session that runs.
+func TestCeilingFilesHoldEachByItself(t *testing.T) {
+	dir := writeCeiling(t, map[string]string{
+		"ceiling.toml": "[run]\nhosts = [\"a.test\"]\n", "ceiling.d/10.toml": "[run]\nlevel = \"landlock\"\n", "ceiling.d/20.toml": "[records]\ndays = 3\n",
+	})
+	change := func(name, doc string) { testkit.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(doc), 0o644)) }
+	last, err := loadCeiling(dir, os.Geteuid(), nil)
+	testkit.Must(t, err)
+	change("ceiling.toml", "mistake\n")
+	change("ceiling.d/10.toml", "[run]\nlevel = \"namespaces\"\n")
+	change("ceiling.d/30.toml", "mistake, too\n")
+	testkit.Must(t, os.Remove(filepath.Join(dir, "ceiling.d/20.toml")))
+	now, err := loadCeiling(dir, os.Geteuid(), last)
+	if err == nil || !strings.Contains(err.Error(), "ceiling.toml:1") {
+		t.Errorf("the mistake: %v", err)
+	}
+	level, _ := now.Level()
+	if now.CheckWholeNet() == nil || level != "namespaces" || now.KeepDays() != 0 || len(now.Files) != 2 {
+		t.Errorf("with a bad file: hosts %v, level %s, days %d, files %q", now.CheckWholeNet(), level, now.KeepDays(), now.Files)
+	}
+	testkit.Must(t, os.Chmod(filepath.Join(dir, "ceiling.d"), 0o777))
+	change("ceiling.toml", "[run]\nhosts = []\n")
+	now, err = loadCeiling(dir, os.Geteuid(), now)
+	level, _ = now.Level()
+	if err == nil || level != "namespaces" || now.CheckHost(network.Rule{Name: "a.test"}) == nil {
+		t.Errorf("with a directory that others can write: %v, level %s", err, level)
+	}
+}
+
+// The owners of a fleet bound by every key. The refusal names the ceiling's number and its line. If
+// their file cannot be used, those before it stay.
+//
+// ceiling: root.path by fleet's ceiling
+// ceiling: root.mode by fleet's ceiling
+// ceiling: grants.longest by fleet's ceiling
+// ceiling: run.level by fleet's ceiling
+// ceiling: run.hosts by fleet's ceiling
+// ceiling: run.secrets by fleet's ceiling
+// ceiling: records.paths by fleet's ceiling
+// ceiling: records.days by fleet's ceiling
+func TestFleetCeilingBoundsByEveryKey(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	dir, file, err := FleetDir()
+	testkit.Must(t, err)
+	testkit.Must(t, os.MkdirAll(dir, 0o700))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "member.json"), nil, 0o600))
+	text := "[[root]]\npath = \"/srv\"\n[grants]\nlongest = \"1h\"\n[run]\nlevel = \"namespaces\"\nhosts = []\nsecrets = []\n[records]\npaths = \"hash\"\ndays = 9\n"
+	doc, err := json.Marshal(FleetCeilings{Fleet: "acme", Ceilings: []FleetCeiling{{For: "all", Number: 3, Text: text}}})
+	testkit.Must(t, err)
+	testkit.Must(t, os.WriteFile(file, doc, 0o600))
+	var c Ceiling
+	testkit.Must(t, c.addFleet(nil))
+	rule, err := network.ParseRule("a.test")
+	testkit.Must(t, err)
+	_, level := c.Level()
+	for key, got := range map[string]string{
+		"line 1":  fmt.Sprint(c.CheckPath("/srv", guard.ReadWrite)),
+		"line 6":  level,
+		"line 7":  fmt.Sprint(c.CheckHost(rule)),
+		"line 8":  fmt.Sprint(c.CheckSecret("x", secret.URL{Host: "a.test", Port: 443})),
+		"line 10": fmt.Sprint(c.CheckPaths("none")),
+	} {
+		if !strings.Contains(got, "fleet acme, ceiling 3, "+key) {
+			t.Errorf("%s: %s", key, got)
+		}
+	}
+	if err := c.CheckPath("/other", guard.ReadOnly); err == nil || !strings.Contains(err.Error(), "(fleet acme, ceiling 3)") {
+		t.Errorf("another place: %v", err)
+	}
+	if c.Roots[0].Longest != time.Hour || c.KeepDays() != 9 || len(c.Bounds()) != 7 {
+		t.Errorf("longest %v, %d days, %+v", c.Roots[0].Longest, c.KeepDays(), c.Bounds())
+	}
+	testkit.Must(t, os.WriteFile(file, []byte("{"), 0o600))
+	var next Ceiling
+	if err := next.addFleet(&c); err == nil || next.KeepDays() != 9 || len(next.OfFleet) != 1 {
+		t.Errorf("after a mistake: %v, %q", err, next.OfFleet)
 	}
 }

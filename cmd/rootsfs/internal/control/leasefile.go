@@ -27,6 +27,8 @@ type Lease struct {
 	Machine string `json:"machine"`
 	// BootID is the boot of the machine whose clock Until is by.
 	BootID string `json:"boot_id"`
+	// TimeNS is the time namespace of that clock: each has an offset of its own.
+	TimeNS string `json:"time_ns"`
 	// Until is the end of the lease by CLOCK_BOOTTIME, in nanoseconds.
 	Until int64 `json:"until_boot_ns"`
 	// Heads are the numbers of the newest orders that the agent knows. It may not have carried
@@ -45,13 +47,15 @@ const (
 	leaseFormat = 1
 	maxLease    = 64 << 10
 	bootIDFile  = "/proc/sys/kernel/random/boot_id"
+	timeNSLink  = "/proc/self/ns/time"
 )
 
 // LeaseDir returns the directory of the lease.
 func LeaseDir() string { return filepath.Join(RuntimeDir(), leaseDir) }
 
 // ReadLease reads the machine's lease. It refuses a file that others could have written, a lease
-// of an earlier boot, and one with a field that it does not know. It does not look at the time.
+// by another clock than this process has, and one with a field that it does not know. It does not
+// look at the time.
 func ReadLease() (Lease, error) {
 	l, err := readLease()
 	if err != nil {
@@ -93,27 +97,41 @@ func readLease() (l Lease, err error) {
 	if err := dec.Decode(&l); err != nil {
 		return l, fmt.Errorf("it is not understood: %w", err)
 	}
-	boot, err := os.ReadFile(bootIDFile)
+	boot, timeNS, err := clock()
 	if err != nil {
 		return l, err
 	}
 	switch {
 	case l.Format != leaseFormat:
 		return l, fmt.Errorf("it has the format %d, and this version of rootsfs knows %d", l.Format, leaseFormat)
-	case l.BootID != strings.TrimSpace(string(boot)):
+	case l.BootID != boot:
 		return l, errors.New("it is of an earlier boot of the machine")
+	case l.TimeNS != timeNS:
+		return l, errors.New("it is by the clock of another time namespace: run the agent and the sessions in the same one")
 	}
 	l.Written = time.Unix(st.Mtim.Unix())
 	return l, nil
 }
 
-// WriteLease replaces the machine's lease. It sets the format and the boot.
-func WriteLease(l Lease) error {
-	boot, err := os.ReadFile(bootIDFile)
+// clock returns the boot and the time namespace of this process's CLOCK_BOOTTIME.
+func clock() (boot, timeNS string, err error) {
+	data, err := os.ReadFile(bootIDFile)
 	if err != nil {
+		return "", "", err
+	}
+	timeNS, err = os.Readlink(timeNSLink)
+	if errors.Is(err, fs.ErrNotExist) { // this kernel has no time namespaces
+		err = nil
+	}
+	return strings.TrimSpace(string(data)), timeNS, err
+}
+
+// WriteLease replaces the machine's lease. It sets the format and the clock.
+func WriteLease(l Lease) (err error) {
+	l.Format = leaseFormat
+	if l.BootID, l.TimeNS, err = clock(); err != nil {
 		return err
 	}
-	l.Format, l.BootID = leaseFormat, strings.TrimSpace(string(boot))
 	data, err := json.Marshal(l)
 	if err != nil {
 		return err

@@ -61,7 +61,7 @@ type Stage struct {
 type Ceiling struct {
 	Files   []names.Foreign `json:"files"`             // files that it was read from
 	Read    time.Time       `json:"read"`              // when they were read last without a mistake
-	Problem names.Foreign   `json:"problem,omitempty"` // why their present state is not in force
+	Problem names.Foreign   `json:"problem,omitempty"` // why the present state of one of them is not in force
 }
 
 // CeilingAnswer lists the roots that the ceiling has ended.

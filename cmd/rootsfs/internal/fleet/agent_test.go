@@ -233,7 +233,7 @@ func TestTwoOwners(t *testing.T) {
 	got, err := l.owner.order(context.Background(), orderRequest{For: allMachines, Order: data})
 	for _, a := range got {
 		if err != nil || a.Taken || string(a.Order) != string(first.signed) {
-			t.Errorf("an order by who had seen none replaces the first: %v", err)
+			t.Errorf("the order of an owner who had seen none replaces the first: %v", err)
 		}
 	}
 	var all sync.WaitGroup

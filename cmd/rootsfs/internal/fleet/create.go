@@ -169,7 +169,6 @@ func newConnection(party string, account nkeys.KeyPair, file string) error {
 	}
 	uc := jwt.NewUserClaims(public)
 	uc.Name = party
-	uc.NotBefore = time.Now().AddDate(0, 0, -1).Unix()
 	text, err := uc.Encode(account)
 	if err != nil {
 		return err

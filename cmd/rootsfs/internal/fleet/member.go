@@ -160,12 +160,23 @@ func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
 	if err != nil {
 		return err
 	}
-	if fresh, err := jwt.DecodeUserClaims(got.JWT); err != nil || claims != nil && fresh.Subject != claims.Subject {
+	return m.replaceCredential(got.JWT, claims)
+}
+
+// replaceCredential keeps a new credential in place of the one with the claims old, which are nil if
+// it cannot be read. It refuses one that ends earlier: the keeper's clock was behind, and the server
+// would soon accept this machine no more.
+func (m *Member) replaceCredential(text string, old *jwt.UserClaims) error {
+	fresh, err := jwt.DecodeUserClaims(text)
+	switch {
+	case err != nil || old != nil && fresh.Subject != old.Subject:
 		return errors.New("the keeper's new credential is for another key")
+	case old != nil && fresh.Expires < old.Expires:
+		return errors.New("the keeper's new credential ends before the one that this machine has: set the clock right where rootsfs fleet serve runs")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.cred.JWT = got.JWT
+	m.cred.JWT = text
 	return writeJSON(m.dir.connection(), m.cred)
 }
 

@@ -42,14 +42,15 @@ func newAuthority(n Names) (*authority, error) {
 	return &authority{der, key}, err
 }
 
-// template returns what certificates have in common. They begin a day early: clocks differ.
+// template returns what certificates have in common. They begin with the epoch: a server that is
+// started while its clock is ahead is still the fleet's when the clock is set right.
 func template(name string) *x509.Certificate {
 	serial := make([]byte, 16)
 	_, _ = rand.Read(serial) // never fails
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes(serial),
 		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Now().AddDate(0, 0, -1), NotAfter: time.Now().AddDate(authorityYears, 0, 0),
+		NotBefore:    time.Unix(0, 0), NotAfter: time.Now().AddDate(authorityYears, 0, 0),
 	}
 }
 

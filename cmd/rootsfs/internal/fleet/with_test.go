@@ -101,6 +101,17 @@ func TestCeilingOfAFleet(t *testing.T) {
 			t.Errorf("%q does not name the ceiling:\n%s", c, out)
 		}
 	}
+	// An owner who may grant gives no more than it from afar.
+	// ceiling: root.path by fleet with
+	// ceiling: root.mode by fleet with
+	f.must(os.MkdirAll(filepath.Join(m.home, "config", "rootsfs"), 0o700))
+	f.must(os.WriteFile(filepath.Join(m.home, "config", "rootsfs", "config.toml"), []byte("[fleet]\nallow = [\"grant\"]\n"), 0o600))
+	if out, code := f.with("roots", "add", m.home+"/code"); code != 3 || !strings.Contains(out, "no place for a root") || !strings.Contains(out, line) {
+		t.Errorf("a root from afar: %d\n%s", code, out)
+	}
+	if out, code := f.with("roots", "add", "x=/srv:rw"); code != 3 || !strings.Contains(out, "at most ro") || !strings.Contains(out, line+", line 2") {
+		t.Errorf("a mode from afar: %d\n%s", code, out)
+	}
 	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, line+", line 2") {
 		t.Errorf("the line is missing:\n%s", out)
 	}

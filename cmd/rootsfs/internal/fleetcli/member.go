@@ -9,6 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -98,15 +99,24 @@ func recordsOf(log *slog.Logger) (audit.Options, error) {
 	if err != nil {
 		return audit.Options{}, err
 	}
-	o := audit.Options{Dir: dir, Session: fleet.RecordsSession, Anchor: anchor, AnchorOf: config.AnchorPath}
+	bounds := func() (time.Duration, int64) { return recordBounds(log) }
+	o := audit.Options{Dir: dir, Session: fleet.RecordsSession, Anchor: anchor, AnchorOf: config.AnchorPath, Bounds: bounds}
+	o.MaxAge, o.MaxTotal = bounds()
+	return o, nil
+}
+
+// recordBounds returns the bounds of audit files by the present configuration and ceiling.
+func recordBounds(log *slog.Logger) (age time.Duration, total int64) {
 	conf, _, err := config.LoadFlag("")
 	if err == nil {
-		o.MaxAge, o.MaxTotal, err = cli.AuditBounds(conf)
+		var ceiling *config.Ceiling
+		if ceiling, err = config.LoadCeiling(); err == nil {
+			return session.AuditBounds(conf, ceiling)
+		}
 	}
-	if err != nil { // an agent that does not run would be worse than records that are kept too long
-		log.Warn("the bounds of the records cannot be read: none are deleted", "error", err)
-	}
-	return o, nil
+	// An agent that does not run would be worse than records that are kept too long.
+	log.Warn("the bounds of the records cannot be read: none are deleted", "error", err)
+	return 0, 0
 }
 
 // allowedActs returns what the configuration allows the owners of the fleet now. If it cannot be

@@ -47,9 +47,9 @@ type conn struct {
 }
 
 // accept takes the program's connections until l is closed.
-func (g *Gate) accept(l net.Listener) {
+func (g *Gate) accept(l *listener) {
 	for {
-		in, err := l.Accept()
+		err := g.acceptOne(l)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -60,12 +60,21 @@ func (g *Gate) accept(l net.Listener) {
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
-			continue
 		}
-		g.deciding.Add(1)
-		g.begin(in.(*net.TCPConn))
-		g.deciding.Add(-1)
 	}
+}
+
+// acceptOne waits for a connection and decides about it. The connection is counted before it is
+// taken from the kernel, so that hasQueued finds it in one place or the other.
+func (g *Gate) acceptOne(l *listener) error {
+	_ = l.await() // if it is closed, Accept says so
+	g.deciding.Add(1)
+	defer g.deciding.Add(-1)
+	in, err := l.Accept()
+	if err == nil {
+		g.begin(in.(*net.TCPConn))
+	}
+	return err
 }
 
 // begin starts to carry an accepted connection, or refuses it.

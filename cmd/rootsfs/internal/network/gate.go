@@ -73,7 +73,7 @@ type Gate struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	served sync.WaitGroup // every goroutine
-	// deciding is how many connections are accepted and not yet decided about.
+	// deciding is how many connections are being accepted and decided about.
 	deciding atomic.Int64
 
 	maxConns int // see connLimit

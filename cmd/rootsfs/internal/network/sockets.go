@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -61,7 +62,7 @@ const gatePort = 1
 type inside struct {
 	reach     Reach
 	datagrams *net.UDPConn
-	listeners []net.Listener
+	listeners []*listener
 	spare     []*os.File
 	bound     map[netip.AddrPort]bool // the addresses of bound spare sockets
 	owners    *diag                   // nil: processes cannot be found
@@ -135,7 +136,7 @@ func isMissing(err error) bool {
 
 // listenFor opens the listeners that rules need: for services of this machine's loopback
 // interface, and, with less reach, for each port. It returns the new listeners.
-func (in *inside) listenFor(list []Rule) (added []net.Listener, err error) {
+func (in *inside) listenFor(list []Rule) (added []*listener, err error) {
 	for _, at := range in.needed(list) {
 		if in.bound[at] || in.bound[netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())] {
 			continue
@@ -202,7 +203,7 @@ func (in *inside) listen(f *os.File, at netip.AddrPort, transparent bool) error 
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", at, err)
 	}
-	l, err := net.FileListener(f)
+	l, err := newListener(f)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", at, err)
 	}
@@ -255,26 +256,49 @@ func (g *Gate) hasQueued() bool {
 	if g.inside == nil || g.closed {
 		return false
 	}
-	return slices.ContainsFunc(g.inside.listeners, hasBacklog) || g.deciding.Load() > 0
+	// In this order, because acceptOne counts a connection before it takes it from the kernel.
+	return slices.ContainsFunc(g.inside.listeners, (*listener).hasBacklog) || g.deciding.Load() > 0
 }
 
-// hasBacklog reports whether the kernel has accepted a connection that l has not.
-func hasBacklog(l net.Listener) bool {
-	tcp, ok := l.(*net.TCPListener)
-	if !ok {
-		return false
-	}
-	raw, err := tcp.SyscallConn()
+// listener is a listening socket. One of package net alone does not tell that it has a connection
+// without taking the connection.
+type listener struct {
+	net.Listener
+	socket *os.File // the same socket
+	raw    syscall.RawConn
+}
+
+// newListener returns a listener for a socket, which the caller closes.
+func newListener(f *os.File) (*listener, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return nil, err
 	}
-	var n uint32
-	_ = raw.Control(func(fd uintptr) {
-		// For a listener, Unacked is the length of this queue: tcp_get_info in the kernel's
-		// net/ipv4/tcp.c.
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			n = info.Unacked
-		}
-	})
-	return n > 0
+	inner, err := net.FileListener(f) // makes the socket non-blocking, so that the runtime can wait for it
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	l := &listener{Listener: inner, socket: os.NewFile(uintptr(fd), "a listener")}
+	if l.raw, err = l.socket.SyscallConn(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *listener) Close() error { return errors.Join(l.Listener.Close(), l.socket.Close()) }
+
+// await waits until the kernel has accepted a connection that l has not, or l is closed.
+func (l *listener) await() error { return l.raw.Read(hasConn) }
+
+// hasBacklog reports whether the kernel has accepted a connection that l has not.
+func (l *listener) hasBacklog() (is bool) {
+	_ = l.raw.Control(func(fd uintptr) { is = hasConn(fd) }) // a closed listener has none
+	return is
+}
+
+// hasConn reports whether Accept on a listener's descriptor would return at once, with a
+// connection or an error.
+func hasConn(fd uintptr) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return n > 0 || err != nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A host that compresses its answers although it was asked not to does not tell the credential:
+// A host that compresses its answers although it was asked not to does not reveal the credential:
 // the program gets the answer decompressed, or none.
 func TestCompressedAnswers(t *testing.T) {
 	writers := map[string]func(io.Writer) io.WriteCloser{
@@ -74,7 +74,7 @@ func TestCompressedAnswers(t *testing.T) {
 	}
 }
 
-// A host that writes the credential into an answer as URLs or JSON encode it does not tell it.
+// A host that writes the credential into an answer as URLs or JSON encode it does not reveal it.
 func TestSpellingsOfCredential(t *testing.T) {
 	const odd = `odd/key+with&"characters"=`
 	spelled := map[string]string{
@@ -152,7 +152,7 @@ func TestWindowsAreBounded(t *testing.T) {
 }
 
 // The host's text beside the status of an upgrade, and its compressed bytes afterwards, would
-// tell the credential: the one is left out, and the other is not agreed upon.
+// reveal the credential: the text is left out, and the compression is not agreed upon.
 func TestUpgradeIsNotCompressed(t *testing.T) {
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()

@@ -24,7 +24,7 @@ type ceilingState struct {
 	mu      sync.Mutex // guards the fields below
 	current *config.Ceiling
 	read    time.Time // when the files were read last without a mistake
-	problem error     // why their present state is not in force
+	problem error     // why the present state of one of them is not in force
 
 	reading sync.Mutex // held from reading a state until it is in force
 }
@@ -70,6 +70,8 @@ func (s *Session) followCeiling(ctx context.Context) {
 	if dir, _, err := config.FleetDir(); err == nil && s.lease != nil {
 		defer s.paths.Signal(dir, hostwatch.Entries, changes)()
 	}
+	var mu sync.Mutex // guards watched
+	watched := map[string]func(){}
 	apply := func() {
 		if ctx.Err() != nil || s.isEnding() {
 			return
@@ -77,7 +79,19 @@ func (s *Session) followCeiling(ctx context.Context) {
 		if _, above, _ := s.applyCeiling(ctx); above != nil { // the log has other errors
 			go s.end(above.Error())
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, file := range config.CeilingFiles() { // each may be a link to another directory
+			if watched[file] == nil {
+				watched[file] = s.paths.Signal(file, hostwatch.Path, changes)
+			}
+		}
 	}
+	defer func() {
+		for _, stop := range watched {
+			stop()
+		}
+	}()
 	done := config.WatchCeiling(ctx, changes, func(*config.Ceiling, error) { apply() })
 	apply()
 	<-done
@@ -95,27 +109,30 @@ func (s *Session) readCeiling(ctx context.Context, _ control.None) (a control.Ce
 }
 
 // applyCeiling puts the present state of the ceiling in force. ended are the roots that it ended.
-// above says why the session as a whole has to end. After a mistake the last good state stays in
-// force.
+// above says why the session as a whole has to end. Of a file with a mistake the last good state
+// stays in force.
 func (s *Session) applyCeiling(ctx context.Context) (ended []control.Ended, above, err error) {
 	s.ceiling.reading.Lock()
 	defer s.ceiling.reading.Unlock()
-	next, err := config.LoadCeiling()
+	old := s.Ceiling() // nobody else changes it
+	next, err := config.LoadCeilingAfter(old)
 	s.ceiling.mu.Lock()
-	old, problem := s.ceiling.current, s.ceiling.problem
-	if s.ceiling.problem = err; err == nil {
-		s.ceiling.current, s.ceiling.read = next, time.Now()
+	problem := s.ceiling.problem
+	if s.ceiling.current, s.ceiling.problem = next, err; err == nil {
+		s.ceiling.read = time.Now()
 	}
+	read := s.ceiling.read
 	s.ceiling.mu.Unlock()
-	switch {
-	case err != nil && (problem == nil || err.Error() != problem.Error()):
-		s.log.Error("the ceiling of this machine cannot be read; the one before stays", "error", err)
+	if err != nil && (problem == nil || err.Error() != problem.Error()) {
+		s.log.Error("a file of the ceiling cannot be used, and counts as it was before", "error", err, "since", read.Format(time.DateTime))
 		s.note(guard.Failed, "ceiling kept: "+err.Error())
 		s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: names.Foreign(err.Error())})
-	case err == nil && (problem != nil || !next.Equal(old)):
-		return s.lower(ctx, next)
 	}
-	return nil, nil, err
+	if next.Equal(old) && (err != nil || problem == nil) {
+		return nil, nil, err
+	}
+	ended, above, lowerErr := s.lower(ctx, next)
+	return ended, above, errors.Join(err, lowerErr)
 }
 
 // lower puts a ceiling in force, and ends what it forbids.

@@ -33,9 +33,10 @@ func leased(t *testing.T, left time.Duration, change func(l *control.Lease)) {
 	t.Helper()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	testkit.Must(t, err)
+	timeNS, _ := os.Readlink("/proc/self/ns/time") // "": the kernel has none
 	now, err := control.BootTime()
 	testkit.Must(t, err)
-	l := control.Lease{Format: 1, Fleet: "acme", Machine: "m", BootID: strings.TrimSpace(string(boot)), Until: int64(now + left), Heads: map[string]uint64{"all": 1}}
+	l := control.Lease{Format: 1, Fleet: "acme", Machine: "m", BootID: strings.TrimSpace(string(boot)), TimeNS: timeNS, Until: int64(now + left), Heads: map[string]uint64{"all": 1}}
 	if change != nil {
 		change(&l)
 	}
@@ -60,6 +61,7 @@ func TestNoStartWithoutLease(t *testing.T) {
 		"over":         {func(t *testing.T) { leased(t, -time.Second, nil) }, `"acme", which has not answered since`},
 		"locked":       {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Locked = "fire" }) }, `has locked it: "fire"`},
 		"earlier boot": {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.BootID = "x" }) }, "earlier boot"},
+		"other clock":  {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.TimeNS = "time:[1]" }) }, "clock of another time namespace"},
 		"other fleet":  {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Fleet = "bolt" }) }, `is of the fleet "bolt"`},
 		"newer format": {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Format = 2 }) }, "format 2"},
 		"open to others": {func(t *testing.T) {

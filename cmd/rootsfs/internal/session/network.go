@@ -66,6 +66,10 @@ func (s *Session) addNet(_ context.Context, req control.NetRequest) (control.Net
 		}
 		return nil
 	})
+	if above := s.checkHosts(added); err == nil && above != nil { // the ceiling was lowered meanwhile
+		_, _, err = s.opt.Network.Remove(added)
+		err = errors.Join(above, err)
+	}
 	if len(added) > 0 && err != nil {
 		err = errors.Join(err, s.noteRemoved(added))
 	}

@@ -208,12 +208,42 @@ func (s *Session) openAudit() (*audit.Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	age, total := s.auditBounds()
 	l, err := audit.Open(audit.Options{
 		Dir: dir, Session: session, Paths: s.opt.AuditPaths, Anchor: anchor,
-		MaxAge: s.opt.AuditMaxAge, MaxTotal: s.opt.AuditMaxTotal, AnchorOf: config.AnchorPath,
+		MaxAge: age, MaxTotal: total, AnchorOf: config.AnchorPath, Bounds: s.auditBounds,
 		Pruned: func(path string) {
 			s.log.Info("an old audit file was deleted to keep all of them within audit_max_days and audit_max_size", "file", path)
 		},
 	})
 	return l, noAudit(err)
+}
+
+// auditBounds returns the bounds of all sessions' audit files, by the configuration and the ceiling
+// in force.
+func (s *Session) auditBounds() (age time.Duration, total int64) {
+	conf, _ := s.conf.inForce()
+	if conf == nil {
+		return 0, 0
+	}
+	return AuditBounds(conf, s.Ceiling())
+}
+
+// AuditBounds returns the configured bounds of all sessions' audit files, or the defaults. Where
+// the ceiling demands that files are kept, their size is not bounded.
+func AuditBounds(conf *config.Config, ceiling *config.Ceiling) (age time.Duration, total int64) {
+	age, total = audit.DefaultMaxAge, audit.DefaultMaxTotal
+	if n := conf.Mount.AuditMaxDays; n != nil {
+		age = time.Duration(*n) * 24 * time.Hour
+	}
+	if n := conf.Mount.AuditMaxSize; n != nil {
+		total = *n
+	}
+	if days := ceiling.KeepDays(); days > 0 {
+		if age > 0 {
+			age = max(age, time.Duration(days)*24*time.Hour)
+		}
+		total = 0
+	}
+	return age, total
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 func begun(r *records) error {
@@ -146,5 +148,46 @@ func TestUnanchored(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// The configuration keeps audit files for no shorter time than the ceiling demands, and deletes none
+// for their size then.
+//
+// ceiling: records.days by configuration
+func TestAuditBoundsKeepToTheCeiling(t *testing.T) {
+	const day = 24 * time.Hour
+	days := func(n int64) *int64 { return &n }
+	ceiling := func(text string) *config.Ceiling {
+		t.Setenv("XDG_STATE_HOME", t.TempDir())
+		dir, file, err := config.FleetDir()
+		testkit.Must(t, err)
+		testkit.Must(t, os.MkdirAll(dir, 0o700))
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, "member.json"), nil, 0o600))
+		doc, err := json.Marshal(config.FleetCeilings{Fleet: "acme", Ceilings: []config.FleetCeiling{{For: "all", Number: 1, Text: text}}})
+		testkit.Must(t, err)
+		testkit.Must(t, os.WriteFile(file, doc, 0o600))
+		c, err := config.LoadCeiling()
+		testkit.Must(t, err)
+		return c
+	}
+	week := ceiling("[records]\ndays = 7\n")
+	for _, c := range []struct {
+		days, size *int64
+		ceiling    *config.Ceiling
+		age        time.Duration
+		total      int64
+	}{
+		{nil, nil, nil, audit.DefaultMaxAge, audit.DefaultMaxTotal},
+		{days(1), days(1 << 20), nil, day, 1 << 20},
+		{days(1), days(1 << 20), week, 7 * day, 0},
+		{days(30), nil, week, 30 * day, 0},
+		{days(0), nil, week, 0, 0}, // 0: without a bound
+	} {
+		conf := &config.Config{}
+		conf.Mount.AuditMaxDays, conf.Mount.AuditMaxSize = c.days, c.size
+		if age, total := AuditBounds(conf, c.ceiling); age != c.age || total != c.total {
+			t.Errorf("%+v: %v and %d bytes", c, age, total)
+		}
 	}
 }

@@ -84,9 +84,6 @@ type Options struct {
 	Rules      rules.RootRules
 	Keep       []rules.Keep // further places that no root may touch
 	AuditPaths audit.PathMode
-	// AuditMaxAge and AuditMaxTotal bound the audit files of all sessions; 0 is no bound.
-	AuditMaxAge   time.Duration
-	AuditMaxTotal int64
 	// FlatAt: see broker.Config.
 	FlatAt string
 	// Observe, unless nil, gets every event of the registry. It is called in the middle of

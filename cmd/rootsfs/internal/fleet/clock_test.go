@@ -1,0 +1,81 @@
+package fleet
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+)
+
+// issuedLater returns a machine's claim as a server makes it whose clock is ahead.
+func (l *lab) issuedLater(token string, ahead time.Duration) string {
+	l.Helper()
+	parts := strings.Split(token, ".")
+	body, err := base64.RawURLEncoding.DecodeString(parts[1])
+	l.must(err)
+	claims := map[string]any{}
+	l.must(json.Unmarshal(body, &claims))
+	claims["iat"] = time.Now().Add(ahead).Unix()
+	body, err = json.Marshal(claims)
+	l.must(err)
+	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString(body)
+	sig, err := l.server.keys[machinesKey].Sign([]byte(signed))
+	l.must(err)
+	return signed + "." + base64.RawURLEncoding.EncodeToString(sig)
+}
+
+// A clock that was wrong, and was set right, costs no machine its place in the fleet, and leaves none
+// there: neither certificates nor claims begin at a time, a machine keeps the credential that is valid
+// longer, and a removed machine has no access, whatever clock its claim is by.
+func TestClockThatWasWrong(t *testing.T) {
+	l := newLab(t)
+	m := l.join("m1")
+	claims, err := jwt.DecodeUserClaims(m.cred.JWT)
+	l.must(err)
+	if claims.NotBefore != 0 {
+		t.Errorf("the machine's claim begins at %v", time.Unix(claims.NotBefore, 0))
+	}
+	data, err := readOwn(l.server.dir.authority())
+	l.must(err)
+	ca, err := decodeAuthority(data)
+	l.must(err)
+	conf, err := ca.serverTLS(l.server.Names)
+	l.must(err)
+	roots := x509.NewCertPool()
+	authority, err := x509.ParseCertificate(ca.der)
+	l.must(err)
+	roots.AddCert(authority)
+	own, err := x509.ParseCertificate(conf.Certificates[0].Certificate[0])
+	l.must(err)
+	if _, err := own.Verify(x509.VerifyOptions{DNSName: m.ID, Roots: roots, CurrentTime: time.Now().AddDate(0, 0, -2)}); err != nil {
+		t.Errorf("a machine whose clock is two days behind: %v", err)
+	}
+	behind, err := l.server.sign(machinesKey, claims.Subject, "m1", time.Now().Add(-time.Hour))
+	l.must(err)
+	if err := m.replaceCredential(behind, claims); err == nil || !strings.Contains(err.Error(), "set the clock right") {
+		t.Errorf("a credential by a clock that is behind: %v", err)
+	}
+	connects := func() error {
+		b, err := m.dial(false)
+		if err == nil {
+			b.Close()
+		}
+		return err
+	}
+	if err := connects(); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+	l.must(m.replaceCredential(l.issuedLater(m.cred.JWT, 24*time.Hour), claims))
+	if err := connects(); err != nil {
+		t.Fatalf("with a credential by a clock that is ahead: %v", err)
+	}
+	l.must(l.owner.Remove(context.Background(), "m1"))
+	if connects() == nil {
+		t.Error("a removed machine connects by a claim of a clock that was ahead")
+	}
+}

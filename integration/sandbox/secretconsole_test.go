@@ -1,0 +1,115 @@
+package sandbox
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
+)
+
+// page is a browser on the console, as the owner's. It keeps every byte that the console sends.
+type page struct {
+	t        *testing.T
+	client   *http.Client
+	url, key string
+	sent     bytes.Buffer
+}
+
+// console starts the console, and lets a browser in.
+func (o *outside) console() *page {
+	t := o.t
+	t.Helper()
+	cmd := o.driver(order{Args: o.rootsfs("console", "--json")})
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(unix.SIGTERM)
+		_ = cmd.Wait() // by the signal
+	})
+	var link struct{ URL string }
+	testkit.Must(t, json.NewDecoder(out).Decode(&link))
+	at, secret, _ := strings.Cut(link.URL, "/#")
+	jar, err := cookiejar.New(nil)
+	testkit.Must(t, err)
+	p := &page{t: t, client: &http.Client{Jar: jar, Transport: &http.Transport{}}, url: at}
+	t.Cleanup(p.client.CloseIdleConnections)
+	var in struct{ Key string }
+	testkit.Must(t, json.Unmarshal([]byte(p.get("POST", "/api/enter", `{"link":"`+secret+`"}`)), &in))
+	p.key = in.Key
+	return p
+}
+
+// open sends a request, and returns the answer, which is kept while it is read.
+func (p *page) open(method, path, body string) io.ReadCloser {
+	p.t.Helper()
+	req, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
+	testkit.Must(p.t, err)
+	req.Header.Set("Origin", p.url)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Rootsfs-Key", p.key)
+	r, err := p.client.Do(req)
+	testkit.Must(p.t, err)
+	if r.StatusCode != http.StatusOK {
+		p.t.Errorf("%s %s: status %d", method, path, r.StatusCode)
+	}
+	testkit.Must(p.t, r.Header.Write(&p.sent))
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.TeeReader(r.Body, &p.sent), r.Body}
+}
+
+func (p *page) get(method, path, body string) string {
+	p.t.Helper()
+	r := p.open(method, path, body)
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	testkit.Must(p.t, err)
+	return string(b)
+}
+
+// The credential is in no byte that the console sends: events, records, policy, errors.
+func TestSecretIsNotInConsole(t *testing.T) {
+	t.Parallel()
+	a, o := newAPI(t), newOutside(t, everybody[1])
+	p := o.console()
+	const script = `curl -sS "$API_TOKEN_BASE_URL/hello?key=$API_TOKEN"; curl -sS -X DELETE -H "X: $API_TOKEN" $API_TOKEN_BASE_URL/hello?key=$API_TOKEN; curl -sSN $API_TOKEN_BASE_URL/held`
+	cmd := o.driver(o.using(a, script, "api"))
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	testkit.Must(t, cmd.Start())
+	stream := p.open("GET", "/api/stream", "")
+	defer stream.Close()
+	for lines := bufio.NewReader(stream); ; {
+		if _, err := lines.ReadBytes('\n'); err != nil {
+			t.Fatalf("%v; the programs and rootsfs said %s", err, said.String())
+		}
+		if got := p.sent.String(); strings.Contains(got, "status 403") && strings.Contains(got, "/held") {
+			break
+		}
+	}
+	session := url.QueryEscape(sessionName)
+	for _, path := range []string{"/api/history", "/api/export", "/api/verify"} {
+		if got := p.get("GET", path+"?session="+session, ""); path != "/api/verify" && !strings.Contains(got, "API_TOKEN") {
+			t.Errorf("%s lacks the requests: %s", path, got)
+		}
+	}
+	p.get("POST", "/api/policy?session="+session, "{}")
+	p.get("POST", "/api/revoke", `{"session":"`+sessionName+`","all":true}`)
+	_ = cmd.Wait() // what it was reading broke off
+	if got := p.sent.String(); strings.Contains(got, credential) {
+		t.Errorf("the console sends the credential: %s", got)
+	}
+}
