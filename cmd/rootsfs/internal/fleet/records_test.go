@@ -300,7 +300,7 @@ func edit(t *testing.T, file string, change func(lines []string) []string) {
 // moves.
 func TestKeeperCannotChangeRecords(t *testing.T) {
 	l := newRecordLab(t)
-	last := l.write("work", 60)
+	last := l.write("work", 40)
 	l.send(l.shippers(), "work", last)
 	l.must(os.Chmod(l.keeperDir(), 0o700))
 	safe := t.TempDir()
@@ -329,6 +329,10 @@ func TestKeeperCannotChangeRecords(t *testing.T) {
 			return x
 		}
 	}
+	if _, issues := l.pull(); len(issues) > 0 {
+		t.Fatalf("the right records: %v", issues)
+	}
+	right := filepath.Join(l.archive.Dir, filepath.Base(l.keeperDir()))
 	newest := files[len(files)-1]
 	for what, spoil := range map[string]func(dir string){
 		"changes a record":          lines(files[1], change(2)),
@@ -355,13 +359,10 @@ func TestKeeperCannotChangeRecords(t *testing.T) {
 		if r, ok := l.states()["m1 work"]; ok && r.OK() && len(issues) == 0 {
 			t.Errorf("a keeper that %s: %+v", what, r)
 		}
-		copyDir(t, safe, l.keeperDir())
-		l.restartKeeper()
 		l.archive.Dir = filepath.Join(t.TempDir(), "archive")
-		if _, issues := l.pull(); len(issues) > 0 {
-			t.Fatalf("the right records: %v", issues)
-		}
-		spoil(filepath.Join(l.archive.Dir, filepath.Base(l.keeperDir())))
+		own := filepath.Join(l.archive.Dir, filepath.Base(l.keeperDir()))
+		copyDir(t, right, own)
+		spoil(own)
 		if r := l.states()["m1 work"]; r.OK() || strings.Contains(what, "newest file") != (r.State == RecordsCut) {
 			t.Errorf("an archive of which somebody %s: %+v", what, r)
 		}
