@@ -41,4 +41,22 @@
 // a fleet together can withhold the newest records of a session that no owner has pulled, and the
 // oldest as if they had been too many. The server can withhold, delay and repeat messages, and sees all of them. Names of subjects
 // and fields of messages may change with every version.
+//
+// # Size
+//
+// Measured by TestThousandMachines on a busy machine with 2 processors, for each of 1,000 machines and
+// one keeper: 210 KB of memory for the agent with a session's registry, 86 KB for the server and
+// keeper, 3.8 KB in 5 files at the keeper after 4 orders on record, and 53 bytes a second on the wire
+// at rest with a lease of a minute, 27 with two. A request for a lease takes the keeper 0.7 ms of a
+// processor. A revocation was confirmed by all within 0.42 to 0.97 s, and all said how they are
+// within 0.24 s.
+//
+// What breaks first is a keeper's answer to an owner, which names all machines in one message: the
+// server's bound of 1 MiB (max_payload, https://docs.nats.io/reference/faq) is reached by about 2,500
+// machines. Then commands of owners say that the keeper does not answer; leases go on. The next bound
+// is 65,536 connections, nats-server's default for max_connections. A hundred thousand machines would
+// need answers in parts and a cluster with leaf nodes (https://docs.nats.io/concepts/topologies). They
+// would ask for 2,800 leases a second, which is two processors of a keeper, with 8.6 GB of memory for
+// connections, 380 MB in 500,000 files at each keeper, and 2.7 MB a second on the wire. No bound of
+// JetStream counts: nothing is kept there.
 package fleet
