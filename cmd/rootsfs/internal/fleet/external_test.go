@@ -213,7 +213,7 @@ func TestClusterOfOthers(t *testing.T) {
 	defer l.shippers().start(ctx)()
 	var last uint64
 	for range rounds {
-		last = l.record(log, "work", 20)
+		l.record(log, "work", 20)
 		i := slices.IndexFunc(others.list, func(s *server.Server) bool { return s.Addr().String() == p.bus.Conn.ConnectedAddr() })
 		go others.list[i].Shutdown()
 		last = l.record(log, "work", 20)
