@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -85,8 +86,8 @@ func FlushInput(tty any) {
 func columnsOf(tty any) int {
 	columns := 80
 	withFD(tty, func(fd int) {
-		if size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-			columns = int(size.Col)
+		if width, _, err := term.GetSize(fd); err == nil && width > 0 {
+			columns = width
 		}
 	})
 	return columns

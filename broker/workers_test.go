@@ -46,8 +46,8 @@ func TestWorkers(t *testing.T) {
 	}
 	wg.Wait()
 	p.must(wire.Stat, `{"path":"r/a"}`, nil)
-	if n := waiting(func(n int) bool { return n > 0 }); n == 0 {
-		t.Error("nobody waits")
+	if n := waiting(func(n int) bool { return n > 0 }); n < 1 || n > maxIdle {
+		t.Errorf("%d goroutines wait after many requests, want 1 to %d", n, maxIdle)
 	}
 }
 

@@ -97,8 +97,8 @@ func (l *Lease) IsDry() bool { return l.req.Dry != nil }
 
 var errDryChange = errors.New("a dry run changes nothing")
 
-// AskedAgain returns a request by path for the operation of a record.
-func AskedAgain(rec *Record) Request {
+// RequestOf returns a request by path for the operation of a record.
+func RequestOf(rec *Record) Request {
 	return Request{Caller: Caller{Subject: rec.Subject, Via: rec.Via}, Op: rec.Op, Path: rec.Path, Path2: rec.Path2, Need: rec.Rights}
 }
 

@@ -33,15 +33,15 @@ func TestPanicInAHandler(t *testing.T) {
 	}
 	front := mountFront(t, Options{}, reg)
 	file := filepath.Join(front.Host("code"), "f")
-	make := func() error { return childfs.WriteFile(file, nil, 0o644) }
+	create := func() error { return childfs.WriteFile(file, nil, 0o644) }
 	bug.Store(true)
-	if err := make(); !errors.Is(err, unix.EIO) || bug.Load() {
+	if err := create(); !errors.Is(err, unix.EIO) || bug.Load() {
 		t.Errorf("the caller gets %v, want EIO", err)
 	}
-	if told := rec.Of(names.OpPanic); len(told) != 1 || !strings.Contains(told[0].Detail, "a bug") {
-		t.Errorf("on record: %+v", told)
+	if recs := rec.Of(names.OpPanic); len(recs) != 1 || !strings.Contains(recs[0].Detail, "a bug") {
+		t.Errorf("on record: %+v", recs)
 	}
-	if err := make(); !errors.Is(err, unix.EROFS) {
+	if err := create(); !errors.Is(err, unix.EROFS) {
 		t.Errorf("afterwards: %v, want EROFS", err)
 	}
 	if _, err := reg.RevokeAll(context.Background()); err != nil {

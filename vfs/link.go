@@ -61,7 +61,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 			if err != nil {
 				return Info{}, err
 			}
-			return linked(l, w, d, dir, name)
+			return linkAndStat(l, w, d, dir, name)
 		}
 		src, info, err := nodeAt(l, old, rules.ToChange)
 		if err != nil {
@@ -81,12 +81,12 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		if err != nil {
 			return Info{}, err
 		}
-		return linked(l, w, d, dir, name)
+		return linkAndStat(l, w, d, dir, name)
 	})
 }
 
-// linked makes a second name of a file.
-func linked(l *guard.Lease, w beneath.Changeable, d beneath.Dir, dir At, name string) (Info, error) {
+// linkAndStat makes a second name of a file.
+func linkAndStat(l *guard.Lease, w beneath.Changeable, d beneath.Dir, dir At, name string) (Info, error) {
 	if err := beneath.Link(l, w, d, name); err != nil {
 		return Info{}, err
 	}

@@ -393,7 +393,7 @@ func TestListDeepTree(t *testing.T) {
 // The memory a listing takes depends on the page, not on the directory.
 func TestListMemory(t *testing.T) {
 	const limit = 1000
-	entries := full(10_000, 100_000)
+	entries := full(5_000, 100_000)
 	b := newBed(t, false, guard.Policy{})
 	many(b, "d", entries)
 	p := b.at("d").Path

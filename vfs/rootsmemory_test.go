@@ -18,7 +18,7 @@ import (
 // patterns of the owner, and names in them have been judged.
 func TestMemoryOfRoots(t *testing.T) {
 	const most = 4096
-	roots := full(2_000, 10_000)
+	roots := full(1_000, 10_000)
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil || l.Cur < uint64(roots)+500 {
 		t.Skipf("the limit of descriptors is %d: %v", l.Cur, err)

@@ -41,10 +41,7 @@ func (s *stageScene) applyAll(a vfs.StageApply) vfs.StageResult {
 // Without edits of the owner's, apply makes the source what was seen, and leaves the stage
 // without a change. Half of it can be applied before, by path, and half of it dropped.
 func TestApplyModel(t *testing.T) {
-	runs := uint64(300)
-	if testing.Short() {
-		runs = 60
-	}
+	runs := uint64(full(60, 300))
 	for seed := range runs {
 		s := newStageScene(t, seed)
 		for range 40 {
@@ -79,10 +76,7 @@ func TestApplyModel(t *testing.T) {
 // Killed at any point of apply and discard, again and again, the two come to the same end; and
 // at each moment a file of the source is as it was or as it becomes.
 func TestApplyIsKilled(t *testing.T) {
-	runs := uint64(200)
-	if testing.Short() {
-		runs = 60
-	}
+	runs := uint64(full(60, 200))
 	kills := 0
 	for seed := range runs {
 		s := newStageScene(t, seed)
@@ -126,10 +120,7 @@ func TestApplyIsKilled(t *testing.T) {
 
 // What the owner writes between two kills stays where the owner wrote it.
 func TestApplyIsKilledAndEdited(t *testing.T) {
-	runs := uint64(200)
-	if testing.Short() {
-		runs = 60
-	}
+	runs := uint64(full(60, 200))
 	for seed := range runs {
 		s := newStageScene(t, seed)
 		for range 30 {
@@ -204,10 +195,7 @@ func (s *stageScene) applyHalf() {
 // Whatever the owner does meanwhile, apply writes nothing while anything is in conflict, and
 // never over what the owner has written after the programs: it is where the owner wrote it.
 func TestApplyKeepsTheOwnersEdits(t *testing.T) {
-	runs := uint64(300)
-	if testing.Short() {
-		runs = 60
-	}
+	runs := uint64(full(60, 300))
 	conflicts := 0
 	for seed := range runs {
 		s := newStageScene(t, seed)

@@ -23,7 +23,7 @@ const (
 	CheckpointAsked   = draft.CauseAsked
 	CheckpointApply   = "apply"
 	CheckpointDiscard = "discard"
-	CheckpointUndo    = "undo"
+	CheckpointUndo    = beneath.CauseUndo
 	CheckpointSession = beneath.CauseSession
 	CheckpointStart   = draft.CauseStart // checkpoint 0: nothing is staged
 )

@@ -17,12 +17,7 @@ import (
 )
 
 // liveRuns is how often a test of the owner's commands beside programs is run.
-func liveRuns() uint64 {
-	if testing.Short() {
-		return 40
-	}
-	return 150
-}
+func liveRuns() uint64 { return uint64(full(40, 150)) }
 
 // The owner applies and drops changes while programs have files open. The view does not change,
 // open files stay the same files, and the source gets the view.

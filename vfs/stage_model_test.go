@@ -268,13 +268,7 @@ func (s *stageScene) leavesNothingOpen() {
 // each, errors, views and open files are equal, and the source is unchanged. If the process is
 // killed, an operation has taken effect or not.
 func TestStageModel(t *testing.T) {
-	runs, steps := uint64(250), 50 // TestUndoModel and TestStageModelLive do these steps as well
-	switch {
-	case testing.Short():
-		runs = 100
-	case os.Getenv("ROOTSFS_SOAK") != "":
-		runs = 100_000
-	}
+	runs, steps := uint64(full(100, 100_000)), 50 // TestUndoModel and TestStageModelLive do these steps as well
 	crashes := 0
 	for seed := range runs {
 		s := newStageScene(t, seed)

@@ -17,10 +17,7 @@ import (
 // An undo to a checkpoint before an apply shows again the view of that checkpoint, and does not
 // change the source. The difference is staged then. When it is applied, the source has its old state.
 func TestUndoOverApply(t *testing.T) {
-	runs := uint64(80)
-	if testing.Short() {
-		runs = 40
-	}
+	runs := uint64(full(40, 80))
 	applied, undone := 0, 0
 	for seed := range runs {
 		s := newUndoScene(t, seed)
@@ -100,10 +97,7 @@ func TestUndoOverApplyKeepsEdits(t *testing.T) {
 // An undo works over an apply that was killed again and again, and then finished. If a kill comes just
 // when a file is created or gets another mode, the stage does not know of that change, so it may stay.
 func TestUndoOverKilledApply(t *testing.T) {
-	runs := uint64(80)
-	if testing.Short() {
-		runs = 40
-	}
+	runs := uint64(full(40, 80))
 	kills := 0
 	for seed := range runs {
 		s := newUndoScene(t, seed)

@@ -203,13 +203,7 @@ func (s *undoScene) undo(crash bool) {
 // open, and with the process killed in the middle of a checkpoint or an undo. An undo shows again the view at the checkpoint,
 // whatever was written since, and the source stays as it was.
 func TestUndoModel(t *testing.T) {
-	runs, steps := uint64(150), 50
-	switch {
-	case testing.Short():
-		runs = 60
-	case os.Getenv("ROOTSFS_SOAK") != "":
-		runs = 2000
-	}
+	runs, steps := uint64(full(60, 2000)), 50
 	crashes, undone := 0, 0
 	for seed := range runs {
 		s := newUndoScene(t, seed)

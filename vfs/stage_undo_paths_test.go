@@ -47,13 +47,7 @@ type pathScene struct {
 // In random stages an undo to a checkpoint of a path brings back what programs saw there, and
 // changes nothing that they see elsewhere, whatever they have done to the directories above.
 func TestUndoOfPathsModel(t *testing.T) {
-	runs := uint64(40)
-	switch {
-	case testing.Short():
-		runs = 20
-	case os.Getenv("ROOTSFS_SOAK") != "":
-		runs = 1000
-	}
+	runs := uint64(full(20, 1000))
 	undone := 0
 	for seed := range runs {
 		s := pathScene{undoScene: newUndoScene(t, seed)}

@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 var bg = context.Background()
@@ -179,10 +180,8 @@ func TestTimeoutAndCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	f = filesOf(t, h, nil)
 	go func() {
-		for h.count(wire.Read) < 2 {
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
+		defer cancel()
+		testkit.Eventually(func() bool { return h.count(wire.Read) >= 2 })
 	}()
 	if _, err := f.ReadFile(ctx, "p/a"); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)

@@ -93,9 +93,9 @@ func (c *calls) isIDInUse(id []byte) bool {
 	return c.byServer[key] != nil && c.byServer[key] != c.byHost[key]
 }
 
-// answered returns the kept call that the server answers by this id, nil if there is none.
+// acceptAnswer returns the kept call that the server answers by this id, nil if there is none.
 // kept reports that the answer is kept until the host comes back.
-func (c *calls) answered(id, answer []byte) (own *call, kept bool) {
+func (c *calls) acceptAnswer(id, answer []byte) (own *call, kept bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own = c.byServer[idKey(id)]

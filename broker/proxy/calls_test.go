@@ -7,7 +7,7 @@ import "testing"
 func TestRoundsAskNotTwice(t *testing.T) {
 	c := &calls{}
 	c.keep([]byte("1"), []byte("{}"), true)
-	own, kept := c.answered([]byte("1"), []byte("{}"))
+	own, kept := c.acceptAnswer([]byte("1"), []byte("{}"))
 	if own == nil || kept {
 		t.Fatalf("the host waits for the answer: %+v", own)
 	}
@@ -20,7 +20,7 @@ func TestRoundsAskNotTwice(t *testing.T) {
 	if id := c.ask("q2"); string(id) != "1" {
 		t.Fatalf("asked by id %s", id)
 	}
-	if got, kept := c.answered([]byte(`"again"`), []byte("{}")); got != own || !kept || c.held != 4 {
+	if got, kept := c.acceptAnswer([]byte(`"again"`), []byte("{}")); got != own || !kept || c.held != 4 {
 		t.Errorf("the answer is not kept for the host; %d bytes are held", c.held)
 	}
 	if id := c.ask("q3"); id != nil {
@@ -41,7 +41,7 @@ func TestRoundsReattachToTaken(t *testing.T) {
 	if _, ok := c.reattach("q", []byte("2")); !ok || c.held != 2 {
 		t.Errorf("%v, %d bytes are held", ok, c.held)
 	}
-	if own, _ := c.answered([]byte("2"), []byte("{}")); own != nil {
+	if own, _ := c.acceptAnswer([]byte("2"), []byte("{}")); own != nil {
 		t.Errorf("the call that has no id at the host any more is answered: %+v", own)
 	}
 	if id := c.cancel([]byte("2")); string(id) != "1" || c.held != 0 {
@@ -54,8 +54,8 @@ func TestRoundsReattachToTaken(t *testing.T) {
 func TestRoundsAnsweredTwice(t *testing.T) {
 	c := &calls{}
 	c.keep([]byte("1"), []byte("{}"), true)
-	own, _ := c.answered([]byte("1"), []byte("{}"))
-	twice, _ := c.answered([]byte("1"), []byte("{}"))
+	own, _ := c.acceptAnswer([]byte("1"), []byte("{}"))
+	twice, _ := c.acceptAnswer([]byte("1"), []byte("{}"))
 	c.repeat(own, "again")
 	c.ask("q")
 	read := make(chan string)

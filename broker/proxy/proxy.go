@@ -175,9 +175,9 @@ func (p *Proxy) await(ctx context.Context, down, up <-chan error) error {
 	for down != nil || up != nil {
 		select {
 		case err := <-down:
-			errs, down = append(errs, real(err)), nil
+			errs, down = append(errs, unlessHungUp(err)), nil
 		case err := <-up:
-			errs, up = append(errs, real(err)), nil
+			errs, up = append(errs, unlessHungUp(err)), nil
 		case <-gone:
 			gone, down = nil, nil
 		case <-ctx.Done():
@@ -187,8 +187,8 @@ func (p *Proxy) await(ctx context.Context, down, up <-chan error) error {
 	return errors.Join(errs...)
 }
 
-// real returns nil for errors that say only that a peer hung up.
-func real(err error) error {
+// unlessHungUp returns nil for errors that say only that a peer hung up.
+func unlessHungUp(err error) error {
 	for _, over := range []error{io.ErrClosedPipe, os.ErrClosed, unix.EPIPE, unix.EIO} {
 		if errors.Is(err, over) { // EIO: a terminal whose other end is gone
 			return nil

@@ -75,7 +75,7 @@ func (p *Proxy) toServer(_ context.Context, frame []byte, recheck broker.Recheck
 func (p *Proxy) response(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	id := f.ID.Of(b)
 	p.learnServer(b, f)
-	c, kept := p.calls.answered(id, b)
+	c, kept := p.calls.acceptAnswer(id, b)
 	switch {
 	case kept:
 		return nil, false
@@ -144,7 +144,7 @@ func (p *Proxy) answerServer(id []byte, isRequest bool, text string) {
 		p.sendAsync(p.server, errorReply(id, wire.CodeInvalidRequest, text))
 		return
 	}
-	c, kept := p.calls.answered(id, errorReply(id, wire.CodeInvalidRequest, text))
+	c, kept := p.calls.acceptAnswer(id, errorReply(id, wire.CodeInvalidRequest, text))
 	switch {
 	case kept || c == nil && p.isOurs(id):
 		return

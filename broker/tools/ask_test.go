@@ -46,8 +46,8 @@ func connect(t *testing.T, url string, token http.RoundTripper, revision string)
 	return p
 }
 
-// reads calls read_text_file.
-func (p *caller) reads(t *testing.T, path string) (text string, ok bool) {
+// read calls read_text_file.
+func (p *caller) read(t *testing.T, path string) (text string, ok bool) {
 	t.Helper()
 	res, err := p.client.CallTool(context.Background(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": path}})
 	if err != nil {
@@ -68,16 +68,16 @@ func (o *owner) Ask(_ context.Context, q *broker.Question) (broker.Answer, error
 	return broker.Answer{By: "owner", Decisions: []broker.Decision{{Allow: o.allow}}}, nil
 }
 
-// owned makes the questions of a bench the owner's.
-func (b *bench) owned() *owner {
+// askOwner makes the owner answer the questions of a bench.
+func (b *bench) askOwner() *owner {
 	o := &owner{}
 	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.Chain(broker.AskHost, o), AskFor: 20 * time.Second})
 	b.t.Cleanup(b.ask.Close)
 	return o
 }
 
-// won returns the roots that were granted to a session by consent.
-func (b *bench) won(who guard.Subject) (list []guard.RootName) {
+// rootsOf returns the roots that were granted to a session by consent.
+func (b *bench) rootsOf(who guard.Subject) (list []guard.RootName) {
 	for _, st := range b.reg.Roots() {
 		if st.Grant.Subject == who {
 			list = append(list, st.Grant.Root)
@@ -90,20 +90,20 @@ func (b *bench) won(who guard.Subject) (list []guard.RootName) {
 // this session only, and ends with it.
 func TestHTTPSessionsAskTheOwner(t *testing.T) {
 	b := start(t, func(c *tools.Config) { c.ClientAnswers = true }, nil) // over HTTP this is switched off
-	o := b.owned()
+	o := b.askOwner()
 	site := b.site(tools.HTTPOptions{})
 	one, two := connect(t, site.URL, bearer{}, "2025-11-25"), connect(t, site.URL, bearer{}, "2025-11-25")
 	path := filepath.Join(t.TempDir(), "f")
 	testkit.Must(t, os.WriteFile(path, []byte("outside"), 0o600))
 	o.allow = true
-	if text, ok := one.reads(t, path); !ok || text != "outside" {
+	if text, ok := one.read(t, path); !ok || text != "outside" {
 		t.Errorf("allowed: %q", text)
 	}
 	o.allow = false
-	if text, ok := two.reads(t, path); ok || strings.Contains(text, "outside") {
+	if text, ok := two.read(t, path); ok || strings.Contains(text, "outside") {
 		t.Errorf("denied: %q", text)
 	}
-	if text, ok := one.reads(t, path); !ok || text != "outside" {
+	if text, ok := one.read(t, path); !ok || text != "outside" {
 		t.Errorf("allowed before: %q", text)
 	}
 	if n := one.asked.Load() + two.asked.Load(); n != 0 || len(o.asked) != 2 {
@@ -114,15 +114,15 @@ func TestHTTPSessionsAskTheOwner(t *testing.T) {
 			t.Errorf("the question does not say who asks: %+v", q)
 		}
 	}
-	if one, two := b.won("test#1"), b.won("test#2"); len(one) != 1 || len(two) != 0 {
+	if one, two := b.rootsOf("test#1"), b.rootsOf("test#2"); len(one) != 1 || len(two) != 0 {
 		t.Fatalf("the sessions have %q and %q", one, two)
 	}
-	name := b.won("test#1")[0]
-	if text, ok := two.reads(t, string(name)); ok {
+	name := b.rootsOf("test#1")[0]
+	if text, ok := two.read(t, string(name)); ok {
 		t.Errorf("by the root's name: %q", text)
 	}
 	testkit.Must(t, one.client.Close())
-	testkit.Until(t, "the root ends with its session", func() bool { return len(b.won("test#1")) == 0 })
+	testkit.Until(t, "the root ends with its session", func() bool { return len(b.rootsOf("test#1")) == 0 })
 	var records []string
 	for _, r := range b.recs.All() {
 		records = append(records, string(r.Subject))
@@ -149,7 +149,7 @@ func TestAnswerSaysHowTheQuestionEnded(t *testing.T) {
 			b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: c.ask})
 			t.Cleanup(b.ask.Close)
 			p := connect(t, b.site(tools.HTTPOptions{}).URL, bearer{}, "2026-07-28")
-			if text, ok := p.reads(t, t.TempDir()); ok || text != c.want {
+			if text, ok := p.read(t, t.TempDir()); ok || text != c.want {
 				t.Errorf("%v: %s", ok, text)
 			}
 		})
@@ -294,7 +294,7 @@ func TestEndWhileGranting(t *testing.T) {
 			}
 			close(slow.end)
 			<-closed
-			if left := b.won(who); len(left) != 0 {
+			if left := b.rootsOf(who); len(left) != 0 {
 				t.Errorf("%q outlives its session", left)
 			}
 		})

@@ -148,7 +148,8 @@ func (c *connection) show(s *guard.Stamps) {
 // errCut is the error of writing to a connection that was reset.
 var errCut = errors.New("what may be read has changed, so the answer ends here")
 
-// recheck is the second look before a piece is written.
+// recheck is called before each piece of an answer is written. It returns an error, and resets the
+// connection, if data in the answer may no longer be read.
 func (c *connection) recheck() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,12 +18,12 @@ func TestSessionlessConsents(t *testing.T) {
 	testkit.Must(t, os.WriteFile(path, []byte("outside"), 0o600))
 	t.Run("oauth", func(t *testing.T) {
 		b, site, i := trustingWith(t, tools.HTTPOptions{})
-		o := b.owned()
+		o := b.askOwner()
 		tokenOf := func(sub, client string) sends {
 			return sends(i.Token(audience, m{"sub": sub, "client_id": client, "scope": "files"}))
 		}
 		reads := func(sub, client string) (string, bool) {
-			return connect(t, site.URL, tokenOf(sub, client), "2026-07-28").reads(t, path)
+			return connect(t, site.URL, tokenOf(sub, client), "2026-07-28").read(t, path)
 		}
 		o.allow = true
 		if text, ok := reads("alice", "one"); !ok || text != "outside" {
@@ -44,10 +44,10 @@ func TestSessionlessConsents(t *testing.T) {
 	})
 	t.Run("token", func(t *testing.T) {
 		b := start(t, nil, nil)
-		o := b.owned()
+		o := b.askOwner()
 		o.allow = true
 		site := b.site(tools.HTTPOptions{})
-		if text, ok := connect(t, site.URL, sends(token), "2026-07-28").reads(t, path); !ok || text != "outside" {
+		if text, ok := connect(t, site.URL, sends(token), "2026-07-28").read(t, path); !ok || text != "outside" {
 			t.Fatalf("%q", text)
 		}
 		if said := o.asked[0].Message; !strings.Contains(said.Raw(), "every such client with the server's bearer token has") {

@@ -98,6 +98,11 @@ func shellHome(t *testing.T, dir string) (env []string, work string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if dir, err := releasedDir(); err != nil {
+		t.Fatal(err)
+	} else if dir != "" { // each Tab starts the program
+		self = filepath.Join(dir, "rootsfs")
+	}
 	if other := os.Getenv("ROOTSFS_TEST_PROGRAM"); other != "" { // another build, to see what it does
 		self = other
 	}

@@ -46,7 +46,11 @@ func tree(args ...string) *cobra.Command { return cli.Tree(args) }
 // fromOutside runs the tests so that they reach mounts of this process from another process.
 type fromOutside struct{ m *testing.M }
 
-func (f fromOutside) Run() int { return childfs.Main(f.m) }
+func (f fromOutside) Run() int {
+	code := childfs.Main(f.m)
+	removeReleased()
+	return code
+}
 
 // code N COMMAND... succeeds if the command's exit code is N.
 func code(args []string) int {
@@ -115,6 +119,13 @@ func scripts(t *testing.T) testscript.Params {
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			if s := os.Getenv("ROOTSFS_TRANSPORT"); s != "" {
 				env.Setenv("ROOTSFS_TRANSPORT", s)
+			}
+			dir, err := programDir(filepath.Base(env.WorkDir))
+			if err != nil {
+				return err
+			}
+			if dir != "" {
+				env.Setenv("PATH", dir+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			}
 			env.Defer(func() { sweep(t, env.WorkDir) })
 			env.Defer(func() { showLogs(env) })

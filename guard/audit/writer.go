@@ -130,7 +130,8 @@ func (w *writer) turn() error {
 }
 
 // nextTurn begins a new turn for records that are queued from now on, and returns the turn before
-// it. If drained is set, all earlier records are written, and take also takes the batch.
+// it. If drained is set, all earlier records are written, and nextTurn also takes the
+// batch.
 func (w *writer) nextTurn(now time.Time, drained bool) *turn {
 	l := w.l
 	l.mu.Lock()

@@ -28,7 +28,7 @@ func QuoteShort[S ~string](s S) string {
 	return Quote(beginning(string(s), maxQuoted)) + "…"
 }
 
-// Brief is the text, or the beginning of a long one.
+// Brief cuts a text to maxBrief bytes, and then ends it with "…".
 func Brief(text string) string {
 	if len(text) <= maxBrief {
 		return text

@@ -28,7 +28,7 @@ var accesses = [names.Ops]Access{
 }
 
 // AccessOf returns the access of an operation to its name. need are the rights that its
-// arguments add.
+// arguments add. makes says that the operation makes the name.
 func AccessOf(op names.Op, need Rights, makes bool) Access {
 	a := ToChange
 	if int(op) < len(accesses) && accesses[op] != 0 {

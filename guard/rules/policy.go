@@ -51,7 +51,7 @@ func (p *Policy) Timeout() time.Duration {
 	return DefaultTimeout
 }
 
-// TrashName is the name of that directory, at the top of the root. The name is
+// TrashName is the name of the directory with the trash, at the top of the root. The name is
 // hidden anywhere in a root, by a rule that no Allow lifts: always where the root
 // keeps a trash, and otherwise unless the built-in rules are off.
 const TrashName = ".rootsfs-trash"

@@ -30,8 +30,8 @@ type Keep struct {
 // remedy is the end of an error about k.
 func (k *Keep) remedy() string { return cmp.Or(k.Remedy, "choose a directory that does not") }
 
-// never has directories with kernel interfaces instead of files, which can never be roots.
-var never = []string{"/proc", "/sys", "/dev"}
+// kernelDirs are directories with kernel interfaces instead of files. They can never be roots.
+var kernelDirs = []string{"/proc", "/sys", "/dev"}
 
 // System directories are writable only with AllowSystem. For systemTrees this includes
 // everything in them, for systemDirs it does not.
@@ -54,9 +54,9 @@ func (r RootRules) Check(resolved string, rights Rights) error {
 	refuse := func(format string, args ...any) error {
 		return &names.Error{Kind: names.Permission, Err: errors.New(names.Quote(resolved) + " " + fmt.Sprintf(format, args...))}
 	}
-	for _, n := range never {
-		if names.Under(resolved, n) {
-			return refuse("cannot be a root: %s holds kernel interfaces, not files; choose another directory", n)
+	for _, dir := range kernelDirs {
+		if names.Under(resolved, dir) {
+			return refuse("cannot be a root: %s holds kernel interfaces, not files; choose another directory", dir)
 		}
 	}
 	// Check the rules first that no flag lifts, so that no error names a flag that would not

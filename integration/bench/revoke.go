@@ -35,7 +35,7 @@ func hold(dir, inodesArg, handlesArg string, in io.Reader, out io.Writer) error 
 		return err
 	}
 	h := &holding{dir: dir, inodes: inodes}
-	if err := h.take(handles); err != nil {
+	if err := h.openFiles(handles); err != nil {
 		return err
 	}
 	if alive := h.alive(); alive != h.all() {
@@ -49,7 +49,7 @@ func hold(dir, inodesArg, handlesArg string, in io.Reader, out io.Writer) error 
 	return nil
 }
 
-func (h *holding) take(handles int) error {
+func (h *holding) openFiles(handles int) error {
 	for i := range handles {
 		f, err := os.Open(filepath.Join(h.dir, heldFile(i)))
 		if err != nil {

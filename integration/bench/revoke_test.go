@@ -15,7 +15,7 @@ func TestHolding(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &holding{dir: l.path("names"), inodes: 100}
-	if err := h.take(10); err != nil {
+	if err := h.openFiles(10); err != nil {
 		t.Fatal(err)
 	}
 	if got := h.alive(); got != (alive{10, 10, 90}) || got != h.all() {

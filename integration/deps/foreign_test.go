@@ -79,7 +79,7 @@ var media = map[string]string{
 var rawUsed = map[string]string{
 	"cmd/rootsfs/internal/config/save.go":     "a list of texts that are checked",
 	"cmd/rootsfs/internal/top/keys.go":        "an argument of a request",
-	"cmd/rootsfs/internal/cli/run_roots.go":  "a list of paths that are not printed",
+	"cmd/rootsfs/internal/cli/run_roots.go":   "a list of paths that are not printed",
 	"cmd/rootsfs/internal/consent/consent.go": "a record's detail, which is escaped when it is shown",
 }
 

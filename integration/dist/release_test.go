@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"debug/elf"
 	"encoding/json"
@@ -186,6 +187,22 @@ func TestMakeInstall(t *testing.T) {
 		t.Errorf("the unit: %v\n%s", err, unit)
 	}
 	checkVersion(t, filepath.Join(dest, "opt/tools/bin/rootsfs"))
+	checkPruned(t, filepath.Join(dest, "opt/tools/bin/rootsfs"))
+}
+
+// checkPruned checks that a program lacks functions that call a method by its name. With one of them
+// the linker keeps every exported method of every type, which was a tenth of the program.
+func checkPruned(t *testing.T, program string) {
+	t.Helper()
+	data, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"text/template.(*state).evalField", "github.com/godbus/dbus/v5.getAllMethods"} {
+		if bytes.Contains(data, []byte(name)) {
+			t.Errorf("the program has %s: find what calls it with go build -ldflags=-dumpdep", name)
+		}
+	}
 }
 
 // checkVersion compares a program's version with the checkout.

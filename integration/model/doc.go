@@ -13,6 +13,7 @@
 // answers.pml is the answers of the broker and the tools that wait for their peers.
 // lease.pml is the lease of a machine of a fleet: what an agent and its keepers have to do, and
 // the machine's session.
+// orders.pml is how two owners' orders get a majority of three keepers.
 // stage.pml is a staged root: its open files, its names, and the owner's apply.
 //
 // # Properties
@@ -42,6 +43,9 @@
 //	P12 A checkpoint contains what a file contained when it was made, whatever is written later.
 //	P13 A lease after the owner of a fleet has all confirmations of a revocation, nothing that
 //	    was granted before is live on a machine, whatever messages are lost, late or repeated.
+//	P14 A machine gets no lease that it asked for after the confirmation of a revocation, unless it has
+//	    carried the revocation out: whatever other owners order, and if a keeper is restored from an
+//	    old copy.
 //
 // # What is modelled
 //
@@ -93,7 +97,7 @@
 // invalidate and content, request.go is ENTER, land and drainFlights, mount.go's view is view,
 // node.go is node and Forget. vfs/internal/apply's place.go, exchange.go and recover.go are Apply
 // of stage.pml, vfs/internal/beneath's stage.go is SWAP, its union*.go and apply.go are NAMES, and its frozen.go is FREEZE. guard's
-// pause.go and session's lease.go are lease.pml. A
+// pause.go and session's lease.go are lease.pml, and fleet's promise.go and restored.go are orders.pml. A
 // new way to publish, to wait or to take back is a step in a model,
 // and its absence a mutation.
 package main

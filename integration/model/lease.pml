@@ -81,7 +81,7 @@ bit old[T+1]; bit new[T+1];  /* answers that were sent, of keepers without and w
 #endif
 
 /* A keeper stores the revocation, and then confirms it.
- * code: cmd/rootsfs/internal/fleet.(*keeper).take */
+ * code: cmd/rootsfs/internal/fleet.(*keeper).keep */
 #ifdef M_CONFIRMEARLY
 #define KEEP(k) \
   :: atomic { revoked && !sent[k] -> sent[k] = 1 } \

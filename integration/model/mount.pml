@@ -373,7 +373,7 @@ bit dropped;
 proctype Dropper(byte e) { dropT(e); dropped = 1 }
 
 /* The nodes of which what the kernel keeps is taken back, in any order.
- * code: mount.(*view).all, mount.(*secondRound).takeContent, mount.(*node).takeContent, mount.notifyAll */
+ * code: mount.(*view).all, mount.(*secondRound).dropContent, mount.(*node).dropContent, mount.notifyAll */
 inline content(e, nodes) {
   b = nodes;
   do :: b&1 -> b = b&6; invalD(e)
@@ -412,7 +412,7 @@ inline invalidate(e) {
      content(e, unk);
 #endif
 #ifndef M_NONAMES
-     /* code: mount.(*node).takeNames */
+     /* code: mount.(*node).dropNames */
 #ifdef M_KNOWNNAMES
      if :: (a&6) && (a&1) -> dropX(e) :: else fi;
 #else

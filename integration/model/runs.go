@@ -40,6 +40,10 @@ func lease(properties, name, flags string) run {
 	return run{name, "lease.pml", strings.Fields(flags), properties, true}
 }
 
+func orders(properties, name, flags string) run {
+	return run{name, "orders.pml", strings.Fields(flags), properties, false}
+}
+
 func stage(properties, name, flags string) run {
 	return run{name, "stage.pml", strings.Fields(flags), properties, true}
 }
@@ -94,6 +98,7 @@ var tables = []table{{
 		stage("P3 P12", "two checkpoints of a file that two programs write", "FREEZE"),
 		lease("P13", "a lease, and a revocation on a bus that loses messages", ""),
 		lease("P13", "the same, two keepers", "NK=2"),
+		orders("P14", "two owners, three keepers, one restored from a copy", ""),
 		small(tree("P1 P2 P3", "a copy of several calls", "COPYUP REMOTE NW=1")),
 		small(mount("P3 P5", "hidden by a pattern", "LIST PATTERNS")),
 		small(mount("P3 P5", "the same, lists without attributes", plain)),
@@ -156,6 +161,11 @@ var tables = []table{{
 		lease("", "one keeper's confirmation is taken for all", "NK=2 M_ANYKEEPER"),
 		lease("", "a lease brings back what was revoked", "M_REGRANT"),
 		lease("", "the gate leaves the end of a lease to a timer", "M_TIMERONLY"),
+		orders("", "a keeper takes an order that it has not promised to take", "M_NOPROMISE"),
+		orders("", "one keeper confirms an order", "M_ONETAKES"),
+		orders("", "one keeper gives a lease", "M_ONEKEEPER"),
+		orders("", "an old copy is trusted at once", "M_TRUSTOLD"),
+		orders("", "a restored keeper forgets its promises", "M_LOSTPROMISE"),
 		small(tree("", "a copy writes without asking", "COPYUP REMOTE NW=1 M_COPYDIRECT")),
 		small(mount("", "no epoch in the request", "NAMES REGRANT M_NOEPOCH")),
 		small(mount("", "all taken back before the drains", "NAMES M_PAGESFIRST")),

@@ -198,7 +198,8 @@ func inPython(t *testing.T, newPlace placer) {
 	}
 }
 
-// The Go SDK in the revision without handshake: roots inside a result.
+// A server on the Go SDK gets the roots and reads through them: by requests of its own, and, since
+// 2026-07-28, inside a result.
 func TestGoServer(t *testing.T) { everywhere(t, inGoServer) }
 
 func inGoServer(t *testing.T, newPlace placer) {

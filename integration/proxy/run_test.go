@@ -96,7 +96,7 @@ func (p *confined) files(server []string) []string {
 	return flags
 }
 
-func (p *confined) tell(args ...string) {
+func (p *confined) mustRun(args ...string) {
 	p.t.Helper()
 	cmd := exec.Command(p.program, args...)
 	cmd.Env = append(os.Environ(), p.env...)
@@ -107,12 +107,12 @@ func (p *confined) tell(args ...string) {
 
 func (p *confined) grant(name, mode, dir string) {
 	p.t.Helper()
-	p.tell("roots", "add", "--session", p.name, spec(name, mode, dir))
+	p.mustRun("roots", "add", "--session", p.name, spec(name, mode, dir))
 }
 
 func (p *confined) revoke(name string) {
 	p.t.Helper()
-	p.tell("revoke", "--session", p.name, name)
+	p.mustRun("revoke", "--session", p.name, name)
 }
 
 // R070: after a revocation during a tool call, the call fails with an error, the next read

@@ -45,12 +45,10 @@ func killStaged(t *testing.T, how string, least int, level mount.Level) {
 	w := start(t, "holder", nil)
 	defer w.stop()
 	testkit.Must(t, w.send(how, callArg{Path: filepath.Join(point, "code", "log")}))
-	for range 30_000 {
-		if data, err := os.ReadFile(upperFile(stages, "log")); err == nil && records(data) > least+1 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "some records are in the stage", func() bool {
+		data, err := os.ReadFile(upperFile(stages, "log"))
+		return err == nil && records(data) > least+1
+	})
 	testkit.Must(t, d.cmd.Process.Signal(syscall.SIGKILL))
 	var confirmed int
 	testkit.Must(t, w.receive(how, &confirmed))

@@ -110,7 +110,7 @@ func (r *stormResult) add(o stormResult) {
 
 // held is a file that a worker keeps over revocations.
 type held struct {
-	born int64 // board.ends when it was taken
+	born int64 // board.ends when it was opened
 	fd   int
 	dir  int
 	page []byte
@@ -128,7 +128,7 @@ func (h *held) drop() {
 	*h = held{fd: -1, dir: -1}
 }
 
-func (h *held) take(b *board, root string, i int) {
+func (h *held) open(b *board, root string, i int) {
 	h.drop()
 	born := b.ends.Load()
 	fd, err := unix.Open(stormFile(root, i), unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -157,7 +157,7 @@ func stormWorker(b *board, root string, seed int) stormResult {
 	for i := seed * 7; b.stop.Load() == 0; i++ {
 		name := stormFile(root, i)
 		if i%97 == 0 || h.fd < 0 && i%5 == 0 {
-			h.take(b, root, i)
+			h.open(b, root, i)
 		}
 		r.run(b, "stat", func() error { var st unix.Stat_t; return unix.Lstat(name, &st) })
 		r.run(b, "open and read", func() error { return openRead(name, buf) })
@@ -206,7 +206,7 @@ func (r *stormResult) run(b *board, name string, f func() error) {
 	}
 }
 
-// runHeld does one operation on a file that was taken when born revocations had returned.
+// runHeld does one operation on a file that was opened when born revocations had returned.
 func (r *stormResult) runHeld(b *board, born int64, name string, f func() error) {
 	ends := b.ends.Load()
 	err := f()

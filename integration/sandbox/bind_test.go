@@ -140,7 +140,7 @@ func TestLater(t *testing.T) {
 					}
 				}
 			}
-			o.gone("what was made for the roots", func() bool { return s.do(all) == found })
+			o.until("only what was found before", func() bool { return s.do(all) == found })
 			status := o.owner("status", "--session", sessionName)
 			if strings.Contains(status, "note:") {
 				t.Errorf("status: %s", status)
@@ -221,7 +221,7 @@ func TestLaterReplaced(t *testing.T) {
 			place("first", text)
 			place("second", text)
 			for _, at := range []string{first, second} {
-				o.gone(at+" as it was before", func() bool { return s.do("cat "+at) == text })
+				o.until(at+" as it was before", func() bool { return s.do("cat "+at) == text })
 			}
 		}
 		o.owner("revoke", "--session", sessionName, "first", "second")
@@ -283,7 +283,7 @@ func TestLaterBounds(t *testing.T) {
 	}
 	// The end of a root frees its room.
 	o.owner("revoke", "--session", sessionName, "r0")
-	o.gone("the wait of another", func() bool { return seenOf(dirs[1:]) == len(dirs)-told })
+	o.until("the wait of another", func() bool { return seenOf(dirs[1:]) == len(dirs)-told })
 	// A single file is visible. If the rules of the start do not permit writing to it, the
 	// grant says so.
 	file := filepath.Join("/etc", filepath.Base(dirs[0])+".conf")

@@ -64,7 +64,7 @@ func newHogged(t *testing.T) *outside {
 	t.Helper()
 	o := newOutside(t, hogger)
 	t.Cleanup(func() {
-		o.gone("the user's processes", func() bool {
+		o.until("the end of the user's processes", func() bool {
 			all, err := filepath.Glob("/proc/[0-9]*/status")
 			testkit.Must(t, err)
 			return !slices.ContainsFunc(all, func(status string) bool {
@@ -169,7 +169,7 @@ func TestRevokeWithoutProcesses(t *testing.T) {
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	testkit.Must(t, err)
 	testkit.Must(t, unix.Kill(pid, unix.SIGUSR1))
-	o.gone("the root", func() bool {
+	o.until("the end of the root", func() bool {
 		said, err := os.ReadFile(filepath.Join(o.Session, "revoked.json"))
 		return err == nil && strings.Contains(string(said), `"root": "root"`) || len(holding(t, "-exhaust\x00keys")) == 0
 	})
@@ -239,7 +239,7 @@ func TestMemoryIsLimitedByDefault(t *testing.T) {
 			cmd := o.driver(order{Args: append(args, "--", "sleep", long)})
 			testkit.Must(t, cmd.Start())
 			group := ""
-			o.gone("the command's start", func() bool {
+			o.until("the command's start", func() bool {
 				for _, pid := range holding(t, long) {
 					if cmdline(pid) == "sleep\x00"+long+"\x00" {
 						group = groupOf(pid)
@@ -256,7 +256,7 @@ func TestMemoryIsLimitedByDefault(t *testing.T) {
 			}
 			testkit.Must(t, cmd.Process.Signal(unix.SIGTERM))
 			_ = cmd.Wait()
-			o.gone("the control group", func() bool { return group == "" || !strings.Contains(groups(t), group) })
+			o.until("the end of the control group", func() bool { return group == "" || !strings.Contains(groups(t), group) })
 		}
 	}
 }

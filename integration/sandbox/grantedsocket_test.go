@@ -100,7 +100,7 @@ func TestGrantedSocket(t *testing.T) {
 				t.Errorf("status after revoke: %s", said)
 			}
 			testkit.Must(t, s.in.Close())
-			o.gone("the session", func() bool { _, err := os.Stat(o.Session); return os.IsNotExist(err) })
+			o.until("the end of the session", func() bool { _, err := os.Stat(o.Session); return os.IsNotExist(err) })
 			records := o.owner("audit", "show", "--session", sessionName, "--json")
 			for _, want := range []string{"socket talker: " + host.path, `"socket talker"`} {
 				if !strings.Contains(records, want) {

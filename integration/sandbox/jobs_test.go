@@ -156,7 +156,7 @@ func TestJobs_Hangup(t *testing.T) {
 			}
 			testkit.Must(t, s.master.Close())
 			<-s.ended
-			o.gone("the session", func() bool { return absent(o.Session) })
+			o.until("the end of the session", func() bool { return absent(o.Session) })
 		}
 	})
 }
@@ -175,5 +175,5 @@ func TestJobs_Nohup(t *testing.T) {
 		t.Errorf("the run has ended: %v", err)
 	}
 	testkit.Must(t, os.WriteFile(filepath.Join(o.root, "go"), nil, 0o644))
-	o.gone("the session", func() bool { return absent(o.Session) })
+	o.until("the end of the session", func() bool { return absent(o.Session) })
 }

@@ -75,7 +75,7 @@ func TestStopped(t *testing.T) {
 						kill(t, pid)
 					}
 				})
-				o.gone("what the command has left", over)
+				o.until("the end of what the command has left", over)
 			})
 		}
 	}
@@ -121,9 +121,9 @@ func TestKillAtStart(t *testing.T) {
 				t.Fatalf("killed %v after its start, a run does not end", whole*time.Duration(i)/time.Duration(kills))
 			}
 		}
-		o.gone("processes", func() bool { return len(holding(t, tag)) == 0 })
+		o.until("the end of processes", func() bool { return len(holding(t, tag)) == 0 })
 		for _, place := range places {
-			o.gone("mounts", func() bool { return !strings.Contains(hostMounts(t), place) })
+			o.until("the end of mounts", func() bool { return !strings.Contains(hostMounts(t), place) })
 			testkit.Must(t, os.RemoveAll(place))
 			sandbox.ForgetMemory(strings.TrimPrefix(filepath.Base(place), ".")) // as the next run would
 		}
@@ -147,12 +147,12 @@ func TestKillOften(t *testing.T) {
 			places = append(places, place(t, cmd.Process.Pid))
 			testkit.Must(t, cmd.Process.Kill())
 			_ = cmd.Wait()
-			o.gone("processes", func() bool { return len(holding(t, tag)) == 0 })
+			o.until("the end of processes", func() bool { return len(holding(t, tag)) == 0 })
 		}
 		for _, dir := range places {
-			o.gone("places", func() bool { return o.placeGone(dir) })
+			o.until("the end of places", func() bool { return o.placeGone(dir) })
 		}
-		o.gone("the session", func() bool { return absent(o.Session) })
+		o.until("the end of the session", func() bool { return absent(o.Session) })
 	})
 }
 
@@ -184,7 +184,7 @@ func TestKillWithWatcher(t *testing.T) {
 				}
 				long := time.Now().Add(-time.Hour) // until then it may be one that is being made
 				testkit.Must(t, os.Chtimes(dir, long, long))
-				o.gone("what it left", func() bool {
+				o.until("the end of what it left", func() bool {
 					_ = o.driver(order{Args: o.rootsfs("doctor")}).Run() // whatever else it finds
 					return absent(o.Session) && o.placeGone(dir)
 				})
@@ -238,11 +238,11 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 		t.Fatalf("the command said %q, %v", line, err)
 	}
 	// The command prints its line before it is the last process.
-	o.gone("the command's start", func() bool { return len(holding(t, "/bin/sh\x00./linger\x00"+tag+"\x00")) == 0 })
+	o.until("the command's start", func() bool { return len(holding(t, "/bin/sh\x00./linger\x00"+tag+"\x00")) == 0 })
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // of a test that has failed
 	var pids []int
 	watcher, dir := false, ""
-	o.gone("the run's parts", func() bool {
+	o.until("the end of the run's parts", func() bool {
 		pids, watcher, dir = parts(t, cmd.Process.Pid, mark), false, "" // none: no dir either
 		for i, pid := range pids {
 			// Only the last process may be the command. If an earlier one looks like it, or
@@ -271,14 +271,14 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	}
 	_ = cmd.Wait() // the exit code does not matter here
 	what := fmt.Sprintf("%s, process %d of %v killed", level, index, pids)
-	o.gone(what+": processes", func() bool { return len(holding(t, mark)) == 0 })
-	o.gone(what+": its place", func() bool { return o.placeGone(dir) })
-	o.gone(what+": directories", func() bool { return absent(o.Session) })
+	o.until(what+": the end of processes", func() bool { return len(holding(t, mark)) == 0 })
+	o.until(what+": the end of its place", func() bool { return o.placeGone(dir) })
+	o.until(what+": the end of directories", func() bool { return absent(o.Session) })
 	if group == "" && os.Getuid() == 0 && o.who.uid == 0 && memoryControlled() {
 		t.Errorf("%s: the command's memory was not limited", what)
 	}
 	if group != "" {
-		o.gone(what+": the control group", func() bool { return !strings.Contains(groups(t), group) })
+		o.until(what+": the end of the control group", func() bool { return !strings.Contains(groups(t), group) })
 	}
 	return more
 }
@@ -380,12 +380,12 @@ func cmdline(pid int) string {
 	return string(b)
 }
 
-// gone waits until a condition no longer holds; the bound only ends a test that has failed.
-func (o *outside) gone(what string, over func() bool) {
+// until is testkit.Until, and names the processes of rootsfs if the state is not reached.
+func (o *outside) until(state string, reached func() bool) {
 	t := o.t
 	t.Helper()
-	if !testkit.Eventually(over) {
-		t.Fatalf("%s: it is not over; processes of rootsfs are %q", what, processes(t))
+	if !testkit.Eventually(reached) {
+		t.Fatalf("never reached: %s; processes of rootsfs are %q", state, processes(t))
 	}
 }
 

@@ -49,7 +49,7 @@ func TestHostMountsEndDuringRun(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- host.Wait() }()
-			o.gone("the host's mount", func() bool { return len(ended) > 0 })
+			o.until("the end of the host", func() bool { return len(ended) > 0 })
 			testkit.Must(t, <-ended)
 			testkit.Must(t, run.Process.Signal(unix.SIGTERM))
 			_ = run.Wait()

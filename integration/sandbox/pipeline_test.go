@@ -59,7 +59,7 @@ func TestPipeline_Continued(t *testing.T) {
 func TestPipeline_Killed(t *testing.T) {
 	eachPipeline(t, func(o *outside, s *shell, _ string) {
 		s.types("kill %1\n")
-		o.gone("the session", func() bool { return absent(o.Session) })
+		o.until("the end of the session", func() bool { return absent(o.Session) })
 		s.types("wait; jobs; echo l''eft none\n")
 		s.shows(`left none\r\n`)
 	})
@@ -70,6 +70,6 @@ func TestPipeline_Hangup(t *testing.T) {
 	eachPipeline(t, func(o *outside, s *shell, _ string) {
 		testkit.Must(o.t, s.master.Close())
 		<-s.ended
-		o.gone("the session", func() bool { return absent(o.Session) })
+		o.until("the end of the session", func() bool { return absent(o.Session) })
 	})
 }

@@ -341,7 +341,8 @@ func TestSecretIsRevoked(t *testing.T) {
 				<-a.ended
 				rest, _ := io.ReadAll(lines)
 				_ = cmd.Wait()
-				if got := string(rest); !strings.HasPrefix(got, "curl: (56)") || !strings.HasSuffix(got, "ended\ncurl: (6) Could not resolve host: "+host+"\n") {
+				// Over HTTP/2 the end of the request may come before that of the connection: 92 instead of 56.
+				if got := string(rest); !strings.HasPrefix(got, "curl: (56)") && !strings.HasPrefix(got, "curl: (92)") || !strings.HasSuffix(got, "ended\ncurl: (6) Could not resolve host: "+host+"\n") {
 					t.Errorf("the command said %q; rootsfs: %s", got, log.String())
 				}
 			})

@@ -142,6 +142,6 @@ func TestSystemRefreshed(t *testing.T) {
 		testkit.Must(t, os.WriteFile(late, []byte("late"), 0o644))
 		testkit.Must(t, os.WriteFile(old+".new", []byte("new"), 0o644))
 		testkit.Must(t, os.Rename(old+".new", old))
-		o.gone("the old file", func() bool { return s.do("cat "+old+" "+late+" 2>/dev/null") == "newlate" })
+		o.until("the new file in the old one's place", func() bool { return s.do("cat "+old+" "+late+" 2>/dev/null") == "newlate" })
 	})
 }

@@ -40,7 +40,7 @@ func TestUnread(t *testing.T) {
 			defer in.Close()
 			testkit.Must(t, cmd.Start())
 			testkit.Must(t, w.Close())
-			o.gone("what the pipe has room for", func() bool {
+			o.until("a full pipe", func() bool {
 				n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
 				testkit.Must(t, err)
 				size, err := unix.FcntlInt(r.Fd(), unix.F_GETPIPE_SZ, 0)
@@ -64,7 +64,7 @@ func TestUnread(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != 128+int(unix.SIGTERM) && code != 128+int(unix.SIGKILL) {
 				t.Errorf("exit code %d, %v", code, err)
 			}
-			o.gone("the session", func() bool { return absent(o.Session) })
+			o.until("the end of the session", func() bool { return absent(o.Session) })
 			if left := strings.Join(processes(t), "\n"); strings.Contains(left, c.script) {
 				t.Errorf("left: %s", left)
 			}

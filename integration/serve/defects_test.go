@@ -206,7 +206,7 @@ func TestDefect_HardLink(t *testing.T) {
 func TestDefect_Revoked(t *testing.T) {
 	o := newOne(t, "a=1")
 	o.ok("read_text_file", m{"path": "w/a"})
-	o.home.tell("revoke", "--all")
+	o.home.mustRun("revoke", "--all")
 	for _, path := range []string{"w/a", o.dir + "/a", "a"} {
 		if a := o.tool("read_text_file", m{"path": path}); !a.failed() || strings.Contains(a.text(), "1") {
 			t.Errorf("%s after the revocation: %s", path, a)

@@ -258,7 +258,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	if strings.Contains(s.log.String(), s.token[:10]) {
 		t.Error("the token is in the log")
 	}
-	if shown := h.tell("audit", "show", "--json"); strings.Count(shown, "HTTP request from 127.0.0.1:") < 30 {
+	if shown := h.mustRun("audit", "show", "--json"); strings.Count(shown, "HTTP request from 127.0.0.1:") < 30 {
 		t.Errorf("the audit record has nothing of it: %.2000s", shown)
 	}
 }

@@ -65,8 +65,8 @@ func (h *home) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// tell runs a rootsfs command that must succeed.
-func (h *home) tell(args ...string) string {
+// mustRun runs a rootsfs command that must succeed.
+func (h *home) mustRun(args ...string) string {
 	h.t.Helper()
 	out, err := h.command(args...).CombinedOutput()
 	if err != nil {

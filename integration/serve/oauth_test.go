@@ -47,7 +47,7 @@ func TestOAuth(t *testing.T) {
 	s.logs("another audience")
 	got := ""
 	if !testkit.Eventually(func() bool { // successes are written later
-		got = h.tell("audit", "show", "--subject", "oauth:alice")
+		got = h.mustRun("audit", "show", "--subject", "oauth:alice")
 		return strings.Contains(got, "oauth:alice#")
 	}) {
 		t.Fatalf("the records of alice:\n%s", got)

@@ -2,8 +2,10 @@ package serve
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,56 +17,57 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// An unused session does not wake up: its threads give up a processor at most 20 times in
-// ten seconds. A timer of once a second alone would take more.
-func TestSessionAtRest(t *testing.T) {
+// An unused session does not wake up, and commands that show events do not poll. While nothing
+// happens their threads give up a processor at most 20 times in ten seconds. A timer of once a
+// second alone would take more.
+func TestAtRest(t *testing.T) {
 	lab.NeedFUSE(t)
-	h := newHome(t)
 	dir := undisturbed(t)
-	conf, src, point := filepath.Join(dir, "conf.toml"), filepath.Join(dir, "src"), filepath.Join(dir, "point")
+	unused := homeIn(t, filepath.Join(dir, "unused"))
+	src, point, conf := filepath.Join(unused.dir, "src"), filepath.Join(unused.dir, "point"), filepath.Join(unused.dir, "conf.toml")
 	testkit.Must(t, os.WriteFile(conf, []byte("[[root]]\npath = "+strconv.Quote(src)+"\nmode = \"rw\"\n"), 0o600))
-	testkit.Must(t, os.Mkdir(src, 0o755))
-	testkit.Must(t, os.Mkdir(point, 0o755))
-	h.tell("mount", "--daemon", "--name", "rest", "--config", conf, point)
-	defer h.tell("unmount", "rest")
+	unused.mustRun("mount", "--daemon", "--name", "rest", "--config", conf, point)
+	defer unused.mustRun("unmount", "rest")
 	testkit.Must(t, os.WriteFile(filepath.Join(point, "src", "f"), nil, 0o600))
-	text, err := os.ReadFile(filepath.Join(h.dir, "XDG_RUNTIME_DIR/rootsfs/rest/pid"))
+	text, err := os.ReadFile(filepath.Join(unused.dir, "XDG_RUNTIME_DIR/rootsfs/rest/pid"))
 	testkit.Must(t, err)
 	pid, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-	rests(t, pid)
-}
+	pids := map[string]string{"session": pid}
 
-// Commands that show events do not poll: while nothing happens, they wake up as rarely as a
-// session.
-func TestFollowersAtRest(t *testing.T) {
-	lab.NeedFUSE(t)
-	h := newHome(t)
-	dir := undisturbed(t)
-	h.env = nil
-	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
-		testkit.Must(t, os.Mkdir(filepath.Join(dir, v), 0o700))
-		h.env = append(h.env, v+"="+filepath.Join(dir, v))
-	}
-	src, point := filepath.Join(dir, "src"), filepath.Join(dir, "point")
-	testkit.Must(t, os.Mkdir(src, 0o755))
-	testkit.Must(t, os.Mkdir(point, 0o755))
-	h.tell("mount", "--daemon", "--name", "rest", "--root", src, point)
-	defer func() { _ = h.command("unmount", "rest").Run() }() // fails if it was unmounted already
-	follow := func(args ...string) {
-		t.Helper()
-		t.Log(args)
-		cmd := h.command(args...)
+	followed := homeIn(t, filepath.Join(dir, "followed"))
+	followed.mustRun("mount", "--daemon", "--name", "rest", "--root", filepath.Join(followed.dir, "src"), filepath.Join(followed.dir, "point"))
+	defer followed.mustRun("unmount", "rest")
+	for _, f := range []struct {
+		home *home
+		args []string
+	}{
+		{followed, []string{"audit", "follow"}},
+		{followed, []string{"status", "--watch"}},
+		{homeIn(t, filepath.Join(dir, "none")), []string{"console"}}, // a session tells it its figures once a second
+	} {
+		cmd := f.home.command(f.args...)
 		testkit.Must(t, cmd.Start())
 		defer func() {
 			testkit.Must(t, cmd.Process.Kill())
 			_ = cmd.Wait() // says that it was killed
 		}()
-		rests(t, strconv.Itoa(cmd.Process.Pid))
+		pids[strings.Join(f.args, " ")] = strconv.Itoa(cmd.Process.Pid)
 	}
-	follow("audit", "follow")
-	follow("status", "--watch")
-	h.tell("unmount", "rest")
-	follow("console") // a session tells it its figures once a second
+	rest(t, pids)
+}
+
+// homeIn returns a home whose sessions have their files in a new directory, with directories for a
+// root and for a mount.
+func homeIn(t *testing.T, dir string) *home {
+	t.Helper()
+	h := newHome(t)
+	h.dir, h.env = dir, nil
+	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
+		testkit.Must(t, os.MkdirAll(filepath.Join(dir, v), 0o700))
+		h.env = append(h.env, v+"="+filepath.Join(dir, v))
+	}
+	testkit.Must(t, os.Mkdir(filepath.Join(dir, "src"), 0o755), os.Mkdir(filepath.Join(dir, "point"), 0o755))
+	return h
 }
 
 // undisturbed returns a directory that no other process uses, in a mount namespace of the test's
@@ -81,20 +84,40 @@ func undisturbed(t *testing.T) string {
 	return dir
 }
 
-// rests fails the test if a process wakes up more often than an idle one.
-func rests(t *testing.T, pid string) {
+// rest fails the test for each process that wakes up more often than an idle one. pids has the
+// processes by their names.
+func rest(t *testing.T, pids map[string]string) {
 	t.Helper()
-	const looks, most = 5, 20
-	for range looks {
-		before := switches(t, pid)
-		time.Sleep(10 * time.Second)
-		n := switches(t, pid) - before
-		if n <= most {
-			return
+	within := func(d time.Duration) map[string]int {
+		n := map[string]int{}
+		for name, pid := range pids {
+			n[name] = -switches(t, pid)
 		}
-		t.Logf("%d times in ten seconds", n)
+		time.Sleep(d)
+		for name, pid := range pids {
+			n[name] += switches(t, pid)
+		}
+		return n
 	}
-	t.Errorf("more than %d times in each of %d looks", most, looks)
+	const starts = 40 // a look at a process that still starts says nothing
+	for range starts {
+		if n := within(500 * time.Millisecond); slices.Max(slices.Collect(maps.Values(n))) <= 1 {
+			break
+		}
+	}
+	const looks, most = 5, 20
+	for look := 0; look < looks && len(pids) > 0; look++ {
+		for name, n := range within(10 * time.Second) {
+			if n > most {
+				t.Logf("%s: %d times in ten seconds", name, n)
+			} else {
+				delete(pids, name)
+			}
+		}
+	}
+	for name := range pids {
+		t.Errorf("%s: more than %d times in each of %d looks", name, most, looks)
+	}
 }
 
 // switches returns how often the threads of a process have given up their processors.

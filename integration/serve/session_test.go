@@ -26,10 +26,10 @@ func TestSharedSession_R070(t *testing.T) {
 		testkit.Must(t, os.Mkdir(d, 0o755))
 	}
 	testkit.Must(t, os.WriteFile(filepath.Join(other, "f"), []byte("other"), 0o644))
-	h.tell("mount", "--daemon", "--name", "work", "--root", "w="+dir+":rw", "--root", "o="+other, point)
+	h.mustRun("mount", "--daemon", "--name", "work", "--root", "w="+dir+":rw", "--root", "o="+other, point)
 	t.Cleanup(func() {
 		if lab.Mounted(point) {
-			h.tell("unmount", point)
+			h.mustRun("unmount", point)
 		}
 	})
 	cmd := h.command("serve", "--session", "work")
@@ -44,7 +44,7 @@ func TestSharedSession_R070(t *testing.T) {
 	if got := s.ok("read_text_file", m{"path": dir + "/a"}); got != "two\n" {
 		t.Errorf("the tools have %q", got)
 	}
-	h.tell("revoke", "--session", "work", "w")
+	h.mustRun("revoke", "--session", "work", "w")
 	if got, err := exec.Command("cat", point+"/w/a").CombinedOutput(); err == nil {
 		t.Errorf("the mount still has %q", got)
 	}
@@ -52,10 +52,10 @@ func TestSharedSession_R070(t *testing.T) {
 	if got := s.ok("read_text_file", m{"path": "o/f"}); got != "other" {
 		t.Errorf("another root: %q", got)
 	}
-	if got := h.tell("audit", "show", "--session", "work"); !strings.Contains(got, "serve") {
+	if got := h.mustRun("audit", "show", "--session", "work"); !strings.Contains(got, "serve") {
 		t.Errorf("the records name no subject serve:\n%s", got)
 	}
-	h.tell("unmount", point)
+	h.mustRun("unmount", point)
 	<-s.ended
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 4 || !strings.Contains(s.log.String(), "no such session: work has ended") {
@@ -74,10 +74,10 @@ func TestSharedSessionOverHTTP_R070(t *testing.T) {
 		testkit.Must(t, os.Mkdir(d, 0o755))
 	}
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("text"), 0o644))
-	h.tell("mount", "--daemon", "--name", "work", "--root", "r="+dir, point)
+	h.mustRun("mount", "--daemon", "--name", "work", "--root", "r="+dir, point)
 	t.Cleanup(func() {
 		if lab.Mounted(point) {
-			h.tell("unmount", point)
+			h.mustRun("unmount", point)
 		}
 	})
 	s := h.httpEnding(4, "--session", "work")
@@ -97,16 +97,16 @@ func TestSharedSessionOverHTTP_R070(t *testing.T) {
 	}
 	// From here on, one client of each kind of protocol is served.
 	old, single := s.client("2025-11-25"), s.client("2026-07-28")
-	h.tell("revoke", "--session", "work", "r")
+	h.mustRun("revoke", "--session", "work", "r")
 	for _, cs := range []*mcp.ClientSession{old, single} {
 		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": "r/a.txt"}})
 		if err == nil && !res.IsError {
 			t.Errorf("after the revocation: %+v", res)
 		}
 	}
-	if got := h.tell("audit", "show", "--session", "work", "--denied"); !strings.Contains(got, "HTTP request from 127.0.0.1:") {
+	if got := h.mustRun("audit", "show", "--session", "work", "--denied"); !strings.Contains(got, "HTTP request from 127.0.0.1:") {
 		t.Errorf("what was refused is not on record by where it came from:\n%s", got)
 	}
-	h.tell("unmount", point)
+	h.mustRun("unmount", point)
 	s.logs("no such session: work has ended")
 }

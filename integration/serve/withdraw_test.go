@@ -19,7 +19,7 @@ func (h *home) question(n int) (id string) {
 	var list []struct{ ID string }
 	if !testkit.Eventually(func() bool {
 		list = nil
-		out := h.tell("consent", "list", "--json")
+		out := h.mustRun("consent", "list", "--json")
 		if err := json.Unmarshal([]byte(out), &list); err != nil {
 			h.t.Fatalf("%v: %s", err, out)
 		}

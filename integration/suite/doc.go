@@ -1,4 +1,4 @@
-// Command suite (`make test`) runs go test in four parts at a time, and checks what a
+// Command suite (`make test`) runs go test on four packages at a time, and checks what a
 // single test cannot see.
 //
 //	go run ./integration/suite [-race] [core|peers|confined|rest]...
@@ -17,7 +17,7 @@
 // reported nor ended. In a run of an ordinary user it is.
 //
 // No run hangs a machine: a FUSE connection of the suite's that leaves a request
-// waiting is reported and aborted (watchdog.go), and a part that takes too long is
+// waiting is reported and aborted (watchdog.go), and a run of go test that takes too long is
 // killed. The tests' files are on a file system of the run's own (scratch.go), where root
 // can mount one. They lie below TMPDIR, or below /tmp if TMPDIR is long or has spaces or the like;
 // the umask is 022.

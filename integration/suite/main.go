@@ -1,15 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,7 +21,7 @@ type options struct {
 	goCommand string
 	race      bool
 	timeout   time.Duration // of one package, go test's own
-	limit     time.Duration // of one part
+	limit     time.Duration // of one job
 	stuck     time.Duration // see watchdog
 	ci        bool
 	parts     []string
@@ -38,7 +35,7 @@ func main() {
 	flag.BoolVar(&o.declared, "declared", false, "let tests find only the programs that setup.sh names")
 	flag.BoolVar(&o.race, "race", false, "run with the race detector")
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long one package may take")
-	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "how long one part may take")
+	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "how long one run of go test may take")
 	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
 	flag.Parse()
 	o.parts = flag.Args()
@@ -66,7 +63,7 @@ func main() {
 
 // run runs the tests and returns their failures, and the problems with what they left.
 func run(o options) (problems []string, err error) {
-	parts, err := findParts(o.goCommand, o.parts)
+	packages, err := findPackages(o.goCommand, o.parts)
 	if err != nil {
 		return nil, err
 	}
@@ -99,12 +96,8 @@ func run(o options) (problems []string, err error) {
 	out := &report{w: os.Stdout}
 	began := time.Now()
 	var wg sync.WaitGroup
-	for _, p := range parts {
-		wg.Go(func() {
-			for _, half := range p.byRace(o.race) {
-				out.problem(half.test(o, temp.dir, out, dog))
-			}
-		})
+	for _, j := range jobs(packages, o.race) {
+		wg.Go(func() { out.problem(j.test(o, temp.dir, out, dog)) })
 	}
 	wg.Wait()
 	rerun(o, temp.dir, out, dog)
@@ -140,126 +133,4 @@ func declaredPath(goCommand string) (dir string, err error) {
 		return "", nil
 	}
 	return "", fmt.Errorf("link the programs that tests may call: %w", err)
-}
-
-// part is a list of packages that are tested one after the other: suites that mount,
-// watch and kill share one machine.
-type part struct {
-	name     string
-	packages []string
-	race     bool
-}
-
-// unraced are directories whose tests start programs and read files, and share no memory between
-// goroutines: the race detector would find nothing there, and makes them take several times as long.
-var unraced = []string{"integration/deps", "integration/dist"}
-
-// byRace divides a part into the packages that are tested with the race detector, and the others.
-func (p *part) byRace(race bool) (halves []part) {
-	raced, plain := part{name: p.name, race: race}, part{name: p.name}
-	for _, pkg := range p.packages {
-		half := &raced
-		if slices.Contains(unraced, inModule(pkg)) {
-			half = &plain
-		}
-		half.packages = append(half.packages, pkg)
-	}
-	return slices.DeleteFunc([]part{raced, plain}, func(h part) bool { return len(h.packages) == 0 })
-}
-
-// inModule returns a package's path within the module. The module's path has three elements.
-func inModule(pkg string) string {
-	return strings.Join(strings.Split(pkg, "/")[min(3, strings.Count(pkg, "/")+1):], "/")
-}
-
-// listed are the parts but the last, which has every package that is listed nowhere, so that
-// none can be forgotten. The parts take about as long as each other. Their tests wait for
-// processes and deadlines, so that four parts keep two processors busy, and three do not.
-var listed = []struct {
-	name string
-	dirs []string
-}{
-	{"core", []string{"guard", "vfs", "broker", "integration/model", "integration/suite", "mount/sandbox"}},
-	{"peers", []string{"integration/programs", "integration/proxy", "integration/files", "integration/race", "integration/revoke",
-		"integration/dist"}},
-	{"confined", []string{"integration/sandbox", "integration/serve", "integration/console", "integration/policy", "integration/reports",
-		"integration/deps"}},
-}
-
-// findParts returns the parts with the given names, or all parts if names is empty.
-func findParts(goCommand string, names []string) ([]part, error) {
-	cmd := exec.Command(goCommand, "list", "./...")
-	cmd.Stderr = os.Stderr
-	list, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	parts := divide(strings.Fields(string(list)))
-	if len(names) == 0 {
-		return parts, nil
-	}
-	var chosen []part
-	for _, n := range names {
-		i := slices.IndexFunc(parts, func(p part) bool { return p.name == n })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no part %q: write core, peers, confined or rest", n)
-		}
-		chosen = append(chosen, parts[i])
-	}
-	return chosen, nil
-}
-
-// divide puts each package into its part.
-func divide(packages []string) []part {
-	parts := make([]part, len(listed)+1)
-	for i, l := range listed {
-		parts[i].name = l.name
-	}
-	parts[len(listed)].name = "rest"
-	for _, pkg := range packages {
-		rel := inModule(pkg)
-		at := 0
-		for at < len(listed) && !slices.ContainsFunc(listed[at].dirs, func(d string) bool { return rel == d || strings.HasPrefix(rel, d+"/") }) {
-			at++
-		}
-		parts[at].packages = append(parts[at].packages, pkg)
-	}
-	return parts
-}
-
-// test runs a part's packages, with further flags of go test, and returns problems other
-// than failed tests.
-func (p *part) test(o options, temp string, out *report, dog *watchdog, flags ...string) string {
-	args := []string{"test", "-json", "-p", "1", "-vet=off", "-timeout", o.timeout.String()} // `make check` vets
-	env := os.Environ()
-	if p.race {
-		args = append(args, "-race")
-	} else if o.race {
-		// As testkit.Build compiles, so that what both need is compiled once.
-		args, env = append(args, "-trimpath"), append(env, "CGO_ENABLED=0")
-	}
-	cmd := exec.Command(o.goCommand, slices.Concat(args, flags, p.packages)...)
-	// A process with the race detector would sleep for a second before it exits, and
-	// tests start thousands.
-	// npm has Node keep what it compiled, in TMPDIR.
-	cmd.Env = append(env, "PATH="+cmp.Or(o.path, os.Getenv("PATH")), "TMPDIR="+temp, "NODE_DISABLE_COMPILE_CACHE=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err.Error()
-	}
-	if err := dog.procs.start(cmd); err != nil {
-		return err.Error()
-	}
-	overdue := time.AfterFunc(o.limit, func() { dog.kill(p.name, cmd.Process.Pid, o.limit) })
-	defer overdue.Stop()
-	readErr := out.read(stdout)
-	if err := cmd.Wait(); err != nil && !out.failed(p.packages) {
-		return fmt.Sprintf("go test of part %s: %v", p.name, err)
-	}
-	if readErr != nil {
-		return fmt.Sprintf("the output of part %s: %v", p.name, readErr)
-	}
-	return ""
 }

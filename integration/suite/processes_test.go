@@ -45,7 +45,7 @@ func adopt() error {
 	return nil
 }
 
-// An adopted process that has ended does not stay a zombie: left would report it. The children
+// An adopted process that has ended does not stay a zombie: processes.left would report it. The children
 // of os/exec are left to os/exec.
 func TestAdoptedProcessesAreReaped(t *testing.T) {
 	exe, err := os.Executable()

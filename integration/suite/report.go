@@ -22,7 +22,7 @@ type event struct {
 // skip is a skipped test and its output.
 type skip struct{ Package, Test, Output string }
 
-// report collects the output of go test for all parts and writes a summary.
+// report collects the output of go test of all jobs and writes a summary.
 type report struct {
 	mu       sync.Mutex // guards the fields below and writes to w
 	w        io.Writer

@@ -160,36 +160,3 @@ func TestUserDirs(t *testing.T) {
 		}
 	}
 }
-
-// Every package is in one part; unlisted packages are in the last.
-func TestDivide(t *testing.T) {
-	module := "github.com/rootsfs/rootsfs/"
-	parts := divide([]string{module + "guard", module + "guard/names", module + "guardian", module + "integration/files", module + "integration/sandbox/hostile", module + "mount", module + "mount/sandbox"})
-	for i, want := range [][]string{{"guard", "guard/names", "mount/sandbox"}, {"integration/files"}, {"integration/sandbox/hostile"}, {"guardian", "mount"}} {
-		for j := range want {
-			want[j] = module + want[j]
-		}
-		if !slices.Equal(parts[i].packages, want) {
-			t.Errorf("%s: %q, want %q", parts[i].name, parts[i].packages, want)
-		}
-	}
-}
-
-// A package is tested with the race detector, unless it is listed: each that is listed exists.
-func TestByRace(t *testing.T) {
-	module := "github.com/rootsfs/rootsfs/"
-	p := part{name: "x", packages: []string{module + "guard", module + "integration/deps", module + "integration/dist/x"}}
-	halves := p.byRace(true)
-	if len(halves) != 2 || !halves[0].race || halves[1].race || len(halves[0].packages) != 2 || !slices.Equal(halves[1].packages, p.packages[1:2]) {
-		t.Errorf("%+v", halves)
-	}
-	p.packages = p.packages[:1]
-	if halves := p.byRace(false); len(halves) != 1 || halves[0].race {
-		t.Errorf("without the race detector: %+v", halves)
-	}
-	for _, dir := range unraced {
-		if _, err := os.Stat(filepath.Join("../..", dir)); err != nil {
-			t.Errorf("unraced: %v", err)
-		}
-	}
-}

@@ -36,8 +36,8 @@ func rerun(o options, temp string, out *report, dog *watchdog) {
 	for _, f := range failures {
 		fmt.Fprintf(os.Stdout, "suite: running %v again\n", f)
 		again := &report{w: out.w}
-		alone := part{name: "rerun", packages: []string{f.pkg}}
-		problem := alone.byRace(o.race)[0].test(o, temp, again, dog, "-count", "1", "-run", f.pattern())
+		alone := jobs([]string{f.pkg}, o.race)[0]
+		problem := alone.test(o, temp, again, dog, "-count", "1", "-run", f.pattern())
 		removeScriptDirs(temp)
 		if problem == "" && again.passed(f) {
 			out.markFlaky(f)

@@ -106,7 +106,7 @@ func TestAlways(t *testing.T) { if os.Getenv("ALWAYS") != "" { t.Fatal("always")
 		dog := &watchdog{procs: &processes{started: map[int]bool{}}}
 		o := options{goCommand: "go", timeout: time.Minute, limit: time.Minute}
 		out := &report{w: io.Discard}
-		p := part{name: "all", packages: []string{"example.com/chance"}}
+		p := job{name: "all", packages: []string{"example.com/chance"}, atOnce: 1}
 		if problem := p.test(o, t.TempDir(), out, dog); problem != "" {
 			t.Fatal(problem)
 		}

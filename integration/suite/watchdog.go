@@ -264,13 +264,13 @@ func (d *watchdog) waiters() string {
 	return b.String()
 }
 
-// kill ends a part that has taken too long: its connections first, since a process
+// kill ends a job that has taken too long: its connections first, since a process
 // that waits for one cannot be killed.
 func (d *watchdog) kill(name string, pid int, limit time.Duration) {
 	d.mu.Lock()
-	d.problems = append(d.problems, fmt.Sprintf("part %s took longer than %v: killed", name, limit))
+	d.problems = append(d.problems, fmt.Sprintf("the %s packages took longer than %v: killed", name, limit))
 	d.mu.Unlock()
-	fmt.Fprintf(d.log, "suite: part %s takes longer than %v: killing it\n", name, limit)
+	fmt.Fprintf(d.log, "suite: the %s packages take longer than %v: killing them\n", name, limit)
 	pids := append(below(pid), pid)
 	for _, id := range d.list() {
 		if owner, ok := d.owner(id); ok && !d.isOld(id) {

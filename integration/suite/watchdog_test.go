@@ -168,9 +168,9 @@ func TestWatchdogAborts(t *testing.T) {
 	_ = waiter.Wait()
 }
 
-// A part that takes too long is killed, even if one of its processes waits for a FUSE server
+// A job that takes too long is killed, even if one of its processes waits for a FUSE server
 // that never answers.
-func TestOverduePartIsKilled(t *testing.T) {
+func TestOverdueJobIsKilled(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)
 	}
@@ -180,14 +180,14 @@ func TestOverduePartIsKilled(t *testing.T) {
 	if err := hung.Start(); err != nil {
 		t.Fatal(err)
 	}
-	part := exec.Command("sleep", "1000")
-	if err := part.Start(); err != nil {
+	job := exec.Command("sleep", "1000")
+	if err := job.Start(); err != nil {
 		t.Fatal(err)
 	}
-	dog.kill("core", part.Process.Pid, time.Second)
-	_ = part.Wait() // for ever, were it not killed
+	dog.kill("raced", job.Process.Pid, time.Second)
+	_ = job.Wait() // for ever, were it not killed
 	_ = hung.Wait()
-	if problems := dog.stop(); len(problems) != 2 || !strings.Contains(problems[0], "part core took longer than 1s") || !strings.Contains(problems[1], point) {
+	if problems := dog.stop(); len(problems) != 2 || !strings.Contains(problems[0], "the raced packages took longer than 1s") || !strings.Contains(problems[1], point) {
 		t.Errorf("reported: %q", problems)
 	}
 }

@@ -9,12 +9,12 @@ type Head struct {
 	Size int // bytes so far
 
 	at          Brackets
-	key         []byte // the last key at depth 1, with its quotes
-	valued      bool   // the colon behind it was read
-	id, method  []byte // raw, as far as they were kept
-	ids, called int    // how many of each there are
-	into        *[]byte
-	foreign     bool // it is no object: a batch, or no JSON
+	key         []byte  // the last key at depth 1, with its quotes
+	inValue     bool    // the colon behind key was read
+	id, method  []byte  // raw, as far as they were kept
+	ids, called int     // how many of each there are
+	into        *[]byte // id or method, while its value is read
+	foreign     bool    // it is no object: a batch, or no JSON
 }
 
 // HeadOf returns the Head of a whole line.
@@ -38,13 +38,13 @@ func (h *Head) Feed(part []byte) {
 		}
 		c := part[i]
 		switch top := h.at.Depth == 1 && !h.at.quoted; {
-		case top && c == ':' && !h.valued:
+		case top && c == ':' && !h.inValue:
 			h.begin()
 			continue
 		case top && c == ',':
-			h.valued, h.into = false, nil
+			h.inValue, h.into = false, nil
 			continue
-		case top && c == '"' && !h.valued:
+		case top && c == '"' && !h.inValue:
 			h.key = h.key[:0]
 		case h.at.Depth == 0 && !h.at.quoted && c == '[':
 			h.foreign = true
@@ -54,14 +54,14 @@ func (h *Head) Feed(part []byte) {
 			h.keep(c)
 		}
 		if h.at.Depth == 0 {
-			h.valued, h.into = false, nil
+			h.inValue, h.into = false, nil
 		}
 	}
 }
 
 // begin begins a value at depth 1.
 func (h *Head) begin() {
-	h.valued = true
+	h.inValue = true
 	switch string(Unquote(h.key)) {
 	case "id":
 		h.ids++
@@ -75,12 +75,12 @@ func (h *Head) begin() {
 // keeps reports whether the bytes being read are kept: those of a key, the id or the
 // method.
 func (h *Head) keeps() bool {
-	return h.at.Depth == 1 && (h.valued && h.into != nil || !h.valued && h.at.quoted)
+	return h.at.Depth == 1 && (h.inValue && h.into != nil || !h.inValue && h.at.quoted)
 }
 
 func (h *Head) keep(c byte) {
 	into := &h.key
-	if h.valued {
+	if h.inValue {
 		into = h.into
 	}
 	if len(*into) <= longestID {

@@ -94,7 +94,7 @@ func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done,
 // removedAbove returns a directory above a path that only the source has.
 func (a *applier) removedAbove(path string) string {
 	for above, _ := splitRel(path); above != ""; above, _ = splitRel(above) {
-		rec, _ := a.store.Has(above)
+		rec, _ := a.store.RecordOf(above)
 		if !rec.Whiteout {
 			continue
 		}

@@ -187,7 +187,7 @@ func (p *placement) isUsed(temp string, then *draft.Base) bool {
 // that, the file would look changed by the owner.
 func (p *placement) rebase() error {
 	now, err := beneath.StatIn(p.d, p.base)
-	rec, ok := p.store.Has(p.c.Path.Raw())
+	rec, ok := p.store.RecordOf(p.c.Path.Raw())
 	if err != nil || !ok || !equal(&now, &p.c.have.info) || rec.Base.Ctime != p.c.have.info.ChangeNanos() {
 		return nil //nolint:nilerr // the file then counts as changed
 	}

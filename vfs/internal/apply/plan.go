@@ -165,7 +165,7 @@ func (a *applier) classify(path string) Change {
 	if c.have.exists {
 		c.OldMode, c.OldSize = c.have.info.Mode, c.have.info.Size
 	}
-	rec, ok := a.store.Has(path)
+	rec, ok := a.store.RecordOf(path)
 	if !ok {
 		rec.Base = draft.Base{}
 	}
@@ -235,7 +235,7 @@ func (a *applier) emptied(c *Change, class Class) error {
 	defer d.Close()
 	c.Class = class
 	return beneath.EachName(d, func(e *beneath.Entry) bool {
-		if rec, _ := a.store.Has(c.Path.Raw() + "/" + e.Name); !rec.Whiteout {
+		if rec, _ := a.store.RecordOf(c.Path.Raw() + "/" + e.Name); !rec.Whiteout {
 			_ = c.conflict("removed in the stage, and you made %s in it", names.Quote(e.Name))
 		}
 		return c.Class == class

@@ -82,7 +82,7 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 // clearDir is Clear for a directory. If both sides have made it, the stage's gets the attributes of
 // the source's: with the stage's mode it would be a change from then on.
 func (st *staged) clearDir(l *guard.Lease, rel string, up *Info) error {
-	if rec, ok := st.store.Has(rel); ok && rec.Base.Kind != draft.Nothing {
+	if rec, ok := st.store.RecordOf(rel); ok && rec.Base.Kind != draft.Nothing {
 		return st.rebase(rel, false)
 	}
 	low, err := st.openLowerDir(rel)
@@ -188,7 +188,7 @@ func (st *staged) lower(l *guard.Lease, a *Applied, dir int, base string, up *In
 // stage has removed in them has whiteouts of its own.
 func (st *staged) uncover(rel string) error {
 	for above, _ := splitRel(rel); above != ""; above, _ = splitRel(above) {
-		rec, _ := st.store.Has(above)
+		rec, _ := st.store.RecordOf(above)
 		if !rec.Whiteout {
 			continue
 		}
@@ -223,7 +223,7 @@ func (s Stage) Discard(l *guard.Lease, rel string) error {
 	if done, err := st.discardDir(l, rel); done || err != nil {
 		return err
 	}
-	rec, _ := st.store.Has(rel)
+	rec, _ := st.store.RecordOf(rel)
 	if rec.Whiteout {
 		shown := rec
 		shown.Whiteout = false

@@ -20,8 +20,11 @@ import (
 // call or a session: each new file takes about 40 microseconds.
 const MostAutomatic = 10_000
 
-// CauseSession is the Cause of a checkpoint that is made before a session continues a stage.
-const CauseSession = "session"
+// The causes of checkpoints that the stage makes itself.
+const (
+	CauseSession = "session" // before a session continues the stage
+	CauseUndo    = "undo"
+)
 
 // noObject stands for the object of a file that is not frozen.
 const noObject = ^uint64(0)
@@ -261,7 +264,7 @@ func (s Stage) Undo(l *guard.Lease, to string, dry bool) (Undone, error) {
 	if err := st.hasObjects(u.To, &want); err != nil {
 		return Undone{}, err
 	}
-	before, isNew, err := st.keep(draft.Checkpoint{Cause: "undo"}, &now)
+	before, isNew, err := st.keep(draft.Checkpoint{Cause: CauseUndo}, &now)
 	if err != nil {
 		return Undone{}, err
 	}

@@ -167,8 +167,8 @@ func ends(rel string) iter.Seq[int] {
 	}
 }
 
-// Has returns the record of a path.
-func (s *Store) Has(path string) (Record, bool) {
+// RecordOf returns the record of a path.
+func (s *Store) RecordOf(path string) (Record, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	r, ok := s.records[path]

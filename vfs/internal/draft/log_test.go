@@ -45,7 +45,7 @@ func TestLogCutAnywhere(t *testing.T) {
 		if s, err = Open(filepath.Dir(path)); err != nil {
 			t.Fatalf("cut at %d, again: %v", cut, err)
 		}
-		if _, ok := s.Has("next"); !ok {
+		if _, ok := s.RecordOf("next"); !ok {
 			t.Errorf("cut at %d: what was noted afterwards is lost", cut)
 		}
 		s.kill()

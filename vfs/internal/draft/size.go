@@ -143,7 +143,7 @@ func (s *Store) isChange(rel string, st *unix.Stat_t) bool {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return true
 	}
-	r, ok := s.Has(rel)
+	r, ok := s.RecordOf(rel)
 	return !ok || r.Whiteout || r.Base.Mode != st.Mode
 }
 

@@ -69,9 +69,7 @@ func newRootCmd(a *app) *cobra.Command {
 	group(cmd)
 	cmd.SetFlagErrorFunc(a.flagError)
 	cmd.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return emptyFlags(c) }
-	v := readVersion()
-	cmd.Version = v.Version
-	cmd.SetVersionTemplate(v.line() + "\n")
+	a.versionFlag(cmd)
 	helpCmd := newHelpCmd(a)
 	defaultArgs(helpCmd)
 	cmd.SetHelpCommand(helpCmd)
@@ -174,6 +172,21 @@ func (v versionInfo) line() string {
 		built = "commit " + v.Revision[:min(12, len(v.Revision))] + " of " + v.Date + ", " + built
 	}
 	return fmt.Sprintf("rootsfs %s (%s)", v.Version, built)
+}
+
+// versionFlag gives the root command the flag --version. Cobra's own takes a template for its line:
+// package text/template calls methods by their names, so the linker would keep every exported method
+// of every type, which is a tenth of the program.
+func (a *app) versionFlag(root *cobra.Command) {
+	isAsked := root.Flags().BoolP("version", "v", false, "version for "+root.Name())
+	help := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*isAsked {
+			return help(cmd, args)
+		}
+		a.say("%s", readVersion().line())
+		return nil
+	}
 }
 
 const versionLong = `Show the version of rootsfs, its commit, the Go release that built it, and the platform.`

@@ -64,12 +64,13 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 const configCeilingLong = `Show what this machine allows at most: what the administrator's files
 /etc/rootsfs/ceiling.toml and /etc/rootsfs/ceiling.d/*.toml, and the fleet's ceilings, say
 together. No flag, configuration, answer or command goes beyond it (see: rootsfs help
-ceiling).
+ceiling). With FILE, show what that file would say, before it is rolled out.
 
 The exit code is 0, also without a ceiling. It is 2 if a file cannot be used: then no
 session begins.`
 
 const configCeilingExamples = `  rootsfs config ceiling
+  rootsfs config ceiling ./new.toml
   rootsfs config ceiling --json | jq '.bounds[] | select(.key == "root")'`
 
 // ceilingReport is the output of config ceiling --json.
@@ -88,13 +89,13 @@ type ceilingBound struct {
 
 func newConfigCeilingCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "ceiling",
+		Use:     "ceiling [FILE]",
 		Short:   "Show what this machine allows at most",
 		Long:    configCeilingLong,
 		Example: configCeilingExamples,
-		Args:    argCount(0, 0, ""),
-		RunE: func(*cobra.Command, []string) error {
-			c, err := config.LoadCeiling()
+		Args:    argCount(0, 1, ""),
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := ceilingOf(args)
 			if err != nil {
 				return usage(err)
 			}
@@ -105,8 +106,27 @@ func newConfigCeilingCmd(a *app) *cobra.Command {
 			return a.report(rep, func() { a.printCeiling(&rep) })
 		},
 	}
+	cmd.ValidArgsFunction = tomlFiles
 	a.jsonFlag(cmd)
 	return cmd
+}
+
+// tomlFiles completes the names of TOML files.
+func tomlFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"toml"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// ceilingOf returns the ceiling of a file that is named, or that of the machine.
+func ceilingOf(args []string) (*config.Ceiling, error) {
+	if len(args) == 0 {
+		return config.LoadCeiling()
+	}
+	file, err := expandHome(args[0])
+	if err != nil {
+		return nil, err
+	}
+	_, c, err := config.ReadCeiling(file)
+	return c, err
 }
 
 func (a *app) printCeiling(rep *ceilingReport) {
@@ -154,9 +174,7 @@ func newConfigCheckCmd(a *app) *cobra.Command {
 			}
 			return a.configCheck(cmd.Context(), file, cmd.Flags().Changed("profile"), profile)
 		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return []string{"toml"}, cobra.ShellCompDirectiveFilterFileExt
-		},
+		ValidArgsFunction: tomlFiles,
 	}
 	cmd.Flags().StringVar(&profile, "profile", "", "try only the roots of this `profile`")
 	completeFlag(cmd, "profile", completeProfiles(func(args []string) string {

@@ -225,20 +225,23 @@ func checkConfig(file string) (*config.Config, []check) {
 }
 
 // checkCeiling checks the ceiling of this machine; nil: there is none.
-func checkCeiling() []check {
+func checkCeiling() (checks []check) {
 	c := check{Name: "ceiling", Path: config.CeilingDir}
+	if list := config.UnreadCeilingFiles(); len(list) > 0 {
+		checks = append(checks, c.warn("have root give names that end in .toml, or remove the files", "not read, and in force for nobody: %s", names.Join(names.List[names.Foreign](list), ", ")))
+	}
 	ceiling, err := config.LoadCeiling()
 	switch {
 	case err != nil:
-		return []check{c.fail("have root correct it: until then no session begins", "%s", oneLine(err))}
+		return append(checks, c.fail("have root correct it: until then no session begins", "%s", oneLine(err)))
 	case ceiling.Empty():
-		return nil
+		return checks
 	}
 	var from []string
 	if n := len(ceiling.Files) - len(ceiling.OfFleet); n > 0 {
 		from = append(from, plural(n, "file"))
 	}
-	return []check{c.ok("%s bound what rootsfs gives; see: rootsfs config ceiling", strings.Join(append(from, ceiling.OfFleet...), " and "))}
+	return append(checks, c.ok("%s bound what rootsfs gives; see: rootsfs config ceiling", strings.Join(append(from, ceiling.OfFleet...), " and ")))
 }
 
 // leastSpace is the space that a day of refusals can take.

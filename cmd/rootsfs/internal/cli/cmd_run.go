@@ -395,8 +395,12 @@ func (f *runFlags) pinLevel(p *runPlan) error {
 			return err
 		}
 		if p.box.Level > level {
+			asked := p.box.Level.String()
+			if p.box.Level == sandbox.None {
+				asked = "--unconfined"
+			}
 			return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("%s is weaker than the confinement that %s demands (run.level = %q); leave the flag out, or change the file",
-				p.box.Level, names.Quote(demand.file), demand.level)}
+				asked, names.Quote(demand.file), demand.level)}
 		}
 		if p.box.Level == 0 && (p.box.Least == 0 || p.box.Least > level) {
 			p.box.Least, p.pinned = level, demand.file
@@ -431,7 +435,7 @@ func (p *runPlan) within(c *config.Ceiling) error {
 	}
 	least, err := sandbox.ParseLevel(word)
 	if level := sandbox.Level(p.reached.Load()); err == nil && level > least {
-		err = fmt.Errorf("%s is weaker than the confinement that the ceiling of this machine demands (%s, run.level = %q)", level, where, word)
+		err = fmt.Errorf("level %s is weaker than the confinement that the ceiling of this machine demands (%s, run.level = %q)", level, where, word)
 	}
 	return err
 }

@@ -197,7 +197,10 @@ func (a *app) printSeen(o *openStage, seen []vfs.StageChange) {
 }
 
 func (a *app) printUndone(o *openStage, r *undoResult, seen []vfs.StageChange) {
-	what := fmt.Sprintf("%s: programs see %s", checkpointText(&r.To), countText(seen))
+	what := checkpointText(&r.To) + ": programs see no change"
+	if len(seen) > 0 {
+		what = fmt.Sprintf("%s: programs see %s", checkpointText(&r.To), countText(seen))
+	}
 	switch {
 	case r.DryRun:
 		a.say("would go back to %s", what)

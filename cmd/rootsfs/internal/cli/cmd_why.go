@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -105,7 +106,7 @@ func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool)
 	if errors.Is(err, control.ErrNoSession) {
 		e, lerr := a.whyLast(ctx, path)
 		if lerr == nil && e == nil {
-			lerr = &exitError{Code: ExitNoSuch, Err: fmt.Errorf("no session is live, or several are (say which with --session NAME), and no refusal of %s is on record; what no root holds is not there, and not recorded. To ask without a session: rootsfs why %s --root PATH:MODE", names.Quote(path), names.ShellWord(args[0]))}
+			lerr = notRecorded(f.op, path, args)
 		}
 		return e, lerr
 	}
@@ -117,6 +118,19 @@ func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool)
 		return nil, err
 	}
 	return a.whyPath(ctx, c, &req)
+}
+
+// notRecorded returns the answer about a path without a session and without a recorded refusal.
+func notRecorded(op, path string, args []string) error {
+	e := explanation{CheckAnswer: control.CheckAnswer{Op: op}}
+	ceiling, err := config.LoadCeiling()
+	if err == nil {
+		err = e.overCeiling(ceiling, args)
+	}
+	if err != nil {
+		return &exitError{Code: exitNotApproved, Err: err}
+	}
+	return &exitError{Code: ExitNoSuch, Err: fmt.Errorf("no session is live, or several are (say which with --session NAME), and no refusal of %s is on record; what no root holds is not there, and not recorded. To ask without a session: rootsfs why %s --root PATH:MODE", names.Quote(path), names.ShellWord(args[0]))}
 }
 
 func opFlag(cmd *cobra.Command, op *string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/markdown"
@@ -130,15 +130,10 @@ func completeHelp(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 // but no more than are easy to read.
 func (a *app) width() int {
 	const usual, most = 80, 100
-	f, ok := a.Stdout.(*os.File)
-	if !ok {
-		return usual
+	if n := columns(a.Stdout); n < math.MaxInt32 {
+		return min(n, most)
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 {
-		return usual
-	}
-	return min(int(size.Col), most)
+	return usual
 }
 
 // shellSyntax has the characters with which a word is more than a program's name to a shell.

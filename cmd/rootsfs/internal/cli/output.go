@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
@@ -63,11 +64,7 @@ func newApp(args []string, io Stdio) *app {
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // Write writes results to standard output. An error shows in the exit code of the command.
@@ -124,8 +121,8 @@ func (a *app) warn(format string, args ...any) {
 // columns returns the width of the terminal behind w, or a huge number if w is no terminal.
 func columns(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-			return int(size.Col)
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
 		}
 	}
 	return math.MaxInt32
@@ -238,7 +235,7 @@ func (a *app) waiting(what string) (done func()) {
 // quoteIfNeeded makes a name or path safe to print, and quotes it if it would not read
 // as one word.
 func quoteIfNeeded[S ~string](s S) string {
-	if e := names.Escape(s); e == string(s) && word(e) {
+	if e := names.Escape(s); e == string(s) && isOneWord(e) {
 		return e
 	}
 	return names.Quote(s)
@@ -246,13 +243,13 @@ func quoteIfNeeded[S ~string](s S) string {
 
 // quoteEscaped is quoteIfNeeded for a text that is escaped already.
 func quoteEscaped(s names.Text) string {
-	if shown := s.String(); word(shown) {
+	if shown := s.String(); isOneWord(shown) {
 		return shown
 	}
 	return fmt.Sprintf("%q", s)
 }
 
-func word(s string) bool { return s != "" && !strings.ContainsAny(s, " \t'") }
+func isOneWord(s string) bool { return s != "" && !strings.ContainsAny(s, " \t'") }
 
 // sizeText shows a number of bytes.
 func sizeText(n int64) string { return config.FormatSize(n) }

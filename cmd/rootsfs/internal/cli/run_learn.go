@@ -104,7 +104,7 @@ func (l *learned) observe(e guard.Event) {
 	kind := refusedKind{rec.Path.Root, rec.Op, rec.Rights}
 	have := l.refused[kind]
 	if have == nil {
-		have = &refusedOps{first: guard.AskedAgain(rec), order: len(l.refused)}
+		have = &refusedOps{first: guard.RequestOf(rec), order: len(l.refused)}
 		l.refused[kind] = have
 	}
 	have.times++

@@ -52,8 +52,8 @@ type commandNet struct {
 	none    bool // no host is approved at the start, and the owner is not asked
 	ends    map[network.Rule]time.Time
 	warn    func(format string, args ...any)
-	told    atomic.Bool // see tellFirst
-	telling sync.WaitGroup
+	warned  atomic.Bool // see warnFirst
+	warning sync.WaitGroup
 	missing atomic.Bool // the command has no network namespace: see settle
 
 	mu     sync.Mutex // guards the field below

@@ -33,7 +33,7 @@ func (n *commandNet) refusedHosts() (hosts []string, times int) {
 func (n *commandNet) record(e network.Event) error {
 	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host.Raw()) {
 		n.refused.add(refusedHost(e))
-		n.tellFirst(refusedHost(e))
+		n.warnFirst(refusedHost(e))
 	}
 	if errors.Is(e.Reason, network.ErrLimit) {
 		n.limited.add(e.Reason.Error())
@@ -41,14 +41,14 @@ func (n *commandNet) record(e network.Event) error {
 	return n.reg.NoteConnection(connectionRecord(e))
 }
 
-// tellFirst warns once, at the first host, that the command has no network, because the
+// warnFirst warns once, at the first host, that the command has no network, because the
 // command's own error does not say so. The host comes from the command, but is in the form of a
 // rule.
-func (n *commandNet) tellFirst(host string) {
-	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || n.told.Load() || n.overCeiling(host) != nil || !n.told.CompareAndSwap(false, true) {
+func (n *commandNet) warnFirst(host string) {
+	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || n.warned.Load() || n.overCeiling(host) != nil || !n.warned.CompareAndSwap(false, true) {
 		return
 	}
-	n.telling.Go(func() { // standard error may not be read, and the gate must not wait for it
+	n.warning.Go(func() { // standard error may not be read, and the gate must not wait for it
 		n.warn("the command has no network; it looked for %s. To permit that: --net=%s, or, while it runs: rootsfs net add %[2]s --session %s",
 			names.Quote(host), names.ShellWord(host), names.ShellWord(n.name))
 	})
@@ -112,7 +112,7 @@ func hostRule(name string, port int) string {
 // tally counts texts.
 type tally struct {
 	mu   sync.Mutex
-	list []control.NetUnapproved // by text, the first one first
+	list []control.NetUnapproved // Host is the text, a host or not; the first one first
 }
 
 // maxTally bounds the number of texts: a command may try any number of hosts.
@@ -159,8 +159,8 @@ func (n *commandNet) printRefused(a *app) {
 		hosts, more = hosts[:maxSaidHosts], fmt.Sprintf(" (and %s more; see: rootsfs audit show)", plural(rest, "host"))
 	}
 	what := plural(times, "connection") + " to hosts without a rule refused"
-	n.telling.Wait()
-	if n.told.Load() {
+	n.warning.Wait()
+	if n.warned.Load() {
 		what = fmt.Sprintf("the command had no network, and was refused %s and look-ups of names", plural(times, "connection"))
 	}
 	var over error

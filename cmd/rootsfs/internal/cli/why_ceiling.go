@@ -21,7 +21,7 @@ func (e *explanation) keepToCeiling(args []string) {
 		return
 	}
 	e.Allow = ""
-	e.Advice = names.Text(names.EscapeQuoted(err.Error()) + "; only the administrator of this machine can change that")
+	e.Advice = names.Text(names.EscapeQuoted(err.Error()) + "; only the administrator who has set this bound can change that")
 }
 
 // overCeiling returns the ceiling's refusal of what would allow the operation.

@@ -139,9 +139,9 @@ func loadCeiling(dir string, uid int, last *Ceiling) (*Ceiling, error) {
 		}
 	}
 	for _, path := range files {
-		f, one := readCeiling(dir, path, uid)
-		if one != nil {
-			err, f = cmp.Or(err, one), last.file(path)
+		f, fileErr := readCeiling(dir, path, uid)
+		if fileErr != nil {
+			err, f = cmp.Or(err, fileErr), last.file(path)
 		}
 		if f != nil {
 			c.add(f)
@@ -156,6 +156,8 @@ func readCeiling(dir, path string, uid int) (*ceilingFile, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && isAbsent(dir) && isAbsent(path):
 		return nil, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &Error{File: path, Err: errors.New("the file or its directory is a link that leads nowhere; to lift the ceiling, remove the link")}
 	case err != nil:
 		return nil, &Error{File: path, Err: err}
 	}
@@ -176,6 +178,23 @@ func (c *Ceiling) file(path string) *ceilingFile {
 func CeilingFiles() []string {
 	files, _ := ceilingFiles(CeilingDir, 0)
 	return files
+}
+
+// UnreadCeilingFiles returns the names of files that look as if they belonged to the ceiling, and are
+// not read because their names do not end in .toml. Those of editors and packages are left out.
+func UnreadCeilingFiles() (list []string) { return unreadFiles(CeilingDir + "/ceiling.d") }
+
+func unreadFiles(dir string) (list []string) {
+	entries, _ := os.ReadDir(dir) // an error is one of LoadCeiling, too
+	for _, e := range entries {
+		switch ext := filepath.Ext(e.Name()); {
+		case e.IsDir(), ext == ".toml", strings.HasPrefix(e.Name(), "."), strings.HasSuffix(e.Name(), "~"), strings.HasPrefix(e.Name(), "README"):
+		case strings.HasPrefix(ext, ".dpkg-"), strings.HasPrefix(ext, ".rpm"), strings.HasPrefix(ext, ".apk-"), strings.HasPrefix(ext, ".ucf-"):
+		default:
+			list = append(list, e.Name())
+		}
+	}
+	return list
 }
 
 // isAbsent reports whether there is nothing at path, or a directory. A link that leads nowhere
@@ -387,10 +406,25 @@ func (c *Ceiling) all() []*ceilingFile {
 func (c *Ceiling) CheckHost(rule network.Rule) error {
 	for _, f := range c.all() {
 		if f.Run.Hosts != nil && !slices.ContainsFunc(f.Run.Hosts, func(most network.Rule) bool { return most.Holds(rule) }) {
-			return overCeiling("the ceiling of this machine does not allow the host %s (%s)", names.Quote(rule.String()), f.key("run", "hosts"))
+			return overCeiling("the ceiling of this machine does not allow the host %s (%s)%s", names.Quote(rule.String()), f.key("run", "hosts"), f.portsOf(rule))
 		}
 	}
 	return nil
+}
+
+// portsOf says at which ports the file allows the host of a rule without a port; "" if at none.
+func (f *ceilingFile) portsOf(rule network.Rule) string {
+	var allowed []string
+	for _, most := range f.Run.Hosts {
+		at := rule
+		if at.Port = most.Port; rule.Port == 0 && most.Holds(at) {
+			allowed = append(allowed, at.String())
+		}
+	}
+	if len(allowed) == 0 {
+		return ""
+	}
+	return " at every port, only " + strings.Join(allowed, ", ")
 }
 
 // CheckWholeNet returns an error that names the line if the ceiling bounds the hosts: the whole
@@ -398,7 +432,7 @@ func (c *Ceiling) CheckHost(rule network.Rule) error {
 func (c *Ceiling) CheckWholeNet() error {
 	for _, f := range c.all() {
 		if f.Run.Hosts != nil {
-			return overCeiling("the ceiling of this machine allows no run the whole network (%s); approve hosts: --net=HOST", f.key("run", "hosts"))
+			return overCeiling("the ceiling of this machine does not allow the whole network (%s); approve hosts: --net=HOST", f.key("run", "hosts"))
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -41,20 +42,24 @@ func FleetDir() (dir, file string, err error) {
 	return dir, dir + "/" + fleetCeilingFile, nil
 }
 
-// CheckCeiling returns the mistakes in the text of a ceiling. file is its name in them.
-func CheckCeiling(file string, text []byte) error {
-	_, err := parseCeiling(file, text)
-	return err
-}
-
 // ReadCeiling reads a file whose text is to become a ceiling. Nobody but its owner, and no program,
 // may have written it, and it has no mistake.
-func ReadCeiling(file string) ([]byte, error) {
-	text, _, err := read(file, os.Geteuid())
+func ReadCeiling(file string) (text []byte, c *Ceiling, err error) {
+	at, err := filepath.Abs(file)
 	if err != nil {
-		return nil, &Error{File: file, Err: err}
+		return nil, nil, err
 	}
-	return text, CheckCeiling(file, text)
+	text, _, err = read(at, os.Geteuid())
+	if err != nil {
+		return nil, nil, &Error{File: file, Err: err}
+	}
+	f, err := parseCeiling(file, text)
+	if err != nil {
+		return nil, nil, err
+	}
+	c = &Ceiling{}
+	c.add(f)
+	return text, c, nil
 }
 
 // addFleet adds the ceilings of the fleet that this user's machine belongs to, if it does. If they

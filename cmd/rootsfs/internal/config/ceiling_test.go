@@ -72,7 +72,7 @@ func TestCeilingIsTrusted(t *testing.T) {
 	}{
 		"a file for others":       {func(d string) error { return os.Chmod(filepath.Join(d, "ceiling.toml"), 0o666) }, "is writable by others"},
 		"a directory for others":  {func(d string) error { return os.Chmod(filepath.Join(d, "ceiling.d"), 0o777) }, "others can replace files"},
-		"a link that leads away":  {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.toml")) }, "ceiling.toml"},
+		"a link that leads away":  {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.toml")) }, "ceiling.toml: the file or its directory is a link that leads nowhere"},
 		"a directory's link":      {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.d")) }, "ceiling.d"},
 		"a file's link elsewhere": {func(d string) error { return replaceByLink(filepath.Join(d, "ceiling.d", "a.toml")) }, "a.toml"},
 	} {
@@ -252,5 +252,36 @@ func TestFleetCeilingBoundsByEveryKey(t *testing.T) {
 	var next Ceiling
 	if err := next.addFleet(&c); err == nil || next.KeepDays() != 9 || len(next.OfFleet) != 1 {
 		t.Errorf("after a mistake: %v, %q", err, next.OfFleet)
+	}
+}
+
+// An owner names the file for a fleet as he likes, also from where he is.
+func TestReadCeilingFromHere(t *testing.T) {
+	dir := t.TempDir()
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "agents.toml"), []byte("[run]\nhosts = []\n"), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "bad.toml"), []byte("mistake\n"), 0o600))
+	t.Chdir(dir)
+	if text, c, err := ReadCeiling("agents.toml"); err != nil || len(text) == 0 || len(c.Bounds()) != 1 {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, _, err := ReadCeiling("bad.toml"); err == nil || !strings.HasPrefix(err.Error(), "bad.toml:1: ") {
+		t.Errorf("a mistake: %v", err)
+	}
+}
+
+// Files as other editors and systems write them are read: without a last newline, with the line ends
+// of Windows, with spaces behind. A file whose name only looks right is named.
+func TestCeilingFilesOfOthers(t *testing.T) {
+	for what, doc := range map[string]string{
+		"no last newline": "[run]\nhosts = []", "Windows": "[run]\r\nhosts = []\r\n", "spaces": "[run]  \nhosts = []\t \n", "a mark of order": "\ufeff[run]\nhosts = []\n",
+	} {
+		c, err := loadCeiling(writeCeiling(t, map[string]string{"ceiling.toml": doc}), os.Geteuid(), nil)
+		if err == nil && c.CheckWholeNet() == nil || err != nil && what != "a mark of order" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	dir := writeCeiling(t, map[string]string{"a.toml": "", "b.conf": "", "c": "", "d.toml.rpmnew": "", "e.toml~": "", ".f.swp": "", "README": "", "g.toml.dpkg-new": ""})
+	if list := unreadFiles(dir); strings.Join(list, " ") != "b.conf c" {
+		t.Errorf("not read: %q", list)
 	}
 }

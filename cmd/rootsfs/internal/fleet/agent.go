@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"os"
@@ -41,15 +42,17 @@ type agent struct {
 	lower      func(context.Context) ([]Ended, error)
 	writeLease func(control.Lease) error
 	record     func(guard.Record) error
+	member     fs.FileInfo // of the membership's file; nil: there is none, in tests
 
 	mu      sync.Mutex // guards the fields below; held while an order is carried out
 	known   map[string]held
 	applied map[string]uint64
 	acks    map[string][]byte
 	missing map[string][]byte // orders that the keeper lacks
+	brought bool              // the last request had such orders
 	until   time.Duration     // the end of the lease, by control.BootTime
 	lock    string            // why the machine is locked, by the lease file
-	retired bool              // there is a newer charter: the agent has to begin anew
+	retired bool              // the agent has to begin anew
 	isLow   bool              // every session has seen the ceilings of the known orders
 }
 
@@ -99,6 +102,9 @@ func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func
 		a.until, a.lock = time.Duration(old.Until), old.Locked
 	}
 	a.show()
+	if a.member, err = os.Stat(a.dir.member()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	// The agent may have ended before the sessions were lowered.
 	a.isLow = !slices.ContainsFunc(a.orders(), func(to string) bool { return a.known[to].Ceiling.isSet() })
 	return a, a.keepCeilings() // a restored or removed file is not in force longer than this
@@ -299,7 +305,19 @@ func (a *agent) isRetired() bool {
 	return a.retired
 }
 
-// follow gets leases until ctx ends, or there is a newer charter.
+// retireIfLeft ends the agent if the machine has left the fleet, and joined it or another one since.
+func (a *agent) retireIfLeft() {
+	now, err := os.Stat(a.dir.member())
+	if a.member == nil || err == nil && os.SameFile(now, a.member) && now.ModTime().Equal(a.member.ModTime()) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	a.log.Info("this machine has left the fleet", "fleet", a.m.Fleet, "machine", a.m.Machine)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.retired = true
+}
+
+// follow gets leases until ctx ends, there is a newer charter, or the machine has left.
 func (a *agent) follow(ctx context.Context) {
 	last := ""
 	for ctx.Err() == nil && !a.isRetired() {
@@ -312,6 +330,9 @@ func (a *agent) follow(ctx context.Context) {
 			case <-a.wake:
 				wait = 0
 			case <-time.After(min(begun+wait-now, sliceTime)):
+			}
+			if a.retireIfLeft(); a.isRetired() {
+				return
 			}
 		}
 		if err != nil {
@@ -352,7 +373,7 @@ type Host struct {
 }
 
 // RunAgent connects the machine, carries out its orders, gets its leases and answers owners, until
-// ctx ends. What it does to the machine is recorded in an audit log. It calls ready when it has
+// ctx ends or the machine has left its fleet. What it does to the machine is recorded in an audit log. It calls ready when it has
 // begun: the connection may be made later.
 func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.Options, host Host, ready func() error) (err error) {
 	dir, err := StateDir()
@@ -376,7 +397,9 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 		if err := m.act(ctx, dir, records.Dir, log, record, host, ready); !errors.Is(err, errRetired) {
 			return err
 		}
-		if m, err = OpenMember(); err != nil {
+		if m, err = OpenMember(); errors.Is(err, errNoMember) {
+			return nil // it has left
+		} else if err != nil {
 			return err
 		}
 	}

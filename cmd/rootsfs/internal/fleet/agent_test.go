@@ -280,3 +280,32 @@ func TestAsksWhenConnectedAgain(t *testing.T) {
 		l.must(p.bus.Conn.ForceReconnect())
 	}
 }
+
+// An agent whose machine has left the fleet ends, and one whose machine has joined again begins anew:
+// it would ask for leases as the machine that it was before.
+func TestAgentEndsWithTheMembership(t *testing.T) {
+	l := newLab(t)
+	m := l.join("m1")
+	dir, err := StateDir()
+	l.must(err)
+	begin := func() *agent {
+		t.Helper()
+		a, err := newAgent(m, []*Bus{l.owner.Bus}, dir, slog.New(slog.DiscardHandler), nil)
+		l.must(err)
+		return a
+	}
+	a := begin()
+	if a.retireIfLeft(); a.isRetired() {
+		t.Error("it ends, although the machine is a member")
+	}
+	_, err = m.Leave(context.Background())
+	l.must(err)
+	if a.retireIfLeft(); !a.isRetired() {
+		t.Error("it goes on, although the machine has left")
+	}
+	m, err = Join(context.Background(), l.invite("m1"), nil)
+	l.must(err)
+	if a = begin(); a.isRetired() {
+		t.Error("the agent of the new membership ends")
+	}
+}

@@ -107,9 +107,9 @@ var keeperParts = []string{
 // makeKeeper makes the directory of a keeper: a copy of this machine's, with a signing key of its
 // own. It has no mark: the keeper gives no lease before an owner has brought it the orders.
 func (o *Owner) makeKeeper(dir ServerDir, port string) error {
-	own := ServerDir(o.info.Dir)
-	if o.info.Dir == "" {
-		return refused("a keeper is added where the first one's directory is, and it is not on this machine")
+	own, err := o.keeperHere()
+	if err != nil {
+		return err
 	}
 	if entries, err := os.ReadDir(string(dir)); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s is there already: write another directory", names.Quote(string(dir)))
@@ -131,6 +131,23 @@ func (o *Owner) makeKeeper(dir ServerDir, port string) error {
 		return err
 	}
 	return key.Save(dir.signing())
+}
+
+// keeperHere returns the directory of the keeper on this machine. An owner who came later does not know
+// one, but the fleet's may be there.
+func (o *Owner) keeperHere() (ServerDir, error) {
+	if o.info.Dir != "" {
+		return ServerDir(o.info.Dir), nil
+	}
+	dir, err := DefaultServerDir()
+	if err != nil {
+		return "", err
+	}
+	var info serverInfo
+	if err := readJSON(dir.fleet(), &info); err != nil || info.ID != o.Names.ID {
+		return "", refused("the keeper's directory is copied for a new keeper, and it is not on this machine, in %s", names.Quote(string(dir)))
+	}
+	return dir, nil
 }
 
 // copyFiles copies a file, or the files below a directory.
@@ -171,7 +188,7 @@ func (o *Owner) AddOwner(ctx context.Context, dir string) (key string, err error
 	if err != nil {
 		return "", err
 	}
-	for _, part := range []string{"charter", "charters", "standing"} {
+	for _, part := range []string{"charter", "charters", "standing", "removed"} {
 		if err := copyFiles(filepath.Join(string(o.dir), part), filepath.Join(dir, part)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}

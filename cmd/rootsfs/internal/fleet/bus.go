@@ -125,9 +125,9 @@ func unreachable(to Address, err error) error {
 	case errors.Is(err, errOtherServer):
 		return fmt.Errorf("the server at %s is not the fleet's: its certificate is by another authority; nothing was sent to it", at)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
-		return refused("the fleet's server at %s does not accept this credential: it has expired or was taken back", at)
+		return refused("the fleet's server at %s does not accept this credential: it has expired or was taken back; an owner lets a machine in: rootsfs fleet invite NAME", at)
 	}
-	return fmt.Errorf("the fleet's server at %s cannot be reached: %w; start it with: rootsfs fleet serve", at, err)
+	return fmt.Errorf("the fleet's server at %s cannot be reached: %w; see that it runs there (rootsfs fleet serve), and that its port is open", at, err)
 }
 
 // refused is an error with the exit code for what an owner or keeper does not allow.

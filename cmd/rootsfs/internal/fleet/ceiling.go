@@ -23,7 +23,7 @@ import (
 func (c *CeilingText) next(text string) *CeilingText {
 	n := &CeilingText{Number: 1, Text: text}
 	if c != nil {
-		n.Number = c.Number + 1
+		n.Number = max(c.Number+1, 1) // after the highest of all it begins anew: the order's number decides
 	}
 	return n
 }

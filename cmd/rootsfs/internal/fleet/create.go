@@ -216,6 +216,9 @@ func (d ownerDir) account() string    { return filepath.Join(string(d), "account
 func (d ownerDir) connection() string { return filepath.Join(string(d), "connection.json") }
 func (d ownerDir) signing() string    { return filepath.Join(string(d), "owner.key") }
 
+// removed has a file for each machine that this owner has removed, by the machine's invite.
+func (d ownerDir) removed() string { return filepath.Join(string(d), "removed") }
+
 // keys is the file with the keys that the owner knows of a machine.
 func (d ownerDir) keys(machine string) string {
 	return filepath.Join(string(d), "machines", machine+".json")

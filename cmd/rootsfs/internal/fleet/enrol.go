@@ -29,6 +29,20 @@ func (r *registrar) enrolment(rec *machineRecord, has []byte) ([]byte, error) {
 	return Seal(r.key, r.s.Names.ID, kindEnrolment, rec)
 }
 
+// maxEnrolment bounds what a machine sends with each request for a lease. A keeper could make it so
+// long that the request is no longer sent to the others.
+const maxEnrolment = 4 << 10
+
+// isEnrolled reports whether a keeper of the charter has signed a record of this machine.
+func (m *Member) isEnrolled(enrolment []byte) bool {
+	if len(enrolment) == 0 || len(enrolment) > maxEnrolment {
+		return false
+	}
+	var rec machineRecord
+	_, err := Open(enrolment, m.ID, kindEnrolment, m.Charter.isKeeper, &rec)
+	return err == nil && rec.Name == m.Machine && rec.Signing == m.key.Public()
+}
+
 // learn keeps the record of a machine that asks for a lease, if another keeper has enrolled it.
 func (r *registrar) learn(m *nats.Msg) error {
 	name := r.s.Names.MachineOf(m.Subject)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -344,5 +347,16 @@ func TestMachinesBelievesSignaturesOnly(t *testing.T) {
 	}
 	if text, _ := json.Marshal(states); string(text) != `{"m1":"live","m2":"no_answer"}` {
 		t.Errorf("the states are %s", text)
+	}
+}
+
+// An owner whose order a keeper cannot keep is told that the keeper's disk is full, and what to do.
+func TestFullDiskOfAKeeper(t *testing.T) {
+	full := &fs.PathError{Op: "write", Path: "/srv/keeper", Err: unix.ENOSPC}
+	if text := refusalText(fmt.Errorf("kept: %w", full)); !strings.HasPrefix(text, "the keeper's disk is full (") || !strings.HasSuffix(text, "give the command again") {
+		t.Error(text)
+	}
+	if text := refusalText(errNoMember); text != errNoMember.Error() {
+		t.Error(text)
 	}
 }

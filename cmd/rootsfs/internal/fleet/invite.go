@@ -216,7 +216,7 @@ func (o *Owner) Remove(ctx context.Context, machine string) error {
 	}
 	for _, rec := range all {
 		if rec.Name == machine {
-			got, err := askKeepers[removeRequest, struct{}](ctx, o, o.Names.removals(), kindRemove, removeRequest{machine, rec.Signing, rec.Invite})
+			got, err := o.askRemoval(ctx, removeRequest{machine, rec.Signing, rec.Invite})
 			if err != nil {
 				return err
 			}
@@ -224,6 +224,16 @@ func (o *Owner) Remove(ctx context.Context, machine string) error {
 		}
 	}
 	return &control.Error{Class: control.NoSuch, Text: fmt.Sprintf("there is no machine %s; see: rootsfs fleet machines", names.Quote(machine))}
+}
+
+// askRemoval has the keepers remove a machine. The owner keeps that it was removed.
+func (o *Owner) askRemoval(ctx context.Context, q removeRequest) (answers[struct{}], error) {
+	if inviteSyntax.MatchString(q.Invite) {
+		if err := writeSynced(filepath.Join(o.dir.removed(), q.Invite), nil); err != nil {
+			return answers[struct{}]{}, err
+		}
+	}
+	return askKeepers[removeRequest, struct{}](ctx, o, o.Names.removals(), kindRemove, q)
 }
 
 // Join makes this user's machine one of a fleet, by the token of an invite.

@@ -61,7 +61,7 @@ func newKeeper(r *registrar) (*keeper, error) {
 	}
 	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
-		n.OfMachines("lease"): k.onLease,
+		n.OfMachines("lease"): r.bounded(k.onLease),
 		n.Confirm():           fromOwner(r, kindOrder, k.order),
 		n.machines():          fromOwner(r, kindMachines, k.machines),
 	} {
@@ -122,6 +122,8 @@ type orderRequest struct {
 	Lost bool `json:"lost,omitempty"`
 	// Restored says that the owner has brought back what the keepers with these numbers lacked.
 	Restored []string `json:"restored,omitempty"`
+	// Promised are the highest numbers that keepers have promised, for those in Restored.
+	Promised map[string]uint64 `json:"promised,omitempty"`
 }
 
 // orderAnswer is the order that the keeper has.
@@ -169,7 +171,7 @@ func (k *keeper) order(q orderRequest) (a orderAnswer, err error) {
 		h, a.Taken, err = k.accept(c, q, h)
 	}
 	if err == nil && len(q.Restored) > 0 {
-		err = k.trust(q.Restored)
+		err = k.trust(q.Restored, q.Promised)
 	}
 	a.Order, a.Restored = h.signed, k.restored
 	return a, err
@@ -188,6 +190,7 @@ type keeperState struct {
 	Machines []machineRecord   `json:"machines"`
 	Removed  []string          `json:"removed,omitempty"` // the invites of machines that were removed
 	Heads    map[string]uint64 `json:"heads"`
+	Promised map[string]uint64 `json:"promised,omitempty"`
 	Restored string            `json:"restored,omitempty"` // see keeper.restored
 }
 
@@ -218,7 +221,8 @@ func (k *keeper) machines(q keeperQuestion) (keeperState, error) {
 			rec.Newest[to] = h.Number
 		}
 	}
-	return keeperState{c.Number, newer, all, k.r.removed(), k.heads(), k.restored}, nil
+	promised, err := k.promises()
+	return keeperState{c.Number, newer, all, k.r.removed(), k.heads(), promised, k.restored}, err
 }
 
 // onLease answers a machine that asks for a lease.

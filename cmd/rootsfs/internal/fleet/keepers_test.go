@@ -198,7 +198,9 @@ func TestExchangeOfKeys(t *testing.T) {
 		t.Error("the last owner is removed")
 	}
 	first := l.server
-	l.owner.info.Dir = string(first.dir)
+	here, err := DefaultServerDir()
+	l.must(err)
+	l.must(copyFiles(string(first.dir), string(here)))
 	l.server = l.addKeeper()
 	l.must(l.owner.Amend(ctx, RemoveKeeper(KeyName(first.keeperKey(t).Public()))))
 	p = l.begun(p)
@@ -208,6 +210,34 @@ func TestExchangeOfKeys(t *testing.T) {
 	l.stopServer(first)
 	if err := p.ask(); err != nil {
 		t.Errorf("without the former keeper: %v", err)
+	}
+}
+
+// An owner who has missed several charters follows them, and cannot remove himself: his orders, such
+// as a lock, would hold no more.
+func TestOwnerFollowsCharters(t *testing.T) {
+	l := newLab(t)
+	ctx := context.Background()
+	l.give(Order{Lock: "fire"}, time.Millisecond)
+	first, other := l.owner, t.TempDir()+"/owner"
+	_, err := first.AddOwner(ctx, other)
+	l.must(err)
+	for _, name := range []string{"/third", "/fourth"} {
+		_, err := first.AddOwner(ctx, t.TempDir()+name)
+		l.must(err)
+	}
+	if err := first.Amend(ctx, RemoveOwner(KeyName(first.key.Public()))); err == nil || !strings.Contains(err.Error(), "an owner is removed by another one") {
+		t.Errorf("an owner removes himself: %v", err)
+	}
+	l.home = t.TempDir() // the other owner's
+	l.must(copyFiles(other, filepath.Join(l.home, ".local/state/rootsfs/fleet/owner")))
+	l.connectOwner()
+	if _, err := l.owner.known(ctx); err != nil || l.owner.Charter.Number != 4 {
+		t.Errorf("the other owner has charter %d: %v", l.owner.Charter.Number, err)
+	}
+	l.must(l.owner.Amend(ctx, RemoveOwner(KeyName(first.key.Public()))))
+	if _, err := l.owner.current(ctx, allMachines); err != nil {
+		t.Errorf("the newest order, after the owner who gave it was removed: %v", err)
 	}
 }
 
@@ -266,6 +296,17 @@ func sealedBy(t *testing.T, k *Key, p *puppet, number uint64) []byte {
 	return data
 }
 
+// newTestKeeper returns a keeper of a charter that no bus reaches.
+func newTestKeeper(t *testing.T, c *Charter, owner *Key) *keeper {
+	dir := ServerDir(t.TempDir())
+	r := &registrar{s: &Server{Names: Names{c.Fleet}, dir: dir, log: slog.New(slog.DiscardHandler)}}
+	data, err := Seal(owner, c.Fleet, kindCharter, c)
+	if err := errors.Join(err, writeSynced(dir.charters().newest(), data), dir.writeMark(nil)); err != nil {
+		t.Fatal(err)
+	}
+	return &keeper{r: r, kept: store{dir.file("keeper", "standing")}, held: map[string]held{}, push: func(string, []byte) error { return nil }}
+}
+
 // Owners give orders at the same time, to keepers of which some do not hear them or are not heard.
 // Every order with a higher number than a confirmed order contains the confirmed one.
 func TestPromises(t *testing.T) {
@@ -278,18 +319,8 @@ func TestPromises(t *testing.T) {
 	for i := range 3 {
 		c.Keepers = append(c.Keepers, fmt.Sprint("keeper ", i))
 	}
-	data, err := Seal(key, c.Fleet, kindCharter, c)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range c.Keepers {
-		dir := ServerDir(t.TempDir())
-		r := &registrar{s: &Server{Names: Names{c.Fleet}, dir: dir, log: slog.New(slog.DiscardHandler)}}
-		if err := errors.Join(writeSynced(dir.charters().newest(), data), dir.writeMark(nil)); err != nil {
-			t.Fatal(err)
-		}
-		k := &keeper{r: r, kept: store{dir.file("keeper", "standing")}, held: map[string]held{}, push: func(string, []byte) error { return nil }}
-		keepers = append(keepers, k)
+		keepers = append(keepers, newTestKeeper(t, c, key))
 	}
 	type confirmed struct {
 		number uint64

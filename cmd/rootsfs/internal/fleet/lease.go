@@ -15,7 +15,7 @@ import (
 // errNoLease says that a keeper has answered, and given no lease.
 var errNoLease = errors.New("the keeper gives no lease")
 
-// errRetired says that the agent has to begin anew, with a newer charter.
+// errRetired says that the agent has to begin anew: with a newer charter, or another membership.
 var errRetired = errors.New("the fleet has a new charter")
 
 // renew asks the keepers for a lease. The lease counts from the moment of asking: however late the
@@ -23,18 +23,19 @@ var errRetired = errors.New("the fleet has a new charter")
 func (a *agent) renew(ctx context.Context) error {
 	a.mu.Lock()
 	q := leaseRequest{Charter: a.m.Charter.Number, Heads: a.heads(), Orders: a.missing, Enrolment: a.m.enrolment}
-	a.missing = nil
+	a.missing, a.brought = nil, a.missing != nil
 	a.mu.Unlock()
 	asked, err := control.BootTime()
 	if err != nil {
 		return err
 	}
-	got, chain, err := a.askKeepers(ctx, q)
+	got, err := a.askKeepers(ctx, q)
 	if err != nil {
 		return err
 	}
-	if len(chain) > 0 {
-		return a.retire(chain)
+	next, splitErr := a.m.Charter.successor(got.of)
+	if next != nil {
+		return a.retire(next)
 	}
 	var errs []error
 	for _, g := range got.of {
@@ -50,38 +51,52 @@ func (a *agent) renew(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.show()
-	return errors.Join(a.extend(ctx, asked, slices.Collect(maps.Values(got.of))...), a.enrol(got.of))
+	return errors.Join(splitErr, a.extend(ctx, asked, slices.Collect(maps.Values(got.of))...), a.enrol(got.of))
 }
 
-// askKeepers sends a request for a lease to all keepers. It returns their answers, and the charters
-// that follow the machine's. A keeper of the machine's own charter has to bring those: a former owner
-// could sign other ones.
-func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[leaseAnswer], chain [][]byte, err error) {
+// askKeepers sends a request for a lease to all keepers.
+func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[leaseAnswer], err error) {
 	c, asked := a.m.Charter, request[leaseRequest]{rand.Text(), q}
 	data, err := Seal(a.m.key, a.m.ID, kindLease, asked)
 	if err != nil {
-		return got, nil, err
+		return got, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	got = gather[leaseAnswer](ctx, a.buses, c, a.bus.Names.Lease(a.m.Machine), kindLease, asked.Number, data)
-	for _, g := range got.of {
+	if len(got.of) == 0 {
+		_, err = got.one()
+	}
+	return got, err
+}
+
+// successor returns the charter that follows c by the answers of keepers; nil: none does. A keeper of c has
+// to bring it, because a former owner could sign another one. If the keepers bring different ones, that
+// of a majority counts: a keeper can help a former owner.
+func (c *Charter) successor(of map[string]leaseAnswer) ([]byte, error) {
+	by := map[string]int{}
+	for _, g := range of {
 		if len(g.Charters) == 0 {
 			continue
 		}
 		if _, err := c.succeed(g.Charters[0]); err == nil {
-			chain = g.Charters
+			by[string(g.Charters[0])]++
 		}
 	}
-	if len(got.of) == 0 {
-		_, err = got.one()
+	for next, keepers := range by {
+		if len(by) == 1 || keepers >= c.majority() {
+			return []byte(next), nil
+		}
 	}
-	return got, chain, err
+	if len(by) > 0 {
+		return nil, errors.New("the keepers have different charters: an owner has to remove the false keeper")
+	}
+	return nil, nil
 }
 
-// retire keeps newer charters, and ends the agent.
-func (a *agent) retire(chain [][]byte) error {
-	c, err := a.m.dir.charters().adopt(a.m.Charter, chain)
+// retire keeps the next charter, and ends the agent. The keepers of that charter bring the one after it.
+func (a *agent) retire(next []byte) error {
+	c, err := a.m.dir.charters().adopt(a.m.Charter, [][]byte{next})
 	if c.Number == a.m.Charter.Number {
 		return err
 	}
@@ -92,10 +107,10 @@ func (a *agent) retire(chain [][]byte) error {
 	return errRetired
 }
 
-// enrol keeps what a keeper has signed about this machine. The caller holds mu.
+// enrol keeps what a keeper has signed about this machine, unless it has that. The caller holds mu.
 func (a *agent) enrol(got map[string]leaseAnswer) error {
 	for _, g := range got {
-		if g.Enrolment == nil {
+		if a.m.isEnrolled(a.m.enrolment) || !a.m.isEnrolled(g.Enrolment) {
 			continue
 		}
 		a.m.enrolment = g.Enrolment
@@ -156,7 +171,9 @@ func (a *agent) leaseOf(got leaseAnswer) (time.Duration, error) {
 		for _, to := range got.Missing {
 			a.missing[to] = a.known[to].signed
 		}
-		a.askNow()
+		if !a.brought { // a keeper that has got them, and says so again, waits
+			a.askNow()
+		}
 		return 0, fmt.Errorf("%w: it lacks orders that this machine has; they are sent to it", errNoLease)
 	}
 	if got.Restored {

@@ -149,7 +149,7 @@ func KeyName(public string) string {
 // list asks the keeper which machines there are.
 func (o *Owner) list(ctx context.Context) ([]machineRecord, error) {
 	state, err := o.known(ctx)
-	return merge(state), err
+	return merge(state, o.removed(state)), err
 }
 
 // statusAnswer is a machine's signed answer to the question how it is.

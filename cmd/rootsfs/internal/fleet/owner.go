@@ -90,7 +90,8 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 	// A majority of the keepers confirmed before now, and none of these has given a lease since to a
 	// machine without the order.
 	if lease := o.Charter.lease(); lease != forever && !order.lifts() {
-		by := time.Now().Add(lease + 2*leaseSlack).UTC().Truncate(time.Second)
+		// Two clocks that are set right slowly differ by at most a thousandth, also CLOCK_BOOTTIME.
+		by := time.Now().Add(lease + lease/1000 + 2*leaseSlack).UTC().Truncate(time.Second)
 		out.DeadBy = &by
 	}
 	for _, rec := range recs {

@@ -10,11 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probe FILE accesses a file in each way, every few milliseconds, until it is killed. For each
-// access that succeeds it prints which it was, and when it began by CLOCK_MONOTONIC.
+// probe FILE accesses a file in each way, every few milliseconds, until it is killed. It does so less
+// often if ROOTSFS_LEASE is long, on a slow machine. For each access that succeeds it prints which it
+// was, and when it began by CLOCK_MONOTONIC.
 func probe() {
 	var out, files sync.Mutex
 	file, mapped, wait := (*os.File)(nil), []byte(nil), 5*time.Millisecond
+	if lease, err := time.ParseDuration(os.Getenv("ROOTSFS_LEASE")); err == nil {
+		wait = lease / 100
+	}
 	reopen := func() error { // a root that was granted again is another
 		f, err := os.OpenFile(os.Args[1], os.O_RDWR, 0)
 		if err != nil {

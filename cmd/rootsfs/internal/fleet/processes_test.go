@@ -26,6 +26,7 @@ type realFleet struct {
 	serve *exec.Cmd
 	port  string
 	nets  map[string]string // the network namespaces of fleet commands, by HOME
+	times map[string]string // the time namespaces, by HOME
 }
 
 // realMachine is a machine with one session, which serves one file.
@@ -66,13 +67,16 @@ func stop(cmd *exec.Cmd) {
 }
 
 func (f *realFleet) command(home string, args ...string) *exec.Cmd {
-	cmd := exec.Command("rootsfs-fleet", args...)
-	if net := f.nets[home]; net != "" && args[0] == "fleet" {
-		cmd = exec.Command("nsenter", append([]string{"--net=/run/netns/" + net, "rootsfs-fleet"}, args...)...)
+	if args[0] == "fleet" {
+		args = append([]string{"rootsfs-fleet"}, args...)
+		if net := f.nets[home]; net != "" {
+			args = append([]string{"nsenter", "--net=/run/netns/" + net}, args...)
+		}
 	}
-	if args[0] != "fleet" {
-		cmd = exec.Command(args[0], args[1:]...)
+	if clock := f.times[home]; clock != "" && args[0] != "fleet-probe" { // its times are the test's
+		args = append([]string{"nsenter", "--time=" + clock}, args...)
 	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home+"/state", "XDG_CONFIG_HOME="+home+"/config", "XDG_RUNTIME_DIR="+home+"/run", "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
@@ -142,6 +146,7 @@ func (f *realFleet) newMachine(name string) *realMachine {
 	m := &realMachine{f: f, name: name, home: f.TempDir()}
 	if f.nets != nil {
 		f.nets[m.home] = f.newNet(name)
+		f.times[m.home] = f.newClock(name)
 	}
 	line, code := f.run(f.home, "fleet", "invite", name)
 	if code != 0 {
@@ -335,8 +340,9 @@ func (f *realFleet) recordsArrive(m *realMachine) {
 		if len(dirs) != 1 {
 			return false
 		}
-		got := lines(dirs[0])
-		return !slices.ContainsFunc(want, func(line string) bool { return !slices.Contains(got, line) }) && len(got) == len(slices.Compact(slices.Sorted(slices.Values(got))))
+		got := slices.Sorted(slices.Values(lines(dirs[0])))
+		isMissing := func(line string) bool { _, found := slices.BinarySearch(got, line); return !found }
+		return !slices.ContainsFunc(want, isMissing) && len(got) == len(slices.Compact(slices.Clone(got)))
 	})
 	if out, code := f.run(f.home, "fleet", "audit", "verify", copies); code != 0 || strings.Count(out, "whole") < 2 {
 		f.Errorf("verify: %d\n%s", code, out)

@@ -34,10 +34,52 @@ func (k *keeper) promisedTo(to string) (p promise, err error) {
 	return p, err
 }
 
+// promises returns the numbers that the keeper has promised.
+func (k *keeper) promises() (map[string]uint64, error) {
+	list, err := store{k.r.s.dir.promised("")}.all()
+	if err != nil {
+		return nil, err
+	}
+	numbers := map[string]uint64{}
+	for _, to := range list {
+		p, err := k.promisedTo(to)
+		if err != nil {
+			return nil, err
+		}
+		numbers[to] = p.Number
+	}
+	return numbers, nil
+}
+
+// renounce promises the numbers to no attempt. A restored keeper has lost what it promised: an attempt
+// with a lower number could get the votes that it promised to another one. The other keepers of a
+// majority know that number. The caller holds mu.
+func (k *keeper) renounce(numbers map[string]uint64) error {
+	for to, n := range numbers {
+		if err := CheckName("a machine", to); err != nil && to != allMachines {
+			return err
+		}
+		p, err := k.promisedTo(to)
+		if err != nil {
+			return err
+		}
+		if n <= p.Number {
+			continue
+		}
+		if err := writeJSON(k.r.s.dir.promised(to), promise{n, "restored"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // promise promises a number if it is the highest. It returns what the keeper has promised. The
 // caller holds mu.
 func (k *keeper) promise(to string, want promise, h held) (promise, error) {
 	p, err := k.promisedTo(to)
+	if err == nil && !isUsable(want.Number) {
+		err = errNumber
+	}
 	if err != nil || want.Number <= max(p.Number, h.Number) {
 		return p, err
 	}
@@ -80,7 +122,9 @@ func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (h
 		}
 		granted := 0
 		for _, a := range got {
-			seen = max(seen, a.Promised.Number)
+			if isUsable(a.Promised.Number) { // a keeper may say any number, and the others promise no such one
+				seen = max(seen, a.Promised.Number)
+			}
 			if a.Promised == want {
 				granted++
 			}
@@ -137,6 +181,8 @@ func (a orderAnswer) newer(c *Charter, to string, old held) (held, error) {
 	h, err := openStanding(a.Order, c, to)
 	switch {
 	case errors.Is(err, errSigner): // a former owner's, and newer ones replaced it when the owner was removed
+		return old, nil
+	case err == nil && !isUsable(h.Number): // no party takes it
 		return old, nil
 	case err != nil:
 		return old, fmt.Errorf("a keeper's copy of an order: %w", err)

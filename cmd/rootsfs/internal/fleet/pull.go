@@ -64,8 +64,9 @@ type RecordIssue struct {
 	Problem names.Foreign `json:"problem"`
 }
 
-// maxIssues bounds the issues of one pull: a keeper can name any number of files.
-const maxIssues = 1000
+// maxIssues bounds the issues of one machine in a pull: a keeper can name any number of files, and a machine
+// can sign any number that are no audit files.
+const maxIssues = 200
 
 // Pull brings the records that keepers have and the archive lacks. each, unless nil, is called for
 // every record, in the order of its session, unless the first keeper that answers lacks some that another
@@ -186,6 +187,7 @@ func (p *pulling) pull(ctx context.Context, m sentBy) error {
 		return err
 	}
 	defer unlock()
+	had := len(p.Issues)
 	for after := ""; ; {
 		files, err := askRecords[filesRequest, []sentFile](ctx, p, p.Owner.Names.recordFiles(p.keeper), kindRecordFiles, filesRequest{m, after})
 		if err != nil || len(files) == 0 {
@@ -199,8 +201,9 @@ func (p *pulling) pull(ctx context.Context, m sentBy) error {
 			if err := p.pullFile(ctx, d, f); err != nil {
 				return err
 			}
-			if len(p.Issues) > maxIssues {
-				return keeperError{errors.New("nothing of what the keeper has is as the machine has signed it")}
+			if len(p.Issues)-had >= maxIssues { // other machines must not wait for that
+				p.issue("", RecordsTampered, errors.New("there is more that is not as the machine has signed it, and was not read"))
+				return nil
 			}
 		}
 	}

@@ -9,11 +9,9 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -28,11 +26,12 @@ type recordKeeper struct {
 	run   string // names this process, so that its counts differ from those of an earlier one
 	share int64  // bytes of each machine
 
-	busy chan struct{} // has an element for each machine whose records are being written
+	busy   chan struct{} // has an element for each machine whose records are being written
+	limits *limits       // bytes of each machine
 
 	mu       sync.Mutex // guards the fields below
 	machines map[string]*keptRecords
-	rates    map[string]*rate.Limiter // by machine
+	writing  map[string]bool // the machines in busy
 }
 
 // keptRecords are the records of one machine.
@@ -41,7 +40,7 @@ type keptRecords struct {
 	changes atomic.Uint64 // since the keeper began
 
 	mu     sync.Mutex             // guards the directory and the fields below
-	newest map[string]*checkpoint // by session, nil: there is none
+	newest map[string]*checkpoint // by session
 	size   int64                  // -1: not known yet
 }
 
@@ -51,6 +50,7 @@ const (
 	recordCharge = 64 << 10  // for each file, besides its bytes: a machine must not use up the inodes
 	recordRate   = 2 << 20   // bytes of one machine in a second, as they come: above that nobody reads them
 	recordBurst  = 8 << 20   // bytes at once
+	recordCost   = 8 << 10   // bytes that a message counts for at least: a short one is work, too
 	freeBytes    = 256 << 20 // that stay free for orders
 	listFiles    = 200       // files in one answer to an owner
 	chunkBytes   = 256 << 10 // of a file in one answer to an owner
@@ -59,7 +59,7 @@ const (
 
 // newRecordKeeper takes the records of machines, and answers owners, until the connection is closed.
 func newRecordKeeper(r *registrar) (*recordKeeper, error) {
-	k := &recordKeeper{r: r, run: rand.Text(), share: recordShare, busy: make(chan struct{}, recordsBusy), machines: map[string]*keptRecords{}, rates: map[string]*rate.Limiter{}}
+	k := &recordKeeper{r: r, run: rand.Text(), share: recordShare, busy: make(chan struct{}, recordsBusy), limits: newLimits(recordRate, recordBurst), machines: map[string]*keptRecords{}, writing: map[string]bool{}}
 	n, own := r.s.Names, r.key.Public()
 	for subject, handle := range map[string]nats.MsgHandler{
 		n.OfMachines(recordsTo(own)): k.onRecords,
@@ -77,18 +77,20 @@ func newRecordKeeper(r *registrar) (*recordKeeper, error) {
 // onRecords answers a machine that sends records.
 func (k *recordKeeper) onRecords(m *nats.Msg) {
 	machine := k.r.s.Names.MachineOf(m.Subject)
-	if machine == "" || !k.admits(machine, len(m.Data)) {
+	if machine == "" || !k.begin(machine, len(m.Data)) {
 		return // the server lets a machine send under its own name only; the machine sends again
 	}
 	q, rec, err := ofMachine[recordBatch](k.r, m, kindRecords)
 	if err != nil {
+		k.end(machine)
 		k.r.s.log.Warn("records were not taken", "subject", m.Subject, "error", err)
 		return
 	}
 	k.busy <- struct{}{} // several at a time: one sync of the disk serves them all
 	go func() {
-		defer func() { <-k.busy }()
 		out, err := k.receive(rec, q.Body)
+		<-k.busy
+		k.end(machine)
 		if err != nil {
 			k.r.s.log.Warn("records were refused", "machine", rec.Name, "error", err)
 		}
@@ -96,17 +98,26 @@ func (k *recordKeeper) onRecords(m *nats.Msg) {
 	}()
 }
 
-// admits reports whether a message of a machine is read: one that sends too much must not keep the
-// keeper from the others.
-func (k *recordKeeper) admits(machine string, size int) bool {
+// begin reports whether a machine's message is read. A machine sends one, and waits for the answer:
+// one that does not wait must not be in the place of others.
+func (k *recordKeeper) begin(machine string, size int) bool {
+	if !k.limits.admits(machine, max(size, recordCost)) {
+		return false
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l := k.rates[machine]
-	if l == nil {
-		l = rate.NewLimiter(recordRate, recordBurst)
-		k.rates[machine] = l
+	if k.writing[machine] {
+		return false
 	}
-	return l.AllowN(time.Now(), size)
+	k.writing[machine] = true
+	return true
+}
+
+// end is called once for each begin that was true.
+func (k *recordKeeper) end(machine string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.writing, machine)
 }
 
 // dir returns where the records of all machines are.
@@ -155,7 +166,7 @@ func (d *keptRecords) head(session string) (*checkpoint, error) {
 		return c, nil
 	}
 	c, err := d.recordDir.newest(session)
-	if err == nil {
+	if c != nil && err == nil { // a machine can ask about any number of sessions that there are not
 		d.newest[session] = c
 	}
 	return c, err

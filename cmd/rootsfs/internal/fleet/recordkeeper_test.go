@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Records that the machine's log deleted before they were sent are a hole, by the machine's signed
@@ -80,14 +82,29 @@ func TestFloodKeepsOthersRecords(t *testing.T) {
 	l.send(l.shippers(), "work", l.write("work", 5))
 	k := l.server.records
 	for range 2 * recordBurst / maxRecordBatch {
-		k.admits("m2", maxRecordBatch)
+		k.limits.admits("m2", maxRecordBatch)
 	}
-	if k.admits("m2", maxRecordBatch) {
+	if k.limits.admits("m2", maxRecordBatch) {
 		t.Error("a machine that floods is read")
 	}
-	if !k.admits("m1", maxRecordBatch) {
+	if !k.limits.admits("m1", maxRecordBatch) {
 		t.Error("another machine is not read")
 	}
+	if k.begin("m1", 1); k.begin("m1", 1) {
+		t.Error("a machine that does not wait for an answer is read")
+	}
+	k.end("m1")
+	for i := range 50 {
+		if _, err := k.receive(&machineRecord{Name: "m1", Signing: l.m.key.Public()}, recordBatch{Session: fmt.Sprint("s", i)}); err != nil {
+			t.Error(err)
+		}
+	}
+	d, err := k.acquire("m1", l.m.key.Public())
+	l.must(err)
+	if len(d.newest) > 1 {
+		t.Errorf("the keeper remembers %d sessions of a machine that has one", len(d.newest))
+	}
+	d.mu.Unlock()
 	k.mu.Lock()
 	k.share = 6 * recordCharge
 	k.mu.Unlock()
@@ -95,7 +112,7 @@ func TestFloodKeepsOthersRecords(t *testing.T) {
 	l.m = l.join("m2")
 	l.state, l.files = t.TempDir(), t.TempDir()
 	l.must(os.Chmod(l.files, 0o700))
-	k.rates = map[string]*rate.Limiter{}
+	k.limits.of = map[string]*rate.Limiter{}
 	last := l.write("flood", 200)
 	l.send(l.shippers(), "flood", last)
 	files, err := audit.Files(l.keeperDir(), "flood")
@@ -202,6 +219,83 @@ func TestKeeperCannotNameAnotherKey(t *testing.T) {
 	l.restartKeeper()
 	if _, issues := l.pull(); len(issues) > 0 && strings.Contains(issues[0].Problem.Raw(), "names the key") {
 		t.Errorf("after an invite: %v", issues)
+	}
+}
+
+// A keeper that refuses records, which it has read then, cannot have the machine sign that its log deleted them: neither
+// at once, nor when the log has deleted them and the agent began again.
+func TestRefusedRecordsAreMissing(t *testing.T) {
+	l := newRecordLab(t)
+	log := l.open("work", 4<<10)
+	defer log.Close()
+	last := l.record(log, "work", 5)
+	all := l.shippers()
+	s := all[0]
+	stop := all.start(context.Background())
+	testkit.Until(t, "the machine knows that its records are kept", func() bool {
+		sent, _ := all.status()
+		return len(sent) == 1 && sent[0].Record == last
+	})
+	stop()
+	ask, refusals, each := s.ask, 0, false
+	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
+		if refusals++; refusals == 1 || each {
+			return recordsAnswer{}, refused("there is something that is no record")
+		}
+		return ask(ctx, q)
+	}
+	check := func(when string, from uint64) {
+		t.Helper()
+		l.pull()
+		r := l.states()["m1 work"]
+		if r.OK() || r.State != RecordsTampered || r.To != last || r.Holes[len(r.Holes)-1].From != from {
+			t.Errorf("%s: %+v", when, r)
+		}
+	}
+	missing := last + 1
+	last = l.record(log, "work", 60)
+	l.send(all, "work", last)
+	check("the agent runs", missing)
+	each, refusals, missing = true, 0, last+1
+	last = l.record(log, "work", 60)
+	stop = all.start(context.Background())
+	testkit.Until(t, "records are refused", func() bool { return s.refused("work") >= missing })
+	stop()
+	files, err := audit.Files(l.files, "work")
+	l.must(err)
+	for _, file := range files[:len(files)-1] {
+		l.must(os.Remove(file))
+	}
+	last = l.record(log, "work", 30)
+	l.send(l.shippers(), "work", last)
+	check("the agent began again", missing)
+}
+
+// refused returns the last record of a session that is on disk as refused.
+func (s *shipper) refused(session string) uint64 {
+	var x sentSession
+	_ = readJSON(filepath.Join(s.sent.dir, session), &x)
+	return x.Passed
+}
+
+// A machine with any number of files that it has not signed, or not as they are, does not keep an owner from the
+// records of the others.
+func TestManyIssues(t *testing.T) {
+	l := newRecordLab(t)
+	l.send(l.shippers(), "work", l.write("work", 3))
+	for i := range maxIssues + 1 {
+		name := fmt.Sprintf("fake-20260101T%06d.000000000Z.jsonl%s", i, checkpointSuffix)
+		l.must(os.WriteFile(filepath.Join(l.keeperDir(), name), []byte("{}"), 0o600))
+	}
+	l.m = l.join("m2")
+	l.state, l.files = t.TempDir(), t.TempDir()
+	l.must(os.Chmod(l.files, 0o700))
+	l.send(l.shippers(), "work", l.write("work", 3))
+	if _, issues := l.pull(); len(issues) != maxIssues+1 {
+		t.Errorf("there are %d issues", len(issues))
+	}
+	if r := l.states()["m2 work"]; r.State != RecordsWhole {
+		t.Errorf("the records of the other machine: %+v", r)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -41,8 +42,9 @@ type inviteRecord struct {
 // registrar is the part of the keeper that knows which machines there are. It syncs its own files
 // before it answers. So no invite is used twice, even if the message server loses its data.
 type registrar struct {
-	s   *Server
-	key *Key // the keeper's signing key
+	s        *Server
+	key      *Key // the keeper's signing key
+	requests *limits
 
 	mu sync.Mutex // one change at a time
 }
@@ -53,27 +55,28 @@ const machineTime = 30 * 24 * time.Hour
 // maxInvite bounds how long an invite is valid.
 const maxInvite = 7 * 24 * time.Hour
 
-// newRegistrar serves a server's invites and machines until the connection is closed.
+// newRegistrar returns the registrar of a server. It serves nobody yet.
 func newRegistrar(s *Server) (*registrar, error) {
 	key, err := LoadKey(s.dir.signing())
-	if err != nil {
-		return nil, err
-	}
-	r := &registrar{s: s, key: key}
-	n := s.Names
+	return &registrar{s: s, key: key, requests: newLimits(requestRate, requestBurst)}, err
+}
+
+// serve serves invites and machines until the connection is closed.
+func (r *registrar) serve() error {
+	n := r.s.Names
 	for subject, handle := range map[string]nats.MsgHandler{
-		n.join("*"):           r.onJoin,
-		n.OfMachines("renew"): r.onRenew,
-		n.OfMachines("leave"): r.onLeave,
+		n.join("*"):           r.bounded(r.onJoin),
+		n.OfMachines("renew"): r.bounded(r.onRenew),
+		n.OfMachines("leave"): r.bounded(r.onLeave),
 		n.invites():           fromOwner(r, kindInvite, r.invite),
 		n.removals():          fromOwner(r, kindRemove, r.remove),
 		n.charters():          r.onCharters,
 	} {
-		if _, err := s.Bus.Conn.Subscribe(subject, handle); err != nil {
-			return nil, err
+		if _, err := r.s.Bus.Conn.Subscribe(subject, handle); err != nil {
+			return err
 		}
 	}
-	return r, s.Bus.Conn.Flush()
+	return r.s.Bus.Conn.Flush()
 }
 
 // request is a request of an owner or a machine to the keeper, and reply the answer. The number is
@@ -130,7 +133,7 @@ func fromOwner[In, Out any](r *registrar, kind string, handle func(In) (Out, err
 func answer[Out any](r *registrar, m *nats.Msg, party, kind, number string, out Out, err error) {
 	a := reply[Out]{Number: number, Body: out}
 	if err != nil {
-		a = reply[Out]{Number: number, Refused: err.Error()}
+		a = reply[Out]{Number: number, Refused: refusalText(err)}
 	}
 	data, err := Seal(r.key, r.s.Names.ID, kind+ofReply, a)
 	if err == nil {
@@ -139,6 +142,14 @@ func answer[Out any](r *registrar, m *nats.Msg, party, kind, number string, out 
 	if err != nil {
 		r.s.log.Warn("a request was not answered", "kind", kind, "error", err)
 	}
+}
+
+// refusalText returns the text of a keeper's error for the party that asked, which may not see its disk.
+func refusalText(err error) string {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Sprintf("the keeper's disk is full (%v): make room there, and give the command again", err)
+	}
+	return err.Error()
 }
 
 // charter returns the fleet's charter.

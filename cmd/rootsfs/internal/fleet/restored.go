@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -138,22 +137,29 @@ func (k *keeper) distrust() {
 		return
 	}
 	k.restored = rand.Text()
+	// An invite of the copy may have been used since: owners make others.
+	if err := os.RemoveAll(k.r.s.dir.file("keeper", "invites")); err != nil {
+		k.r.s.log.Error("the invites of an older copy are still there, and may be used twice", "error", err)
+	}
 	// Without the mark, the keeper begins in the same state. The mark of a copy does not count
 	// either, if the file stays.
 	if err := os.Remove(k.r.s.dir.mark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.r.s.log.Error("the mark of a directory that lacks orders is still there", "error", err)
 	}
-	k.r.s.log.Error("this keeper's directory is an older copy, and lacks orders: there are no leases until an owner has run: rootsfs fleet machines")
+	k.r.s.log.Error("this keeper's directory is a copy, and may lack orders: it gives no lease until an owner has run: rootsfs fleet machines; or, for a new keeper: rootsfs fleet keeper add, once more")
 }
 
-// trust ends distrust. The bus can repeat what an owner has said about an earlier copy: so it names
+// trust ends distrust, when the keeper keeps to what others have promised. The bus can repeat what an owner has said about an earlier copy: so it names
 // this one. The caller holds mu.
-func (k *keeper) trust(restored []string) error {
+func (k *keeper) trust(restored []string, promised map[string]uint64) error {
 	switch {
 	case k.restored == "":
 		return nil
 	case !slices.Contains(restored, k.restored):
 		return errors.New("the keeper was restored once more: run rootsfs fleet machines again")
+	}
+	if err := k.renounce(promised); err != nil {
+		return err
 	}
 	if err := k.r.s.dir.writeMark(k.heads()); err != nil {
 		return err
@@ -212,15 +218,22 @@ func (o *Owner) known(ctx context.Context) (map[string]keeperState, error) {
 			return nil, err
 		}
 	}
-	return o.bringBack(ctx, state, newest)
+	if state, err = o.bringBack(ctx, state, newest); err != nil {
+		return nil, err
+	}
+	return o.removeAgain(ctx, state)
 }
 
 // bringBack gives the keepers that lack orders the newest ones, and has restored keepers trust what
 // they have then. An order of another owner that only a lost directory had is not brought back.
 func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, newest map[string]uint64) (map[string]keeperState, error) {
 	var restored []string
+	promised := map[string]uint64{}
 	behind := false
 	for _, s := range state {
+		for to, n := range s.Promised {
+			promised[to] = max(promised[to], n)
+		}
 		if s.Restored != "" {
 			restored = append(restored, s.Restored)
 		}
@@ -242,12 +255,51 @@ func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, new
 		}
 	}
 	if len(restored) > 0 {
-		if _, err := o.order(ctx, orderRequest{For: allMachines, Restored: restored}); err != nil {
+		if _, err := o.order(ctx, orderRequest{For: allMachines, Restored: restored, Promised: promised}); err != nil {
 			return nil, err
 		}
 		o.BroughtBack = true
 	}
 	return o.states(ctx)
+}
+
+// removeAgain has keepers remove the machines that they know and that were removed: a keeper was restored
+// from an older copy, or did not run then.
+func (o *Owner) removeAgain(ctx context.Context, state map[string]keeperState) (map[string]keeperState, error) {
+	gone, again := o.removed(state), map[removeRequest]bool{}
+	for _, s := range state {
+		for _, rec := range s.Machines {
+			if gone[rec.Invite] {
+				again[removeRequest{rec.Name, rec.Signing, rec.Invite}] = true
+			}
+		}
+	}
+	if len(again) == 0 {
+		return state, nil
+	}
+	for q := range again {
+		if _, err := o.askRemoval(ctx, q); err != nil {
+			return nil, fmt.Errorf("the machine %s was removed, and a keeper still knows it: %w", q.Machine, err)
+		}
+	}
+	return o.states(ctx)
+}
+
+// removed returns the invites of the machines that were removed: by this owner, or by the word of a
+// majority of the keepers. One keeper must not hide a machine.
+func (o *Owner) removed(state map[string]keeperState) map[string]bool {
+	gone, by := map[string]bool{}, map[string]int{}
+	entries, _ := os.ReadDir(o.dir.removed()) // there is none before the first
+	for _, e := range entries {
+		gone[e.Name()] = true
+	}
+	for _, s := range state {
+		for _, invite := range slices.Compact(slices.Sorted(slices.Values(s.Removed))) {
+			by[invite]++
+			gone[invite] = gone[invite] || by[invite] >= o.Charter.majority()
+		}
+	}
+	return gone
 }
 
 // own returns this owner's copies of orders.
@@ -265,37 +317,44 @@ func (o *Owner) own() (map[string]held, error) {
 	return own, nil
 }
 
-// merge returns the machines that keepers know, and none that one of them has removed.
-func merge(state map[string]keeperState) []machineRecord {
-	byName := map[string]machineRecord{}
-	removed := map[string]bool{}
-	for _, s := range state {
-		for _, invite := range s.Removed {
-			removed[invite] = true
-		}
+// merge returns the machines that keepers know, without those that are gone. Where keepers know a name
+// by several keys, the key of most of them counts, and none if no key has more than the others.
+func merge(state map[string]keeperState, gone map[string]bool) []machineRecord {
+	type candidate struct {
+		machineRecord
+		keepers int
 	}
+	byName := map[string]map[string]*candidate{} // by name and key
 	for _, by := range slices.Sorted(maps.Keys(state)) {
 		for _, rec := range state[by].Machines {
-			if removed[rec.Invite] {
+			if gone[rec.Invite] {
 				continue
 			}
-			old, ok := byName[rec.Name]
-			if !ok {
-				byName[rec.Name] = rec
-				continue
+			if byName[rec.Name] == nil {
+				byName[rec.Name] = map[string]*candidate{}
 			}
-			if rec.Heard.After(old.Heard) {
-				old.Heard = rec.Heard
+			c := byName[rec.Name][rec.Signing]
+			if c == nil {
+				c = &candidate{machineRecord: rec}
+				c.Newest = map[string]uint64{}
+				byName[rec.Name][rec.Signing] = c
+			}
+			c.keepers++
+			if rec.Heard.After(c.Heard) {
+				c.Heard = rec.Heard
 			}
 			for to, n := range rec.Newest {
-				old.Newest[to] = max(old.Newest[to], n)
+				c.Newest[to] = max(c.Newest[to], n)
 			}
-			byName[rec.Name] = old
 		}
 	}
-	list := slices.SortedFunc(maps.Values(byName), func(x, y machineRecord) int { return strings.Compare(x.Name, y.Name) })
-	if list == nil {
-		list = []machineRecord{}
+	list := []machineRecord{}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		all := slices.SortedFunc(maps.Values(byName[name]), func(x, y *candidate) int { return y.keepers - x.keepers })
+		if len(all) > 1 && all[0].keepers == all[1].keepers {
+			all[0].Signing = "" // nothing is signed by it: the machine does not answer
+		}
+		list = append(list, all[0].machineRecord)
 	}
 	return list
 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -117,4 +118,70 @@ func TestRestoredDisk(t *testing.T) {
 		t.Error("the owner has not seen that the keeper lacks its order")
 	}
 	l.must(p2.ask())
+}
+
+// A keeper that is an older copy takes no invite of the copy, which may have been used since. It does not
+// know a machine again that was removed since, once an owner has been there who knows that.
+func TestRestoredInvites(t *testing.T) {
+	l := newLab(t)
+	ctx := context.Background()
+	l.join("gone")
+	text := l.invite("laptop")
+	dir, saved := string(l.server.dir), filepath.Join(t.TempDir(), "saved")
+	l.must(copyFiles(dir, saved))
+	l.must(l.owner.Remove(ctx, "gone"))
+	t.Setenv("HOME", t.TempDir())
+	_, err := Join(ctx, text, nil)
+	l.must(err)
+	l.again(func() { l.must(errors.Join(os.RemoveAll(dir), copyFiles(saved, dir))) })
+	for _, when := range []string{"before an owner has been there", "after that"} {
+		t.Setenv("HOME", t.TempDir())
+		if _, err := Join(ctx, text, nil); err == nil || !strings.Contains(err.Error(), "there is no such invite") {
+			t.Errorf("a used invite, %s: %v", when, err)
+		}
+		t.Setenv("HOME", l.home)
+		if all, err := l.owner.list(ctx); err != nil || len(all) > 0 {
+			t.Errorf("machines: %+v, %v", all, err)
+		}
+	}
+	if rec, err := l.server.records.r.machine("gone"); rec != nil || err != nil {
+		t.Errorf("the keeper knows a machine that was removed: %+v, %v", rec, err)
+	}
+}
+
+// A keeper that was restored from an older copy has lost a promise, and keeps it all the same when an
+// owner has brought back what it lacked. Otherwise two attempts could both have a majority, and the
+// order with the higher number would not contain the other one, which was confirmed.
+func TestRestoredKeeperKeepsPromises(t *testing.T) {
+	l := newLab(t)
+	l.addKeeper()
+	first, third := l.server, l.addKeeper()
+	granted := func(p promise) (n int) {
+		t.Helper()
+		got, err := l.owner.askOrder(context.Background(), orderRequest{For: allMachines, Promise: p.Number, Attempt: p.Attempt})
+		l.must(err)
+		for _, a := range got {
+			if a.Promised == p {
+				n++
+			}
+		}
+		return n
+	}
+	late := promise{nextNumber(0) + 1000, "LATE"}
+	l.stopServer(first)
+	if n := granted(late); n != 2 {
+		t.Fatalf("%d keepers promise", n)
+	}
+	l.startServer(first)
+	l.stopServer(third)
+	l.must(os.RemoveAll(third.dir.promised("")))
+	l.must(os.Remove(third.dir.mark()))
+	l.startServer(third)
+	_, err := l.owner.Machines(context.Background(), 50*time.Millisecond)
+	if l.must(err); !l.owner.BroughtBack {
+		t.Fatal("the keeper does not know that it was restored")
+	}
+	if n := granted(promise{late.Number - 500, "EARLY"}); n > 1 {
+		t.Errorf("%d keepers promise a lower number, after two have promised %d", n, late.Number)
+	}
 }

@@ -33,6 +33,9 @@ type ledger struct {
 type sentSession struct {
 	Checkpoint []byte `json:"checkpoint"` // the newest that a keeper has confirmed
 	Skipped    []span `json:"skipped,omitempty"`
+	// Passed is the last record that was there and was not sent, because a keeper has refused it or its
+	// file. The machine does not sign that its log had deleted such a record.
+	Passed uint64 `json:"passed,omitempty"`
 	// Keepers has the newest checkpoint that each keeper has confirmed, by keyID.
 	Keepers map[string][]byte `json:"keepers,omitempty"`
 
@@ -77,7 +80,7 @@ func (l *ledger) load(session string) error {
 	}
 	x := &sentSession{}
 	err := readJSON(filepath.Join(l.dir, session), x)
-	if err == nil {
+	if err == nil && (x.Checkpoint != nil || x.Passed == 0) {
 		x.confirmed, err = l.open(session, x.Checkpoint)
 	}
 	if err != nil {
@@ -137,11 +140,12 @@ func (l *ledger) session(name string) *sentSession {
 
 // follows returns the number of the last record of a session that was sent before the record first,
 // which begins an audit file. last is the one that is sent just before it. Of the records between
-// first and the last that any keeper has confirmed, none was sent: the log has deleted them.
+// first and the last that any keeper has confirmed or refused, none was sent: the log has deleted them.
 func (l *ledger) follows(session string, last, first uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	x, next := l.session(session), last+1
+	x := l.session(session)
+	next := max(last, x.Passed) + 1
 	if x.confirmed != nil {
 		next = max(next, x.confirmed.Seq+1)
 	}
@@ -156,6 +160,20 @@ func (l *ledger) follows(session string, last, first uint64) uint64 {
 		}
 	}
 	return follows
+}
+
+// pass notes that a record was there and is not sent. save makes that durable.
+func (l *ledger) pass(session string, seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x := l.session(session)
+	x.Passed = max(x.Passed, seq)
+}
+
+func (l *ledger) save(session string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return writeJSON(filepath.Join(l.dir, session), l.session(session))
 }
 
 // confirm notes what a keeper has of a session; nil: nothing.

@@ -94,6 +94,9 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 		_, err = newKeeper(r)
 	}
 	if err == nil {
+		err = r.serve() // after the keeper has found out whether the directory is an older copy
+	}
+	if err == nil {
 		s.records, err = newRecordKeeper(r)
 	}
 	if err != nil {
@@ -336,8 +339,14 @@ func readKey(file string) (nkeys.KeyPair, error) {
 type serverLog struct{ to *slog.Logger }
 
 func (l serverLog) Noticef(f string, v ...any) { l.to.Debug("server: " + fmt.Sprintf(f, v...)) }
-func (l serverLog) Warnf(f string, v ...any)   { l.to.Warn("server: " + fmt.Sprintf(f, v...)) }
 func (l serverLog) Errorf(f string, v ...any)  { l.to.Error("server: " + fmt.Sprintf(f, v...)) }
 func (l serverLog) Fatalf(f string, v ...any)  { l.to.Error("server: " + fmt.Sprintf(f, v...)) }
 func (l serverLog) Debugf(string, ...any)      {}
 func (l serverLog) Tracef(string, ...any)      {}
+
+// Warnf leaves out that clients need an option of TLS: all clients of a fleet use it.
+func (l serverLog) Warnf(f string, v ...any) {
+	if !strings.Contains(f, "TLS Handshake First") {
+		l.to.Warn("server: " + fmt.Sprintf(f, v...))
+	}
+}

@@ -269,6 +269,7 @@ func (s *shipper) collect(ctx context.Context, r *audit.Entry) error {
 		x.file = ""
 	}
 	if x.file == "" {
+		s.sent.pass(session, r.Seq)
 		return nil
 	}
 	x.lines = append(append(x.lines, r.Line...), '\n')
@@ -331,7 +332,8 @@ func (s *shipper) send(ctx context.Context, x *sending) error {
 			s.size -= len(x.lines)
 			x.restart()
 			x.file = ""
-			return nil
+			s.sent.pass(x.name, c.Seq)
+			return s.sent.save(x.name)
 		case err == nil && a.Wait == "":
 			return s.settle(x, c, a)
 		case err == nil:

@@ -73,7 +73,7 @@ func openStanding(data []byte, c *Charter, to string) (held, error) {
 
 // check refuses a document that is not well-formed.
 func (s *Standing) check() error {
-	if s.Number == 0 || len(s.Locked) > maxText || len(s.Revoked) > maxRevoked {
+	if s.Number == 0 || s.Since > s.Number || len(s.Locked) > maxText || len(s.Revoked) > maxRevoked {
 		return errors.New("the order has no number, or too much in it")
 	}
 	if c := s.Ceiling; c != nil && (c.Number == 0 || len(c.Text) > maxCeiling) {
@@ -126,6 +126,18 @@ func (r *Revocation) request() control.RevokeRequest {
 // nextNumber returns a number for the document that follows one with a number. The clock only keeps
 // it higher than that of a document which a restored keeper has lost.
 func nextNumber(after uint64) uint64 { return max(after+1, uint64(time.Now().UnixMilli())) }
+
+// numberAhead is how far the number of an order may be ahead of a clock.
+const numberAhead = 366 * 24 * time.Hour
+
+// isUsable reports whether an order may have a number. An order with the highest number of all would be
+// the last one: nobody could revoke or lock after it, also when its owner was removed.
+func isUsable(number uint64) bool {
+	return number <= uint64(time.Now().Add(numberAhead).UnixMilli())
+}
+
+// errNumber says that an order's number is not usable.
+var errNumber = errors.New("the number of the order is more than a year ahead of the clock here: see that the clocks are right")
 
 // next returns the document that follows s after a change. If the revocations are too many, the
 // oldest are no longer listed.

@@ -44,6 +44,9 @@ func (s store) save(h held) error { return writeSynced(s.file(h.For), h.signed) 
 // newer opens an order, and reports whether it has a higher number than old.
 func newer(data []byte, c *Charter, to string, old held) (held, bool, error) {
 	h, err := openStanding(data, c, to)
+	if err == nil && !isUsable(h.Number) {
+		err = errNumber
+	}
 	if err != nil {
 		return old, false, err
 	}

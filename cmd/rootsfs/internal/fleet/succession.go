@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -127,6 +128,10 @@ func (o *Owner) Amend(ctx context.Context, change Amendment) error {
 	next.Number++
 	if err := change(&next); err != nil {
 		return err
+	}
+	if !next.isOwner(o.key.Public()) {
+		// The newest orders would be signed by a key that counts no more: a lock would not hold.
+		return refused("an owner is removed by another one: give this command with the keys of an owner who stays")
 	}
 	if err := o.resign(ctx, &next); err != nil {
 		return err
@@ -263,20 +268,43 @@ func closeAll(all []*Bus) {
 	}
 }
 
+// agreed reports whether a majority of the keepers has answered, and none has another charter at
+// this place.
+func (o *Owner) agreed(state map[string]keeperState, place int, data []byte) bool {
+	for _, s := range state {
+		if place < len(s.Charters) && !bytes.Equal(s.Charters[place], data) {
+			return false
+		}
+	}
+	return len(state) >= o.Charter.majority()
+}
+
 // spread has this owner, and all keepers, know the newest charter that one of them has. It returns the
 // keepers' states then.
 func (o *Owner) spread(ctx context.Context, state map[string]keeperState) (map[string]keeperState, error) {
 	changed := false
+	var failed error
 	for _, s := range state {
-		for _, data := range s.Charters {
+		for i, data := range s.Charters {
 			if _, err := o.Charter.succeed(data); err != nil {
 				continue // it is not the next: another keeper was first
 			}
-			if err := o.hand(ctx, data); err != nil {
-				return nil, err
+			var err error
+			if i < len(s.Charters)-1 && o.agreed(state, i, data) {
+				// It holds: an owner made the next one. Its keepers have that one, or are gone.
+				o.Charter, err = o.charters.adopt(o.Charter, [][]byte{data})
+			} else {
+				err = o.hand(ctx, data)
+			}
+			if err != nil {
+				failed = err // the others may have another one: a former owner can have signed this
+				break
 			}
 			changed = true
 		}
+	}
+	if failed != nil && !changed {
+		return nil, failed
 	}
 	behind := len(state) < len(o.Charter.Keepers) // one that does not know this owner does not answer
 	for _, s := range state {

@@ -10,7 +10,7 @@ import (
 )
 
 func setCeiling(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
-	text, err := config.ReadCeiling(args[0])
+	text, _, err := config.ReadCeiling(args[0])
 	if err != nil {
 		return cli.Usage(err)
 	}

@@ -2,6 +2,8 @@ package fleetcli
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"time"
 
@@ -36,7 +38,7 @@ func join(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string)
 	}
 	if len(args) > 0 {
 		token = args[0]
-	} else if token, err = p.Stdin(maxToken); err != nil {
+	} else if token, err = p.Stdin(maxToken); err != nil && !errors.Is(err, io.EOF) {
 		return cli.Usage(err)
 	}
 	m, err := fleet.Join(ctx, token, creds)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 func revoke(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
@@ -71,7 +72,7 @@ func printOutcome(p *cli.Printer, out fleet.Outcome, what string) {
 		case m.State == fleet.OrderNoAnswer:
 			p.Say("%s: no answer; it is %s when it hears the order", m.Name, what)
 		case what == "unlocked" && m.Locked != "":
-			p.Say("%s: still locked by another order: %q", m.Name, m.Locked)
+			p.Say("%s: still locked by another order: %q; see: rootsfs fleet unlock --machine %s", m.Name, m.Locked, names.ShellWord(m.Name))
 		case what == "bound":
 			p.Say("%s: bound in %.1f ms, roots ended: %d", m.Name, m.TookMS, len(m.Ended)+m.More)
 		case what == "dead":

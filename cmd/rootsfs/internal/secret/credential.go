@@ -39,9 +39,6 @@ type settings struct {
 	lines  []string // of npm
 }
 
-// newCredential returns a credential with a placeholder of its own.
-func newCredential(value string) Credential { return found{value: value}.credential() }
-
 // credential returns the credential that was found, with placeholders of its own.
 func (f found) credential() Credential {
 	c := Credential{value: f.value, placeholder: newPlaceholder(f.value), found: f}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os/exec"
-	"slices"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
@@ -51,9 +49,6 @@ func init() { // their functions refer to it
 		},
 	}
 }
-
-// Presets returns the names of the presets.
-func Presets() []string { return slices.Sorted(maps.Keys(presets)) }
 
 func (s *Secret) preset() preset { return presets[s.Name] }
 

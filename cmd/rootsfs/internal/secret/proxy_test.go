@@ -34,6 +34,9 @@ type lab struct {
 	noted   chan struct{} // one for each record
 }
 
+// newCredential returns a credential with a placeholder of its own.
+func newCredential(value string) Credential { return found{value: value}.credential() }
+
 func newLab(t *testing.T, s *Secret, host http.HandlerFunc) *lab {
 	t.Helper()
 	l := &lab{t: t, noted: make(chan struct{}, 10_000)} // more than a test makes

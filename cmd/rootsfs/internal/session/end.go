@@ -33,19 +33,19 @@ func (s *Session) Run(stop <-chan struct{}) error {
 	s.cancel()
 	s.close()
 	s.log.Info("ended", "session", s.dir.Name())
-	return errors.Join(s.unanchored(), s.outcome.err)
+	return errors.Join(s.anchorErr(), s.outcome.err)
 }
 
-// anchored ends the session if its audit log cannot be anchored.
-func (s *Session) anchored() {
-	if err := s.unanchored(); err != nil {
+// endUnlessAnchored ends the session if its audit log cannot be anchored.
+func (s *Session) endUnlessAnchored() {
+	if err := s.anchorErr(); err != nil {
 		s.log.Error("ending: revoking every root, then unmounting", "error", err)
 		s.end("the audit log could not be anchored")
 	}
 }
 
-// unanchored returns why the audit log could not be anchored when it was opened.
-func (s *Session) unanchored() error {
+// anchorErr returns why the audit log could not be anchored when it was opened.
+func (s *Session) anchorErr() error {
 	return noAudit(s.audit.opened().Anchored())
 }
 

@@ -7,11 +7,11 @@ import (
 	runtimemetrics "runtime/metrics"
 )
 
-// manyPs gives the Go scheduler more Ps than a small machine has processors. The mount's
+// raiseMaxProcs gives the Go scheduler more Ps than a small machine has processors. The mount's
 // readers sleep in read(2) on the FUSE device, and each keeps a P. With only two Ps, sysmon
 // takes one away for every request and wakes a thread to use it (measured on two processors:
 // 46,000 futex calls for 40,000 requests, 4,000 with eight Ps).
-func manyPs() {
+func raiseMaxProcs() {
 	const enough = 8
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < enough {
 		runtime.GOMAXPROCS(enough)

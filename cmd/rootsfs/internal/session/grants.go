@@ -244,9 +244,9 @@ func (s *Session) setRights(ctx context.Context, name guard.RootName, rights gua
 	return err
 }
 
-// sameDir returns a better error if the first grants of a session failed because two of them
+// explainSameDir returns a better error if the first grants of a session failed because two of them
 // lead to the same directory. Otherwise it returns err.
-func sameDir(asks []guard.Grant, err error) error {
+func explainSameDir(asks []guard.Grant, err error) error {
 	if !errors.Is(err, names.Exist) {
 		return err
 	}
@@ -268,9 +268,9 @@ func sameDir(asks []guard.Grant, err error) error {
 	return err
 }
 
-// absent returns a better error if the first grants of a session failed because a directory
+// explainAbsent returns a better error if the first grants of a session failed because a directory
 // does not exist: it names the directory and the origin of the grant. Otherwise it returns err.
-func absent(asks []guard.Grant, err error) error {
+func explainAbsent(asks []guard.Grant, err error) error {
 	if !errors.Is(err, names.NotExist) {
 		return err
 	}

@@ -178,7 +178,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if !opt.Unmounted {
 		collectLate()
 		// Short runs do without further threads.
-		time.AfterFunc(lasting, manyPs)
+		time.AfterFunc(lasting, raiseMaxProcs)
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), endDone: make(chan struct{}),
@@ -212,8 +212,8 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 		return nil, err
 	}
 	if opt.AnchorLater {
-		go s.anchored()
-	} else if err := s.unanchored(); err != nil {
+		go s.endUnlessAnchored()
+	} else if err := s.anchorErr(); err != nil {
 		return nil, err
 	}
 	s.log.Info("begun", "session", s.dir.Name(), "mountpoint", s.Point(), "roots", len(opt.Roots))
@@ -289,7 +289,7 @@ func (s *Session) grantFirst(ctx context.Context) error {
 		return nil
 	}
 	_, err = s.grantAll(ctx, s.opt.Roots)
-	return absent(s.opt.Roots, sameDir(s.opt.Roots, err))
+	return explainAbsent(s.opt.Roots, explainSameDir(s.opt.Roots, err))
 }
 
 // open publishes a session, so that commands find it, and begins to answer them.

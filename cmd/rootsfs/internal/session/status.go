@@ -240,7 +240,7 @@ func (f *refusals) noteRefusal(reg *guard.Registry, rec *guard.Record) {
 	default:
 		return
 	}
-	f.setLast(&r, guard.AskedAgain(rec))
+	f.setLast(&r, guard.RequestOf(rec))
 }
 
 // refusal serves control.GetRefusal.

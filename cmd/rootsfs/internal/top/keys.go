@@ -28,13 +28,13 @@ func (m *model) press(key, text string) tea.Cmd {
 	case "q":
 		return tea.Quit
 	case "1":
-		return m.see(viewNow)
+		return m.showView(viewNow)
 	case "2":
-		return m.see(viewAsk)
+		return m.showView(viewAsk)
 	case "3":
-		return m.see(viewHistory)
+		return m.showView(viewHistory)
 	case "tab":
-		return m.see((m.view + 1) % viewStage)
+		return m.showView((m.view + 1) % viewStage)
 	case "E":
 		m.typing, m.text = typingSure, ""
 	default:

@@ -258,7 +258,7 @@ func TestLongNames(t *testing.T) {
 		if !whole(text) {
 			t.Errorf("at %d, the name of the chosen root is not shown whole:\n%s", width, text)
 		}
-		m.see(viewAsk)
+		m.showView(viewAsk)
 		if text = ansi.Strip(m.View().Content); !whole(text) || width >= 80 && !strings.Contains(text, ": 1m0s left") {
 			t.Errorf("at %d, who asks is not shown whole, or not how long:\n%s", width, text)
 		}
@@ -339,7 +339,7 @@ func TestExact(t *testing.T) {
 
 // readAll turns the pages of a question until its end.
 func readAll(m *model) (pages int) {
-	m.see(viewAsk)
+	m.showView(viewAsk)
 	for m.View(); m.scroll.missing() > 0; m.View() {
 		m.press("pgdown", "")
 		pages++

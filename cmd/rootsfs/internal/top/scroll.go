@@ -106,8 +106,8 @@ func (m *model) pressScroll(key string) bool {
 	return true
 }
 
-// see shows a view from its beginning.
-func (m *model) see(v view) tea.Cmd {
+// showView shows a view from its beginning.
+func (m *model) showView(v view) tea.Cmd {
 	m.view, m.since = v, m.now
 	m.scroll.begin()
 	if v == viewHistory {

@@ -126,7 +126,7 @@ func (m *model) pressStage(key string) tea.Cmd {
 	st := &m.stage
 	switch key {
 	case "esc":
-		return m.see(viewNow)
+		return m.showView(viewNow)
 	case "up", "k":
 		return m.chooseChange(st.row - 1)
 	case "down", "j":

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// skeleton makes directories, links and files.
-func (b *builder) skeleton() error {
+// makeSkeleton makes directories, links and files.
+func (b *builder) makeSkeleton() error {
 	for _, dir := range b.layout.Dirs {
 		if err := b.mkdir(dir); err != nil {
 			return err

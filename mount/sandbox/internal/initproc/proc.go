@@ -36,8 +36,8 @@ const sharePart = 4
 // nestedLimits are the counters of namespaces that may be made below this one.
 var nestedLimits = []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"}
 
-// proc mounts a /proc of the init's pid namespace and hides the host's entries.
-func (b *builder) proc() error {
+// mountProc mounts a /proc of the init's pid namespace and hides the host's entries.
+func (b *builder) mountProc() error {
 	// hidepid: processes of another uid have no directory, nor have processes that are
 	// not dumpable, such as the init.
 	fd, err := newFS("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, "hidepid", "invisible")
@@ -61,9 +61,9 @@ func (b *builder) proc() error {
 	return b.maskProc(fd)
 }
 
-// nested forbids namespaces below this one. It comes last, because even a
+// forbidNested forbids namespaces below this one. It comes last, because even a
 // detached mount counts as a mount namespace.
-func (b *builder) nested() error {
+func (b *builder) forbidNested() error {
 	defer unix.Close(b.limits)
 	for _, kind := range nestedLimits {
 		// A kernel without that kind of namespace has no limit for it. Where it cannot be

@@ -66,11 +66,11 @@ func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
 	}
 	// Files are copied from the host into the new root before the tree's directories may
 	// hide it.
-	return b, steps(b.devpts, b.proc, b.skeleton, b.privateFS, b.binds, b.tree, b.pivot, b.seal, b.nested)
+	return b, steps(b.mountDevpts, b.mountProc, b.makeSkeleton, b.mountPrivateFS, b.bindHost, b.bindRoots, b.pivotRoot, b.sealRoot, b.forbidNested)
 }
 
-// privateFS mounts the file system that the command can fill.
-func (b *builder) privateFS() error {
+// mountPrivateFS mounts the file system that the command can fill.
+func (b *builder) mountPrivateFS() error {
 	// One inode for every 4 KiB: a limit in bytes alone does not bound empty files.
 	fd, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755",
 		"size", strconv.FormatInt(b.layout.TmpSize, 10), "nr_inodes", strconv.FormatInt(b.layout.TmpSize/4096, 10))
@@ -104,8 +104,8 @@ func runtimeLink(fd int) error {
 	return step(unix.Symlinkat(layout.Runtime, fd, user+"/"+strconv.Itoa(os.Getuid())), "make a link to %s", layout.Runtime)
 }
 
-// binds shows the host's directories and files.
-func (b *builder) binds() error {
+// bindHost shows the host's directories and files.
+func (b *builder) bindHost() error {
 	for _, m := range b.layout.Binds {
 		if err := b.mountHost(m); err != nil && !m.Optional {
 			return err
@@ -149,8 +149,8 @@ func (b *builder) bind(m layout.Bind) error {
 // 3,072 outside the host's reserve (kernel.pty.max).
 const maxTerminals = "256"
 
-// devpts gives the command terminals of its own, without those of the host.
-func (b *builder) devpts() error {
+// mountDevpts gives the command terminals of its own, without those of the host.
+func (b *builder) mountDevpts() error {
 	fd, err := newFS("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode", "0666", "mode", "0600", "max", maxTerminals)
 	if err != nil {
 		return err
@@ -159,8 +159,8 @@ func (b *builder) devpts() error {
 	return b.mount(fd, "/dev/pts")
 }
 
-// tree binds the roots.
-func (b *builder) tree() error {
+// bindRoots binds the roots.
+func (b *builder) bindRoots() error {
 	l := b.layout
 	from := l.TreeFrom
 	if fd, opened := b.files[layout.TreeFile]; opened {
@@ -205,8 +205,8 @@ func (b *builder) bindTree(from, at string) error {
 	}
 }
 
-// pivot makes the new root this process's root and unmounts the host's.
-func (b *builder) pivot() error {
+// pivotRoot makes the new root this process's root and unmounts the host's.
+func (b *builder) pivotRoot() error {
 	if err := unix.Fchdir(b.root); err != nil {
 		return step(err, "enter the new root")
 	}
@@ -221,8 +221,8 @@ func (b *builder) pivot() error {
 	return step(unix.Chdir("/"), "enter the new root")
 }
 
-// seal closes scratch and makes the root itself read-only; mounts in it keep their flags.
-func (b *builder) seal() error {
+// sealRoot closes scratch and makes the root itself read-only; mounts in it keep their flags.
+func (b *builder) sealRoot() error {
 	defer unix.Close(b.root)
 	if err := unix.Chmod(scratch, 0); err != nil {
 		return step(err, "close %s", scratch)

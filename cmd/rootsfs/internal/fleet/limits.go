@@ -1,0 +1,58 @@
+package fleet
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/time/rate"
+)
+
+// limits bounds what each of many parties may send. A message above the bound is not read: one
+// machine must not keep the keeper from the others.
+type limits struct {
+	rate  rate.Limit
+	burst int
+
+	mu sync.Mutex // guards of
+	of map[string]*rate.Limiter
+}
+
+// maxLimited bounds the parties that are remembered: a server of others may let one use many subjects.
+const maxLimited = 1 << 14
+
+func newLimits(perSecond rate.Limit, burst int) *limits {
+	return &limits{rate: perSecond, burst: burst, of: map[string]*rate.Limiter{}}
+}
+
+// admits charges a party with a message, and reports whether it is read.
+func (l *limits) admits(party string, cost int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.of[party]
+	if one == nil {
+		if len(l.of) >= maxLimited {
+			clear(l.of)
+		}
+		one = rate.NewLimiter(l.rate, l.burst)
+		l.of[party] = one
+	}
+	return one.AllowN(time.Now(), cost)
+}
+
+// What a machine, or the bearer of an invite, may ask of a keeper on one subject. An agent asks once
+// a second at most, and repeats what was not answered.
+const (
+	requestRate  = 10 // in a second
+	requestBurst = 100
+)
+
+// bounded returns a handler of requests that answers each sender only so often. The server lets a
+// machine publish on its own subjects only.
+func (r *registrar) bounded(handle nats.MsgHandler) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		if r.requests.admits(m.Subject, 1) {
+			handle(m)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
+)
+
+// raced are the scripts whose daemons answer several programs at once. Their rootsfs is this test
+// binary, with the race detector.
+var raced = []string{"lifecycle", "mounttwo", "pause", "reload", "renew", "serve", "sessions", "stage-live", "stopped", "held"}
+
+// releasedDir returns a directory with rootsfs as it is released, or "" if scripts run this test
+// binary as rootsfs: without the race detector, and in make soak. With the race detector rootsfs
+// needs several times the processor time to start, and the scripts start it over a thousand times.
+var releasedDir = sync.OnceValues(func() (dir string, err error) {
+	if !isRaced() || lab.Soak() {
+		return "", nil
+	}
+	if dir, err = os.MkdirTemp("", "rootsfs-released-"); err != nil {
+		return "", err
+	}
+	removeReleased = func() { _ = os.RemoveAll(dir) }
+	return dir, testkit.Build(filepath.Join(dir, "rootsfs"), ".")
+})
+
+// removeReleased removes the directory of releasedDir, if there is one.
+var removeReleased = func() {}
+
+// isRaced reports whether this test binary has the race detector.
+func isRaced() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// programDir returns the directory of the program rootsfs for a script, or "" for this test binary.
+func programDir(script string) (string, error) {
+	if slices.Contains(raced, strings.TrimPrefix(script, "script-")) {
+		return "", nil
+	}
+	return releasedDir()
+}
