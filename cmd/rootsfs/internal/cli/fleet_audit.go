@@ -17,7 +17,7 @@ import (
 const fleetAuditLong = `Bring the audit records of all machines to the owner, check that nobody has changed them
 on the way, and hand records on to what a company runs.
 
-Each machine's agent sends its audit records to the keeper, and signs up to where they
+Each machine's agent sends its audit records to every keeper, and signs up to where they
 go. A keeper that changes or drops some is found out.`
 
 const fleetAuditExamples = `  rootsfs fleet audit pull
@@ -34,10 +34,11 @@ func (a *app) newFleetAuditCmd(f *FleetFlags) *cobra.Command {
 	}, a.newFleetPullCmd(f), a.newFleetFollowCmd(f), a.newFleetVerifyCmd(f), a.newFleetExportCmd(f))
 }
 
-const fleetPullLong = `Copy the records of machines that the keeper has to DIR, each machine's to a directory
-of its own (default: ~/.local/state/rootsfs/fleet/records/FLEET). What is there already is
+const fleetPullLong = `Copy the records of machines that keepers have to DIR, each machine's to a directory of
+its own (default: ~/.local/state/rootsfs/fleet/records/FLEET). What is there already is
 not copied again. Records are written there only if the machine has signed them, and they
-follow each other. Otherwise the reason is printed, and the exit code is 1.
+follow each other. Otherwise the reason is printed, and the exit code is 1. What one
+keeper lacks comes from another: one that answers is enough.
 
 The directories hold ordinary audit files: "rootsfs audit show --dir DIR/MACHINE" shows
 them, and "rootsfs fleet audit export DIR/MACHINE" hands them on.`
@@ -48,7 +49,7 @@ const fleetPullExamples = `  rootsfs fleet audit pull
 func (a *app) newFleetPullCmd(f *FleetFlags) *cobra.Command {
 	return a.archiveCommand(&cobra.Command{
 		Use:     "pull [DIR]",
-		Short:   "Copy the records of machines from the keeper",
+		Short:   "Copy the records of machines from the keepers",
 		Long:    fleetPullLong,
 		Example: fleetPullExamples,
 	}, f)
@@ -80,7 +81,8 @@ join printed there. A session is
   tampered  a record was changed, moved, or removed after it was sent
 
 The exit code is 1 if a session is cut or tampered, or has a hole that the machine's log
-did not make itself. With --offline the keeper is not asked.`
+did not make itself. It says which of several keepers lacks what, which changes no exit
+code. With --offline no keeper is asked.`
 
 const fleetVerifyExamples = `  rootsfs fleet audit verify
   rootsfs fleet audit verify ~/records --offline --json`
@@ -92,7 +94,7 @@ func (a *app) newFleetVerifyCmd(f *FleetFlags) *cobra.Command {
 		Long:    fleetVerifyLong,
 		Example: fleetVerifyExamples,
 	}
-	cmd.Flags().BoolVar(&f.Offline, "offline", false, "check the copies only, without the keeper")
+	cmd.Flags().BoolVar(&f.Offline, "offline", false, "check the copies only, without the keepers")
 	return a.archiveCommand(cmd, f)
 }
 

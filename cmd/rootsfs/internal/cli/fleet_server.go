@@ -36,7 +36,7 @@ func (a *app) newFleetInitCmd(f *FleetFlags) *cobra.Command {
 	}
 	fleetDir(cmd, f)
 	cmd.Flags().StringVar(&f.Server, "server", "", "machines reach the server at this `host:port` (default: this host's name, port 4222)")
-	cmd.Flags().StringVar(&f.NATS, "nats", "", "use the NATS server or cluster at this `URL`, and its credentials of --creds")
+	cmd.Flags().StringVar(&f.NATS, "nats", "", "use the NATS server at this `URL`, or the cluster at these, with commas between them")
 	credsFlag(cmd, f, "of the owner and the keeper")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if (f.NATS == "") != (f.Creds == "") || f.NATS != "" && f.Server != "" {

@@ -342,9 +342,13 @@ func (a *agent) follow(ctx context.Context) {
 	}
 }
 
-// listen hears orders.
+// listen hears orders. What was pushed while a connection was lost comes with a lease.
 func (a *agent) listen(ctx context.Context) error {
 	for _, b := range a.buses {
+		b.Conn.SetReconnectHandler(func(*nats.Conn) {
+			a.log.Info("connected to the fleet again")
+			a.askNow()
+		})
 		for _, to := range a.orders() {
 			_, err := b.Conn.Subscribe(b.Names.Orders(to), func(m *nats.Msg) {
 				if err := a.receive(ctx, to, m.Data); err != nil {
@@ -414,7 +418,7 @@ func (m *Member) act(ctx context.Context, dir, files string, log *slog.Logger, r
 	if err != nil {
 		return err
 	}
-	ship, err := newShipper(m, buses, dir, files, host.Shares, log)
+	ship, err := newShippers(m, buses, dir, files, host.Shares, log)
 	if err != nil {
 		return err
 	}

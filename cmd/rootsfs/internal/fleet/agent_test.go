@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -43,13 +41,28 @@ func (l *lab) restart(m *Member, dir string) *puppet {
 	buses, err := m.dialAll(true)
 	l.must(err)
 	l.Cleanup(func() { closeAll(buses) })
+	p, err := newPuppet(m, buses, dir)
+	l.must(err)
+	l.must(p.listen(context.Background()))
+	for _, b := range buses {
+		if b.Conn.IsConnected() {
+			l.must(b.Conn.Flush())
+		}
+	}
+	return p
+}
+
+// newPuppet makes an agent of a machine with the state in dir, which hears nothing yet.
+func newPuppet(m *Member, buses []*Bus, dir string) (*puppet, error) {
 	p := &puppet{}
 	a, err := newAgent(m, buses, dir, slog.New(slog.DiscardHandler), func(guard.Record) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.full
 	})
-	l.must(err)
+	if err != nil {
+		return nil, err
+	}
 	p.agent = a
 	a.writeLease = func(to control.Lease) error {
 		p.mu.Lock()
@@ -68,13 +81,7 @@ func (l *lab) restart(m *Member, dir string) *puppet {
 		}
 		return ended, p.stuck
 	}
-	l.must(a.listen(context.Background()))
-	for _, b := range buses {
-		if b.Conn.IsConnected() {
-			l.must(b.Conn.Flush())
-		}
-	}
-	return p
+	return p, nil
 }
 
 // fill makes records fail with err.
@@ -247,55 +254,31 @@ func TestTwoOwners(t *testing.T) {
 	}
 }
 
-// Every machine of a large fleet carries out each order once, reports that, and answers
-// questions about its state. With -v the times and the memory are printed; ROOTSFS_SOAK=1 makes
-// it a thousand.
-func TestThousandMachines(t *testing.T) {
-	n, rounds := 20, 1
-	if os.Getenv("ROOTSFS_SOAK") != "" {
-		n, rounds = 1000, 10
-	}
+// A machine whose connection was lost asks for a lease when it is connected again, and not only when
+// the next one is due: an order may have passed meanwhile. It does not wait for the answer that the
+// lost connection would have brought.
+func TestAsksWhenConnectedAgain(t *testing.T) {
 	l := newLab(t)
-	machines := make([]*puppet, n)
-	for i := range machines {
-		machines[i] = l.puppet(fmt.Sprintf("m%d", i))
-		l.must(machines[i].m.AnswerStatus(machines[i].bus, func() MachineStatus { return MachineStatus{Standing: machines[i].standing()} }))
-		l.must(machines[i].bus.Conn.Flush())
-	}
-	var heard []time.Duration // an ack, since the order was given
-	for range rounds {
-		begun := time.Now()
-		sub, err := l.owner.Bus.Conn.Subscribe(l.owner.Names.OfMachines("ack"), func(*nats.Msg) { heard = append(heard, time.Since(begun)) })
-		l.must(err)
-		out := l.give(everything, time.Minute)
-		t.Logf("revoked on %d machines: %v", n, time.Since(begun))
-		l.must(sub.Drain())
-		for _, m := range out.Machines {
-			if m.State != OrderDone || len(m.Ended) != 1 {
-				t.Fatalf("%s: %+v", m.Name, m)
-			}
-		}
-		for _, p := range machines {
-			if did := p.done(); strings.Count(did, "revoke") != 1 {
-				t.Fatalf("%s: %s", p.m.Machine, did)
-			}
-		}
-		testkit.Until(t, "the subscription has ended", func() bool { return !sub.IsValid() })
-	}
-	slices.Sort(heard)
-	t.Logf("acks: %d, p50 %v, p99 %v, last %v", len(heard), heard[len(heard)/2], heard[len(heard)*99/100], heard[len(heard)-1])
-	begun := time.Now()
-	all, err := l.owner.Machines(context.Background(), time.Minute)
+	p := l.puppet("m1")
+	asked := make(chan *nats.Msg, 8)
+	_, err := l.owner.Bus.Conn.ChanSubscribe(l.owner.Names.Lease("m1"), asked)
 	l.must(err)
-	t.Logf("the status of %d machines: %v", n, time.Since(begun))
-	for _, m := range all {
-		if m.MachineStatus == nil || m.Behind != nil {
-			t.Fatalf("%s: %+v", m.Name, m)
+	l.must(l.owner.Bus.Conn.Flush())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { p.follow(ctx); close(ended) }()
+	defer func() { cancel(); <-ended }()
+	for _, when := range []string{"at the start", "after the connection was lost with the answer", "after the connection was lost"} {
+		select {
+		case <-asked:
+		case <-time.After(10 * time.Second): // a third of the lease is 20 s
+			t.Fatalf("the machine does not ask %s", when)
 		}
+		if when != "at the start" {
+			testkit.Until(t, "the machine has a lease", func() bool { return p.standing().LeftMS > 0 })
+		}
+		l.must(p.bus.Conn.ForceReconnect())
 	}
-	text, err := os.ReadFile("/proc/self/status") // of the server and all machines
-	l.must(err)
-	t.Log(regexp.MustCompile(`(?m)^Vm(HWM|RSS):.*`).FindAllString(string(text), -1))
 }
 
 // An agent whose machine has left the fleet ends, and one whose machine has joined again begins anew:

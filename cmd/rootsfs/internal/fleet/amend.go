@@ -57,7 +57,7 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 	if o.info.isExternal() {
 		server = o.info.Server
 	}
-	_, port, err := splitServer(server)
+	port, err := Address{server, o.info.Pin}.port()
 	if err != nil {
 		return false, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 
 // Address says where a fleet's server is, and how to know it.
 type Address struct {
-	Server string `json:"server"` // HOST:PORT
+	Server string `json:"server"` // HOST:PORT; those of another's cluster with commas between them
 	Pin    string `json:"pin"`    // the fingerprint of the fleet's authority
 }
 
@@ -76,11 +75,7 @@ const (
 // dial connects a party: a machine or an invite by its name, partyOwner or partyKeeper. If stays is
 // set, the connection is made again whenever it is lost, and dial does not wait for the first.
 func dial(n Names, to Address, party string, cred func() (credential, error), stays bool, more ...nats.Option) (*Bus, error) {
-	if _, _, err := net.SplitHostPort(to.Server); err != nil {
-		return nil, &names.Error{Kind: names.Invalid, Err: fmt.Errorf("the fleet's server: %s is no HOST:PORT", names.Quote(to.Server))}
-	}
-	conf, err := to.tls(n)
-	if err != nil {
+	if _, err := to.port(); err != nil {
 		return nil, err
 	}
 	opts := []nats.Option{
@@ -89,7 +84,7 @@ func dial(n Names, to Address, party string, cred func() (credential, error), st
 		nats.UserJWT(
 			func() (string, error) { c, err := cred(); return c.JWT, err },
 			func(nonce []byte) ([]byte, error) { return signNonce(cred, nonce) }),
-		nats.Secure(conf),
+		nats.Secure(to.tls(n)),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // it would print
 	}
 	if !to.isExternal() {
@@ -101,7 +96,7 @@ func dial(n Names, to Address, party string, cred func() (credential, error), st
 	} else {
 		opts = append(opts, nats.NoReconnect())
 	}
-	c, err := nats.Connect("tls://"+to.Server, append(opts, more...)...)
+	c, err := nats.Connect("tls://"+strings.Join(to.hosts(), ",tls://"), append(opts, more...)...)
 	if err != nil {
 		return nil, unreachable(to, err)
 	}
@@ -150,14 +145,34 @@ func (b *Bus) Close() {
 
 // Request sends a request and returns the first answer.
 func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
-	m, err := b.Conn.RequestWithContext(ctx, subject, data)
+	connected, cancel := b.whileConnected(ctx)
+	defer cancel()
+	m, err := b.Conn.RequestWithContext(connected, subject, data)
 	switch {
+	case err != nil && ctx.Err() == nil && connected.Err() != nil:
+		return nil, errors.New("the connection to the fleet's server was lost")
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
 		return nil, errors.New("the fleet's keeper does not answer; see that rootsfs fleet serve runs")
 	case err != nil:
 		return nil, err
 	}
 	return m.Data, nil
+}
+
+// whileConnected returns a context that ends with ctx, and when the connection is lost: the answer to
+// a request comes over the same connection, or never.
+func (b *Bus) whileConnected(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	lost := b.Conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	go func() {
+		select {
+		case <-lost:
+		case <-ctx.Done():
+		}
+		cancel()
+		b.Conn.RemoveStatusListener(lost)
+	}()
+	return ctx, cancel
 }
 
 // Answer answers the request of a party. It refuses an address for the answer that is not in

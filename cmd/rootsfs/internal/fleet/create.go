@@ -196,7 +196,7 @@ func (c *creation) useCreds() error {
 
 // finish writes the files that say that a fleet is there.
 func (c *creation) finish() error {
-	_, port, err := splitServer(c.plan.Server)
+	port, err := Address{c.plan.Server, c.pin}.port()
 	if err != nil {
 		return err
 	}

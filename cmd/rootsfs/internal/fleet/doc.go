@@ -22,8 +22,8 @@
 //     ends everything.
 //   - Where a fleet has several keepers, each with a server, a majority of them decides. One of three
 //     may fail, and a keeper that has missed an order cannot renew what the order ended.
-//   - A machine's audit records reach the keeper at least once, unless the machine's log deletes
-//     them first. The keeper confirms those that are on its disk. An owner who has pulled them, or
+//   - A machine's audit records reach every keeper at least once, unless the machine's log deletes
+//     them first. A keeper confirms those that are on its disk. An owner who has pulled them, or
 //     verifies them, is told of each that was changed, moved or dropped after the machine had sent
 //     it, except the newest: see below.
 //   - The sessions of a machine that answers an order keep to the order's ceiling, and the machine
@@ -37,9 +37,26 @@
 // A keeper that is restored from an older copy gives no lease until an owner has brought back the
 // orders. Where a whole disk was restored, the keeper learns that from the first owner, or machine,
 // that knows an order which it lacks; until then it gives leases by its older orders. A session
-// that began before its machine joined hears revocations, and has no lease. Of several keepers, the
-// one of the first server takes the records, and records wait while it fails. A keeper can withhold
-// the newest records of a session that no owner has pulled, and the oldest as if they had been too
-// many. The server can withhold, delay and repeat messages, and sees all of them. Names of subjects
+// that began before its machine joined hears revocations, and has no lease. All keepers of
+// a fleet together can withhold the newest records of a session that no owner has pulled, and the
+// oldest as if they had been too many. The server can withhold, delay and repeat messages, and sees all of them. Names of subjects
 // and fields of messages may change with every version.
+//
+// # Size
+//
+// Measured by TestThousandMachines on a busy machine with 2 processors, for each of 1,000 machines and
+// one keeper: 210 KB of memory for the agent with a session's registry, 86 KB for the server and
+// keeper, 3.8 KB in 5 files at the keeper after 3 orders on record, and 53 bytes a second on the wire
+// at rest with a lease of a minute, 27 with two. A request for a lease takes the keeper 0.7 ms of a
+// processor. Of three revocations the p99 of confirmations was 0.42 to 0.96 s, while other
+// programs kept the machine busy, and all machines said how they are within 0.24 s.
+//
+// What breaks first is a keeper's answer to an owner, which names all machines in one message: the
+// server's bound of 1 MiB (max_payload, https://docs.nats.io/reference/faq) is reached by about 2,500
+// machines. Then commands of owners say that the keeper does not answer; leases go on. The next bound
+// is 65,536 connections, nats-server's default for max_connections. A hundred thousand machines would
+// need answers in parts and a cluster with leaf nodes (https://docs.nats.io/concepts/topologies). They
+// would ask for 2,800 leases a second, which is two processors of a keeper, with 8.6 GB of memory for
+// connections, 380 MB in 500,000 files at each keeper, and 2.7 MB a second on the wire. No bound of
+// JetStream counts: nothing is kept there.
 package fleet

@@ -4,7 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
+	"strings"
 
 	"github.com/nats-io/jwt/v2"
 
@@ -19,13 +19,31 @@ import (
 // the system.
 func (a Address) isExternal() bool { return a.Pin == "" }
 
-// tls returns how a server proves what it is.
-func (a Address) tls(n Names) (*tls.Config, error) {
-	if !a.isExternal() {
-		return clientTLS(n, a.Pin), nil
+// tls returns how a server proves what it is. Each of a cluster has to be one that the owner has named:
+// who can change what a server says before the encryption begins must not name another.
+func (a Address) tls(n Names) *tls.Config {
+	if a.isExternal() {
+		return &tls.Config{MinVersion: tls.VersionTLS13} // the connection adds the server's name
 	}
-	host, _, err := net.SplitHostPort(a.Server)
-	return &tls.Config{MinVersion: tls.VersionTLS13, ServerName: host}, err
+	return clientTLS(n, a.Pin)
+}
+
+// hosts returns the HOST:PORT of every server.
+func (a Address) hosts() []string {
+	if a.isExternal() {
+		return strings.Split(a.Server, ",")
+	}
+	return []string{a.Server}
+}
+
+// port returns the port of the last server, and an error unless each is HOST:PORT.
+func (a Address) port() (port string, err error) {
+	for _, server := range a.hosts() {
+		if _, port, err = splitServer(server); err != nil {
+			return "", err
+		}
+	}
+	return port, nil
 }
 
 // ReadCreds reads a file of credentials as NATS writes them.

@@ -4,29 +4,73 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// someServer is a NATS server of somebody else: with its own accounts, and a certificate of an
-// authority that the system knows. It returns the server's address, and a function that makes a file
-// of credentials.
-func someServer(t *testing.T) (at string, creds func() string) {
+// someServers are NATS servers of somebody else, in one cluster: with their own accounts, and
+// certificates of an authority that the system knows.
+type someServers struct {
+	*testing.T
+	at      string // their addresses
+	list    []*server.Server
+	options func(i int) *server.Options
+	ports   []int
+	creds   func() string // makes a file of credentials
+}
+
+// someAuthority is an authority that the system knows: it is asked once in a process.
+var someAuthority = sync.OnceValues(func() (*authority, error) { return newAuthority(Names{"localhost"}) })
+
+// start starts a server. The next time it has the same address.
+func (all *someServers) start(i int) {
+	all.Helper()
+	o := all.options(i)
+	o.Port = all.ports[i]
+	s, err := server.NewServer(o)
+	if err != nil {
+		all.Fatal(err)
+	}
+	s.Start()
+	all.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(10 * time.Second) {
+		all.Fatal("the server does not start")
+	}
+	all.list[i], all.ports[i] = s, s.Addr().(*net.TCPAddr).Port
+}
+
+// await waits until the servers are a cluster.
+func (all *someServers) await() {
+	all.Helper()
+	alone := func(s *server.Server) bool { return s.NumRoutes() < len(all.list)-1 }
+	testkit.Until(all, "the servers are a cluster", func() bool { return !slices.ContainsFunc(all.list, alone) })
+}
+
+func newSomeServers(t *testing.T, n int) *someServers {
+	t.Helper()
+	all := &someServers{T: t, list: make([]*server.Server, n), ports: slices.Repeat([]int{server.RANDOM_PORT}, n)}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	ca, err := newAuthority(Names{"localhost"})
+	ca, err := someAuthority()
 	must(err)
 	authorities := filepath.Join(t.TempDir(), "ca.pem")
 	must(os.WriteFile(authorities, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.der}), 0o600))
@@ -50,18 +94,26 @@ func someServer(t *testing.T) (at string, creds func() string) {
 	must(err)
 	resolver := &server.MemAccResolver{}
 	must(resolver.Store(public, text))
-	s, err := server.NewServer(&server.Options{Host: "localhost", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
-		TLSConfig: &tls.Config{Certificates: conf.Certificates, MinVersion: tls.VersionTLS13}, TLSTimeout: 10,
-		TrustedOperators: []*jwt.OperatorClaims{oc}, AccountResolver: resolver})
-	must(err)
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server does not start")
+	all.options = func(i int) *server.Options {
+		o := &server.Options{ServerName: fmt.Sprint("some-", i), Host: "localhost", NoSigs: true, NoLog: true,
+			TLSConfig: &tls.Config{Certificates: conf.Certificates, MinVersion: tls.VersionTLS13}, TLSTimeout: 10,
+			TrustedOperators: []*jwt.OperatorClaims{oc}, AccountResolver: resolver}
+		if n > 1 {
+			o.Cluster = server.ClusterOpts{Name: "some", Host: "localhost", Port: server.RANDOM_PORT, PoolSize: -1}
+		}
+		if running := slices.IndexFunc(all.list, func(s *server.Server) bool { return s != nil && s.Running() }); running >= 0 {
+			o.Routes = []*url.URL{{Scheme: "nats", Host: all.list[running].ClusterAddr().String()}}
+		}
+		return o
 	}
-	_, port, err := net.SplitHostPort(s.Addr().String())
-	must(err)
-	return "localhost:" + port, func() string {
+	var at []string
+	for i := range n {
+		all.start(i)
+		at = append(at, fmt.Sprint("localhost:", all.ports[i]))
+	}
+	all.at = strings.Join(at, ",")
+	all.await()
+	all.creds = func() string {
 		user, err := nkeys.CreateUser()
 		must(err)
 		public, err := user.PublicKey()
@@ -76,37 +128,47 @@ func someServer(t *testing.T) (at string, creds func() string) {
 		must(os.WriteFile(file, data, 0o600))
 		return file
 	}
+	return all
 }
 
-// A fleet uses a server that is there already: machines join, get leases and carry out orders. Three
-// keepers on the one server are three.
-func TestServerOfOthers(t *testing.T) {
-	at, creds := someServer(t)
-	l := &lab{T: t, log: nil, home: t.TempDir()}
+// newLabAt makes a fleet that uses these servers, with a keeper and a machine m1.
+func newLabAt(t *testing.T, all *someServers) (*lab, *Member) {
+	t.Helper()
+	l := &lab{T: t, log: &strings.Builder{}, home: t.TempDir()}
 	t.Setenv("HOME", l.home)
 	t.Setenv("XDG_STATE_HOME", "")
-	own, err := ReadCreds(creds())
+	own, err := ReadCreds(all.creds())
 	l.must(err)
 	dir := ServerDir(filepath.Join(t.TempDir(), "keeper"))
-	_, err = Create(dir, Plan{Name: "acme", Server: at, Creds: own, Lease: time.Minute})
+	_, err = Create(dir, Plan{Name: "acme", Server: all.at, Creds: own, Lease: time.Minute})
 	l.must(err)
-	start := func(dir ServerDir) *Server {
-		s, err := Start(dir, "", slog.New(slog.DiscardHandler))
-		l.must(err)
-		t.Cleanup(s.Stop)
-		return s
-	}
-	l.server = start(dir)
+	l.server = l.startKeeper(dir)
 	l.connectOwner()
 	text := l.invite("m1")
 	t.Setenv("HOME", t.TempDir())
 	if _, err := Join(context.Background(), text, nil); err == nil {
 		t.Error("a machine joins without credentials")
 	}
-	theirs, err := ReadCreds(creds())
+	theirs, err := ReadCreds(all.creds())
 	l.must(err)
 	m, err := Join(context.Background(), text, theirs)
 	l.must(err)
+	return l, m
+}
+
+// startKeeper starts the keeper of a directory.
+func (l *lab) startKeeper(dir ServerDir) *Server {
+	l.Helper()
+	s, err := Start(dir, "", slog.New(slog.DiscardHandler))
+	l.must(err)
+	l.Cleanup(s.Stop)
+	return s
+}
+
+// A fleet uses a server that is there already: machines join, get leases and carry out orders. Three
+// keepers on the one server are three.
+func TestServerOfOthers(t *testing.T) {
+	l, m := newLabAt(t, newSomeServers(t, 1))
 	p := l.restart(m, t.TempDir())
 	l.must(p.ask())
 	var others []*Server
@@ -115,7 +177,7 @@ func TestServerOfOthers(t *testing.T) {
 		if serves, err := l.owner.AddKeeper(context.Background(), dir, ""); serves || err != nil {
 			t.Errorf("a keeper that does not run serves: %v, %v", serves, err)
 		}
-		others = append(others, start(dir))
+		others = append(others, l.startKeeper(dir))
 		if serves, err := l.owner.AddKeeper(context.Background(), dir, ""); !serves || err != nil {
 			t.Fatalf("the keeper is not added: %v, %v", serves, err)
 		}
@@ -127,4 +189,63 @@ func TestServerOfOthers(t *testing.T) {
 	if out := l.give(everything, 10*time.Second); !out.Done() {
 		t.Errorf("with two of three keepers: %+v", out)
 	}
+}
+
+// A server of a cluster of others fails while an order is given and records are sent. No record is
+// lost, and the order is carried out: machine, keeper and owner go on by the other servers.
+// ROOTSFS_SOAK=1 has each server fail, several times.
+func TestClusterOfOthers(t *testing.T) {
+	rounds := 1
+	if os.Getenv("ROOTSFS_SOAK") != "" {
+		rounds = 20
+	}
+	others := newSomeServers(t, 3)
+	l := &recordLab{state: t.TempDir(), files: filepath.Join(t.TempDir(), "audit")}
+	l.lab, l.m = newLabAt(t, others)
+	l.archive = &Archive{Owner: l.owner, Dir: filepath.Join(t.TempDir(), "archive")}
+	p := l.restart(l.m, t.TempDir())
+	l.connects(p, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { p.follow(ctx); close(ended) }()
+	defer func() { cancel(); <-ended }()
+	log := l.open("work", 1<<20)
+	defer l.shippers().start(ctx)()
+	var last uint64
+	for range rounds {
+		l.record(log, "work", 20)
+		i := slices.IndexFunc(others.list, func(s *server.Server) bool { return s.Addr().String() == p.bus.Conn.ConnectedAddr() })
+		go others.list[i].Shutdown()
+		last = l.record(log, "work", 20)
+		l.must(l.giveUntilDone(everything))
+		l.awaitRecord(l.server, "work", last)
+		others.list[i].WaitForShutdown()
+		if rounds > 1 {
+			others.start(i)
+			others.await()
+		}
+	}
+	if did := p.done(); strings.Count(did, "revoke true") < rounds {
+		t.Errorf("the orders are not carried out: %s", did)
+	}
+	l.must(log.Close())
+	l.archive.Owner = l.owner
+	if _, issues := l.pull(); len(issues) > 0 || l.states()["m1 work"].State != RecordsWhole || l.states()["m1 work"].To < last {
+		t.Errorf("%+v, %v", l.states(), issues)
+	}
+}
+
+// giveUntilDone gives an order again whenever the connection of the owner, or the keeper, is lost.
+func (l *lab) giveUntilDone(o Order) (err error) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		var out Outcome
+		if out, err = l.owner.Give(context.Background(), o, 10*time.Second); err == nil && out.Done() {
+			return nil
+		}
+		if !l.owner.Bus.Conn.IsConnected() {
+			l.owner.Close()
+			l.connectOwner()
+		}
+	}
+	return fmt.Errorf("the order is not carried out: %w", err)
 }

@@ -98,13 +98,16 @@ type answers[T any] struct {
 // answer that no keeper of the charter has signed does not count.
 func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind, number string, data []byte) answers[Out] {
 	a := answers[Out]{of: map[string]Out{}, errNone: errors.New("the fleet's keeper does not answer; see that rootsfs fleet serve runs")}
-	heard := make(chan *nats.Msg, 4*maxParties*len(all))
+	heard, lost := make(chan *nats.Msg, 4*maxParties*len(all)), make(chan struct{}, len(all))
 	refusals, silent := map[string]bool{}, 0
 	for _, b := range all {
 		if !b.Conn.IsConnected() { // the request would be sent later
 			silent++
 			continue
 		}
+		connected, cancel := b.whileConnected(ctx)
+		defer cancel()
+		context.AfterFunc(connected, func() { lost <- struct{}{} })
 		inbox := b.Conn.NewInbox()
 		sub, err := b.Conn.ChanSubscribe(inbox, heard)
 		if err == nil {
@@ -140,6 +143,8 @@ func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind,
 			} else if n > 0 && last == nil {
 				last = time.After(mostTime)
 			}
+		case <-lost:
+			silent++
 		case <-rest:
 			return a
 		case <-last:

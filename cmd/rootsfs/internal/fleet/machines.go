@@ -23,8 +23,8 @@ type MachineStatus struct {
 	Sessions    []SessionStatus `json:"sessions"`
 	Standing    *StandingStatus `json:"standing,omitempty"`
 	Allow       []names.Foreign `json:"allow,omitempty"`        // what owners may do from afar, besides looking and stopping
-	Sent        []SentSession   `json:"sent,omitempty"`         // the newest sessions whose records the keeper has confirmed
-	RecordsWait names.Foreign   `json:"records_wait,omitempty"` // why audit records are not sent
+	Sent        []SentSession   `json:"sent,omitempty"`         // the newest sessions whose records a keeper has confirmed
+	RecordsWait names.Foreign   `json:"records_wait,omitempty"` // why no keeper gets audit records
 }
 
 // SentSession is how far a keeper has confirmed the records of a session to its machine.
@@ -250,7 +250,6 @@ func logged(log *slog.Logger) []nats.Option {
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("the connection to the fleet is lost", "error", err) }),
 		nats.ConnectHandler(func(*nats.Conn) { log.Info("connected to the fleet") }),
-		nats.ReconnectHandler(func(*nats.Conn) { log.Info("connected to the fleet again") }),
 	}
 }
 

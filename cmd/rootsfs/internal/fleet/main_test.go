@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleetcli"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) {
 			os.Exit(cli.Main(os.Args[1:], own))
 		},
 		"fleet-probe":   probe,
+		"fleet-crowd":   fleet.Crowd,
 		"rootsfs-fleet": func() { os.Exit(cli.FleetMain(os.Args[1:], own, fleetcli.Work())) },
 	})
 }

@@ -57,8 +57,10 @@ func (n Names) Ack(machine string) string { return n.machine(machine, "ack") }
 // Renew is where a machine asks for a new connection credential.
 func (n Names) Renew(machine string) string { return n.machine(machine, "renew") }
 
-// Records is where a machine sends its audit records.
-func (n Names) Records(machine string) string { return n.machine(machine, "audit") }
+// Records is where a machine sends its audit records to the keeper with a key.
+func (n Names) Records(machine, keeper string) string { return n.machine(machine, recordsTo(keeper)) }
+
+func recordsTo(keeper string) string { return "audit." + keyID(keeper) }
 
 // Leave is where a machine tells that it leaves the fleet.
 func (n Names) Leave(machine string) string { return n.machine(machine, "leave") }
@@ -102,10 +104,10 @@ func (n Names) invites() string  { return n.keeper("invite") }
 func (n Names) machines() string { return n.keeper("machines") }
 func (n Names) removals() string { return n.keeper("remove") }
 
-// Where owners ask for the records of machines.
-func (n Names) recordMachines() string { return n.keeper("records.machines") }
-func (n Names) recordFiles() string    { return n.keeper("records.files") }
-func (n Names) recordFile() string     { return n.keeper("records.file") }
+// Where owners ask every keeper of which machines it has records, and one keeper for them.
+func (n Names) recordMachines() string           { return n.keeper("records.machines") }
+func (n Names) recordFiles(keeper string) string { return n.keeper("records.files." + keyID(keeper)) }
+func (n Names) recordFile(keeper string) string  { return n.keeper("records.file." + keyID(keeper)) }
 
 // join is where the bearer of an invite asks to be enrolled.
 func (n Names) join(invite string) string { return n.ID + ".join." + invite }

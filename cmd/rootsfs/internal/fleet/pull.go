@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,9 +25,21 @@ type Archive struct {
 	// Machines are the names of those that count; none: all.
 	Machines []string
 
-	seen      map[string]string // how much the keeper had at the last pull, by directory
 	confirmed map[machineKey]confirmation
+	keepers   map[string]*keeperRecords // by key
 }
+
+// keeperRecords lists the records of one keeper, as far as this process has heard.
+type keeperRecords struct {
+	seen    map[string]string // how much there was of a machine at the last pull, by directory
+	has     map[string]uint64 // the last record of each file, by directory and name
+	problem error             // why the last pull did not read everything; nil: it did
+}
+
+// keeperError is an error that is one keeper's: what another one has can be read.
+type keeperError struct{ error }
+
+func (e keeperError) Unwrap() error { return e.error }
 
 // ArchiveDir returns the directory of the records of the owner's fleet, if the owner names none.
 func (o *Owner) ArchiveDir() (string, error) { return StateDir("records", o.Names.ID) }
@@ -38,10 +51,13 @@ type Pulled struct {
 	Dir     string        `json:"dir"`
 	Records int           `json:"records"`
 	Issues  []RecordIssue `json:"issues"`
+
+	name string // of Dir
 }
 
 // RecordIssue says why records of a file were not taken.
 type RecordIssue struct {
+	Keeper  string        `json:"keeper,omitempty"` // the fingerprint of its key; "": the fleet has one keeper
 	Session names.Foreign `json:"session,omitempty"`
 	File    names.Foreign `json:"file,omitempty"`
 	State   RecordState   `json:"state"`
@@ -52,41 +68,93 @@ type RecordIssue struct {
 // can sign any number that are no audit files.
 const maxIssues = 200
 
-// Pull brings the records that the keeper has and the archive lacks. each, unless nil, is called for
-// every record, in the order of its session. An error means that the pull is not complete; issues say
-// what the keeper has and the machine has not signed.
+// Pull brings the records that keepers have and the archive lacks. each, unless nil, is called for
+// every record, in the order of its session, unless the first keeper that answers lacks some that another
+// one has. An error means that no keeper could be read; issues say what a keeper has and the machine
+// has not signed.
 func (a *Archive) Pull(ctx context.Context, each func(machine string, e *audit.Entry) error) ([]Pulled, error) {
-	all, err := askRecords[struct{}, []sentMachine](ctx, a.Owner, a.Owner.Names.recordMachines(), kindRecordMachines, struct{}{})
+	o := a.Owner
+	got, err := askKeepers[struct{}, []sentMachine](ctx, o, o.Names.recordMachines(), kindRecordMachines, struct{}{})
+	if err == nil && len(got.of) == 0 {
+		_, err = got.one()
+	}
 	if err != nil {
 		return nil, err
 	}
-	out := []Pulled{}
 	for _, name := range a.Machines {
-		if !slices.ContainsFunc(all, func(m sentMachine) bool { return m.Machine == name }) {
+		if !slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(got.of))...), func(m sentMachine) bool { return m.Machine == name }) {
 			return nil, &control.Error{Class: control.NoSuch, Text: fmt.Sprintf("the keeper has no records of a machine %s; see: rootsfs fleet machines", names.Quote(name))}
 		}
 	}
-	if a.seen == nil {
-		a.seen = map[string]string{}
+	if a.keepers == nil {
+		a.keepers = map[string]*keeperRecords{}
 	}
+	out, failed := []Pulled{}, 0
+	for _, keeper := range o.Charter.Keepers {
+		k := a.keepers[keeper]
+		if k == nil {
+			k = &keeperRecords{seen: map[string]string{}, has: map[string]uint64{}}
+			a.keepers[keeper] = k
+		}
+		all, ok := got.of[keeper]
+		if k.problem = a.pullKeeper(ctx, keeper, all, &out, each); k.problem == nil && !ok {
+			k.problem = keeperError{got.errNone}
+		}
+		if k.problem == nil {
+			continue
+		}
+		failed++
+		if !errors.As(k.problem, new(keeperError)) || failed == len(o.Charter.Keepers) || ctx.Err() != nil {
+			return out, k.problem
+		}
+	}
+	return out, nil
+}
+
+// pullKeeper brings what one keeper has. It adds to the outcome of each machine.
+func (a *Archive) pullKeeper(ctx context.Context, keeper string, all []sentMachine, out *[]Pulled, each func(string, *audit.Entry) error) error {
 	for _, m := range all {
 		if !a.wants(m.Machine) || CheckName("a machine", m.Machine) != nil {
 			continue
 		}
 		name := recordDirName(m.Machine, m.Key)
-		if a.seen[name] == m.Changes {
+		if a.keepers[keeper].seen[name] == m.Changes {
 			continue
 		}
-		p := Pulled{Machine: m.Machine, Key: KeyName(m.Key), Dir: filepath.Join(a.Dir, name), Issues: []RecordIssue{}}
+		i := slices.IndexFunc(*out, func(p Pulled) bool { return p.name == name })
+		if i < 0 {
+			i = len(*out)
+			*out = append(*out, Pulled{Machine: m.Machine, Key: KeyName(m.Key), Dir: filepath.Join(a.Dir, name), Issues: []RecordIssue{}, name: name})
+		}
+		p := &pulling{Archive: a, Pulled: &(*out)[i], keeper: keeper, each: each}
 		if err := a.Owner.checkKeys(m.Machine, keysOf(all, m.Machine)); err != nil {
 			p.issue("", RecordsTampered, err)
-		} else if err := a.pull(ctx, m.sentBy, &p, each); err != nil {
-			return append(out, p), fmt.Errorf("the records of %s: %w", m.Machine, err)
+		} else if err := p.pull(ctx, m.sentBy); err != nil {
+			return fmt.Errorf("the records of %s: %w", m.Machine, err)
 		}
-		a.seen[name] = m.Changes
-		out = append(out, p)
+		a.keepers[keeper].seen[name] = m.Changes
 	}
-	return out, nil
+	return nil
+}
+
+// pulling is a pull of one machine's records from one keeper.
+type pulling struct {
+	*Archive
+	*Pulled
+	keeper string
+	each   func(string, *audit.Entry) error
+}
+
+// isOnly reports whether the fleet has one keeper. Of several, each may lack what another one has.
+func (p *pulling) isOnly() bool { return len(p.Owner.Charter.Keepers) == 1 }
+
+// askRecords sends a request about records to the keeper of a pull.
+func askRecords[In, Out any](ctx context.Context, p *pulling, subject, kind string, in In) (Out, error) {
+	out, err := askOneKeeper[In, Out](ctx, p.Owner.key, p.Owner.Charter, p.Owner.buses, p.keeper, subject, kind, in)
+	if err != nil {
+		err = keeperError{err}
+	}
+	return out, err
 }
 
 func (a *Archive) wants(machine string) bool {
@@ -103,33 +171,37 @@ func keysOf(all []sentMachine, machine string) (keys []string) {
 	return keys
 }
 
-func (p *Pulled) issue(file string, state RecordState, err error) {
-	session := sessionOfFile(file)
-	p.Issues = append(p.Issues, RecordIssue{names.Foreign(session), names.Foreign(file), state, foreign(err)})
+func (p *pulling) issue(file string, state RecordState, err error) {
+	is := RecordIssue{Session: names.Foreign(sessionOfFile(file)), File: names.Foreign(file), State: state, Problem: foreign(err)}
+	if !p.isOnly() {
+		is.Keeper = KeyName(p.keeper)
+	}
+	p.Issues = append(p.Issues, is)
 }
 
-// pull brings the records of one machine.
-func (a *Archive) pull(ctx context.Context, m sentBy, p *Pulled, each func(string, *audit.Entry) error) error {
-	d := recordDir{a.Owner.Names, p.Dir, m.Machine, m.Key}
+// pull brings the records of the machine.
+func (p *pulling) pull(ctx context.Context, m sentBy) error {
+	d := recordDir{p.Owner.Names, p.Pulled.Dir, m.Machine, m.Key}
 	unlock, err := d.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	had := len(p.Issues)
 	for after := ""; ; {
-		files, err := askRecords[filesRequest, []sentFile](ctx, a.Owner, a.Owner.Names.recordFiles(), kindRecordFiles, filesRequest{m, after})
+		files, err := askRecords[filesRequest, []sentFile](ctx, p, p.Owner.Names.recordFiles(p.keeper), kindRecordFiles, filesRequest{m, after})
 		if err != nil || len(files) == 0 {
 			return err
 		}
 		for _, f := range files {
 			if f.File <= after || sessionOfFile(f.File) == "" {
-				return fmt.Errorf("the keeper names a file %s, which is none", names.Quote(f.File))
+				return keeperError{fmt.Errorf("the keeper names a file %s, which is none", names.Quote(f.File))}
 			}
 			after = f.File
-			if err := a.pullFile(ctx, d, f, p, each); err != nil {
+			if err := p.pullFile(ctx, d, f); err != nil {
 				return err
 			}
-			if len(p.Issues) >= maxIssues { // other machines must not wait for that
+			if len(p.Issues)-had >= maxIssues { // other machines must not wait for that
 				p.issue("", RecordsTampered, errors.New("there is more that is not as the machine has signed it, and was not read"))
 				return nil
 			}
@@ -154,7 +226,7 @@ func (d recordDir) lock() (unlock func(), err error) {
 }
 
 // pullFile brings what the archive lacks of one file.
-func (a *Archive) pullFile(ctx context.Context, d recordDir, f sentFile, p *Pulled, each func(string, *audit.Entry) error) error {
+func (p *pulling) pullFile(ctx context.Context, d recordDir, f sentFile) error {
 	theirs, err := openCheckpoint(f.Checkpoint, d.names, d.machine, d.key)
 	if err == nil && theirs.File != f.File {
 		err = errors.New("it is about another file")
@@ -163,6 +235,7 @@ func (a *Archive) pullFile(ctx context.Context, d recordDir, f sentFile, p *Pull
 		p.issue(f.File, RecordsTampered, fmt.Errorf("the keeper's checkpoint: %w", err))
 		return nil
 	}
+	p.keepers[p.keeper].has[filepath.Join(p.name, f.File)] = theirs.Seq
 	own, err := d.mend(f.File)
 	if errors.Is(err, errDamaged) {
 		p.issue(f.File, RecordsTampered, fmt.Errorf("the archive: %w", err))
@@ -172,6 +245,8 @@ func (a *Archive) pullFile(ctx context.Context, d recordDir, f sentFile, p *Pull
 		return err
 	}
 	switch {
+	case own != nil && own.Seq > theirs.Seq && !p.isOnly():
+		return nil // Keepers says so
 	case own != nil && own.Seq > theirs.Seq:
 		p.issue(f.File, RecordsCut, fmt.Errorf("the keeper has records up to %d, and had them up to %d", theirs.Seq, own.Seq))
 		return nil
@@ -181,7 +256,7 @@ func (a *Archive) pullFile(ctx context.Context, d recordDir, f sentFile, p *Pull
 	case own != nil && own.Seq == theirs.Seq:
 		return nil
 	}
-	data, theirs, err := a.fetch(ctx, d, f.File)
+	data, theirs, err := p.fetch(ctx, d, f.File)
 	var refusal *control.Error
 	if errors.As(err, &refusal) {
 		p.issue(f.File, RecordsCut, fmt.Errorf("the keeper does not give the file: %w", err))
@@ -199,11 +274,11 @@ func (a *Archive) pullFile(ctx context.Context, d recordDir, f sentFile, p *Pull
 		return err
 	}
 	p.Records += len(entries)
-	if each == nil {
+	if p.each == nil {
 		return nil
 	}
 	for i := range entries {
-		if err := each(d.machine, &entries[i]); err != nil {
+		if err := p.each(d.machine, &entries[i]); err != nil {
 			return err
 		}
 	}
@@ -212,7 +287,7 @@ func (a *Archive) pullFile(ctx context.Context, d recordDir, f sentFile, p *Pull
 
 // fetch returns what the archive lacks of a file, and its checkpoint, which is nil if it is not the
 // machine's. A keeper can name any size: more than maxRecordFile is refused.
-func (a *Archive) fetch(ctx context.Context, d recordDir, name string) (data []byte, c *checkpoint, err error) {
+func (p *pulling) fetch(ctx context.Context, d recordDir, name string) (data []byte, c *checkpoint, err error) {
 	from := int64(0)
 	if st, err := os.Lstat(d.file(name)); err == nil {
 		from = st.Size()
@@ -221,13 +296,13 @@ func (a *Archive) fetch(ctx context.Context, d recordDir, name string) (data []b
 	}
 	for {
 		q := fileRequest{sentBy{d.machine, d.key}, name, from + int64(len(data))}
-		got, err := askRecords[fileRequest, fileAnswer](ctx, a.Owner, a.Owner.Names.recordFile(), kindRecordFile, q)
+		got, err := askRecords[fileRequest, fileAnswer](ctx, p, p.Owner.Names.recordFile(p.keeper), kindRecordFile, q)
 		if err != nil {
 			return nil, nil, err
 		}
 		data = append(data, got.Data...)
 		if len(data) > maxRecordFile {
-			return nil, nil, fmt.Errorf("the keeper's file %s has more than %d bytes", names.Quote(name), maxRecordFile)
+			return nil, nil, keeperError{fmt.Errorf("the keeper's file %s has more than %d bytes", names.Quote(name), maxRecordFile)}
 		}
 		if len(got.Data) == 0 || from+int64(len(data)) >= got.Size {
 			c, err := openCheckpoint(got.Checkpoint, d.names, d.machine, d.key)

@@ -4,17 +4,32 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 )
 
-// isRecordKeeper reports whether the key is that of the keeper that has the records: the first of
-// the charter. Keepers do not share records. While that one is away, records wait on the machines.
-func (c *Charter) isRecordKeeper(by string) bool {
-	return len(c.Keepers) > 0 && c.Keepers[0] == by
+// keyID returns a short name of a signing key, which is a token of a subject or the end of a file name.
+func keyID(key string) string { return hashOf([]byte(key))[:16] }
+
+// busTo returns the connection to the server of a keeper; nil: there is none.
+func (c *Charter) busTo(keeper string, all []*Bus) *Bus {
+	i := slices.Index(c.Keepers, keeper)
+	for _, b := range all {
+		if len(c.Servers) == 0 || i >= 0 && b.at.Server == c.Servers[i] {
+			return b
+		}
+	}
+	return nil
 }
 
-// askRecordKeeper sends a request over every connection, and returns the answer of the keeper that
-// has the records. Others do not answer.
-func askRecordKeeper[In, Out any](ctx context.Context, key *Key, c *Charter, all []*Bus, subject, kind string, in In) (out Out, err error) {
+// errNotConnected says that a keeper cannot be asked.
+var errNotConnected = errors.New("the keeper's server is not connected")
+
+// askOneKeeper sends a request, which key signs, to one keeper, and returns that keeper's answer.
+func askOneKeeper[In, Out any](ctx context.Context, key *Key, c *Charter, all []*Bus, keeper, subject, kind string, in In) (out Out, err error) {
+	b := c.busTo(keeper, all)
+	if b == nil || !b.Conn.IsConnected() { // what is published now would be sent later
+		return out, errNotConnected
+	}
 	q := request[In]{rand.Text(), in}
 	data, err := Seal(key, c.Fleet, kind, q)
 	if err != nil {
@@ -22,33 +37,9 @@ func askRecordKeeper[In, Out any](ctx context.Context, key *Key, c *Charter, all
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	type reply struct {
-		data []byte
-		err  error
+	got, err := b.Request(ctx, subject, data)
+	if err != nil {
+		return out, err
 	}
-	replies, asked := make(chan reply, len(all)), 0
-	for _, b := range all {
-		if b.Conn.IsConnected() { // otherwise the request would be sent later
-			asked++
-			go func() {
-				got, err := b.Request(ctx, subject, data)
-				replies <- reply{got, err}
-			}()
-		}
-	}
-	err = errors.New("the fleet's server is not connected")
-	for range asked {
-		r := <-replies
-		if r.err != nil {
-			err = r.err
-			continue
-		}
-		return readReply[Out](r.data, c.Fleet, kind, q.Number, c.isRecordKeeper)
-	}
-	return out, err
-}
-
-// askRecords is askRecordKeeper for an owner.
-func askRecords[In, Out any](ctx context.Context, o *Owner, subject, kind string, in In) (Out, error) {
-	return askRecordKeeper[In, Out](ctx, o.key, o.Charter, o.buses, subject, kind, in)
+	return readReply[Out](got, c.Fleet, kind, q.Number, func(by string) bool { return by == keeper })
 }

@@ -33,7 +33,7 @@ type recordDir struct {
 
 // recordDirName returns the name of a machine's directory. A machine that joins again under the
 // same name has another key, and another directory.
-func recordDirName(machine, key string) string { return machine + "." + hashOf([]byte(key))[:16] }
+func recordDirName(machine, key string) string { return machine + "." + keyID(key) }
 
 // machineOfDir returns the machine of a recordDirName; "": it is none.
 func machineOfDir(name string) string {

@@ -60,12 +60,12 @@ const (
 // newRecordKeeper takes the records of machines, and answers owners, until the connection is closed.
 func newRecordKeeper(r *registrar) (*recordKeeper, error) {
 	k := &recordKeeper{r: r, run: rand.Text(), share: recordShare, busy: make(chan struct{}, recordsBusy), limits: newLimits(recordRate, recordBurst), machines: map[string]*keptRecords{}, writing: map[string]bool{}}
-	n := r.s.Names
+	n, own := r.s.Names, r.key.Public()
 	for subject, handle := range map[string]nats.MsgHandler{
-		n.OfMachines("audit"): k.onRecords,
-		n.recordMachines():    k.ifFirst(fromOwner(r, kindRecordMachines, k.list)),
-		n.recordFiles():       k.ifFirst(fromOwner(r, kindRecordFiles, k.files)),
-		n.recordFile():        k.ifFirst(fromOwner(r, kindRecordFile, k.file)),
+		n.OfMachines(recordsTo(own)): k.onRecords,
+		n.recordMachines():           fromOwner(r, kindRecordMachines, k.list),
+		n.recordFiles(own):           fromOwner(r, kindRecordFiles, k.files),
+		n.recordFile(own):            fromOwner(r, kindRecordFile, k.file),
 	} {
 		if _, err := r.s.Bus.Conn.Subscribe(subject, handle); err != nil {
 			return nil, err
@@ -74,33 +74,11 @@ func newRecordKeeper(r *registrar) (*recordKeeper, error) {
 	return k, r.s.Bus.Conn.Flush()
 }
 
-// isFirst reports whether this keeper is the one that has the records. Another does not answer.
-func (k *recordKeeper) isFirst() bool {
-	c, err := k.r.charter()
-	if err != nil {
-		k.r.s.log.Error("requests about records are not answered", "error", err)
-	}
-	return err == nil && c.isRecordKeeper(k.r.key.Public())
-}
-
-// ifFirst returns handle for the keeper that has the records. Other keepers ignore the message.
-func (k *recordKeeper) ifFirst(handle nats.MsgHandler) nats.MsgHandler {
-	return func(m *nats.Msg) {
-		if k.isFirst() {
-			handle(m)
-		}
-	}
-}
-
 // onRecords answers a machine that sends records.
 func (k *recordKeeper) onRecords(m *nats.Msg) {
 	machine := k.r.s.Names.MachineOf(m.Subject)
 	if machine == "" || !k.begin(machine, len(m.Data)) {
 		return // the server lets a machine send under its own name only; the machine sends again
-	}
-	if !k.isFirst() {
-		k.end(machine)
-		return
 	}
 	q, rec, err := ofMachine[recordBatch](k.r, m, kindRecords)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestHoles(t *testing.T) {
 	l := newRecordLab(t)
 	l.write("young", 60)
 	l.write("old", 60)
-	s := l.shipper()
+	s := l.shippers()
 	delete1 := func(session string, which int) {
 		files, err := audit.Files(l.files, session)
 		l.must(err)
@@ -51,7 +51,7 @@ func TestHoles(t *testing.T) {
 	l.must(err)
 	d := recordDir{dir: l.keeperDir()}
 	l.must(d.remove(filepath.Base(files[0])))
-	l.archive.Dir, l.archive.seen = filepath.Join(t.TempDir(), "archive"), nil
+	l.archive.Dir, l.archive.keepers = filepath.Join(t.TempDir(), "archive"), nil
 	l.pull()
 	r = l.states()["m1 young"]
 	if r.State != RecordsHole || r.OK() || len(r.Holes) != 1 || r.Holes[0].Deleted {
@@ -63,7 +63,7 @@ func TestHoles(t *testing.T) {
 func TestKeeperFromAnOldCopy(t *testing.T) {
 	l := newRecordLab(t)
 	last := l.write("work", 20)
-	s := l.shipper()
+	s := l.shippers()
 	l.send(s, "work", last)
 	l.must(os.RemoveAll(l.keeperDir()))
 	l.restartKeeper()
@@ -79,7 +79,7 @@ func TestKeeperFromAnOldCopy(t *testing.T) {
 // read, and keep theirs.
 func TestFloodKeepsOthersRecords(t *testing.T) {
 	l := newRecordLab(t)
-	l.send(l.shipper(), "work", l.write("work", 5))
+	l.send(l.shippers(), "work", l.write("work", 5))
 	k := l.server.records
 	for range 2 * recordBurst / maxRecordBatch {
 		k.limits.admits("m2", maxRecordBatch)
@@ -114,7 +114,7 @@ func TestFloodKeepsOthersRecords(t *testing.T) {
 	l.must(os.Chmod(l.files, 0o700))
 	k.limits.of = map[string]*rate.Limiter{}
 	last := l.write("flood", 200)
-	l.send(l.shipper(), "flood", last)
+	l.send(l.shippers(), "flood", last)
 	files, err := audit.Files(l.keeperDir(), "flood")
 	l.must(err)
 	if len(files) == 0 || len(files) > 6 {
@@ -151,7 +151,7 @@ func TestMachineSendsOnlyItsOwn(t *testing.T) {
 		l.must(err)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_, err = machineRequest[recordBatch, recordsAnswer](ctx, l.m, b, b.Names.Records("m1"), kindRecords, recordBatch{Session: c.Session, Lines: []byte(lines), Checkpoint: signed})
+		_, err = machineRequest[recordBatch, recordsAnswer](ctx, l.m, b, b.Names.Records("m1", l.server.keeperKey(t).Public()), kindRecords, recordBatch{Session: c.Session, Lines: []byte(lines), Checkpoint: signed})
 		return err
 	}
 	for what, change := range map[string]func(*checkpoint){
@@ -199,7 +199,7 @@ func TestMachineSendsOnlyItsOwn(t *testing.T) {
 // another key.
 func TestKeeperCannotNameAnotherKey(t *testing.T) {
 	l := newRecordLab(t)
-	l.send(l.shipper(), "work", l.write("work", 5))
+	l.send(l.shippers(), "work", l.write("work", 5))
 	l.pull()
 	key, err := NewKey()
 	l.must(err)
@@ -229,16 +229,17 @@ func TestRefusedRecordsAreMissing(t *testing.T) {
 	log := l.open("work", 4<<10)
 	defer log.Close()
 	last := l.record(log, "work", 5)
-	s := l.shipper()
-	stop := s.start(context.Background())
+	all := l.shippers()
+	s := all[0]
+	stop := all.start(context.Background())
 	testkit.Until(t, "the machine knows that its records are kept", func() bool {
-		sent, _ := s.status()
+		sent, _ := all.status()
 		return len(sent) == 1 && sent[0].Record == last
 	})
 	stop()
-	ask, refusals, all := s.ask, 0, false
+	ask, refusals, each := s.ask, 0, false
 	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
-		if refusals++; refusals == 1 || all {
+		if refusals++; refusals == 1 || each {
 			return recordsAnswer{}, refused("there is something that is no record")
 		}
 		return ask(ctx, q)
@@ -253,11 +254,11 @@ func TestRefusedRecordsAreMissing(t *testing.T) {
 	}
 	missing := last + 1
 	last = l.record(log, "work", 60)
-	l.send(s, "work", last)
+	l.send(all, "work", last)
 	check("the agent runs", missing)
-	all, refusals, missing = true, 0, last+1
+	each, refusals, missing = true, 0, last+1
 	last = l.record(log, "work", 60)
-	stop = s.start(context.Background())
+	stop = all.start(context.Background())
 	testkit.Until(t, "records are refused", func() bool { return s.refused("work") >= missing })
 	stop()
 	files, err := audit.Files(l.files, "work")
@@ -266,14 +267,14 @@ func TestRefusedRecordsAreMissing(t *testing.T) {
 		l.must(os.Remove(file))
 	}
 	last = l.record(log, "work", 30)
-	l.send(l.shipper(), "work", last)
+	l.send(l.shippers(), "work", last)
 	check("the agent began again", missing)
 }
 
 // refused returns the last record of a session that is on disk as refused.
 func (s *shipper) refused(session string) uint64 {
-	var x sending
-	_ = readJSON(filepath.Join(s.dir, session), &x)
+	var x sentSession
+	_ = readJSON(filepath.Join(s.sent.dir, session), &x)
 	return x.Passed
 }
 
@@ -281,7 +282,7 @@ func (s *shipper) refused(session string) uint64 {
 // records of the others.
 func TestManyIssues(t *testing.T) {
 	l := newRecordLab(t)
-	l.send(l.shipper(), "work", l.write("work", 3))
+	l.send(l.shippers(), "work", l.write("work", 3))
 	for i := range maxIssues + 1 {
 		name := fmt.Sprintf("fake-20260101T%06d.000000000Z.jsonl%s", i, checkpointSuffix)
 		l.must(os.WriteFile(filepath.Join(l.keeperDir(), name), []byte("{}"), 0o600))
@@ -289,7 +290,7 @@ func TestManyIssues(t *testing.T) {
 	l.m = l.join("m2")
 	l.state, l.files = t.TempDir(), t.TempDir()
 	l.must(os.Chmod(l.files, 0o700))
-	l.send(l.shipper(), "work", l.write("work", 3))
+	l.send(l.shippers(), "work", l.write("work", 3))
 	if _, issues := l.pull(); len(issues) != maxIssues+1 {
 		t.Errorf("there are %d issues", len(issues))
 	}
@@ -298,28 +299,54 @@ func TestManyIssues(t *testing.T) {
 	}
 }
 
-// Of several keepers the first has the records, and the others do not answer: each batch at another
-// keeper would be sent again and again.
-func TestFirstKeeperHasTheRecords(t *testing.T) {
+// Each of several keepers has the records. One that is away delays none of the others, and one that
+// comes later gets what the machine still has. An owner gets from one keeper what another one lacks,
+// or has changed, and is told which.
+func TestEveryKeeperHasTheRecords(t *testing.T) {
 	l := newRecordLab(t)
+	old := l.write("old", 20)
+	l.send(l.shippers(), "old", old)
 	second := l.addKeeper()
 	l.m.Charter = l.owner.Charter
-	s := l.shipper()
-	buses, err := l.m.dialAll(true)
+	l.stopServer(l.server)
+	l.archive.Owner = l.owner
+	work := l.write("work", 30)
+	stop := l.shippers().start(context.Background())
+	l.awaitRecord(second, "work", work)
+	l.awaitRecord(second, "old", old)
+	stop()
+	records, issues := l.pull()
+	if all := l.archive.Keepers(nil); records != int(old+work) || len(issues) > 0 || len(all) != 2 || all[0].Problem == "" || all[1].Problem != "" {
+		t.Errorf("one keeper is away: %d records of %d, %v, %+v", records, old+work, issues, all)
+	}
+
+	l.server = l.startServer(l.server)
+	l.archive.Owner = l.owner
+	l.send(l.shippers(), "work", work)
+	files, err := audit.Files(l.keeperDir(), "work")
 	l.must(err)
-	defer closeAll(buses)
-	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
-		return askRecordKeeper[recordBatch, recordsAnswer](ctx, l.m.key, l.m.Charter, buses, second.Names.Records("m1"), kindRecords, q)
+	edit(t, files[0], func(x []string) []string {
+		x[1] = strings.Replace(x[1], "file-", "fine-", 1)
+		return x
+	})
+	lost := recordDir{dir: filepath.Join(second.records.dir(), filepath.Base(l.keeperDir()))}
+	l.must(lost.remove(filepath.Base(files[len(files)-1])))
+	l.restartKeeper()
+	l.archive.Dir = filepath.Join(t.TempDir(), "archive")
+	_, issues = l.pull()
+	first, other := KeyName(l.server.keeperKey(t).Public()), KeyName(second.keeperKey(t).Public())
+	if len(issues) != 1 || issues[0].State != RecordsTampered || issues[0].Keeper != first {
+		t.Errorf("a keeper that changes a record: %+v", issues)
 	}
-	last := l.write("work", 20)
-	l.send(s, "work", last)
-	if second.records.isFirst() || !l.server.records.isFirst() {
-		t.Error("another keeper than the first has the records")
+	reports, err := l.archive.Verify()
+	l.must(err)
+	for _, r := range reports {
+		if r.State != RecordsWhole {
+			t.Errorf("%+v", r)
+		}
 	}
-	if _, err := os.Stat(second.records.dir()); err == nil {
-		t.Error("the second keeper has records, too")
-	}
-	if _, issues := l.pull(); len(issues) > 0 || l.states()["m1 work"].Records != last {
-		t.Errorf("%+v, %v", l.states(), issues)
+	all := l.archive.Keepers(reports)
+	if len(all[0].Lacks) != 0 || all[1].Key != other || len(all[1].Lacks) != 1 || all[1].Lacks[0].Session != "work" || all[1].Lacks[0].To != work {
+		t.Errorf("a keeper that has lost a file: %+v", all)
 	}
 }

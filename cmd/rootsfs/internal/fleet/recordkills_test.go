@@ -13,14 +13,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
 
-// No record is lost and none comes twice, whenever the shipper is killed, the keeper is killed while
-// it writes, messages are lost in either direction, and owners pull in between.
+// No record is lost and none comes twice, whenever the shippers are killed, a keeper is killed while
+// it writes, messages are lost in either direction, and owners pull in between. ROOTSFS_SOAK=1 makes
+// it longer, with two keepers.
 func TestRecordsOverRandomKills(t *testing.T) {
 	rounds := 6
-	if os.Getenv("ROOTSFS_SOAK") != "" {
-		rounds = 400
-	}
 	l := newRecordLab(t)
+	keepers := []*Server{l.server}
+	if os.Getenv("ROOTSFS_SOAK") != "" {
+		rounds, keepers = 400, append(keepers, l.addKeeper())
+		l.m.Charter = l.owner.Charter
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("the seed is %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -37,12 +40,15 @@ func TestRecordsOverRandomKills(t *testing.T) {
 				delete(logs, session)
 			}
 		}
-		s := l.shipper()
-		s.ask = lossy(s.ask, random)
+		all := l.shippers()
+		for _, s := range all {
+			s.ask = lossy(s.ask, rand.New(rand.NewPCG(random.Uint64(), 0)))
+		}
 		runs := time.Duration(random.IntN(150)) * time.Millisecond
-		stop := s.start(context.Background())
+		stop := all.start(context.Background())
 		time.Sleep(runs)
 		stop()
+		l.server = keepers[random.IntN(len(keepers))]
 		if random.IntN(2) == 0 {
 			l.killKeeper(random)
 		}
@@ -57,13 +63,22 @@ func TestRecordsOverRandomKills(t *testing.T) {
 		if log := logs[session]; log != nil {
 			l.must(log.Close())
 		}
-		l.send(l.shipper(), session, seq)
+		for _, l.server = range keepers {
+			l.send(l.shippers(), session, seq)
+		}
 	}
 	l.pull()
 	for session := range last {
 		r := l.states()["m1 "+session]
 		if got, want := l.lines(dir, session), l.lines(l.files, session); !slices.Equal(got, want) || r.State != RecordsWhole {
 			t.Errorf("session %s: the archive has %d records, the machine %d; %+v", session, len(got), len(want), r)
+		}
+	}
+	reports, err := l.archive.Verify()
+	l.must(err)
+	for _, k := range l.archive.Keepers(reports) {
+		if k.Problem != "" || len(k.Lacks) > 0 {
+			t.Errorf("a keeper has not everything: %+v", k)
 		}
 	}
 }

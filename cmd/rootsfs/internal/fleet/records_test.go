@@ -77,30 +77,38 @@ func (l *recordLab) write(session string, n int) uint64 {
 	return l.record(log, session, n)
 }
 
-// shipper returns a shipper of the machine, which does not run.
-func (l *recordLab) shipper() *shipper {
+// shippers returns the shippers of the machine, which do not run.
+func (l *recordLab) shippers() shippers {
 	l.Helper()
-	b, err := l.m.dial(true)
+	buses, err := l.m.dialAll(true)
 	l.must(err)
-	l.Cleanup(b.Close)
-	s, err := newShipper(l.m, []*Bus{b}, l.state, l.files, func() bool { return !l.private.Load() }, slog.New(slog.DiscardHandler))
+	l.Cleanup(func() { closeAll(buses) })
+	all, err := newShippers(l.m, buses, l.state, l.files, func() bool { return !l.private.Load() }, slog.New(slog.DiscardHandler))
 	l.must(err)
-	s.every, s.wait = 10*time.Millisecond, 10*time.Millisecond
-	return s
+	for _, s := range all {
+		s.every, s.wait = 10*time.Millisecond, 10*time.Millisecond
+	}
+	return all
 }
 
-// send runs a shipper until the keeper has a record of a session.
-func (l *recordLab) send(s *shipper, session string, seq uint64) {
+// send runs shippers until the keeper has a record of a session.
+func (l *recordLab) send(all shippers, session string, seq uint64) {
 	l.Helper()
-	defer s.start(context.Background())()
-	if !testkit.Eventually(func() bool { return l.kept(session) >= seq }) {
-		l.Fatalf("the keeper has record %d of %d\n%s", l.kept(session), seq, l.log)
+	defer all.start(context.Background())()
+	l.awaitRecord(l.server, session, seq)
+}
+
+// awaitRecord waits until a keeper has a record of a session.
+func (l *recordLab) awaitRecord(s *Server, session string, seq uint64) {
+	l.Helper()
+	if !testkit.Eventually(func() bool { return l.kept(s, session) >= seq }) {
+		l.Fatalf("the keeper has record %d of %d\n%s", l.kept(s, session), seq, l.log)
 	}
 }
 
-// kept returns the last record of a session that the keeper has.
-func (l *recordLab) kept(session string) uint64 {
-	d, err := l.server.records.acquire(l.m.Machine, l.m.key.Public())
+// kept returns the last record of a session that a keeper has.
+func (l *recordLab) kept(s *Server, session string) uint64 {
+	d, err := s.records.acquire(l.m.Machine, l.m.key.Public())
 	l.must(err)
 	defer d.mu.Unlock()
 	c, err := d.head(session)
@@ -116,7 +124,7 @@ func (l *recordLab) restartKeeper() {
 	l.server.records.mu.Lock()
 	defer l.server.records.mu.Unlock()
 	l.server.records.machines = map[string]*keptRecords{}
-	l.archive.seen = nil
+	l.archive.keepers = nil
 }
 
 // keeperDir returns where the keeper has the machine's records.
@@ -165,7 +173,8 @@ func TestRecordsReachTheOwner(t *testing.T) {
 	l := newRecordLab(t)
 	l.write("other", 3)
 	last := l.write("work", 100)
-	s := l.shipper()
+	all := l.shippers()
+	s := all[0]
 	ask, asked := s.ask, 0
 	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
 		if l.private.Load() {
@@ -178,15 +187,15 @@ func TestRecordsReachTheOwner(t *testing.T) {
 		return a, err
 	}
 	l.private.Store(true)
-	stop := s.start(context.Background())
+	stop := all.start(context.Background())
 	time.Sleep(20 * s.every)
 	stop()
-	if _, why := s.status(); !strings.Contains(why.Raw(), "share_records") {
+	if _, why := all.status(); !strings.Contains(why.Raw(), "share_records") {
 		t.Errorf("the machine says that its records wait because %q", why)
 	}
 	l.private.Store(false)
-	l.send(s, "work", last)
-	if _, why := s.status(); why != "" {
+	l.send(all, "work", last)
+	if _, why := all.status(); why != "" {
 		t.Errorf("the records are sent, and the machine says %q", why)
 	}
 	records, issues := l.pull()
@@ -195,7 +204,7 @@ func TestRecordsReachTheOwner(t *testing.T) {
 	}
 	last = l.write("work", 40)
 	l.restartKeeper()
-	l.send(l.shipper(), "work", last)
+	l.send(l.shippers(), "work", last)
 	again, issues := l.pull()
 	more, _ := l.pull()
 	if records+again != int(last)+4 || more != 0 || len(issues) > 0 {
@@ -228,7 +237,7 @@ func TestRecordsReachTheOwner(t *testing.T) {
 func TestKeeperKilledBeforeItAnswers(t *testing.T) {
 	l := newRecordLab(t)
 	log := l.open("work", 1<<20)
-	s := l.shipper()
+	s := l.shippers()
 	l.send(s, "work", l.record(log, "work", 10))
 	file := l.newestFile("work")
 	data, err := os.ReadFile(file)
@@ -291,8 +300,8 @@ func edit(t *testing.T, file string, change func(lines []string) []string) {
 // moves.
 func TestKeeperCannotChangeRecords(t *testing.T) {
 	l := newRecordLab(t)
-	last := l.write("work", 60)
-	l.send(l.shipper(), "work", last)
+	last := l.write("work", 40)
+	l.send(l.shippers(), "work", last)
 	l.must(os.Chmod(l.keeperDir(), 0o700))
 	safe := t.TempDir()
 	copyDir(t, l.keeperDir(), safe)
@@ -320,6 +329,10 @@ func TestKeeperCannotChangeRecords(t *testing.T) {
 			return x
 		}
 	}
+	if _, issues := l.pull(); len(issues) > 0 {
+		t.Fatalf("the right records: %v", issues)
+	}
+	right := filepath.Join(l.archive.Dir, filepath.Base(l.keeperDir()))
 	newest := files[len(files)-1]
 	for what, spoil := range map[string]func(dir string){
 		"changes a record":          lines(files[1], change(2)),
@@ -346,13 +359,10 @@ func TestKeeperCannotChangeRecords(t *testing.T) {
 		if r, ok := l.states()["m1 work"]; ok && r.OK() && len(issues) == 0 {
 			t.Errorf("a keeper that %s: %+v", what, r)
 		}
-		copyDir(t, safe, l.keeperDir())
-		l.restartKeeper()
 		l.archive.Dir = filepath.Join(t.TempDir(), "archive")
-		if _, issues := l.pull(); len(issues) > 0 {
-			t.Fatalf("the right records: %v", issues)
-		}
-		spoil(filepath.Join(l.archive.Dir, filepath.Base(l.keeperDir())))
+		own := filepath.Join(l.archive.Dir, filepath.Base(l.keeperDir()))
+		copyDir(t, right, own)
+		spoil(own)
 		if r := l.states()["m1 work"]; r.OK() || strings.Contains(what, "newest file") != (r.State == RecordsCut) {
 			t.Errorf("an archive of which somebody %s: %+v", what, r)
 		}

@@ -50,7 +50,7 @@ const (
 type serverInfo struct {
 	ID   string `json:"id"`
 	Port string `json:"port"`
-	// External is the HOST:PORT of a server that is there already; "": the fleet has its own.
+	// External is where a server or cluster is that is there already; "": the fleet has its own.
 	External string `json:"external,omitempty"`
 }
 
@@ -96,7 +96,7 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 	if err == nil {
 		err = r.serve() // after the keeper has found out whether the directory is an older copy
 	}
-	if err == nil && r.keepsRecords() {
+	if err == nil {
 		s.records, err = newRecordKeeper(r)
 	}
 	if err != nil {
@@ -104,13 +104,6 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// keepsRecords reports whether the keeper takes the records of machines. Where several keepers share
-// a server, one of them has to have all.
-func (r *registrar) keepsRecords() bool {
-	c, err := r.charter()
-	return r.s.nats != nil || err == nil && c.Keepers[0] == r.key.Public()
 }
 
 // begin starts the fleet's own server.

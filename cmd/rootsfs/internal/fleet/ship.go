@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,15 +17,16 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// shipper sends the machine's audit records to the keeper, each at least once. The audit files are
-// its queue: it reads no further while the keeper does not answer. What was confirmed is on its
-// disk, so that it can sign which records it never had to send: those that the log had deleted.
+// shipper sends the machine's audit records to one keeper, each at least once. The audit files are
+// its queue: it reads no further while the keeper does not answer. Each keeper has a shipper of its
+// own, so that none waits for another.
 type shipper struct {
-	m     *Member
-	log   *slog.Logger
-	files string // the directory of the audit files
-	dir   string // its own
-	ask   func(context.Context, recordBatch) (recordsAnswer, error)
+	m      *Member
+	log    *slog.Logger
+	files  string // the directory of the audit files
+	keeper string // its signing key
+	sent   *ledger
+	ask    func(context.Context, recordBatch) (recordsAnswer, error)
 	// shares reports whether the machine's user lets the fleet have the records.
 	shares func() bool
 	limit  *rate.Limiter
@@ -37,24 +34,17 @@ type shipper struct {
 	wait   time.Duration // after the keeper did not answer
 
 	sessions map[string]*sending
+	isLost   bool   // what the keeper has is not what the ledger says
 	size     int    // of the lines of all sessions
 	told     string // the last problem that was logged
 
-	shown atomic.Pointer[[]SentSession]
 	waits atomic.Value // string: told
 }
 
-// sending is how far a session is sent. The exported fields are on disk.
+// sending is how far a session is sent to the keeper.
 type sending struct {
-	Checkpoint []byte `json:"checkpoint"` // the newest that the keeper has confirmed
-	Skipped    []span `json:"skipped,omitempty"`
-	// Passed is the last record that was there and is not sent any more, because the keeper has refused it.
-	// The machine does not sign that its log had deleted such a record.
-	Passed uint64 `json:"passed,omitempty"`
-
-	name      string
-	confirmed *checkpoint // of Checkpoint; nil: nothing is
-	at        *checkpoint // what the keeper has: older, if it was restored from a copy
+	name string
+	at   *checkpoint // what the keeper has; nil: nothing
 
 	// The records that are collected.
 	file    string // the audit file that they are in; "": unknown, they are passed over
@@ -63,90 +53,57 @@ type sending struct {
 	lines   []byte
 }
 
-// span is a range of records.
-type span struct {
-	From uint64 `json:"from"`
-	To   uint64 `json:"to"`
-}
-
 // The bounds of sending.
 const (
-	shipRate   = 512 << 10 // bytes of records in a second
-	shipEvery  = time.Second
-	shipRetry  = 5 * time.Second
-	maxSkipped = 256
-	maxSent    = 64 // sessions in the machine's status
+	shipRate  = 512 << 10 // bytes of records in a second
+	shipEvery = time.Second
+	shipRetry = 5 * time.Second
 )
 
-// newShipper reads how far the machine has sent its records.
-func newShipper(m *Member, buses []*Bus, state, files string, shares func() bool, log *slog.Logger) (*shipper, error) {
-	s := &shipper{
-		m: m, log: log, files: files, shares: shares, dir: filepath.Join(state, "sent", recordDirName(m.Machine, m.key.Public())), every: shipEvery, wait: shipRetry,
-		limit: rate.NewLimiter(shipRate, 2*maxRecordBatch), sessions: map[string]*sending{},
-	}
-	s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
-		return askRecordKeeper[recordBatch, recordsAnswer](ctx, m.key, m.Charter, buses, Names{m.ID}.Records(m.Machine), kindRecords, q)
-	}
-	entries, err := os.ReadDir(s.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+// shippers are those of one machine.
+type shippers []*shipper
+
+// newShippers reads how far the machine has sent its records. It makes a shipper for each keeper.
+func newShippers(m *Member, buses []*Bus, state, files string, shares func() bool, log *slog.Logger) (list shippers, err error) {
+	sent, err := openLedger(m, state, files, log)
+	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		if err := s.load(e.Name()); err != nil {
-			return nil, err
+	for _, keeper := range m.Charter.Keepers {
+		s := &shipper{
+			m: m, log: log, files: files, keeper: keeper, sent: sent, shares: shares, every: shipEvery, wait: shipRetry,
+			limit: rate.NewLimiter(shipRate, 2*maxRecordBatch), sessions: map[string]*sending{},
+		}
+		if len(m.Charter.Keepers) > 1 {
+			s.log = log.With("keeper", KeyName(keeper))
+		}
+		s.ask = func(ctx context.Context, q recordBatch) (recordsAnswer, error) {
+			return askOneKeeper[recordBatch, recordsAnswer](ctx, m.key, m.Charter, buses, keeper, Names{m.ID}.Records(m.Machine, keeper), kindRecords, q)
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// status returns how far keepers have confirmed the newest sessions, and why no keeper gets records;
+// "": one does.
+func (all shippers) status() (sent []SentSession, problem names.Foreign) {
+	for _, s := range all {
+		text, _ := s.waits.Load().(string)
+		if problem = names.Foreign(text); text == "" {
+			break
 		}
 	}
-	s.show()
-	return s, nil
+	return *all[0].sent.shown.Load(), problem
 }
-
-// status returns how far the keeper has confirmed the newest sessions, and why records wait.
-func (s *shipper) status() ([]SentSession, names.Foreign) {
-	problem, _ := s.waits.Load().(string)
-	return *s.shown.Load(), names.Foreign(problem)
-}
-
-// show makes the machine's status say what is confirmed.
-func (s *shipper) show() {
-	all := slices.DeleteFunc(slices.Collect(maps.Values(s.sessions)), func(x *sending) bool { return x.confirmed == nil })
-	slices.SortFunc(all, func(a, b *sending) int { return b.confirmed.At.Compare(a.confirmed.At) })
-	list := []SentSession{}
-	for _, x := range all[:min(len(all), maxSent)] {
-		list = append(list, SentSession{names.Foreign(x.name), x.confirmed.Seq})
-	}
-	s.shown.Store(&list)
-}
-
-// load reads how far a session is sent, and forgets a session that has no files any more.
-func (s *shipper) load(session string) error {
-	if !audit.WellNamed(session, maxSessionName) {
-		return nil
-	}
-	if files, err := audit.Files(s.files, session); err == nil && len(files) == 0 {
-		return os.Remove(filepath.Join(s.dir, session))
-	}
-	x := &sending{name: session}
-	err := readJSON(filepath.Join(s.dir, session), x)
-	if err == nil && (x.Checkpoint != nil || x.Passed == 0) {
-		x.confirmed, err = openCheckpoint(x.Checkpoint, Names{s.m.ID}, s.m.Machine, s.m.key.Public())
-	}
-	if err != nil {
-		s.log.Warn("how far a session's records are sent is unknown: the keeper is asked", "session", session, "error", err)
-		return nil
-	}
-	x.at = x.confirmed
-	s.sessions[session] = x
-	return nil
-}
-
-// save makes durable how far a session is sent.
-func (s *shipper) save(x *sending) error { return writeJSON(filepath.Join(s.dir, x.name), x) }
 
 // start sends records until ctx ends, or stop is called.
-func (s *shipper) start(ctx context.Context) (stop func()) {
+func (all shippers) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var sending sync.WaitGroup
-	sending.Go(func() { s.run(ctx) })
+	for _, s := range all {
+		sending.Go(func() { s.run(ctx) })
+	}
 	return func() {
 		cancel()
 		sending.Wait()
@@ -165,7 +122,10 @@ func (s *shipper) run(ctx context.Context) {
 			s.tell("")
 		}
 		err := s.follow(ctx)
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errMoved) {
+		if errors.Is(err, errMoved) { // in one session: it may have lost records of all
+			s.isLost = true
+			clear(s.sessions)
+		} else if err != nil && ctx.Err() == nil {
 			s.tell(err.Error())
 		}
 		sleep(ctx, s.every)
@@ -192,12 +152,42 @@ func (s *shipper) tell(problem string) {
 // errMoved says that the keeper has less or more than the machine thought.
 var errMoved = errors.New("the keeper is elsewhere in the records")
 
+// locate finds out what the keeper has of the sessions that a keeper has records of. It asks a keeper
+// that is new, or has lost some.
+func (s *shipper) locate(ctx context.Context) error {
+	for _, name := range s.sent.names() {
+		if s.sessions[name] != nil {
+			continue
+		}
+		at := s.sent.at(s.keeper, name)
+		if at == nil || s.isLost {
+			a, err := s.ask(ctx, recordBatch{Session: name})
+			if err == nil && a.Wait != "" {
+				err = errors.New(names.EscapeQuoted(a.Wait))
+			}
+			if err != nil {
+				return err
+			}
+			if at, err = s.confirm(name, a); err != nil {
+				return err
+			}
+		}
+		s.sessions[name] = &sending{name: name, at: at}
+	}
+	s.isLost = false
+	s.tell("")
+	return nil
+}
+
 // errNotShared says that the machine's user keeps the records on the machine.
 var errNotShared = errors.New("fleet.share_records is false in the configuration, or that cannot be read")
 
 // follow sends the records that the keeper lacks, and goes on with those that are written, until ctx
 // ends or the keeper is elsewhere.
 func (s *shipper) follow(ctx context.Context) error {
+	if err := s.locate(ctx); err != nil {
+		return err
+	}
 	after := map[string]uint64{}
 	s.size = 0
 	for name, x := range s.sessions {
@@ -269,7 +259,7 @@ func (s *shipper) collect(ctx context.Context, r *audit.Entry) error {
 		if err := s.send(ctx, x); err != nil {
 			return err
 		}
-		x.begin(r)
+		s.begin(x, r)
 	}
 	if len(r.Line) > maxRecordLine && x.file != "" {
 		if err := s.send(ctx, x); err != nil {
@@ -279,7 +269,7 @@ func (s *shipper) collect(ctx context.Context, r *audit.Entry) error {
 		x.file = ""
 	}
 	if x.file == "" {
-		x.Passed = max(x.Passed, r.Seq)
+		s.sent.pass(session, r.Seq)
 		return nil
 	}
 	x.lines = append(append(x.lines, r.Line...), '\n')
@@ -290,26 +280,11 @@ func (s *shipper) collect(ctx context.Context, r *audit.Entry) error {
 	return nil
 }
 
-// begin begins an audit file with its header. The records between it and the last that the keeper
-// has ever confirmed were never sent: there are none, or the log has deleted them.
-func (x *sending) begin(header *audit.Entry) {
+// begin begins an audit file with its header.
+func (s *shipper) begin(x *sending, header *audit.Entry) {
 	x.file = ""
-	if sessionOfFile(header.File) != x.name {
-		return
-	}
-	next := max(x.last.seq, x.Passed) + 1
-	if x.confirmed != nil {
-		next = max(next, x.confirmed.Seq+1)
-	}
-	if gap := (span{next, header.Seq - 1}); header.Seq > next && !slices.Contains(x.Skipped, gap) {
-		x.Skipped = append(x.Skipped, gap)
-		x.Skipped = x.Skipped[max(0, len(x.Skipped)-maxSkipped):]
-	}
-	x.file, x.follows = header.File, header.Seq-1
-	for _, gap := range x.Skipped {
-		if gap.To == header.Seq-1 {
-			x.follows = gap.From - 1
-		}
+	if sessionOfFile(header.File) == x.name {
+		x.file, x.follows = header.File, s.sent.follows(x.name, x.last.seq, header.Seq)
 	}
 }
 
@@ -356,10 +331,11 @@ func (s *shipper) send(ctx context.Context, x *sending) error {
 			s.log.Warn("the keeper refuses an audit file", "session", x.name, "file", x.file, "error", err)
 			s.size -= len(x.lines)
 			x.restart()
-			x.file, x.Passed = "", max(x.Passed, c.Seq)
-			return s.save(x)
+			x.file = ""
+			s.sent.pass(x.name, c.Seq)
+			return s.sent.save(x.name)
 		case err == nil && a.Wait == "":
-			return s.confirm(x, c, a)
+			return s.settle(x, c, a)
 		case err == nil:
 			err = fmt.Errorf("%s", names.EscapeQuoted(a.Wait))
 		}
@@ -368,24 +344,22 @@ func (s *shipper) send(ctx context.Context, x *sending) error {
 	}
 }
 
-// confirm notes what the keeper has. Only a checkpoint that this machine has signed counts.
-func (s *shipper) confirm(x *sending, c *checkpoint, a recordsAnswer) error {
-	var head *checkpoint
+// confirm notes what the keeper has of a session. Only a checkpoint that this machine has signed counts.
+func (s *shipper) confirm(session string, a recordsAnswer) (head *checkpoint, err error) {
 	if a.Checkpoint != nil {
-		var err error
-		if head, err = openCheckpoint(a.Checkpoint, Names{s.m.ID}, s.m.Machine, s.m.key.Public()); err != nil || head.Session != x.name {
-			return fmt.Errorf("the keeper's answer about session %s is not by a checkpoint of this machine: %w", x.name, errors.Join(err, errMoved))
+		if head, err = s.sent.open(session, a.Checkpoint); err != nil {
+			return nil, fmt.Errorf("the keeper's answer about session %s is not by a checkpoint of this machine: %w", session, err)
 		}
 	}
-	x.at = head
-	if head != nil && (x.confirmed == nil || head.Seq > x.confirmed.Seq) {
-		x.confirmed, x.Checkpoint = head, head.signed
-		if err := s.save(x); err != nil {
-			return err
-		}
-		s.show()
+	return head, s.sent.confirm(s.keeper, session, head)
+}
+
+// settle ends the sending of the records up to a checkpoint, if the keeper has them.
+func (s *shipper) settle(x *sending, c *checkpoint, a recordsAnswer) (err error) {
+	if x.at, err = s.confirm(x.name, a); err != nil {
+		return err
 	}
-	if head == nil || head.File != c.File || head.Seq != c.Seq || head.Hash != c.Hash {
+	if x.at == nil || x.at.File != c.File || x.at.Seq != c.Seq || x.at.Hash != c.Hash {
 		return errMoved
 	}
 	s.tell("")

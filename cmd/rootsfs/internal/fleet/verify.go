@@ -47,6 +47,14 @@ type RecordReport struct {
 	Signed  time.Time     `json:"signed,omitzero"` // when the machine signed the last of them, by its clock
 	Holes   []RecordHole  `json:"holes,omitempty"`
 	Problem names.Foreign `json:"problem,omitempty"` // the first
+
+	files []recordedFile
+}
+
+// recordedFile is a file of a session with the records that the archive has of it.
+type recordedFile struct {
+	name     string // with its directory
+	from, to uint64
 }
 
 // OK reports whether the records are all that the machine has kept.
@@ -68,7 +76,7 @@ func (r *RecordReport) fail(state RecordState, err error) {
 	}
 }
 
-// confirmation is how far the keeper has confirmed records to a machine, by the machine's word.
+// confirmation is how far keepers have confirmed records to a machine, by the machine's word.
 type confirmation map[string]uint64 // by session
 
 // machineKey is a machine with one of its keys.
@@ -77,13 +85,13 @@ type machineKey struct {
 	key     string // the fingerprint
 }
 
-// Unsure is a machine that may have records which the keeper does not have or give.
+// Unsure is a machine that may have records which no keeper has or gives.
 type Unsure struct {
 	Machine string        `json:"machine"`
 	Wait    names.Foreign `json:"records_wait,omitempty"` // why the machine sends none; "": it has not answered
 }
 
-// AskMachines asks the machines how far the keeper has confirmed their records. A Verify after that
+// AskMachines asks the machines how far keepers have confirmed their records. A Verify after that
 // notes what a Pull in between did not bring.
 func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (unsure []Unsure, err error) {
 	all, err := a.Owner.Machines(ctx, wait)
@@ -110,7 +118,62 @@ func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (unsure [
 	return unsure, nil
 }
 
-// compare notes the records that the keeper has confirmed to the machine, and the archive lacks.
+// KeeperReport is how one of several keepers differs from the archive.
+type KeeperReport struct {
+	Key     string        `json:"key"`               // its fingerprint
+	Problem names.Foreign `json:"problem,omitempty"` // why not all that it has was read
+	Lacks   []Lack        `json:"lacks,omitempty"`
+}
+
+// Lack is a range of records that a keeper does not have.
+type Lack struct {
+	Machine string        `json:"machine"`
+	Session names.Foreign `json:"session"`
+	From    uint64        `json:"from"`
+	To      uint64        `json:"to"`
+}
+
+// Keepers returns what the keepers lacked at the last Pull of what the archive has, by the reports of
+// a Verify. It returns nil where the fleet has one keeper.
+func (a *Archive) Keepers(reports []RecordReport) []KeeperReport {
+	if len(a.keepers) < 2 {
+		return nil
+	}
+	var out []KeeperReport
+	for _, key := range a.Owner.Charter.Keepers {
+		k := KeeperReport{Key: KeyName(key)}
+		of := a.keepers[key]
+		switch {
+		case of == nil: // it was added after the Pull
+			continue
+		case of.problem != nil:
+			k.Problem = foreign(of.problem)
+		default:
+			for i := range reports {
+				k.Lacks = append(k.Lacks, reports[i].missing(of.has)...)
+			}
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// missing returns the records of the session that a keeper lacks, which has files up to the numbers of has.
+func (r *RecordReport) missing(has map[string]uint64) (list []Lack) {
+	for _, f := range r.files {
+		l := Lack{r.Machine, r.Session, max(f.from, has[f.name]+1), f.to}
+		switch {
+		case l.From > l.To:
+		case len(list) > 0 && list[len(list)-1].To+1 == l.From:
+			list[len(list)-1].To = l.To
+		default:
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// compare notes the records that a keeper has confirmed to the machine, and the archive lacks.
 func (c confirmation) compare(of machineKey, reports []RecordReport) []RecordReport {
 	for _, session := range slices.Sorted(maps.Keys(c)) {
 		i := slices.IndexFunc(reports, func(r RecordReport) bool { return r.Session.Raw() == session })
@@ -118,13 +181,13 @@ func (c confirmation) compare(of machineKey, reports []RecordReport) []RecordRep
 			i, reports = len(reports), append(reports, RecordReport{Machine: of.machine, Key: of.key, Session: names.Foreign(session), State: RecordsWhole})
 		}
 		if r := &reports[i]; r.To < c[session] {
-			r.fail(RecordsCut, fmt.Errorf("records %d to %d are missing: the keeper has confirmed them to the machine", r.To+1, c[session]))
+			r.fail(RecordsCut, fmt.Errorf("records %d to %d are missing: a keeper has confirmed them to the machine", r.To+1, c[session]))
 		}
 	}
 	return reports
 }
 
-// Verify checks the archive, without the keeper: each session against the machine's checkpoints, by
+// Verify checks the archive, without the keepers: each session against the machine's checkpoints, by
 // the keys that this owner knows.
 func (a *Archive) Verify() ([]RecordReport, error) {
 	entries, err := os.ReadDir(a.Dir)
@@ -153,7 +216,7 @@ func (a *Archive) Verify() ([]RecordReport, error) {
 		out = append(out, reports...)
 	}
 	for of, c := range a.confirmed {
-		if !checked[of] { // the keeper gives nothing of this machine
+		if !checked[of] { // no keeper gives anything of this machine
 			out = append(out, c.compare(of, nil)...)
 		}
 	}
@@ -216,14 +279,14 @@ func (d recordDir) verifySession(files []string, session string, r *RecordReport
 		}
 		r.Files++
 		r.Signed = c.At
-		verifyFile(c, data, &last, r)
+		d.verifyFile(c, data, &last, r)
 	}
 	r.To = last.seq
 	return nil
 }
 
 // verifyFile checks a file against its checkpoint, and against what comes before it.
-func verifyFile(c *checkpoint, data []byte, last *chain, r *RecordReport) {
+func (d recordDir) verifyFile(c *checkpoint, data []byte, last *chain, r *RecordReport) {
 	// What comes after the checkpoint is of an interrupted pull, and does not count.
 	part, ok := c.signedPart(data)
 	if !ok {
@@ -232,6 +295,7 @@ func verifyFile(c *checkpoint, data []byte, last *chain, r *RecordReport) {
 	var here chain
 	entries, err := here.addAll(part, c.File, c.Session, true)
 	if len(entries) > 0 {
+		r.files = append(r.files, recordedFile{filepath.Join(recordDirName(d.machine, d.key), c.File), entries[0].Seq, here.seq})
 		r.follow(entries[0].Seq, entries[0].Prev, *last, c.Follows)
 		r.Records += uint64(len(entries))
 	}

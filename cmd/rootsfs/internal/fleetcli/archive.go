@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/fleet"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/writabledirs"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // openArchive opens the archive that the arguments name, and its owner, which the caller closes.
@@ -39,8 +40,9 @@ func openArchive(f *cli.FleetFlags, args []string) (*fleet.Archive, error) {
 
 // pullReport is the output of pull.
 type pullReport struct {
-	Fleet    string         `json:"fleet"`
-	Machines []fleet.Pulled `json:"machines"`
+	Fleet    string               `json:"fleet"`
+	Machines []fleet.Pulled       `json:"machines"`
+	Keepers  []fleet.KeeperReport `json:"keepers,omitempty"` // unless there is one
 }
 
 func pull(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
@@ -57,31 +59,49 @@ func pull(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string)
 	if err != nil {
 		return err
 	}
-	if err := p.Report(pullReport{a.Owner.Names.Name(), got}, func() { printPulled(p, got) }); err != nil {
+	report := pullReport{a.Owner.Names.Name(), got, a.Keepers(nil)}
+	if err := p.Report(report, func() { printPulled(p, report) }); err != nil {
 		return err
 	}
 	return issuesFail(got)
 }
 
-func printPulled(p *cli.Printer, got []fleet.Pulled) {
-	if len(got) == 0 {
+func printPulled(p *cli.Printer, report pullReport) {
+	if len(report.Machines) == 0 {
 		p.Say("no machine has sent records; its agent does: rootsfs fleet agent")
 	}
-	for _, m := range got {
+	for _, m := range report.Machines {
 		p.Say("%s: %d new records in %q", m.Machine, m.Records, m.Dir)
 	}
-	printIssues(got, p.Say)
+	printIssues(report.Machines, p.Say)
+	printKeepers(report.Keepers, p.Say)
 }
 
-// printIssues prints what the keeper has and machines have not signed.
+// printKeepers prints how keepers differ from the copies.
+func printKeepers(all []fleet.KeeperReport, say func(string, ...any)) {
+	for _, k := range all {
+		if k.Problem != "" {
+			say("keeper %s: not everything that it has was copied: %s", k.Key, k.Problem)
+		}
+		for _, l := range k.Lacks {
+			say("keeper %s lacks records %d to %d of %s, session %s", k.Key, l.From, l.To, l.Machine, l.Session)
+		}
+	}
+}
+
+// printIssues prints what keepers have and machines have not signed.
 func printIssues(got []fleet.Pulled, say func(string, ...any)) {
 	for _, m := range got {
 		for _, is := range m.Issues {
+			keeper := "the keeper"
+			if is.Keeper != "" {
+				keeper += " " + is.Keeper
+			}
 			switch {
 			case is.File == "":
-				say("%s: %s: %s", m.Machine, is.State, is.Problem)
+				say("%s: %s at %s: %s", m.Machine, is.State, keeper, is.Problem)
 			default:
-				say("%s: session %s: %s at the keeper: %s: %s", m.Machine, is.Session, is.State, is.File, is.Problem)
+				say("%s: session %s: %s at %s: %s: %s", m.Machine, is.Session, is.State, keeper, is.File, is.Problem)
 			}
 		}
 	}
@@ -107,6 +127,7 @@ func follow(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 	ctx, stop := cli.Until(ctx)
 	defer stop()
 	var issues []fleet.Pulled
+	problems := map[string]names.Foreign{} // of keepers
 	for {
 		got, err := a.Pull(ctx, func(machine string, e *audit.Entry) error { return p.Record(machine, e) })
 		if ctx.Err() != nil {
@@ -116,6 +137,12 @@ func follow(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 			return err
 		}
 		printIssues(got, p.Warn)
+		for _, k := range a.Keepers(nil) {
+			if k.Problem != problems[k.Key] {
+				printKeepers([]fleet.KeeperReport{k}, p.Warn)
+			}
+			problems[k.Key] = k.Problem
+		}
 		issues = append(issues, slices.DeleteFunc(got, func(m fleet.Pulled) bool { return len(m.Issues) == 0 })...)
 		issues = issues[:min(len(issues), 1)] // one is enough to decide the exit code
 		select {
@@ -129,7 +156,8 @@ func follow(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 type verifyReport struct {
 	Fleet    string               `json:"fleet"`
 	Sessions []fleet.RecordReport `json:"sessions"`
-	Keeper   []fleet.Pulled       `json:"keeper,omitempty"` // machines of which the keeper has something else
+	Issues   []fleet.Pulled       `json:"issues,omitempty"`  // machines of which a keeper has something else
+	Keepers  []fleet.KeeperReport `json:"keepers,omitempty"` // unless there is one
 	Unsure   []fleet.Unsure       `json:"unsure,omitempty"`
 }
 
@@ -154,18 +182,19 @@ func verify(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 		if err != nil {
 			return err
 		}
-		report.Keeper = slices.DeleteFunc(got, func(m fleet.Pulled) bool { return len(m.Issues) == 0 })
+		report.Issues = slices.DeleteFunc(got, func(m fleet.Pulled) bool { return len(m.Issues) == 0 })
 	}
 	if report.Sessions, err = a.Verify(); err != nil {
 		return err
 	}
+	report.Keepers = a.Keepers(report.Sessions)
 	if err := p.Report(report, func() { printVerified(p, report) }); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(report.Sessions, func(r fleet.RecordReport) bool { return !r.OK() }) {
 		return cli.Failed()
 	}
-	return issuesFail(report.Keeper)
+	return issuesFail(report.Issues)
 }
 
 func printVerified(p *cli.Printer, report verifyReport) {
@@ -179,12 +208,13 @@ func printVerified(p *cli.Printer, report verifyReport) {
 			p.Say("%s: session %s: %s: %s", r.Machine, r.Session, r.State, r.Problem)
 		}
 	}
-	printIssues(report.Keeper, p.Say)
+	printIssues(report.Issues, p.Say)
+	printKeepers(report.Keepers, p.Say)
 	for _, m := range report.Unsure {
 		if m.Wait != "" {
 			p.Say("%s: its newest records wait there: %s", m.Machine, m.Wait)
 		} else {
-			p.Say("%s: no answer: whether the keeper has its newest records is unknown", m.Machine)
+			p.Say("%s: no answer: whether a keeper has its newest records is unknown", m.Machine)
 		}
 	}
 }

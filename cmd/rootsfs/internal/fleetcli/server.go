@@ -68,13 +68,16 @@ func initFleet(_ context.Context, p *cli.Printer, f *cli.FleetFlags, args []stri
 	})
 }
 
-// natsServer returns the HOST:PORT of a URL.
-func natsServer(url string) string {
-	at := strings.TrimPrefix(strings.TrimPrefix(url, "nats://"), "tls://")
-	if _, _, err := net.SplitHostPort(at); err != nil {
-		return net.JoinHostPort(at, fleet.DefaultPort)
+// natsServer returns the HOST:PORT of each of the URLs, with commas between them.
+func natsServer(urls string) string {
+	list := strings.Split(urls, ",")
+	for i, url := range list {
+		list[i] = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(url), "nats://"), "tls://")
+		if _, _, err := net.SplitHostPort(list[i]); err != nil {
+			list[i] = net.JoinHostPort(list[i], fleet.DefaultPort)
+		}
 	}
-	return at
+	return strings.Join(list, ",")
 }
 
 // serving is the output of serve, when it is ready.
