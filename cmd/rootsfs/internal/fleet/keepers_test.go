@@ -213,6 +213,27 @@ func TestExchangeOfKeys(t *testing.T) {
 	}
 }
 
+// An owner who is charters behind takes one in between without handing it on only if most keepers have
+// answered and none has another one there: a keeper can bring what a former owner has signed.
+func TestChartersAreAgreed(t *testing.T) {
+	o := &Owner{Charter: &Charter{Keepers: []string{"a", "b", "c"}}}
+	second, third, fork := []byte("second"), []byte("third"), []byte("fork")
+	knows := func(list ...[]byte) keeperState { return keeperState{Charters: list} }
+	for name, c := range map[string]struct {
+		state map[string]keeperState
+		want  bool
+	}{
+		"two have it":               {map[string]keeperState{"a": knows(second, third), "b": knows(second)}, true},
+		"one is behind":             {map[string]keeperState{"a": knows(second, third), "b": knows()}, true},
+		"one has another there":     {map[string]keeperState{"a": knows(second, third), "b": knows(fork, third)}, false},
+		"one of three has answered": {map[string]keeperState{"a": knows(second, third)}, false},
+	} {
+		if got := o.agreed(c.state, 0, second); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // An owner who has missed several charters follows them, and cannot remove himself: his orders, such
 // as a lock, would hold no more.
 func TestOwnerFollowsCharters(t *testing.T) {
