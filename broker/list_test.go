@@ -163,8 +163,8 @@ func (p *peer) givenBack(left int64) {
 	}
 }
 
-// The size of a page's JSON is computed before it is made. So names of which
-// each byte takes six bytes of JSON do not make an answer several times as large as its reservation.
+// The size of a page's JSON is computed before the JSON is made. Otherwise a page of names whose bytes
+// each take six bytes of JSON would be several times as large as its reservation.
 func TestListCountsItsFrame(t *testing.T) {
 	const most = 1 << 20
 	all := map[string]string{}

@@ -14,7 +14,7 @@ type Head struct {
 	id, method  []byte  // raw, as far as they were kept
 	ids, called int     // how many of each there are
 	into        *[]byte // id or method, while its value is read
-	foreign     bool    // it is no object: a batch, or no JSON
+	foreign     bool    // the line is not a JSON object: it is a batch, or not JSON
 }
 
 // HeadOf returns the Head of a whole line.

@@ -118,9 +118,9 @@ func LoadCeiling() (*Ceiling, error) {
 	return c, nil
 }
 
-// LoadCeilingAfter reads the ceiling for a session that keeps to last. If it returns an error, an
-// *Error, the session has to keep to the ceiling all the same: a file that cannot be used counts
-// as it was in last, and every other file as it is now.
+// LoadCeilingAfter reads the ceiling for a session that keeps to last. A file that cannot be used
+// counts as it was in last, and every other file as it is now. The error, an *Error, names such a
+// file. The session has to keep to the ceiling that comes with it.
 func LoadCeilingAfter(last *Ceiling) (*Ceiling, error) {
 	c, err := loadCeiling(CeilingDir, 0, last)
 	return c, cmp.Or(err, c.addFleet(last))

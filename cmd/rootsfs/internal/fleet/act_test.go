@@ -119,8 +119,8 @@ func TestActsCountOnce(t *testing.T) {
 	}
 }
 
-// An act that the machine's user does not allow, or that shows files, does not reach the session. If
-// an act cannot be put on record, it grants nothing, but a revocation happens all the same.
+// An act that the machine's user does not allow, or that shows files, does not reach the session. A
+// grant that cannot be put on record is refused. A revocation is carried out without a record, too.
 func TestActsAreJudged(t *testing.T) {
 	l := newActLab(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	for path, body := range map[string]string{

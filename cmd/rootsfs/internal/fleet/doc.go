@@ -23,7 +23,7 @@
 //   - Where a fleet has several keepers, each with a server, a majority of them decides. One of three
 //     may fail, and a keeper that has missed an order cannot renew what the order ended.
 //   - A machine's audit records reach every keeper at least once, unless the machine's log deletes
-//     them first. A keeper confirms those that are on its disk. An owner who has pulled them, or
+//     them first. A keeper confirms records when they are on its disk. An owner who has pulled them, or
 //     verifies them, is told of each that was changed, moved or dropped after the machine had sent
 //     it, except the newest: see below.
 //   - The sessions of a machine that answers an order keep to the order's ceiling, and the machine

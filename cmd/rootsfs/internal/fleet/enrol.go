@@ -29,8 +29,8 @@ func (r *registrar) enrolment(rec *machineRecord, has []byte) ([]byte, error) {
 	return Seal(r.key, r.s.Names.ID, kindEnrolment, rec)
 }
 
-// maxEnrolment bounds what a machine sends with each request for a lease. A keeper could make it so
-// long that the request is no longer sent to the others.
+// maxEnrolment bounds what a machine sends with each request for a lease. It comes from a
+// keeper. With a longer one a request would exceed what the server takes, and reach no keeper.
 const maxEnrolment = 4 << 10
 
 // isEnrolled reports whether a keeper of the charter has signed a record of this machine.

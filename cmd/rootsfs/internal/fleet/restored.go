@@ -149,8 +149,8 @@ func (k *keeper) distrust() {
 	k.r.s.log.Error("this keeper's directory is a copy, and may lack orders: it gives no lease until an owner has run: rootsfs fleet machines; or, for a new keeper: rootsfs fleet keeper add, once more")
 }
 
-// trust ends distrust, when the keeper keeps to what others have promised. The bus can repeat what an owner has said about an earlier copy: so it names
-// this one. The caller holds mu.
+// trust ends distrust, after the keeper has taken over what the others have promised. The owner's
+// request names this copy, because the bus could repeat one about an earlier copy. The caller holds mu.
 func (k *keeper) trust(restored []string, promised map[string]uint64) error {
 	switch {
 	case k.restored == "":
