@@ -77,7 +77,7 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 	if err != nil {
 		return false, err
 	}
-	if _, err := got.one(); err != nil {
+	if err := got.one(); err != nil {
 		return false, nil
 	}
 	return true, o.Amend(ctx, func(c *Charter) error {

@@ -156,15 +156,15 @@ func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind,
 	return a
 }
 
-// one returns an answer, for a request that any keeper can answer.
-func (a answers[T]) one() (out T, err error) {
-	for _, out := range a.of {
-		return out, nil
+// one returns an error unless a keeper has answered: for a request that any keeper can answer.
+func (a answers[T]) one() error {
+	switch {
+	case len(a.of) > 0:
+		return nil
+	case a.refused != nil:
+		return a.refused
 	}
-	if a.refused != nil {
-		return out, a.refused
-	}
-	return out, a.errNone
+	return a.errNone
 }
 
 // enough returns an error unless a majority has answered.

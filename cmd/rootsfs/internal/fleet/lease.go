@@ -64,10 +64,7 @@ func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[lea
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	got = gather[leaseAnswer](ctx, a.buses, c, a.bus.Names.Lease(a.m.Machine), kindLease, asked.Number, data)
-	if len(got.of) == 0 {
-		_, err = got.one()
-	}
-	return got, err
+	return got, got.one()
 }
 
 // successor returns the charter that follows c by the answers of keepers; nil: none does. A keeper of c has

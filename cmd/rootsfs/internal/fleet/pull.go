@@ -75,8 +75,8 @@ const maxIssues = 200
 func (a *Archive) Pull(ctx context.Context, each func(machine string, e *audit.Entry) error) ([]Pulled, error) {
 	o := a.Owner
 	got, err := askKeepers[struct{}, []sentMachine](ctx, o, o.Names.recordMachines(), kindRecordMachines, struct{}{})
-	if err == nil && len(got.of) == 0 {
-		_, err = got.one()
+	if err == nil {
+		err = got.one()
 	}
 	if err != nil {
 		return nil, err
