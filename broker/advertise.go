@@ -36,9 +36,10 @@ func (l *Limits) capability() Capability {
 	}
 }
 
-// advertise returns the change that adds the broker's capabilities to the client's: in
-// initialize, or, since 2026-07-28, in the _meta of every request. A request has no
-// list_changed, and no field for it. With NoRoots the client's own roots are removed.
+// advertise returns the change that adds the broker's capabilities to the client's. With
+// handshake the change is for initialize, else for the _meta of a request, which has the
+// capabilities since 2026-07-28. That revision has no list_changed, so the roots in a request
+// have no field for it. With NoRoots the client's own roots are removed.
 func (c *Config) advertise(handshake bool) jsonline.Patch {
 	object := func(key string, members ...jsonline.Patch) jsonline.Patch {
 		return jsonline.Patch{Key: key, Members: members}
@@ -61,7 +62,7 @@ func (c *Config) advertise(handshake bool) jsonline.Patch {
 
 // Advertise returns the change that adds the broker's capabilities to a message of the
 // client: to initialize if handshake is set, else to a request that carries the client's
-// own.
+// capabilities.
 func (s *Session) Advertise(handshake bool) jsonline.Patch {
 	if handshake {
 		return s.b.inHandshake
@@ -69,10 +70,10 @@ func (s *Session) Advertise(handshake bool) jsonline.Patch {
 	return s.b.inRequest
 }
 
-// outgoing adds the broker's capabilities to the params of a message to the server. keep is
+// rewriteParams adds the broker's capabilities to the params of a message to the server. keep is
 // false for a message that must not be sent: the SDK's own list_changed, because the session
 // sends one itself.
-func (s *Session) outgoing(method string, params []byte) (out []byte, keep bool) {
+func (s *Session) rewriteParams(method string, params []byte) (out []byte, keep bool) {
 	switch {
 	case method == wire.RootsChanged:
 		return params, false
@@ -87,9 +88,9 @@ func (s *Session) outgoing(method string, params []byte) (out []byte, keep bool)
 
 const longestServer = 200 // bytes of a name that a person reads
 
-// incoming examines an answer on its way to the SDK. The answer to initialize has the server's
-// name and the revision. keys are the path to the result in b.
-func (s *Session) incoming(b []byte, keys ...string) {
+// noteServerInfo records the server's name and the revision if b, an answer on its way to the
+// SDK, has them. The answer to initialize does. keys are the path to the result in b.
+func (s *Session) noteServerInfo(b []byte, keys ...string) {
 	if !bytes.Contains(b, []byte(`"serverInfo"`)) {
 		return
 	}
@@ -103,7 +104,7 @@ func (s *Session) incoming(b []byte, keys ...string) {
 	}
 }
 
-// textAt returns a string in an object, "" if there is none.
+// textAt returns the string at the path keys in object, "" if there is none.
 func textAt(object []byte, keys ...string) string {
 	whole := jsonline.Span{From: jsonline.SkipSpace(object, 0), To: len(object)}
 	at, _ := jsonline.Lookup(object, whole, keys...)

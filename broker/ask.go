@@ -33,7 +33,7 @@ type Question struct {
 	Items   []Item        `json:"items"`            // paths that it asks for; none if it asks for a host
 	Host    *Host         `json:"host,omitempty"`   // host that it asks for
 
-	host Elicitor // of the session that asks; nil: there is none
+	elicitor Elicitor // shows a form to the user of the session's MCP host; nil: no such user can be asked
 }
 
 // Decisions returns an answer with no decision made: one for each item, or one for the host.
@@ -73,7 +73,7 @@ type Decision struct {
 }
 
 // Asker puts a question to a person, or decides it by itself. After an error nothing is
-// granted. ctx ends at Until.
+// granted. ctx ends at q.Until.
 type Asker interface {
 	Ask(ctx context.Context, q *Question) (Answer, error)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// since returns the refusals and failures after the first n records.
-func (r *records) since(n int) (list []guard.Record) {
+// refusalsSince returns the refusals and failures after the first n records.
+func (r *records) refusalsSince(n int) (list []guard.Record) {
 	for _, rec := range r.all()[n:] {
 		if rec.Verdict != guard.Allowed {
 			list = append(list, rec)
@@ -79,7 +79,7 @@ func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	} {
 		n := len(l.recs.all())
 		p.fails(c.method, c.params)
-		got := l.recs.since(n)
+		got := l.recs.refusalsSince(n)
 		if len(got) != 1 || got[0].Kind != c.kind || got[0].Subject != "me" {
 			t.Errorf("%s %.80s: want one record of kind %v, have %+v", c.method, c.params, c.kind, got)
 		}
@@ -103,7 +103,7 @@ func TestRubbishIsRecorded(t *testing.T) {
 		n := len(l.recs.all())
 		p.raw(line + "\n")
 		p.must("files/stat", `{"path":"r/f"}`, nil) // frames are read in their order
-		got := l.recs.since(n)
+		got := l.recs.refusalsSince(n)
 		if len(got) != 1 || got[0].Kind != names.Invalid || got[0].Verdict != guard.Refused || got[0].Subject != "me" {
 			t.Errorf("%.60s: %+v", line, got)
 		}
@@ -133,7 +133,7 @@ func TestUploadGivenUpIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, nil)
 	p := l.connect("me")
-	given := func(n int) (found []guard.Record) {
+	closes := func(n int) (found []guard.Record) {
 		for _, rec := range l.recs.all()[n:] {
 			if rec.Op == names.OpClose {
 				found = append(found, rec)
@@ -150,9 +150,9 @@ func TestUploadGivenUpIsRecorded(t *testing.T) {
 	p.must("files/write", fmt.Sprintf(`{"path":"r/u","uploadId":%q,"abandon":true}`, begin()), nil)
 	begin()
 	p.s.Close()
-	got := given(n)
+	got := closes(n)
 	if len(got) != 2 {
-		t.Fatalf("want one of each of two uploads: %+v", got)
+		t.Fatalf("want one record for each of two uploads: %+v", got)
 	}
 	for _, rec := range got {
 		if rec.Path.String() != "r/u" || rec.Written != 3 || rec.Subject != "me" || rec.Detail == "" {
@@ -193,8 +193,8 @@ func TestRecordNamesWhatWasReached(t *testing.T) {
 			continue
 		}
 		rec := got[0]
-		said := c.asked == "" && rec.Detail == "" || c.asked != "" && strings.Contains(rec.Detail, "asked for "+c.asked)
-		if rec.Path.String() != c.path || rec.Path2.String() != c.path2 || !said {
+		detailOK := c.asked == "" && rec.Detail == "" || c.asked != "" && strings.Contains(rec.Detail, "asked for "+c.asked)
+		if rec.Path.String() != c.path || rec.Path2.String() != c.path2 || !detailOK {
 			t.Errorf("%s %s: %v %v %q", c.method, c.params, rec.Path, rec.Path2, rec.Detail)
 		}
 	}

@@ -28,8 +28,8 @@ const (
 )
 
 // Config configures a Broker. Registry and Tree are required, and the tree must belong to
-// that registry. Beside a mount, use the mount's tree: only users of one tree never
-// overwrite each other's updates.
+// that registry. Beside a mount, use the mount's tree: users of one tree never overwrite each
+// other's updates, but users of two trees may.
 type Config struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree
@@ -102,11 +102,12 @@ type Broker struct {
 
 	inHandshake, inRequest jsonline.Patch // see Session.Advertise
 
+	nameMu sync.Mutex // held from the search for a free root name until the root is granted
+
 	mu       sync.Mutex // guards the fields below
 	sessions map[*Session]bool
 	asks     map[guard.Subject]*rate.Limiter // by the subject without its session
 	closed   bool
-	nameMu   sync.Mutex // held from the search for a free root name until the root is granted
 }
 
 // New makes a broker and registers it as a view. The caller must close it.
@@ -161,7 +162,7 @@ func (b *Broker) Invalidate(_ context.Context, c guard.Change) error {
 		if c.Kind == guard.ChangeEnded || c.Kind == guard.ChangeNarrowed {
 			s.dropUploads(c.Root)
 		}
-		s.rootsChanged()
+		s.announceRoots()
 	}
 	return nil
 }
@@ -180,7 +181,7 @@ func (b *Broker) Flush(ctx context.Context, c guard.Change) error {
 		}
 	}()
 	select {
-	case <-done: // on a source that hangs, this comes when the root's gate is shut
+	case <-done: // on a source that hangs, dropUploads returns only after the root's gate was shut
 	case <-ctx.Done():
 	}
 	return nil

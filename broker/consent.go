@@ -19,10 +19,10 @@ import (
 // Limits of one question: a person cannot judge more.
 const (
 	maxRequested = 32
-	maxMessage   = 4096 // bytes
-	maxPath      = 4096 // bytes of one path: what the kernel takes (PATH_MAX)
-	maxPaths     = 16 << 10
-	maxShown     = 1000 // characters of a path that is granted, as it is shown
+	maxMessage   = 4096     // bytes
+	maxPath      = 4096     // bytes of one path: what the kernel takes (PATH_MAX)
+	maxPaths     = 16 << 10 // bytes of all paths together
+	maxShown     = 1000     // characters of a path to be granted, as the person sees it
 )
 
 // NewID returns 128 random bits, for ids that a peer must not be able to guess.
@@ -59,7 +59,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 	if err := s.barred(names.OpGrant); err != nil {
 		return nil, err // no person is asked
 	}
-	if terms := s.b.cfg.Terms; terms != nil { // so that the person sees whether it would be staged
+	if terms := s.b.cfg.Terms; terms != nil { // so that the person sees whether the root would be staged
 		rights = terms(guard.Grant{Policy: guard.Policy{Rights: rights}}).Policy.Rights
 	}
 	c := &consentCall{s: s, r: r, rights: rights, res: &wire.ConsentResult{ApprovedPaths: []string{}}}
@@ -125,8 +125,8 @@ func (c *consentCall) close() {
 	}
 }
 
-// approved returns the grant of the root that a path lies in, if it is one the
-// server sees and the rights are the grant's.
+// approved returns the grant of the root that a path lies in. It reports whether the grant
+// approves the path already: the server sees the root, and the grant has all of the rights.
 func (c *consentCall) approved(q guard.Path, rights guard.Rights) (guard.Grant, bool) {
 	st, ok := c.s.b.cfg.Registry.Lookup(q.Root)
 	return st.Grant, ok && c.s.sees(q.Root) && st.State == guard.Live && st.Grant.Policy.Rights&rights == rights
@@ -147,8 +147,8 @@ func (c *consentCall) note(v guard.Verdict, detail string) {
 	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, guard.Facts{}, detail) // a record that is lost does not change the decision
 }
 
-// open opens the candidates, or finds why they cannot be granted. It takes no
-// longer than Limits.Timeout, which does not hold for the method as a whole.
+// open opens the candidates, or finds why they cannot be granted. Limits.Timeout bounds open,
+// although it does not bound files/consent as a whole, which waits for a person.
 func (c *consentCall) open() error {
 	ctx := c.r.ctx
 	if limit := c.s.limits.Timeout; limit > 0 {
@@ -216,10 +216,10 @@ func rootName(host string) guard.RootName {
 // these.
 const maxOpening = 4
 
-// propose opens a path, which has to lie in the directory in unless that is nil. It opens
-// it in a goroutine, because the file system may hang: the request is answered when its
-// time is up, and a path that is opened too late is closed.
-func (c *consentCall) propose(ctx context.Context, host string, in *rules.Identity) (*guard.Proposal, error) {
+// propose opens a path of the host. If within is not nil, the path has to lie in that directory.
+// propose opens the path in a goroutine, because the file system may hang: the request is
+// answered when its time is up, and a path that is opened too late is closed.
+func (c *consentCall) propose(ctx context.Context, host string, within *rules.Identity) (*guard.Proposal, error) {
 	ctx, cancel := context.WithTimeout(ctx, rules.DefaultTimeout) // Limits.Timeout may be none
 	defer cancel()
 	opening := c.s.opening
@@ -230,15 +230,15 @@ func (c *consentCall) propose(ctx context.Context, host string, in *rules.Identi
 	}
 	reg := c.s.b.cfg.Registry
 	ask := guard.Grant{Root: rootName(host), Dir: names.Foreign(host), Subject: c.s.subject, Policy: guard.Policy{Rights: c.rights}}
-	if in != nil {
-		ask.Origin = "consent" // the owner has named the path: links on it are judged
+	if within != nil {
+		ask.Origin = "consent" // the person has named this path and does not see where links lead: they are judged
 	}
 	var p *guard.Proposal
 	var err error
 	opened := make(chan struct{})
 	go func() {
 		p, err = reg.Propose(ask)
-		if err == nil && in != nil && !p.LiesIn(*in) {
+		if err == nil && within != nil && !p.LiesIn(*within) {
 			p.Close()
 			err = errNotBelow
 		}
@@ -278,10 +278,10 @@ func (c *consentCall) ask(message string) {
 		q.Items = append(q.Items, cand.Item)
 	}
 	s.mu.Lock()
-	q.Server, q.host = names.Foreign(s.server), s.host
+	q.Server, q.elicitor = names.Foreign(s.server), s.elicitor
 	s.mu.Unlock()
-	if c.r.host != nil {
-		q.host = c.r.host
+	if c.r.elicitor != nil {
+		q.elicitor = c.r.elicitor
 	}
 	ctx, cancel := context.WithTimeout(c.r.ctx, s.b.cfg.AskFor)
 	defer cancel()
@@ -326,7 +326,7 @@ func (c *consentCall) decide(ans Answer) {
 	}
 }
 
-// grant makes one decision a root.
+// grant grants the root that one decision allows.
 func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	p, shown := cand.proposal, cand.Requested
 	if d.Path != "" && d.Path != cand.Resolved.Raw() {
@@ -375,8 +375,8 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 
 var errNotBelow = &guard.Error{Kind: names.NoConsent, Err: errors.New("the narrower path is not below what was asked for")}
 
-// narrow opens a path below the shown directory itself, even if that has another path by the
-// time the person answers.
+// narrow opens a path below the directory that was shown. The directory counts, and not its
+// path, which may lead to another directory by the time the person answers.
 func (c *consentCall) narrow(cand *candidate, path string) (*guard.Proposal, error) {
 	if cand.File {
 		return nil, errNotBelow

@@ -94,27 +94,27 @@ func TestConsent(t *testing.T) {
 	}
 	// R006, R127: the other server may get the same directory for itself, with other rights.
 	a.give = allow(Decision{Allow: true})
-	mine := ask(stranger, "rw", base+"/proj")
-	if !mine.Granted || mine.Approved[0].Mode != "rw" || mine.Approved[0].Root == r.Approved[0].Root {
-		t.Errorf("the same directory for another subject: %+v", mine)
+	bobs := ask(stranger, "rw", base+"/proj")
+	if !bobs.Granted || bobs.Approved[0].Mode != "rw" || bobs.Approved[0].Root == r.Approved[0].Root {
+		t.Errorf("the same directory for another subject: %+v", bobs)
 	}
 	stranger.must("files/write", obj{"path": base + "/proj/src/f", "content": "bob's"}, nil)
 	p.must("files/read", obj{"path": base + "/proj/src/f"}, &read)
 	if _, d := p.fails("files/write", obj{"path": base + "/proj/src/f", "content": "x"}); d.Reason != "ReadOnly" || read.Content != "bob's" {
 		t.Errorf("alice: %+v, reads %q", d, read.Content)
 	}
-	if _, d := p.fails("files/read", obj{"path": mine.Approved[0].Root + "/src/f"}); d.Reason != "NoConsent" {
+	if _, d := p.fails("files/read", obj{"path": bobs.Approved[0].Root + "/src/f"}); d.Reason != "NoConsent" {
 		t.Errorf("alice by bob's name: %+v", d)
 	}
-	if rec := l.recs.last(names.OpClose); rec.Subject != "bob" || rec.Path.Root != guard.RootName(mine.Approved[0].Root) {
+	if rec := l.recs.last(names.OpClose); rec.Subject != "bob" || rec.Path.Root != guard.RootName(bobs.Approved[0].Root) {
 		t.Errorf("who wrote, on record: %+v", rec)
 	}
-	if _, err := l.reg.Revoke(t.Context(), guard.RootName(mine.Approved[0].Root)); err != nil {
+	if _, err := l.reg.Revoke(t.Context(), guard.RootName(bobs.Approved[0].Root)); err != nil {
 		t.Fatal(err)
 	}
 	p.must("files/read", obj{"path": base + "/proj/src/f"}, &read)
 	a.asked = a.asked[:1]
-	// R104: what is approved is not asked again.
+	// R104: the person is not asked again about approved paths.
 	if r := ask(p, "", base+"/proj/src", "proj"); len(a.asked) != 1 || len(r.ApprovedPaths) != 2 {
 		t.Errorf("asked again: %+v", r)
 	}
@@ -161,9 +161,9 @@ func TestConsent(t *testing.T) {
 			t.Errorf("%q: %+v", path, r)
 		}
 	}
-	// A path that is refused by its text alone is not asked about. A path that the host
-	// lacks, or does not grant, is: a server that was answered at once would know that it
-	// does not exist.
+	// A path that is refused by its text alone causes no question. A path that the host lacks,
+	// or cannot grant, causes one: an immediate answer would tell the server that the path does
+	// not exist.
 	if len(a.asked) != n+2 || a.asked[n].Items[0].Problem == "" || a.asked[n+1].Items[0].Problem == "" {
 		t.Errorf("asked %d times", len(a.asked)-n)
 	}
@@ -214,8 +214,9 @@ func TestConsentLimits(t *testing.T) {
 	}
 }
 
-// All sessions of a subject share one number of questions: over HTTP a client can begin as many
-// sessions as it likes. Other subjects, and sessions without a name, have their own.
+// All sessions of a subject share one limit of questions, because over HTTP a client can begin
+// as many sessions as it likes. Other subjects have their own limit, and so has each session
+// without a name.
 func TestSessionsShareTheirQuestions(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker = DenyAll; c.Limits.Consents = 2 })
 	dir := t.TempDir()

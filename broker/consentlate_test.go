@@ -23,8 +23,8 @@ func TestConsentLateAnswer(t *testing.T) {
 		"cancelled": func(p *peer, id string) {
 			p.raw(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}` + "\n")
 		},
-		"closed":  func(p *peer, _ string) { p.s.Close() },
-		"in time": func(*peer, string) {},
+		"closed":    func(p *peer, _ string) { p.s.Close() },
+		"timed out": func(*peer, string) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun, answered := make(chan struct{}, 1), make(chan struct{})
@@ -42,7 +42,7 @@ func TestConsentLateAnswer(t *testing.T) {
 			<-begun
 			end(p, id)
 			<-answered
-			if name == "in time" {
+			if name == "timed out" {
 				if r := <-ch; r.Error != nil || !strings.Contains(string(r.Result), `"granted":false`) || !strings.Contains(string(r.Result), `"reason":"timeout"`) {
 					t.Errorf("%s %+v", r.Result, r.Error)
 				}
@@ -115,10 +115,10 @@ func TestConsentNarrowsWhatWasShown(t *testing.T) {
 // If many questions about one directory are answered with yes at the same time, each is
 // approved, and there is one root.
 func TestConsentAtOnce(t *testing.T) {
-	const at, rounds = 20, 10
+	const questions, rounds = 20, 10
 	for range rounds {
 		var all sync.WaitGroup
-		all.Add(at)
+		all.Add(questions)
 		l := newLab(t, func(c *Config) {
 			c.Limits.Consents = -1
 			c.Asker = AskerFunc(func(context.Context, *Question) (Answer, error) {
@@ -128,12 +128,12 @@ func TestConsentAtOnce(t *testing.T) {
 			})
 		})
 		p, dir := l.connect("alice"), t.TempDir()
-		var told []chan reply
-		for range at {
+		var replies []chan reply
+		for range questions {
 			_, ch := p.send("files/consent", obj{"message": "m", "requestedPaths": []string{dir}})
-			told = append(told, ch)
+			replies = append(replies, ch)
 		}
-		for _, ch := range told {
+		for _, ch := range replies {
 			if r := <-ch; r.Error != nil || !strings.Contains(string(r.Result), `"granted":true`) {
 				t.Errorf("%s %+v", r.Result, r.Error)
 			}

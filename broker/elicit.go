@@ -25,10 +25,10 @@ type Elicit struct{ Host Elicitor }
 // AskHost is an Asker that asks through the host of the session that has the question
 // (see Session.AskThrough). Without a host it leaves the question to others.
 var AskHost Asker = AskerFunc(func(ctx context.Context, q *Question) (Answer, error) {
-	if q.host == nil {
+	if q.elicitor == nil {
 		return Answer{}, ErrUnanswered
 	}
-	return Elicit{q.host}.Ask(ctx, q)
+	return Elicit{q.elicitor}.Ask(ctx, q)
 })
 
 // Ask implements Asker: one form with one choice for each path.
@@ -82,7 +82,7 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 // choice is a field of a form, for the decision about one item or the host.
 type choice struct {
 	key, title string
-	options    []string // nil: it cannot be granted, so the form has no such field
+	options    []string // nil: the path cannot be granted, so the form does not ask about it
 }
 
 func choicesOf(q *Question) []choice {
@@ -100,8 +100,7 @@ func choicesOf(q *Question) []choice {
 	return all
 }
 
-// formColumns is the width of a form's lines, which hosts that show plain text do not
-// break.
+// formColumns is the width of a form's lines. Hosts that show plain text do not break lines.
 const formColumns = 76
 
 // formText quotes escaped text for hosts that show Markdown, HTML or plain text: none shows a
@@ -148,7 +147,7 @@ func (e *errAnswer) Error() string {
 	return fmt.Sprintf("the answer was refused: %s is out of bounds; write %s", e.field, e.want)
 }
 
-// minutesOf is the duration in a form's answer; nil: the field was left out.
+// minutesOf returns the duration in a form's answer. v is nil if the field was left out.
 func minutesOf(v any) (time.Duration, error) {
 	bad := &errAnswer{"minutes", fmt.Sprintf("a whole number from 0 (until the session ends) to %d", maxMinutes)}
 	var m float64

@@ -12,8 +12,8 @@ import (
 // appender is a result that appends its own JSON. Results with contents do.
 type appender interface{ appendJSON(b []byte) []byte }
 
-// encodeReply makes the one frame of an answer, in a buffer of jsonline's. It is encoded
-// once, here.
+// encodeReply returns the frame of an answer, in a buffer of jsonline.Frames. The result is
+// encoded only here.
 func encodeReply(id []byte, result any, err error) []byte {
 	if err != nil {
 		return jsonline.AppendError(jsonline.Frames.Get(), id, wireError(err))

@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// late is a request that was admitted before the end of the session, and begins its work only
+// lateRequest returns a request that was admitted before the end of the session, and begins its work only
 // after that.
-func late(s *Session, params string) *request {
+func lateRequest(s *Session, params string) *request {
 	return &request{params: []byte(params), ctx: context.Background(), stamps: s.stamps()}
 }
 
@@ -27,10 +27,10 @@ func TestNothingBeginsAfterClose(t *testing.T) {
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
 	p := l.connect("")
 	p.s.Close()
-	if _, err := methods[wire.Watch].run(p.s, late(p.s, `{"path":"r"}`)); guardError(err).Kind != names.Revoked {
+	if _, err := methods[wire.Watch].run(p.s, lateRequest(p.s, `{"path":"r"}`)); guardError(err).Kind != names.Revoked {
 		t.Errorf("watch: %v", err)
 	}
-	if _, err := methods[wire.Write].run(p.s, late(p.s, `{"path":"r/f","content":"x","upload":true}`)); guardError(err).Kind != names.Revoked {
+	if _, err := methods[wire.Write].run(p.s, lateRequest(p.s, `{"path":"r/f","content":"x","upload":true}`)); guardError(err).Kind != names.Revoked {
 		t.Errorf("upload: %v", err)
 	}
 	if n, dirs := l.b.hub.Counts(); n != 0 || dirs != 0 {
@@ -113,8 +113,8 @@ func TestUploadEndsWhileItBegins(t *testing.T) {
 	}
 }
 
-// In a source where every file has a name, the temporary file of an upload is removed
-// while its root still lives: nothing changes the source afterwards.
+// In a source without O_TMPFILE the temporary file of an upload has a name. It is removed while
+// its root is live: nothing changes the source after the root's end.
 func TestUploadLeavesNothingInAnEndedRoot(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()
@@ -143,7 +143,7 @@ func mustPath(t *testing.T, s string) guard.Path {
 }
 
 // R112: if the directory of a root vanished, the error says so, and not that a file is
-// missing. The server's other roots are as before.
+// missing. The server's other roots still work.
 func TestRootVanishes(t *testing.T) {
 	l := newLab(t, nil)
 	gone := l.root("gone", guard.ReadOnly, map[string]string{"f": "text"})

@@ -15,7 +15,7 @@ import (
 // badParams refuses a request for its parameters.
 type badParams struct {
 	text string
-	err  error // of the gate; nil: the request did not reach it
+	err  error // error of the gate; nil: the request did not reach the gate
 }
 
 func (e badParams) Error() string { return e.text }
@@ -100,8 +100,8 @@ func filesError(err error) *wire.Error {
 	return &wire.Error{Code: number, Message: msg, Data: raw}
 }
 
-// guardError finds the error of the gate in err, or makes one: of a context that
-// ended, of a bare errno, of anything else.
+// guardError returns the error of the gate in err. If there is none it makes one: the end of a
+// context becomes Timeout, an errno gets its kind, and anything else is Internal.
 func guardError(err error) *guard.Error {
 	if ge, ok := errors.AsType[*guard.Error](err); ok {
 		return ge

@@ -292,7 +292,7 @@ func TestUpload(t *testing.T) {
 	if _, d := p.fails("files/write", `{"path":"w/third","content":"1","upload":true,"create":true}`); d.Code != names.QuotaExceeded || d.Limit != 2 {
 		t.Errorf("third upload: %+v", d)
 	}
-	// Abandoned, it makes room.
+	// An abandoned upload makes room for another.
 	if r := p.call("files/write", obj{"path": "w/big", "content": "", "uploadId": first.UploadID, "abandon": true}); r.Error != nil {
 		t.Errorf("abandon: %+v", r.Error)
 	}

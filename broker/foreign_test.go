@@ -41,19 +41,19 @@ func TestForeignRootsLookLikeNone(t *testing.T) {
 		method, _, _ := strings.Cut(name, " ")
 		ask := func(root string) string {
 			r := p.call(method, strings.ReplaceAll(params, "ROOT", root))
-			said := string(r.Result)
+			answer := string(r.Result)
 			if r.Error != nil {
-				said = fmt.Sprintf("%d %s %s", r.Error.Code, r.Error.Message, r.Error.Data)
+				answer = fmt.Sprintf("%d %s %s", r.Error.Code, r.Error.Message, r.Error.Data)
 			}
-			return strings.ReplaceAll(said, root, "ROOT")
+			return strings.ReplaceAll(answer, root, "ROOT")
 		}
 		none := ask("none")
 		if method != "files/consent" && !strings.Contains(none, names.NoConsent.String()) {
 			t.Errorf("%s: no such root: %s", name, none)
 		}
 		for _, root := range []string{"live", "past"} {
-			if said := ask(root); said != none {
-				t.Errorf("%s: %s root: %s\nno root: %s", name, root, said, none)
+			if answer := ask(root); answer != none {
+				t.Errorf("%s: %s root: %s\nno root: %s", name, root, answer, none)
 			}
 		}
 	}

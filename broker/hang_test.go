@@ -14,20 +14,20 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// hangs is an Opener that hangs for paths below hang, until release is closed. It records the
-// paths that it is asked to open.
-type hangs struct {
+// hangingOpener is an Opener that hangs for paths below hang, until release is closed. asked
+// receives each path that it is asked to open.
+type hangingOpener struct {
 	guard.Opener
 	hang    string
 	release chan struct{}
 	asked   chan string
 }
 
-func newHangs() *hangs {
-	return &hangs{Opener: vfs.Opener(), hang: "/hangs/", release: make(chan struct{}), asked: make(chan string, 1000)}
+func newHangingOpener() *hangingOpener {
+	return &hangingOpener{Opener: vfs.Opener(), hang: "/hangs/", release: make(chan struct{}), asked: make(chan string, 1000)}
 }
 
-func (o *hangs) OpenRoot(path string) (guard.Source, error) {
+func (o *hangingOpener) OpenRoot(path string) (guard.Source, error) {
 	o.asked <- path
 	if strings.HasPrefix(path, o.hang) {
 		<-o.release
@@ -39,7 +39,7 @@ func (o *hangs) OpenRoot(path string) (guard.Source, error) {
 // R079: a request about a path on a file system that hangs is answered when its time is up, and
 // the session can end. A path that is opened too late is not granted.
 func TestConsentOnHungFileSystem(t *testing.T) {
-	o := newHangs()
+	o := newHangingOpener()
 	a := &answers{give: allow(Decision{Allow: true})}
 	l := newLabOn(t, o, func(c *Config) { c.Asker, c.Limits.Consents, c.Limits.Timeout = a, -1, 100*time.Millisecond })
 	p := l.connect("")
@@ -71,8 +71,8 @@ func TestConsentOutlastsTheTimeout(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker, c.AskFor, c.Limits.Timeout = u, time.Hour, 2*time.Second })
 	p := l.connect("")
 	_, ch := p.send("files/consent", obj{"message": "m", "requestedPaths": []string{t.TempDir()}})
-	waits(t, u, 1)
-	does(func(_ *Session, r *request) (any, error) {
+	awaitQuestions(t, u, 1)
+	setTestMethod(func(_ *Session, r *request) (any, error) {
 		<-r.ctx.Done()
 		return nil, r.ctx.Err()
 	})
@@ -89,7 +89,7 @@ func TestConsentOutlastsTheTimeout(t *testing.T) {
 
 // One question too many is refused before its paths are opened.
 func TestConsentLimitGoesFirst(t *testing.T) {
-	o := newHangs()
+	o := newHangingOpener()
 	l := newLabOn(t, o, func(c *Config) { c.Asker, c.Limits.Consents = &answers{give: allow()}, 1 })
 	p := l.connect("")
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestConsentLimitGoesFirst(t *testing.T) {
 }
 
 // A directory that is approved under one path, or named twice in one question, is not
-// granted twice: the answer names the root that is there.
+// granted twice: the answer names the root that exists.
 func TestConsentNamedTwice(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Asker, c.Limits.Consents = &answers{give: allow(Decision{Allow: true}, Decision{Allow: true})}, -1

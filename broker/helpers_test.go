@@ -166,7 +166,7 @@ func (l *lab) connectFrames(subject guard.Subject, maxFrame int) *peer {
 				return
 			}
 			if r, ok := msg.(*jsonrpc.Request); ok && r.Method == "ping" {
-				continue // the connection's own: it follows each notification
+				continue // the connection itself sends a ping after each notification
 			}
 			p.toSDK <- fmt.Sprintf("%T", msg)
 		}

@@ -34,8 +34,8 @@ func (h *Host) String() string { return net.JoinHostPort(h.Name.Raw(), strconv.I
 // maxNamedHosts is how many hosts the text of a question names as reached.
 const maxNamedHosts = 5
 
-// headHost returns the Heading of a question about a host.
-func headHost(q *Question) string {
+// hostHeading returns the Heading of a question about a host.
+func hostHeading(q *Question) string {
 	var b strings.Builder
 	who := "A command"
 	if q.Subject != "" {

@@ -39,7 +39,7 @@ type filter struct {
 func (f *filter) RoundTrip(req *http.Request) (*http.Response, error) {
 	method := ""
 	if req.Method == http.MethodPost && req.Body != nil {
-		out, what, err := f.outgoing(req)
+		out, name, err := f.rewriteRequest(req)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func (f *filter) RoundTrip(req *http.Request) (*http.Response, error) {
 				Header: http.Header{}, Body: http.NoBody, Request: req,
 			}, nil
 		}
-		req, method = out, what
+		req, method = out, name
 	}
 	res, err := f.inner.RoundTrip(req)
 	if err != nil {
@@ -66,7 +66,7 @@ func (f *filter) RoundTrip(req *http.Request) (*http.Response, error) {
 	case "application/json":
 		f.s.SetSender(send)
 		if method == "initialize" || method == "server/discover" {
-			f.s.incomingHead(res)
+			f.s.noteServerInfoOf(res)
 		}
 	}
 	return res, nil
@@ -75,19 +75,19 @@ func (f *filter) RoundTrip(req *http.Request) (*http.Response, error) {
 // maxGreeting is how many bytes of the answer that names the server are read.
 const maxGreeting = 64 << 10
 
-// incomingHead is incoming for the body of a response.
-func (s *Session) incomingHead(res *http.Response) {
+// noteServerInfoOf calls noteServerInfo for the body of a response, which stays readable.
+func (s *Session) noteServerInfoOf(res *http.Response) {
 	head, _ := io.ReadAll(io.LimitReader(res.Body, maxGreeting)) // the SDK, which reads on, gets the error
-	s.incoming(head, "result")
+	s.noteServerInfo(head, "result")
 	res.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(head), res.Body), res.Body}
 }
 
-// outgoing adds the broker's capabilities to a request of the SDK, and returns the
+// rewriteRequest adds the broker's capabilities to a request of the SDK, and returns the
 // request and its method. It returns nil for a notification that must not be sent.
-func (f *filter) outgoing(req *http.Request) (out *http.Request, method string, err error) {
+func (f *filter) rewriteRequest(req *http.Request) (out *http.Request, method string, err error) {
 	body, err := io.ReadAll(req.Body)
 	_ = req.Body.Close()
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *filter) outgoing(req *http.Request) (out *http.Request, method string, 
 	}
 	if fr, ferr := wire.ReadFrame(body); ferr == nil && fr.Method != "" {
 		method = fr.Method
-		params, keep := f.s.outgoing(fr.Method, fr.Params)
+		params, keep := f.s.rewriteParams(fr.Method, fr.Params)
 		if !keep {
 			return nil, method, nil
 		}
@@ -126,17 +126,17 @@ func (f *filter) sender(req *http.Request, res *http.Response) Sender {
 	url := req.URL.String()
 	return func(ctx context.Context, frame []byte, recheck Recheck) error {
 		// The frame's memory is used again when the sender returns.
-		body := &takenBack{frame: bytes.Clone(frame), recheck: recheck}
+		body := &revocableBody{frame: bytes.Clone(frame), recheck: recheck}
 		err := f.post(ctx, url, header, body)
 		if instead := body.instead.Load(); instead != nil {
-			return f.post(ctx, url, header, &takenBack{frame: *instead})
+			return f.post(ctx, url, header, &revocableBody{frame: *instead})
 		}
 		return err
 	}
 }
 
 // post posts one frame.
-func (f *filter) post(ctx context.Context, url string, header http.Header, body *takenBack) error {
+func (f *filter) post(ctx context.Context, url string, header http.Header, body *revocableBody) error {
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
 	post, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body.reader())
@@ -164,33 +164,33 @@ func (f *filter) post(ctx context.Context, url string, header http.Header, body 
 	return nil
 }
 
-// takenBack is the body of a POST. Once the peer may not have the rest of it, Read fails, which
-// ends the connection.
-type takenBack struct {
+// revocableBody is the body of a POST that is rechecked while it is sent. If recheck refuses the
+// rest, Read fails, which ends the POST, and instead has the frame to send in its place.
+type revocableBody struct {
 	frame   []byte
-	recheck Recheck // nil: the peer may have all of it
+	recheck Recheck // nil: the peer may have the whole frame
 	instead atomic.Pointer[[]byte]
 }
 
-var errTakenBack = errors.New("what may be read has changed, so the answer is not sent any further")
+var errRevokedBody = errors.New("what may be read has changed, so the answer is not sent any further")
 
-func (t *takenBack) reader() io.ReadCloser {
-	return io.NopCloser(&takenBackReader{t, bytes.NewReader(t.frame)})
+func (t *revocableBody) reader() io.ReadCloser {
+	return io.NopCloser(&revocableReader{t, bytes.NewReader(t.frame)})
 }
 
-type takenBackReader struct {
-	of   *takenBack
+type revocableReader struct {
+	body *revocableBody
 	rest *bytes.Reader
 }
 
 // Read implements io.Reader.
-func (r *takenBackReader) Read(p []byte) (int, error) {
-	if r.of.recheck != nil && r.rest.Len() > 0 {
-		if ok, instead := r.of.recheck(); !ok {
+func (r *revocableReader) Read(p []byte) (int, error) {
+	if r.body.recheck != nil && r.rest.Len() > 0 {
+		if ok, instead := r.body.recheck(); !ok {
 			if instead != nil {
-				r.of.instead.Store(&instead)
+				r.body.instead.Store(&instead)
 			}
-			return 0, errTakenBack
+			return 0, errRevokedBody
 		}
 	}
 	return r.rest.Read(p[:min(len(p), jsonline.Piece)])
@@ -220,7 +220,7 @@ func (e *events) Read(p []byte) (int, error) {
 			return 0, e.err
 		}
 		var data []byte
-		if e.ready, data, e.err = e.next(); e.err == nil && e.ours(data) {
+		if e.ready, data, e.err = e.next(); e.err == nil && e.handle(data) {
 			e.ready = nil
 		}
 	}
@@ -265,9 +265,9 @@ func (e *events) next() (event, data []byte, err error) {
 	return nil, nil, errors.New("the server sent an event that is too long")
 }
 
-// ours handles the data of an event if it is a request for the session, and reports whether it
+// handle handles the data of an event if it is a request for the session, and reports whether it
 // is.
-func (e *events) ours(data []byte) bool {
+func (e *events) handle(data []byte) bool {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return false
 	}
@@ -283,7 +283,7 @@ func (e *events) ours(data []byte) bool {
 		return true
 	}
 	if f.Method == "" {
-		e.s.incoming(data, "result")
+		e.s.noteServerInfo(data, "result")
 	}
 	return e.s.Handle(f, len(data), e.send)
 }

@@ -21,8 +21,8 @@ import (
 // memory is a server that fills it.
 type limiter struct {
 	Limits
-	requests flowcontrol.Budget // that are not answered yet
-	ops      *rate.Limiter      // nil: no limit; the same for the next two
+	requests flowcontrol.Budget // requests that are not answered yet
+	ops      *rate.Limiter      // nil: no limit; so are bytes and asks
 	bytes    *rate.Limiter
 	asks     *rate.Limiter // shared by all sessions of the subject, see Broker.asksLocked
 
@@ -60,7 +60,7 @@ func (b *Broker) asksLocked(who guard.Subject) *rate.Limiter {
 		isLive[s.subject.WithoutSession()] = true
 	}
 	maps.DeleteFunc(b.asks, func(other guard.Subject, l *rate.Limiter) bool {
-		return !isLive[other] && l.Tokens() >= float64(l.Burst()) // a new one is the same
+		return !isLive[other] && l.Tokens() >= float64(l.Burst()) // a new limiter would be in the same state
 	})
 	who = who.WithoutSession()
 	if b.asks[who] == nil {
@@ -69,8 +69,8 @@ func (b *Broker) asksLocked(who guard.Subject) *rate.Limiter {
 	return b.asks[who]
 }
 
-// full turns an error of a flowcontrol.Budget into the refusal of a request.
-func (m *limiter) full(err error) error {
+// asRefusal turns an error of a flowcontrol.Budget into the refusal of a request.
+func (m *limiter) asRefusal(err error) error {
 	switch {
 	case errors.Is(err, flowcontrol.ErrCount):
 		return &hinted{err: busy(50*time.Millisecond, err.Error()), limit: int64(m.InFlight)}
@@ -130,10 +130,10 @@ func spend(l *rate.Limiter, n int, what string, limit float64) error {
 	return nil
 }
 
-// write charges n bytes to the session's total; unwritten refunds those that were not
-// written.
-func (m *limiter) write(n, size int64) error {
-	if err := m.size(size); err != nil {
+// chargeWrite charges n bytes to the session's total. size is the size of the file afterwards.
+// The caller refunds bytes that were not written with refundWrite.
+func (m *limiter) chargeWrite(n, size int64) error {
+	if err := m.checkSize(size); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -146,14 +146,15 @@ func (m *limiter) write(n, size int64) error {
 }
 
 // size refuses a file that would become too large.
-func (m *limiter) size(size int64) error {
+func (m *limiter) checkSize(size int64) error {
 	if m.MaxFile > 0 && size > m.MaxFile {
 		return tooLarge("file", m.MaxFile)
 	}
 	return nil
 }
 
-func (m *limiter) unwritten(n int64) {
+// refundWrite refunds n bytes that chargeWrite charged.
+func (m *limiter) refundWrite(n int64) {
 	m.mu.Lock()
 	m.written -= n
 	m.mu.Unlock()

@@ -89,7 +89,7 @@ func TestChangesAreAnsweredWithoutRoom(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = most })
 	l.root("r", guard.ReadWrite, map[string]string{"f": ""})
 	p := l.connect("")
-	// Each of its characters takes three bytes in a request and six in an answer.
+	// Each character of long takes three bytes in a request and six in an answer.
 	long := strings.Repeat("\u2028", 60)
 	for _, c := range []struct {
 		id, method, params string
@@ -119,6 +119,6 @@ func TestChangesAreAnsweredWithoutRoom(t *testing.T) {
 			t.Errorf("%s: the answer has %d bytes, for which there is room", c.method, size)
 		}
 		other.Release()
-		p.givenBack(0)
+		p.awaitReleased(0)
 	}
 }

@@ -62,12 +62,14 @@ type lineConn struct {
 	*wire.LineConn
 	s *Session
 
-	bad, logged int // lines that were no messages; of the loop that reads
+	// bad counts the lines that could not be read, and logged is the count at the last log line.
+	// Only the goroutine that reads uses them.
+	bad, logged int
 }
 
 func (c *lineConn) intercept(f wire.Frame, line []byte) bool {
 	if f.Method == "" {
-		c.s.incoming(line, "result")
+		c.s.noteServerInfo(line, "result")
 	}
 	return c.s.Handle(f, len(line), c.send)
 }
@@ -85,7 +87,7 @@ func (c *lineConn) unread(_ *jsonline.Head, why string) bool {
 
 // Write implements mcp.Connection.
 func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
-	out, keep := c.s.rewritten(msg)
+	out, keep := c.s.rewriteMessage(msg)
 	if !keep {
 		return nil
 	}

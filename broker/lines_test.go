@@ -17,7 +17,7 @@ func TestLines_keepsRequest(t *testing.T) {
 	l.root("r", guard.ReadOnly, map[string]string{"first": "of the first", "other": "of the other"})
 	p := l.connect("")
 	held, release := make(chan struct{}), make(chan struct{})
-	does(func(s *Session, r *request) (any, error) {
+	setTestMethod(func(s *Session, r *request) (any, error) {
 		close(held)
 		<-release
 		var q wire.ReadParams

@@ -138,7 +138,7 @@ func (s *Session) listTop() *wire.ListResult {
 	return res
 }
 
-// visible returns the live roots that the session may know of, by name.
+// visible returns the live roots that the session may know of, sorted by name.
 func (s *Session) visible() []guard.Status {
 	return s.b.cfg.Registry.ShownRoots(s.subject)
 }

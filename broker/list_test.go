@@ -125,7 +125,7 @@ func TestListCountsItsPage(t *testing.T) {
 			seen[e.Name] = true
 		}
 		cursor, more = page.NextCursor, page.NextCursor != ""
-		p.givenBack(most - 300<<10)
+		p.awaitReleased(most - 300<<10)
 	}
 	if len(seen) != files || pages < 4 {
 		t.Errorf("%d entries on %d pages", len(seen), pages)
@@ -134,13 +134,13 @@ func TestListCountsItsPage(t *testing.T) {
 	if _, d := p.fails("files/list", `{"path":"r"}`); d.Reason != names.Rate.String() || !d.Retryable || d.RetryAfterMs <= 0 {
 		t.Errorf("without room: %+v", d)
 	}
-	p.givenBack(most - 1<<10)
+	p.awaitReleased(most - 1<<10)
 	other.Release()
 	var page wire.ListResult
 	if p.must("files/list", `{"path":"r","limit":10000}`, &page); len(page.Entries) != files {
 		t.Errorf("with room: %d entries", len(page.Entries))
 	}
-	p.givenBack(0)
+	p.awaitReleased(0)
 }
 
 // occupy holds n bytes for another request of the session's.
@@ -154,9 +154,9 @@ func (p *peer) occupy(n int64) *flowcontrol.Reservation {
 	return r
 }
 
-// givenBack waits until no more than this many bytes are held. Those of an answer are released
-// when the answer was read.
-func (p *peer) givenBack(left int64) {
+// awaitReleased waits until no more than left bytes are held. The bytes of an answer are
+// released when the answer was read.
+func (p *peer) awaitReleased(left int64) {
 	p.t.Helper()
 	if !testkit.Eventually(func() bool { return p.s.Stats().HeldBytes <= left }) {
 		p.t.Fatalf("%d bytes are held, want at most %d", p.s.Stats().HeldBytes, left)

@@ -15,28 +15,28 @@ import (
 // method is one method of the protocol.
 type method struct {
 	run func(*Session, *request) (any, error)
-	// waits is set if the method waits for a person, so that Limits.Timeout does not hold
+	// asksPerson is set if the method waits for a person, so that Limits.Timeout does not hold
 	// for it.
-	waits bool
-	// shows is set if the result contains data from a root.
-	shows bool
+	asksPerson bool
+	// hasData is set if the result contains data from a root.
+	hasData bool
 }
 
 // methods are all methods of the protocol. Any other method gets -32601.
 var methods map[string]method
 
-func init() { // not a literal: the methods count themselves by it
+func init() { // not in the declaration: the methods use the map, so its initialization would refer to itself
 	methods = map[string]method{
-		wire.Consent:   {run: handle((*Session).consent), waits: true},
-		wire.Read:      {run: handle((*Session).read), shows: true},
+		wire.Consent:   {run: handle((*Session).consent), asksPerson: true},
+		wire.Read:      {run: handle((*Session).read), hasData: true},
 		wire.Write:     {run: handle((*Session).write)},
-		wire.List:      {run: handle((*Session).list), shows: true},
+		wire.List:      {run: handle((*Session).list), hasData: true},
 		wire.Create:    {run: handle((*Session).create)},
 		wire.Delete:    {run: handle((*Session).remove)},
 		wire.Rename:    {run: handle((*Session).rename)},
 		wire.Watch:     {run: handle((*Session).watch)},
 		wire.Unwatch:   {run: handle((*Session).unwatch)},
-		wire.Stat:      {run: handle((*Session).stat), shows: true},
+		wire.Stat:      {run: handle((*Session).stat), hasData: true},
 		wire.Copy:      {run: handle((*Session).copy)},
 		wire.RootsList: {run: handle((*Session).listRoots)},
 	}
@@ -59,14 +59,14 @@ func (s *Session) path(r *request, field, p string) (guard.Path, error) {
 	if p == "" {
 		return guard.Path{}, badParams{text: "params: " + field + " is missing"}
 	}
-	q, err := s.b.parse(s.subject, p) // the gate answers alike for another's root and for one that never existed
+	q, err := s.b.parse(s.subject, p) // the gate's answer is the same for another subject's root and for no root
 	if err == nil {
 		r.stamps.Add(q.Root)
 	}
 	return q, err
 }
 
-// sees reports whether there is such a root that the session may know of.
+// sees reports whether the root exists and the session may know of it.
 func (s *Session) sees(root guard.RootName) bool {
 	whose, ok := s.b.cfg.Registry.SubjectOf(root)
 	return ok && whose.Covers(s.subject)
@@ -104,7 +104,7 @@ func (s *Session) conflict(r *request, err error) error {
 	}
 	h := &hinted{err: err}
 	if had, ok := errors.AsType[*hinted](err); ok {
-		*h = *had // what is known already is better
+		*h = *had // keep the hint, etag and limit of the earlier error
 	}
 	if info, _, serr := s.b.cfg.Tree.Stat(r.ctx, s.caller, ge.Path); serr == nil && info.Type() == unix.S_IFREG && h.etag == "" {
 		h.etag = vfs.ETag(&info)

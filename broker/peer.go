@@ -29,7 +29,7 @@ func (s *Session) SetPeer(revision, server string) {
 func (s *Session) AskThrough(host Elicitor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.host = host
+	s.elicitor = host
 }
 
 // Ask asks the person at the host of this session (see AskThrough). Without a host it returns
@@ -37,7 +37,7 @@ func (s *Session) AskThrough(host Elicitor) {
 func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
 	asked := *q
 	s.mu.Lock()
-	asked.host = s.host
+	asked.elicitor = s.elicitor
 	s.mu.Unlock()
 	return AskHost.Ask(ctx, &asked)
 }
@@ -63,7 +63,7 @@ func (s *Session) Busy() bool {
 // NoteRefusal records that a frame of the server was refused before it reached the session.
 // what has the reason, and no unescaped part of the frame.
 func (s *Session) NoteRefusal(what string) {
-	s.refused(names.Invalid, what)
+	s.recordRefusal(names.Invalid, what)
 }
 
 // Consent asks for paths as a server does with files/consent, for a front end whose client does
@@ -78,7 +78,7 @@ func (s *Session) Consent(ctx context.Context, host Elicitor, p wire.ConsentPara
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	r := &request{method: wire.Consent, params: params, ctx: ctx, host: host, stamps: s.stamps()}
+	r := &request{method: wire.Consent, params: params, ctx: ctx, elicitor: host, stamps: s.stamps()}
 	res, err := s.dispatch(r)
 	if err != nil {
 		return nil, err

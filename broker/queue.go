@@ -11,38 +11,38 @@ import (
 )
 
 // Queue is an Asker whose questions wait until a person answers them over the control socket
-// or the web page. It keeps at most maxWaiting, and maxOfOne of one subject; more are
-// unanswered at once.
+// or the web page. It keeps at most maxWaiting questions, and maxPerSubject of one subject. For a
+// further question Ask returns ErrUnanswered at once.
 type Queue struct {
 	// By names who answers, for the record.
 	By string
 
 	mu      sync.Mutex // guards the fields below
-	waiting map[string]*waiting
+	waiting map[string]*pending
 	changed chan struct{} // closed at every change
 }
 
-type waiting struct {
+type pending struct {
 	q      Question
 	answer chan Answer
 }
 
-// Bounds of a Queue. maxOfOne counts all sessions of a subject, so that one subject
+// Bounds of a Queue. maxPerSubject counts all sessions of a subject, so that one subject
 // leaves room for others.
 const (
-	maxWaiting = 100
-	maxOfOne   = maxWaiting / 4
+	maxWaiting    = 100
+	maxPerSubject = maxWaiting / 4
 )
 
 // Ask implements Asker.
 func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
-	w := &waiting{q: *q, answer: make(chan Answer, 1)}
+	w := &pending{q: *q, answer: make(chan Answer, 1)}
 	w.q.Items = slices.Clone(q.Items)
 	u.mu.Lock()
 	if u.waiting == nil {
-		u.waiting = map[string]*waiting{}
+		u.waiting = map[string]*pending{}
 	}
-	if len(u.waiting) >= maxWaiting || u.ofLocked(q.Subject) >= maxOfOne {
+	if len(u.waiting) >= maxWaiting || u.countLocked(q.Subject) >= maxPerSubject {
 		u.mu.Unlock()
 		return Answer{}, ErrUnanswered
 	}
@@ -63,9 +63,9 @@ func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
 	}
 }
 
-// ofLocked returns how many questions of a subject wait, in all its sessions. Sessions
+// countLocked returns how many questions wait in all sessions of a subject. Sessions
 // without a name are not counted, because they may be different servers.
-func (u *Queue) ofLocked(who guard.Subject) (n int) {
+func (u *Queue) countLocked(who guard.Subject) (n int) {
 	for _, w := range u.waiting {
 		if who != "" && w.q.Subject.WithoutSession() == who.WithoutSession() {
 			n++
@@ -107,11 +107,11 @@ func (u *Queue) Answer(id string, a Answer) error {
 	if a.By == "" {
 		a.By = u.By
 	}
-	w.answer <- a // has room: only one gets here
+	w.answer <- a // never blocks: the channel has room for one answer, and no other call finds w
 	return nil
 }
 
-// Changed is closed when a question comes or goes.
+// Changed returns a channel that is closed when the next question comes or goes.
 func (u *Queue) Changed() <-chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()

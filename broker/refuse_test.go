@@ -16,8 +16,7 @@ func TestEveryMethodRefuses(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text", "d/x": ""})
 	p := l.connect("")
-	type params = []string // PATH is the path in question
-	with := map[string]params{
+	requests := map[string][]string{ // PATH stands for the path in question
 		wire.Read: {`{"path":PATH}`}, wire.Write: {`{"path":PATH,"content":"x"}`}, wire.List: {`{"path":PATH}`},
 		wire.Create: {`{"path":PATH}`}, wire.Delete: {`{"path":PATH,"recursive":true}`}, wire.Watch: {`{"path":PATH}`}, wire.Stat: {`{"path":PATH}`},
 		wire.Rename: {`{"oldPath":PATH,"newPath":"r/new"}`, `{"oldPath":"r/f","newPath":PATH}`},
@@ -27,7 +26,7 @@ func TestEveryMethodRefuses(t *testing.T) {
 		if method == testOnly {
 			continue
 		}
-		if _, ok := with[method]; !ok && method != wire.Consent && method != wire.Unwatch && method != wire.RootsList {
+		if _, ok := requests[method]; !ok && method != wire.Consent && method != wire.Unwatch && method != wire.RootsList {
 			t.Errorf("%s is not tried", method)
 		}
 	}
@@ -37,7 +36,7 @@ func TestEveryMethodRefuses(t *testing.T) {
 		`"r/../f"`: names.InvalidPath, `".."`: names.InvalidPath, `"r/a\u0000"`: names.InvalidPath, `"r/` + strings.Repeat("n", 256) + `"`: names.InvalidPath,
 		`"file:///r%2Ff"`: names.InvalidPath, `1`: "", `null`: "", `[]`: "", `{}`: "",
 	}
-	for method, forms := range with {
+	for method, forms := range requests {
 		for _, form := range forms {
 			for path, code := range paths {
 				if method == wire.List && path == "null" {

@@ -21,16 +21,17 @@ type request struct {
 	method string
 	params []byte
 	send   Sender
-	room   *flowcontrol.Reservation // what it holds of the session's limit; nil: nothing
-	stamps guard.Stamps             // of the roots that it names
-	host   Elicitor                 // asks the person about this one; nil: that of the session does
+	room   *flowcontrol.Reservation // its share of limiter.requests or Session.rejections; nil: none
+	stamps guard.Stamps             // stamps of the roots that the request names
+
+	elicitor Elicitor // asks the person about this request; nil: Session.elicitor does
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc // the cause is errTimedOut or errWithdrawn, or the request has ended
 	timer   *time.Timer             // cancels the request if no bytes move for timeout
 	timeout time.Duration           // not positive: there is none
 
-	// reporting has an element while a progress is on its way to the peer; nil: no
+	// reporting has an element while a progress notification is on its way to the peer; nil: no
 	// progress is reported.
 	reporting chan struct{}
 }
@@ -97,7 +98,7 @@ func (s *Session) admit(r *request, size int64) (err error) {
 		return invalidRequest("a request with this id is still being answered")
 	}
 	if r.room, err = s.limits.requests.TryAcquire(size); err != nil {
-		return s.limits.full(err)
+		return s.limits.asRefusal(err)
 	}
 	r.ctx, r.cancel = context.WithCancelCause(s.ctx)
 	s.inflight[key] = r
@@ -110,8 +111,8 @@ func (s *Session) admit(r *request, size int64) (err error) {
 // not read any more.
 const maxRejections = 1024
 
-// reject answers a request that was not admitted. The goroutine that reads the peer's
-// frames does not wait for that, unless maxRejections wait already.
+// reject answers a request that was not admitted. The goroutine that reads the peer's frames
+// does not wait until the answer is sent, unless maxRejections answers wait already.
 func (s *Session) reject(r *request, err error) {
 	s.stats.count(r.method, err)
 	r.ctx = s.ctx
@@ -157,7 +158,7 @@ func (s *Session) work(r *request) {
 
 // run runs a request that was admitted, and answers it.
 func (s *Session) run(r *request) {
-	if r.timeout = s.limits.Timeout; r.timeout > 0 && !methods[r.method].waits {
+	if r.timeout = s.limits.Timeout; r.timeout > 0 && !methods[r.method].asksPerson {
 		r.timer = time.AfterFunc(r.timeout, func() { r.cancel(errTimedOut) })
 		defer r.timer.Stop()
 	}
@@ -169,7 +170,7 @@ func (s *Session) run(r *request) {
 	s.mu.Lock()
 	delete(s.inflight, string(r.id))
 	s.mu.Unlock()
-	r.reported(s.ctx)
+	r.awaitReport(s.ctx)
 	s.wg.Done() // before the answer: Close does not wait for a peer that does not read
 	s.answer(r, result, err)
 }
@@ -219,13 +220,13 @@ func unknownMethod(method string) error {
 // record records a request that was refused or failed, unless the gate has done so.
 func (s *Session) record(r *request, err error) {
 	if !guardError(err).Recorded {
-		s.refused(kindOf(err), names.Brief(r.method)+": "+err.Error())
+		s.recordRefusal(kindOf(err), names.Brief(r.method)+": "+err.Error())
 	}
 }
 
 // hold reserves room for contents that the answer will carry. If a file system hangs,
 // hold may be called after the request was answered.
-func (s *Session) hold(r *request, n int64) error { return s.limits.full(r.room.Grow(n)) }
+func (s *Session) hold(r *request, n int64) error { return s.limits.asRefusal(r.room.Grow(n)) }
 
 // cancelRequest handles notifications/cancelled. It reports whether the request is one of
 // this session.
@@ -251,7 +252,7 @@ func (s *Session) answer(r *request, result any, err error) {
 		return
 	}
 	frame := encodeReply(r.id, result, err)
-	if full := s.limits.full(r.room.GrowTo(int64(len(frame)), !repeatable(result))); full != nil {
+	if full := s.limits.asRefusal(r.room.GrowTo(int64(len(frame)), !repeatable(result))); full != nil {
 		jsonline.Frames.Put(frame)
 		s.record(r, full)
 		frame = encodeReply(r.id, nil, full)
@@ -263,11 +264,11 @@ func (s *Session) answer(r *request, result any, err error) {
 // stamps returns the stamps of a request that has named no root yet.
 func (s *Session) stamps() guard.Stamps { return s.b.cfg.Registry.Stamps(s.subject) }
 
-// recheck returns the check, at the moment of the write, of an answer with data that was
-// read in a root; nil for any other answer. The answer to a change is always sent, because a
-// revocation does not undo the change.
+// recheck returns the Recheck of an answer that contains data from a root, and nil for any other
+// answer. An error with an etag contains such data. The answer to a change is always sent,
+// because a revocation does not undo the change.
 func (s *Session) recheck(r *request, result any, err error) Recheck {
-	if h, ok := errors.AsType[*hinted](err); err != nil && (!ok || h.etag == "") || err == nil && !methods[r.method].shows {
+	if h, ok := errors.AsType[*hinted](err); err != nil && (!ok || h.etag == "") || err == nil && !methods[r.method].hasData {
 		return nil
 	}
 	return func() (ok bool, instead []byte) {

@@ -79,7 +79,7 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l, _ := lateLab(t)
-			s, line, out := l.reluctant()
+			s, line, out := l.connectSlowReader()
 			for id, r := range requests {
 				line(id, r.method, r.params)
 			}
@@ -145,7 +145,7 @@ func readLate(t *testing.T, out *bufio.Reader, requests int) (contents int, reas
 // the server. The server is told to list again.
 func TestNoLateEventOfAHiddenName(t *testing.T) {
 	l, dir := lateLab(t)
-	s, line, out := l.reluctant()
+	s, line, out := l.connectSlowReader()
 	line(1, wire.Watch, `{"path":"data"}`)
 	if _, err := out.ReadBytes('\n'); err != nil {
 		t.Fatal(err)

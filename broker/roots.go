@@ -125,10 +125,10 @@ type announcer struct {
 	wait time.Duration
 
 	mu        sync.Mutex // guards the fields below
-	list      []listed   // the state that version is of
+	list      []listed   // the roots in the state that has the number version
 	version   uint64
 	announced uint64 // the version that was last announced, or that the peer began with
-	changed   bool   // the list may have changed since
+	changed   bool   // the list may have changed since the last announcement
 	running   bool   // a goroutine runs run
 }
 
@@ -167,8 +167,8 @@ func (a *announcer) begin() {
 	a.announced = a.versionLocked(all)
 }
 
-// rootsChanged announces a change of the list. It does not wait.
-func (s *Session) rootsChanged() {
+// announceRoots announces that the list may have changed. It does not wait.
+func (s *Session) announceRoots() {
 	s.mu.Lock()
 	tell := s.peer != nil && !s.b.cfg.NoListChanged && !s.b.cfg.NoRoots && announces(s.revision)
 	s.mu.Unlock()

@@ -21,10 +21,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// tally counts what is logged.
-type tally struct{ lines, bytes atomic.Int64 }
+// logCounter counts the lines and bytes that are logged.
+type logCounter struct{ lines, bytes atomic.Int64 }
 
-func (c *tally) Write(p []byte) (int, error) {
+func (c *logCounter) Write(p []byte) (int, error) {
 	c.lines.Add(int64(bytes.Count(p, []byte("\n"))))
 	c.bytes.Add(int64(len(p)))
 	return len(p), nil
@@ -70,7 +70,7 @@ func (l *lab) silent(t *testing.T) *silent {
 func TestRubbishUnread(t *testing.T) {
 	for name, line := range map[string]string{"lines": strings.Repeat("x\n", 200_000), "a batch": "[" + strings.Repeat("{},5,", 10_000) + "{}]\n"} {
 		t.Run(name, func(t *testing.T) {
-			var log tally
+			var log logCounter
 			l := newLab(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 			before := runtime.NumGoroutine()
 			p := l.silent(t)
@@ -178,7 +178,7 @@ func TestListPageBytes(t *testing.T) {
 
 // An error about a long message does not make the answer, the log or the record long.
 func TestBriefAnswers(t *testing.T) {
-	var log tally
+	var log logCounter
 	l := newLab(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	l.root("r", guard.ReadWrite, nil)
 	p := l.connect("")

@@ -98,7 +98,7 @@ func TestSeedNoRoots(t *testing.T) {
 			`{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}`,
 		},
 	} {
-		if got, keep := p.s.outgoing(c.method, []byte(c.params)); string(got) != c.want || !keep {
+		if got, keep := p.s.rewriteParams(c.method, []byte(c.params)); string(got) != c.want || !keep {
 			t.Errorf("%s goes out as %s", c.method, got)
 		}
 	}

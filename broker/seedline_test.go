@@ -23,7 +23,7 @@ func TestSeedListChangedIsDeclared(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		l := newLab(t, func(c *Config) { c.NoListChanged = off })
 		s := l.b.Session("")
-		params, _ := s.outgoing("initialize", []byte(`{"capabilities":{"roots":{"listChanged":true}}}`))
+		params, _ := s.rewriteParams("initialize", []byte(`{"capabilities":{"roots":{"listChanged":true}}}`))
 		var p struct {
 			Capabilities struct{ Roots map[string]bool }
 		}
@@ -50,23 +50,23 @@ func TestSeedEveryChangeIsAnnounced(t *testing.T) {
 		}
 		return all
 	}
-	told := func(what string, want ...string) {
+	awaitRoots := func(want ...string) {
 		t.Helper()
 		p.until(wire.RootsChanged, func(json.RawMessage) bool { return slices.Equal(modes(), want) })
 	}
 	l.root("a", guard.ReadWrite, nil)
-	told("added", "a rw")
+	awaitRoots("a rw")
 	if err := l.reg.Set(t.Context(), "a", guard.ReadOnly); err != nil {
 		t.Fatal(err)
 	}
-	told("narrowed", "a ro")
+	awaitRoots("a ro")
 	l.grant(guard.Grant{Root: "b", Dir: names.Foreign(t.TempDir()), Policy: guard.Policy{Rights: guard.ReadOnly}, Expires: time.Now().Add(2 * time.Second)})
-	told("added for a while", "a ro", "b ro")
-	told("expired", "a ro")
+	awaitRoots("a ro", "b ro")
+	awaitRoots("a ro") // b has expired
 	if _, err := l.reg.Revoke(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	told("revoked")
+	awaitRoots()
 }
 
 // R182, R183: 50 roots are one page by default, and the cursor is the version and the
@@ -75,14 +75,14 @@ func TestSeedPages(t *testing.T) {
 	base := t.TempDir()
 	l := newLab(t, nil)
 	p := l.connect("")
-	had := 0
+	granted := 0
 	for _, c := range []struct{ roots, pages int }{{50, 1}, {51, 2}, {120, 3}} {
-		for ; had < c.roots; had++ {
-			dir := filepath.Join(base, fmt.Sprint(had))
+		for ; granted < c.roots; granted++ {
+			dir := filepath.Join(base, fmt.Sprint(granted))
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			l.grant(guard.Grant{Root: guard.RootName(fmt.Sprintf("r%03d", had)), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly}})
+			l.grant(guard.Grant{Root: guard.RootName(fmt.Sprintf("r%03d", granted)), Dir: names.Foreign(dir), Policy: guard.Policy{Rights: guard.ReadOnly}})
 		}
 		uris, pages, params := map[string]bool{}, 0, obj{}
 		for more := true; more; pages++ {
@@ -90,7 +90,7 @@ func TestSeedPages(t *testing.T) {
 			p.must("roots/list", params, &r)
 			for _, root := range r.Roots {
 				if uris[root.URI] || !strings.HasPrefix(root.URI, "file:///") { // R019
-					t.Errorf("%q stands there twice, or is no file URI", root.URI)
+					t.Errorf("%q is listed twice, or is no file URI", root.URI)
 				}
 				uris[root.URI] = true
 			}
@@ -131,7 +131,7 @@ func TestSeedTable(t *testing.T) {
 	}
 	for _, m := range declared {
 		if methods[m].run == nil {
-			t.Errorf("%s is declared and is none", m)
+			t.Errorf("%s is declared and is no method", m)
 		}
 	}
 	if s.limits.Timeout != 60*time.Second || wire.DefaultChunk != 1<<20 {

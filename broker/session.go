@@ -20,7 +20,7 @@ type Session struct {
 	caller  guard.Caller
 	limits  *limiter
 	started time.Time
-	ctx     context.Context // of everything the session does
+	ctx     context.Context // ends with the session; parent of the requests' contexts
 	cancel  context.CancelFunc
 	// wg counts the work that Close waits for: requests until their answer is known, and
 	// updates of SDK clients. It does not count goroutines that write: a peer may never
@@ -32,19 +32,19 @@ type Session struct {
 	ended      chan struct{} // closed when Close has done its work
 	stats      counters
 	roots      announcer
-	refusals   *flowcontrol.Tally[names.Kind] // see refused
-	rejections flowcontrol.Budget             // of reject
+	refusals   *flowcontrol.Tally[names.Kind] // see recordRefusal
+	rejections flowcontrol.Budget             // counts the unsent answers of reject
 
 	mu       sync.Mutex // guards the fields below
 	inflight map[string]*request
 	watches  map[string]*watching
 	uploads  map[string]*uploading
-	revoked  map[string]guard.Path // uploads that their root's end ended, some of them
+	revoked  map[string]guard.Path // paths of uploads that ended with their root or its rights, by id; see maxRevoked
 	peer     Sender                // nil until connected
 	revision string                // of the protocol, as agreed in initialize
 	server   string                // what the peer calls itself
 	sharedBy string                // see ShareConsents
-	host     Elicitor              // asks the person at the host; nil: that person cannot be asked
+	elicitor Elicitor              // asks the person at the MCP host; nil: that person cannot be asked
 	closed   bool
 	clients  []*binding
 }
@@ -56,9 +56,9 @@ const (
 	refusalsPerSecond = 100
 )
 
-// refused records a refusal before the gate. If there are too many, it records their
+// recordRefusal records a refusal before the gate. If there are too many, it records their
 // number by kind within a second.
-func (s *Session) refused(kind names.Kind, detail string) {
+func (s *Session) recordRefusal(kind names.Kind, detail string) {
 	s.refusals.Add(kind, func(count int) {
 		if count > 1 {
 			detail = fmt.Sprintf("%d more within a second, the last: %s", count, names.Brief(detail))
@@ -81,8 +81,8 @@ type Recheck = jsonline.Recheck
 // server in particular.
 func (b *Broker) Session(subject guard.Subject) *Session { return b.SessionFor(subject, b.cfg.Asker) }
 
-// SessionFor begins a session with its own Asker in the place of Config.Asker, for
-// connections whose questions others may answer.
+// SessionFor begins a session that uses asker in the place of Config.Asker, for a connection
+// whose questions go to other people.
 func (b *Broker) SessionFor(subject guard.Subject, asker Asker) *Session {
 	s := &Session{
 		b: b, subject: subject, asker: asker, started: time.Now(),

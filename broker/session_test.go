@@ -145,9 +145,9 @@ func TestFlood(t *testing.T) {
 	if ok == 0 || ok+refused != 1000 {
 		t.Errorf("%d answered, %d refused", ok, refused)
 	}
-	p.givenBack(0) // room is given back after the answer, so the last requests may still have theirs
+	p.awaitReleased(0) // room is released after the answer, so the last requests may still hold theirs
 	p.must("files/read", `{"path":"r/f"}`, nil)
-	p.givenBack(0)
+	p.awaitReleased(0)
 	if st := p.s.Stats(); st.InFlight != 0 || st.Requests != 1001 {
 		t.Errorf("%+v", st)
 	}
@@ -246,22 +246,23 @@ func init() {
 	methods[testOnly] = method{run: func(s *Session, r *request) (any, error) { return (*testMethod.Load())(s, r) }}
 }
 
-func does(f func(*Session, *request) (any, error)) { testMethod.Store(&f) }
+// setTestMethod sets the function that testOnly calls.
+func setTestMethod(f func(*Session, *request) (any, error)) { testMethod.Store(&f) }
 
 // Each request has a time limit (R079); one that hangs is answered with TIMEOUT.
 func TestTimeout(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.Timeout = 50 * time.Millisecond })
 	p := l.connect("")
-	does(func(_ *Session, r *request) (any, error) {
+	setTestMethod(func(_ *Session, r *request) (any, error) {
 		<-r.ctx.Done()
 		return nil, r.ctx.Err()
 	})
 	if e, d := p.fails("files/test", `{}`); d.Code != names.TimeoutCode || e.Code != -31005 || !d.Retryable {
 		t.Errorf("%+v %+v", e, d)
 	}
-	// A limit that a busy machine keeps: the next requests have to be answered in time.
+	// This limit is long enough for a busy machine: the next requests have to be answered in time.
 	p = newLab(t, func(c *Config) { c.Limits.Timeout = 2 * time.Second }).connect("")
-	does(func(_ *Session, r *request) (any, error) {
+	setTestMethod(func(_ *Session, r *request) (any, error) {
 		for range 12 { // longer than the limit, with bytes moving
 			time.Sleep(200 * time.Millisecond)
 			r.alive()
@@ -269,7 +270,7 @@ func TestTimeout(t *testing.T) {
 		return wire.Empty{}, r.ctx.Err()
 	})
 	p.must("files/test", `{}`, nil)
-	does(func(*Session, *request) (any, error) { panic("a bug") })
+	setTestMethod(func(*Session, *request) (any, error) { panic("a bug") })
 	if e, d := p.fails("files/test", `{}`); d.Reason != "Internal" || e.Code != wire.CodeInternal || strings.Contains(e.Message, "bug") {
 		t.Errorf("R025: a panic: %+v %+v", e, d)
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// counters are a session's figures since its beginning.
+// counters are a session's figures since it began.
 type counters struct {
 	requests, refused, failed, read, written, notified atomic.Int64
-	asked, given                                       atomic.Int64 // paths, by files/consent
+	asked, given                                       atomic.Int64 // paths asked for and approved in files/consent
 
-	mu     sync.Mutex // guards the field below
-	method map[string]int64
+	mu       sync.Mutex       // guards the field below
+	byMethod map[string]int64 // requests
 }
 
 func (c *counters) count(method string, err error) {
@@ -28,13 +28,13 @@ func (c *counters) count(method string, err error) {
 		}
 	}
 	if _, known := methods[method]; !known {
-		method = "other" // a peer must not be able to make keys
+		method = "other" // a peer must not be able to add keys
 	}
 	c.mu.Lock()
-	if c.method == nil {
-		c.method = map[string]int64{}
+	if c.byMethod == nil {
+		c.byMethod = map[string]int64{}
 	}
-	c.method[method]++
+	c.byMethod[method]++
 	c.mu.Unlock()
 }
 
@@ -61,8 +61,8 @@ type Stats struct {
 	Methods   map[string]int64 `json:"methods,omitempty"`            // requests by method
 }
 
-// ShareConsents sets Stats.SharedBy: which other clients share the consents of this session,
-// because the clients that send requests without a session cannot be distinguished.
+// ShareConsents sets Stats.SharedBy, the other clients that share the consents of this session.
+// Clients that send requests without a session share one, because they cannot be distinguished.
 func (s *Session) ShareConsents(by string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *Session) Stats() Stats {
 	st.Asked, st.Given = c.asked.Load(), c.given.Load()
 	st.Read, st.Written, st.Notified = c.read.Load(), c.written.Load(), c.notified.Load()
 	c.mu.Lock()
-	st.Methods = maps.Clone(c.method)
+	st.Methods = maps.Clone(c.byMethod)
 	c.mu.Unlock()
 	return st
 }

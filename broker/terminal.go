@@ -19,7 +19,7 @@ import (
 
 // Terminal is an Asker that asks on a terminal, one question at a time. Open opens the
 // terminal, never the protocol's own stdin. It is called for each question, and again to
-// print that one has ended. Closing the terminal must end a Read that waits. Input typed
+// print that a question has ended. Closing the terminal must end a Read that waits. Input typed
 // before a prompt is not an answer: FlushInput drops it, if the terminal is an *os.File.
 type Terminal struct {
 	Open func() (io.ReadWriteCloser, error)
@@ -106,7 +106,7 @@ func withFD(file any, f func(fd int)) {
 type prompt struct {
 	tty     io.ReadWriter
 	columns int
-	id      string // the beginning of the question's
+	id      string // first characters of the question's id
 	err     error
 }
 
@@ -116,8 +116,8 @@ func (p *prompt) say(format string, args ...any) {
 	}
 }
 
-// line shows a prompt and returns the line that is typed then. It uses a new reader each
-// time, because input read beyond the line was typed before the next prompt.
+// line shows a prompt and returns the line that the person types. It uses a new reader each
+// time and so drops input beyond the line, which was typed before the next prompt.
 func (p *prompt) line(format string, args ...any) string {
 	FlushInput(p.tty)
 	p.say(format, args...)
@@ -134,7 +134,7 @@ func (p *prompt) line(format string, args ...any) string {
 // is shown whole: see names.Fold.
 func Heading(q *Question) string {
 	if q.Host != nil {
-		return headHost(q)
+		return hostHeading(q)
 	}
 	who := "A server"
 	if q.Server != "" {
@@ -191,8 +191,8 @@ func short(shown string) string {
 	return shown
 }
 
-// shortReason shortens a reason in the middle: at its end is where to read on, such as the file and
-// the line.
+// shortReason shortens a reason in the middle. It keeps the end, which says where to read on,
+// such as the file and the line.
 func shortReason(shown string) string {
 	const head, tail = 150, 120
 	if r := []rune(shown); len(r) > head+tail {
@@ -255,7 +255,7 @@ func (p *prompt) decide(it *Item) Decision {
 		case answer == "", answer == "n", answer == "no":
 			return Decision{}
 		case answer == "t", answer == "time":
-			d.For = p.length(d.For)
+			d.For = p.askDuration(d.For)
 		case it == nil:
 		case answer == "o", answer == "only":
 			if mode, ok := ReadingOf(it); ok {
@@ -273,11 +273,11 @@ func (p *prompt) decide(it *Item) Decision {
 	return Decision{}
 }
 
-// length asks for a length of time, and returns was if the answer is none.
-func (p *prompt) length(was time.Duration) time.Duration {
+// askDuration asks for a length of time, and returns previous if the answer is not one.
+func (p *prompt) askDuration(previous time.Duration) time.Duration {
 	if v, err := time.ParseDuration(p.line("  For how long (such as 30m or 2h)? ")); err == nil && v > 0 {
 		return v
 	}
 	p.say("  That is no length of time.\n")
-	return was
+	return previous
 }

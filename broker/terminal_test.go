@@ -65,7 +65,7 @@ func (s *screen) types(text string) {
 // until reads the screen until text appears; the bound only ends a failed test.
 func (s *screen) until(text string) string {
 	s.t.Helper()
-	late := time.After(enough)
+	late := time.After(testTimeout)
 	for !strings.HasSuffix(s.shown.String(), text) {
 		select {
 		case b := <-s.read:
@@ -79,17 +79,17 @@ func (s *screen) until(text string) string {
 	return shown
 }
 
-// answered holds the results of Ask.
-type answered struct {
+// askResult holds the results of Ask.
+type askResult struct {
 	Answer
 	err error
 }
 
-func (s *screen) ask(ctx context.Context, id string) <-chan answered {
-	done := make(chan answered, 1)
+func (s *screen) ask(ctx context.Context, id string) <-chan askResult {
+	done := make(chan askResult, 1)
 	go func() {
 		a, err := s.term.Ask(ctx, &Question{ID: id, Items: []Item{{Requested: "/f", Resolved: "/f", Mode: "ro", Rights: guard.ReadOnly}}})
-		done <- answered{a, err}
+		done <- askResult{a, err}
 	}()
 	return done
 }
@@ -200,7 +200,7 @@ func TestQuestionIsShort(t *testing.T) {
 	for range 5 {
 		p.send("files/consent", obj{"message": strings.Repeat("\x1b", maxMessage), "requestedPaths": long})
 	}
-	waits(t, u, 5)
+	awaitQuestions(t, u, 5)
 	shown := 0
 	for _, q := range u.List() {
 		shown += len(Heading(&q))

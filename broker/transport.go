@@ -59,7 +59,7 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 				continue
 			}
 		case *jsonrpc.Response:
-			c.s.incoming(m.Result)
+			c.s.noteServerInfo(m.Result)
 		}
 		return msg, nil
 	}
@@ -67,20 +67,21 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 
 // Write implements mcp.Connection.
 func (c *conn) Write(ctx context.Context, msg jsonrpc.Message) error {
-	out, keep := c.s.rewritten(msg)
+	out, keep := c.s.rewriteMessage(msg)
 	if !keep {
 		return nil
 	}
 	return c.Connection.Write(ctx, out)
 }
 
-// rewritten adds the broker's capabilities to a message of the SDK.
-func (s *Session) rewritten(msg jsonrpc.Message) (jsonrpc.Message, bool) {
+// rewriteMessage adds the broker's capabilities to a message of the SDK. keep is false for a
+// message that must not be sent.
+func (s *Session) rewriteMessage(msg jsonrpc.Message) (out jsonrpc.Message, keep bool) {
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok {
 		return msg, true
 	}
-	params, keep := s.outgoing(req.Method, req.Params)
+	params, keep := s.rewriteParams(req.Method, req.Params)
 	if !keep {
 		return nil, false
 	}

@@ -225,7 +225,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("pieces of %d: %q, %v", size, got, err)
 		}
 		// R084: a line that is not a message leaves a record.
-		if no := l.recs.since(n); len(no) != 1 || !strings.Contains(no[0].Detail, "an event is no message") {
+		if no := l.recs.refusalsSince(n); len(no) != 1 || !strings.Contains(no[0].Detail, "an event is no message") {
 			t.Errorf("pieces of %d: on record: %+v", size, no)
 		}
 		if a := <-answers; !strings.Contains(a, `"id":"a"`) || !strings.Contains(a, `"content":"text"`) {

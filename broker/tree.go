@@ -89,7 +89,7 @@ func (s *Session) rename(r *request, p *wire.RenameParams) (any, error) {
 		return nil, err
 	}
 	if from.Root != to.Root && !s.sees(to.Root) {
-		// The gate would answer that the path is in another root.
+		// The gate would answer that the path is in another root, and so reveal that root.
 		return nil, &guard.Error{Op: names.OpRename, Path: to, Kind: names.NoConsent}
 	}
 	err = s.b.cfg.Tree.RenamePath(r.ctx, s.caller, from, to, p.Overwrite, p.IfMatch)
@@ -127,18 +127,18 @@ type copying struct {
 
 	mu       sync.Mutex // guards the fields below
 	charged  int64
-	answered bool // a part that still runs is not charged
+	answered bool // the request is answered: a part of the copy that still runs is not charged
 }
 
-// charge charges n bytes to the session's total, and waits for its speed limit. A copy
-// holds no memory while it waits, so it need not be refused as other fast requests are.
+// charge charges n bytes to the session's total, and waits for its speed limit. Other requests
+// beyond that limit are refused, but a copy may wait, because it holds no memory meanwhile.
 func (c *copying) charge(ctx context.Context, n, size int64) error {
 	c.mu.Lock()
 	if c.answered {
 		c.mu.Unlock()
 		return context.Canceled
 	}
-	err := c.s.limits.write(n, size)
+	err := c.s.limits.chargeWrite(n, size)
 	if err == nil {
 		c.charged += n
 	}
@@ -155,7 +155,7 @@ func (c *copying) end(err error) {
 	defer c.mu.Unlock()
 	c.answered = true
 	if err != nil {
-		c.s.limits.unwritten(c.charged)
+		c.s.limits.refundWrite(c.charged)
 		return
 	}
 	c.s.stats.written.Add(c.charged)
@@ -185,9 +185,9 @@ func (s *Session) reporter(r *request, meta *wire.Meta) func(done int64) {
 	}
 }
 
-// reported waits until the peer has received the last progress, which must come before the
-// answer, or ctx ends. Afterwards no progress is sent.
-func (r *request) reported(ctx context.Context) {
+// awaitReport waits until ctx ends or the peer has received the last progress, which must come
+// before the answer. Afterwards no progress is sent.
+func (r *request) awaitReport(ctx context.Context) {
 	if r.reporting == nil {
 		return
 	}

@@ -66,7 +66,7 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 	u.idle.Reset(uploadIdle)
 	end := func() {
 		u.endLocked()
-		s.takeUpload(id)
+		s.removeUpload(id)
 	}
 	if p.Abandon {
 		end()
@@ -77,7 +77,7 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 		off = *p.Offset
 	}
 	n, err := u.up.WriteAt(r.ctx, s.caller, data, off)
-	if err != nil && p.Upload { // the peer does not know its id
+	if err != nil && p.Upload { // the peer does not know the upload's id
 		end()
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (st
 	defer u.mu.Unlock()
 	if err == nil {
 		u.up, u.idle = up, time.AfterFunc(uploadIdle, func() {
-			if u := s.takeUpload(id); u != nil {
+			if u := s.removeUpload(id); u != nil {
 				u.end()
 			}
 		})
@@ -143,7 +143,7 @@ func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (st
 		}
 	}
 	if err != nil {
-		s.takeUpload(id)
+		s.removeUpload(id)
 		return "", nil, err
 	}
 	return id, u, nil
@@ -159,9 +159,8 @@ func (s *Session) addUpload(id string, u *uploading) error {
 	return err
 }
 
-// takeUpload removes an upload from the session's and returns it, nil if there is
-// none.
-func (s *Session) takeUpload(id string) *uploading {
+// removeUpload removes an upload from the session and returns it, nil if there is none.
+func (s *Session) removeUpload(id string) *uploading {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.uploads[id]
@@ -169,8 +168,8 @@ func (s *Session) takeUpload(id string) *uploading {
 	return u
 }
 
-// maxRevoked bounds how many uploads are remembered as ended by a change of their root.
-// For others the error is that there is no such upload.
+// maxRevoked bounds Session.revoked. For an upload that is not in it, the error is that there is
+// no such upload.
 const maxRevoked = 256
 
 // dropUploads ends the uploads into a root that ended or was narrowed.

@@ -53,8 +53,8 @@ func (s *Session) watch(r *request, p *wire.WatchParams) (any, error) {
 	}
 	opened, err := s.b.hub.Watch(r.ctx, s.caller, q, watch.Options{Recursive: p.Recursive, Events: mask}, w.emit)
 	if err != nil {
-		s.takeWatch(w.id)
-		return nil, noRoom(err)
+		s.removeWatch(w.id)
+		return nil, withWatchHint(err)
 	}
 	w.mu.Lock()
 	w.w = opened
@@ -66,8 +66,8 @@ func (s *Session) watch(r *request, p *wire.WatchParams) (any, error) {
 	return &wire.WatchResult{WatchID: w.id}, nil
 }
 
-// noRoom adds advice to a refusal because of too many directories.
-func noRoom(err error) error {
+// withWatchHint adds advice to err if it refuses a watch because of too many directories.
+func withWatchHint(err error) error {
 	var limit *watch.LimitError
 	if errors.As(err, &limit) {
 		return &hinted{err: err, limit: limit.Limit, hint: "watch fewer directories, or end a watch with files/unwatch"}
@@ -87,8 +87,8 @@ func (s *Session) addWatch(w *watching, q guard.Path) error {
 	return err
 }
 
-// takeWatch removes a watch from the session and returns it, nil if there is none.
-func (s *Session) takeWatch(id string) *watching {
+// removeWatch removes a watch from the session and returns it, nil if there is none.
+func (s *Session) removeWatch(id string) *watching {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.watches[id]
@@ -97,7 +97,7 @@ func (s *Session) takeWatch(id string) *watching {
 }
 
 func (s *Session) unwatch(_ *request, p *wire.UnwatchParams) (any, error) {
-	w := s.takeWatch(p.WatchID)
+	w := s.removeWatch(p.WatchID)
 	if w == nil {
 		return nil, badParams{text: "params: there is no watch with this watchId"}
 	}
@@ -116,31 +116,31 @@ func (w *watching) close() {
 	}
 }
 
-// maxEmitWait is how long a change of a root waits until the peer has received the event that
-// is on its way. A peer that reads needs microseconds.
+// maxEmitWait bounds how long the revocation or narrowing of a root waits for the event that is
+// on its way to the peer. A peer that reads needs microseconds.
 const maxEmitWait = 50 * time.Millisecond
 
-// emit sends the changes to the peer and waits until it has taken them, so that further
-// changes stay in the hub's bounded queue. After ctx has ended, emit writes no other
-// frame and returns within maxEmitWait. Then the last event, that of the watch's end, may
-// still wait for the peer.
+// emit sends the changes to the peer and waits until the peer has received them, so that further
+// changes stay in the hub's bounded queue. After ctx has ended, emit begins no further frame
+// and returns within maxEmitWait. At that time the event of the watch's end may still wait for
+// the peer.
 func (w *watching) emit(ctx context.Context, events []watch.Event) {
-	taken := make(chan struct{})
+	sent := make(chan struct{})
 	go func() {
-		defer close(taken)
+		defer close(sent)
 		for i := range events {
 			w.send(ctx, &events[i])
 		}
 	}()
 	select {
-	case <-taken:
+	case <-sent:
 		return
 	case <-ctx.Done():
 	}
 	wait := time.NewTimer(maxEmitWait)
 	defer wait.Stop()
 	select {
-	case <-taken:
+	case <-sent:
 	case <-wait.C:
 	case <-w.s.ctx.Done():
 	}
@@ -150,8 +150,8 @@ func (w *watching) emit(ctx context.Context, events []watch.Event) {
 // with one frame, and none after the end of the connection.
 func (w *watching) send(ctx context.Context, e *watch.Event) {
 	if e.Ended {
-		ctx = w.s.ctx // it is sent, however long that takes
-		w.s.takeWatch(w.id)
+		ctx = w.s.ctx // this event is sent, however long that takes
+		w.s.removeWatch(w.id)
 	}
 	select {
 	case w.sending <- struct{}{}:

@@ -59,7 +59,7 @@ func TestRevokeWithMostWatchesUnread(t *testing.T) {
 		files[fmt.Sprintf("%d/f", i)] = ""
 	}
 	dir := l.root("r", guard.ReadOnly, files)
-	s, line, out := l.reluctant()
+	s, line, out := l.connectSlowReader()
 	for i := range most + 1 {
 		line(i, wire.Watch, `{"path":"r","recursive":true}`)
 		text, err := out.ReadBytes('\n')

@@ -16,9 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// reluctant connects a server that reads only when the test reads from out; line sends a
-// request of it.
-func (l *lab) reluctant() (s *Session, line func(id int, method, params string), out *bufio.Reader) {
+// connectSlowReader connects a server that reads only when the test reads from out. line sends a
+// request from that server.
+func (l *lab) connectSlowReader() (s *Session, line func(id int, method, params string), out *bufio.Reader) {
 	l.t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
@@ -41,12 +41,12 @@ func (l *lab) reluctant() (s *Session, line func(id int, method, params string),
 
 // R043, R143: if one server replaces a file 500 times, another that reads slowly gets a
 // few events, the last of them after the last change.
-func TestReplacedOftenToldSeldom(t *testing.T) {
+func TestFewEventsForManyReplacements(t *testing.T) {
 	const times = 500
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "old"})
 	writer := l.connect("writer")
-	_, line, out := l.reluctant()
+	_, line, out := l.connectSlowReader()
 	line(1, wire.Watch, `{"path":"r"}`)
 	if _, err := out.ReadBytes('\n'); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestReplacedOftenToldSeldom(t *testing.T) {
 		writer.must("files/write", fmt.Sprintf(`{"path":"r/f","content":"%d"}`, i), nil)
 	}
 	writer.must("files/create", `{"path":"r/end"}`, nil)
-	told := 0
+	events := 0
 	for {
 		text, err := out.ReadBytes('\n')
 		if err != nil {
@@ -67,16 +67,16 @@ func TestReplacedOftenToldSeldom(t *testing.T) {
 		}
 		switch p := m.Params; p.Path + " " + p.Event {
 		case "r/f modified":
-			told++
+			events++
 			continue
 		case "r/end created":
 		default:
-			t.Fatalf("told of %s", text)
+			t.Fatalf("received %s", text)
 		}
 		break
 	}
-	if told < 1 || told > 10 {
-		t.Errorf("told %d times", told)
+	if events < 1 || events > 10 {
+		t.Errorf("%d events", events)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestRevokeWithUnreadWatch(t *testing.T) {
 	l.root("other", guard.ReadOnly, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
 	// The server reads the answers to its watches, and then nothing more.
-	s, line, out := l.reluctant()
+	s, line, out := l.connectSlowReader()
 	const watches = 20
 	for i := range watches {
 		line(i, wire.Watch, `{"path":"r"}`)
@@ -127,10 +127,10 @@ func TestRevokeWithUnreadWatch(t *testing.T) {
 func TestProgressComesBeforeTheAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("x", 3<<20)})
-	_, line, out := l.reluctant()
+	_, line, out := l.connectSlowReader()
 	for id, token := range []string{`"tok"`, `7`, `null`} {
 		line(id, wire.Copy, fmt.Sprintf(`{"oldPath":"r/f","newPath":"r/g","overwrite":true,"_meta":{"progressToken":%s}}`, token))
-		told := 0
+		notified := 0
 		for answered := false; !answered; {
 			text, err := out.ReadBytes('\n')
 			if err != nil {
@@ -148,14 +148,14 @@ func TestProgressComesBeforeTheAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if answered = m.Result != nil; !answered {
-				told++
+				notified++
 				if m.Method != wire.Progress || string(m.Params.ProgressToken) != token || m.Params.Progress <= 0 {
 					t.Errorf("token %s: %s", token, text)
 				}
 			}
 		}
-		if (told > 0) != (token != "null") {
-			t.Errorf("token %s: told %d times", token, told)
+		if (notified > 0) != (token != "null") {
+			t.Errorf("token %s: notified %d times", token, notified)
 		}
 	}
 }

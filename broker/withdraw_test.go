@@ -11,10 +11,11 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// enough ends a test that hangs; the questions wait for much longer.
-const enough = 30 * time.Second
+// testTimeout ends a test that hangs; the questions wait for much longer.
+const testTimeout = 30 * time.Second
 
-func waits(t *testing.T, u *Queue, n int) {
+// awaitQuestions waits until n questions are in the queue.
+func awaitQuestions(t *testing.T, u *Queue, n int) {
 	t.Helper()
 	if !testkit.Eventually(func() bool { return len(u.List()) == n }) {
 		t.Fatalf("%d questions wait, want %d", len(u.List()), n)
@@ -37,32 +38,33 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 			l := newLab(t, func(c *Config) { c.Asker, c.AskFor = u, time.Hour })
 			p := l.connect("alice")
 			id, _ := p.send("files/consent", obj{"message": "to look", "requestedPaths": []string{"/usr"}})
-			waits(t, u, 1)
-			gone := u.List()[0].ID
+			awaitQuestions(t, u, 1)
+			question := u.List()[0].ID
 			end(p, id)
-			waits(t, u, 0)
-			if err := u.Answer(gone, Answer{Decisions: []Decision{{Allow: true}}}); !errors.Is(err, ErrNoQuestion) {
+			awaitQuestions(t, u, 0)
+			if err := u.Answer(question, Answer{Decisions: []Decision{{Allow: true}}}); !errors.Is(err, ErrNoQuestion) {
 				t.Errorf("a late answer: %v", err)
 			}
 		})
 	}
 }
 
-// The same holds for Consent, whose caller may have a context that outlives the session.
+// A question of Consent is withdrawn when the session ends, although the caller's context
+// outlives the session.
 func TestConsentEndsWithItsSession(t *testing.T) {
 	u := &Queue{}
 	l := newLab(t, func(c *Config) { c.Asker, c.AskFor = u, time.Hour })
 	s := l.b.Session("alice")
 	defer s.Close()
-	over := make(chan *wire.ConsentResult, 1)
+	result := make(chan *wire.ConsentResult, 1)
 	go func() {
 		res, _ := s.Consent(context.Background(), nil, wire.ConsentParams{RequestedPaths: []string{"/usr"}})
-		over <- res
+		result <- res
 	}()
-	waits(t, u, 1)
+	awaitQuestions(t, u, 1)
 	s.Close()
-	waits(t, u, 0)
-	if res := <-over; res != nil && res.Granted {
+	awaitQuestions(t, u, 0)
+	if res := <-result; res != nil && res.Granted {
 		t.Errorf("%+v", res)
 	}
 }
@@ -93,7 +95,7 @@ func TestTerminalTurn(t *testing.T) {
 		if !errors.Is(err, ErrUnanswered) {
 			t.Error(err)
 		}
-	case <-time.After(enough):
+	case <-time.After(testTimeout):
 		t.Error("it waits for its turn")
 	}
 	_, err := io.WriteString(typing, "y\n")

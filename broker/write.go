@@ -12,7 +12,7 @@ import (
 )
 
 func (s *Session) write(r *request, p *wire.WriteParams) (any, error) {
-	data, err := content(p)
+	data, err := decodeContent(p)
 	if err != nil {
 		return nil, err
 	}
@@ -37,12 +37,12 @@ func (s *Session) write(r *request, p *wire.WriteParams) (any, error) {
 	if p.Offset != nil {
 		end += *p.Offset
 	}
-	if err := s.limits.write(n, end); err != nil {
+	if err := s.limits.chargeWrite(n, end); err != nil {
 		return nil, err
 	}
 	var res wire.WriteResult
 	err = s.put(r, p, q, data, &res)
-	s.limits.unwritten(n - res.BytesWritten)
+	s.limits.refundWrite(n - res.BytesWritten)
 	s.stats.written.Add(res.BytesWritten)
 	if err != nil {
 		return nil, s.conflict(r, err)
@@ -57,14 +57,14 @@ func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte
 	case p.Upload || p.UploadID != "":
 		return s.uploadChunk(r, p, q, data, res)
 	case p.Offset != nil || p.Append:
-		how := vfs.WriteOptions{
+		opts := vfs.WriteOptions{
 			Append: p.Append, Truncate: p.Truncate, Create: p.Create || p.CreateOnly, CreateOnly: p.CreateOnly,
-			ETag: p.IfMatch, Mode: 0o644, RespectLocks: true, Room: s.limits.size,
+			ETag: p.IfMatch, Mode: 0o644, RespectLocks: true, Room: s.limits.checkSize,
 		}
 		if p.Offset != nil {
-			how.Off = *p.Offset
+			opts.Off = *p.Offset
 		}
-		n, info, err := s.b.cfg.Tree.WriteRange(r.ctx, s.caller, q, data, how)
+		n, info, err := s.b.cfg.Tree.WriteRange(r.ctx, s.caller, q, data, opts)
 		res.BytesWritten = int64(n)
 		if err == nil {
 			res.Size, res.ETag = info.Size, vfs.ETag(&info)
@@ -78,13 +78,14 @@ func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte
 	return err
 }
 
+// condition returns the conditions on the file that the parameters set.
 func condition(p *wire.WriteParams) vfs.IfMatch {
 	return vfs.IfMatch{
 		ETag: p.IfMatch, MustExist: !p.Create && !p.CreateOnly, MustBeNew: p.CreateOnly, Mode: 0o644, RespectLocks: true, Follow: true,
 	}
 }
 
-func content(p *wire.WriteParams) ([]byte, error) {
+func decodeContent(p *wire.WriteParams) ([]byte, error) {
 	switch p.Encoding {
 	case "", wire.UTF8:
 		return []byte(p.Content), nil

@@ -162,8 +162,8 @@ func TestInvalidSaysWhy(t *testing.T) {
 	}
 }
 
-// R055, R077: a last chunk that leaves its upload open has been written, and counts. So a
-// server cannot exceed the limit by sending every chunk as the last.
+// R055, R077: if a last chunk leaves its upload open, the bytes of the chunk were written, and
+// count. So a server cannot exceed the limit by sending every chunk as the last.
 func TestLimitOfLastChunks(t *testing.T) {
 	const maxWritten = 1000
 	l := newLab(t, func(c *Config) { c.Limits.MaxWritten = maxWritten })
@@ -192,7 +192,7 @@ func TestLimitOfLastChunks(t *testing.T) {
 	}
 }
 
-// A copy is slowed down to the session's speed, while a request is refused.
+// A copy beyond the session's speed limit is slowed down, and not refused as other requests are.
 func TestCopyAtTheLimit(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.BytesPerSecond, c.Limits.MaxChunk = 1<<20, 1<<20 })
 	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("y", 1<<20+1<<18)})
