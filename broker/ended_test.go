@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// lateRequest returns a request that was admitted before the end of the session, and begins its work only
-// after that.
+// lateRequest returns a request that was admitted before the end of the session, and begins its
+// work only afterwards.
 func lateRequest(s *Session, params string) *request {
 	return &request{params: []byte(params), ctx: context.Background(), stamps: s.stamps()}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // These benchmarks measure a read and a listing over lines, from the server's call to its
-// result. Both ends are this process, on pipes of the system.
+// result. Both ends are in this process, on pipes of the system.
 func BenchmarkLines(b *testing.B) {
 	dir := b.TempDir()
 	for _, size := range []int{1 << 10, 1 << 20} {

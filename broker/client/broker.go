@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// Options of a Broker; the zero value of each field means its default.
+// Options are the options of a Broker. The zero value of each field means its default.
 type Options struct {
 	// Timeout ends one request, unless its context has an earlier deadline. Default 60 s, as in
 	// the protocol. Reading a large file takes many requests.
@@ -60,7 +60,7 @@ type Broker struct {
 	conns sync.Map // of *conn, by the session's id
 }
 
-// New makes a Broker; nil means the defaults.
+// New makes a Broker. Nil opts mean the defaults.
 func New(opts *Options) *Broker {
 	return &Broker{opts: opts.withDefaults()}
 }
@@ -107,8 +107,8 @@ func (b *Broker) add(c *conn) { b.conns.Store(c.id, c) }
 
 func (b *Broker) remove(c *conn) { b.conns.CompareAndDelete(c.id, c) }
 
-// of returns the live connection of a session, nil if the Broker has none.
-func (b *Broker) of(ss *mcp.ServerSession) *conn {
+// connOf returns the live connection of a session, nil if the Broker has none.
+func (b *Broker) connOf(ss *mcp.ServerSession) *conn {
 	if b == nil || ss == nil {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (b *Broker) of(ss *mcp.ServerSession) *conn {
 // client has no broker, or the session was not connected through this Broker. Files sends
 // nothing.
 func (b *Broker) Files(ss *mcp.ServerSession) (*Files, error) {
-	c := b.of(ss)
+	c := b.connOf(ss)
 	if c == nil {
 		return nil, &NotSupportedError{What: "this session was not connected through Broker.Stdio, Lines, Transport or HTTPHandler, or has ended"}
 	}
@@ -138,7 +138,7 @@ func (b *Broker) Files(ss *mcp.ServerSession) (*Files, error) {
 // Capability returns the declarations of the session's client. All are false for a session that
 // was not connected through this Broker.
 func (b *Broker) Capability(ss *mcp.ServerSession) Capability {
-	if c := b.of(ss); c != nil {
+	if c := b.connOf(ss); c != nil {
 		return c.capability()
 	}
 	return Capability{}

@@ -11,19 +11,19 @@ import (
 )
 
 // Capability holds a client's declarations about roots and files, made in initialize or,
-// since revision 2026-07-28, in the _meta of a request. The SDK's structs drop it, so it
-// is read from the wire.
+// since revision 2026-07-28, in the _meta of a request. The SDK's structs drop some of these
+// declarations, so this package reads them from the wire.
 type Capability struct {
-	Roots       bool            // it has roots/list
-	ListChanged bool            // it tells when they change
-	Brokering   bool            // it executes files/*
+	Roots       bool            // the client answers roots/list
+	ListChanged bool            // the client announces changes of its roots
+	Brokering   bool            // the client executes files/*
 	Extension   json.RawMessage // settings of extensions["io.github.rootsfs/files"]; nil if absent
 
-	insideOnly bool // its revision lets a server ask only while it answers a request
+	insideOnly bool // the revision allows a server's requests only while it answers one of the client's
 }
 
 const (
-	revisionMRTR        = "2026-07-28" // no standalone server requests since
+	revisionMRTR        = "2026-07-28" // the first without standalone server requests (multi round-trip requests, SEP-2322)
 	metaVersion         = "io.modelcontextprotocol/protocolVersion"
 	metaCapabilities    = "io.modelcontextprotocol/clientCapabilities"
 	methodInitialize    = "initialize"
@@ -73,8 +73,9 @@ func maxChunkOf(extension json.RawMessage) int64 {
 
 func isTrue(raw json.RawMessage) bool { return string(bytes.TrimSpace(raw)) == "true" }
 
-// declared returns a request's declarations about its client; false if it has none.
-func declared(method string, params json.RawMessage) (Capability, bool) {
+// readDeclaration returns a request's declarations about its client. It reports false if the
+// request has none.
+func readDeclaration(method string, params json.RawMessage) (Capability, bool) {
 	if method == methodInitialize {
 		var p struct {
 			Capabilities json.RawMessage `json:"capabilities"`
@@ -82,7 +83,7 @@ func declared(method string, params json.RawMessage) (Capability, bool) {
 		if json.Unmarshal(params, &p) != nil {
 			return Capability{}, false
 		}
-		return capabilityOf(p.Capabilities), true // of a revision that is older than insideOnly
+		return capabilityOf(p.Capabilities), true // insideOnly stays false: later revisions have no initialize
 	}
 	// Search the text first: most requests have no such member, and some are long.
 	if !bytes.Contains(params, []byte(metaVersion)) {

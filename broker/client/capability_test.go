@@ -22,7 +22,7 @@ func TestAdvertise(t *testing.T) {
 		s := mcp.NewServer(&mcp.Implementation{Name: "server", Version: "1"}, &mcp.ServerOptions{Capabilities: caps})
 		ss, cs := connect(t, s, b, h, legacy)
 		got := cs.InitializeResult().Capabilities.Experimental
-		if said, _ := got["filesystemBrokering"].(bool); said != advertised || got["mine"] != true || len(mine) != 1 {
+		if declared, _ := got["filesystemBrokering"].(bool); declared != advertised || got["mine"] != true || len(mine) != 1 {
 			t.Errorf("advertised %v: the client was told %v", advertised, got)
 		}
 		f, err := b.Files(ss)

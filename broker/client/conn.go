@@ -28,20 +28,20 @@ type conn struct {
 	broker    *Broker
 	id        string        // the session's
 	prefix    string        // of the ids of requests
-	done      chan struct{} // closed when ended is set
+	done      chan struct{} // closed when endErr is set
 	transfers transfers
 
-	mu    sync.Mutex              // guards the fields below
-	next  uint64                  // number of the last request sent
-	calls map[string]chan<- reply // requests in flight, by id; each channel has room for its reply
-	open  map[jsonrpc.ID]struct{} // requests of the client not answered yet
-	caps  Capability
-	ended error // why there will be no more answers
+	mu     sync.Mutex              // guards the fields below
+	next   uint64                  // number of the last request sent
+	calls  map[string]chan<- reply // requests in flight, by id; each channel has room for its reply
+	open   map[jsonrpc.ID]struct{} // requests of the client not answered yet
+	caps   Capability
+	endErr error // why there will be no more answers; nil while the connection lives
 
 	watches   map[string]*watch    // by id
 	expected  int                  // files/watch requests in flight
-	early     []wire.ChangedParams // changes that came before addWatch, perhaps for an expected watch
-	earlyLost bool                 // there were more of them
+	early     []wire.ChangedParams // changes of unknown watches while expected > 0, perhaps of an expected watch
+	earlyLost bool                 // there were more changes than early has room for
 }
 
 // reply is the outcome of a request. Its result may lie in a buffer that is used
@@ -107,10 +107,10 @@ func (c *conn) end(err error) {
 	c.broker.remove(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended != nil {
+	if c.endErr != nil {
 		return
 	}
-	c.ended = err
+	c.endErr = err
 	close(c.done)
 	for _, w := range c.watches {
 		c.endLocked(w)
@@ -130,11 +130,11 @@ func (c *conn) intercept(msg jsonrpc.Message) bool {
 		if m.Error != nil && len(m.Result) > 0 {
 			r.err = errors.New("the client's result is malformed: it has an error, too")
 		}
-		c.answered([]byte(id), r)
+		c.deliver([]byte(id), r)
 		return true // an answer to a call given up is dropped
 	case *jsonrpc.Request:
 		if m.Method == wire.Changed && !m.IsCall() {
-			c.changed(m.Params)
+			c.handleChanged(m.Params)
 			return true
 		}
 		c.note(m)
@@ -147,7 +147,7 @@ func (c *conn) note(m *jsonrpc.Request) {
 	if !m.IsCall() {
 		return
 	}
-	caps, ok := declared(m.Method, m.Params)
+	caps, ok := readDeclaration(m.Method, m.Params)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open[m.ID] = struct{}{}
@@ -162,8 +162,8 @@ func (c *conn) capability() Capability {
 	return c.caps
 }
 
-// answered passes a reply to the caller that waits for it, if it still waits.
-func (c *conn) answered(id []byte, r reply) {
+// deliver passes a reply to the caller that waits for it, if it still waits.
+func (c *conn) deliver(id []byte, r reply) {
 	c.mu.Lock()
 	to := c.calls[string(id)]
 	delete(c.calls, string(id))
@@ -191,17 +191,17 @@ func (c *conn) call(ctx context.Context, method string, params any) (reply, erro
 	defer c.forget(id)
 	write := c.request(ctx, id, method, params)
 	sent := make(chan struct{})
-	go func() { // apart, because a full pipe holds no deadline
+	go func() { // in a goroutine, because a write to a full pipe ignores the deadline of ctx
 		defer close(sent)
 		if err := write(); err != nil {
-			c.answered([]byte(id), reply{err: cmp.Or(ctx.Err(), err)})
+			c.deliver([]byte(id), reply{err: cmp.Or(ctx.Err(), err)})
 		}
 	}()
 	select {
 	case r := <-answer:
 		return r, r.err
 	case <-c.done:
-		return reply{}, c.ended // not changed any more
+		return reply{}, c.endErr // without the lock: it does not change after done was closed
 	case <-ctx.Done():
 		go c.cancel(context.WithoutCancel(ctx), id, sent, ctx.Err())
 		return reply{}, ctx.Err()
@@ -212,8 +212,8 @@ func (c *conn) call(ctx context.Context, method string, params any) (reply, erro
 func (c *conn) begin(answer chan<- reply) (id string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended != nil {
-		return "", c.ended
+	if c.endErr != nil {
+		return "", c.endErr
 	}
 	if c.caps.insideOnly && len(c.open) == 0 {
 		return "", ErrNoOpenRequest
@@ -262,6 +262,6 @@ func (c *conn) cancel(ctx context.Context, id string, sent <-chan struct{}, why 
 	_ = c.Connection.Write(ctx, &jsonrpc.Request{Method: wire.Cancelled, Params: params})
 }
 
-// ErrNoOpenRequest answers a call outside a request of the client's under
+// ErrNoOpenRequest is the error of a call that is made outside a request of the client under
 // revision 2026-07-28, which has no standalone server requests.
 var ErrNoOpenRequest = errors.New("the protocol revision allows asking the client only while one of its requests is being answered")

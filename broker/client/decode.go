@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/go-json-experiment/json"
-	fastbase64 "github.com/segmentio/asm/base64" // the SDK's JSON library's; several times as fast where there is AVX2
+	fastbase64 "github.com/segmentio/asm/base64" // several times as fast as encoding/base64 where there is AVX2
 
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -41,8 +41,8 @@ func decodeInPlace(raw []byte) (data []byte, r wire.ReadResult, ok bool) {
 	if json.Unmarshal(jsonline.Replace(raw, jsonline.Cut{Span: w.Val, With: []byte(`""`)}), &r) != nil {
 		return nil, wire.ReadResult{}, false
 	}
-	// An escape is not base64. The base64 decoder skips line ends. A JSON string cannot contain
-	// these, and the length would show them.
+	// A text with escapes is not base64, so the base64 decoder refuses it. That decoder skips line
+	// ends, but a JSON string cannot contain them, and the check of the length would find them.
 	text := raw[w.Val.From+1 : w.Val.To-1]
 	data = make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := fastbase64.StdEncoding.Decode(data, text)

@@ -42,7 +42,7 @@ func (r *Reply) Error() string {
 	return r.Message
 }
 
-// Is gives the errors of package fs their meaning.
+// Is makes errors.Is true for the error of package fs that has the same meaning.
 func (r *Reply) Is(target error) bool {
 	switch target {
 	case fs.ErrNotExist:

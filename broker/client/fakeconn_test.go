@@ -19,13 +19,13 @@ func (h *host) reply(req *jsonrpc.Request, write func(jsonrpc.Message)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	id := fmt.Sprint(req.ID.Raw())
 	h.mu.Lock()
-	h.flying[id] = cancel
+	h.inflight[id] = cancel
 	h.mu.Unlock()
 	go func() {
 		defer cancel()
 		res, err := h.answer(ctx, req.Method, req.Params)
 		h.mu.Lock()
-		delete(h.flying, id)
+		delete(h.inflight, id)
 		h.mu.Unlock()
 		resp := &jsonrpc.Response{ID: req.ID, Error: err}
 		if err == nil {
@@ -35,8 +35,9 @@ func (h *host) reply(req *jsonrpc.Request, write func(jsonrpc.Message)) {
 	}()
 }
 
-// ours reports whether a message is for the host itself, and not for its SDK.
-func (h *host) ours(msg jsonrpc.Message) (*jsonrpc.Request, bool) {
+// intercept reports whether a message is for the host itself, and not for its SDK. It returns a
+// request that the caller has to answer, and nil for a cancellation, which it handles.
+func (h *host) intercept(msg jsonrpc.Message) (*jsonrpc.Request, bool) {
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok {
 		return nil, false
@@ -47,7 +48,7 @@ func (h *host) ours(msg jsonrpc.Message) (*jsonrpc.Request, bool) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.log = append(h.log, wire.Cancelled)
-		if cancel := h.flying[p.RequestID]; cancel != nil {
+		if cancel := h.inflight[p.RequestID]; cancel != nil {
 			cancel()
 			return nil, true
 		}
@@ -70,7 +71,7 @@ func (t *hostTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 		return nil, err
 	}
 	hc := &hostConn{c, t.h}
-	t.h.tellBy(func(method string, params any) {
+	t.h.setNotifier(func(method string, params any) {
 		raw, _ := json.Marshal(params)
 		_ = c.Write(context.Background(), &jsonrpc.Request{Method: method, Params: raw})
 	})
@@ -88,7 +89,7 @@ func (c *hostConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		req, ok := c.h.ours(msg)
+		req, ok := c.h.intercept(msg)
 		if !ok {
 			return msg, nil
 		}
@@ -98,7 +99,7 @@ func (c *hostConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// initParams declares what the SDK's struct cannot.
+// initParams is mcp.InitializeParams with any capabilities, also such as the SDK does not know.
 type initParams struct {
 	mcp.ParamsBase
 	ProtocolVersion string              `json:"protocolVersion"`
@@ -164,4 +165,5 @@ func filesOf(t testing.TB, h *host, o *client.Options) *client.Files {
 	return f
 }
 
+// second returns the error of a call with two results.
 func second[T any](_ T, err error) error { return err }

@@ -34,17 +34,17 @@ type host struct {
 	base    string // the absolute path that the roots lie in, written with slashes
 	windows bool   // reads absolute paths as Windows does
 
-	mu      sync.Mutex
-	dirs    map[string]*os.Root
-	roots   []wire.Root
-	version int
-	log     []string                                                                  // methods, in order
-	hook    map[string]func(ctx context.Context, params json.RawMessage) (any, error) // instead of the method's own
-	prompts int                                                                       // consents asked
-	uploads map[string]*bytes.Buffer
-	watches int
-	notify  func(method string, params any) // set when connected
-	flying  map[string]context.CancelFunc
+	mu       sync.Mutex
+	dirs     map[string]*os.Root
+	roots    []wire.Root
+	version  int
+	log      []string                                                                  // methods, in order
+	hook     map[string]func(ctx context.Context, params json.RawMessage) (any, error) // instead of the method's own
+	prompts  int                                                                       // consents asked
+	uploads  map[string]*bytes.Buffer
+	watches  int
+	notify   func(method string, params any) // set when connected
+	inflight map[string]context.CancelFunc
 }
 
 const fullCaps = `{"roots":{"listChanged":true,"filesystemBrokering":true},"extensions":{"io.github.rootsfs/files":{}}}`
@@ -65,7 +65,7 @@ func newHost(t testing.TB, files map[string]string) *host {
 
 // makeHost grants each directory it makes below dir.
 func makeHost(dir string, files map[string]string) (*host, []*os.Root, error) {
-	h := &host{base: dir, dirs: map[string]*os.Root{}, hook: map[string]func(context.Context, json.RawMessage) (any, error){}, uploads: map[string]*bytes.Buffer{}, flying: map[string]context.CancelFunc{}}
+	h := &host{base: dir, dirs: map[string]*os.Root{}, hook: map[string]func(context.Context, json.RawMessage) (any, error){}, uploads: map[string]*bytes.Buffer{}, inflight: map[string]context.CancelFunc{}}
 	for name, content := range files {
 		full := dir + "/" + name
 		if err := os.MkdirAll(path.Dir(full), 0o755); err != nil {
@@ -95,7 +95,7 @@ func makeHost(dir string, files map[string]string) (*host, []*os.Root, error) {
 	return h, opened, nil
 }
 
-// setRoots replaces what roots/list tells.
+// setRoots replaces the roots that roots/list returns.
 func (h *host) setRoots(dirs ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,7 +131,7 @@ func (h *host) tell(method string, params any) {
 	notify(method, params)
 }
 
-func (h *host) tellBy(f func(method string, params any)) {
+func (h *host) setNotifier(f func(method string, params any)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.notify = f
@@ -147,16 +147,17 @@ func fail(k names.Kind, p string, more ...func(*wire.ErrorData)) error {
 	return &jsonrpc.Error{Code: int64(wire.Number(k.Code())), Message: "host: " + k.String(), Data: raw}
 }
 
-func failed(p string, err error) error {
+// failFor makes the error reply for err, an error of the host's file system about p.
+func failFor(p string, err error) error {
 	k := names.Reason(err)
 	if k == names.Other {
-		k = names.Escaped // what os.Root answers to a climb has no errno
+		k = names.Escaped // the error of os.Root for a path that climbs has no errno
 	}
 	return fail(k, p)
 }
 
 func (h *host) dir(p string) (*os.Root, string, error) {
-	inside, err := h.inside(p)
+	inside, err := h.rootRelative(p)
 	if err != nil {
 		return nil, "", err
 	}
@@ -173,9 +174,9 @@ func (h *host) dir(p string) (*os.Root, string, error) {
 	return r, rel, nil
 }
 
-// inside turns an absolute path, in the form of this host's platform, into a path that begins
+// rootRelative turns an absolute path, in the form of this host's platform, into a path that begins
 // with a root's name.
-func (h *host) inside(p string) (string, error) {
+func (h *host) rootRelative(p string) (string, error) {
 	abs, err := p, error(nil)
 	switch {
 	case strings.HasPrefix(p, "file:") && h.windows:
@@ -290,7 +291,7 @@ func (h *host) read(params json.RawMessage) (any, error) {
 	}
 	b, err := r.ReadFile(rel)
 	if err != nil {
-		return nil, failed(p.Path, err)
+		return nil, failFor(p.Path, err)
 	}
 	tag := etag(b)
 	if p.IfMatch != "" && p.IfMatch != tag {
@@ -325,7 +326,7 @@ func (h *host) write(params json.RawMessage) (any, error) {
 	if p.UploadID == "" {
 		switch {
 		case readErr != nil && !p.Create:
-			return nil, failed(p.Path, readErr)
+			return nil, failFor(p.Path, readErr)
 		case readErr == nil && p.CreateOnly:
 			return nil, fail(names.Exist, p.Path)
 		case p.IfMatch != "" && p.IfMatch != etag(old):
@@ -358,7 +359,7 @@ func (h *host) write(params json.RawMessage) (any, error) {
 		data = append(old[:at:at], append(data, old[min(len(old), at+len(data)):]...)...)
 	}
 	if err := r.WriteFile(rel, data, 0o644); err != nil {
-		return nil, failed(p.Path, err)
+		return nil, failFor(p.Path, err)
 	}
 	if h.sepOnly {
 		return map[string]any{"bytesWritten": n}, nil
@@ -385,7 +386,7 @@ func (h *host) list(params json.RawMessage) (any, error) {
 		}
 		list, err := fs.ReadDir(r.FS(), rel)
 		if err != nil {
-			return nil, failed(p.Path, err)
+			return nil, failFor(p.Path, err)
 		}
 		for _, e := range list {
 			if strings.HasPrefix(e.Name(), ".") && !p.IncludeHidden {
@@ -393,7 +394,7 @@ func (h *host) list(params json.RawMessage) (any, error) {
 			}
 			info, err := e.Info()
 			if err != nil {
-				return nil, failed(p.Path, err)
+				return nil, failFor(p.Path, err)
 			}
 			all = append(all, wire.Entry{Name: e.Name(), Path: path.Join(p.Path, e.Name()), Type: typeOf(info), Size: info.Size(), MTime: stamp(info)})
 		}
@@ -435,7 +436,7 @@ func (h *host) stat(params json.RawMessage) (any, error) {
 	}
 	info, err := r.Stat(rel)
 	if err != nil {
-		return nil, failed(p.Path, err)
+		return nil, failFor(p.Path, err)
 	}
 	s := wire.StatResult{Path: p.Path, Type: typeOf(info), Size: info.Size(), MTime: stamp(info), Writable: true}
 	if b, err := r.ReadFile(rel); err == nil {
@@ -488,7 +489,7 @@ func (h *host) change(method string, params json.RawMessage) (any, error) {
 		}
 	}
 	if err != nil {
-		return nil, failed(name, err)
+		return nil, failFor(name, err)
 	}
 	return map[string]any{"path": p.Path + p.NewPath, "type": p.Type}, nil
 }

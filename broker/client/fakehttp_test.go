@@ -33,7 +33,7 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	rt.header.Set("Content-Type", "application/json")
 	rt.mu.Unlock()
-	rt.h.tellBy(func(method string, params any) {
+	rt.h.setNotifier(func(method string, params any) {
 		raw, _ := json.Marshal(params)
 		rt.post(&jsonrpc.Request{Method: method, Params: raw})
 	})
@@ -47,7 +47,7 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			line, err := sc.ReadString('\n')
 			event.WriteString(line)
 			if strings.TrimSpace(line) == "" && event.Len() > 0 {
-				if !rt.take(event.String()) {
+				if !rt.handle(event.String()) {
 					_, _ = io.WriteString(pw, event.String())
 				}
 				event.Reset()
@@ -63,7 +63,8 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-func (rt *roundTripper) take(event string) bool {
+// handle handles an event with a message for the host, and reports whether it was one.
+func (rt *roundTripper) handle(event string) bool {
 	for line := range strings.Lines(event) {
 		data, ok := strings.CutPrefix(line, "data:")
 		if !ok {
@@ -73,7 +74,7 @@ func (rt *roundTripper) take(event string) bool {
 		if err != nil {
 			continue
 		}
-		if req, ok := rt.h.ours(msg); ok {
+		if req, ok := rt.h.intercept(msg); ok {
 			if req != nil {
 				rt.h.reply(req, rt.post)
 			}

@@ -54,8 +54,10 @@ func (f *Files) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	return io.ReadAll(file)
 }
 
-// ReadFileIf reads a file unless it is still in the state of etag; then fresh is
-// false. Use it to revalidate a cache. files/stat also has the etag, without the content.
+// ReadFileIf reads a file unless it is still in the state that etag names. now is the present
+// etag. fresh reports whether the file was read: if the state is the same, fresh is false and
+// data is nil. Use ReadFileIf to revalidate a cache. files/stat also has the etag, without the
+// content.
 func (f *Files) ReadFileIf(ctx context.Context, name, etag string) (data []byte, now string, fresh bool, err error) {
 	if etag != "" {
 		if s, err := f.Stat(ctx, name); err != nil {

@@ -27,8 +27,8 @@ type Files struct {
 	opts Options
 }
 
-// Consent asks the person at the client for paths, absolute or as the client names them;
-// message says what for. Later operations inside an approved path need no new question.
+// Consent asks the person at the client for paths, absolute or as the client names them.
+// message gives the purpose. Later operations inside an approved path need no new question.
 // Without approval the error's kind is names.NoConsent. The result's Reason distinguishes a
 // denial from no answer.
 func (f *Files) Consent(ctx context.Context, message string, paths ...string) (wire.ConsentResult, error) {
@@ -89,12 +89,12 @@ func (f *Files) Read(ctx context.Context, name string, o ReadOptions) (Chunk, er
 		return Chunk{}, err
 	}
 	c := Chunk{Data: data, Size: r.Size, Next: o.Offset + int64(len(data)), MimeType: r.MimeType, ETag: r.ETag, ModTime: parseTime(r.MTime)}
-	// The offset is counted here: if the client's nextOffset is wrong, the file would be torn.
+	// Next is computed here: with a wrong nextOffset of the client the chunks would not fit together.
 	c.EOF = r.EOF || c.Next >= c.Size
 	return c, nil
 }
 
-// WriteOptions says what Write and NewWriter may do.
+// WriteOptions says what WriteFile and NewWriter may do.
 type WriteOptions struct {
 	Create     bool   // make the file if it does not exist
 	CreateOnly bool   // refuse (names.Exist) if it exists; implies Create
@@ -121,13 +121,13 @@ func (f *Files) WriteFile(ctx context.Context, name string, data []byte, o Write
 }
 
 // Append adds data, at most Options.Chunk bytes, at the end of the file. A client
-// that knows SEP-1708 only answers ErrNotSupported or INVALID_PATH.
+// that knows only SEP-1708 answers ErrNotSupported or INVALID_PATH.
 func (f *Files) Append(ctx context.Context, name string, data []byte, create bool) (Written, error) {
 	return f.write(ctx, wire.WriteParams{Path: name, Append: true, Create: create}, data)
 }
 
 // WriteAt writes data, at most Options.Chunk bytes, at offset; the rest of the
-// file stays. Not atomic towards readers.
+// file stays. The write is not atomic: a reader may see a part of it.
 func (f *Files) WriteAt(ctx context.Context, name string, data []byte, offset int64) (Written, error) {
 	return f.write(ctx, wire.WriteParams{Path: name, Offset: &offset}, data)
 }
@@ -178,7 +178,7 @@ type ListOptions struct {
 	Depth     int    // levels below the directory, with Recursive; 0: all
 	PageSize  int    // entries per request; 0: the client's choice
 	// NoMetadata leaves sizes and times out, which is much less work for the
-	// client. One that knows SEP-1708 only may refuse it.
+	// client. A client that knows only SEP-1708 may refuse it.
 	NoMetadata bool
 }
 
@@ -252,7 +252,7 @@ func (f *Files) Rename(ctx context.Context, oldName, newName string, o MoveOptio
 	return f.move(ctx, wire.Rename, oldName, newName, o)
 }
 
-// Copy copies a file. A client that knows SEP-1708 only answers ErrNotSupported.
+// Copy copies a file. A client that knows only SEP-1708 answers ErrNotSupported.
 func (f *Files) Copy(ctx context.Context, oldName, newName string, o MoveOptions) (wire.RenameResult, error) {
 	return f.move(ctx, wire.Copy, oldName, newName, o)
 }
@@ -265,7 +265,7 @@ func (f *Files) move(ctx context.Context, method, oldName, newName string, o Mov
 	return do[wire.RenameResult](ctx, f, request{method: method, path: oldName, params: p})
 }
 
-// Stat describes one path. For a client that knows SEP-1708 only, which has no
+// Stat describes one path. For a client that knows only SEP-1708, and so has no
 // files/stat, it lists the parent directory.
 func (f *Files) Stat(ctx context.Context, name string) (wire.StatResult, error) {
 	if isTop(name) {
@@ -282,8 +282,8 @@ func (f *Files) statByList(ctx context.Context, name string) (wire.StatResult, e
 	dir, base := splitLast(name)
 	for e, err := range f.List(ctx, dir, ListOptions{Hidden: true}) {
 		switch {
-		case err != nil && isAbsolute(name) && f.lists(ctx, name):
-			return wire.StatResult{Path: name, Type: wire.TypeDirectory}, nil // a root: it lies in none
+		case err != nil && isAbsolute(name) && f.canList(ctx, name):
+			return wire.StatResult{Path: name, Type: wire.TypeDirectory}, nil // a root, whose parent cannot be listed
 		case err != nil:
 			return wire.StatResult{}, err
 		}
@@ -294,15 +294,15 @@ func (f *Files) statByList(ctx context.Context, name string) (wire.StatResult, e
 	return wire.StatResult{}, fault(wire.Stat, name, names.NotExist, "")
 }
 
-// lists reports whether a directory can be listed.
-func (f *Files) lists(ctx context.Context, dir string) bool {
+// canList reports whether a directory can be listed.
+func (f *Files) canList(ctx context.Context, dir string) bool {
 	for _, err := range f.List(ctx, dir, ListOptions{}) {
 		return err == nil
 	}
 	return true
 }
 
-// parseTime returns the zero time for a text that is none.
+// parseTime returns the zero time for a text that is no time.
 func parseTime(s string) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, s)
 	return t

@@ -111,8 +111,8 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// R099, R133: every kind of error arrives as this kind. An error that has only one of the seven
-// codes arrives as a kind, too.
+// R099, R133: every kind of error arrives as the same kind. An error that has only one of the
+// seven codes, and no kind, gets a kind of this code.
 func TestErrorKinds(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	f := filesOf(t, h, nil)

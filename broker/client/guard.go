@@ -53,8 +53,8 @@ func NewGuard(platform Platform, roots []wire.Root) *Guard {
 // Within reports whether path is a root or lies below one. It takes absolute
 // paths and file URIs, and for a local client ~, ~/x and relative paths; other
 // readings of "~" are denied. Links are resolved as far as the path exists, for
-// a local client; elsewhere ".." is denied, because what it means depends on
-// links. A path that cannot be resolved is denied. So is, for a local client, a path that
+// a local client; elsewhere ".." is denied, because its meaning depends on
+// links. A path that cannot be resolved is denied, and for a local client also a path that
 // is too long for a system call. Nothing is opened.
 func (g *Guard) Within(path string) bool { return g.Check(path) == nil }
 
@@ -91,7 +91,7 @@ func (g *Guard) Roots() []string {
 
 // inside compares whole elements: /home/a does not hold /home/ab.
 func (g *Guard) inside(root, p string) bool {
-	if g.folds() {
+	if g.isWindows() {
 		root, p = foldWindows(root), foldWindows(p)
 	}
 	rest, ok := strings.CutPrefix(p, root)
@@ -99,10 +99,11 @@ func (g *Guard) inside(root, p string) bool {
 	return ok && (rest == "" || rest[0] == sep || root[len(root)-1] == sep)
 }
 
-func (g *Guard) folds() bool { return g.platform == Windows || g.platform == Local && localWindows }
+// isWindows reports whether paths have backslashes and are compared without regard to case.
+func (g *Guard) isWindows() bool { return g.platform == Windows || g.platform == Local && localWindows }
 
 func (g *Guard) separator() byte {
-	if g.folds() {
+	if g.isWindows() {
 		return '\\'
 	}
 	return '/'

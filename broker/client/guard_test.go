@@ -102,7 +102,7 @@ func TestGuardLocal(t *testing.T) {
 		{"empty", "", false},
 		{"R200 other host", "file://server" + root + "/src", false},
 		{"percent slash", "file://" + root + "%2Fsrc", false},
-		{"other scheme is a relative path", "https://x" + root, false},
+		{"a URI with another scheme is a relative path", "https://x" + root, false},
 		{"R205 other case", base + "/alice/PROJECT/src", false},
 	} {
 		if got := g.Within(tc.path); got != tc.want && !(strings.HasPrefix(tc.name, "R205") && runtime.GOOS == "darwin") {

@@ -22,7 +22,7 @@ import (
 
 const sessionHeader = "Mcp-Session-Id"
 
-// HTTPOptions of an HTTPHandler; the zero value of each field means its default.
+// HTTPOptions are the options of an HTTPHandler. The zero value of each field means its default.
 type HTTPOptions struct {
 	// MaxBody bounds a request's body, bytes; it must hold a chunk in base64 and
 	// its frame. Default 8 MiB.
@@ -66,9 +66,9 @@ type httpSession struct {
 
 // Bounds of the bodies of requests without an answer.
 const (
-	mostBodies  = 32               // of the longest together
-	smallBody   = 64 << 10         // bytes; a small body is not counted, because it may end a call
-	waitForRoom = 30 * time.Second // then the request is refused
+	mostBodies  = 32               // how many bodies of the greatest length there is room for
+	smallBody   = 64 << 10         // bytes up to which a body is not counted: it may be an answer that ends a call
+	roomTimeout = 30 * time.Second // how long a request waits for room before it is refused
 )
 
 // HTTPHandler makes a handler; getServer returns the server for a new session,
@@ -90,7 +90,7 @@ func (h *HTTPHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	found, _ := h.sessions.Load(id)
 	s, _ := found.(*httpSession)
 	switch {
-	case !h.opts.AnyHost && rebound(req):
+	case !h.opts.AnyHost && isRebound(req):
 		http.Error(w, "the Host header names another host than this one", http.StatusForbidden)
 	case req.Method == http.MethodPost && !isJSON(req.Header.Get("Content-Type")):
 		// A form of a web page cannot send this type, so it cannot pass for a request.
@@ -121,8 +121,8 @@ func isJSON(contentType string) bool {
 	return err == nil && t == "application/json"
 }
 
-// rebound reports whether a request reached a loopback address under the name of another host.
-func rebound(req *http.Request) bool {
+// isRebound reports whether a request reached a loopback address under the name of another host.
+func isRebound(req *http.Request) bool {
 	addr, ok := req.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return ok && addr != nil && isLoopback(addr.String()) && !isLoopback(req.Host)
 }
@@ -185,7 +185,7 @@ func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSess
 		n = h.opts.MaxBody
 	}
 	if n > smallBody {
-		room, err := h.bodies.Acquire(n, req.Context().Done(), flowcontrol.For(waitForRoom))
+		room, err := h.bodies.Acquire(n, req.Context().Done(), flowcontrol.For(roomTimeout))
 		if err != nil {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "too many requests, or too large ones, have no answer yet; repeat this one later", http.StatusServiceUnavailable)
@@ -206,7 +206,7 @@ func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSess
 	if bytes.Contains(body, []byte(wire.Changed)) {
 		msg, _ := jsonrpc.DecodeMessage(body) // the SDK answers what is malformed
 		if r, ok := msg.(*jsonrpc.Request); ok && !r.IsCall() && r.Method == wire.Changed {
-			s.conn.changed(r.Params)
+			s.conn.handleChanged(r.Params)
 			w.WriteHeader(http.StatusAccepted)
 			return
 		}

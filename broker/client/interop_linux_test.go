@@ -22,8 +22,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The same calls against the executor of package broker, over the SDK's
-// transports and over both ends' own.
+// The calls of this package work against a host with package broker, over the SDK's transports
+// and over the line transports of the two packages.
 func TestExecutor(t *testing.T) {
 	t.Run("wrapped", func(t *testing.T) {
 		testExecutor(t, func(b *client.Broker, s *broker.Session) (server, host mcp.Transport) {

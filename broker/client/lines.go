@@ -18,22 +18,21 @@ import (
 // does not answer a request for a chunk.
 const minFrame = 32 << 20
 
-// mostCalls bounds the unanswered calls of a client, and mostFrames their bytes, in lines of
-// the greatest length. More are refused.
+// Bounds of the unanswered calls of a client. Further calls are refused.
 const (
 	mostCalls  = 1024
-	mostFrames = 4
+	mostFrames = 4 // the calls may hold as many bytes as so many lines of the greatest length
 )
 
 // Stdio is Lines on this program's standard input and output, as MCP has it.
 func (b *Broker) Stdio() mcp.Transport {
-	return b.Lines(os.Stdin, keptOpen{os.Stdout}, 0)
+	return b.Lines(os.Stdin, nopCloser{os.Stdout}, 0)
 }
 
-// keptOpen does not close its writer, because the program may still print to it.
-type keptOpen struct{ io.Writer }
+// nopCloser does not close its writer, because the program may still print to it.
+type nopCloser struct{ io.Writer }
 
-func (keptOpen) Close() error { return nil }
+func (nopCloser) Close() error { return nil }
 
 // Lines is a transport of the Broker's own over a pair of streams, one JSON object a line. It
 // does what Transport does around mcp.IOTransport, and is several times faster for files/*:
@@ -78,22 +77,24 @@ type lineConn struct {
 	conn *conn
 }
 
-// reply takes the result of a request of the conn as it is, in the buffer of its line.
+// reply passes the result of one of the conn's requests to the caller of the request, in the
+// buffer of its line. It reports false for the answer to any other request.
 func (l *lineConn) reply(id, result, line []byte) bool {
 	if !bytes.HasPrefix(id, []byte(l.conn.prefix)) {
 		return false
 	}
-	l.conn.answered(id, reply{result: result, buf: line})
+	l.conn.deliver(id, reply{result: result, buf: line})
 	return true
 }
 
-// unread fails the conn's request whose answer cannot be read.
+// unread fails the conn's request whose answer cannot be read. It reports false if the line is
+// anything else.
 func (l *lineConn) unread(h *jsonline.Head, why string) bool {
 	id := jsonline.Unquote(h.ID())
 	if h.IsCall() || !bytes.HasPrefix(id, []byte(l.conn.prefix)) {
 		return false
 	}
-	l.conn.answered(id, reply{err: errors.New("the client's result is malformed: " + why)})
+	l.conn.deliver(id, reply{err: errors.New("the client's result is malformed: " + why)})
 	return true
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// wireHost is the client's end of a line connection, in raw JSON: initialized,
-// with a broker that answers by a function of the request.
+// wireHost is the client's end of a line connection, which speaks raw JSON. The connection is
+// initialized. The function answer makes the answer to each files/* request.
 type wireHost struct {
 	t  *testing.T
 	ss *mcp.ServerSession
@@ -27,8 +27,8 @@ type wireHost struct {
 	w  io.WriteCloser
 	mu sync.Mutex
 
-	answer func(id, method string, params json.RawMessage) string
-	stray  chan string // what is neither a request nor the answer to ours
+	answer func(id, method string, params json.RawMessage) string // "" is no answer
+	stray  chan string                                            // lines that are neither files/* requests nor the answer to initialize
 }
 
 func newWireHost(t *testing.T, maxFrame int, answer func(id, method string, params json.RawMessage) string) *wireHost {

@@ -14,12 +14,12 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// manager implements each call of a manager of roots with the registry. (A host would use the
-// registry itself.)
+// manager implements each call of SEP-1708's managers of roots with the registry. (A host would
+// use the registry itself.)
 type manager struct{ reg *guard.Registry }
 
-// AddRoot returns add_root(uri, name): true on success, false for a bad URI or a
-// duplicate. Without a name it becomes the URI's last element.
+// AddRoot implements add_root(uri, name). It returns true on success, and false for a bad URI or
+// a duplicate. The default of name is the last element of the URI.
 func (m manager) AddRoot(uri, name, mode string) bool {
 	dir, err := names.ParseURI(uri)
 	if err != nil {
@@ -39,7 +39,7 @@ func (m manager) AddRoot(uri, name, mode string) bool {
 	return err == nil
 }
 
-// Within is is_within_roots(path).
+// Within implements is_within_roots(path).
 func (m *manager) Within(path string) bool {
 	var uris []string
 	for _, r := range m.reg.Roots() {
@@ -48,7 +48,7 @@ func (m *manager) Within(path string) bool {
 	return guardOf(client.Local, uris...).Within(path)
 }
 
-// RemoveRoot is remove_root(uri); the registry's own Revoke goes by name.
+// RemoveRoot implements remove_root(uri). The registry's Revoke takes a name.
 func (m manager) RemoveRoot(uri string) bool {
 	dir, err := names.ParseURI(uri)
 	if err != nil {
@@ -63,7 +63,7 @@ func (m manager) RemoveRoot(uri string) bool {
 	return false
 }
 
-// Allowed is check_permission(uri, operation).
+// Allowed implements check_permission(uri, operation).
 func (m manager) Allowed(op guard.Op, path string) bool {
 	p, err := m.reg.Parse("", path)
 	if err != nil {
@@ -92,7 +92,7 @@ func Example_rootsManager() {
 	_ = os.Symlink(filepath.Join(base, "frontend-evil"), filepath.Join(base, "frontend", "link"))
 	uri := func(name string) string { return names.FormatURI(filepath.Join(base, name)) }
 
-	// on_roots_changed: what would send notifications/roots/list_changed.
+	// Observe stands for on_roots_changed, which would send notifications/roots/list_changed.
 	var changes []string
 	m := manager{guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Observe: func(e guard.Event) {
 		if e.Kind != guard.EventRefusal {

@@ -13,14 +13,14 @@ import (
 // check refuses a path that a request should not carry. It is for early and clear errors;
 // the client judges every path again.
 func (f *Files) check(method, name string) error {
-	if why := f.whyBad(method, name); why != "" {
+	if why := f.refusalReason(method, name); why != "" {
 		return fault(method, "", names.Invalid, why)
 	}
 	return nil
 }
 
-// whyBad says why a path is refused, "" if it is not.
-func (f *Files) whyBad(method, name string) string {
+// refusalReason returns the reason for refusing a path, "" if there is none.
+func (f *Files) refusalReason(method, name string) string {
 	switch {
 	case !utf8.ValidString(name):
 		return "the path is not UTF-8"
@@ -43,9 +43,9 @@ func (f *Files) whyBad(method, name string) string {
 // isTop reports whether a path means the directory of all roots.
 func isTop(name string) bool { return path.Clean(name) == "." && !climbs(name) }
 
-// hostPath reads a file URI, a Windows path or a POSIX one and returns the path.
-// The system of the client's machine is not known here, so a URI must be valid for one of the
-// two.
+// hostPath reads a file URI, a Windows path or a POSIX path, and returns the path.
+// The system of the client's machine is not known here, so a URI must be valid for POSIX or for
+// Windows.
 func hostPath(name string) (string, error) {
 	switch {
 	case isFileURI(name):
@@ -72,14 +72,14 @@ func splitLast(name string) (dir, base string) {
 		name, _ = hostPath(name)
 	}
 	if isWindows(name) {
-		sep = '\\' // and clean already
+		sep = '\\' // hostPath has cleaned the path
 	} else {
 		name = path.Clean(name)
 	}
 	i := strings.LastIndexByte(name, sep)
 	dir, base = name[:max(i, 0)], name[i+1:]
 	if i == 0 || strings.HasSuffix(dir, ":") {
-		dir = name[:i+1] // the top, or that of a drive
+		dir = name[:i+1] // the top directory, or the top directory of a drive
 	}
 	return dir, base
 }

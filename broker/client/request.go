@@ -59,7 +59,7 @@ func (f *Files) send(ctx context.Context, r request) (reply, error) {
 	if r.method == wire.Consent {
 		timeout = f.opts.ConsentTimeout
 	}
-	ctx, stop := context.WithTimeout(ctx, timeout) // an earlier deadline of ctx stays the earlier one
+	ctx, stop := context.WithTimeout(ctx, timeout) // an earlier deadline of ctx still holds
 	defer stop()
 	answer, err := f.c.call(ctx, r.method, r.params)
 	return answer, failure(r.method, r.path, err)

@@ -53,7 +53,7 @@ func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
 		}
 		for i, path := range paths {
 			switch why := guard.Check(path); {
-			case why != nil && err != nil: // err, why there is no guard, says more
+			case why != nil && err != nil: // err says why there is no guard
 				return invalid("path "+names.QuoteShort(path)+" is refused: "+err.Error(), args[i])
 			case why != nil:
 				return invalid(why.Error(), args[i])
@@ -68,12 +68,12 @@ func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
 func ForTools(m mcp.Middleware, tools ...string) mcp.Middleware {
 	tools = slices.Clone(tools)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
-		with := m(next)
+		checked := m(next)
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			if p, ok := req.GetParams().(*mcp.CallToolParamsRaw); ok && !slices.Contains(tools, p.Name) {
 				return next(ctx, method, req)
 			}
-			return with(ctx, method, req)
+			return checked(ctx, method, req)
 		}
 	}
 }
@@ -117,12 +117,13 @@ const (
 	stateRoots = "io.github.rootsfs/roots asked"
 )
 
-// answerKey is the key of a context value: a service's snapshot, because two services may
-// read paths differently, or with nil the roots that came with the request.
+// answerKey is the key of a context value. With a nil service the value is the list of roots that
+// came with the request. With a service it is that service's Snapshot of the roots: there is one
+// for each service, because two services may read paths differently.
 type answerKey struct{ s *RootsService }
 
 // inputRequired is the result that asks for roots. It is a type of this package because
-// the SDK sets resultType only in results of its own handlers, further in.
+// the SDK sets resultType only in the results of handlers, and not in those of middleware.
 type inputRequired struct {
 	mcp.ResultBase
 	ResultType    string              `json:"resultType"`
@@ -172,7 +173,7 @@ func question() mcp.Result {
 // the request's roots. Inner handlers see the request as if there had been no question.
 // Of two services in a row the outer one takes the answer, for both.
 func (s *RootsService) acceptRoots(ctx context.Context, ss *mcp.ServerSession, responses *mcp.InputResponseMap, state *string) (context.Context, error) {
-	if _, have := ctx.Value(answerKey{s}).(Snapshot); have {
+	if _, hasRoots := ctx.Value(answerKey{s}).(Snapshot); hasRoots {
 		return ctx, nil
 	}
 	roots, ok := ctx.Value(answerKey{}).([]wire.Root)
@@ -202,7 +203,8 @@ func (s *RootsService) acceptRoots(ctx context.Context, ss *mcp.ServerSession, r
 	return context.WithValue(ctx, answerKey{s}, s.setLocked(e, ss, roots, guard)), nil
 }
 
-// inputs points at the two fields in the params of the methods that have them.
+// inputs returns pointers to the InputResponses and the RequestState in params, nil if the
+// method has no such fields.
 func inputs(p mcp.Params) (*mcp.InputResponseMap, *string) {
 	switch p := p.(type) {
 	case *mcp.CallToolParamsRaw:
@@ -219,8 +221,8 @@ func inputs(p mcp.Params) (*mcp.InputResponseMap, *string) {
 // the roots requests other input, addQuestion requests the roots again with it: a repeated
 // request has only the answers to the last questions.
 func (s *RootsService) addQuestion(ctx context.Context, res mcp.Result, err error) (mcp.Result, error) {
-	_, have := ctx.Value(answerKey{s}).(Snapshot)
-	if errors.Is(err, ErrInputRequired) && !have {
+	_, hasRoots := ctx.Value(answerKey{s}).(Snapshot)
+	if errors.Is(err, ErrInputRequired) && !hasRoots {
 		return question(), nil
 	}
 	if err != nil {
@@ -229,7 +231,7 @@ func (s *RootsService) addQuestion(ctx context.Context, res mcp.Result, err erro
 	var requests mcp.InputRequestMap
 	switch r := res.(type) {
 	case *mcp.CallToolResult:
-		if errors.Is(r.GetError(), ErrInputRequired) && !have {
+		if errors.Is(r.GetError(), ErrInputRequired) && !hasRoots {
 			return question(), nil
 		}
 		requests = r.InputRequests
@@ -238,7 +240,7 @@ func (s *RootsService) addQuestion(ctx context.Context, res mcp.Result, err erro
 	case *mcp.ReadResourceResult:
 		requests = r.InputRequests
 	}
-	if have && requests != nil {
+	if hasRoots && requests != nil {
 		requests[inputRoots] = &mcp.ListRootsParams{}
 	}
 	return res, nil

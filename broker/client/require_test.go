@@ -152,15 +152,15 @@ type recorder struct {
 
 func (r *recorder) Connect(ctx context.Context) (mcp.Connection, error) {
 	c, err := r.Transport.Connect(ctx)
-	return recorded{c, r}, err
+	return recordingConn{c, r}, err
 }
 
-type recorded struct {
+type recordingConn struct {
 	mcp.Connection
 	*recorder
 }
 
-func (c recorded) Read(ctx context.Context) (jsonrpc.Message, error) {
+func (c recordingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	m, err := c.Connection.Read(ctx)
 	if err == nil {
 		c.add("read", m)
@@ -168,7 +168,7 @@ func (c recorded) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return m, err
 }
 
-func (c recorded) Write(ctx context.Context, m jsonrpc.Message) error {
+func (c recordingConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	c.add("write", m)
 	return c.Connection.Write(ctx, m)
 }
@@ -194,8 +194,8 @@ func (r *recorder) lines(prefix, part string) (out []string) {
 	return out
 }
 
-// modern connects an SDK client with roots under revision 2026-07-28.
-func modern(t *testing.T, s *mcp.Server, roots ...string) (*mcp.ServerSession, *mcp.ClientSession, *mcp.Client, *recorder) {
+// connectModern connects an SDK client with roots under revision 2026-07-28.
+func connectModern(t *testing.T, s *mcp.Server, roots ...string) (*mcp.ServerSession, *mcp.ClientSession, *mcp.Client, *recorder) {
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{}},
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -228,7 +228,7 @@ func TestRootsInsideRequest(t *testing.T) {
 	s := toolServer(&runs, "tool")
 	roots := client.NewRootsService(&client.RootsOptions{Platform: remote})
 	s.AddReceivingMiddleware(roots.RequireWithinRoots())
-	ss, cs, c, rec := modern(t, s, "file:///a")
+	ss, cs, c, rec := connectModern(t, s, "file:///a")
 	call := func(path string) error {
 		_, err := cs.CallTool(bg, &mcp.CallToolParams{Name: "tool", Arguments: map[string]any{"path": path}})
 		return err
@@ -316,7 +316,7 @@ func TestAnswerWithoutRoots(t *testing.T) {
 	runs := 0
 	s := toolServer(&runs, "tool")
 	s.AddReceivingMiddleware(client.NewRootsService(&client.RootsOptions{Platform: remote}).RequireWithinRoots())
-	_, cs, _, rec := modern(t, s, "file:///a")
+	_, cs, _, rec := connectModern(t, s, "file:///a")
 	_, err := cs.CallTool(bg, &mcp.CallToolParams{Name: "tool", Arguments: map[string]any{"path": "/a"}, RequestState: "io.github.rootsfs/roots asked"})
 	var reply *jsonrpc.Error
 	if !errors.As(err, &reply) || reply.Code != -32602 || runs != 0 {
@@ -327,7 +327,7 @@ func TestAnswerWithoutRoots(t *testing.T) {
 	}
 }
 
-// A client without roots is refused under that revision too, and not asked (R119).
+// A client without roots is refused under revision 2026-07-28, too, and not asked (R119).
 func TestInsideRequestWithoutRoots(t *testing.T) {
 	runs := 0
 	s := toolServer(&runs, "tool")
@@ -396,7 +396,7 @@ func TestHandlersAskByError(t *testing.T) {
 // A handler that asks a question of its own gets its answer. The middleware's question is
 // added to it, and the handler sees neither that question nor its state. Two services
 // share one answer.
-func TestRidesAlong(t *testing.T) {
+func TestQuestionsAreCombined(t *testing.T) {
 	s := newServer()
 	a := client.NewRootsService(&client.RootsOptions{Platform: remote})
 	b := client.NewRootsService(&client.RootsOptions{Platform: remote})
@@ -410,7 +410,7 @@ func TestRidesAlong(t *testing.T) {
 		return &mcp.CallToolResult{Content: []mcp.Content{}}, nil
 	})
 	s.AddReceivingMiddleware(a.RequireWithinRoots(), b.RequireWithinRoots())
-	_, cs, _, rec := modern(t, s, "file:///a")
+	_, cs, _, rec := connectModern(t, s, "file:///a")
 	if _, err := cs.CallTool(bg, &mcp.CallToolParams{Name: "tool", Arguments: map[string]any{"path": "/a"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -22,15 +22,15 @@ const (
 	maxReadings = 4
 )
 
-// RootsOptions of a RootsService; the zero value of each field means its default.
+// RootsOptions are the options of a RootsService. The zero value of each field means its default.
 type RootsOptions struct {
 	// Broker is the Broker whose connections ask for further pages. Without it, and for
 	// sessions it did not connect, only the first page is seen, and paths in roots on
 	// later pages are denied.
 	Broker *Broker
-	// Debounce is how long changes must be quiet before the roots are read
-	// again in the background; at most four times as long when they never are.
-	// Default 250 ms. A call of Guard meanwhile does not wait, but reads the roots.
+	// Debounce is how long no change must be announced before the roots are read
+	// again in the background. If changes never pause, the roots are read after four times
+	// as long. Default 250 ms. A call of Guard meanwhile does not wait, but reads the roots.
 	Debounce time.Duration
 	// Timeout ends one reading of all pages. Default 60 s.
 	Timeout time.Duration
@@ -60,7 +60,7 @@ type Snapshot struct {
 //
 //	server.AddReceivingMiddleware(roots.Middleware())
 //
-// RequireWithinRoots does what Middleware does, and refuses.
+// RequireWithinRoots includes Middleware, and also refuses paths outside the roots.
 type RootsService struct {
 	opts RootsOptions
 
@@ -75,13 +75,13 @@ type entry struct {
 	readAt   time.Time  // when snap was read
 	failedAt time.Time  // when the last reading failed; zero if it did not
 	reading  *reading   // in progress; nil: none
-	begun    uint64     // the last reading that has begun
-	held     uint64     // the reading that snap comes from
-	needed   uint64     // the first reading that shows all changes announced so far
+	begun    uint64     // number of the last reading that has begun
+	snapFrom uint64     // number of the reading that snap comes from
+	needed   uint64     // number of the first reading that shows all changes announced so far
 
-	debounce *time.Timer   // nil: no change waits for a reading in the background
-	latest   time.Time     // when debounce fires at the latest
-	told     chan struct{} // closed when OnRefresh has returned for snap; nil: it was not called yet
+	debounce  *time.Timer   // nil: no change waits for a reading in the background
+	latest    time.Time     // when debounce fires at the latest
+	refreshed chan struct{} // closed when OnRefresh has returned for snap; nil: it was not called yet
 }
 
 // reading is one walk over the client's list of roots. Several callers may wait for it.
@@ -91,7 +91,7 @@ type reading struct {
 	err    error // set before done is closed
 }
 
-// NewRootsService makes a service; nil means the defaults.
+// NewRootsService makes a service. Nil opts mean the defaults.
 func NewRootsService(opts *RootsOptions) *RootsService {
 	s := &RootsService{entries: map[*mcp.ServerSession]*entry{}}
 	if opts != nil {
@@ -112,7 +112,7 @@ func NewRootsService(opts *RootsOptions) *RootsService {
 // client has no roots.
 //
 // Under revision 2026-07-28 the roots come with the request itself: a handler
-// that is told ErrInputRequired returns that error, the middleware asks the
+// that gets ErrInputRequired returns that error, the middleware asks the
 // client, and the handler is called again. ctx must be the handler's.
 func (s *RootsService) Guard(ctx context.Context, ss *mcp.ServerSession) (*Guard, error) {
 	snap, err := s.Snapshot(ctx, ss)
@@ -134,8 +134,9 @@ func (s *RootsService) Snapshot(ctx context.Context, ss *mcp.ServerSession) (Sna
 	}
 	e := s.entry(ss)
 	var err error
-	// A change announced during a reading asks for another one. A client that
-	// never stops gets the last one: no caller waits forever.
+	// A change that is announced during a reading asks for another reading. The number of
+	// readings is bounded, so that a client that announces changes all the time cannot block
+	// the caller.
 	for range maxReadings {
 		e.mu.Lock()
 		needed, stale := e.needed, s.staleLocked(e, caps)
@@ -163,7 +164,7 @@ func (s *RootsService) staleLocked(e *entry, caps Capability) bool {
 		return true
 	case !e.failedAt.IsZero() && time.Since(e.failedAt) < maxWaitFactor*s.opts.Debounce:
 		return false
-	case e.held < e.needed:
+	case e.snapFrom < e.needed:
 		return true
 	}
 	return !caps.ListChanged && s.opts.MaxAge > 0 && time.Since(e.readAt) > s.opts.MaxAge
@@ -207,7 +208,7 @@ func (s *RootsService) beginLocked(ctx context.Context, e *entry, ss *mcp.Server
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if err == nil {
-			e.held, e.failedAt = r.number, time.Time{}
+			e.snapFrom, e.failedAt = r.number, time.Time{}
 			s.setLocked(e, ss, roots, guard)
 		} else {
 			e.failedAt = time.Now()
@@ -225,10 +226,10 @@ func (s *RootsService) setLocked(e *entry, ss *mcp.ServerSession, roots []wire.R
 	if s.opts.OnRefresh == nil {
 		return snap
 	}
-	before, told := e.told, make(chan struct{})
-	e.told = told
+	before, refreshed := e.refreshed, make(chan struct{})
+	e.refreshed = refreshed
 	go func() {
-		defer close(told)
+		defer close(refreshed)
 		if before != nil {
 			<-before
 		}
@@ -237,8 +238,8 @@ func (s *RootsService) setLocked(e *entry, ss *mcp.ServerSession, roots []wire.R
 	return snap
 }
 
-// Refresh reads the roots now, whatever was announced. Under revision
-// 2026-07-28 it is ErrInputRequired outside a request that carries them.
+// Refresh reads the roots now, whatever was announced. Under revision 2026-07-28 it returns
+// ErrInputRequired outside a request that carries the roots.
 func (s *RootsService) Refresh(ctx context.Context, ss *mcp.ServerSession) error {
 	if caps := s.capability(ss); !caps.Roots || caps.insideOnly {
 		_, err := s.Snapshot(ctx, ss)
@@ -262,23 +263,23 @@ func (s *RootsService) Changed(ss *mcp.ServerSession) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.needed = e.begun + 1
-	e.failedAt = time.Time{} // it is worth asking again
+	e.failedAt = time.Time{} // the next reading may succeed
 	now := time.Now()
 	if e.debounce == nil {
 		e.latest = now.Add(maxWaitFactor * s.opts.Debounce)
-		e.debounce = time.AfterFunc(s.opts.Debounce, func() { s.debounced(e, ss) })
+		e.debounce = time.AfterFunc(s.opts.Debounce, func() { s.readDebounced(e, ss) })
 		return
 	}
 	e.debounce.Reset(max(0, min(s.opts.Debounce, e.latest.Sub(now))))
 }
 
-// debounced reads the roots at the end of a debounce, unless they were read meanwhile.
-func (s *RootsService) debounced(e *entry, ss *mcp.ServerSession) {
+// readDebounced reads the roots at the end of a debounce, unless they were read meanwhile.
+func (s *RootsService) readDebounced(e *entry, ss *mcp.ServerSession) {
 	e.mu.Lock()
 	e.debounce = nil
-	needed, held := e.needed, e.held
+	needed, snapFrom := e.needed, e.snapFrom
 	e.mu.Unlock()
-	if held < needed {
+	if snapFrom < needed {
 		_ = s.read(context.Background(), e, ss, needed) // the next Guard tries again
 	}
 }
@@ -296,7 +297,7 @@ func (s *RootsService) Version(ss *mcp.ServerSession) uint64 {
 	return e.snap.Version
 }
 
-// Sessions returns the number of sessions remembered; ended ones are forgotten.
+// Sessions returns the number of sessions that have an entry. An entry ends with its session.
 func (s *RootsService) Sessions() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,7 +330,7 @@ func (s *RootsService) entry(ss *mcp.ServerSession) *entry {
 // capability returns the client's declarations: from the Broker's connection or, for a session
 // of another transport, from the SDK.
 func (s *RootsService) capability(ss *mcp.ServerSession) Capability {
-	if c := s.opts.Broker.of(ss); c != nil {
+	if c := s.opts.Broker.connOf(ss); c != nil {
 		return c.capability()
 	}
 	p := ss.InitializeParams()

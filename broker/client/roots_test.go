@@ -147,8 +147,8 @@ func TestChangedThenWithin(t *testing.T) {
 	}
 }
 
-// storm sends n notifications, with the duration apart between them, in a bubble of virtual
-// time. It returns the times of the readings that follow, counted from the first notification.
+// storm sends n notifications in a bubble of virtual time. apart is the time between two of them.
+// It returns the times of the readings that follow, counted from the first notification.
 func storm(t *testing.T, n int, apart time.Duration, o client.RootsOptions) (readings []time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestRefreshDuringReading(t *testing.T) {
 		s, ss, cs := serviceOf(t, h, client.RootsOptions{})
 		guard, refresh := make(chan error, 1), make(chan error, 1)
 		go func() { guard <- second(s.Guard(bg, ss)) }()
-		synctest.Wait() // the reading has the roots of before
+		synctest.Wait() // the reading has the old roots
 		h.setRoots("/b")
 		go func() { refresh <- s.Refresh(bg, ss) }()
 		synctest.Wait()
@@ -309,7 +309,7 @@ func TestOnRefreshMayAsk(t *testing.T) {
 		h := newHost(t, nil)
 		h.setRoots("/a")
 		var s *client.RootsService
-		var told []uint64
+		var versions []uint64
 		release := make(chan struct{})
 		s, ss, cs := serviceOf(t, h, client.RootsOptions{OnRefresh: func(ss *mcp.ServerSession, snap client.Snapshot) {
 			<-release
@@ -321,7 +321,7 @@ func TestOnRefreshMayAsk(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			told = append(told, snap.Version)
+			versions = append(versions, snap.Version)
 		}})
 		for range 3 {
 			if err := s.Refresh(bg, ss); err != nil {
@@ -330,8 +330,8 @@ func TestOnRefreshMayAsk(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		if fmt.Sprint(told) != "[1 2 3 4]" {
-			t.Errorf("told of %v", told)
+		if fmt.Sprint(versions) != "[1 2 3 4]" {
+			t.Errorf("OnRefresh got the versions %v", versions)
 		}
 		cs.Close()
 		ss.Wait()
@@ -370,16 +370,16 @@ func TestEntries(t *testing.T) {
 	}
 	cs.Close()
 	ss.Wait()
-	told := func() string {
+	versions := func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		return fmt.Sprint(seen)
 	}
 	testkit.Until(t, "the end of the session and of all notifications", func() bool {
-		return s.Sessions() == 0 && len(told()) >= len("[1 2 3 4]")
+		return s.Sessions() == 0 && len(versions()) >= len("[1 2 3 4]")
 	})
-	if told() != "[1 2 3 4]" {
-		t.Errorf("told of %s", told())
+	if versions() != "[1 2 3 4]" {
+		t.Errorf("OnRefresh got the versions %s", versions())
 	}
 }
 
@@ -407,8 +407,8 @@ func TestMaxAge(t *testing.T) {
 	})
 }
 
-// R220: roots from start-up and roots that come later, over an SDK client that
-// is not ours and a transport that is not wrapped.
+// R220: roots from start-up and roots that come later are seen, with a plain client of the SDK
+// and a transport that is not wrapped.
 func TestPlainSDKClient(t *testing.T) {
 	c := mcp.NewClient(&mcp.Implementation{Name: "plain", Version: "1"}, nil)
 	c.AddRoots(&mcp.Root{URI: "file:///static"})

@@ -21,9 +21,9 @@ const (
 	maxPages    = 10_000
 )
 
-// list reads all pages of one state.
+// list reads all pages of one state of the client's list of roots.
 func (s *RootsService) list(ctx context.Context, ss *mcp.ServerSession) ([]wire.Root, error) {
-	c := s.opts.Broker.of(ss)
+	c := s.opts.Broker.connOf(ss)
 	if c == nil {
 		return listPlain(ctx, ss)
 	}
@@ -87,8 +87,8 @@ func fromSDK(res *mcp.ListRootsResult) []wire.Root {
 	return roots
 }
 
-// rootsFailure gives "Method not found" its meaning: the client has no roots
-// after all.
+// rootsFailure turns an error of roots/list into the error that a caller sees. "Method not found"
+// becomes NotSupportedError: the client has no roots, although it declared them.
 func rootsFailure(err error) error {
 	var reply *jsonrpc.Error
 	if !errors.As(err, &reply) {

@@ -17,7 +17,7 @@ func TestTransfers(t *testing.T) {
 	for i := range 200 {
 		wg.Go(func() {
 			n := sizes[i%len(sizes)]
-			leave, err := r.acquire(t.Context(), n)
+			release, err := r.acquire(t.Context(), n)
 			if err != nil {
 				t.Error(err)
 				return
@@ -31,7 +31,7 @@ func TestTransfers(t *testing.T) {
 			}
 			held.Add(-weight)
 			served.Add(1)
-			leave()
+			release()
 		})
 	}
 	wg.Wait()
@@ -43,7 +43,7 @@ func TestTransfers(t *testing.T) {
 // A caller that gives up waiting leaves nothing behind, in the queue or at its head.
 func TestTransfers_cancelled(t *testing.T) {
 	r := newTransfers()
-	leave, err := r.acquire(t.Context(), maxTransfers-1<<20)
+	release, err := r.acquire(t.Context(), maxTransfers-1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestTransfers_cancelled(t *testing.T) {
 	if _, err := r.acquire(ctx, 1); err != nil {
 		t.Errorf("a small one waited: %v", err)
 	}
-	leave()
+	release()
 	if !r.bytes.TryAcquire(maxTransfers) {
 		t.Error("something is still held")
 	}

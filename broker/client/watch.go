@@ -37,16 +37,17 @@ type watch struct {
 	path      string
 	recursive bool
 	id        string
-	events    chan Event  // has room for maxQueued, an overflow event and the one that says Ended
-	lost      bool        // the last event put is an overflow event
-	stop      func() bool // keeps the end of ctx from ending the watch
+	events    chan Event // has room for maxQueued, an overflow event and the one that says Ended
+	// overflowed is set if the last event put is an overflow event.
+	overflowed bool
+	stop       func() bool // keeps the end of ctx from ending the watch
 }
 
 // Watch reports changes of a file or directory until ctx ends, the session ends or an
 // event says Ended. Then the channel is closed; if ctx ended, the client is told to stop.
 // Over HTTP give it a context that descends from the handler's and outlives it
 // (context.WithoutCancel), because events come after the request. If a client names no watch in
-// its notifications, it must spell paths in the same way as name.
+// its notifications, Watch reports only the changes whose paths are spelt like name.
 func (f *Files) Watch(ctx context.Context, name string, o WatchOptions) (<-chan Event, error) {
 	p := wire.WatchParams{Path: name, Recursive: o.Recursive, Events: o.Events}
 	f.c.expectWatch(1)
@@ -67,10 +68,10 @@ func (f *Files) Watch(ctx context.Context, name string, o WatchOptions) (<-chan 
 // which also stands for the changes that come before the reader has read everything.
 func (w *watch) put(p wire.ChangedParams) {
 	ev := Event{Path: p.Path, Event: p.Event, Time: parseTime(p.Timestamp), MoveID: p.MoveID, Overflow: p.Overflow, Ended: p.Ended}
-	if w.lost && len(w.events) > 0 && !ev.Ended {
+	if w.overflowed && len(w.events) > 0 && !ev.Ended {
 		return
 	}
-	if w.lost = len(w.events) >= maxQueued && !ev.Ended; w.lost {
+	if w.overflowed = len(w.events) >= maxQueued && !ev.Ended; w.overflowed {
 		ev = Event{Path: w.path, Event: wire.EventModified, Time: ev.Time, Overflow: true}
 	}
 	w.events <- ev
@@ -90,8 +91,8 @@ func (w *watch) matches(p wire.ChangedParams) bool {
 	return ok && (w.recursive || !strings.Contains(rest, "/"))
 }
 
-// expectWatch counts the files/watch requests in flight. While there are any, addWatch may
-// find the changes that came before it.
+// expectWatch adds n to the number of files/watch requests in flight. While there are any,
+// handleChanged keeps the changes of unknown watches for addWatch.
 func (c *conn) expectWatch(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +101,7 @@ func (c *conn) expectWatch(n int) {
 	}
 }
 
-// addWatch registers a watch until ctx ends, and delivers the changes that came before.
+// addWatch registers a watch until ctx ends, and delivers the watch's changes that came earlier.
 func (c *conn) addWatch(ctx context.Context, w *watch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +118,7 @@ func (c *conn) addWatch(ctx context.Context, w *watch) {
 	if c.earlyLost {
 		c.deliverLocked(w, wire.ChangedParams{Path: w.path, Event: wire.EventModified, Overflow: true})
 	}
-	if c.ended != nil {
+	if c.endErr != nil {
 		c.endLocked(w)
 	}
 }
@@ -159,9 +160,9 @@ func (c *conn) unwatch(ctx context.Context, w *watch) {
 	answer.release()
 }
 
-// changed delivers notifications/files/changed. One that is malformed is
-// dropped: a notification has no answer.
-func (c *conn) changed(params json.RawMessage) {
+// handleChanged delivers notifications/files/changed. It drops a malformed notification,
+// because a notification has no answer.
+func (c *conn) handleChanged(params json.RawMessage) {
 	var p wire.ChangedParams
 	if json.Unmarshal(params, &p) != nil {
 		return

@@ -24,7 +24,7 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.tell(wire.Changed, changed("p/other", wire.EventCreated, "w99")) // of no watch
+	h.tell(wire.Changed, changed("p/other", wire.EventCreated, "w99")) // there is no such watch
 	h.tell(wire.Changed, "malformed")
 	h.tell(wire.Changed, changed("p/d/x", wire.EventCreated, "w1"))
 	if ev := <-events; ev.Path != "p/d/x" || ev.Event != wire.EventCreated || !ev.Time.Equal(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)) {
@@ -125,12 +125,12 @@ func TestWatchEventsBehindReply(t *testing.T) {
 			})
 			ctx, cancel := context.WithCancel(bg)
 			defer cancel()
-			told, err := h.f.Watch(ctx, "p/d", client.WatchOptions{})
+			received, err := h.f.Watch(ctx, "p/d", client.WatchOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for i := range events {
-				if ev := <-told; ev.Path != fmt.Sprintf("p/d/%d", i) || ev.Overflow {
+				if ev := <-received; ev.Path != fmt.Sprintf("p/d/%d", i) || ev.Overflow {
 					t.Fatalf("event %d is %+v", i, ev)
 				}
 			}
@@ -138,8 +138,8 @@ func TestWatchEventsBehindReply(t *testing.T) {
 	}
 }
 
-// A watch whose reply has not been read keeps a number of events. The loss of further ones is
-// reported.
+// A bounded number of events is kept for a watch whose reply has not been read. The loss of
+// further events is reported.
 func TestWatchEarlyOverflow(t *testing.T) {
 	h := newHost(t, map[string]string{"p/d/": ""})
 	f := filesOf(t, h, nil)
@@ -166,7 +166,7 @@ func TestWatchEarlyOverflow(t *testing.T) {
 }
 
 // The channel of a watch is closed when its context ends (even if the channel is not read),
-// when the client gives its name to another watch, and when the session ends (after the earlier
+// when the client gives its id to another watch, and when the session ends (after the earlier
 // events).
 func TestWatchEnds(t *testing.T) {
 	h := newHost(t, map[string]string{"p/d/": "", "p/a": "x"})
@@ -202,7 +202,7 @@ func TestWatchEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	second := watch(ctx)
 	if n := count(first); n != 1 {
-		t.Errorf("%d events before another watch had the name", n)
+		t.Errorf("%d events before another watch had the id", n)
 	}
 	tell()
 	cancel()

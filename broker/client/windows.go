@@ -141,7 +141,7 @@ func badElement(e string) string {
 // devices are the names that Windows takes for a device, also with an extension.
 var devices = func() map[string]bool {
 	m := map[string]bool{"CON": true, "PRN": true, "AUX": true, "NUL": true, "CONIN$": true, "CONOUT$": true}
-	for _, port := range "0123456789¹²³" { // the superscript digits count as digits there
+	for _, port := range "0123456789¹²³" { // Windows takes the superscript digits for digits
 		m["COM"+string(port)], m["LPT"+string(port)] = true, true
 	}
 	return m

@@ -11,8 +11,8 @@ import (
 )
 
 // Writer collects a file's new content, which appears at once when Close
-// returns nil. Content that is not closed vanishes: the client drops an upload that
-// is abandoned. A client that knows only SEP-1708 has no uploads: there a file that is
+// returns nil. Without Close the content vanishes: the client drops an upload that
+// is abandoned. A client that knows only SEP-1708 has no uploads: a file there that is
 // larger than a chunk grows chunk by chunk.
 //
 // A Writer may not be used concurrently.
@@ -25,8 +25,8 @@ type Writer struct {
 
 	started  bool
 	uploadID string
-	done     Written
-	err      error // the first failure; what follows it repeats it
+	result   Written
+	err      error // the first failure, which all later calls return
 }
 
 // NewWriter prepares to replace or make a file. Nothing is sent before a chunk
@@ -84,16 +84,16 @@ func (w *Writer) Abort() {
 		return
 	}
 	// Best effort: a client drops by itself an upload that gets no further chunk.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), abortPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), abortTimeout)
 	defer cancel()
 	_, _ = w.f.writeChunk(ctx, wire.WriteParams{Path: w.p.Path, UploadID: w.uploadID, Abandon: true}, nil)
 }
 
-// abortPatience bounds the one request of Abort.
-const abortPatience = 5 * time.Second
+// abortTimeout bounds the one request of Abort.
+const abortTimeout = 5 * time.Second
 
 // Written returns the state of the file after Close; the zero value before.
-func (w *Writer) Written() Written { return w.done }
+func (w *Writer) Written() Written { return w.result }
 
 func (w *Writer) flush(last bool) error {
 	p, at := w.p, w.sent
@@ -115,7 +115,7 @@ func (w *Writer) flush(last bool) error {
 		w.uploadID = r.UploadID
 	}
 	if last {
-		w.done = Written{r.Size, r.ETag}
+		w.result = Written{r.Size, r.ETag}
 	}
 	return nil
 }

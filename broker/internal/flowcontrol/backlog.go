@@ -48,7 +48,7 @@ const maxNotes = 1024
 // If there is no room, a message waits, and those behind it too, while canWait reports true;
 // then it is refused. canWait must report false while the caller waits for an answer of the
 // peer, because the answer may be behind the message. It may report false for a moment
-// although nothing was asked. If canWait is nil, a message is refused at once.
+// although the caller waits for no answer. If canWait is nil, a message is refused at once.
 func NewBacklog(requests *Budget, canWait func() bool, hand func(jsonrpc.Message) bool, done <-chan struct{}) *Backlog {
 	return &Backlog{
 		requests: requests, notes: Budget{Count: maxNotes, Bytes: requests.Bytes},
@@ -63,8 +63,8 @@ var MaxWait atomic.Int64
 
 func init() { MaxWait.Store(int64(10 * time.Second)) }
 
-// patience returns the function by which one call of Acquire gives up: after MaxWait, or when
-// canWait has reported false for two steps.
+// patience returns a function for one call of Acquire. It makes Acquire give up after MaxWait, or
+// when canWait has reported false for two steps.
 func (b *Backlog) patience() func(waited time.Duration) bool {
 	var free time.Duration // when canWait last reported true
 	return func(waited time.Duration) bool {
@@ -92,9 +92,9 @@ func (b *Backlog) Enter(n int) (*Reservation, error) {
 	return room, err
 }
 
-// Admit makes room for a request or a notification of n bytes, which is handed to the SDK
-// then. A notification without room is to be dropped. The errors are those of Enter, and
-// ErrTwice.
+// Admit makes room for a request or a notification of n bytes, which the caller then hands to
+// the SDK. The caller must drop a notification for which there is no room. The errors are those
+// of Enter, and ErrTwice.
 func (b *Backlog) Admit(r *jsonrpc.Request, n int) error {
 	if !r.IsCall() {
 		return b.admitNote(n)
@@ -130,8 +130,8 @@ func (b *Backlog) admitNote(n int) error {
 	return nil
 }
 
-// Probe hands a probe to the SDK if there are notifications that none has followed, and none
-// is under way. It reports false when the connection is closed.
+// Probe hands a probe to the SDK if there are notifications that no probe has followed, and no
+// probe is under way. It reports false when the connection is closed.
 func (b *Backlog) Probe() bool {
 	b.mu.Lock()
 	if b.probing || len(b.pending) == 0 {
@@ -148,7 +148,8 @@ func (b *Backlog) Probe() bool {
 	return b.hand(&jsonrpc.Request{ID: id, Method: "ping"})
 }
 
-// IsProbe reports whether an answer of the SDK's is that to a probe.
+// IsProbe reports whether an id is that of a probe. The caller must not send the SDK's answer to
+// a probe to the peer.
 func (b *Backlog) IsProbe(id jsonrpc.ID) bool {
 	text, ok := id.Raw().(string)
 	return ok && strings.HasPrefix(text, b.prefix)

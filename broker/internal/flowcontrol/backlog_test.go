@@ -35,9 +35,9 @@ func (s *sdk) note(n int) error {
 
 func always() bool { return true }
 
-// One probe at a time follows notifications. Its answer releases the notifications that
-// it followed. A notification without room waits for that, and is dropped if it does not
-// come.
+// One probe at a time follows notifications. The answer to the probe releases the notifications
+// that the probe followed. A notification without room waits for that answer, and is dropped if
+// no answer comes.
 func TestBacklogNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSDK(&Budget{Bytes: 100}, always)

@@ -12,8 +12,8 @@ import (
 // of one kind do not hide another. A peer can cause an event with a few bytes, and its record
 // is many times longer: without a bound a fast peer would fill the disk.
 type Tally[K comparable] struct {
-	pace  *rate.Limiter
-	every time.Duration
+	pace     *rate.Limiter
+	interval time.Duration // how long omitted events wait for their report at most
 
 	mu      sync.Mutex // guards the field below
 	omitted map[K]omission
@@ -22,17 +22,17 @@ type Tally[K comparable] struct {
 // omission stands for events of one kind that are not reported yet.
 type omission struct {
 	count  int
-	report func(count int) // of the last
+	report func(count int) // report function of the last event
 }
 
-// NewTally makes a Tally that reports burst events at once and perSecond from then on, and
-// the counts after the time every at most.
-func NewTally[K comparable](burst int, perSecond float64, every time.Duration) *Tally[K] {
-	return &Tally[K]{pace: rate.NewLimiter(rate.Limit(perSecond), burst), every: every}
+// NewTally makes a Tally that reports up to burst events at once, and perSecond events a second
+// from then on. It reports the counts of further events within interval.
+func NewTally[K comparable](burst int, perSecond float64, interval time.Duration) *Tally[K] {
+	return &Tally[K]{pace: rate.NewLimiter(rate.Limit(perSecond), burst), interval: interval}
 }
 
-// Add calls report with 1 now, or later, for the last of several events of its kind, with
-// their number.
+// Add counts an event. Within the rate it calls report with 1 at once. Beyond the rate, the
+// report function of the last event of a kind is called later with the number of these events.
 func (t *Tally[K]) Add(kind K, report func(count int)) {
 	if t.pace.Allow() {
 		report(1)
@@ -42,7 +42,7 @@ func (t *Tally[K]) Add(kind K, report func(count int)) {
 	defer t.mu.Unlock()
 	if t.omitted == nil {
 		t.omitted = map[K]omission{}
-		time.AfterFunc(t.every, t.Flush)
+		time.AfterFunc(t.interval, t.Flush)
 	}
 	t.omitted[kind] = omission{t.omitted[kind].count + 1, report}
 }

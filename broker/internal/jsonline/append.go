@@ -48,9 +48,9 @@ func AppendString[S string | []byte](b []byte, s S) []byte {
 	return append(AppendText(append(b, '"'), s), '"')
 }
 
-// escaped are the bytes that need an escape in a string. Bytes of longer characters are
-// known to be valid, and need none.
-var escaped = func() (t [256]bool) {
+// needsEscape has the bytes that need an escape in a string. The bytes of characters beyond ASCII
+// need none.
+var needsEscape = func() (t [256]bool) {
 	for c := range 0x20 {
 		t[c] = true
 	}
@@ -65,7 +65,7 @@ func AppendText[S string | []byte](b []byte, s S) []byte {
 	start := 0
 	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if !escaped[c] {
+		if !needsEscape[c] {
 			continue
 		}
 		b = append(b, s[start:i]...)
@@ -91,7 +91,7 @@ func EncodedLen[S string | []byte](s S) int {
 	n := len(s) + 2
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
-		case !escaped[c]:
+		case !needsEscape[c]:
 		case c == '"' || c == '\\' || c == '\n' || c == '\t' || c == '\r':
 			n++
 		default:

@@ -12,7 +12,7 @@ import (
 type Frame struct {
 	ID, Method, Params, Result, Error Span
 	RPC                               bool // says that it is JSON-RPC 2.0
-	Clash                             Span // the key by which readers may see different messages
+	Clash                             Span // the first key by which readers may see different messages, see Parse
 
 	version Span
 }
@@ -88,7 +88,7 @@ func Parse(b []byte) (f Frame, ok bool) {
 			f.Clash = w.Key
 		}
 	}
-	return f, w.last()
+	return f, w.reachedEnd()
 }
 
 // repeats reports whether a key was seen, in any case.
@@ -119,7 +119,7 @@ func Check(line []byte) error {
 }
 
 // Batch returns where the members of the batch in line are. It reports false if the line is
-// not one array. It returns at most one member more than most.
+// not one array. If there are more than most members, it returns most+1 of them.
 func Batch(line []byte, most int) (members []Span, ok bool) {
 	w, _ := Array(line, SkipSpace(line, 0))
 	for w.Next() {
@@ -127,7 +127,7 @@ func Batch(line []byte, most int) (members []Span, ok bool) {
 			members = append(members, w.Val)
 		}
 	}
-	return members, w.last()
+	return members, w.reachedEnd()
 }
 
 // longestID bounds the ids that are repeated in error answers, in bytes of JSON.

@@ -3,18 +3,18 @@ package jsonline
 import "bytes"
 
 // Head keeps the id and the method of an object that is too long to be held, or
-// malformed, so that it can still be answered. Feed passes the parts as they come. Head is as
-// lenient as Walker.
+// malformed, so that it can still be answered. The caller passes the parts of the object to Feed
+// as they come. Head is as lenient as Walker.
 type Head struct {
 	Size int // bytes so far
 
-	at          Brackets
-	key         []byte  // the last key at depth 1, with its quotes
-	inValue     bool    // the colon behind key was read
-	id, method  []byte  // raw, as far as they were kept
-	ids, called int     // how many of each there are
-	into        *[]byte // id or method, while its value is read
-	foreign     bool    // the line is not a JSON object: it is a batch, or not JSON
+	at           Brackets
+	key          []byte  // the last key at depth 1, with its quotes
+	inValue      bool    // the colon behind key was read
+	id, method   []byte  // raw, as far as they were kept
+	ids, methods int     // how many of each there are
+	into         *[]byte // id or method, while its value is read
+	foreign      bool    // the line is not a JSON object: it is a batch, or not JSON
 }
 
 // HeadOf returns the Head of a whole line.
@@ -67,7 +67,7 @@ func (h *Head) begin() {
 		h.ids++
 		h.id, h.into = h.id[:0], &h.id
 	case "method":
-		h.called++
+		h.methods++
 		h.method, h.into = h.method[:0], &h.method
 	}
 }
@@ -89,7 +89,7 @@ func (h *Head) keep(c byte) {
 }
 
 // IsCall reports whether the object has a method: it is a request or a notification.
-func (h *Head) IsCall() bool { return h.called > 0 }
+func (h *Head) IsCall() bool { return h.methods > 0 }
 
 // ID returns the id, raw, if there is exactly one that can be answered.
 func (h *Head) ID() []byte {
@@ -104,7 +104,7 @@ func (h *Head) ID() []byte {
 // ambiguous.
 func (h *Head) Request() (id []byte, method string) {
 	method = string(Unquote(bytes.TrimSpace(h.method)))
-	if id = h.ID(); id == nil || h.called != 1 || len(h.method) > longestID || method == "" {
+	if id = h.ID(); id == nil || h.methods != 1 || len(h.method) > longestID || method == "" {
 		return nil, ""
 	}
 	return id, method

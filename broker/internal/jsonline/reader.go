@@ -44,7 +44,7 @@ var (
 	Frames Pool
 )
 
-const keepBuffer = 4 << 20 // larger ones are left to the collector
+const keepBuffer = 4 << 20 // bytes; larger buffers are left to the garbage collector
 
 // Get returns an empty buffer.
 func (p *Pool) Get() []byte {

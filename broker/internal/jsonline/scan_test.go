@@ -36,17 +36,17 @@ func pairs(b []byte) (all []pair, ok bool) {
 	return all, true
 }
 
-// scanned is pairs by the scanner of this package.
-func scanned(b []byte) (all []pair, ok bool) {
+// scanPairs does what pairs does, with the scanner of this package.
+func scanPairs(b []byte) (all []pair, ok bool) {
 	w, ok := Object(b, SkipSpace(b, 0))
 	if !ok {
 		return nil, false
 	}
 	for w.Next() {
-		key := string([]rune(string(Unquote(w.Key.Of(b))))) // what is not UTF-8, as encoding/json has it
+		key := string([]rune(string(Unquote(w.Key.Of(b))))) // replaces invalid UTF-8 as encoding/json does
 		all = append(all, pair{key, string(w.Val.Of(b))})
 	}
-	return all, w.last()
+	return all, w.reachedEnd()
 }
 
 var long = strings.Repeat("calm ", 40)
@@ -73,12 +73,12 @@ func FuzzScan(f *testing.F) {
 		if id, method := HeadOf(b).Request(); (id == nil) != (method == "") || len(id) > longestID {
 			t.Errorf("%q of %q", id, method)
 		}
-		got, ok := scanned(b)
+		got, ok := scanPairs(b)
 		fr, isFrame := Parse(b)
 		if isFrame != ok {
 			t.Fatalf("an object: %v, a frame: %v", ok, isFrame)
 		}
-		inParts(t, b, int(step)+1, &fr, ok)
+		checkInParts(t, b, int(step)+1, &fr, ok)
 		if !json.Valid(b) {
 			return // the scanner takes some texts that are not JSON, but reads none past its end
 		}
@@ -115,8 +115,8 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// inParts reads b in small parts and compares the result with that of the whole.
-func inParts(t *testing.T, b []byte, step int, f *Frame, ok bool) {
+// checkInParts reads b in small parts and compares the result with that of the whole.
+func checkInParts(t *testing.T, b []byte, step int, f *Frame, ok bool) {
 	h := &Head{}
 	for rest := b; len(rest) > 0; {
 		n := min(step, len(rest))

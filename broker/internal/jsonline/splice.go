@@ -166,7 +166,7 @@ func Without(object []byte, keys []string, more ...Patch) ([]byte, bool) {
 		return nil, false
 	}
 	out := append(make([]byte, 0, len(object)+64), '{')
-	member := func() {
+	separate := func() {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
@@ -175,12 +175,12 @@ func Without(object []byte, keys []string, more ...Patch) ([]byte, bool) {
 		if slices.ContainsFunc(keys, w.Is) {
 			continue
 		}
-		member()
+		separate()
 		out = append(out, object[w.Key.From:w.Val.To]...)
 	}
 	for _, p := range more {
-		member()
+		separate()
 		out = p.append(out)
 	}
-	return append(out, '}'), w.last()
+	return append(out, '}'), w.reachedEnd()
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-var announce = Patch{Key: "params", Members: []Patch{{Key: "capabilities", Members: []Patch{
+var announcement = Patch{Key: "params", Members: []Patch{{Key: "capabilities", Members: []Patch{
 	{Key: "roots", Members: []Patch{{Key: "listChanged", Value: []byte("true")}, {Key: "filesystemBrokering", Value: []byte("true")}}},
 	{Key: "extensions", Members: []Patch{{Key: "x/y", Value: []byte(`{"a":1}`)}}},
 }}}}
@@ -23,11 +23,11 @@ func TestSplice(t *testing.T) {
 			`{"params":{"capabilities":{"roots":{"listChanged": false ,"q":9007199254740993},"extensions":{"b":2}}},"id":1.50}`,
 			`{"params":{"capabilities":{"roots":{"listChanged": true ,"q":9007199254740993,"filesystemBrokering":true},"extensions":{"b":2,"x/y":{"a":1}}}},"id":1.50}`,
 		},
-		{ // a key that stands there twice, as does what is below it
+		{ // a key that occurs twice, and another that occurs twice in its value
 			`{"params":{"capabilities":{"roots":{},"roots":{"listChanged":1,"listChanged":2}}}}`,
 			`{"params":{"capabilities":{` + roots + `,"roots":{"listChanged":true,"listChanged":true,"filesystemBrokering":true},` + ext + `}}}`,
 		},
-		{ // what is no object is not ours to mend
+		{ // a value that is no object stays
 			`{"params":{"capabilities":[1]}}`, `{"params":{"capabilities":[1]}}`,
 		},
 		{`{"params":5}`, `{"params":5}`},
@@ -35,7 +35,7 @@ func TestSplice(t *testing.T) {
 		{"{\"params\":{\"\xff\":\"\xfe\"}}", "{\"params\":{\"\xff\":\"\xfe\",\"capabilities\":{" + roots + "," + ext + "}}}"},
 		{`[1]`, `[1]`}, {`{"params":{"a" 1}}`, `{"params":{"a" 1}}`}, {`{"id":1`, `{"id":1`},
 	} {
-		if got := string(Merge([]byte(c.in), announce)); got != c.want {
+		if got := string(Merge([]byte(c.in), announcement)); got != c.want {
 			t.Errorf("%s\n got %s\nwant %s", c.in, got, c.want)
 		}
 	}
@@ -70,14 +70,14 @@ func FuzzSplice(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		out := Merge(b, announce)
+		out := Merge(b, announcement)
 		if !json.Valid(b) {
 			return
 		}
 		if !json.Valid(out) {
 			t.Fatalf("%q became %q", b, out)
 		}
-		if again := Merge(out, announce); !bytes.Equal(again, out) {
+		if again := Merge(out, announcement); !bytes.Equal(again, out) {
 			t.Fatalf("once %q, twice %q", out, again)
 		}
 		var before, after map[string]json.RawMessage

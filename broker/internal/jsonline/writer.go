@@ -13,7 +13,7 @@ type Writer struct {
 	w io.Writer
 
 	out     sync.Mutex // held while writing; guards the fields below
-	pack    []byte     // frames joined
+	pack    []byte     // joined frames that are not written yet
 	midLine bool       // the last byte written ended no line
 
 	mu   sync.Mutex // guards next
@@ -25,29 +25,29 @@ type Writer struct {
 // instead writes nothing.
 type Recheck func() (ok bool, instead []byte)
 
-// outgoing is a frame that is to be written; recheck may be nil.
-type outgoing struct {
+// queuedFrame is a frame that is to be written; recheck may be nil.
+type queuedFrame struct {
 	frame   []byte
 	recheck Recheck
 }
 
 // batch is written by the goroutine that began it, also for callers that have joined.
 type batch struct {
-	frames []outgoing
+	frames []queuedFrame
 	size   int
 	done   chan struct{}
 	err    error // set before done is closed
 }
 
 const (
-	packed    = 32 << 10 // larger frames are written by themselves, uncopied
-	maxPacked = 64 << 10 // a pipe's usual room
-	maxBatch  = 1 << 20  // bounds the bytes of others for which a caller waits
-	gathered  = 4 << 10  // larger frames go at once, so that the peer need not wait
+	maxJoin   = 32 << 10 // longest frame that is joined with others; a longer one is written without a copy
+	maxJoined = 64 << 10 // bytes of joined frames in one write: the usual capacity of a pipe
+	maxBatch  = 1 << 20  // bounds the bytes of other callers for which a caller waits
+	maxYield  = 4 << 10  // longest frame that waits for others to join; the peer need not wait for a longer one
 )
 
-// Piece is how many bytes of a frame are written before Recheck is called again. If a frame is
-// taken back, this many of its bytes may still arrive.
+// Piece is how many bytes of a frame are written before Recheck is called again. If Recheck then
+// refuses the frame, this many of its bytes may still arrive.
 const Piece = 64 << 10
 
 // NewWriter makes a Writer on w.
@@ -64,22 +64,22 @@ func (l *Writer) Pass(b []byte) error {
 // for the peer, so the goroutine that reads from the peer must not call it.
 func (l *Writer) Send(frame []byte) error { return l.SendIf(frame, nil) }
 
-// SendIf is Send for a frame that may be taken back until it is written. If a part of it has
-// been written by then, the line ends there and so is not JSON. The replacement follows on its
-// own line.
+// SendIf is Send for a frame that recheck may refuse until it is written. If a part of the frame
+// has been written by then, the line ends there and so is not JSON. The replacement follows on
+// its own line.
 func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	l.mu.Lock()
 	b := l.next
 	if b != nil && b.size < maxBatch {
-		b.frames, b.size = append(b.frames, outgoing{frame, recheck}), b.size+len(frame)
+		b.frames, b.size = append(b.frames, queuedFrame{frame, recheck}), b.size+len(frame)
 		l.mu.Unlock()
 		<-b.done
 		return b.err
 	}
-	b = &batch{frames: []outgoing{{frame, recheck}}, size: len(frame), done: make(chan struct{})}
+	b = &batch{frames: []queuedFrame{{frame, recheck}}, size: len(frame), done: make(chan struct{})}
 	l.next = b
 	l.mu.Unlock()
-	if len(frame) <= gathered {
+	if len(frame) <= maxYield {
 		runtime.Gosched() // other goroutines that are about to write may join
 	}
 	l.out.Lock()
@@ -95,19 +95,19 @@ func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 }
 
 // writeLines writes frames, joining small ones. It does not write to the memory behind a
-// frame, which may hold the next line.
-func (l *Writer) writeLines(frames []outgoing) error {
+// frame, which may hold the next line to be passed on.
+func (l *Writer) writeLines(frames []queuedFrame) error {
 	l.pack = l.pack[:0]
 	if l.midLine {
 		l.pack = append(l.pack, '\n')
 	}
 	for _, f := range frames {
-		if len(l.pack)+len(f.frame) >= maxPacked || len(f.frame) > packed {
+		if len(l.pack)+len(f.frame) >= maxJoined || len(f.frame) > maxJoin {
 			if err := l.flush(); err != nil {
 				return err
 			}
 		}
-		if len(f.frame) <= packed {
+		if len(f.frame) <= maxJoin {
 			l.join(f)
 		} else if err := l.writePieces(f); err != nil {
 			return err
@@ -117,7 +117,7 @@ func (l *Writer) writeLines(frames []outgoing) error {
 }
 
 // join adds a small frame to those that are written next, without waiting in between.
-func (l *Writer) join(f outgoing) {
+func (l *Writer) join(f queuedFrame) {
 	text := f.frame
 	if f.recheck != nil {
 		if ok, instead := f.recheck(); !ok {
@@ -130,7 +130,7 @@ func (l *Writer) join(f outgoing) {
 }
 
 // writePieces writes a long frame, and leaves the end of its line to the next write.
-func (l *Writer) writePieces(f outgoing) error {
+func (l *Writer) writePieces(f queuedFrame) error {
 	rest := f.frame
 	for f.recheck != nil && len(rest) > 0 {
 		ok, instead := f.recheck()
@@ -138,7 +138,7 @@ func (l *Writer) writePieces(f outgoing) error {
 			if len(rest) < len(f.frame) {
 				l.pack = append(l.pack, '\n')
 			}
-			l.join(outgoing{frame: instead})
+			l.join(queuedFrame{frame: instead})
 			return nil
 		}
 		piece := rest[:min(Piece, len(rest))]

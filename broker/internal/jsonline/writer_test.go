@@ -30,7 +30,7 @@ func TestWriter(t *testing.T) {
 	w := &slow{open: make(chan struct{})}
 	close(w.open)
 	l := NewWriter(w)
-	sizes := []int{0, 1, 100, packed, packed + 1, 2 * maxBatch}
+	sizes := []int{0, 1, 100, maxJoin, maxJoin + 1, 2 * maxBatch}
 	var wg sync.WaitGroup
 	for g := range 16 {
 		wg.Go(func() {
@@ -44,7 +44,7 @@ func TestWriter(t *testing.T) {
 	wg.Wait()
 	next := map[int]int{}
 	for _, p := range w.writes {
-		if len(p) > maxPacked && strings.Count(p, "\n") > 0 {
+		if len(p) > maxJoined && strings.Count(p, "\n") > 0 {
 			t.Errorf("a write of %d bytes joins frames", len(p))
 		}
 	}
@@ -89,11 +89,11 @@ func TestWriter_fails(t *testing.T) {
 	}
 }
 
-// A frame may be a part of a line that is still to be read or passed on: sending it
-// changes nothing behind it, however long it is, and later lines pass unchanged. A frame
+// A frame may be a part of a buffer whose rest is still to be read or passed on. Sending the frame
+// changes nothing behind it, whatever its length, and later lines pass unchanged. A frame
 // that is sent in the middle of a passing line begins a line of its own.
-func TestWriter_lent(t *testing.T) {
-	for _, size := range []int{5, packed, packed + 1} {
+func TestWriter_frameInBuffer(t *testing.T) {
+	for _, size := range []int{5, maxJoin, maxJoin + 1} {
 		w := &slow{open: make(chan struct{})}
 		close(w.open)
 		l := NewWriter(w)
