@@ -28,10 +28,11 @@ func flaw(line []byte) string {
 	return ""
 }
 
-// splitBatch calls decide with the message of a line, or with each one of a batch
-// (revision 2025-03-26 has them). It returns the bytes to carry instead of the line, nil
-// for none. If pass is true, the line is carried as it came. For a batch of more than
-// wire.MaxBatch members it calls tooMany instead, and nothing is carried.
+// splitBatch calls decide with the message of a line, or with each message of a batch
+// (revision 2025-03-26 has batches). It returns the bytes to carry instead of the line, nil
+// for none. If pass is true, the line is carried as it came. decide returns the same for one
+// message. For a batch of more than wire.MaxBatch members splitBatch calls tooMany instead, and
+// nothing is carried.
 func splitBatch(line []byte, decide func([]byte) ([]byte, bool), tooMany func()) (out []byte, pass bool) {
 	members, isBatch := jsonline.Batch(line, wire.MaxBatch)
 	switch {

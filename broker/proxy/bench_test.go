@@ -15,7 +15,7 @@ func BenchmarkPump(b *testing.B) {
 			b.SetBytes(int64(len(line)))
 			b.ReportAllocs()
 			p := &Proxy{auto: newDetector(On), host: newOutlet(discard{}), prefix: "rootsfs-x-"}
-			u := p.pump(&again{line: line, n: b.N}, p.host, p.fromServer, nil, nil)
+			u := p.pump(&repeatReader{line: line, n: b.N}, p.host, p.fromServer, nil, nil)
 			u.bytes, u.limit = &p.stats.up, DefaultFrame
 			if err := u.run(); err != nil {
 				b.Fatal(err)
@@ -24,14 +24,14 @@ func BenchmarkPump(b *testing.B) {
 	}
 }
 
-// again is the same line n times.
-type again struct {
+// repeatReader is the same line n times.
+type repeatReader struct {
 	line []byte
 	at   int
 	n    int
 }
 
-func (a *again) Read(p []byte) (n int, err error) {
+func (a *repeatReader) Read(p []byte) (n int, err error) {
 	for n < len(p) && a.n > 0 {
 		k := copy(p[n:], a.line[a.at:])
 		n += k

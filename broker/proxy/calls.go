@@ -26,11 +26,11 @@ type call struct {
 	request  []byte // as the server got it
 	hostID   []byte // raw: the id that the host waits for
 	serverID []byte // raw: the id that the server answers
-	asks     bool   // the answer may be replaced by a question to the host
+	canAsk   bool   // the answer may be replaced by a question to the host
 	seq      int    // its place among all calls
-	repeats  int    // so far
+	repeats  int    // how often it was repeated so far
 	state    callState
-	question string // state asked: its id
+	question string // state asked: the question's id
 	answer   []byte // state asked: the server's, kept until the host comes back
 }
 
@@ -49,8 +49,8 @@ const (
 	ended
 )
 
-// Calls are kept up to these limits; the results of others that ask for roots are
-// refused.
+// Calls are kept up to these limits. For a call that was not kept, a result that asks for roots
+// is refused.
 const (
 	maxHeld  = 64 << 20 // bytes
 	maxCalls = 4096
@@ -64,8 +64,8 @@ func idKey(id []byte) string {
 	return `"` + string(jsonline.Unquote(id)) + `"`
 }
 
-// keep keeps a call, if there is room for it. request is the message as the server gets it.
-func (c *calls) keep(id, request []byte, asks bool) {
+// add keeps a call, if there is room for it. request is the message as the server gets it.
+func (c *calls) add(id, request []byte, canAsk bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := idKey(id)
@@ -78,7 +78,7 @@ func (c *calls) keep(id, request []byte, asks bool) {
 		c.byHost, c.byServer, c.byQuestion = map[string]*call{}, map[string]*call{}, map[string]*call{}
 	}
 	c.seq++
-	own := &call{request: bytes.Clone(request), hostID: bytes.Clone(id), asks: asks, seq: c.seq}
+	own := &call{request: bytes.Clone(request), hostID: bytes.Clone(id), canAsk: canAsk, seq: c.seq}
 	own.serverID = own.hostID
 	c.byHost[key], c.byServer[key] = own, own
 	c.held += len(own.request)
@@ -135,15 +135,15 @@ func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 	return true, false
 }
 
-// ask chooses the latest call that can get a question in the place of its answer, and sends the
-// question. It returns the id that the call has from the host; nil: no question can answer a
-// call.
+// ask chooses the latest call that can get a question in the place of its answer, and marks it as
+// asked. It returns the host's id of the call, by which the caller sends the question. It returns
+// nil if no call can get a question.
 func (c *calls) ask(question string) (hostID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var own *call
 	for _, open := range c.byHost {
-		if open.asks && open.state == called && (own == nil || open.seq > own.seq) {
+		if open.canAsk && open.state == called && (own == nil || open.seq > own.seq) {
 			own = open
 		}
 	}
@@ -171,8 +171,8 @@ func (c *calls) reattach(question string, hostID []byte) (answer []byte, ok bool
 	delete(c.byQuestion, question)
 	answer = own.answer
 	c.held -= len(answer)
-	// A new call, because others may hold the old one, such as after an answer that came
-	// twice, and read its hostID without the lock.
+	// Make a new call: other goroutines may still use the old one, such as for an answer that
+	// came twice, and they read its hostID without the lock.
 	again := *own
 	again.state, again.question, again.answer, again.hostID = called, "", nil, bytes.Clone(hostID)
 	own.state = ended
@@ -221,9 +221,9 @@ func (c *calls) endLocked(own *call) {
 	c.held -= len(own.request) + len(own.answer)
 }
 
-// hostCancels passes a cancellation on to the server, with the id by which the server
+// cancelFromHost passes a cancellation on to the server, with the id by which the server
 // knows the call.
-func (p *Proxy) hostCancels(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
+func (p *Proxy) cancelFromHost(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	at, ok := jsonline.Lookup(b, f.Params, "requestId")
 	if !ok {
 		return nil, true

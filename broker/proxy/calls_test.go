@@ -4,9 +4,9 @@ import "testing"
 
 // A call whose answer is on its way gets no question as its answer: the host would get two
 // answers. A repeated call waits for an answer again.
-func TestRoundsAskNotTwice(t *testing.T) {
+func TestCalls_oneQuestionAtATime(t *testing.T) {
 	c := &calls{}
-	c.keep([]byte("1"), []byte("{}"), true)
+	c.add([]byte("1"), []byte("{}"), true)
 	own, kept := c.acceptAnswer([]byte("1"), []byte("{}"))
 	if own == nil || kept {
 		t.Fatalf("the host waits for the answer: %+v", own)
@@ -33,11 +33,11 @@ func TestRoundsAskNotTwice(t *testing.T) {
 }
 
 // If a host repeats a call under an id for which it still waits, the earlier call ends.
-func TestRoundsReattachToTaken(t *testing.T) {
+func TestCalls_reattachToUsedID(t *testing.T) {
 	c := &calls{}
-	c.keep([]byte("1"), []byte("{}"), true)
+	c.add([]byte("1"), []byte("{}"), true)
 	c.ask("q")
-	c.keep([]byte("2"), []byte("{}"), true)
+	c.add([]byte("2"), []byte("{}"), true)
 	if _, ok := c.reattach("q", []byte("2")); !ok || c.held != 2 {
 		t.Errorf("%v, %d bytes are held", ok, c.held)
 	}
@@ -51,9 +51,9 @@ func TestRoundsReattachToTaken(t *testing.T) {
 
 // If a server answers a call twice, both answers are handled at the same time. Handling one of
 // them does not change the other, and does not end a call that the host has resumed.
-func TestRoundsAnsweredTwice(t *testing.T) {
+func TestCalls_answeredTwice(t *testing.T) {
 	c := &calls{}
-	c.keep([]byte("1"), []byte("{}"), true)
+	c.add([]byte("1"), []byte("{}"), true)
 	own, _ := c.acceptAnswer([]byte("1"), []byte("{}"))
 	twice, _ := c.acceptAnswer([]byte("1"), []byte("{}"))
 	c.repeat(own, "again")

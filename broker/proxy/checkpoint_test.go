@@ -16,8 +16,8 @@ import (
 )
 
 // Before the server gets a tool call, the changes that are staged in its roots are saved in a
-// checkpoint, if there are new ones since the latest checkpoint. A name that is invalid for a
-// checkpoint is left out.
+// checkpoint, if there are new changes since the latest checkpoint. A tool's name that is invalid
+// for a checkpoint is left out.
 func TestToolCallsMakeCheckpoints(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(filepath.Join(t.TempDir(), "stages"), "test")})
 	tree := vfs.New(reg)

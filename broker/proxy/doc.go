@@ -23,14 +23,14 @@
 //   - Only the host can answer consent that is asked through its elicitation/create. The
 //     ids of the proxy's requests are 128 random bits behind a random prefix of this proxy,
 //     and a message of the server that uses the prefix is not passed on.
-//   - Readers differ in which of two equal keys counts, and some compare keys without
-//     their case. So a message does not pass if two of its outermost keys differ at most
+//   - Readers differ in which of two equal keys counts, and some compare keys without regard
+//     to case. So a message does not pass if two of its outermost keys differ at most
 //     in case, or if it has a key of JSON-RPC in another case, however it is escaped. Nor
 //     does a message that is both a request and an answer.
 //   - Neither direction waits for the other, nor for a request that the session
 //     answers.
-//   - Memory is bounded, by two lines of Options.Frame, the session's limits and those
-//     of calls being repeated.
+//   - Memory is bounded, by two lines of Options.Frame, the session's limits and the limits
+//     of the calls that are kept.
 //   - A message longer than Options.Frame is not carried. The peer that waits for it gets
 //     an error, if its id can be read, and the session goes on. Nor is a batch of more than
 //     wire.MaxBatch messages: its sender is told.

@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// SetDrain makes proxies wait so long for a server to read its answers when the host has left,
-// until the test ends. It is called before a proxy runs, and before the clean-up that ends it is
+// SetDrain sets, until the test ends, how long proxies wait for a server to read its answers when
+// the host has left. Call it before a proxy runs, and before the clean-up that ends the proxy is
 // registered.
 func SetDrain(t testing.TB, d time.Duration) {
-	before := drainFor
-	drainFor = d
-	t.Cleanup(func() { drainFor = before })
+	before := drainTimeout
+	drainTimeout = d
+	t.Cleanup(func() { drainTimeout = before })
 }
 
-// Kept returns the number of calls that a proxy keeps, under any id, and their bytes.
-func (p *Proxy) Kept() (calls, held int) {
+// HeldCalls returns the number of entries for calls, which have one for each id, and the bytes of
+// the calls.
+func (p *Proxy) HeldCalls() (calls, held int) {
 	c := &p.calls
 	c.mu.Lock()
 	defer c.mu.Unlock()

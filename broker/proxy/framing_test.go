@@ -17,43 +17,43 @@ import (
 
 //lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577), but still work
 
-// hidden is a request that a host must not see.
-const hidden = `{"jsonrpc":"2.0","id":666,"method":"roots/list"}`
+// hiddenRequest is a request that a host must not see.
+const hiddenRequest = `{"jsonrpc":"2.0","id":666,"method":"roots/list"}`
 
-// framings are lines of a server in which some host finds the request hidden, and the proxy
-// finds no message.
+// framings are lines of a server in which some host finds hiddenRequest, and the proxy finds no
+// message.
 var framings = map[string]string{
 	"over two lines":           "{\"jsonrpc\":\"2.0\",\n\"id\":666,\"method\":\"roots/list\"}\n",
-	"over many lines":          strings.ReplaceAll(hidden, ",", ",\n") + "\n",
-	"a batch over two lines":   "[\n" + hidden + "]\n",
-	"two lines and a message":  "{\"a\":\n" + hidden + "}\n",
-	"in an open object":        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":[\n" + hidden + "\n]}\n",
-	"in an open string":        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":\"\n" + hidden + "\n\"}\n",
-	"behind a lone CR":         `{"jsonrpc":"2.0","method":"notifications/x"}` + "\r" + hidden + "\n",
-	"behind a word and a CR":   "started\r" + hidden + "\n",
-	"behind a number and CR":   "1\r" + hidden + "\n",
-	"behind words and CRs":     "1%\r2%\r" + hidden + "\r3%\r\n",
-	"behind CRs":               "\r\r" + hidden + "\r\r\n",
-	"CR inside":                strings.ReplaceAll(hidden, ",", ",\r") + "\n",
-	"two objects":              `{"jsonrpc":"2.0","method":"notifications/x"}` + hidden + "\n",
-	"two objects and a blank":  `{"jsonrpc":"2.0","method":"notifications/x"} ` + hidden + "\n",
-	"behind an empty object":   "{}\r" + hidden + "\n",
-	"behind a byte order":      "\ufeff" + hidden + "\n",
-	"behind NUL":               "\x00" + hidden + "\n",
-	"behind many NULs":         "\x00\x00\x00" + hidden + "\n",
-	"behind NBSP":              "\u00a0" + hidden + "\n",
-	"behind a vertical tab":    "\v\f\x1c" + hidden + "\n",
-	"behind NEL and LS":        "\u0085\u2028\u200b" + hidden + "\n",
-	"behind UTF-16's mark":     "\xff\xfe" + hidden + "\n",
-	"before a word":            hidden + " x\n",
-	"before a bracket":         hidden + "}\n",
+	"over many lines":          strings.ReplaceAll(hiddenRequest, ",", ",\n") + "\n",
+	"a batch over two lines":   "[\n" + hiddenRequest + "]\n",
+	"two lines and a message":  "{\"a\":\n" + hiddenRequest + "}\n",
+	"in an open object":        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":[\n" + hiddenRequest + "\n]}\n",
+	"in an open string":        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":\"\n" + hiddenRequest + "\n\"}\n",
+	"behind a lone CR":         `{"jsonrpc":"2.0","method":"notifications/x"}` + "\r" + hiddenRequest + "\n",
+	"behind a word and a CR":   "started\r" + hiddenRequest + "\n",
+	"behind a number and CR":   "1\r" + hiddenRequest + "\n",
+	"behind words and CRs":     "1%\r2%\r" + hiddenRequest + "\r3%\r\n",
+	"behind CRs":               "\r\r" + hiddenRequest + "\r\r\n",
+	"CR inside":                strings.ReplaceAll(hiddenRequest, ",", ",\r") + "\n",
+	"two objects":              `{"jsonrpc":"2.0","method":"notifications/x"}` + hiddenRequest + "\n",
+	"two objects and a blank":  `{"jsonrpc":"2.0","method":"notifications/x"} ` + hiddenRequest + "\n",
+	"behind an empty object":   "{}\r" + hiddenRequest + "\n",
+	"behind a byte order":      "\ufeff" + hiddenRequest + "\n",
+	"behind NUL":               "\x00" + hiddenRequest + "\n",
+	"behind many NULs":         "\x00\x00\x00" + hiddenRequest + "\n",
+	"behind NBSP":              "\u00a0" + hiddenRequest + "\n",
+	"behind a vertical tab":    "\v\f\x1c" + hiddenRequest + "\n",
+	"behind NEL and LS":        "\u0085\u2028\u200b" + hiddenRequest + "\n",
+	"behind UTF-16's mark":     "\xff\xfe" + hiddenRequest + "\n",
+	"before a word":            hiddenRequest + " x\n",
+	"before a bracket":         hiddenRequest + "}\n",
 	"not UTF-8":                `{"jsonrpc":"2.0","id":666,"method":"roots/list","` + "\xff" + `":1}` + "\n",
 	"a comma at the end":       `{"jsonrpc":"2.0","id":666,"method":"roots/list",}` + "\n",
 	"a literal of its own":     `{"jsonrpc":"2.0","id":666,"method":"roots/list","x":NaN}` + "\n",
-	"a comment":                `/**/` + hidden + "\n",
+	"a comment":                `/**/` + hiddenRequest + "\n",
 	"without a version":        `{"id":666,"method":"roots/list"}` + "\n",
-	"half a line, then a CR":   "loading\x00\x01" + "\r" + hidden + "\n",
-	"a line like others":       hidden + "\n",
+	"half a line, then a CR":   "loading\x00\x01" + "\r" + hiddenRequest + "\n",
+	"a line like others":       hiddenRequest + "\n",
 	"a second key in capitals": `{"jsonrpc":"2.0","id":666,"method":"ping","Method":"roots/list"}` + "\n",
 	"a first key in capitals":  `{"jsonrpc":"2.0","id":666,"METHOD":"roots/list","method":"ping"}` + "\n",
 	"keys in capitals":         `{"JSONRPC":"2.0","Id":666,"Method":"roots/list"}` + "\n",
@@ -61,16 +61,16 @@ var framings = map[string]string{
 	"a second key":             `{"jsonrpc":"2.0","id":666,"method":"roots/list","method":"ping"}` + "\n",
 	"a second key, escaped":    `{"jsonrpc":"2.0","id":666,"method":"ping","\u006dethod":"roots/list"}` + "\n",
 	"a second version":         `{"jsonrpc":"2.0","id":666,"method":"roots/list","jsonrpc":"1.0"}` + "\n",
-	"second in a batch":        `[{"a":1},` + hidden + "]\n",
-	"in a mixed batch":         `[1,` + hidden + "]\n",
+	"second in a batch":        `[{"a":1},` + hiddenRequest + "]\n",
+	"in a mixed batch":         `[1,` + hiddenRequest + "]\n",
 }
 
 // lenient reads more leniently than the host of any SDK.
 const lenient = "from the first brace on"
 
-// asHosts reads the proxy's output as the hosts of five SDKs do, and as hosts do that
+// hostReaders reads the proxy's output as the hosts of five SDKs do, and as hosts do that
 // skip other text. Each function returns the texts that the host takes for messages.
-var asHosts = map[string]func(out string) []string{
+var hostReaders = map[string]func(out string) []string{
 	"Go, a stream of JSON": func(out string) (all []string) {
 		dec := json.NewDecoder(strings.NewReader(out))
 		for {
@@ -110,19 +110,19 @@ var asHosts = map[string]func(out string) []string{
 	},
 }
 
-// asks reports whether a text is a request, or a batch of them, that may be the hidden
-// one.
-func asks(text string) bool {
+// isRootsRequest reports whether some reader takes a text for a roots/list request, or for a batch
+// with one.
+func isRootsRequest(text string) bool {
 	text = strings.TrimPrefix(text, "\ufeff")
 	var many []json.RawMessage
 	if json.Unmarshal([]byte(text), &many) == nil {
-		return slices.ContainsFunc(many, func(m json.RawMessage) bool { return asks(string(m)) })
+		return slices.ContainsFunc(many, func(m json.RawMessage) bool { return isRootsRequest(string(m)) })
 	}
 	dec := json.NewDecoder(strings.NewReader(text))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') || !json.Valid([]byte(text)) {
 		return false
 	}
-	for dec.More() { // some readers take the first such key, others the last, and others ignore case
+	for dec.More() { // some readers take the first of two equal keys, others the last, and others ignore case
 		key, err := dec.Token()
 		var val any
 		if err != nil || dec.Decode(&val) != nil {
@@ -167,12 +167,12 @@ func TestFraming(t *testing.T) {
 				if err != nil || !strings.HasSuffix(string(out), last) {
 					t.Errorf("the host got %q, %v", out, err)
 				}
-				for host, read := range asHosts {
+				for host, read := range hostReaders {
 					if first && host == lenient {
-						continue // no SDK reads so, and programs print lines of logs
+						continue // no SDK reads in this way, and programs print log lines that contain objects
 					}
 					for _, text := range read(string(out)) {
-						if asks(text) {
+						if isRootsRequest(text) {
 							t.Errorf("%s: a host that reads as %s was asked for its roots: %q", way, host, out)
 						}
 					}
@@ -196,16 +196,16 @@ func TestFraming_Answers(t *testing.T) {
 	if m := n.host.message(); string(m.ID) != "7" || m.Error == nil || !strings.Contains(m.Error.Message, "not UTF-8") {
 		t.Errorf("the host got %+v", m)
 	}
-	for _, silent := range []string{`debug: {"jsonrpc":"2.0","id":7,"result":{}}`, "", "  \r", hidden + hidden} {
+	for _, silent := range []string{`debug: {"jsonrpc":"2.0","id":7,"result":{}}`, "", "  \r", hiddenRequest + hiddenRequest} {
 		n.server.say(silent + "\n")
 	}
 	n.ping(n.host, n.server)
 	n.server.say(`{"jsonrpc":"2.0","method":"mark"}` + "\n")
 	for _, blank := range []string{"\n", "  \r\n", `{"jsonrpc":"2.0","method":"mark"}` + "\n"} {
-		n.host.hears(blank)
+		n.host.expect(blank)
 	}
-	if st := n.p.Stats(); st.Refused != 4 || l.audited("not exactly one JSON-RPC message") == 0 {
-		t.Errorf("%+v, %d records", st, l.audited("not exactly one JSON-RPC message"))
+	if st := n.p.Stats(); st.Refused != 4 || l.countRecords("not exactly one JSON-RPC message") == 0 {
+		t.Errorf("%+v, %d records", st, l.countRecords("not exactly one JSON-RPC message"))
 	}
 }
 
@@ -234,7 +234,7 @@ func TestFraming_GoHost(t *testing.T) {
 			n.server.say(`{"jsonrpc":"2.0","id":"last","method":"ping"}` + "\n")
 			for got := ""; err == nil && !strings.Contains(got, `"last"`); {
 				got, err = n.server.r.ReadString('\n')
-				hungUp := err == io.EOF && strings.HasPrefix(sent, "[") // it takes no batches
+				hungUp := err == io.EOF && strings.HasPrefix(sent, "[") // this host takes no batches
 				if err != nil && !hungUp || strings.Contains(got, secret) {
 					t.Errorf("the server got the host's roots: %s, %v", got, err)
 				}

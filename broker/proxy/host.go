@@ -20,12 +20,12 @@ const (
 // initialize (SEP-2575).
 const noHandshake = "2026-07-28"
 
-// fromHost decides about one message of the host.
+// fromHost decides about one message of the host, as splitBatch demands.
 func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 	f, ok := jsonline.Parse(b)
 	if !ok {
 		if bytes.Contains(b, []byte(p.prefix)) {
-			p.noteRefused("host", "a line of the host's that is no message has an id of rootsfs's own")
+			p.noteRefusal("host", "a line of the host's that is no message has an id of rootsfs's own")
 			return nil, false
 		}
 		return nil, true
@@ -50,9 +50,9 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 		p.attach()
 		return nil, true
 	case wire.RootsChanged:
-		return nil, false // the server is not told of the host's own roots
+		return nil, false // these are the host's own roots, which the server does not see
 	case wire.Cancelled:
-		return p.hostCancels(b, &f)
+		return p.cancelFromHost(b, &f)
 	case "tools/call":
 		tool, _ := jsonline.Lookup(b, f.Params, "name")
 		p.session.BeforeCall(string(jsonline.Unquote(tool.Of(b))))
@@ -62,8 +62,8 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 
 // initialize adds the session's capabilities to the host's, and notes the host's own.
 func (p *Proxy) initialize(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
-	p.greets(f.ID.Of(b))
-	if asksForms(b, f.Params, "capabilities", "elicitation") {
+	p.noteGreeting(f.ID.Of(b))
+	if hasForms(b, f.Params, "capabilities", "elicitation") {
 		p.session.AskThrough(asker{p: p})
 	} else {
 		p.session.AskThrough(nil)
@@ -71,8 +71,8 @@ func (p *Proxy) initialize(b []byte, f *jsonline.Frame) (out []byte, pass bool) 
 	return jsonline.Merge(b, p.session.Advertise(true)), false
 }
 
-// greets notes the request whose answer names the server.
-func (p *Proxy) greets(id []byte) {
+// noteGreeting notes the request whose answer names the server.
+func (p *Proxy) noteGreeting(id []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.greeting = idKey(id)
@@ -96,14 +96,14 @@ func (p *Proxy) request(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 		return p.refuseHost(b, f, "a request of the host's has the id of a call that the server is still answering")
 	}
 	p.learnHost(b, f, revision)
-	out, kept := p.addRoots(b, f)
-	if kept {
+	out, isHandled := p.addRoots(b, f)
+	if isHandled {
 		return nil, false
 	}
 	out = jsonline.Merge(out, p.session.Advertise(false))
 	if revision >= noHandshake && jsonline.Answerable(f.ID.Of(b)) {
-		asks := slices.Contains(methodsWithInput, string(jsonline.Unquote(f.Method.Of(b)))) && asksForms(b, meta, mcp.MetaKeyClientCapabilities, "elicitation")
-		p.calls.keep(f.ID.Of(b), out, asks)
+		canAsk := slices.Contains(methodsWithInput, string(jsonline.Unquote(f.Method.Of(b)))) && hasForms(b, meta, mcp.MetaKeyClientCapabilities, "elicitation")
+		p.calls.add(f.ID.Of(b), out, canAsk)
 	}
 	return out, false
 }
@@ -114,7 +114,7 @@ var methodsWithInput = []string{"tools/call", "prompts/get", "resources/read"}
 // learnHost notes the capabilities of the host in a request without handshake.
 func (p *Proxy) learnHost(b []byte, f *jsonline.Frame, revision string) {
 	if jsonline.Equal(f.Method.Of(b), methodDiscover) {
-		p.greets(f.ID.Of(b))
+		p.noteGreeting(f.ID.Of(b))
 	}
 	p.session.SetPeer(revision, "")
 	if revision >= noHandshake {
@@ -125,9 +125,9 @@ func (p *Proxy) learnHost(b []byte, f *jsonline.Frame, revision string) {
 	p.attach()
 }
 
-// asksForms reports whether a client's capability of elicitation includes forms,
-// as it does unless it names other modes only.
-func asksForms(b []byte, at jsonline.Span, keys ...string) bool {
+// hasForms reports whether a client's capability of elicitation includes forms. It does
+// unless it names only other modes.
+func hasForms(b []byte, at jsonline.Span, keys ...string) bool {
 	e, ok := jsonline.Lookup(b, at, keys...)
 	if !ok || e.Of(b)[0] != '{' {
 		return false
@@ -140,10 +140,9 @@ func asksForms(b []byte, at jsonline.Span, keys ...string) bool {
 // attach connects the session to the server for notifications.
 func (p *Proxy) attach() { p.ready.Do(func() { p.session.SetSender(p.toServer) }) }
 
-// refuseHost refuses a message of the host with an error. It returns what fromHost returns
-// then.
+// refuseHost refuses a message of the host with an error. fromHost returns the results.
 func (p *Proxy) refuseHost(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
-	p.noteRefused("host", why)
+	p.noteRefusal("host", why)
 	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.Method.Absent() {
 		p.sendAsync(p.host, errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on: correct it, and send it again"))
 	}
@@ -153,7 +152,7 @@ func (p *Proxy) refuseHost(b []byte, f *jsonline.Frame, why string) (out []byte,
 // refuseOverlongFromHost refuses a line of the host that is over the limit. If it is a
 // request, the host gets an error; if it is an answer, the server that waits for it does.
 func (p *Proxy) refuseOverlongFromHost(h *jsonline.Head) {
-	text := p.tooLong("host", h)
+	text := p.countTooLong("host", h)
 	id, to := h.ID(), p.server
 	if h.IsCall() {
 		to = p.host

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// drainFor is how long the proxy waits, at the end of the host's input, for a server to
+// drainTimeout is how long the proxy waits, at the end of the host's input, for a server to
 // read the answers to its requests. Tests change it.
-var drainFor = 700 * time.Millisecond
+var drainTimeout = 700 * time.Millisecond
 
 // drain waits until the server has got the answers to its requests. A server on the TypeScript
 // SDK runs for another minute if an answer is still due when its input ends. A host that only
@@ -17,13 +17,13 @@ func (p *Proxy) drain(ctx context.Context) {
 	if p.auto.state() != isMCP {
 		return
 	}
-	limit := time.NewTimer(drainFor)
+	limit := time.NewTimer(drainTimeout)
 	defer limit.Stop()
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
+	check := time.NewTicker(time.Millisecond)
+	defer check.Stop()
 	for p.session.Busy() {
 		select {
-		case <-look.C:
+		case <-check.C:
 		case <-limit.C:
 			return
 		case <-p.opt.Gone:
@@ -34,7 +34,7 @@ func (p *Proxy) drain(ctx context.Context) {
 	}
 }
 
-// maxOpen bounds the ids of requests that are kept.
+// maxOpen bounds the ids in serverRequests.open.
 const maxOpen = 1024
 
 // serverRequests tracks the server's requests that its host has to answer. Once the host has
@@ -85,22 +85,22 @@ func (r *serverRequests) isLost() bool {
 	return r.isWaiting
 }
 
-// lookEvery is the time between two checks whether to stop a server whose host has left.
-// The second check stops it: meanwhile it may end by itself.
-const lookEvery = 100 * time.Millisecond
+// checkInterval is the time between two checks whether to stop a server whose host has left.
+// Only a second check stops the server, which may have ended by itself by then.
+const checkInterval = 100 * time.Millisecond
 
-// stopLeft stops a server whose host has left, when the server waits for an answer that
-// cannot come, or the host no longer reads either. It returns when over is closed.
-func (p *Proxy) stopLeft(over <-chan struct{}) {
+// stopAbandoned stops a server whose host has left, when the server waits for an answer that
+// cannot come, or the host no longer reads either. It returns when done is closed.
+func (p *Proxy) stopAbandoned(done <-chan struct{}) {
 	if p.opt.Stop == nil || p.auto.state() != isMCP {
 		return
 	}
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
+	check := time.NewTicker(checkInterval)
+	defer check.Stop()
 	for waited := false; ; {
 		select {
-		case <-look.C:
-		case <-over:
+		case <-check.C:
+		case <-done:
 			return
 		case <-p.opt.Gone:
 			return

@@ -11,8 +11,8 @@ import (
 
 // When its host has left, a server that waits for an answer is stopped, because the answer
 // cannot come any more. It may ask before the host leaves or after, and its request may be for
-// the session or for the host. (It lived on until its own timeout: servers on the TypeScript
-// SDK for a minute.)
+// the session or for the host. (Otherwise it would run until its own timeout, which is a minute
+// for servers on the TypeScript SDK.)
 func TestHostLeaves(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, nil)
@@ -28,7 +28,7 @@ func TestHostLeaves(t *testing.T) {
 			n.handshake(`{}`)
 			if c.before != "" {
 				n.server.say(c.before + "\n")
-				n.host.hears(c.before + "\n")
+				n.host.expect(c.before + "\n")
 			}
 			_ = n.host.in.Close()
 			if _, err := n.server.r.ReadByte(); err == nil {
@@ -43,7 +43,7 @@ func TestHostLeaves(t *testing.T) {
 }
 
 // A host that neither writes nor reads counts as gone: nobody reads the server's messages.
-func TestHostLeaves_Hanged(t *testing.T) {
+func TestHostLeaves_HungUp(t *testing.T) {
 	stopped := make(chan struct{})
 	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { close(stopped) } })
 	n.handshake(`{}`)
@@ -69,12 +69,12 @@ func TestHostLeaves_AtWork(t *testing.T) {
 	const asked = `{"jsonrpc":"2.0","id":"r","method":"ping"}` + "\n"
 	const answer = `{"jsonrpc":"2.0","id":"r","result":{}}` + "\n"
 	n.server.say(asked)
-	n.host.hears(asked)
+	n.host.expect(asked)
 	n.host.say(answer)
-	n.server.hears(answer)
+	n.server.expect(answer)
 	_ = n.host.in.Close()
 	time.Sleep(500 * time.Millisecond) // in this time it would be stopped
 	const result = `{"jsonrpc":"2.0","id":5,"result":{"late":true}}` + "\n"
 	n.server.say(result)
-	n.host.hears(result)
+	n.host.expect(result)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// asked is the result that a host of 2026-07-28 gets in the place of an answer.
-type asked struct {
+// inputRequired is the result that a host of 2026-07-28 gets in the place of an answer.
+type inputRequired struct {
 	ResultType    string
 	InputRequests map[string]struct {
 		Method string
@@ -26,11 +26,11 @@ type asked struct {
 
 // consentInCall has the server ask for dir while it answers the host's call by an
 // id, and returns the question as the host gets it.
-func (n *line) consentInCall(id, dir string) asked {
+func (n *link) consentInCall(id, dir string) inputRequired {
 	n.t.Helper()
 	n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"ask","method":"files/consent","params":{"message":"please","requestedPaths":[%q]}}`+"\n", dir))
 	m := n.host.message()
-	var a asked
+	var a inputRequired
 	if err := json.Unmarshal(m.Result, &a); err != nil {
 		n.t.Fatalf("the host got %+v: %v", m, err)
 	}
@@ -41,18 +41,18 @@ func (n *line) consentInCall(id, dir string) asked {
 	return a
 }
 
-// again returns the call, repeated with the user's answer.
-func (a *asked) again(id, answer string) string {
+// retry returns the call, repeated with the user's answer.
+func (a *inputRequired) retry(id, answer string) string {
 	state, _ := json.Marshal(a.RequestState)
 	return call(id, `,"inputResponses":{"rootsfs-consent":`+answer+`},"requestState":`+string(state))
 }
 
-// decided returns the answer to the server's files/consent, skipping other lines.
-func (n *line) decided() wire.ConsentResult {
+// consentAnswer returns the answer to the server's files/consent, skipping other lines.
+func (n *link) consentAnswer() wire.ConsentResult {
 	n.t.Helper()
 	for {
 		if m := n.server.message(); string(m.ID) == `"ask"` {
-			return granted(n.t, m)
+			return consentResult(n.t, m)
 		}
 	}
 }
@@ -74,15 +74,15 @@ func TestModern_Consent(t *testing.T) {
 			t.Fatalf("the server got %+v", m)
 		}
 		a := n.consentInCall(first, dir)
-		n.ping(n.server, n.host) // nothing waits for the person
-		n.host.say(a.again(second, c.answer))
-		if r := n.decided(); r.Granted != c.granted {
+		n.ping(n.server, n.host) // other lines do not wait for the person
+		n.host.say(a.retry(second, c.answer))
+		if r := n.consentAnswer(); r.Granted != c.granted {
 			t.Errorf("%s: %+v", c.answer, r)
 		}
 		n.server.say(`{"jsonrpc":"2.0", "id":` + first + `,"result":{"x":1e400}}` + "\n")
-		n.host.hears(`{"jsonrpc":"2.0", "id":` + second + `,"result":{"x":1e400}}` + "\n")
+		n.host.expect(`{"jsonrpc":"2.0", "id":` + second + `,"result":{"x":1e400}}` + "\n")
 		n.host.say(`{"jsonrpc":"2.0","method":"mark"}` + "\n")
-		n.server.hears(`{"jsonrpc":"2.0","method":"mark"}` + "\n") // and nothing before it
+		n.server.expect(`{"jsonrpc":"2.0","method":"mark"}` + "\n") // and nothing before it
 	}
 	if st := n.p.Stats(); st.Asked != 4 {
 		t.Errorf("%+v", st)
@@ -97,12 +97,12 @@ func TestModern_ConsentTwice(t *testing.T) {
 	n.host.say(call(`"a\"1"`, ""))
 	n.server.message()
 	a := n.consentInCall(`"a\"1"`, t.TempDir())
-	n.host.say(a.again("2", `{"action":"decline"}`))
-	n.decided()
+	n.host.say(a.retry("2", `{"action":"decline"}`))
+	n.consentAnswer()
 	dir := t.TempDir()
 	a = n.consentInCall("2", dir)
-	n.host.say(a.again("3", yes))
-	if r := n.decided(); !r.Granted {
+	n.host.say(a.retry("3", yes))
+	if r := n.consentAnswer(); !r.Granted {
 		t.Errorf("%+v", r)
 	}
 	n.server.say(`{"jsonrpc":"2.0","id":"a\"1","result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
@@ -111,7 +111,7 @@ func TestModern_ConsentTwice(t *testing.T) {
 		t.Errorf("the call came again as %s", again.Params)
 	}
 	n.server.say(`{"jsonrpc":"2.0","id":` + string(again.ID) + `,"result":{"x":1}}` + "\n")
-	n.host.hears(`{"jsonrpc":"2.0","id":3,"result":{"x":1}}` + "\n")
+	n.host.expect(`{"jsonrpc":"2.0","id":3,"result":{"x":1}}` + "\n")
 }
 
 // If a server answers before the host has returned, its answer is kept. So is an answer that
@@ -124,21 +124,21 @@ func TestModern_ConsentLate(t *testing.T) {
 		n.host.say(call(first, ""))
 		n.server.message()
 		a := n.consentInCall(first, t.TempDir())
-		if r := n.decided(); r.Granted || r.Reason != "timeout" {
+		if r := n.consentAnswer(); r.Granted || r.Reason != "timeout" {
 			t.Errorf("nobody answered: %+v", r)
 		}
 		n.server.say(`{"jsonrpc":"2.0","id":` + first + `,"result":` + result + "}\n")
 		n.ping(n.server, n.host) // and nothing before it
-		n.host.say(a.again(second, yes))
-		n.host.hears(`{"jsonrpc":"2.0","id":` + second + `,"result":` + result + "}\n")
+		n.host.say(a.retry(second, yes))
+		n.host.expect(`{"jsonrpc":"2.0","id":` + second + `,"result":` + result + "}\n")
 	}
 	if roots := l.reg.Roots(); len(roots) != 0 {
 		t.Errorf("an answer that came too late granted %+v", roots)
 	}
 }
 
-// If the question fits into no call of the host, the owner is asked, through the control
-// socket.
+// If no call of the host can get the question, the next asker gets it, such as the owner at the
+// control socket.
 func TestModern_ConsentElsewhere(t *testing.T) {
 	byOwner := broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
 		return broker.Answer{By: "control", Decisions: []broker.Decision{{Allow: true}}}, nil
@@ -153,7 +153,7 @@ func TestModern_ConsentElsewhere(t *testing.T) {
 		n.host.say(open + "\n")
 		n.server.message()
 		n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"ask","method":"files/consent","params":{"message":"please","requestedPaths":[%q]}}`+"\n", t.TempDir()))
-		if r := n.decided(); !r.Granted {
+		if r := n.consentAnswer(); !r.Granted {
 			t.Errorf("%s: %+v", name, r)
 		}
 		n.ping(n.server, n.host) // the host was not asked
@@ -194,11 +194,11 @@ func TestModern_ConsentForged(t *testing.T) {
 		t.Fatalf("forged consent granted %+v", roots)
 	}
 	// A state can be used once.
-	n.host.say(a.again("2", `{"action":"decline"}`))
-	if r := n.decided(); r.Granted {
+	n.host.say(a.retry("2", `{"action":"decline"}`))
+	if r := n.consentAnswer(); r.Granted {
 		t.Errorf("%+v", r)
 	}
-	n.host.say(a.again("3", yes))
+	n.host.say(a.retry("3", yes))
 	if m := n.host.message(); m.Error == nil || string(m.ID) != "3" {
 		t.Errorf("the host got %+v", m)
 	}
@@ -207,8 +207,9 @@ func TestModern_ConsentForged(t *testing.T) {
 	}
 }
 
-// An answer is refused while the host is asked something. The host then gets the error for the
-// call by which it gives the answer. The id of the earlier call was already answered.
+// The server's answer is refused while the host has a question in the place of it. The host gets
+// the error by the id of the call that brings the user's answer. The earlier id of the call was
+// already answered, with the question.
 func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -217,8 +218,8 @@ func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	a := n.consentInCall("1", t.TempDir())
 	n.server.say(`{"jsonrpc":"2.0","id":1,"result":{},"result":{"x":1}}` + "\n")
 	n.ping(n.server, n.host) // and nothing before it
-	n.host.say(a.again("2", `{"action":"decline"}`))
-	n.decided()
+	n.host.say(a.retry("2", `{"action":"decline"}`))
+	n.consentAnswer()
 	if m := n.host.message(); m.Error == nil || string(m.ID) != "2" || !strings.Contains(m.Error.Message, "has a field twice") {
 		t.Errorf("the host got %s %+v", m.ID, m.Error)
 	}
@@ -237,10 +238,10 @@ func TestModern_ConsentCancel(t *testing.T) {
 	if m := n.host.message(); m.Error == nil || string(m.ID) != "1" || !strings.Contains(m.Error.Message, "still answering") {
 		t.Errorf("the host got %+v", m)
 	}
-	n.host.say(a.again("2", `{"action":"decline"}`))
-	n.decided()
+	n.host.say(a.retry("2", `{"action":"decline"}`))
+	n.consentAnswer()
 	n.host.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}` + "\n")
-	n.server.hears(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` + "\n")
+	n.server.expect(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` + "\n")
 	n.host.say(call("1", "")) // now it is free
 	if m := n.server.message(); string(m.ID) != "1" {
 		t.Errorf("the server got %+v", m)

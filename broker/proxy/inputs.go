@@ -18,20 +18,20 @@ import (
 //
 //	roots only      the call is repeated under an id of the proxy, and the host sees
 //	                the final answer only
-//	other things    the host gets it as it came
-//	both            the host is asked for the others; the roots wait in its call:
-//	                it comes back with the proxy's requestState, which is replaced
-//	                by the server's, and the roots are put among the answers
+//	other things    the host gets the result as it came
+//	both            the host is asked for the other things, with a requestState of the
+//	                proxy. When the host repeats its call, the proxy adds the roots to
+//	                the host's answers, and restores the server's requestState
 //
 // Roots that cannot be listed end the call with an error at the host, and
 // nothing is repeated (R172).
 
 const (
-	// maxRepeats is how often one call is repeated; the Go SDK does as often.
+	// maxRepeats is how often one call is repeated. The Go SDK has the same limit.
 	maxRepeats = 10
-	// maxWanted is how many lists of roots one result may ask for: each list is much longer
+	// maxRootsRequests is how many lists of roots one result may ask for: each list is much longer
 	// than its request.
-	maxWanted = 16
+	maxRootsRequests = 16
 )
 
 // The members of a result that asks for input, and of the params of a call that brings it.
@@ -45,15 +45,15 @@ const (
 // params of a task's notification (SEP-2663). A host answers each as if it had come by
 // itself: the Go SDK's does whatever the revision and the result's type say.
 type inputs struct {
-	at     jsonline.Span // the object that holds them; absent: there is none
-	roots  []wanted      // requests for roots, at most one more than maxWanted
-	keys   []string      // of these, unescaped
-	others int           // how many are for something else
-	flaw   string        // why hosts may read them in different ways
+	at     jsonline.Span  // the object that holds the requests; absent: there is none
+	roots  []rootsRequest // requests for roots, at most one more than maxRootsRequests
+	keys   []string       // keys of the requests for roots, unescaped
+	others int            // how many requests are for something else
+	flaw   string         // why hosts may read the requests in different ways; "": they do not
 }
 
-// wanted is one request for roots among inputs.
-type wanted struct {
+// rootsRequest is one request for roots among inputs.
+type rootsRequest struct {
 	Key    string          `json:"k"` // raw, without its quotes
 	Params json.RawMessage `json:"p,omitempty"`
 }
@@ -70,13 +70,13 @@ func readInputs(b []byte, in jsonline.Span) (all inputs) {
 	if !ok {
 		all.flaw = "inputRequests is no object"
 	}
-	for all.flaw == "" && len(all.roots) <= maxWanted && l.Next() {
+	for all.flaw == "" && len(all.roots) <= maxRootsRequests && l.Next() {
 		var method jsonline.Span
 		method, all.flaw = member(b, l.Val, "method")
 		name := string(jsonline.Unquote(method.Of(b)))
 		switch {
 		case name == wire.RootsList:
-			w := wanted{Key: string(b[l.Key.From+1 : l.Key.To-1])}
+			w := rootsRequest{Key: string(b[l.Key.From+1 : l.Key.To-1])}
 			if params, ok := jsonline.Lookup(b, l.Val, "params"); ok {
 				w.Params = bytes.Clone(params.Of(b))
 			}
@@ -110,28 +110,28 @@ func member(b []byte, at jsonline.Span, name string) (val jsonline.Span, flaw st
 	return val, ""
 }
 
-// why returns the reason for refusing a message with these inputs.
-func (in *inputs) why() string {
+// reason returns the reason for refusing a message with these inputs.
+func (in *inputs) reason() string {
 	if in.flaw != "" {
 		return "a message of the server's asks for input in a way that hosts read differently: " + in.flaw
 	}
 	return "a message of the server's asks the host for its roots; rootsfs answers that only as roots/list, and in results of type input_required"
 }
 
-// inputRequired handles a result that asks for input.
-func (p *Proxy) inputRequired(b []byte, f *jsonline.Frame, c *call, in *inputs) (out []byte, pass bool) {
+// handleInputRequired handles a result that asks for input.
+func (p *Proxy) handleInputRequired(b []byte, f *jsonline.Frame, c *call, in *inputs) (out []byte, pass bool) {
 	var state []byte
 	if s, ok := jsonline.Lookup(b, f.Result, requestState); ok {
 		state = bytes.Clone(s.Of(b))
 	}
-	if len(in.roots) > 0 && len(in.roots) <= maxWanted && in.others == 0 {
+	if len(in.roots) > 0 && len(in.roots) <= maxRootsRequests && in.others == 0 {
 		p.async(func() { p.repeat(c, in.roots, state) })
 		return nil, false
 	}
 	p.calls.end(c)
 	switch {
-	case len(in.roots) > maxWanted:
-		p.sendAsync(p.host, errorReply(c.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots more than %d times at once", maxWanted)))
+	case len(in.roots) > maxRootsRequests:
+		p.sendAsync(p.host, errorReply(c.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots more than %d times at once", maxRootsRequests)))
 		return nil, false
 	case len(in.roots) == 0:
 		return jsonline.Replace(b, jsonline.Cut{Span: f.ID, With: c.hostID}), false
@@ -140,7 +140,7 @@ func (p *Proxy) inputRequired(b []byte, f *jsonline.Frame, c *call, in *inputs) 
 }
 
 // repeat sends a call to the server again, with roots.
-func (p *Proxy) repeat(c *call, roots []wanted, state []byte) {
+func (p *Proxy) repeat(c *call, roots []rootsRequest, state []byte) {
 	answers, ok := p.listRoots(c.hostID, roots)
 	if !ok {
 		p.calls.end(c)
@@ -161,7 +161,7 @@ func (p *Proxy) repeat(c *call, roots []wanted, state []byte) {
 
 // listRoots answers the requests for roots that a server made while it answered a call. If
 // it cannot, it reports false, and the host has got an error by the call's id.
-func (p *Proxy) listRoots(hostID []byte, roots []wanted) (answers []jsonline.Patch, ok bool) {
+func (p *Proxy) listRoots(hostID []byte, roots []rootsRequest) (answers []jsonline.Patch, ok bool) {
 	for _, w := range roots {
 		result, err := p.session.ListRoots(w.Params)
 		if err != nil {
@@ -184,11 +184,11 @@ func withAnswers(request, answers []byte, roots []jsonline.Patch, state []byte, 
 	}})...)
 }
 
-// memo is the content of the proxy's requestState, in base64 behind the prefix. It
-// travels with the host, so nothing is kept here for a host that may not come back.
+// memo is the content of the proxy's requestState, in base64 behind the prefix. The host sends
+// the requestState back, so the proxy keeps nothing for a host that may not come back.
 type memo struct {
 	State json.RawMessage `json:"s,omitempty"` // the server's own
-	Roots []wanted        `json:"r"`
+	Roots []rootsRequest  `json:"r"`
 }
 
 // askOthers makes the result that asks the host for the inputs other than roots.
@@ -204,10 +204,11 @@ func (p *Proxy) askOthers(b []byte, c *call, in *inputs, state []byte) []byte {
 	}})
 }
 
-// addRoots adds roots to the answers that the host comes back with, and puts the server's
-// requestState back in the place of the proxy's. Other requests stay as they are. If kept
-// is true, the message must not be carried; if it was refused, the host was told why.
-func (p *Proxy) addRoots(b []byte, f *jsonline.Frame) (out []byte, kept bool) {
+// addRoots handles a call that the host repeats with answers, if its requestState is the
+// proxy's: it adds the roots to the answers, and restores the server's requestState. It returns
+// any other request as it is. If isHandled is true, the message must not be carried, and the host
+// has got an error if it was refused.
+func (p *Proxy) addRoots(b []byte, f *jsonline.Frame) (out []byte, isHandled bool) {
 	at, ok := jsonline.Lookup(b, f.Params, requestState)
 	if !ok {
 		return b, false
@@ -225,7 +226,7 @@ func (p *Proxy) addRoots(b []byte, f *jsonline.Frame) (out []byte, kept bool) {
 	if err == nil {
 		err = json.Unmarshal(raw, &m)
 	}
-	if err != nil || len(m.Roots) > maxWanted { // a server knows the prefix, and may have made it
+	if err != nil || len(m.Roots) > maxRootsRequests { // a server knows the prefix, and may have made it
 		p.refuseHost(b, f, "requestState is not what rootsfs gave")
 		return nil, true
 	}

@@ -41,8 +41,8 @@ func (l *lab) Record(r guard.Record) error {
 	return nil
 }
 
-// audited counts the records that mention text.
-func (l *lab) audited(text string) int {
+// countRecords counts the records that mention text.
+func (l *lab) countRecords(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -101,13 +101,13 @@ func (l *lab) root(name string, rights guard.Rights, files map[string]string) st
 	return dir
 }
 
-// line is a proxy between two ends that the test plays.
-type line struct {
+// link is a proxy between two ends that the test plays.
+type link struct {
 	t       testing.TB
 	p       *proxy.Proxy
 	session *broker.Session
-	host    *end // what the host is
-	server  *end // what the server is
+	host    *end // the host's side of the proxy
+	server  *end // the server's side of the proxy
 	cancel  context.CancelCauseFunc
 	done    chan error // takes Run's error
 }
@@ -122,7 +122,7 @@ type end struct {
 }
 
 // streams makes the four pipes of a proxy.
-func (l *lab) streams() (proxy.Options, *line) {
+func (l *lab) streams() (proxy.Options, *link) {
 	l.t.Helper()
 	pipe := func() (*os.File, *os.File) {
 		r, w, err := os.Pipe()
@@ -135,7 +135,7 @@ func (l *lab) streams() (proxy.Options, *line) {
 	outR, outW := pipe()
 	inR, inW := pipe()
 	serverR, serverW := pipe()
-	n := &line{t: l.t, session: l.b.Session("server"), done: make(chan error, 1)}
+	n := &link{t: l.t, session: l.b.Session("server"), done: make(chan error, 1)}
 	n.host = &end{l.t, "host", hostW, outR, bufio.NewReader(outR)}
 	n.server = &end{l.t, "server", serverW, inR, bufio.NewReader(inR)}
 	return proxy.Options{
@@ -144,7 +144,7 @@ func (l *lab) streams() (proxy.Options, *line) {
 }
 
 // connect runs a proxy.
-func (l *lab) connect(change func(*proxy.Options)) *line {
+func (l *lab) connect(change func(*proxy.Options)) *link {
 	l.t.Helper()
 	opt, n := l.streams()
 	if change != nil {
@@ -159,7 +159,7 @@ func (l *lab) connect(change func(*proxy.Options)) *line {
 }
 
 // end hangs up on both sides and waits for Run.
-func (n *line) end() {
+func (n *link) end() {
 	for _, c := range []io.Closer{n.host.in, n.server.in, n.host.out, n.server.out} {
 		_ = c.Close()
 	}
@@ -188,8 +188,8 @@ func (e *end) hear() string {
 	return s
 }
 
-// hears reads one line and compares.
-func (e *end) hears(want string) {
+// expect reads one line and compares.
+func (e *end) expect(want string) {
 	e.t.Helper()
 	if got := e.hear(); got != want {
 		e.t.Fatalf("the %s got\n%.2000s\nwant\n%.2000s", e.name, got, want)
@@ -221,25 +221,25 @@ func (e *end) message() message {
 
 // ping passes a line from one peer to the other: all earlier lines have then been
 // handled.
-func (n *line) ping(from, to *end) {
+func (n *link) ping(from, to *end) {
 	n.t.Helper()
 	mark := fmt.Sprintf(`{"jsonrpc":"2.0","method":"mark","params":{"at":%d}}`+"\n", time.Now().UnixNano())
 	from.say(mark)
-	to.hears(mark)
+	to.expect(mark)
 }
 
 // handshake performs the handshake of revision 2025-11-25, with these capabilities of the host.
-func (n *line) handshake(capabilities string) message {
+func (n *link) handshake(capabilities string) message {
 	n.t.Helper()
 	n.host.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":` +
 		capabilities + `,"clientInfo":{"name":"h","version":"1"}}}` + "\n")
 	m := n.server.message()
 	answer := `{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"2"}}}` + "\n"
 	n.server.say(answer)
-	n.host.hears(answer)
+	n.host.expect(answer)
 	const initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"
 	n.host.say(initialized)
-	n.server.hears(initialized)
+	n.server.expect(initialized)
 	return m
 }
 

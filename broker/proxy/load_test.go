@@ -41,7 +41,7 @@ func TestSlowReader(t *testing.T) {
 			n.ping(to, from)
 		}
 		for range lines {
-			to.hears(stuck)
+			to.expect(stuck)
 		}
 		wg.Wait()
 	}
@@ -181,7 +181,7 @@ func TestNoHeadOfLine(t *testing.T) {
 	if m := n.server.message(); string(m.ID) != "1" {
 		t.Errorf("the server got %+v", m)
 	}
-	// A request that the server has cancelled gets no answer.
+	// A later request is answered, too.
 	n.server.say(`{"jsonrpc":"2.0","id":2,"method":"files/watch","params":{"path":"work"}}` + "\n")
 	n.server.message()
 }
@@ -204,19 +204,19 @@ func TestCancelled(t *testing.T) {
 	testkit.Until(n.t, "the request is over", func() bool { return n.session.Stats().InFlight == 0 })
 	const other = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"d"}}` + "\n"
 	n.server.say(other)
-	n.host.hears(other)
+	n.host.expect(other)
 	n.ping(n.host, n.server) // no answer came before it
 }
 
-// A message beyond the cap is not carried, the peer that waits gets an error, and the
-// session goes on.
+// A message that is longer than Options.Frame is not carried. The peer that waits for it gets an
+// error, and the session goes on.
 func TestTooLong(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(func(o *proxy.Options) { o.Frame = 100 << 10 })
 	long := strings.Repeat("x", 1<<20)
 	for _, c := range []struct {
-		from, told *end
-		frame, id  string
+		from, notified *end // notified gets the error; nil: nobody
+		frame, id      string
 	}{
 		{n.server, n.host, `{"result":{"t":"` + long + `"},"jsonrpc":"2.0","id":7}`, `7`},
 		{n.server, n.host, `{"jsonrpc":"2.0","id":"a\u0062","result":["` + long + `"]}`, `"a\u0062"`},
@@ -231,10 +231,10 @@ func TestTooLong(t *testing.T) {
 	} {
 		var wg sync.WaitGroup
 		wg.Go(func() { c.from.say(c.frame + "\r\n") })
-		if c.told != nil {
-			m := c.told.message()
+		if c.notified != nil {
+			m := c.notified.message()
 			if m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || string(m.ID) != c.id || !strings.Contains(m.Error.Message, fmt.Sprint(100<<10)) {
-				t.Errorf("%.60s: the %s got %+v", c.frame, c.told.name, m)
+				t.Errorf("%.60s: the %s got %+v", c.frame, c.notified.name, m)
 			}
 		}
 		wg.Wait()
@@ -246,7 +246,7 @@ func TestTooLong(t *testing.T) {
 		t.Fatal(len(fits))
 	}
 	go n.server.say(fits + "\n")
-	n.host.hears(fits + "\n")
+	n.host.expect(fits + "\n")
 	if st := n.p.Stats(); st.TooLong != 11 {
 		t.Errorf("%+v", st)
 	}
@@ -258,7 +258,7 @@ func TestBatch(t *testing.T) {
 	l.root("work", guard.ReadOnly, nil)
 	n := l.connect(nil)
 	n.server.say(`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"roots/list"}, {"jsonrpc":"2.0","method":"n","params":{"x":1.0}} ]` + "\n")
-	n.host.hears(`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"n","params":{"x":1.0}}]` + "\n")
+	n.host.expect(`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"n","params":{"x":1.0}}]` + "\n")
 	if m := n.server.message(); string(m.ID) != "2" || !strings.Contains(string(m.Result), "work") {
 		t.Errorf("the server got %+v", m)
 	}

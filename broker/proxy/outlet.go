@@ -63,4 +63,4 @@ func (o *outlet) hungUp() bool {
 }
 
 // close ends the peer's input. It does not wait for a write under way.
-func (o *outlet) close() { _ = o.w.Close() } // it may have been closed by the peer's end
+func (o *outlet) close() { _ = o.w.Close() } // an error says only that it was closed already

@@ -59,18 +59,18 @@ type Proxy struct {
 	server         *outlet
 	prefix         string // of every id that newID makes; 64 random bits of it are this proxy's own
 	stats          counters
-	questions      sync.Map // chan response of those that the host has not answered, by id
+	questions      sync.Map // chan response of each question that the host has not answered, by id
 	calls          calls
 	serverRequests serverRequests
 	wg             sync.WaitGroup  // goroutines that wait for a peer
-	asyncSlots     chan struct{}   // holds a token for each of these goroutines
+	asyncSlots     chan struct{}   // holds a token for each goroutine in wg
 	ready          sync.Once       // attaches the session to the server
 	hostEnded      context.Context // ends when no answer of the host's can come any more
 	endHost        context.CancelFunc
 
 	mu       sync.Mutex // guards the fields below
 	greeting string     // key of the initialize or server/discover under way; "": none
-	ended    bool       // nothing is begun any more
+	ended    bool       // no goroutine may begin any more
 }
 
 // New makes a proxy.
@@ -94,9 +94,9 @@ func New(opt Options) *Proxy {
 // Run is New and Proxy.Run.
 func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
 
-// Run carries until both directions have ended, and returns nil then. The end of the host's
+// Run carries lines until both directions have ended, and then returns nil. The end of the host's
 // input closes the server's, once the session has answered the server's earlier requests
-// (and after drainFor at the latest); the server's remaining output is delivered. A server
+// (and after drainTimeout at the latest); the server's remaining output is delivered. A server
 // that still sends requests then, or whose host has stopped reading, is stopped (Options.Stop).
 // The end of the server's output closes the host's. If a peer takes no more bytes, the
 // direction to it ends. When ctx ends, both directions end at once, and the error is its cause.
@@ -104,8 +104,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for _, stream := range []any{p.opt.Host, p.opt.HostOut, p.opt.Server, p.opt.ServerOut} {
 		broker.Widen(stream)
 	}
-	down := p.pump(p.opt.Host, p.server, p.fromHost, p.refuseOverlongFromHost, func() { p.tooMany("host", p.host) })
-	up := p.pump(p.opt.ServerOut, p.host, p.fromServer, p.refuseOverlongFromServer, func() { p.tooMany("server", p.server) })
+	down := p.pump(p.opt.Host, p.server, p.fromHost, p.refuseOverlongFromHost, func() { p.refuseBatch("host", p.host) })
+	up := p.pump(p.opt.ServerOut, p.host, p.fromServer, p.refuseOverlongFromServer, func() { p.refuseBatch("server", p.server) })
 	judge := up.look
 	up.look = func(line []byte) ([]byte, bool) {
 		if jsonline.SkipSpace(line, 0) == len(line) {
@@ -117,7 +117,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		}
 		return judge(line)
 	}
-	down.asks, down.bytes, up.bytes = true, &p.stats.down, &p.stats.up
+	down.fromHost, down.bytes, up.bytes = true, &p.stats.down, &p.stats.up
 	p.auto.onRaw = func() { go up.release() } // in its own time: the host may not be reading
 	closeDown := func() {
 		p.server.close()
@@ -127,8 +127,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.host.close()
 		_ = p.opt.ServerOut.Close()
 	}
-	over := make(chan struct{})
-	defer close(over)
+	done := make(chan struct{})
+	defer close(done)
 	downEnded, upEnded := make(chan error, 1), make(chan error, 1)
 	go func() {
 		err := down.run()
@@ -136,7 +136,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.drain(ctx)
 		p.serverRequests.hostLeft(p.session.Busy())
 		closeDown()
-		go p.stopLeft(over)
+		go p.stopAbandoned(done)
 		downEnded <- err
 	}()
 	go func() {
@@ -189,8 +189,8 @@ func (p *Proxy) await(ctx context.Context, down, up <-chan error) error {
 
 // unlessHungUp returns nil for errors that say only that a peer hung up.
 func unlessHungUp(err error) error {
-	for _, over := range []error{io.ErrClosedPipe, os.ErrClosed, unix.EPIPE, unix.EIO} {
-		if errors.Is(err, over) { // EIO: a terminal whose other end is gone
+	for _, hangUp := range []error{io.ErrClosedPipe, os.ErrClosed, unix.EPIPE, unix.EIO} {
+		if errors.Is(err, hangUp) { // EIO: a terminal whose other end is gone
 			return nil
 		}
 	}
@@ -204,15 +204,15 @@ func (p *Proxy) pump(src io.Reader, dst *outlet, look func([]byte) ([]byte, bool
 	}
 }
 
-// maxAsync is how many own frames may wait on the side for a peer to read. The caller
-// that adds one more waits for it.
+// maxAsync is how many goroutines of async may wait for a peer to read. One more call of async
+// waits itself.
 const maxAsync = 256
 
-// sendAsync sends an own frame to a peer, on the side.
+// sendAsync sends a frame of the proxy's own to a peer, in a goroutine.
 func (p *Proxy) sendAsync(to *outlet, frame []byte) {
 	to.addPending(1)
 	called := p.async(func() {
-		_ = to.Send(frame) // a peer that is gone needs none
+		_ = to.Send(frame) // a peer that is gone needs no frame
 		to.addPending(-1)
 	})
 	if !called {
@@ -250,7 +250,7 @@ func (p *Proxy) isOurs(id []byte) bool {
 	return strings.HasPrefix(string(jsonline.Unquote(id)), p.prefix)
 }
 
-// counters are a proxy's figures since its beginning.
+// counters are a proxy's figures since it began.
 type counters struct {
 	down, up                                atomic.Int64
 	answered, retried, asked, refused, long atomic.Int64

@@ -21,28 +21,29 @@ type pump struct {
 	// A nil out drops it.
 	look func(line []byte) (out []byte, pass bool)
 	// long handles a line that is over the limit, of which only small parts were kept.
-	long  func(h *jsonline.Head)
-	auto  *detector
-	asks  bool // this direction begins a session of MCP, so it may tell that there is none
-	limit int  // bytes of a line
-	bytes *atomic.Int64
+	long     func(h *jsonline.Head)
+	auto     *detector
+	fromHost bool // the source is the host, whose first text decides whether this is MCP
+	limit    int  // bytes of a line
+	bytes    *atomic.Int64
 
 	mu         sync.Mutex // guards the fields below; not held while reading
-	buf        []byte     // beyond end, the reader's
-	start, end int        // what is read and not dealt with
-	seen       int        // no line ends before this offset
-	mid        bool       // in a line of which a part has passed, while nothing was decided
-	shows      bool       // a reader has seen that part, so the bytes up to a CR are no message
+	buf        []byte     // the bytes beyond end belong to read, also without mu
+	start, end int        // the bytes of buf that were read and not handled yet
+	seen       int        // no line ends between start and this offset
 	first      opening    // the line at start, while nothing is decided
 	idle       bool       // no byte of the last read has been written
+	// midLine is set while a part of the current line has passed undecided. midVisible is set if
+	// that part has visible characters: then the bytes up to the next CR are no message.
+	midLine, midVisible bool
 }
 
 const (
-	readSize = 64 << 10 // a pipe's usual room
-	keepSize = 4 << 20  // a buffer that a longer line made larger is given back
+	readSize = 64 << 10 // the usual capacity of a pipe
+	keepSize = 4 << 20  // a buffer that a long line has made larger than this is dropped afterwards
 )
 
-// run carries until the source ends or the destination takes no more. The error
+// run carries lines until the source ends or the destination takes no more. The error
 // is nil at the source's end.
 func (u *pump) run() error {
 	for {
@@ -63,14 +64,14 @@ func (u *pump) step() (rerr, err error) {
 	rerr = u.read()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return rerr, u.deal(rerr != nil)
+	return rerr, u.handle(rerr != nil)
 }
 
 // read reads once. A write notices that the peer has hung up. While nothing is written
 // (one endless line), read checks for it, because the source could go on for ever.
 func (u *pump) read() error {
 	u.mu.Lock()
-	u.roomLocked()
+	u.makeRoomLocked()
 	free, idle := u.buf[u.end:], u.idle
 	u.idle = true
 	u.mu.Unlock()
@@ -89,11 +90,11 @@ func (u *pump) read() error {
 func (u *pump) release() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	_ = u.deal(false) // a destination that is gone is noticed by the next write, too
+	_ = u.handle(false) // a destination that is gone is noticed by the next write, too
 }
 
-// roomLocked makes room in the buffer for a read.
-func (u *pump) roomLocked() {
+// makeRoomLocked makes room in the buffer for a read.
+func (u *pump) makeRoomLocked() {
 	switch rest := u.end - u.start; {
 	case rest == 0:
 		u.start, u.end, u.seen = 0, 0, 0
@@ -111,20 +112,20 @@ func (u *pump) roomLocked() {
 	}
 }
 
-// deal handles the bytes in the buffer. last reports that no more come.
-func (u *pump) deal(last bool) error {
+// handle handles the bytes in the buffer. last is set if no more bytes come.
+func (u *pump) handle(last bool) error {
 	for u.start < u.end {
 		var more bool
 		var err error
 		switch state := u.auto.state(); {
 		case state == isRaw:
 			err = u.pass(u.end - u.start)
-		case u.shows:
-			err = u.rest()
+		case u.midVisible:
+			err = u.passRest()
 		case state == undecided:
 			more, err = u.sniff(last)
-		case u.mid: // the following bytes are judged as a line, so they must begin one
-			u.mid = false
+		case u.midLine: // the following bytes are judged as a line, so they must begin one
+			u.midLine = false
 			err = u.write([]byte{'\n'})
 		default:
 			more, err = u.lines(last)
@@ -138,7 +139,7 @@ func (u *pump) deal(last bool) error {
 
 func (u *pump) write(b []byte) error {
 	if len(b) == 0 {
-		return nil // without waiting: an own frame may be on its way, unread
+		return nil // do not wait: another frame may be on its way to a peer that does not read
 	}
 	u.idle = false
 	return u.dst.Pass(b)
@@ -152,13 +153,13 @@ func (u *pump) pass(n int) error {
 	return err
 }
 
-// rest passes on the rest of a line whose beginning has passed, up to a CR.
-func (u *pump) rest() error {
+// passRest passes on the rest of a line whose beginning has passed, up to a CR.
+func (u *pump) passRest() error {
 	n := u.end - u.start
 	if i := bytes.IndexAny(u.buf[u.start:u.end], "\r\n"); i >= 0 {
-		n, u.shows = i, false
+		n, u.midVisible = i, false
 		if u.buf[u.start+i] == '\n' {
-			n, u.mid = i+1, false
+			n, u.midLine = i+1, false
 		}
 	}
 	return u.pass(n)
@@ -166,10 +167,10 @@ func (u *pump) rest() error {
 
 // lines handles the lines in the buffer. It reports whether more has to be read first.
 func (u *pump) lines(last bool) (more bool, err error) {
-	if u.first.read > 0 { // it was looked at as a whole, while nothing was decided
+	if u.first.read > 0 { // sniff has examined this line, while nothing was decided
 		u.first, u.seen = opening{}, u.start
 	}
-	run := u.start // from here to start, what passes as it came
+	run := u.start // the bytes from run to u.start pass as they came
 	flush := func() error {
 		err := u.write(u.buf[run:u.start])
 		run = u.start
@@ -257,7 +258,7 @@ func (u *pump) skip() error {
 		u.mu.Lock()
 		if err != nil && u.start == u.end {
 			u.long(h)
-			return nil // the next read tells of the end, too
+			return nil // the next read returns the error again
 		}
 	}
 }

@@ -31,13 +31,13 @@ type sink struct{ bytes.Buffer }
 
 func (*sink) Close() error { return nil }
 
-// carried passes src through one direction of the proxy. It returns the output and the sizes of
+// carry passes src through one direction of the proxy. It returns the output and the sizes of
 // the lines over the limit.
-func carried(t testing.TB, src io.Reader, m Mode, asks bool, limit int) (out string, long []int) {
+func carry(t testing.TB, src io.Reader, m Mode, fromHost bool, limit int) (out string, long []int) {
 	t.Helper()
 	var s sink
 	u := &pump{
-		src: src, dst: newOutlet(&s), auto: newDetector(m), asks: asks, limit: limit, bytes: &atomic.Int64{},
+		src: src, dst: newOutlet(&s), auto: newDetector(m), fromHost: fromHost, limit: limit, bytes: &atomic.Int64{},
 		look: func(b []byte) ([]byte, bool) {
 			if bytes.HasPrefix(b, []byte("drop")) {
 				return nil, false
@@ -85,7 +85,7 @@ func TestPump(t *testing.T) {
 				if name == "byte" && len(c.in) > 1000 {
 					continue
 				}
-				out, long := carried(t, src, On, true, c.limit)
+				out, long := carry(t, src, On, true, c.limit)
 				if out != c.want {
 					t.Errorf("%s: %.60q, want %.60q", name, out, c.want)
 				}
@@ -113,7 +113,7 @@ func TestPump_Auto(t *testing.T) {
 		for _, host := range []bool{true, false} {
 			var s sink
 			u := &pump{
-				src: iotest.OneByteReader(strings.NewReader(c.in)), dst: newOutlet(&s), auto: newDetector(Auto), asks: host, limit: 200,
+				src: iotest.OneByteReader(strings.NewReader(c.in)), dst: newOutlet(&s), auto: newDetector(Auto), fromHost: host, limit: 200,
 				bytes: &atomic.Int64{}, look: func([]byte) ([]byte, bool) { return nil, true }, long: func(*jsonline.Head) { t.Error("long") },
 			}
 			u.auto.onRaw = func() {}
@@ -140,10 +140,10 @@ var lineSeeds = []string{
 	"\ufeff{}", `{"a":tru"b":1}`, `{'a':1}`, `{"a"/**/:1}`, `{"ID":1,"Method":"x"}`, `{"a":"` + strings.Repeat(`calm \" \\`, 40) + `"}`,
 }
 
-// asItCame reports whether the pump passed its input on unchanged. One change is allowed
+// isUnchanged reports whether the pump passed its input on unchanged. One change is allowed
 // while the mode is undecided: if part of a server's line has passed, and a CR and a message
 // follow, the pump puts a newline before them. It judges them as a line.
-func asItCame(in, out string, undecided bool) bool {
+func isUnchanged(in, out string, undecided bool) bool {
 	if in == out {
 		return true
 	}
@@ -168,10 +168,10 @@ func FuzzPump(f *testing.F) {
 			return
 		}
 		for _, m := range []Mode{Auto, On, Off} {
-			for _, asks := range []bool{true, false} {
-				out, _ := carried(t, &shreds{b, rand.New(rand.NewPCG(seed, 0))}, m, asks, 1<<20)
-				if !asItCame(string(b), out, m == Auto && !asks) {
-					t.Fatalf("mode %v, from the host %v: %q", m, asks, out)
+			for _, fromHost := range []bool{true, false} {
+				out, _ := carry(t, &shreds{b, rand.New(rand.NewPCG(seed, 0))}, m, fromHost, 1<<20)
+				if !isUnchanged(string(b), out, m == Auto && !fromHost) {
+					t.Fatalf("mode %v, from the host %v: %q", m, fromHost, out)
 				}
 			}
 		}

@@ -28,12 +28,12 @@ import (
 // because neither the question nor its answer goes through the server.
 
 const (
-	// askedAs is the key of the session's question among the inputs that the host is
+	// questionKey is the key of the session's question among the inputs that the host is
 	// asked for.
-	askedAs = "rootsfs-consent"
-	// keptFor is how long an answer is kept for a host that does not come back,
-	// beyond the time that the question itself waits.
-	keptFor = 10 * time.Minute
+	questionKey = "rootsfs-consent"
+	// keepAnswerFor is how long the server's answer is kept for a host that does not come back,
+	// after the question's own time is up.
+	keepAnswerFor = 10 * time.Minute
 )
 
 // response is an answer of the host, copied out of the buffer it was read into.
@@ -51,7 +51,7 @@ var (
 // Without a waiting asker the answer is too late.
 func (p *Proxy) answerQuestion(id string, r response) {
 	if answer, waits := p.questions.LoadAndDelete(id); waits {
-		answer.(chan response) <- r // has room: only one gets here
+		answer.(chan response) <- r // never blocks: the channel has room for the one answer
 	}
 }
 
@@ -118,15 +118,15 @@ func (a asker) ask(id string, form []byte) error {
 		return errNoCall
 	}
 	a.p.sendAsync(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","%s":{"%s":{"method":"elicitation/create","params":%s}},"%s":"%s"}}`,
-		hostID, inputRequests, askedAs, form, requestState, id))
+		hostID, inputRequests, questionKey, form, requestState, id))
 	return nil
 }
 
-// withdraw ends a question that has lasted long enough.
+// withdraw ends a question whose time is up.
 func (a asker) withdraw(id string) {
 	if a.insideCalls {
 		// The host may still come back for the answer to its call.
-		time.AfterFunc(keptFor, func() { a.p.calls.giveUp(id) })
+		time.AfterFunc(keepAnswerFor, func() { a.p.calls.giveUp(id) })
 		return
 	}
 	a.p.sendAsync(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"%s","params":{"requestId":"%s","reason":"nobody answered"}}`, wire.Cancelled, id))
@@ -144,8 +144,8 @@ func readForm(result []byte) (*mcp.ElicitResult, error) {
 	return &mcp.ElicitResult{Action: r.Action, Content: r.Content}, nil
 }
 
-// handleRetry takes a call that the host repeats with the answer to a question. It reports
-// false for another call.
+// handleRetry handles a call that the host repeats with the answer to a question. It reports
+// false for any other call.
 func (p *Proxy) handleRetry(b []byte, f *jsonline.Frame, question string) bool {
 	id := f.ID.Of(b)
 	if !jsonline.Answerable(id) {
@@ -155,16 +155,16 @@ func (p *Proxy) handleRetry(b []byte, f *jsonline.Frame, question string) bool {
 	if !ok {
 		return false
 	}
-	said := response{err: errors.New("the host came back without its user's answer")}
-	if at, ok := jsonline.Lookup(b, f.Params, inputResponses, askedAs); ok {
-		said = response{result: bytes.Clone(at.Of(b))}
+	r := response{err: errors.New("the host came back without its user's answer")}
+	if at, ok := jsonline.Lookup(b, f.Params, inputResponses, questionKey); ok {
+		r = response{result: bytes.Clone(at.Of(b))}
 	}
-	p.answerQuestion(question, said)
+	p.answerQuestion(question, r)
 	af, ok := jsonline.Parse(answer)
 	if !ok {
 		return true // the server has not answered
 	}
-	out, pass := p.response(answer, &af)
+	out, pass := p.handleAnswer(answer, &af)
 	if pass {
 		out = answer
 	}

@@ -28,7 +28,7 @@ type params struct {
 	Meta           map[string]json.RawMessage `json:"_meta"`
 }
 
-func (n *line) params(m message) params {
+func (n *link) params(m message) params {
 	n.t.Helper()
 	var p params
 	if err := json.Unmarshal(m.Params, &p); err != nil {
@@ -42,8 +42,8 @@ func (n *line) params(m message) params {
 
 const wantsRoots = `"r\u006fots":{"method":"roots/list"}`
 
-// R168, R169: the capability in each request, with an empty roots object, and
-// nothing else changed.
+// R168, R169: each request gets the capability, with an empty roots object. Nothing else is
+// changed.
 func TestModern_Capability(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -124,14 +124,14 @@ func TestModern_Roots(t *testing.T) {
 			t.Errorf("the call came a third time as %s", third.Params)
 		}
 		n.server.say(`{"jsonrpc":"2.0", "id":` + string(third.ID) + `,"result":{"x":1e400}}` + "\r\n")
-		n.host.hears(`{"jsonrpc":"2.0", "id":` + id + `,"result":{"x":1e400}}` + "\r\n")
+		n.host.expect(`{"jsonrpc":"2.0", "id":` + id + `,"result":{"x":1e400}}` + "\r\n")
 	}
 	if st := n.p.Stats(); st.Retried != 10 {
 		t.Errorf("%+v", st)
 	}
 }
 
-// Other requests pass to the host.
+// Requests for other input than roots pass to the host.
 func TestModern_OtherInput(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -144,7 +144,7 @@ func TestModern_OtherInput(t *testing.T) {
 		n.server.message()
 		answer := `{"jsonrpc":"2.0","id":1,"result":` + result + "}\n"
 		n.server.say(answer)
-		n.host.hears(answer)
+		n.host.expect(answer)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestModern_RootsInResults(t *testing.T) {
 					}
 				}
 				n.ping(n.server, n.host)
-				if st := n.p.Stats(); st.Refused != 1 || l.audited("server's") == 0 && l.audited("server") == 0 {
+				if st := n.p.Stats(); st.Refused != 1 || l.countRecords("server's") == 0 && l.countRecords("server") == 0 {
 					t.Errorf("%+v", st)
 				}
 			})
@@ -243,7 +243,7 @@ func TestModern_Mixed(t *testing.T) {
 			t.Errorf("the server got requestState %s, want %s", p.RequestState, want)
 		}
 		n.server.say(`{"jsonrpc":"2.0","id":2,"result":{}}` + "\n")
-		n.host.hears(`{"jsonrpc":"2.0","id":2,"result":{}}` + "\n")
+		n.host.expect(`{"jsonrpc":"2.0","id":2,"result":{}}` + "\n")
 	}
 	n.host.say(call("3", `,"requestState":"`+prefixOf(t, n)+`!"`))
 	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || string(m.ID) != "3" {
@@ -260,14 +260,14 @@ func TestModern_Mixed(t *testing.T) {
 
 // prefixOf returns the beginning of the ids that a proxy makes, as a server can see
 // it.
-func prefixOf(t *testing.T, n *line) string {
+func prefixOf(t *testing.T, n *link) string {
 	t.Helper()
 	n.host.say(call(`"probe"`, ""))
 	n.server.message()
 	n.server.say(`{"jsonrpc":"2.0","id":"probe","result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
 	m := n.server.message()
 	n.server.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":{}}` + "\n")
-	n.host.hears(`{"jsonrpc":"2.0","id":"probe","result":{}}` + "\n")
+	n.host.expect(`{"jsonrpc":"2.0","id":"probe","result":{}}` + "\n")
 	var id string
 	if err := json.Unmarshal(m.ID, &id); err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func prefixOf(t *testing.T, n *line) string {
 	return id[:strings.LastIndexByte(id, '-')+1]
 }
 
-// R172: roots that cannot be listed: nothing is sent again, the host is told.
+// R172: if the roots cannot be listed, the call is not sent again, and the host gets an error.
 func TestModern_Failure(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -300,7 +300,7 @@ func TestModern_Failure(t *testing.T) {
 	}
 	n.ping(n.host, n.server)
 
-	// A server that never has enough.
+	// A server that asks for roots again and again.
 	n.host.say(call("2", ""))
 	id := string(n.server.message().ID)
 	for range 10 {
@@ -324,7 +324,7 @@ func TestModern_Cancel(t *testing.T) {
 	n.server.say(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
 	id := string(n.server.message().ID)
 	n.host.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId": 1,"reason":"why"}}` + "\n")
-	n.server.hears(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId": ` + id + `,"reason":"why"}}` + "\n")
+	n.server.expect(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId": ` + id + `,"reason":"why"}}` + "\n")
 	n.server.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"late":true}}` + "\n")
 	n.ping(n.server, n.host)
 
@@ -333,15 +333,15 @@ func TestModern_Cancel(t *testing.T) {
 	n.server.message()
 	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}` + "\n"
 	n.host.say(cancel)
-	n.server.hears(cancel)
+	n.server.expect(cancel)
 	n.server.say(`{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
 	if m := n.host.message(); m.Error == nil || string(m.ID) != "2" { // which the host ignores
 		t.Errorf("the host got %+v", m)
 	}
 }
 
-// R173: no list_changed to such a peer; after a fall back to an older revision
-// there is.
+// R173: a server of revision 2026-07-28 gets no list_changed. After a fall back to an older
+// revision it does.
 func TestModern_NoListChanged(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -349,7 +349,7 @@ func TestModern_NoListChanged(t *testing.T) {
 	n.server.message()
 	answer := `{"jsonrpc":"2.0","id":0,"result":{"supportedVersions":["2026-07-28"],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"new","version":"3"}}}}` + "\n"
 	n.server.say(answer)
-	n.host.hears(answer)
+	n.host.expect(answer)
 	l.root("one", guard.ReadOnly, nil)
 	n.ping(n.host, n.server)
 	if st := n.session.Stats(); st.Server != "new 3" || st.Revision != "2026-07-28" || st.Notified != 0 {

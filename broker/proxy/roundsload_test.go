@@ -23,7 +23,7 @@ type stormHost struct {
 	pong chan struct{}
 
 	mu           sync.Mutex // guards the fields below
-	ours, theirs []string   // states of questions
+	ours, theirs []string   // states of the questions of the proxy and of the server
 }
 
 // read notes the questions that the host gets.
@@ -63,8 +63,8 @@ func (h *stormHost) id() string {
 	return fmt.Sprint(h.last)
 }
 
-// asked returns the states of the questions so far.
-func (h *stormHost) asked() (ours, theirs []string) {
+// questions returns the states of the questions so far.
+func (h *stormHost) questions() (ours, theirs []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.ours), slices.Clone(h.theirs)
@@ -72,11 +72,11 @@ func (h *stormHost) asked() (ours, theirs []string) {
 
 // retry repeats a call because of a question, which may already be answered.
 func (h *stormHost) retry(id, state string) {
-	said := ""
+	inputs := ""
 	if h.rnd.IntN(2) == 0 {
-		said = `,"inputResponses":{"rootsfs-consent":{"action":"decline"}}`
+		inputs = `,"inputResponses":{"rootsfs-consent":{"action":"decline"}}`
 	}
-	h.say(call(id, said+`,"requestState":"`+state+`"`))
+	h.say(call(id, inputs+`,"requestState":"`+state+`"`))
 }
 
 func (h *stormHost) cancel(id int) {
@@ -124,8 +124,8 @@ func stormServer(s *end, dir string, rnd *rand.Rand) {
 	}
 }
 
-// In whatever order calls, questions, cancellations and late answers come, nothing of them is
-// kept when they are over. A wrong count would leave no room for calls in the end.
+// In whatever order calls, questions, cancellations and late answers come, no call is kept when
+// all are over. A wrong count would leave no room for calls in the end.
 func TestRoundsStorm(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.AskFor, c.Limits.Consents = 3*time.Millisecond, -1 })
 	l.root("work", guard.ReadOnly, nil)
@@ -135,7 +135,7 @@ func TestRoundsStorm(t *testing.T) {
 		go h.read()
 		go stormServer(n.server, t.TempDir(), rand.New(rand.NewPCG(seed, 1)))
 		for i := range 1500 {
-			if i%20 == 0 { // lest the host be far ahead of the server
+			if i%20 == 0 { // so that the host is never far ahead of the server
 				h.say(ping)
 				<-h.pong
 			}
@@ -143,7 +143,7 @@ func TestRoundsStorm(t *testing.T) {
 			case 0:
 				h.cancel(1 + h.rnd.IntN(h.last+1))
 			case 1, 2:
-				ours, theirs := h.asked()
+				ours, theirs := h.questions()
 				if all := append(ours, theirs...); len(all) > 0 {
 					h.retry(h.id(), all[h.rnd.IntN(len(all))])
 				}
@@ -153,7 +153,7 @@ func TestRoundsStorm(t *testing.T) {
 		}
 		calls, held := -1, -1
 		testkit.Eventually(func() bool {
-			ours, _ := h.asked()
+			ours, _ := h.questions()
 			for _, state := range ours {
 				h.last++
 				h.retry(fmt.Sprint(h.last), state)
@@ -161,7 +161,7 @@ func TestRoundsStorm(t *testing.T) {
 			for id := range h.last + 1 {
 				h.cancel(id)
 			}
-			calls, held = n.p.Kept()
+			calls, held = n.p.HeldCalls()
 			return calls == 0 && held == 0
 		})
 		if calls != 0 || held != 0 {

@@ -74,8 +74,8 @@ func sdkServer(t *testing.T, files *client.Broker) *mcp.Server {
 	return s
 }
 
-// sdk joins a host and a server on the Go SDK through a proxy.
-func (l *lab) sdk(revision string, opt *mcp.ClientOptions) *mcp.ClientSession {
+// connectSDK joins a host and a server on the Go SDK through a proxy.
+func (l *lab) connectSDK(revision string, opt *mcp.ClientOptions) *mcp.ClientSession {
 	l.t.Helper()
 	n := l.connect(nil)
 	files := client.New(nil)
@@ -113,21 +113,21 @@ func tool(t *testing.T, cs *mcp.ClientSession, name string, args any) string {
 	return all.String()
 }
 
-// Both revisions with the Go SDK on both sides: roots in either form, files/*,
-// consent, a thousand calls at once (R170 among others).
+// With the Go SDK on both sides, roots in either form, files/*, consent and a thousand calls at
+// once work in both revisions (R170 among others).
 func TestSDK(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {
 			l := newLab(t, func(c *broker.Config) {
 				c.Limits.InFlight = 2000
-				if revision == "2026-07-28" { // which has no requests out of the blue
+				if revision == "2026-07-28" { // which has no unsolicited requests to the host
 					c.Asker = broker.AskerFunc(func(context.Context, *broker.Question) (broker.Answer, error) {
 						return broker.Answer{By: "test", Decisions: []broker.Decision{{Allow: true}}}, nil
 					})
 				}
 			})
 			dir := l.root("work", guard.ReadOnly, map[string]string{"a.txt": "hello"})
-			cs := l.sdk(revision, &mcp.ClientOptions{
+			cs := l.connectSDK(revision, &mcp.ClientOptions{
 				ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 					if req.Params.Message == "name?" {
 						return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "Ada"}}, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// fromServer decides about one message of the server.
+// fromServer decides about one message of the server, as splitBatch demands.
 func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	f, ok := jsonline.Parse(b)
 	if !ok {
@@ -28,7 +28,7 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	case f.Method.Absent() && f.ID.Absent():
 		return nil, true
 	case f.Method.Absent():
-		return p.response(b, &f)
+		return p.handleAnswer(b, &f)
 	case p.isOurs(f.ID.Of(b)):
 		return p.refuseServer(b, &f, "a request of the server's has an id of rootsfs's own")
 	}
@@ -45,7 +45,7 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 		return nil, p.handle(b, &f)
 	}
 	if in := readInputs(b, f.Params); in.flaw != "" || len(in.roots) > 0 {
-		return p.refuseServer(b, &f, in.why())
+		return p.refuseServer(b, &f, in.reason())
 	}
 	p.serverRequests.note(f.ID.Of(b), true)
 	return nil, true
@@ -71,8 +71,8 @@ func (p *Proxy) toServer(_ context.Context, frame []byte, recheck broker.Recheck
 	return p.server.SendIf(frame, recheck)
 }
 
-// response handles an answer of the server.
-func (p *Proxy) response(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
+// handleAnswer handles an answer of the server.
+func (p *Proxy) handleAnswer(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	id := f.ID.Of(b)
 	p.learnServer(b, f)
 	c, kept := p.calls.acceptAnswer(id, b)
@@ -85,12 +85,12 @@ func (p *Proxy) response(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	in := readInputs(b, f.Result)
 	if in.flaw == "" && c != nil {
 		if t, ok := jsonline.Lookup(b, f.Result, "resultType"); ok && jsonline.Equal(t.Of(b), "input_required") {
-			return p.inputRequired(b, f, c, &in)
+			return p.handleInputRequired(b, f, c, &in)
 		}
 	}
 	switch {
 	case in.flaw != "" || len(in.roots) > 0:
-		return p.refuseServer(b, f, in.why())
+		return p.refuseServer(b, f, in.reason())
 	case c == nil:
 		return nil, true
 	}
@@ -128,9 +128,9 @@ func (p *Proxy) learnServer(b []byte, f *jsonline.Frame) {
 }
 
 // refuseServer refuses a message of the server. The waiting host gets an error, if the id
-// is beyond doubt. It returns what fromServer returns then.
+// is beyond doubt. fromServer returns the results.
 func (p *Proxy) refuseServer(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
-	p.noteRefused("server", why)
+	p.noteRefusal("server", why)
 	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.IDInDoubt(b) {
 		p.answerServer(id, !f.Method.Absent() && !f.Answers(), why+"; it was not passed on")
 	}
@@ -155,17 +155,17 @@ func (p *Proxy) answerServer(id []byte, isRequest bool, text string) {
 	p.sendAsync(p.host, errorReply(id, wire.CodeInvalidRequest, text))
 }
 
-// noteRefused counts a refusal, logs it, and records it if the message came from the server. A
+// noteRefusal counts a refusal, logs it, and records it if the message came from the server. A
 // peer can cause many refusals: the log has the first, the second, the fourth and so on.
-func (p *Proxy) noteRefused(of, why string) {
-	if n := p.countRefused(of, why); n&(n-1) == 0 {
+func (p *Proxy) noteRefusal(of, why string) {
+	if n := p.countRefusal(of, why); n&(n-1) == 0 {
 		p.log.Warn("a message was not passed on", "of", of, "why", why, "so far", n)
 	}
 }
 
-// countRefused counts a refusal, records it if the message came from the server, and returns
+// countRefusal counts a refusal, records it if the message came from the server, and returns
 // the count.
-func (p *Proxy) countRefused(of, why string) int64 {
+func (p *Proxy) countRefusal(of, why string) int64 {
 	if of == "server" {
 		p.session.NoteRefusal(why)
 	}
@@ -174,7 +174,7 @@ func (p *Proxy) countRefused(of, why string) int64 {
 
 // Text that a server prints among its messages is logged up to these limits.
 const (
-	maxPrinted     = 100 // lines; of more, the second, the fourth and so on
+	maxPrinted     = 100 // lines; of further lines the 128th, the 256th and so on
 	maxPrintedLine = 500 // bytes of a line
 )
 
@@ -183,20 +183,22 @@ const (
 // gets an error.
 func (p *Proxy) refuseLine(line []byte, why string) {
 	why = "a line of the server's is not exactly one JSON-RPC message: " + why
-	if n := p.countRefused("server", why); n <= maxPrinted || n&(n-1) == 0 {
+	if n := p.countRefusal("server", why); n <= maxPrinted || n&(n-1) == 0 {
 		text := string(line[:min(len(line), maxPrintedLine)])
 		if len(text) < len(line) {
 			text = strings.ToValidUTF8(text, "") + "…"
 		}
 		p.log.Warn("the server printed a line that is no message; it was not passed on", "text", text, "why", why, "so far", n)
 	}
-	if line = visible(line); len(line) > 0 && line[0] == '{' {
+	if line = trimInvisible(line); len(line) > 0 && line[0] == '{' {
 		p.answerUnread(jsonline.HeadOf(line), why+"; it was not passed on")
 	}
 }
 
 // refuseOverlongFromServer refuses a line of the server that is over the limit.
-func (p *Proxy) refuseOverlongFromServer(h *jsonline.Head) { p.answerUnread(h, p.tooLong("server", h)) }
+func (p *Proxy) refuseOverlongFromServer(h *jsonline.Head) {
+	p.answerUnread(h, p.countTooLong("server", h))
+}
 
 // answerUnread sends an error for a line of the server that was not carried, if its id can be
 // read.
@@ -206,17 +208,17 @@ func (p *Proxy) answerUnread(h *jsonline.Head, text string) {
 	}
 }
 
-// tooLong counts a line that was not carried, and returns the text of its error.
-func (p *Proxy) tooLong(of string, h *jsonline.Head) string {
+// countTooLong counts a line that was not carried, and returns the text of its error.
+func (p *Proxy) countTooLong(of string, h *jsonline.Head) string {
 	p.stats.long.Add(1)
 	why := fmt.Sprintf("a message of the %s's is longer than the %d bytes that rootsfs carries (it has %d)", of, p.opt.Frame, h.Size)
-	p.noteRefused(of, why)
+	p.noteRefusal(of, why)
 	return why + "; send less at a time"
 }
 
-// tooMany refuses a batch of too many messages with an error to its sender.
-func (p *Proxy) tooMany(of string, sender *outlet) {
+// refuseBatch refuses a batch of too many messages with an error to its sender.
+func (p *Proxy) refuseBatch(of string, sender *outlet) {
 	why := fmt.Sprintf("a batch of the %s's has more than the %d messages that rootsfs carries", of, wire.MaxBatch)
-	p.noteRefused(of, why)
+	p.noteRefusal(of, why)
 	p.sendAsync(sender, errorReply([]byte("null"), wire.CodeInvalidRequest, why+"; send fewer at a time"))
 }

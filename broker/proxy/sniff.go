@@ -67,26 +67,26 @@ func (u *pump) sniff(last bool) (more bool, err error) {
 	line, whole := u.line(last)
 	o := &u.first
 	o.look(line)
-	for !u.asks && o.open(line) && whole && len(line) <= u.limit {
+	for !u.fromHost && o.isOpen(line) && whole && len(line) <= u.limit {
 		u.seen = u.start + len(line)
 		if whole = u.seen < u.end; whole {
 			line, whole = u.line(last)
 			o.look(line)
 		}
 	}
-	over := whole || last || len(line) > u.limit
-	switch ends := over || o.foreign(); {
-	case o.rpc() && over, !u.asks && ends && (o.speaks || hasMessage(line)):
+	complete := whole || last || len(line) > u.limit
+	switch ends := complete || o.isForeign(); {
+	case o.rpc() && complete, !u.fromHost && ends && (o.isRPC || hasMessage(line)):
 		u.auto.decide(isMCP)
 		return false, nil
 	case whole && !o.begun:
-		u.mid, err = false, u.pass(len(line))
-	case !u.asks && !over && o.part(line):
+		u.midLine, err = false, u.pass(len(line))
+	case !u.fromHost && !complete && o.mayEndInMessage(line):
 		return true, nil
 	case ends:
-		err = u.foreign(line, whole)
+		err = u.passForeign(line, whole)
 	default:
-		return true, nil // its end is on the way
+		return true, nil // the end of the line is still to be read
 	}
 	*o = opening{}
 	return false, err
@@ -98,12 +98,12 @@ func (u *pump) sniff(last bool) (more bool, err error) {
 type opening struct {
 	read  int  // how many bytes of the line were examined
 	begun bool // there is a byte other than white space
-	kind  byte // the first such byte
+	kind  byte // the first byte other than white space
 
 	brackets jsonline.Brackets
 	end      int  // the end of the object or array; 0: not found yet
-	speaks   bool // the object or array is a message or a batch
-	behind   bool // there is text after it
+	isRPC    bool // the object or array is a message or a batch
+	hasMore  bool // there is text after the object or array
 
 	work int // how many bytes were examined in all, for a test
 }
@@ -120,11 +120,11 @@ func (o *opening) look(line []byte) {
 		switch {
 		case o.kind != '{' && o.kind != '[':
 		case o.end > 0:
-			o.behind = o.behind || !white
+			o.hasMore = o.hasMore || !white
 		default:
 			if o.brackets.Step(c); o.brackets.Depth == 0 {
 				o.end = o.read + 1
-				o.speaks = speaksRPC(line[:o.end])
+				o.isRPC = isRPC(line[:o.end])
 				o.work += o.end
 			}
 		}
@@ -133,28 +133,28 @@ func (o *opening) look(line []byte) {
 
 // rpc reports whether the line so far is a message of JSON-RPC 2.0, or begins with a batch of
 // messages.
-func (o *opening) rpc() bool { return o.speaks && (o.kind == '[' || !o.behind) }
+func (o *opening) rpc() bool { return o.isRPC && (o.kind == '[' || !o.hasMore) }
 
-// foreign reports whether the line can no longer become a message.
-func (o *opening) foreign() bool {
+// isForeign reports whether the line can no longer become a message.
+func (o *opening) isForeign() bool {
 	return o.begun && o.kind != '{' && o.kind != '[' || o.end > 0 && !o.rpc()
 }
 
-// open reports whether the line begins with an object, or an array of them, that has
+// isOpen reports whether the line begins with an object, or an array of them, that has
 // not ended.
-func (o *opening) open(line []byte) bool {
-	return o.end == 0 && begins(line[jsonline.SkipSpace(line, 0):])
+func (o *opening) isOpen(line []byte) bool {
+	return o.end == 0 && beginsObject(line[jsonline.SkipSpace(line, 0):])
 }
 
-// part reports whether the text after the last CR of a line, or after invisible
+// mayEndInMessage reports whether the text after the last CR of a line, or after invisible
 // characters at its beginning, may become a message.
-func (o *opening) part(line []byte) bool {
+func (o *opening) mayEndInMessage(line []byte) bool {
 	cr := bytes.LastIndexByte(line, '\r')
-	return (cr >= 0 || o.kind != '{' && o.kind != '[') && begins(visible(line[cr+1:]))
+	return (cr >= 0 || o.kind != '{' && o.kind != '[') && beginsObject(trimInvisible(line[cr+1:]))
 }
 
-// begins reports whether a text begins like an object or an array of them.
-func begins(text []byte) bool {
+// beginsObject reports whether a text begins like an object or an array of them.
+func beginsObject(text []byte) bool {
 	i := 0
 	if len(text) > 0 && text[0] == '[' {
 		i = jsonline.SkipSpace(text, 1)
@@ -165,54 +165,54 @@ func begins(text []byte) bool {
 // hasMessage reports whether a part of lines between CRs and LFs begins with a message.
 func hasMessage(lines []byte) bool {
 	for part := range bytes.FieldsFuncSeq(lines, func(r rune) bool { return r == '\r' || r == '\n' }) {
-		part = visible(part)
-		if end := jsonline.EndOfValue(part, 0); end > 0 && speaksRPC(part[:end]) {
+		part = trimInvisible(part)
+		if end := jsonline.EndOfValue(part, 0); end > 0 && isRPC(part[:end]) {
 			return true
 		}
 	}
 	return false
 }
 
-// visible returns a line without invisible characters at its beginning, which some
+// trimInvisible returns a line without invisible characters at its beginning, which some
 // readers skip: a byte order mark, NUL, blanks of any kind.
-func visible(line []byte) []byte {
+func trimInvisible(line []byte) []byte {
 	return bytes.TrimLeftFunc(line, func(r rune) bool { return r == utf8.RuneError || unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 }
 
-// foreign handles a line that is no message of MCP.
-func (u *pump) foreign(line []byte, whole bool) error {
-	if u.asks {
+// passForeign handles a line that is no message of MCP.
+func (u *pump) passForeign(line []byte, whole bool) error {
+	if u.fromHost {
 		if u.auto.decide(isRaw) {
 			u.auto.onRaw()
 		}
 		return nil
 	}
-	u.mid = !whole
-	u.shows = u.mid && len(visible(line[bytes.LastIndexByte(line, '\r')+1:])) > 0
+	u.midLine = !whole
+	u.midVisible = u.midLine && len(trimInvisible(line[bytes.LastIndexByte(line, '\r')+1:])) > 0
 	return u.pass(len(line))
 }
 
-// speaksRPC reports whether a line is a message of JSON-RPC 2.0, or a batch of
-// them.
-func speaksRPC(line []byte) bool {
+// isRPC reports whether a line is a message of JSON-RPC 2.0, or a batch with at least one
+// message.
+func isRPC(line []byte) bool {
 	l, isBatch := jsonline.Array(line, jsonline.SkipSpace(line, 0))
 	if !isBatch {
 		f, ok := jsonline.Parse(line)
-		return ok && speaks(line, &f)
+		return ok && isRPCFrame(line, &f)
 	}
-	spoken := false
+	hasMessage := false
 	for l.Next() {
-		if b := l.Val.Of(line); !spoken && b[0] == '{' {
+		if b := l.Val.Of(line); !hasMessage && b[0] == '{' {
 			f, ok := jsonline.Parse(b)
-			spoken = ok && speaks(b, &f)
+			hasMessage = ok && isRPCFrame(b, &f)
 		}
 	}
-	return spoken && l.Ended()
+	return hasMessage && l.Ended()
 }
 
-// speaks reports whether the frame f of b is a message of JSON-RPC 2.0. Some hosts do not check
+// isRPCFrame reports whether the frame f of b is a message of JSON-RPC 2.0. Some hosts do not check
 // the version, so frames without it count if they are requests that the session answers, or if
 // their method is ambiguous.
-func speaks(b []byte, f *jsonline.Frame) bool {
+func isRPCFrame(b []byte, f *jsonline.Frame) bool {
 	return f.RPC || broker.IsFilesMethod(string(jsonline.Unquote(f.Method.Of(b)))) || !f.Method.Absent() && !f.Clash.Absent()
 }

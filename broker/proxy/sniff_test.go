@@ -25,12 +25,12 @@ func FuzzOpening(f *testing.F) {
 			part := line[:n]
 			o.look(part)
 			i := jsonline.SkipSpace(part, 0)
-			if got, want := o.rpc(), speaksRPC(part); got != want {
+			if got, want := o.rpc(), isRPC(part); got != want {
 				t.Fatalf("%q: rpc %v, want %v", part, got, want)
 			}
-			foreign := i < n && (part[i] != '{' && part[i] != '[' || jsonline.EndOfValue(part, i) >= 0 && !speaksRPC(part))
-			if o.foreign() != foreign || o.begun != (i < n) {
-				t.Fatalf("%q: foreign %v, want %v; kind %q", part, o.foreign(), foreign, o.kind)
+			foreign := i < n && (part[i] != '{' && part[i] != '[' || jsonline.EndOfValue(part, i) >= 0 && !isRPC(part))
+			if o.isForeign() != foreign || o.begun != (i < n) {
+				t.Fatalf("%q: foreign %v, want %v; kind %q", part, o.isForeign(), foreign, o.kind)
 			}
 		}
 	})
@@ -49,7 +49,7 @@ func TestSniff_Linear(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			work, held := 0, 0
 			u := &pump{
-				src: iotest.OneByteReader(strings.NewReader(in)), dst: newOutlet(&sink{}), auto: newDetector(Auto), asks: true, limit: 2 * len(in),
+				src: iotest.OneByteReader(strings.NewReader(in)), dst: newOutlet(&sink{}), auto: newDetector(Auto), fromHost: true, limit: 2 * len(in),
 				bytes: &atomic.Int64{}, look: func([]byte) ([]byte, bool) { return nil, true }, long: func(*jsonline.Head) { t.Error("long") },
 			}
 			u.auto.onRaw = func() {}
@@ -80,7 +80,7 @@ func TestSniff_Limit(t *testing.T) {
 	} {
 		var longs int
 		u := &pump{
-			src: strings.NewReader(c.in), dst: newOutlet(&sink{}), auto: newDetector(Auto), asks: true, limit: 200,
+			src: strings.NewReader(c.in), dst: newOutlet(&sink{}), auto: newDetector(Auto), fromHost: true, limit: 200,
 			bytes: &atomic.Int64{}, look: func([]byte) ([]byte, bool) { return nil, true }, long: func(*jsonline.Head) { longs++ },
 		}
 		u.auto.onRaw = func() {}

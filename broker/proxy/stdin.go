@@ -23,20 +23,20 @@ func Stdin() *os.File {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFIFO, unix.S_IFCHR:
-		again, err := unix.Open("/proc/self/fd/0", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		reopened, err := unix.Open("/proc/self/fd/0", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 		if err == nil {
-			return os.NewFile(uintptr(again), os.Stdin.Name())
+			return os.NewFile(uintptr(reopened), os.Stdin.Name())
 		}
 	case unix.S_IFSOCK:
-		if !same(&st, 1) && !same(&st, 2) && unix.SetNonblock(fd, true) == nil {
+		if !isSameFile(&st, 1) && !isSameFile(&st, 2) && unix.SetNonblock(fd, true) == nil {
 			return os.NewFile(fd, os.Stdin.Name())
 		}
 	}
 	return os.Stdin
 }
 
-// same reports whether a descriptor is of the file that st describes.
-func same(st *unix.Stat_t, fd int) bool {
+// isSameFile reports whether the descriptor fd refers to the file that st describes.
+func isSameFile(st *unix.Stat_t, fd int) bool {
 	var other unix.Stat_t
 	return unix.Fstat(fd, &other) == nil && other.Dev == st.Dev && other.Ino == st.Ino
 }

@@ -25,16 +25,15 @@ import (
 // interrupted, so this bounds how long it goes on after the end of its context.
 const window = 256 << 10
 
-// Lines returns the changes of whole lines, in order, that turn old into text. After changes of
-// enough bytes together it may leave out the rest. It stops when ctx ends.
+// Lines returns the changes of whole lines, in order, that turn old into text. Once the changes
+// have enough bytes together, Lines may leave out the rest. It stops when ctx ends.
 func Lines(ctx context.Context, old, text string, enough int) ([]udiff.Edit, error) {
 	return lines(ctx, old, text, window, enough)
 }
 
-// lines returns the changes of whole lines, in order, that turn old into text, or the
-// first of them that have enough bytes. Texts longer than window are compared piece by
-// piece. So an insertion or deletion that is longer than window may come out as a change of
-// more lines than necessary, unless nothing else has changed.
+// lines is Lines with any window. Texts longer than window are compared piece by piece. So an
+// insertion or deletion that is longer than window may become a change of more lines than
+// necessary, unless nothing else has changed.
 func lines(ctx context.Context, old, text string, window, enough int) (out []udiff.Edit, err error) {
 	at, end := sameEnds(old, text)
 	old, text = old[:len(old)-end], text[at:len(text)-end]
@@ -53,7 +52,7 @@ func lines(ctx context.Context, old, text string, window, enough int) (out []udi
 		}
 		a, b := firstLines(old[at:], window), firstLines(text, window)
 		rest := at+len(a) < len(old) || len(b) < len(text)
-		from, put := len(a), len(b) // how much of them is done
+		from, put := len(a), len(b) // how many bytes of a and b are done
 		edits := udiff.Lines(a, b)
 		if n := len(edits); rest && n > 0 && edits[n-1].End == len(a) && edits[n-1].Start > len(a)/2 {
 			// The ends of the pieces may have caused the last change, so compare it again.
@@ -104,10 +103,10 @@ func firstLines(text string, n int) string {
 }
 
 // WriteHunks writes the hunks of a patch, with as many unchanged lines before and after a change
-// as context says. Changes whose contexts touch share a hunk. Every
-// count is written out, as server-filesystem does.
+// as context says. Changes whose contexts touch share a hunk. The head of a hunk has every count,
+// also a count of 1, as that of server-filesystem does.
 func WriteHunks(b *strings.Builder, old string, changes []udiff.Edit, context int) {
-	seen, line, grown := 0, 1, 0 // bytes of old that are done; the line there; how many more lines the new text has by then
+	seen, line, grown := 0, 1, 0 // bytes of old that are done; line number there; how many lines more the new text has there
 	for len(changes) > 0 {
 		n := 1
 		for n < len(changes) && linesAfter(old, changes[n-1].End, 2*context) >= changes[n].Start {

@@ -24,8 +24,8 @@ func someText(r *rand.Rand, n int) string {
 	return text
 }
 
-// changed returns a text with some lines changed, removed or inserted.
-func changed(r *rand.Rand, text string) string {
+// mutate returns a text with some lines changed, removed or inserted.
+func mutate(r *rand.Rand, text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		switch r.IntN(20) {
@@ -41,9 +41,9 @@ func changed(r *rand.Rand, text string) string {
 	return b.String()
 }
 
-// patched applies a patch strictly: the lines have to be at the numbers in the patch's headers,
+// applyPatch applies a patch strictly: the lines have to be at the numbers in the patch's headers,
 // on both sides, and as many as the headers say.
-func patched(t *testing.T, old, patch string) string {
+func applyPatch(t *testing.T, old, patch string) string {
 	t.Helper()
 	from, to := slices.Collect(strings.Lines(old)), []string{}
 	used, left, mark := 0, [2]int{}, byte(0)
@@ -88,7 +88,7 @@ func TestHunksAreAPatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
 		old := someText(r, r.IntN(60))
-		text := changed(r, old)
+		text := mutate(r, old)
 		if r.IntN(10) == 0 {
 			text = someText(r, r.IntN(5))
 		}
@@ -99,7 +99,7 @@ func TestHunksAreAPatch(t *testing.T) {
 		for _, around := range []int{0, 3, 4} {
 			var patch strings.Builder
 			WriteHunks(&patch, old, changes, around)
-			if got := patched(t, old, patch.String()); got != text {
+			if got := applyPatch(t, old, patch.String()); got != text {
 				t.Fatalf("%q to %q: the patch with context %d makes %q of it:\n%s", old, text, around, got, &patch)
 			}
 		}
@@ -112,7 +112,7 @@ func TestLinesByPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 3000 {
 		old := someText(r, r.IntN(200))
-		text := changed(r, old)
+		text := mutate(r, old)
 		if r.IntN(10) == 0 {
 			text = someText(r, r.IntN(200))
 		}

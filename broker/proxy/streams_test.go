@@ -69,10 +69,10 @@ func TestBytes(t *testing.T) {
 				all := all
 				if way.to == n.host && m != proxy.Off {
 					all = good
-					said := bytes.Count(got, []byte("not exactly one JSON-RPC message")) // for the id that can be read
+					answered := bytes.Count(got, []byte("not exactly one JSON-RPC message")) // the line whose id can be read
 					got = regexp.MustCompile(`.*"error":{"code":-32600,.*not exactly one JSON-RPC message.*\n`).ReplaceAll(got, nil)
-					if refused := n.p.Stats().Refused; refused != int64(len(broken)) || said != 1 {
-						t.Errorf("mode %v: %d lines were refused, %d answered", m, refused, said)
+					if refused := n.p.Stats().Refused; refused != int64(len(broken)) || answered != 1 {
+						t.Errorf("mode %v: %d lines were refused, %d answered", m, refused, answered)
 					}
 				}
 				if string(got) != first+all || err != nil {
@@ -96,7 +96,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// A real child, with and without the proxy: the same bytes.
+// A child process writes the same bytes with and without the proxy.
 func TestBytes_Child(t *testing.T) {
 	l := newLab(t, nil)
 	all := []byte(strings.Join(strange, ""))
@@ -165,7 +165,7 @@ func TestHalfClose(t *testing.T) {
 		t.Fatalf("the server got %q, %v", got, err)
 	}
 	n.server.say(`{"still":"here"}` + "\n" + `{"and":"half a line"}`)
-	n.host.hears(`{"still":"here"}` + "\n")
+	n.host.expect(`{"still":"here"}` + "\n")
 	_ = n.server.in.Close()
 	if got, err := io.ReadAll(n.host.r); string(got) != `{"and":"half a line"}` || err != nil {
 		t.Fatalf("the host got %q, %v", got, err)
@@ -181,7 +181,7 @@ func TestHalfClose(t *testing.T) {
 		t.Fatalf("the host got %q, %v", got, err)
 	}
 	n.host.say("more\n")
-	n.server.hears("more\n")
+	n.server.expect("more\n")
 }
 
 // A last message without an end of its line is a message.
@@ -204,14 +204,14 @@ func TestHalfClose_LastMessage(t *testing.T) {
 	}
 }
 
-// The server gets the answers to its requests from before the host left. (How fast it reads them
-// depends on the machine: with the usual limit the last answer was cut at a high load.)
+// When the host leaves, the server still gets the answers to its earlier requests. (The usual
+// limit may cut off the last answers on a machine under load.)
 func TestHalfClose_Answers(t *testing.T) {
 	proxy.SetDrain(t, testkit.Patience)
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, map[string]string{"a": strings.Repeat("x", 100<<10)})
 	n := l.connect(nil)
-	const requests = 10 // more than the pipe to the server holds the answers of
+	const requests = 10 // their answers do not fit into the pipe to the server
 	for i := range requests {
 		n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"files/read","params":{"path":"work/a"}}`+"\n", i))
 	}
@@ -252,7 +252,8 @@ func TestHalfClose_LastMessageTooLong(t *testing.T) {
 	}
 }
 
-// Peers that stop reading, an end from outside, a server known to be gone.
+// The proxy ends a direction when its reader has gone, and both when its context ends or the
+// server is known to be gone.
 func TestHangUps(t *testing.T) {
 	l := newLab(t, nil)
 	t.Run("the server reads no more", func(t *testing.T) {
@@ -263,7 +264,7 @@ func TestHangUps(t *testing.T) {
 			return err != nil
 		})
 		n.server.say(`{"but":"writes"}` + "\n")
-		n.host.hears(`{"but":"writes"}` + "\n")
+		n.host.expect(`{"but":"writes"}` + "\n")
 	})
 	t.Run("the host reads no more", func(t *testing.T) {
 		n := l.connect(nil)
@@ -325,7 +326,7 @@ func TestHangUps(t *testing.T) {
 		n.server.say(`{"last":"words"}` + "\n")
 		close(gone)
 		_ = n.server.in.Close()
-		n.host.hears(`{"last":"words"}` + "\n")
+		n.host.expect(`{"last":"words"}` + "\n")
 		if err := <-n.done; err != nil { // though the host's input is open
 			t.Errorf("Run: %v", err)
 		}
@@ -349,8 +350,7 @@ func TestHangUps(t *testing.T) {
 
 // In both directions the number of messages in a batch is bounded. A longer batch is not passed
 // on and not examined: its sender gets an error, there is one record, and the session
-// continues. (A line of half a million of them made as many records, for a minute after both
-// peers were gone.)
+// continues. (Otherwise a line of half a million messages could cause as many records.)
 func TestBatchOfTooMany(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -361,14 +361,14 @@ func TestBatchOfTooMany(t *testing.T) {
 	for _, way := range []struct{ from, to *end }{{n.host, n.server}, {n.server, n.host}} {
 		most := batch(wire.MaxBatch)
 		way.from.say(most)
-		way.to.hears(most)
+		way.to.expect(most)
 		way.from.say(batch(wire.MaxBatch + 1))
 		if m := way.from.message(); m.Error == nil || string(m.ID) != "null" || !strings.Contains(m.Error.Message, "send fewer") {
 			t.Errorf("the %s got %+v", way.from.name, m)
 		}
 		n.ping(way.from, way.to)
 	}
-	if got := l.audited("more than the 1000 messages"); got != 1 {
+	if got := l.countRecords("more than the 1000 messages"); got != 1 {
 		t.Errorf("%d records of the server's batch, want 1", got)
 	}
 	if st := n.p.Stats(); st.Refused != 2 {
