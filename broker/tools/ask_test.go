@@ -22,7 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// caller is a client over HTTP that says yes to every question, and counts the questions.
+// caller is a client over HTTP that approves whatever it is asked, and counts the questions.
 type caller struct {
 	asked  atomic.Int64
 	client *mcp.ClientSession

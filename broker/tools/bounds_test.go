@@ -15,7 +15,7 @@ import (
 )
 
 // One subject of the issuer cannot use up all sessions or connections. The refusal and the log
-// name the bound that it met. Other subjects are served.
+// name the bound that was reached. Other subjects are served.
 func TestOAuthUserIsBounded(t *testing.T) {
 	var log lockedBuffer
 	_, site, i := trustingWith(t, tools.HTTPOptions{Sessions: 8, UserSessions: 3, Within: time.Hour, Log: slog.New(slog.NewJSONHandler(&log, nil))})
@@ -33,20 +33,20 @@ func TestOAuthUserIsBounded(t *testing.T) {
 	if status, _ := post(t, site, hello, with(tokenOf("bob"), "")); status != 200 {
 		t.Errorf("bob: %d", status)
 	}
-	// One that ends makes room.
+	// A session that ends makes room for another.
 	if status, _ := post(t, site, "", func(r *http.Request) {
 		with(tokenOf("alice"), session)(r)
 		r.Method = http.MethodDelete
 	}); status != http.StatusNoContent {
 		t.Errorf("DELETE: %d", status)
 	}
-	testkit.Until(t, "room for a session, after the one that is closed beside the answer", func() bool {
+	testkit.Until(t, "room for a session: the ended one is closed after its answer", func() bool {
 		status, id := post(t, site, hello, with(tokenOf("alice"), ""))
 		session = id
 		return status == 200
 	})
 	// Requests whose body has not begun stay under way.
-	half := func() {
+	beginRequest := func() {
 		c, err := net.Dial("tcp", site.Listener.Addr().String())
 		testkit.Must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
@@ -55,22 +55,22 @@ func TestOAuthUserIsBounded(t *testing.T) {
 		testkit.Must(t, err)
 	}
 	for range tools.SessionRequests * 3 {
-		half()
+		beginRequest()
 	}
 	const list = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
 	testkit.Until(t, "the limit of requests under way", func() bool {
 		if status, _ := post(t, site, list, with(tokenOf("alice"), session)); status == http.StatusTooManyRequests {
 			return true
 		}
-		half() // this one may have taken the place of one of them
+		beginRequest() // the request above may have taken the place of an ended one
 		return false
 	})
 	if status, _ := post(t, site, hello, with(tokenOf("bob"), "")); status != 200 {
 		t.Errorf("bob: %d", status)
 	}
 	if !testkit.Eventually(func() bool {
-		said := log.String()
-		return strings.Contains(said, `\"oauth:alice\" has 3, the most of one user`) && strings.Contains(said, `\"oauth:alice\" has 12 requests under way`)
+		text := log.String()
+		return strings.Contains(text, `\"oauth:alice\" has 3, the most of one user`) && strings.Contains(text, `\"oauth:alice\" has 12 requests under way`)
 	}) {
 		t.Fatalf("the log does not name the bounds:\n%s", log.String())
 	}
@@ -106,10 +106,10 @@ func TestHTTPAdmitted(t *testing.T) {
 	post(t, site, hello, func(r *http.Request) { r.Host = "evil.example" })
 	post(t, site, hello, func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") })
 	if n := len(admitted); n != 0 {
-		t.Errorf("%d of the refused", n)
+		t.Errorf("%d refused requests were reported", n)
 	}
 	post(t, site, hello, func(*http.Request) {})
 	if n := len(admitted); n != 1 {
-		t.Errorf("%d of one", n)
+		t.Errorf("one request was reported %d times", n)
 	}
 }

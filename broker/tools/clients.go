@@ -19,22 +19,22 @@ import (
 // clients holds the Servers of clients over HTTP: one for each session, and one for each user
 // that sends requests without a session.
 type clients struct {
-	open      func(guard.Subject) *Server // for a session of the subject
-	most      int                         // sessions at a time, and users
-	mostOfOne int                         // sessions at a time of one subject
-	patience  time.Duration               // how long a body waits for room
-	shared    string                      // who shares the consents given to requests without a session
-	requests  openRequests
-	bodies    flowcontrol.Budget // of all subjects' requests
-	answers   flowcontrol.Budget // of all subjects' requests
+	open           func(guard.Subject) *Server // for a session of the subject
+	most           int                         // sessions at a time, and users
+	mostPerSubject int                         // sessions at a time of one subject
+	patience       time.Duration               // how long a body waits for room
+	shared         string                      // which clients share the consents given to requests without a session
+	requests       openRequests
+	bodies         flowcontrol.Budget // of all subjects' requests
+	answers        flowcontrol.Budget // of all subjects' requests
 
-	mu       sync.Mutex           // guards the fields below
-	sessions map[*Server]identity // that have begun and not ended
-	users    map[identity]*user
-	busy     map[guard.Subject]*load
-	ending   sync.WaitGroup // Servers that are being closed
-	leaving  bool           // nobody is asked any more
-	closed   atomic.Bool    // set under mu
+	mu          sync.Mutex           // guards the fields below
+	sessions    map[*Server]identity // that have begun and not ended
+	users       map[identity]*user
+	busy        map[guard.Subject]*load
+	ending      sync.WaitGroup // Servers that are being closed
+	noQuestions bool           // no person is asked any more
+	closed      atomic.Bool    // set under mu
 }
 
 // identity identifies the owner of a session.
@@ -52,7 +52,7 @@ type user struct {
 }
 
 // begin makes the Server of a new session, which endWith closes. If there are too many
-// sessions, begin returns nil, a status and the reason.
+// sessions, begin returns nil, an HTTP status and the reason.
 func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 		return nil, http.StatusServiceUnavailable, "the server is ending"
 	case len(c.sessions) >= c.most:
 		return nil, http.StatusServiceUnavailable, fmt.Sprintf("too many sessions: there are %d, the most at a time; end one", len(c.sessions))
-	case own >= c.mostOfOne:
+	case own >= c.mostPerSubject:
 		return nil, http.StatusTooManyRequests, fmt.Sprintf("too many sessions: %s has %d, the most of one user at a time; end one", names.QuoteShort(string(whose.subject)), own)
 	}
 	s = c.openLocked(whose.subject)
@@ -80,7 +80,7 @@ func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 func (c *clients) openLocked(who guard.Subject) *Server {
 	s := c.open(who)
 	s.cfg.ClientAnswers = false // a caller over the network does not grant himself anything
-	if c.leaving {
+	if c.noQuestions {
 		s.withdraw()
 	}
 	return s
@@ -106,9 +106,10 @@ const (
 	smallBody = 64 << 10
 )
 
-// admit counts a request of a subject until leave is called. Before the body is read, admit
-// waits for room for its n bytes. If there is no room, leave is nil, and the client is told
-// why. A subject may have up to most requests at a time; 0: any number.
+// admit counts a request of a subject until leave is called. The body of the request is still to
+// be read, and admit waits for room for its n bytes. If the request is refused, leave is nil, and
+// status and why are for the client. A subject may have up to most requests at a time; 0: any
+// number.
 func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (leave func(), status int, why string) {
 	c.mu.Lock()
 	l := c.busy[who]
@@ -150,9 +151,9 @@ func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (
 	return leave, 0, ""
 }
 
-// unread returns the account of the answers to a subject's admitted request. refuse is called
+// answersOf returns the account of the answers to a subject's admitted request. refuse is called
 // when a call of the request gets no room.
-func (c *clients) unread(who guard.Subject, refuse func()) *unreadAnswers {
+func (c *clients) answersOf(who guard.Subject, refuse func()) *unreadAnswers {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return &unreadAnswers{budgets: []*flowcontrol.Budget{&c.busy[who].answers, &c.answers}, patience: c.patience, refuse: refuse}
@@ -242,7 +243,7 @@ func (c *clients) allLocked() (list []*Server) {
 // withdraw withdraws every question to a person. From then on no question is asked.
 func (c *clients) withdraw() {
 	c.mu.Lock()
-	c.leaving = true
+	c.noQuestions = true
 	all := c.allLocked()
 	c.mu.Unlock()
 	for _, s := range all {
@@ -254,7 +255,7 @@ func (c *clients) withdraw() {
 func (c *clients) close() {
 	c.mu.Lock()
 	c.closed.Store(true)
-	c.leaving = true
+	c.noQuestions = true
 	all := c.allLocked()
 	for _, u := range c.users {
 		c.ending.Go(u.srv.Close)
@@ -262,7 +263,7 @@ func (c *clients) close() {
 	clear(c.users)
 	c.mu.Unlock()
 	for _, s := range all {
-		s.cancel() // all of them, before one is waited for
+		s.cancel() // cancel all before waiting for one
 	}
 	for _, s := range all {
 		for ss := range s.mcp.Sessions() {

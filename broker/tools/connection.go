@@ -16,22 +16,22 @@ import (
 )
 
 // connection is an HTTP connection of a client. From before an answer is written until the
-// client has received it, the connection keeps the stamps of the roots with data in it. If a
-// root may no longer be read, the connection is reset.
+// client has received it, the connection keeps the stamps of the roots whose data is in the
+// answer. If one of these roots may no longer be read, the connection is reset.
 type connection struct {
 	*net.TCPConn // nil: it is not known
 	http         *HTTP
 
-	mu      sync.Mutex      // guards the fields below
-	shown   []*guard.Stamps // of the answers that the client may not have yet
-	cut     bool
-	closing bool // the server has closed it, and the client does not have all of it yet
+	mu       sync.Mutex      // guards the fields below
+	stamps   []*guard.Stamps // of the answers that the client may not have yet
+	wasReset bool
+	closing  bool // the server has closed it, and the client does not have all of it yet
 }
 
 // Bounds of connections that the server has closed before their clients had everything.
 const (
-	maxClosing    = 64               // of one server; further ones are reset
-	closingWithin = 30 * time.Second // then it is reset
+	maxClosing     = 64               // connections of one server; further ones are reset
+	closingTimeout = 30 * time.Second // how long a connection waits for its client before it is reset
 )
 
 type connectionKey struct{}
@@ -83,7 +83,7 @@ func (c *connection) Close() error {
 	if c.closing {
 		return nil
 	}
-	if c.cut || len(c.shown) == 0 || c.deliveredLocked() {
+	if c.wasReset || len(c.stamps) == 0 || c.deliveredLocked() {
 		c.http.connections.Delete(c)
 		return c.TCPConn.Close()
 	}
@@ -94,20 +94,20 @@ func (c *connection) Close() error {
 		return c.TCPConn.Close()
 	}
 	c.closing = true
-	_ = c.SetDeadline(time.Unix(1, 0)) // the server is done with it
-	go c.finish(time.Now().Add(closingWithin))
+	_ = c.SetDeadline(time.Unix(1, 0)) // the server does not use the connection any more
+	go c.finish(time.Now().Add(closingTimeout))
 	return c.CloseWrite()
 }
 
-// finish closes a connection when its client has received everything.
-func (c *connection) finish(late time.Time) {
+// finish closes a connection when its client has received everything, and resets it at deadline.
+func (c *connection) finish(deadline time.Time) {
 	defer c.http.closing.Add(-1)
 	defer c.http.connections.Delete(c)
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		time.Sleep(wait)
 		c.mu.Lock()
-		isLate := time.Now().After(late)
-		isOver := isLate || c.cut || c.deliveredLocked()
+		isLate := time.Now().After(deadline)
+		isOver := isLate || c.wasReset || c.deliveredLocked()
 		c.mu.Unlock()
 		if isLate {
 			_ = c.SetLinger(0)
@@ -119,22 +119,23 @@ func (c *connection) finish(late time.Time) {
 	}
 }
 
-// withConnection returns the connection of a request, and the request with it.
+// withConnection returns the connection of a request, and the request with a context that holds
+// the connection.
 func (h *HTTP) withConnection(r *http.Request) (*connection, *http.Request) {
 	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
-		c.begin()
+		c.dropDelivered()
 		return c, r
 	}
 	c := &connection{http: h}
 	return c, r.WithContext(context.WithValue(r.Context(), connectionKey{}, c))
 }
 
-// begin forgets the earlier answers, if the client has received them.
-func (c *connection) begin() {
+// dropDelivered forgets the earlier answers, if the client has received them.
+func (c *connection) dropDelivered() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.shown) > 0 && c.deliveredLocked() {
-		c.shown = nil
+	if len(c.stamps) > 0 && c.deliveredLocked() {
+		c.stamps = nil
 	}
 }
 
@@ -142,11 +143,11 @@ func (c *connection) begin() {
 func (c *connection) show(s *guard.Stamps) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shown = append(c.shown, s)
+	c.stamps = append(c.stamps, s)
 }
 
-// errCut is the error of writing to a connection that was reset.
-var errCut = errors.New("what may be read has changed, so the answer ends here")
+// errReset is the error of writing to a connection that was reset.
+var errReset = errors.New("what may be read has changed, so the answer ends here")
 
 // recheck is called before each piece of an answer is written. It returns an error, and resets the
 // connection, if data in the answer may no longer be read.
@@ -154,10 +155,10 @@ func (c *connection) recheck() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.errLocked(); err != nil {
-		c.cutLocked(err)
+		c.resetLocked(err)
 	}
-	if c.cut {
-		return errCut
+	if c.wasReset {
+		return errReset
 	}
 	return nil
 }
@@ -168,12 +169,12 @@ func (c *connection) invalidate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.errLocked(); err != nil && !c.deliveredLocked() {
-		c.cutLocked(err)
+		c.resetLocked(err)
 	}
 }
 
 func (c *connection) errLocked() error {
-	for _, s := range c.shown {
+	for _, s := range c.stamps {
 		if err := s.Err(); err != nil {
 			return err
 		}
@@ -181,13 +182,13 @@ func (c *connection) errLocked() error {
 	return nil
 }
 
-// cutLocked resets the connection: the system drops undelivered data.
-func (c *connection) cutLocked(why error) {
-	if c.cut {
+// resetLocked resets the connection: the system drops undelivered data.
+func (c *connection) resetLocked(why error) {
+	if c.wasReset {
 		return
 	}
-	c.cut = true
-	// It is refused already.
+	c.wasReset = true
+	// An error of the audit does not matter: the answer ends in any case.
 	_ = c.http.o.Registry.NoteRefusal(guard.Caller{Subject: c.http.o.Subject, Via: guard.ViaTools}, names.Reason(why), "the rest of an answer over HTTP: "+why.Error())
 	if c.TCPConn != nil {
 		_ = c.SetLinger(0)
@@ -224,9 +225,9 @@ func (h *HTTP) Invalidate(_ context.Context, c guard.Change) error {
 
 var _ guard.View = (*HTTP)(nil)
 
-// cutOff ends a response whose connection is not known: nothing more is read from the request
+// endResponse ends a response whose connection is not known: nothing more is read from the request
 // or written to the response.
-func (w *response) cutOff() {
+func (w *response) endResponse() {
 	past := time.Unix(1, 0)
 	rc := http.NewResponseController(w.ResponseWriter)
 	_, _ = rc.SetWriteDeadline(past), rc.SetReadDeadline(past)

@@ -29,18 +29,18 @@ import (
 // call are kept here with the question, where no client can change them.
 
 const (
-	// askedAs is the key of the question among the requested inputs.
-	askedAs = "rootsfs-consent"
+	// questionKey is the key of the question among the requested inputs.
+	questionKey = "rootsfs-consent"
 	// maxQuestions bounds the questions whose calls have not come back.
 	maxQuestions = 64
-	// keptFor is how long a decision is kept for a client that does not come back, in addition
+	// keepAnswerFor is how long a decision is kept for a client that does not come back, in addition
 	// to the time that the question itself waits.
-	keptFor = 2 * time.Minute
+	keepAnswerFor = 2 * time.Minute
 )
 
 // openQuestions are the questions whose calls have not come back.
 type openQuestions struct {
-	asking *semaphore.Weighted // of maxQuestions: questions that are not decided
+	undecided *semaphore.Weighted // one unit for each question that is not decided, at most maxQuestions
 
 	mu     sync.Mutex // guards the fields below
 	byID   map[string]*openQuestion
@@ -53,7 +53,7 @@ type openQuestion struct {
 	path    string
 	earlier map[string]error       // decisions before it in the same call, by path
 	form    chan *mcp.ElicitParams // has the form when it is to be shown
-	answer  chan *mcp.ElicitResult // has the client's answer; nil: it came without one
+	answer  chan *mcp.ElicitResult // has the client's answer; nil: the client came back without an answer
 	done    chan struct{}          // closed when err is known
 	err     error                  // why the path is not granted
 }
@@ -65,14 +65,14 @@ func (u *openQuestions) close() {
 	u.closed = true
 }
 
-// open begins a question. The caller releases asking when the question is decided.
+// open begins a question. The caller releases undecided when the question is decided.
 func (u *openQuestions) open(earlier map[string]error, path string) (*openQuestion, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
 	case u.closed:
 		return nil, &guard.Error{Kind: names.Revoked}
-	case len(u.byID) >= maxQuestions || !u.asking.TryAcquire(1):
+	case len(u.byID) >= maxQuestions || !u.undecided.TryAcquire(1):
 		return nil, &guard.Error{Kind: names.Rate, Err: errors.New("too many questions wait for their answers")}
 	}
 	q := &openQuestion{
@@ -94,14 +94,14 @@ func (u *openQuestions) answer(id string, a *mcp.ElicitResult) *openQuestion {
 	q := u.byID[id]
 	if q != nil {
 		delete(u.byID, id)
-		q.answer <- a // has room: only one gets here
+		q.answer <- a // never blocks: the channel has room for the one answer
 	}
 	return q
 }
 
 // Elicit implements broker.Elicitor.
 func (q *openQuestion) Elicit(ctx context.Context, form *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	q.form <- form // has room: there is one question
+	q.form <- form // never blocks: the channel has room for the one form
 	select {
 	case a := <-q.answer:
 		if a == nil {
@@ -129,7 +129,7 @@ type inputNeeded struct {
 func (*inputNeeded) Error() string { return "the person at the host has to be asked" }
 
 func (n *inputNeeded) result() *mcp.CallToolResult {
-	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{askedAs: n.form}, RequestState: n.id}
+	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionKey: n.form}, RequestState: n.id}
 }
 
 // asksInside reports whether an error means that the result of the call is a question.
@@ -143,18 +143,18 @@ func (c *call) consent(host string) error {
 	if err, known := c.decided[host]; known {
 		return err
 	}
-	var through broker.Elicitor // nil: the client is not asked
+	var elicitor broker.Elicitor // nil: the client is not asked
 	if c.s.cfg.ClientAnswers {
 		switch p := c.req.Session.InitializeParams(); {
 		case p == nil || p.ProtocolVersion < sessionless:
-			through = c.req.Session
+			elicitor = c.req.Session
 		case showsForms(p.Capabilities):
 			return c.askInside(host)
 		}
 	}
 	ctx, cancel := c.untilHangup()
 	defer cancel()
-	return c.askFor(ctx, host, through)
+	return c.askFor(ctx, host, elicitor)
 }
 
 // showsForms reports whether a client can ask its user by a form.
@@ -162,10 +162,10 @@ func showsForms(c *mcp.ClientCapabilities) bool {
 	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
-// askFor asks for the call's path and waits for the answer. It asks through the host's form
-// (nil: the host is not asked) and through the other ways to the owner. The question ends when
-// ctx ends, and when the server withdraws its questions.
-func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor) error {
+// askFor asks for the path host and waits for the answer. It asks through elicitor, a form of the
+// client (nil: the client is not asked), and through the other ways to the owner. The question
+// ends when ctx ends, and when the server withdraws its questions.
+func (c *call) askFor(ctx context.Context, host string, elicitor broker.Elicitor) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.s.asking, cancel)()
@@ -175,7 +175,7 @@ func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor)
 	if !c.reads {
 		mode = "rw"
 	}
-	res, err := c.s.cfg.Ask.Consent(ctx, through, wire.ConsentParams{
+	res, err := c.s.cfg.Ask.Consent(ctx, elicitor, wire.ConsentParams{
 		Message: "The tool " + c.req.Params.Name + " is to be used on this path." + c.s.sharing, RequestedPaths: []string{host}, Mode: mode,
 	})
 	if err == nil && !res.Granted {
@@ -204,8 +204,8 @@ func (s *Server) shareConsents(by string) {
 
 // askInside makes the question the result of the call, unless the answer is already known.
 func (c *call) askInside(host string) error {
-	// Request the client's roots first: from then on they come with every answer. If they were
-	// requested later, they would come without the state of this question.
+	// Request the client's roots first: from then on the roots come with every answer. If they
+	// were requested later, their answer would not have the state of this question.
 	if _, _, err := c.s.scope(c.ctx, c.req.Session); err != nil {
 		return err
 	}
@@ -215,11 +215,11 @@ func (c *call) askInside(host string) error {
 		return err
 	}
 	go func() {
-		defer open.asking.Release(1)
+		defer open.undecided.Release(1)
 		defer close(q.done)
 		// The question outlives the call whose result it is.
 		q.err = c.askFor(c.s.ctx, host, q)
-		time.AfterFunc(keptFor, func() { open.answer(q.id, nil) })
+		time.AfterFunc(keepAnswerFor, func() { open.answer(q.id, nil) })
 	}()
 	select {
 	case form := <-q.form:
@@ -237,7 +237,7 @@ func (c *call) askInside(host string) error {
 // readAnswer reads the answer that comes with a repeated call, if any, and waits until the
 // grant is made or refused.
 func (c *call) readAnswer() error {
-	answer, _ := c.req.Params.InputResponses[askedAs].(*mcp.ElicitResult)
+	answer, _ := c.req.Params.InputResponses[questionKey].(*mcp.ElicitResult)
 	q := c.s.openQuestions.answer(c.req.Params.RequestState, answer)
 	if q == nil {
 		return nil

@@ -14,8 +14,8 @@ const (
 	pageReads   = "Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After"
 )
 
-// listed reports whether an origin is one of HTTPOptions.Origins.
-func (h *HTTP) listed(origin string) bool {
+// isListed reports whether an origin is one of HTTPOptions.Origins.
+func (h *HTTP) isListed(origin string) bool {
 	return origin != "" && slices.ContainsFunc(h.o.Origins, func(o string) bool { return strings.EqualFold(o, origin) })
 }
 
@@ -24,7 +24,7 @@ func (h *HTTP) listed(origin string) bool {
 // here.
 func (h *HTTP) allowOrigin(w http.ResponseWriter, r *http.Request) (done bool) {
 	origin := r.Header.Get("Origin")
-	if !h.listed(origin) {
+	if !h.isListed(origin) {
 		return false
 	}
 	head := w.Header()

@@ -9,9 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// The browser checks a page of another site twice: by a question before the request, which has
-// no token, and by the headers of every answer, also of a refusal. A page of a listed origin
-// passes both checks, and another page neither. A question does nothing else.
+// The browser checks a page of another site twice: by a preflight request, which has no token,
+// and by the headers of every answer, also of a refusal. A page of a listed origin passes both
+// checks, and another page neither. A preflight request has no other effect.
 func TestListedOriginPassesTheBrowsersChecks(t *testing.T) {
 	b := start(t, nil, nil)
 	const page = "http://localhost:6274"
@@ -37,27 +37,27 @@ func TestListedOriginPassesTheBrowsersChecks(t *testing.T) {
 		name, method, origin, token string
 		header                      []string
 		status                      int
-		letIn                       bool
+		allowed                     bool // the answer names the origin
 	}{
-		{"question", http.MethodOptions, page, "", []string{"Access-Control-Request-Method", "POST"}, 204, true},
-		{"no question", http.MethodOptions, page, "", nil, 401, true},
+		{"preflight", http.MethodOptions, page, "", []string{"Access-Control-Request-Method", "POST"}, 204, true},
+		{"OPTIONS without a preflight's header", http.MethodOptions, page, "", nil, 401, true},
 		{"request", http.MethodPost, page, token, nil, 200, true},
 		{"request without a token", http.MethodPost, page, "", nil, 401, true},
 		{"request of an ended session", http.MethodPost, page, token, []string{"Mcp-Session-Id", "gone"}, 404, true},
-		{"question of another page", http.MethodOptions, "https://evil.example", "", []string{"Access-Control-Request-Method", "POST"}, 403, false},
+		{"preflight of another page", http.MethodOptions, "https://evil.example", "", []string{"Access-Control-Request-Method", "POST"}, 403, false},
 		{"request of another page", http.MethodPost, "https://evil.example", token, nil, 403, false},
 		{"request of a page of the server's", http.MethodPost, site.URL, token, nil, 200, false},
-		{"question of no page", http.MethodOptions, "", "", []string{"Access-Control-Request-Method", "POST"}, 401, false},
+		{"preflight without an origin", http.MethodOptions, "", "", []string{"Access-Control-Request-Method", "POST"}, 401, false},
 	} {
 		res := ask(c.method, c.origin, c.token, c.header...)
 		want := ""
-		if c.letIn {
+		if c.allowed {
 			want = page
 		}
 		if got := res.Header.Get("Access-Control-Allow-Origin"); res.StatusCode != c.status || got != want {
 			t.Errorf("%s: %d, Access-Control-Allow-Origin %q; want %d, %q", c.name, res.StatusCode, got, c.status, want)
 		}
-		if res.StatusCode == http.StatusOK && c.letIn && !strings.Contains(res.Header.Get("Access-Control-Expose-Headers"), "Mcp-Session-Id") {
+		if res.StatusCode == http.StatusOK && c.allowed && !strings.Contains(res.Header.Get("Access-Control-Expose-Headers"), "Mcp-Session-Id") {
 			t.Errorf("%s: the page cannot read the session's id", c.name)
 		}
 		if res.StatusCode == http.StatusNoContent && !strings.Contains(res.Header.Get("Access-Control-Allow-Headers"), "Authorization") {

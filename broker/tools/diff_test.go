@@ -17,11 +17,11 @@ func noError(t *testing.T, err error) {
 // endsAfter is a context that ends after a number of calls of Err.
 type endsAfter struct {
 	context.Context
-	asked, after int
+	calls, after int
 }
 
 func (c *endsAfter) Err() error {
-	if c.asked++; c.asked > c.after {
+	if c.calls++; c.calls > c.after {
 		return context.Canceled
 	}
 	return nil
@@ -32,8 +32,8 @@ func (c *endsAfter) Err() error {
 func TestDiffEndsWithItsRequest(t *testing.T) {
 	old, text := strings.Repeat("a\nb\n", 1<<18), strings.Repeat("a\nc\n", 1<<18)
 	ctx := &endsAfter{Context: context.Background(), after: 2}
-	if got, err := diff(ctx, "f", old, text, 1<<30); !errors.Is(err, context.Canceled) || got != "" || ctx.asked != 3 {
-		t.Errorf("asked %d times: %d bytes, %v", ctx.asked, len(got), err)
+	if got, err := diff(ctx, "f", old, text, 1<<30); !errors.Is(err, context.Canceled) || got != "" || ctx.calls != 3 {
+		t.Errorf("Err was called %d times: %d bytes, %v", ctx.calls, len(got), err)
 	}
 	got, err := diff(context.Background(), "f", old, text, 1000)
 	if err != nil || len(got) < 1000 || len(got) > 1<<20 {

@@ -21,13 +21,13 @@
 //     until the server ends, and the question says so.
 //   - A client over HTTP answers no question, neither its own nor another client's: the Asker
 //     of Config.Ask is asked.
-//   - A question to a person is withdrawn when nobody waits for its answer any more.
+//   - A question to a person is withdrawn when no call waits for its answer any more.
 //   - Every refusal and failure is recorded once.
 //   - Over HTTP, answers that clients do not read hold bounded memory, over all connections.
 //     A call that finds no room in time is refused before it changes anything.
 //   - A client that does not read delays no revocation. Data read before a revocation is in no
 //     answer that is written after it. An HTTP connection on which such an answer is still on
-//     its way is reset (HTTP.Watch).
+//     its way is reset (HTTP.Attach).
 //
 // # Not promised
 //

@@ -113,12 +113,13 @@ func applyEdits(ctx context.Context, edits []edit, text string) (string, error) 
 	return text, nil
 }
 
-// unixEnds returns a text with Unix line ends, which edits and differences have.
+// unixEnds returns a text with Unix line ends. Edits and differences are compared in this form.
 func unixEnds(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
-// apply replaces the first match. A match is exact except for the kind of line ends. If there
-// is none, whole lines match that differ only in the white space around them. The rest of the
-// text keeps its bytes, and the new text gets the line ends of the old one.
+// apply replaces the first match. A match is exact except for the kind of line ends. If there is
+// no such match, apply replaces the first whole lines that differ from the edit only in the white
+// space around them. The rest of the text keeps its bytes, and the new text gets the line ends of
+// the old one.
 func (e edit) apply(ctx context.Context, text string) (string, bool) {
 	from, to, ok := find(text, unixEnds(*e.OldText))
 	if ok {
@@ -181,15 +182,15 @@ func (e edit) applyLines(ctx context.Context, text string) (string, bool) {
 		from := len(strings.Join(lines[:i], ""))
 		body := strings.Join(lines[i:i+len(old)], "")
 		to := from + len(strings.TrimSuffix(strings.TrimSuffix(body, "\n"), "\r"))
-		put := withLineEnds(strings.Join(indented(unixEnds(*e.NewText), old, lines[i]), "\n"), text, from, to)
+		put := withLineEnds(strings.Join(indentLike(unixEnds(*e.NewText), old, lines[i]), "\n"), text, from, to)
 		return text[:from] + put + text[to:], true
 	}
 	return text, false
 }
 
-// indented gives new lines the indentation of the lines that they replace. first is the first
-// of these.
-func indented(text string, old []string, first string) []string {
+// indentLike returns the lines of text with the indentation of the lines that they replace. old
+// are the lines of the edit, and first is the first line that is replaced.
+func indentLike(text string, old []string, first string) []string {
 	base := indent(first)
 	lines := strings.Split(text, "\n")
 	for j, line := range lines {
@@ -197,12 +198,12 @@ func indented(text string, old []string, first string) []string {
 			lines[j] = base + strings.TrimLeft(line, " \t")
 			continue
 		}
-		was := ""
+		oldIndent := ""
 		if j < len(old) {
-			was = indent(old[j])
+			oldIndent = indent(old[j])
 		}
-		if is := indent(line); was != "" && is != "" {
-			lines[j] = base + strings.Repeat(" ", max(0, len(is)-len(was))) + strings.TrimLeft(line, " \t")
+		if newIndent := indent(line); oldIndent != "" && newIndent != "" {
+			lines[j] = base + strings.Repeat(" ", max(0, len(newIndent)-len(oldIndent))) + strings.TrimLeft(line, " \t")
 		}
 	}
 	return lines

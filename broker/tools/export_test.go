@@ -7,8 +7,8 @@ import (
 )
 
 // Hold lowers the bounds of unanswered calls to n bytes, for lines and for bodies. Calls that
-// find no room then wait for as long as a test takes on a busy machine. It returns the function
-// that restores them.
+// find no room then wait for as long as a test takes on a busy machine. restore restores the
+// bounds and the wait.
 func Hold(n int64) (restore func()) {
 	lines, bodies, wait := maxHeld, subjectBodies, flowcontrol.MaxWait.Load()
 	maxHeld, subjectBodies = n, n
@@ -19,16 +19,14 @@ func Hold(n int64) (restore func()) {
 	}
 }
 
-// Linger sets how long a server waits for its answers when the client has hung up. It returns
-// the function that restores that.
+// Linger sets how long a server waits for its answers when the client has hung up.
 func Linger(d time.Duration) (restore func()) {
 	was := patience
 	patience = d
 	return func() { patience = was }
 }
 
-// HoldAnswers lowers the bounds of what answers over HTTP hold to n bytes. It returns the
-// function that restores them.
+// HoldAnswers lowers the bounds of the memory of answers over HTTP to n bytes.
 func HoldAnswers(n int64) (restore func()) {
 	all, user := allAnswers, userAnswers
 	allAnswers, userAnswers = n, n/2

@@ -39,7 +39,7 @@ func glob(field, text string) (pattern.Glob, error) {
 	if err := pattern.Glob(text).Check(); err != nil {
 		return bad(err.Error())
 	}
-	return pattern.Glob(below(plainBraces(text))), nil
+	return pattern.Glob(matchOnlyBelow(plainBraces(text))), nil
 }
 
 func globs(field string, list []string) (out []pattern.Glob, err error) {
@@ -58,9 +58,9 @@ func globs(field string, list []string) (out []pattern.Glob, err error) {
 
 var atEnd = regexp.MustCompile(`/\*\*($|[,}])`)
 
-// below makes dir/** match the names below the directory and not the directory itself, as
+// matchOnlyBelow makes dir/** match the names below the directory and not the directory itself, as
 // in minimatch.
-func below(p string) string { return atEnd.ReplaceAllString(p, "/**/*$1") }
+func matchOnlyBelow(p string) string { return atEnd.ReplaceAllString(p, "/**/*$1") }
 
 // plainBraces escapes braces without a comma, which mean themselves, as in a shell.
 func plainBraces(p string) string {

@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 )
 
-// A pattern whose braces stand for a million others is refused: one match of it
+// A pattern whose braces stand for a million patterns is refused: matching it against one path
 // could not be stopped.
 func TestExplodingPatterns(t *testing.T) {
 	b := start(t, nil, nil)
@@ -24,8 +24,8 @@ func TestExplodingPatterns(t *testing.T) {
 	b.ok("search_files", m{"path": "docs", "pattern": strings.Repeat("{a,aa}", 8)})
 }
 
-// Patterns that would take minutes for one deep path are refused, before anything
-// waits for them; what people write searches that tree.
+// Patterns that would take minutes for one deep path are refused at once. Usual patterns can
+// search a tree with such a path.
 func TestPatternsOfDeepTree(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("docs", guard.ReadOnly, "top=text")

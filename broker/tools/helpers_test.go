@@ -26,7 +26,7 @@ type bench struct {
 	t    testing.TB
 	reg  *guard.Registry
 	cfg  tools.Config
-	ask  *broker.Broker // asks for those who come over HTTP; nil: nobody does
+	ask  *broker.Broker // asks the owner for clients over HTTP; nil: nobody is asked
 	srv  *tools.Server
 	mcp  *mcp.Client
 	host *mcp.ClientSession
@@ -61,8 +61,8 @@ func startOn(t testing.TB, reg *guard.Registry, configure func(*tools.Config), o
 	return b
 }
 
-// askingItself replaces the server that does not speak HTTP by one that asks, too, and whose
-// client answers.
+// askingItself replaces b.srv, the server for other transports than HTTP, by a server that asks
+// through b.ask, and whose client answers the questions.
 func (b *bench) askingItself() {
 	b.srv.Close()
 	cfg := b.cfg
@@ -127,8 +127,8 @@ func (b *bench) root(name string, rights guard.Rights, tree ...string) string {
 	return dir
 }
 
-// call calls a tool and returns its text, its second block, and whether it is an
-// error.
+// call calls a tool. It returns the text of the answer, the text of its second block, and
+// whether the answer is an error.
 func (b *bench) call(name string, args map[string]any) (text, note string, failed bool) {
 	b.t.Helper()
 	res, err := b.host.CallTool(context.Background(), &mcp.CallToolParams{Name: name, Arguments: args})
@@ -147,6 +147,7 @@ func (b *bench) call(name string, args map[string]any) (text, note string, faile
 	return text, note, res.IsError
 }
 
+// ok checks that a call succeeds, and returns its text.
 func (b *bench) ok(name string, args map[string]any) string {
 	b.t.Helper()
 	text, _, failed := b.call(name, args)

@@ -96,8 +96,8 @@ type HTTP struct {
 	leaving          context.Context // Withdraw ends it
 	leave            context.CancelFunc
 	refusals         *flowcontrol.Tally[int] // by status
-	connections      sync.Map                // the keys are the *connection; see Watch
-	closing          atomic.Int32            // how many of them the server has closed
+	connections      sync.Map                // the keys are the *connection; see Attach
+	closing          atomic.Int32            // number of connections whose Close waits for the client
 }
 
 // NewHTTP serves each subject by the Server that open returns for it. HTTP closes these
@@ -124,7 +124,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 		o: o, refusals: flowcontrol.NewTally[int](refusalBurst, refusalsPerSecond, refusalsCounted),
 		clients: clients{
 			open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) },
-			most: o.Sessions, mostOfOne: o.Sessions, patience: o.Within, shared: sharedByAll,
+			most: o.Sessions, mostPerSubject: o.Sessions, patience: o.Within, shared: sharedByAll,
 			bodies: flowcontrol.Budget{Bytes: allBodies}, answers: flowcontrol.Budget{Bytes: allAnswers}, sessions: map[*Server]identity{}, users: map[identity]*user{}, busy: map[guard.Subject]*load{},
 		},
 		sessions: mcp.NewStreamableHTTPHandler(serverOf, &opts), single: mcp.NewStreamableHTTPHandler(serverOf, &single),
@@ -134,7 +134,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	var inner http.Handler = http.HandlerFunc(h.serve)
 	switch {
 	case o.OAuth != nil:
-		h.clients.mostOfOne = min(o.Sessions, o.UserSessions) // otherwise all are one subject
+		h.clients.mostPerSubject = min(o.Sessions, o.UserSessions) // otherwise all are one subject
 		h.clients.shared = sharedByUser
 		inner = o.OAuth.Require(inner)
 	case o.Token != "":
@@ -164,7 +164,7 @@ func (h *HTTP) Metadata() http.Handler {
 	}
 	meta := h.o.OAuth.Metadata()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !h.addressed(r) {
+		if !h.namesThisServer(r) {
 			http.Error(w, foreignHost, http.StatusForbidden)
 			return
 		}
@@ -206,7 +206,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		h.o.Admitted(r)
 	}
 	if r.ContentLength > h.o.Body { // such a body is not read
-		tooLarge(w, h.o.Body)
+		refuseTooLarge(w, h.o.Body)
 		return
 	}
 	info := auth.TokenInfoFromContext(r.Context())
@@ -216,7 +216,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	most, length := 0, r.ContentLength
 	if h.o.OAuth != nil {
-		most = SessionRequests * h.clients.mostOfOne
+		most = SessionRequests * h.clients.mostPerSubject
 	}
 	if length < 0 {
 		length = h.o.Body // the body may become as long
@@ -231,8 +231,8 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	// This bounds how long a slow client holds the connection. net/http lifts the deadline at
-	// the end of the body. If there is no body, it would take the passed deadline for a client
-	// that has gone.
+	// the end of the body. Without a body nothing lifts the deadline, and net/http would take
+	// its end for a client that has gone.
 	if r.Body != http.NoBody {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.Within))
 	}
@@ -245,7 +245,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
-	if streams(r) {
+	if isStream(r) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(h.leaving, cancel)()
@@ -256,7 +256,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 
 // route passes a request to the Server that is responsible for it.
 func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
-	answers := h.clients.unread(whose.subject, responseOf(r).refuse)
+	answers := h.clients.answersOf(whose.subject, responseOf(r).refuse)
 	switch {
 	case r.Header.Get("Mcp-Protocol-Version") >= sessionless:
 		u := h.clients.user(whose)
@@ -288,13 +288,13 @@ func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 	}
 }
 
-func tooLarge(w http.ResponseWriter, limit int64) {
+func refuseTooLarge(w http.ResponseWriter, limit int64) {
 	http.Error(w, fmt.Sprintf("the body is larger than %d bytes", limit), http.StatusRequestEntityTooLarge)
 }
 
-// streams reports whether the answer to a request is a stream of events, which ends when the
+// isStream reports whether the answer to a request is a stream of events, which ends when the
 // client closes it.
-func streams(r *http.Request) bool {
+func isStream(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
 }
 
@@ -316,7 +316,7 @@ func (h *HTTP) awaitBody(w http.ResponseWriter, r *http.Request) bool {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		tooLarge(w, large.Limit)
+		refuseTooLarge(w, large.Limit)
 	case err != nil:
 		http.Error(w, "the body did not come whole, or not in time", http.StatusBadRequest)
 	}
@@ -332,7 +332,7 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 		res := &response{ResponseWriter: w, conn: conn, taking: h.o.Taking}
 		r = r.WithContext(context.WithValue(r.Context(), responseKey{}, res))
 		switch {
-		case !h.addressed(r):
+		case !h.namesThisServer(r):
 			http.Error(res, foreignHost, http.StatusForbidden)
 		case !h.mayCall(r.Header.Values("Origin")...):
 			http.Error(res, "the Origin may not call this server; its owner can let it: --origin ORIGIN", http.StatusForbidden)
@@ -341,7 +341,7 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 			next.ServeHTTP(res, r)
 		}
 		if conn.recheck() != nil {
-			panic(http.ErrAbortHandler) // the client must not take it for the whole answer
+			panic(http.ErrAbortHandler) // the client must not take the part for the whole answer
 		}
 		res.extend() // for the end of the answer
 		// 405 is how a client learns that there is no stream of events.
@@ -353,9 +353,9 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 
 const foreignHost = "the Host is not one of this server's names and ports; its owner can add one: --host NAME:PORT"
 
-// known reports whether a host (NAME[:PORT]) names this server. A host without a port means one
+// isOwnHost reports whether a host (NAME[:PORT]) names this server. A host without a port means one
 // of the default ports.
-func (h *HTTP) known(host string, defaults ...string) bool {
+func (h *HTTP) isOwnHost(host string, defaults ...string) bool {
 	name, ports := host, defaults
 	if n, p, err := net.SplitHostPort(host); err == nil {
 		name = n
@@ -376,12 +376,12 @@ func (h *HTTP) known(host string, defaults ...string) bool {
 	})
 }
 
-// addressed reports whether a request's Host names this server. A missing port means that of
+// namesThisServer reports whether a request's Host names this server. A missing port means that of
 // http or https: an intermediary may have removed it.
-func (h *HTTP) addressed(r *http.Request) bool { return h.known(r.Host, "80", "443") }
+func (h *HTTP) namesThisServer(r *http.Request) bool { return h.isOwnHost(r.Host, "80", "443") }
 
 // mayCall reports whether pages of an origin may call this server. A request with two origins
-// is refused: the page's own is not known.
+// is refused, because the origin of its page is not known.
 func (h *HTTP) mayCall(origins ...string) bool {
 	if len(origins) > 1 {
 		return false
@@ -390,7 +390,7 @@ func (h *HTTP) mayCall(origins ...string) bool {
 	if text == "" { // no browser
 		return true
 	}
-	if h.listed(text) {
+	if h.isListed(text) {
 		return true
 	}
 	u, err := url.Parse(text)
@@ -398,7 +398,7 @@ func (h *HTTP) mayCall(origins ...string) bool {
 		return false
 	}
 	port, web := map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	return web && h.known(u.Host, port)
+	return web && h.isOwnHost(u.Host, port)
 }
 
 // verify compares digests, so that the time it takes reveals nothing about the token.

@@ -37,7 +37,7 @@ type bearer struct{}
 
 func (bearer) RoundTrip(r *http.Request) (*http.Response, error) { return sends(token).RoundTrip(r) }
 
-// sends sends a token.
+// sends is a transport that adds the token to each request.
 type sends string
 
 func (s sends) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -135,8 +135,8 @@ func TestHTTPRefuses_R072(t *testing.T) {
 	}
 }
 
-// Refusals are in the log and in the audit records, with the reason. Of a storm of refusals
-// some are, with their number.
+// Refusals are in the log and in the audit records, with the reason. Of very many refusals only
+// some have a line and a record, which count the others.
 func TestHTTPTells_R072(t *testing.T) {
 	b := start(t, nil, nil)
 	var log lockedBuffer
@@ -165,11 +165,11 @@ func TestHTTPTells_R072(t *testing.T) {
 		}
 		lines = strings.Split(strings.TrimSpace(log.String()), "\n")
 		for _, line := range lines {
-			var told struct{ Others int }
-			_ = json.Unmarshal([]byte(line), &told) // the last may not be whole yet
-			refusals += 1 + told.Others
+			var entry struct{ Others int }
+			_ = json.Unmarshal([]byte(line), &entry) // the last line may not be whole yet
+			refusals += 1 + entry.Others
 		}
-		return refusals == storm+3 && records == len(lines) // the last is logged after its answer, too
+		return refusals == storm+3 && records == len(lines) // the last refusal, too, is logged after its answer
 	})
 	if len(lines) < 20 || len(lines) > storm/2 || records != len(lines) || refusals != storm+3 {
 		t.Errorf("%d lines and %d records of %d refusals, which say %d", len(lines), records, storm+3, refusals)
@@ -255,7 +255,7 @@ func (s streams) RoundTrip(r *http.Request) (*http.Response, error) {
 	return bearer{}.RoundTrip(r)
 }
 
-// R003: the same answers over HTTP, in both kinds of protocol.
+// R003: over HTTP the tools give the same answers, with a handshake and without.
 func TestHTTPServes_R003(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {

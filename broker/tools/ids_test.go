@@ -17,8 +17,8 @@ import (
 // oddIDs are ids that a float64, or an int64, does not hold.
 var oddIDs = []string{"9007199254740993", "-9007199254740993", "1795854427892123457", "9223372036854775807", "18446744073709551617", "7.9", "1e2", "-0", "7", `"7"`}
 
-// An answer has the id of its request to the last digit, from the SDK as from this package, in
-// a result as in an error.
+// An answer has the id of its request to the last digit, whether the SDK or this package gives
+// the answer, and whether it is a result or an error.
 func TestStdioGivesIDsBackAsTheyCame(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadWrite, "f=text")
@@ -26,8 +26,8 @@ func TestStdioGivesIDsBackAsTheyCame(t *testing.T) {
 	unread, theirs := io.Pipe()
 	ours, w := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan error, 1)
-	go func() { over <- b.srv.Run(ctx, ours, theirs) }()
+	ended := make(chan error, 1)
+	go func() { ended <- b.srv.Run(ctx, ours, theirs) }()
 	x := newTalker(t, w, unread)
 	x.say(hello)
 	x.next(`"id":1,`)
@@ -53,10 +53,10 @@ func TestStdioGivesIDsBackAsTheyCame(t *testing.T) {
 	cancel()
 	_ = w.Close()
 	_ = unread.Close()
-	testkit.Must(t, <-over)
+	testkit.Must(t, <-ended)
 }
 
-// The same holds over HTTP, for each revision.
+// Over HTTP, too, an answer has the id of its request to the last digit.
 func TestHTTPGivesIDsBackAsTheyCame(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("r", guard.ReadWrite, "f=text")

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// maxIgnoreFile is the size of the largest .gitignore that is read, in bytes. The rules of
-// larger ones do not count, and the answer says so.
+// maxIgnoreFile is the size of the largest .gitignore that is read, in bytes. The rules of a
+// larger file do not count, and the answer says so.
 const maxIgnoreFile = 1 << 20
 
 // ignores applies the .gitignore files of a tree on the way down through it.
@@ -39,7 +39,7 @@ type ignoreRules struct {
 func (g *ignores) ignored(depth int, e *entry) bool {
 	at := &g.levels[depth]
 	if e.name == ".git" {
-		return true // git's own, which holds copies of everything
+		return true // git's own directory, which holds copies of all files
 	}
 	if at.set == nil {
 		return false
@@ -113,7 +113,7 @@ func (g *ignores) load(up ignoreRules, p guard.Path, list []entry, whole bool) (
 	if git != nil {
 		at.rules, at.set = nil, nil
 	}
-	if git != nil && git.isDir() { // else it leads to a repository elsewhere, as in a worktree
+	if git != nil && git.isDir() { // a file .git leads to a repository elsewhere, as in a worktree
 		exclude, err := guard.NewPath(p.Root, git.path.Rel()+"/info/exclude")
 		if err != nil {
 			return at, err

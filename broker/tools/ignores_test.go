@@ -20,8 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// finds returns the files below a path that a search looks into. Each of them contains "x".
-func (b *bench) finds(path string, more m) (out []string) {
+// searchedFiles returns the files below a path that a search looks into. Each of them contains "x".
+func (b *bench) searchedFiles(path string, more m) (out []string) {
 	b.t.Helper()
 	args := m{"path": path, "substring": "x", "max_results": 10000}
 	for k, v := range more {
@@ -87,10 +87,10 @@ func TestSearchRespectsGitignore(t *testing.T) {
 	if len(want) < 10 || slices.Contains(want, "a.log") || !slices.Contains(want, "src/a.log") {
 		t.Fatalf("the tree shows little: %q", want)
 	}
-	if got := b.finds("code", nil); !slices.Equal(got, want) {
+	if got := b.searchedFiles("code", nil); !slices.Equal(got, want) {
 		t.Errorf("searched %q\ngit has   %q", got, want)
 	}
-	// From a directory below it is the same.
+	// A search from a directory below the root has the same rules.
 	for _, sub := range []string{"src", "data", "docs", "logs", "src/sub", ".dot"} {
 		var below []string
 		for _, name := range want {
@@ -98,29 +98,29 @@ func TestSearchRespectsGitignore(t *testing.T) {
 				below = append(below, rest)
 			}
 		}
-		if got := b.finds("code/"+sub, nil); !slices.Equal(got, below) {
+		if got := b.searchedFiles("code/"+sub, nil); !slices.Equal(got, below) {
 			t.Errorf("%s: searched %q, git has %q", sub, got, below)
 		}
 	}
 	// A request that names an ignored file gets it, and a request for everything gets
 	// everything.
-	if got := b.finds("code/build", nil); !slices.Equal(got, []string{"deep/out", "out"}) {
+	if got := b.searchedFiles("code/build", nil); !slices.Equal(got, []string{"deep/out", "out"}) {
 		t.Errorf("an ignored directory that is named: %q", got)
 	}
 	if got := b.ok("search_within_files", m{"path": "code/a.log", "substring": "x"}); got != "code/a.log:1: x" {
 		t.Errorf("an ignored file that is named: %q", got)
 	}
-	all := b.finds("code", m{"respect_gitignore": false})
+	all := b.searchedFiles("code", m{"respect_gitignore": false})
 	for _, name := range append(want, "a.log", "build/deep/out", "excluded", "src/gen/a") {
 		if !slices.Contains(all, name) {
 			t.Errorf("%s is left out although all was asked for", name)
 		}
 	}
-	b.paged(t, want) // the cursor goes on with the same rules
+	b.checkPaged(t, want) // the cursor goes on with the same rules
 }
 
-// paged checks that a search in small steps finds the same.
-func (b *bench) paged(t *testing.T, want []string) {
+// checkPaged checks that a search in small steps finds the same.
+func (b *bench) checkPaged(t *testing.T, want []string) {
 	t.Helper()
 	var got []string
 	args := m{"path": "code", "substring": "x", "max_results": 1}
@@ -157,7 +157,7 @@ func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "large/.gitignore"), []byte("a\n"+strings.Repeat("#", 1<<20)), 0o600))
 	b.connect("2025-11-25")
 	want := []string{"a", "in/c", "large/a", "linked/a", "repo/a.log"}
-	if got := b.finds("code", nil); !slices.Equal(got, want) {
+	if got := b.searchedFiles("code", nil); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if _, note, _ := b.call("search_within_files", m{"path": "code", "substring": "x"}); !strings.Contains(note, "1 .gitignore files are too large") {
@@ -171,7 +171,7 @@ func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 		Rights: guard.ReadOnly, Patterns: guard.Patterns{Hide: []rules.Pattern{{Text: ".gitignore"}}}}})
 	testkit.Must(t, err)
 	hidden.connect("")
-	if got := hidden.finds("code", nil); !slices.Equal(got, []string{"a", "b"}) {
+	if got := hidden.searchedFiles("code", nil); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("a hidden .gitignore counts: %q", got)
 	}
 
@@ -179,7 +179,7 @@ func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
 	top := narrowed.root("code", guard.ReadOnly, ".gitignore=*.log\n", "in/a.log=x")
 	narrowed.mcp.AddRoots(&mcp.Root{URI: names.FormatURI(top + "/in")})
 	narrowed.connect("2025-11-25")
-	if got := narrowed.finds("code/in", nil); !slices.Equal(got, []string{"a.log"}) {
+	if got := narrowed.searchedFiles("code/in", nil); !slices.Equal(got, []string{"a.log"}) {
 		t.Errorf("what lies above the client's roots counts: %q", got)
 	}
 }
@@ -193,7 +193,7 @@ func TestSearchRespectsGitignoreOfLargeDirectory(t *testing.T) {
 	}
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600))
 	b.connect("")
-	if got := b.finds("code", nil); !slices.Equal(got, []string{"z"}) {
+	if got := b.searchedFiles("code", nil); !slices.Equal(got, []string{"z"}) {
 		t.Errorf("%q", got)
 	}
 }

@@ -27,7 +27,7 @@ var endings = map[string]func(b *bench) error{
 		return b.reg.SetPatterns(b.t.Context(), "data", guard.Patterns{Hide: guard.Texts("f*")})
 	},
 	"rights": func(b *bench) error { return b.reg.Set(b.t.Context(), "data", guard.Write) },
-	"nested": func(b *bench) error {
+	"nested": func(b *bench) error { // grants a root in data that may not be read
 		_, err := b.reg.Grant(b.t.Context(), guard.Grant{Root: "file", Dir: names.Foreign(b.dir("data") + "/f"), Origin: "test", Policy: guard.Policy{Rights: guard.Write}})
 		return err
 	},
@@ -38,8 +38,8 @@ func (b *bench) dir(root guard.RootName) string {
 	return dir
 }
 
-// opened waits until a number of files or directories have been read.
-func (b *bench) opened(n int) {
+// awaitOpened waits until a number of files or directories have been read.
+func (b *bench) awaitOpened(n int) {
 	b.t.Helper()
 	have := 0
 	if !testkit.Eventually(func() bool {
@@ -83,8 +83,8 @@ func TestNothingLateOverStdio(t *testing.T) {
 				dir := b.root("data", guard.ReadWrite, append(tree, "f="+strings.Repeat(secretLine+" 0123456789abcdef\n", 10_000))...)
 				ours, w := io.Pipe()
 				r, theirs := io.Pipe()
-				over := make(chan error, 1)
-				go func() { over <- b.srv.Run(t.Context(), ours, theirs) }()
+				ended := make(chan error, 1)
+				go func() { ended <- b.srv.Run(t.Context(), ours, theirs) }()
 				in := bufio.NewReader(r)
 				for _, line := range c.lines {
 					_, err := io.WriteString(w, line+"\n")
@@ -99,7 +99,7 @@ func TestNothingLateOverStdio(t *testing.T) {
 						_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,%s}`+"\n", 1000+n, strings.ReplaceAll(c.params, "%s", dir))
 					}
 				}()
-				b.opened(c.opens)
+				b.awaitOpened(c.opens)
 				time.Sleep(50 * time.Millisecond) // most answers are encoded by then; the others show nothing
 				testkit.Must(t, end(b))
 				late, answered := 0, 0
@@ -118,15 +118,16 @@ func TestNothingLateOverStdio(t *testing.T) {
 				}
 				go func() { _, _ = io.Copy(io.Discard, in) }() // notifications
 				_ = w.Close()
-				testkit.Must(t, <-over)
+				testkit.Must(t, <-ended)
 				_ = r.Close()
 			})
 		}
 	}
 }
 
-// The same holds over HTTP: the connection is reset, and nothing arrives beyond what the
-// client's system has already received.
+// Data that was read from a root before it ended or was narrowed does not reach a client over
+// HTTP afterwards: the connection is reset, and nothing arrives beyond the data that the client's
+// system has already received.
 func TestNothingLateOverHTTP(t *testing.T) {
 	const calls = 3
 	for how, end := range endings {
@@ -143,7 +144,7 @@ func TestNothingLateOverHTTP(t *testing.T) {
 				for range calls {
 					conns = append(conns, slowPost(t, site, revision, strings.ReplaceAll(body, "%s", dir)))
 				}
-				b.opened(calls)
+				b.awaitOpened(calls)
 				time.Sleep(100 * time.Millisecond) // most are being written then
 				testkit.Must(t, end(b))
 				late := 0

@@ -89,16 +89,16 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 type lineConn struct {
 	*wire.LineConn
 	s        *Server
-	session  atomic.Pointer[mcp.ServerSession] // nil until it is known
+	session  atomic.Pointer[mcp.ServerSession] // nil until the SDK has made it
 	ctx      context.Context                   // of the calls that are answered here
 	end      context.CancelFunc
-	requests *flowcontrol.Budget // that have no answer yet
+	requests *flowcontrol.Budget // requests that have no answer yet
 
 	long  sync.Mutex // held while a long answer is written
 	shown sync.Map   // *guard.Stamps of answers of the SDK's that are not written yet, by their requests' marks
 
 	mu    sync.Mutex                    // guards the field below
-	calls map[string]context.CancelFunc // that are answered here, by id
+	calls map[string]context.CancelFunc // calls that are answered here, by id
 }
 
 var _ mcp.Connection = (*lineConn)(nil)
@@ -110,7 +110,7 @@ func (c *lineConn) Close() error {
 }
 
 // intercept answers a call of a tool. It leaves any other or irregular message to the SDK.
-func (c *lineConn) intercept(f wire.Frame, line []byte) (taken bool) {
+func (c *lineConn) intercept(f wire.Frame, line []byte) (isHandled bool) {
 	ss := c.session.Load()
 	if ss == nil {
 		return false
@@ -147,7 +147,7 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 	}
 	room, ok := c.Enter(f.ID, size)
 	if !ok {
-		return true // it was refused
+		return true // Enter has refused the call
 	}
 	ctx, ok := c.begin(string(f.ID))
 	if !ok {
@@ -193,7 +193,7 @@ func (c *lineConn) finish(id string) bool {
 
 // send writes the answer to a call. An error means that the client has hung up, and is ignored.
 func (c *lineConn) send(id []byte, res *result) {
-	if res.isLong() { // as JSON it is twice as long, or more
+	if res.isLong() { // its JSON has twice its length, or more
 		c.long.Lock()
 		defer c.long.Unlock()
 		if res.unlessRevoked != nil {
@@ -251,8 +251,8 @@ func (c *lineConn) cancelled(f wire.Frame) (ok bool) {
 	return wire.Decode(f.Params, &p) == nil && c.finish(string(p.RequestID))
 }
 
-// hungUp withdraws the questions to a person, and waits until all requests are answered, with
-// refusals included.
+// hungUp withdraws the questions to a person, and waits until all requests are answered, also
+// with refusals, or patience is over.
 func (c *lineConn) hungUp() {
 	c.s.withdraw()
 	for end := time.Now().Add(patience); c.ctx.Err() == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -111,7 +111,7 @@ func TestLinesCancel(t *testing.T) {
 	if got := next(); !strings.Contains(got, `"id":9`) {
 		t.Errorf("a cancelled call was answered: %s", got)
 	}
-	go func() { _, _ = io.Copy(io.Discard, answers) }() // of a test that has failed
+	go func() { _, _ = io.Copy(io.Discard, answers) }() // needed only if the test has failed
 	testkit.Must(t, toServer.Close())
 	if err := <-ended; err != nil {
 		t.Errorf("the session ended with %v", err)
@@ -150,16 +150,16 @@ func TestHangUpBehindRubbish(t *testing.T) {
 					_ = w.Close()
 				}()
 				fromServer, out := io.Pipe()
-				over := make(chan error, 1)
+				ended := make(chan error, 1)
 				go func() {
-					over <- b.srv.Run(t.Context(), r, out)
+					ended <- b.srv.Run(t.Context(), r, out)
 					_ = out.Close()
 				}()
 				late := time.AfterFunc(4*enough, func() { _ = fromServer.CloseWithError(errors.New("the server waits for something")) })
 				defer late.Stop()
 				got, err := io.ReadAll(fromServer)
 				testkit.Must(t, err)
-				testkit.Must(t, <-over)
+				testkit.Must(t, <-ended)
 				want := c.answers + strings.Count(begun, `"id"`)
 				if have := strings.Count(string(got), `"id":`); have != want {
 					t.Errorf("%d answers, want %d: %.300s", have, want, got)
@@ -169,7 +169,7 @@ func TestHangUpBehindRubbish(t *testing.T) {
 	}
 }
 
-// A client over a socket, which is both streams, ends as well as one over two pipes.
+// A session over a socket, which serves as both streams, ends like a session over two pipes.
 func TestHangUpOfSocket(t *testing.T) {
 	b := start(t, nil, nil)
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))

@@ -19,9 +19,9 @@ type entry struct {
 	name string
 	path guard.Path
 	typ  uint32 // S_IFMT
-	size int64  // -1: it could not be read
-	// prefetched returns the listing of a directory that the walk will enter soon; nil: there
-	// is none.
+	size int64  // -1: the size could not be read
+	// prefetched returns the listing of this directory, which the walk will enter soon; nil: the
+	// listing was not begun.
 	prefetched func() listing
 }
 
@@ -51,7 +51,7 @@ func (c *call) page(p guard.Path, o vfs.ListOptions) (list []entry, next string,
 	list = make([]entry, len(order))
 	for i, e := range order {
 		list[i] = entry{name: e.Name, path: e.Path, typ: uint32(e.Info.Type()), size: e.Info.Size}
-		if e.Info.Nlink == 0 { // nothing but its type is known
+		if e.Info.Nlink == 0 { // only the type of the entry is known
 			list[i].size = -1
 		}
 	}
@@ -96,7 +96,7 @@ func listRoots(roots []guard.Status) *result {
 	return &result{text: strings.Join(lines, "\n")}
 }
 
-// continueNote returns the note of an answer that is cut: how to get the rest.
+// continueNote returns the note of an answer that is cut, which says how to get the rest.
 func continueNote(cursor string) string {
 	if cursor == "" {
 		return ""

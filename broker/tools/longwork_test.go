@@ -62,25 +62,25 @@ func TestRevokeEndsSearch(t *testing.T) {
 	b := start(t, nil, nil)
 	b.root("code", guard.ReadOnly, "big=y\n"+strings.Repeat("x\n", 4<<20))
 	b.connect("2025-11-25")
-	said := make(chan string, 1)
+	result := make(chan string, 1)
 	go func() {
 		text, _, failed := b.call("search_within_files", m{"path": "code/big", "regex": strings.Repeat("[x\n]{0,900}y|", 50) + "z"})
 		if !failed {
 			text = "answered: " + text
 		}
-		said <- text
+		result <- text
 	}()
 	read := func(r guard.Record) bool { return strings.HasSuffix(r.Path.String(), "/big") }
 	testkit.Until(t, "the record that the file is read", func() bool { return slices.ContainsFunc(b.recs.All(), read) })
 	_, err := b.reg.Revoke(t.Context(), "code")
 	testkit.Must(t, err)
 	select {
-	case got := <-said:
+	case got := <-result:
 		if !strings.Contains(got, "revoked") || strings.Contains(got, "answered") {
 			t.Error(got)
 		}
 	case <-time.After(enough):
-		t.Error("it goes on")
+		t.Error("the search goes on")
 	}
 }
 

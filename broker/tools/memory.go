@@ -18,10 +18,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A client decides how long its answer stays in memory: until it has read it. Over streams the
-// calls without an answer are bounded (lineConn.requests). Over HTTP each connection may have
-// one, so the answers to all requests are bounded together. A call makes room before it reads
-// contents, and its request holds the room until the HTTP handler has returned.
+// An answer stays in memory until the client has read it, so the client decides how long. Over
+// streams the calls without an answer are bounded (lineConn.requests). Over HTTP each connection
+// may have an unread answer, so the answers to all requests are bounded together. A call reserves
+// room before it reads contents, and its request holds the room until the HTTP handler has
+// returned.
 
 // Bounds of the memory of answers over HTTP that their clients have not read, in bytes. Only
 // tests change them.
@@ -45,27 +46,27 @@ type unreadAnswers struct {
 	patience time.Duration         // how long a call waits for room
 	refuse   func()                // called when the request is refused for want of room
 
-	mu    sync.Mutex // guards the fields below
-	isEnd bool
-	rooms []*answerRoom // of calls that have ended
+	mu       sync.Mutex // guards the fields below
+	hasEnded bool
+	rooms    []*answerRoom // of calls that have ended
 }
 
-// keep holds the room of a call until end is called. It reports false if end has been called:
-// the client has hung up.
-func (u *unreadAnswers) keep(r *answerRoom) bool {
+// add keeps the room of a call until end is called. It reports false if end was called already,
+// because the client has hung up.
+func (u *unreadAnswers) add(r *answerRoom) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !u.isEnd {
+	if !u.hasEnded {
 		u.rooms = append(u.rooms, r)
 	}
-	return !u.isEnd
+	return !u.hasEnded
 }
 
 // end releases all room.
 func (u *unreadAnswers) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.isEnd = true
+	u.hasEnded = true
 	for _, r := range u.rooms {
 		r.release()
 	}
@@ -88,7 +89,7 @@ func (o *openRequests) room(extra *mcp.RequestExtra) *answerRoom {
 		return &answerRoom{request: r.answers}
 	}
 	// The call runs on although its client has hung up.
-	return &answerRoom{request: &unreadAnswers{budgets: []*flowcontrol.Budget{o.answers}, refuse: func() {}, isEnd: true}}
+	return &answerRoom{request: &unreadAnswers{budgets: []*flowcontrol.Budget{o.answers}, refuse: func() {}, hasEnded: true}}
 }
 
 // reserve waits for room for n bytes, once.
@@ -100,7 +101,7 @@ func (r *answerRoom) reserve(ctx context.Context, n int64) error {
 		one, err := b.Acquire(n, ctx.Done(), flowcontrol.For(r.request.patience))
 		if err != nil {
 			r.release()
-			return r.refused(err, b)
+			return r.asRefusal(err, b)
 		}
 		r.held = append(r.held, one)
 	}
@@ -108,7 +109,8 @@ func (r *answerRoom) reserve(ctx context.Context, n int64) error {
 	return nil
 }
 
-// settle changes the room to that of an answer of n bytes. It does not wait: the answer exists.
+// settle changes the room to that of an answer of n bytes. It does not wait, because the answer
+// is in memory already.
 func (r *answerRoom) settle(n int64) error {
 	switch {
 	case r == nil:
@@ -119,7 +121,7 @@ func (r *answerRoom) settle(n int64) error {
 	case r.held != nil && n > r.size:
 		for i, one := range r.held {
 			if err := one.Grow(n - r.size); err != nil {
-				return r.refused(err, r.request.budgets[i])
+				return r.asRefusal(err, r.request.budgets[i])
 			}
 		}
 		r.size = n
@@ -131,12 +133,12 @@ func (r *answerRoom) settle(n int64) error {
 		switch {
 		case err == nil:
 			exact.held = append(exact.held, one)
-		case r.held != nil: // it stays in the larger room
+		case r.held != nil: // the answer stays in the larger room
 			exact.release()
 			return nil
 		default:
 			exact.release()
-			return r.refused(err, b)
+			return r.asRefusal(err, b)
 		}
 	}
 	r.release()
@@ -144,8 +146,8 @@ func (r *answerRoom) settle(n int64) error {
 	return nil
 }
 
-// refused turns an error of the budget b into the refusal of a call.
-func (r *answerRoom) refused(err error, b *flowcontrol.Budget) error {
+// asRefusal turns an error of the budget b into the refusal of a call.
+func (r *answerRoom) asRefusal(err error, b *flowcontrol.Budget) error {
 	if !errors.Is(err, flowcontrol.ErrBytes) {
 		return err
 	}
@@ -171,7 +173,7 @@ func (e *noRoom) rpc() error {
 // finish hands the room to the request, at the end of the call. It reports false if nobody
 // waits for the answer any more.
 func (r *answerRoom) finish() bool {
-	if r == nil || r.request.keep(r) {
+	if r == nil || r.request.add(r) {
 		return true
 	}
 	r.release()
@@ -192,9 +194,9 @@ func heldBy(n, encoded int) int64 { return int64(n) + 2*int64(encoded) }
 // encodedLen returns the greatest length of a text in the JSON of the SDK. The SDK escapes more
 // than package jsonline: characters with a meaning in HTML, and bytes that are not UTF-8.
 func encodedLen[S string | []byte](text S) int {
-	beyond := 1 // bytes for each that is not ASCII
+	perByte := 1 // bytes of JSON for each byte that is not ASCII
 	if !utf8.Valid([]byte(text)) {
-		beyond = len(`\ufffd`)
+		perByte = len(`\ufffd`)
 	}
 	n := len(text) + len(`""`)
 	for i := range len(text) {
@@ -203,8 +205,8 @@ func encodedLen[S string | []byte](text S) int {
 			n++
 		case c < ' ' || c == '<' || c == '>' || c == '&':
 			n += len(`\u0000`) - 1
-		case c >= utf8.RuneSelf && beyond > 1:
-			n += beyond - 1
+		case c >= utf8.RuneSelf && perByte > 1:
+			n += perByte - 1
 		case c == 0xe2: // U+2028 and U+2029 begin with it
 			n += len(`\u2028`) - 3
 		}

@@ -23,8 +23,8 @@ import (
 // of plain text, but not for the reservation of a third call.
 const answersBound = 40 << 20
 
-// holding is a bench with a root data, and a site whose answers are bounded.
-func holding(t *testing.T, tree ...string) (*bench, *httptest.Server, *tools.HTTP) {
+// startBounded makes a bench with a root data, and a site whose answers are bounded.
+func startBounded(t *testing.T, tree ...string) (*bench, *httptest.Server, *tools.HTTP) {
 	t.Helper()
 	t.Cleanup(tools.HoldAnswers(answersBound))
 	b := start(t, func(c *tools.Config) { c.IgnoreRoots = true }, nil)
@@ -33,8 +33,8 @@ func holding(t *testing.T, tree ...string) (*bench, *httptest.Server, *tools.HTT
 	return b, site, h
 }
 
-// opens returns how many files have been read.
-func (b *bench) opens() (n int) {
+// openCount returns how many files have been read.
+func (b *bench) openCount() (n int) {
 	for _, rec := range b.recs.All() {
 		if rec.Op == names.OpOpen && rec.Verdict == guard.Allowed {
 			n++
@@ -52,8 +52,8 @@ func headOf(t *testing.T, c net.Conn) *http.Response {
 	return res
 }
 
-// isFull checks that a request was refused because there was no room.
-func isFull(t *testing.T, res *http.Response) {
+// checkNoRoom checks that a request was refused because there was no room.
+func checkNoRoom(t *testing.T, res *http.Response) {
 	t.Helper()
 	body, err := io.ReadAll(res.Body)
 	testkit.Must(t, err)
@@ -70,8 +70,8 @@ func isFull(t *testing.T, res *http.Response) {
 	}
 }
 
-// emptied waits until answers hold no memory.
-func emptied(t *testing.T, h *tools.HTTP) {
+// awaitEmpty waits until answers hold no memory.
+func awaitEmpty(t *testing.T, h *tools.HTTP) {
 	t.Helper()
 	if !testkit.Eventually(func() bool { return h.AnswersHeld() == 0 }) {
 		t.Fatalf("%d bytes are held", h.AnswersHeld())
@@ -88,7 +88,7 @@ const (
 // all their connections. Requests without room are refused before the file is read. When the
 // connections end, their room is free again.
 func TestHTTPHoldsBoundedAnswers(t *testing.T) {
-	const clients, most = 8, 2 // most: whose answers have room
+	const clients, most = 8, 2 // most is how many answers have room
 	for name, c := range map[string]struct {
 		revision, body string
 	}{
@@ -97,7 +97,7 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 		"in sessions": {"2025-06-18", readOld},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, site, h := holding(t, "small=abcde", "quotes="+strings.Repeat(`"`, 3<<20)) // JSON escapes quotes: the answer is as long as the text twice
+			b, site, h := startBounded(t, "small=abcde", "quotes="+strings.Repeat(`"`, 3<<20)) // JSON escapes quotes: the answer is as long as the text twice
 			body := strings.ReplaceAll(c.body, "%s", b.dir("data"))
 			var conns []net.Conn
 			for range clients {
@@ -111,11 +111,11 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 				if res := headOf(t, conn); res.StatusCode == http.StatusOK {
 					served++
 				} else {
-					isFull(t, res)
+					checkNoRoom(t, res)
 				}
 			}
-			if served == 0 || served > most || b.opens() > most {
-				t.Errorf("%d answers and %d files that were read have room, want 1 to %d", served, b.opens(), most)
+			if served == 0 || served > most || b.openCount() > most {
+				t.Errorf("%d answers and %d files that were read have room, want 1 to %d", served, b.openCount(), most)
 			}
 			if h.AnswersHeld() == 0 {
 				t.Error("the answers that are not read hold nothing")
@@ -123,12 +123,12 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 			for _, conn := range conns {
 				testkit.Must(t, conn.Close())
 			}
-			emptied(t, h)
+			awaitEmpty(t, h)
 			res := headOf(t, slowPost(t, site, c.revision, strings.NewReplacer("data/f", "data/small", "/quotes", "/small").Replace(body)))
 			if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "abcde") {
 				t.Errorf("afterwards: %s, %v", res.Status, err)
 			}
-			emptied(t, h)
+			awaitEmpty(t, h)
 		})
 	}
 }
@@ -137,12 +137,12 @@ func TestHTTPHoldsBoundedAnswers(t *testing.T) {
 // was made is sent even without room.
 func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
 	long := strings.Repeat("\x01", 3<<19)
-	b, site, h := holding(t, "long="+long)
+	b, site, h := startBounded(t, "long="+long)
 	first := slowPost(t, site, "2026-07-28", readTool)
 	if res := headOf(t, first); res.StatusCode != http.StatusOK {
 		t.Fatal(res.Status)
 	}
-	isFull(t, headOf(t, slowPost(t, site, "2026-07-28", strings.Replace(readTool, "data/f", "data/long", 1))))
+	checkNoRoom(t, headOf(t, slowPost(t, site, "2026-07-28", strings.Replace(readTool, "data/f", "data/long", 1))))
 
 	edit := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"edit_file","arguments":{"path":"data/long","edits":[{"oldText":"` +
 		strings.Repeat(`\u0001`, 3<<19) + `","newText":"short"}]}` + noHandshakeMeta + `}}`
@@ -156,12 +156,12 @@ func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
 		t.Errorf("%.50q, %v", now, err)
 	}
 	testkit.Must(t, first.Close())
-	emptied(t, h)
+	awaitEmpty(t, h)
 }
 
 // Without room no change is made, and calls with short answers still work.
 func TestHTTPWithoutRoom(t *testing.T) {
-	b, site, h := holding(t, "small=1")
+	b, site, h := startBounded(t, "small=1")
 	var conns []net.Conn
 	for range 2 {
 		conns = append(conns, slowPost(t, site, "2026-07-28", readTool))
@@ -172,7 +172,7 @@ func TestHTTPWithoutRoom(t *testing.T) {
 		}
 	}
 	edit := strings.NewReplacer("read_text_file", "edit_file", `"path":"data/f"`, `"path":"data/small","edits":[{"oldText":"1","newText":"2"}]`).Replace(readTool)
-	isFull(t, headOf(t, slowPost(t, site, "2026-07-28", edit)))
+	checkNoRoom(t, headOf(t, slowPost(t, site, "2026-07-28", edit)))
 	if now, err := os.ReadFile(b.dir("data") + "/small"); err != nil || string(now) != "1" {
 		t.Errorf("%q, %v", now, err)
 	}
@@ -190,5 +190,5 @@ func TestHTTPWithoutRoom(t *testing.T) {
 	for _, c := range conns {
 		testkit.Must(t, c.Close())
 	}
-	emptied(t, h)
+	awaitEmpty(t, h)
 }

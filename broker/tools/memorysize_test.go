@@ -21,7 +21,7 @@ func sdkJSON(t *testing.T, result any) int64 {
 
 // The estimated memory of an answer covers the contents and two copies of the SDK's JSON,
 // however long JSON's escapes make it.
-func TestAnswersAreReckonedInFull(t *testing.T) {
+func TestAnswersAreEstimatedInFull(t *testing.T) {
 	const size, frame = 1 << 17, 1 << 10 // frame: what is around the contents
 	for name, one := range map[string]string{
 		"plain": "x", "control": "\x01", "quotes": `"\`, "markup": "<&>", "lines": "\n", "separators": "\u2028", "delete": "\x7f", "not UTF-8": "\xff", "accents": "é",
@@ -38,7 +38,7 @@ func TestAnswersAreReckonedInFull(t *testing.T) {
 			"names":    {heldByNames([]string{text}), sdkJSON(t, &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{text}}})},
 		} {
 			if want := n + 2*(c.json-frame); c.held < want || one == "x" && kind != "image" && c.held > copies*n {
-				t.Errorf("%s as %s is reckoned to hold %d bytes, and holds %d", name, kind, c.held, want)
+				t.Errorf("%s as %s is estimated to hold %d bytes, and holds %d", name, kind, c.held, want)
 			}
 		}
 	}

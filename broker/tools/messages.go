@@ -27,7 +27,7 @@ func (h *HTTP) checkBody(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodPost {
 		return true
 	}
-	body := &started{Reader: bufio.NewReader(http.MaxBytesReader(w, r.Body, h.o.Body)), Closer: r.Body}
+	body := &peekedBody{Reader: bufio.NewReader(http.MaxBytesReader(w, r.Body, h.o.Body)), Closer: r.Body}
 	r.Body = body
 	first, err := body.first()
 	switch {
@@ -42,7 +42,7 @@ func (h *HTTP) checkBody(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	responseOf(r).isBatch = true
-	batch, _ := io.ReadAll(r.Body) // which is in memory
+	batch, _ := io.ReadAll(r.Body) // awaitBody has put the body into memory
 	batch = hideInBatch(batch)
 	r.Body = io.NopCloser(bytes.NewReader(batch))
 	if err := checkBatch(batch); err != nil {
@@ -58,7 +58,7 @@ func (h *HTTP) hideNumbers(w http.ResponseWriter, r *http.Request) bool {
 	if !h.awaitBody(w, r) {
 		return false
 	}
-	body, _ := io.ReadAll(r.Body) // which is in memory
+	body, _ := io.ReadAll(r.Body) // awaitBody has put the body into memory
 	r.Body = io.NopCloser(bytes.NewReader(jsonline.HideNumbers(body)))
 	return true
 }
@@ -78,14 +78,14 @@ func hideInBatch(body []byte) []byte {
 	return append(out, body[from:]...)
 }
 
-// started is a body whose beginning has been read ahead.
-type started struct {
+// peekedBody is a body whose beginning has been read ahead.
+type peekedBody struct {
 	*bufio.Reader
 	io.Closer
 }
 
 // first returns the first byte of a body that is not white space, and skips the white space.
-func (s *started) first() (byte, error) {
+func (s *peekedBody) first() (byte, error) {
 	for {
 		c, err := s.ReadByte()
 		if err != nil {

@@ -105,12 +105,12 @@ func TestHTTPPort(t *testing.T) {
 
 // A line that is not JSON, and JSON that is not a message, get the two error codes of JSON-RPC
 // for these cases (section 5.1).
-func TestStdioCodesOfWhatIsNoMessage(t *testing.T) {
+func TestStdioErrorCodes(t *testing.T) {
 	b := start(t, nil, nil)
 	ours, w := io.Pipe()
 	r, theirs := io.Pipe()
-	over := make(chan error, 1)
-	go func() { over <- b.srv.Run(t.Context(), ours, theirs) }()
+	ended := make(chan error, 1)
+	go func() { ended <- b.srv.Run(t.Context(), ours, theirs) }()
 	in := bufio.NewReader(r)
 	for _, c := range []struct{ line, code string }{
 		{"{broken", "-32700"}, {`{"jsonrpc":"2.0","id":1,}`, "-32700"}, {"[{]", "-32700"},
@@ -123,6 +123,6 @@ func TestStdioCodesOfWhatIsNoMessage(t *testing.T) {
 		}
 	}
 	testkit.Must(t, w.Close())
-	testkit.Must(t, <-over)
+	testkit.Must(t, <-ended)
 	_ = r.Close()
 }

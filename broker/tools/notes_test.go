@@ -14,7 +14,7 @@ import (
 
 // If a client does not read the answer to its first request, the SDK queues the notifications
 // that follow. The queue is bounded for every kind of notification. Once the client reads,
-// later ones are accepted again.
+// later notifications are accepted again.
 func TestStdioHoldsBoundedNotifications(t *testing.T) {
 	for _, method := range []string{"notifications/roots/list_changed", "notifications/cancelled", "notifications/none"} {
 		t.Run(method, func(t *testing.T) {
@@ -23,8 +23,8 @@ func TestStdioHoldsBoundedNotifications(t *testing.T) {
 			unread, theirs := io.Pipe()
 			ours, w := io.Pipe()
 			ctx, cancel := context.WithCancel(t.Context())
-			over := make(chan error, 1)
-			go func() { over <- b.srv.Run(ctx, ours, theirs) }()
+			ended := make(chan error, 1)
+			go func() { ended <- b.srv.Run(ctx, ours, theirs) }()
 			_, err := io.WriteString(w, hello+"\n")
 			testkit.Must(t, err)
 			note := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"requestId":1000,"_meta":{"x":"%s"}}}`+"\n", method, strings.Repeat("x", heldLine))
@@ -45,7 +45,7 @@ func TestStdioHoldsBoundedNotifications(t *testing.T) {
 			}
 			x := newTalker(t, w, unread)
 			x.next(`"id":1,`)
-			<-stop // the rest is taken
+			<-stop // the server has read the rest
 			x.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 			x.say(`{"jsonrpc":"2.0","id":7,"method":"ping"}`)
 			x.next(`"id":7,`)
@@ -57,7 +57,7 @@ func TestStdioHoldsBoundedNotifications(t *testing.T) {
 			cancel()
 			_ = w.Close()
 			_ = unread.Close()
-			testkit.Must(t, <-over)
+			testkit.Must(t, <-ended)
 		})
 	}
 }

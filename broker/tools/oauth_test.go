@@ -20,7 +20,7 @@ import (
 
 const audience = "rootsfs-test"
 
-// trusting makes a bench over HTTP that takes an issuer's tokens.
+// trusting makes a bench over HTTP that accepts an issuer's tokens.
 func trusting(t *testing.T) (*bench, *httptest.Server, *oauthissuer.Issuer) {
 	t.Helper()
 	return trustingWith(t, tools.HTTPOptions{})
@@ -133,7 +133,7 @@ func (b *bench) listed(site *httptest.Server, token, revision string) string {
 	return b.ok("list_allowed_directories", m{})
 }
 
-// A stream of events ends with the token that it was asked for with.
+// A stream of events ends when the token of its request has expired.
 func TestOAuthStreamEndsWithItsToken(t *testing.T) {
 	_, site, i := trusting(t)
 	// The token's end is within the allowed difference of clocks, so that the test does not
@@ -153,22 +153,22 @@ func TestOAuthStreamEndsWithItsToken(t *testing.T) {
 	res, err := http.DefaultClient.Do(r)
 	testkit.Must(t, err)
 	defer res.Body.Close()
-	over := make(chan error, 1)
+	ended := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.Discard, res.Body)
-		over <- err
+		ended <- err
 	}()
 	select {
-	case <-over:
+	case <-ended:
 	case <-time.After(3 * time.Minute):
 		t.Error("the stream goes on")
 	}
 	if got, _ := post(t, site, hello, with(old, session)); got != http.StatusUnauthorized {
-		t.Errorf("the token is taken: %d", got)
+		t.Errorf("the expired token is accepted: %d", got)
 	}
 }
 
-// Everybody may read where to get a token, under each name of the server.
+// Everybody may read where to get a token, under each name of the server and from each origin.
 func TestOAuthMetadata(t *testing.T) {
 	i := oauthissuer.New(t)
 	v, err := oauth.New(t.Context(), oauth.Config{Issuer: i.URL, Resources: []string{"http://localhost/mcp"}})

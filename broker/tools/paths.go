@@ -156,8 +156,8 @@ func (s *Server) scope(ctx context.Context, ss *mcp.ServerSession) (scope []guar
 	return scope, false, nil
 }
 
-// otherName resolves the URI of a client's root on the host and parses the result. From then on
-// the path of the URI is another name for the place that it leads to.
+// otherName resolves the URI of a client's root on the host and parses the result. It records the
+// path of the URI as another name for the resolved path.
 func (s *Server) otherName(ctx context.Context, uri string) (guard.Path, error) {
 	host, err := names.ParseURI(uri)
 	if err != nil {
@@ -239,10 +239,10 @@ func (s *Server) checkRoots(ctx context.Context, ss *mcp.ServerSession, at *targ
 	return nil
 }
 
-// resolve follows the links in a path, as far as the path exists. last reports whether a link
-// at its end is followed, too.
+// resolve follows the links in a path, as far as the path exists. last is set if a link at the end
+// of the path is to be followed, too.
 func (s *Server) resolve(ctx context.Context, p guard.Path, last bool) (guard.Path, error) {
-	var rest []string // the names at its end that do not exist
+	var rest []string // the names at the end of the path that do not exist
 	for {
 		real, err := s.cfg.Tree.Follow(ctx, s.caller, p, last || len(rest) > 0)
 		if err == nil {

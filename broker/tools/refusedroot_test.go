@@ -14,8 +14,8 @@ import (
 )
 
 // If only one root is left, a path may leave out its name. The name of a root that has ended is
-// not taken for a path in the remaining root: a file that was meant for the one is not made in
-// the other.
+// not taken for a path in the remaining root: a file that was meant for the ended root is not made
+// in the remaining root.
 func TestEndedRootIsNoPathInAnother_R070(t *testing.T) {
 	b := start(t, nil, nil).connect("")
 	b.root("code", guard.ReadWrite)

@@ -42,7 +42,7 @@ func (s *Server) checkRequests(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		switch p := req.GetParams().(type) {
 		case *mcp.CallToolParamsRaw:
-			if p != nil && known(p.Name) && s.offered(p.Name) == nil {
+			if p != nil && isTool(p.Name) && s.offered(p.Name) == nil {
 				err := &guard.Error{Kind: names.Permission, Err: fmt.Errorf("the tool %s is not offered: no approved root allows it now", p.Name)}
 				s.recordRefusal(p.Name, err)
 				return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: err.Error()}
@@ -86,7 +86,7 @@ func (s *Server) rpc(err error) error {
 	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
 	kind := names.Reason(err)
 	switch {
-	case kind.Code() == names.FileNotFound, kind.About() == names.AboutRequest: // the code with which the SDK, since 1.7, answers that there is no such resource
+	case kind.Code() == names.FileNotFound, kind.About() == names.AboutRequest: // the SDK, since 1.7, has this code for a missing resource
 	case kind == names.NoConsent, kind == names.Escaped: // nothing approved has such a resource
 	default:
 		e.Code = int64(wire.Number(kind.Code()))

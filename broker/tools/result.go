@@ -19,12 +19,12 @@ type result struct {
 	data   []byte // unless nil, the text: UTF-8, in a buffer of its own (see putBuffer)
 	note   string // unless "", a second block of text: how to go on, or a remark about the first
 	media  mcp.Content
-	failed bool // text says why
+	failed bool // the call failed, and text says why
 
 	done   string        // unless "", the text shows a change; done says that the change was made, if the text may no longer be shown
-	stamps *guard.Stamps // of the roots from which it shows data; nil: of none
+	stamps *guard.Stamps // of the roots whose data the result shows; nil: there are none
 
-	unlessRevoked func() *result // see call.unlessRevoked; nil: it was refused
+	unlessRevoked func() *result // see call.unlessRevoked; nil: the call was refused
 }
 
 // structured is the structured form of a text, as server-filesystem has it.
@@ -56,7 +56,7 @@ func (r *result) toMCP() *mcp.CallToolResult {
 	return out
 }
 
-// isLong reports whether the result is so long that a pooled buffer pays.
+// isLong reports whether the result is so long that it needs a pooled buffer.
 func (r *result) isLong() bool {
 	return r.media != nil || len(r.text)+len(r.data) >= minBuffer
 }
@@ -70,12 +70,12 @@ func (r *result) frame(id []byte) []byte {
 	return b
 }
 
-// append appends the result as JSON, the same JSON as of toMCP. A long text is escaped once,
-// although the answer has it twice.
+// append appends the result as JSON, as the SDK would encode the result of toMCP. A long text is
+// escaped once, although the answer has it twice.
 func (r *result) append(b []byte) []byte {
 	if r.media != nil {
 		text, err := json.Marshal(r.toMCP())
-		if err != nil { // strings and bytes: it has none
+		if err != nil { // strings and bytes only: cannot happen
 			text = []byte("{}")
 		}
 		return append(b, text...)
@@ -103,7 +103,7 @@ func (r *result) append(b []byte) []byte {
 
 // validUTF8 returns a text, or the name of a file, as valid UTF-8, which JSON requires.
 func validUTF8(text string) string {
-	if utf8.ValidString(text) { // nearly every one is
+	if utf8.ValidString(text) { // as nearly every text is
 		return text
 	}
 	return strings.ToValidUTF8(text, "\uFFFD")
@@ -131,8 +131,8 @@ func getBuffer(n int64) ([]byte, error) {
 	return make([]byte, n), nil
 }
 
-// putBuffer gives memory to the pool. Nobody may use it any more. It need not come from
-// getBuffer.
+// putBuffer gives memory to the pool. The caller must not use the memory any more. It need not
+// come from getBuffer.
 func putBuffer(b []byte) {
 	if cap(b) >= minBuffer && cap(b) <= maxBuffer {
 		buffers.Put(&b)

@@ -38,9 +38,9 @@ var readingArgs = map[string]string{
 	"edit_file":                 `{"path":"code/in/file","edits":[{"oldText":"text","newText":"new"}],"dryRun":true}`,
 }
 
-// Data that was read before a revocation is in no answer after it. Here each reading tool has
-// done its work, and its answer is not handed over yet, when a root ends. It is the root
-// itself, the root which is then approved again at once, or a root inside it.
+// Data that was read before a revocation is in no answer after it. In this test each reading tool
+// has done its work, but its answer is not handed over yet, when a root ends. The root that ends
+// is the root of the tool's path, which may be approved again at once, or a root inside it.
 func TestRevokedBeforeTheAnswer(t *testing.T) {
 	for _, tested := range catalog {
 		name := tested.def.Name
@@ -89,8 +89,8 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// The same holds for a long answer that waits behind another one, which the client does not
-// read.
+// Data that was read before a revocation is not in a long answer either that waits behind another
+// long answer, which the client does not read.
 func TestRevokedBehindALongAnswer(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		s := newRevocable(t)
@@ -124,7 +124,7 @@ type writeCloser struct{ io.Writer }
 
 func (writeCloser) Close() error { return nil }
 
-// The same for resources/read: the root ends while its file is read.
+// resources/read returns no data of a root that ends while its file is read.
 func TestRevokedBeforeTheResource(t *testing.T) {
 	s := newRevocable(t)
 	s.grantAll()

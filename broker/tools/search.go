@@ -26,8 +26,8 @@ const (
 	// maxShown is how much of a line is shown, in bytes: lines of minified code are megabytes
 	// long.
 	maxShown = 500
-	// maxBlind bounds a search that is not stopped half-way, in bytes times the instructions of
-	// the pattern. At the worst it takes seconds.
+	// maxBlind bounds a search that cannot be stopped half-way: the bytes of the file times the
+	// instructions of the pattern. At the worst such a search takes seconds.
 	maxBlind = 1 << 28
 )
 
@@ -99,7 +99,7 @@ type grepArgs struct {
 // finder finds matches of a pattern.
 type finder struct {
 	*regexp.Regexp
-	steps int // most instructions for each byte
+	steps int // the greatest number of instructions for one byte
 }
 
 // compile compiles a regular expression. It does so a second time by package syntax, to learn
@@ -124,8 +124,8 @@ func compile(text string) (f finder, err error) {
 }
 
 // find returns the place of the first match in data. A long search ends when stopped returns an
-// error. So package regexp gets the data of a long search as runes: it could search bytes for
-// hours, and a revocation would have to wait.
+// error: package regexp reads the data of a long search rune by rune, and find can end the data.
+// A search of bytes could not be stopped for hours, and a revocation would have to wait.
 func (f finder) find(stopped func() error, data []byte) ([]int, error) {
 	if len(data) < maxBlind/f.steps {
 		return f.FindIndex(data), stopped()
@@ -134,7 +134,7 @@ func (f finder) find(stopped func() error, data []byte) ([]int, error) {
 	return m, stopped()
 }
 
-// stoppableRunes end when stopped returns an error.
+// stoppableRunes is an io.RuneReader that ends when stopped returns an error.
 type stoppableRunes struct {
 	*bytes.Reader
 	stopped func() error
@@ -266,7 +266,7 @@ func (g *grep) result(cursor string) *result {
 	return foundResult(g.found, note)
 }
 
-// file searches one file. It skips a file that cannot be read. The answer's note then lists the
+// file searches one file. It skips a file that cannot be read, and the answer's note lists that
 // file as name.
 func (g *grep) file(p guard.Path, name string) error {
 	data, _, err := g.c.look(p, 0, maxSearched+1)
@@ -274,7 +274,7 @@ func (g *grep) file(p guard.Path, name string) error {
 		return g.c.passOver(g.at.Path, name, err)
 	}
 	defer putBuffer(data)
-	if len(data) > maxSearched || bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 { // as git tells binary files
+	if len(data) > maxSearched || bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 { // git detects binary files in this way
 		g.skipped++
 		return nil
 	}

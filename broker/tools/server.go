@@ -30,8 +30,8 @@ const (
 )
 
 // Config configures a Server. Registry and Tree are required, and the tree must belong to the
-// registry. A mount, a broker and a Server of the same registry should share one tree: only
-// users of the same tree never lose each other's updates.
+// registry. A mount, a broker and a Server of the same registry should share one tree: users of
+// one tree never lose each other's updates, but users of two trees may.
 type Config struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree
@@ -78,14 +78,14 @@ type Server struct {
 	hub    *watch.Hub
 	own    *watch.Hub // hub, if it is to be closed; else nil
 	roots  *client.RootsService
-	room   *semaphore.Weighted // calls
+	room   *semaphore.Weighted // one unit for each call in progress, at most Config.InFlight
 	ctx    context.Context
 	cancel context.CancelFunc
 	// asking ends before ctx, by withdraw. After that no person is asked.
 	asking   context.Context
 	withdraw context.CancelFunc
 	requests *openRequests // nil: the transport belongs to another package, and its answers are not checked again
-	sharing  string        // who shares the consents, for the text of a question; "": nobody
+	sharing  string        // text of a question that says who shares the consents; "": nobody
 	offers   offers
 	narrow   narrowing
 	subs     subscriptions
@@ -115,7 +115,7 @@ func New(cfg Config) *Server {
 		caller:        guard.Caller{Subject: cfg.Subject, Via: guard.ViaTools, UID: cfg.UID, GID: cfg.GID},
 		hub:           cfg.Hub,
 		room:          semaphore.NewWeighted(int64(cfg.InFlight)),
-		openQuestions: openQuestions{asking: semaphore.NewWeighted(maxQuestions)},
+		openQuestions: openQuestions{undecided: semaphore.NewWeighted(maxQuestions)},
 	}
 	if s.hub == nil {
 		s.own = cfg.Tree.NewHub(watch.HubOptions{})
@@ -191,10 +191,10 @@ func (s *Server) endConsents() {
 	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
 	defer cancel()
 	calls := int64(s.cfg.InFlight)
-	over := s.room.Acquire(ctx, calls) == nil // no call is in progress
-	if over {
+	allEnded := s.room.Acquire(ctx, calls) == nil // no call is in progress
+	if allEnded {
 		defer s.room.Release(calls)
-		over = s.openQuestions.asking.Acquire(ctx, maxQuestions) == nil
+		allEnded = s.openQuestions.undecided.Acquire(ctx, maxQuestions) == nil
 	}
 	for _, st := range s.cfg.Registry.RootsOf(s.cfg.Subject) {
 		if st.Grant.Subject != s.cfg.Subject {
@@ -202,10 +202,10 @@ func (s *Server) endConsents() {
 		}
 		if _, err := s.cfg.Registry.Revoke(context.Background(), st.Grant.Root); err != nil && !errors.Is(err, names.NotExist) {
 			s.cfg.Log.Warn("a root that a client's session won did not end well", "root", st.Grant.Root, "error", err)
-			over = false
+			allEnded = false
 		}
 	}
-	if over {
+	if allEnded {
 		s.cfg.Registry.Forget(s.cfg.Subject)
 	}
 }
@@ -224,9 +224,9 @@ var _ guard.View = (*Server)(nil)
 
 // offers are the tools and resources that the SDK's server offers.
 type offers struct {
-	mu    sync.Mutex               // held while it is brought in step with the roots
-	tools map[string]bool          // those that some root allows
-	roots map[string]*mcp.Resource // those in resources/list, by directory
+	mu    sync.Mutex               // held while the offers are brought in step with the roots
+	tools map[string]bool          // the tools that some root allows, by name
+	roots map[string]*mcp.Resource // the roots in resources/list, by directory
 }
 
 // offer updates the offered tools and resources to the present roots.
@@ -268,8 +268,8 @@ func (s *Server) offer() {
 	s.offers.tools, s.offers.roots = tools, roots
 }
 
-// known reports whether there is a tool of this name, offered or not.
-func known(name string) bool {
+// isTool reports whether there is a tool of this name, offered or not.
+func isTool(name string) bool {
 	return slices.ContainsFunc(catalog, func(t tool) bool { return t.def.Name == name })
 }
 
@@ -284,7 +284,7 @@ func (s *Server) offered(name string) *tool {
 	return &catalog[i]
 }
 
-// visible returns the live roots that the subject may know of, by name.
+// visible returns the live roots that the subject may know of, sorted by name.
 func (s *Server) visible() []guard.Status {
 	return s.cfg.Registry.ShownRoots(s.cfg.Subject)
 }

@@ -15,8 +15,8 @@ import (
 
 // Bounds of the refusals that get a line in the log and a record of their own, in a burst and
 // then each second: a client that tries all day must not fill the disk. The other refusals are
-// counted by status. Within refusalsCounted the last one of each status is reported with their
-// number.
+// counted by status. Within refusalsCounted the last refusal of each status is reported with
+// this count.
 const (
 	refusalBurst      = 100
 	refusalsPerSecond = 0.2
@@ -42,7 +42,7 @@ func (h *HTTP) report(r *http.Request, status int, reason string) {
 	})
 }
 
-// piece is how much of an answer a client has to read within the time of Taking, in bytes.
+// piece is how many bytes of an answer a client has to read within the time HTTPOptions.Taking.
 const piece = 64 << 10
 
 // response remembers the status of an answer and the text of a refusal. A client that does not
@@ -54,7 +54,7 @@ type response struct {
 	status int
 	reason string
 
-	isBatch   bool // of requests: each is refused by itself
+	isBatch   bool // the request is a batch, whose members are refused one by one
 	isBegun   bool
 	isRefused atomic.Bool // see refuse
 }
@@ -68,8 +68,8 @@ func responseOf(r *http.Request) *response { return r.Context().Value(responseKe
 // begun. In a batch each request is refused by itself instead.
 func (w *response) refuse() { w.isRefused.Store(true) }
 
-// refusal writes the refusal of a request that the SDK has turned into an event.
-func (w *response) refusal(event []byte) (n int, err error) {
+// writeRefusal writes the refusal of a request that the SDK has turned into an event.
+func (w *response) writeRefusal(event []byte) (n int, err error) {
 	_, data, _ := bytes.Cut(event, []byte("data: "))
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", "1")
@@ -85,7 +85,7 @@ func (w *response) WriteHeader(status int) {
 		w.Header().Set("Connection", "close")
 	}
 	if status == http.StatusUnauthorized && w.Header().Get("WWW-Authenticate") == "" {
-		w.Header().Set("WWW-Authenticate", "Bearer") // HTTP asks for it
+		w.Header().Set("WWW-Authenticate", "Bearer") // HTTP requires it with status 401
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -97,12 +97,12 @@ func (w *response) Write(p []byte) (n int, err error) {
 	isFirst := !w.isBegun
 	w.isBegun = true
 	if isFirst && w.status == 0 && w.isRefused.Load() && !w.isBatch {
-		return w.refusal(p)
+		return w.writeRefusal(p)
 	}
 	sent := len(p)
 	for part := range slices.Chunk(jsonline.ShowNumbers(p), piece) {
 		if err := w.conn.recheck(); err != nil {
-			w.cutOff()
+			w.endResponse()
 			return n, err
 		}
 		w.extend()

@@ -34,7 +34,7 @@ func TestNameWhatCouldNotBeRead(t *testing.T) {
 			t.Errorf("%s %v: note %q; it is to name %v", c.tool, c.args, note, c.want)
 		}
 	}
-	// What is whole says nothing.
+	// An answer without unreadable names has no note.
 	for _, tool := range []string{"directory_tree", "list_directory_with_sizes"} {
 		if _, note, _ := b.call(tool, m{"path": dir + "/open"}); note != "" {
 			t.Errorf("%s of a directory that can be read: note %q", tool, note)
