@@ -63,7 +63,8 @@ type Answer struct {
 	By string `json:"by"`
 }
 
-// Decision is about one Item, or the Host, for which Path, Mode and Idle are not used. The zero Decision denies.
+// Decision is about one Item or the Host. A Decision about the Host does not use Path, Mode and
+// Idle. The zero Decision denies.
 type Decision struct {
 	Allow bool          `json:"allow"`
 	Path  string        `json:"path,omitempty"` // narrower than Resolved: a host path below it

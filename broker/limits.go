@@ -22,7 +22,7 @@ import (
 type limiter struct {
 	Limits
 	requests flowcontrol.Budget // requests that are not answered yet
-	ops      *rate.Limiter      // nil: no limit; so are bytes and asks
+	ops      *rate.Limiter      // nil: no limit; the same holds for bytes and asks
 	bytes    *rate.Limiter
 	asks     *rate.Limiter // shared by all sessions of the subject, see Broker.asksLocked
 

@@ -35,11 +35,11 @@ func (s *Session) AskThrough(host Elicitor) {
 // Ask asks the person at the host of this session (see AskThrough). Without a host it returns
 // ErrUnanswered.
 func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
-	asked := *q
+	question := *q
 	s.mu.Lock()
-	asked.elicitor = s.elicitor
+	question.elicitor = s.elicitor
 	s.mu.Unlock()
-	return AskHost.Ask(ctx, &asked)
+	return AskHost.Ask(ctx, &question)
 }
 
 // ListRoots answers a request for roots/list that a server makes inside a result (SEP-2322).

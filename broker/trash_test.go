@@ -31,15 +31,15 @@ func TestTrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kept []string
+	var trashed []string
 	for _, e := range list {
-		kept = append(kept, e.Path.Raw())
+		trashed = append(trashed, e.Path.Raw())
 		if e.Subject != "editor" || e.Via != "files" {
 			t.Errorf("who removed it: %+v", e)
 		}
 	}
-	if want := []string{"a", "b", "c", "d/e"}; !slices.Equal(kept, want) {
-		t.Errorf("kept %q, want %q", kept, want)
+	if want := []string{"a", "b", "c", "d/e"}; !slices.Equal(trashed, want) {
+		t.Errorf("trashed %q, want %q", trashed, want)
 	}
 	var page wire.ListResult
 	p.must("files/list", obj{"path": "r", "includeHidden": true, "recursive": true}, &page)

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// manager implements each call of SEP-1708's managers of roots with the registry. (A host would
-// use the registry itself.)
+// manager implements the calls of the managers of roots that Example_rootsManager names, with the
+// registry. (A host would use the registry itself.)
 type manager struct{ reg *guard.Registry }
 
 // AddRoot implements add_root(uri, name). It returns true on success, and false for a bad URI or

@@ -178,13 +178,13 @@ func (s *RootsService) acceptRoots(ctx context.Context, ss *mcp.ServerSession, r
 	}
 	roots, ok := ctx.Value(answerKey{}).([]wire.Root)
 	if !ok {
-		asked := *state == stateRoots
-		if asked {
+		wasAsked := *state == stateRoots
+		if wasAsked {
 			*state = ""
 		}
 		res, _ := (*responses)[inputRoots].(*mcp.ListRootsResult)
 		switch {
-		case res == nil && asked:
+		case res == nil && wasAsked:
 			return ctx, invalid("the client was asked for its roots and repeated the request without them", "")
 		case res == nil:
 			return ctx, nil

@@ -272,14 +272,14 @@ func TestRootsInsideRequest(t *testing.T) {
 		t.Errorf("only %d frames were looked at", len(wrote))
 	}
 	// R170, R171: the golden form, without jsonrpc and id inside.
-	asked := rec.lines("write", "input_required")
-	if len(asked) != 4 {
-		t.Fatalf("asked %d times", len(asked))
+	questions := rec.lines("write", "input_required")
+	if len(questions) != 4 {
+		t.Fatalf("asked %d times", len(questions))
 	}
 	var got struct {
 		Result map[string]json.RawMessage `json:"result"`
 	}
-	if err := json.Unmarshal([]byte(asked[0]), &got); err != nil {
+	if err := json.Unmarshal([]byte(questions[0]), &got); err != nil {
 		t.Fatal(err)
 	}
 	if r := string(got.Result["resultType"]); r != `"input_required"` {

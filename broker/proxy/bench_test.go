@@ -24,7 +24,7 @@ func BenchmarkPump(b *testing.B) {
 	}
 }
 
-// repeatReader is the same line n times.
+// repeatReader returns the same line n times.
 type repeatReader struct {
 	line []byte
 	at   int

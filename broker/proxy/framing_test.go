@@ -68,7 +68,7 @@ var framings = map[string]string{
 // lenient reads more leniently than the host of any SDK.
 const lenient = "from the first brace on"
 
-// hostReaders reads the proxy's output as the hosts of five SDKs do, and as hosts do that
+// hostReaders read the proxy's output as the hosts of five SDKs do, and as hosts do that
 // skip other text. Each function returns the texts that the host takes for messages.
 var hostReaders = map[string]func(out string) []string{
 	"Go, a stream of JSON": func(out string) (all []string) {

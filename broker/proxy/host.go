@@ -20,7 +20,7 @@ const (
 // initialize (SEP-2575).
 const noHandshake = "2026-07-28"
 
-// fromHost decides about one message of the host, as splitBatch demands.
+// fromHost decides about one message of the host. Its results are those of decide in splitBatch.
 func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 	f, ok := jsonline.Parse(b)
 	if !ok {
@@ -140,7 +140,7 @@ func hasForms(b []byte, at jsonline.Span, keys ...string) bool {
 // attach connects the session to the server for notifications.
 func (p *Proxy) attach() { p.ready.Do(func() { p.session.SetSender(p.toServer) }) }
 
-// refuseHost refuses a message of the host with an error. fromHost returns the results.
+// refuseHost refuses a message of the host with an error. It returns the results for fromHost.
 func (p *Proxy) refuseHost(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
 	p.noteRefusal("host", why)
 	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.Method.Absent() {

@@ -13,7 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// fromServer decides about one message of the server, as splitBatch demands.
+// fromServer decides about one message of the server. Its results are those of decide in
+// splitBatch.
 func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	f, ok := jsonline.Parse(b)
 	if !ok {
@@ -128,7 +129,7 @@ func (p *Proxy) learnServer(b []byte, f *jsonline.Frame) {
 }
 
 // refuseServer refuses a message of the server. The waiting host gets an error, if the id
-// is beyond doubt. fromServer returns the results.
+// is beyond doubt. It returns the results for fromServer.
 func (p *Proxy) refuseServer(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
 	p.noteRefusal("server", why)
 	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.IDInDoubt(b) {

@@ -113,7 +113,7 @@ func applyEdits(ctx context.Context, edits []edit, text string) (string, error) 
 	return text, nil
 }
 
-// unixEnds returns a text with Unix line ends. Edits and differences are compared in this form.
+// unixEnds returns a text with Unix line ends. Edits are compared, and differences shown, with these.
 func unixEnds(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
 // apply replaces the first match. A match is exact except for the kind of line ends. If there is
