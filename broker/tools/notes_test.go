@@ -40,7 +40,7 @@ func TestStdioHoldsBoundedNotifications(t *testing.T) {
 					sent.Add(int64(n))
 				}
 			}()
-			if n := still(t, sent.Load, heldBound-2*heldLine, 3*heldBound-heldLine); n > heldBound+2*heldLine {
+			if n := settle(t, sent.Load, heldBound-2*heldLine, 3*heldBound-heldLine); n > heldBound+2*heldLine {
 				t.Errorf("the server has read %d MiB of notifications that it has not handled; it is to hold %d", n>>20, int64(heldBound)>>20)
 			}
 			x := newTalker(t, w, unread)

@@ -29,8 +29,8 @@ func TestSessionlessConsents(t *testing.T) {
 		if text, ok := reads("alice", "one"); !ok || text != "outside" {
 			t.Fatalf("%q", text)
 		}
-		if said := o.asked[0].Message; !strings.Contains(said.Raw(), "this user through this OAuth client") {
-			t.Errorf("the question: %s", said)
+		if question := o.asked[0].Message; !strings.Contains(question.Raw(), "this user through this OAuth client") {
+			t.Errorf("the question: %s", question)
 		}
 		o.allow = false
 		for _, who := range [][2]string{{"alice", "two"}, {"bob", "one"}} {
@@ -50,8 +50,8 @@ func TestSessionlessConsents(t *testing.T) {
 		if text, ok := connect(t, site.URL, sends(token), "2026-07-28").read(t, path); !ok || text != "outside" {
 			t.Fatalf("%q", text)
 		}
-		if said := o.asked[0].Message; !strings.Contains(said.Raw(), "every such client with the server's bearer token has") {
-			t.Errorf("the question: %s", said)
+		if question := o.asked[0].Message; !strings.Contains(question.Raw(), "every such client with the server's bearer token has") {
+			t.Errorf("the question: %s", question)
 		}
 		// The owner's status shows by whom the session is shared, and the root has the
 		// session's subject.

@@ -23,7 +23,7 @@ import (
 // openRequests are the requests that have no answer yet, by mark.
 type openRequests struct {
 	byMark  sync.Map
-	answers *flowcontrol.Budget // of all answers over HTTP; nil: over streams, where calls are bounded
+	answers *flowcontrol.Budget // the memory for all answers over HTTP; nil: over streams, where calls are bounded
 }
 
 // openRequest is one request that has no answer yet.
@@ -40,7 +40,7 @@ const markHeader = "Rootsfs-Request"
 
 // track marks an HTTP request until done is called, and accounts for the memory of its answers.
 // Up to revision 2025-11-25 the SDK lets a call run on when the connection of its request is
-// gone. The protocol wants that: a write is not left half done. Answers are not kept for later.
+// gone. The protocol wants that, so that no write is left half done. The call's answer is lost.
 func (o *openRequests) track(r *http.Request, answers *unreadAnswers) (done func()) {
 	mark := rand.Text()
 	r.Header.Set(markHeader, mark)
@@ -70,7 +70,7 @@ func (s *Server) shows(extra *mcp.RequestExtra, stamps *guard.Stamps) {
 	}
 }
 
-// untilHangup returns a context that ends with the call, and when the client of the HTTP
+// untilHangup returns a context that ends with the call, and also when the client of the HTTP
 // request has hung up: a person's answer would then reach nobody.
 func (c *call) untilHangup() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.ctx)
@@ -90,7 +90,8 @@ func (c *call) untilHangup() (context.Context, context.CancelFunc) {
 	}
 }
 
-// recheck returns the check of an answer of the SDK at the moment of the write.
+// recheck returns a function that decides at the moment of the write whether an answer of the SDK
+// may still be sent. If it may not, the function records that and returns an error response.
 func (s *Server) recheck(id []byte, stamps *guard.Stamps) jsonline.Recheck {
 	return func() (ok bool, instead []byte) {
 		err := stamps.Err()

@@ -26,7 +26,7 @@ import (
 
 const (
 	heldLine  = 448 << 10 // bytes of each call's line
-	heldCalls = 18        // their number: 8 MiB
+	heldCalls = 18        // number of calls: together about 8 MiB
 	heldBound = 4 << 20   // the bound of calls without an answer in these tests
 )
 
@@ -46,7 +46,7 @@ func (g *gate) Record(guard.Record) error {
 
 func (g *gate) open() { g.once.Do(g.shut.Unlock) }
 
-// gated is a bench whose operations in the root "slow" wait for the gate.
+// gated returns a bench whose operations in the root "slow" wait for the gate.
 func gated(t *testing.T) (*bench, *gate) {
 	t.Helper()
 	t.Cleanup(tools.Hold(heldBound))
@@ -60,11 +60,11 @@ func gated(t *testing.T) (*bench, *gate) {
 	return b, g
 }
 
-// still waits until a number has reached least, and then until it no longer changes or has
-// reached most.
-func still(t *testing.T, n func() int64, least, most int64) int64 {
+// settle waits until the number n has reached least, and then until it stops changing or has
+// reached most. It returns the number.
+func settle(t *testing.T, n func() int64, least, most int64) int64 {
 	t.Helper()
-	late := time.After(4 * enough) // of bodies this long, with the race detector
+	timeout := time.After(4 * enough) // such long bodies take long with the race detector
 	for last, same := int64(-1), 0; ; time.Sleep(10 * time.Millisecond) {
 		now := n()
 		if same++; now != last {
@@ -74,7 +74,7 @@ func still(t *testing.T, n func() int64, least, most int64) int64 {
 			return now
 		}
 		select {
-		case <-late:
+		case <-timeout:
 			t.Fatalf("%d have been read, not %d", now, least)
 		default:
 		}
@@ -83,7 +83,7 @@ func still(t *testing.T, n func() int64, least, most int64) int64 {
 
 // pipelined is a client that sends one line after the other, as fast as they are read.
 type pipelined struct {
-	lines  []string // before the calls
+	lines  []string // sent before the calls
 	line   func(n int) []byte
 	next   int
 	rest   []byte
@@ -154,20 +154,20 @@ func (*answers) Close() error { return nil }
 // all waits until every call has an answer.
 func (p *pipelined) all(t *testing.T) {
 	t.Helper()
-	over := false
-	late := time.AfterFunc(enough, func() {
+	timedOut := false
+	timeout := time.AfterFunc(enough, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		over = true
+		timedOut = true
 		p.answer.Broadcast()
 	})
-	defer late.Stop()
+	defer timeout.Stop()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.seen) < heldCalls && !over {
+	for len(p.seen) < heldCalls && !timedOut {
 		p.answer.Wait()
 	}
-	if over {
+	if timedOut {
 		t.Fatalf("%d calls have an answer, not all", len(p.seen))
 	}
 }
@@ -190,10 +190,10 @@ func TestStdioHoldsBoundedCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, g := gated(t)
 			p := newPipelined(func(n int) []byte { return fmt.Appendf(nil, c.call, n, text) }, c.lines...)
-			over := make(chan error, 1)
-			go func() { over <- b.srv.Run(t.Context(), p, &answers{p: p}) }()
+			done := make(chan error, 1)
+			go func() { done <- b.srv.Run(t.Context(), p, &answers{p: p}) }()
 			if !strings.Contains(name, "unknown") { // those have an answer at once
-				if n := still(t, p.sent.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+2*heldLine {
+				if n := settle(t, p.sent.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+2*heldLine {
 					t.Errorf("the server has read %d MiB of calls without an answer; it is to hold %d", n>>20, int64(heldBound)>>20)
 				}
 			}
@@ -205,7 +205,7 @@ func TestStdioHoldsBoundedCalls(t *testing.T) {
 				}
 			}
 			close(p.end)
-			testkit.Must(t, <-over)
+			testkit.Must(t, <-done)
 		})
 	}
 }
@@ -219,8 +219,8 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 	ours, w := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	over := make(chan error, 1)
-	go func() { over <- b.srv.Run(ctx, ours, theirs) }()
+	done := make(chan error, 1)
+	go func() { done <- b.srv.Run(ctx, ours, theirs) }()
 	_, err := io.WriteString(w, hello+"\n")
 	testkit.Must(t, err)
 	_, err = unread.Read(make([]byte, 64<<10))
@@ -251,7 +251,7 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 	<-stop
 	cancel()
 	_ = unread.Close()
-	testkit.Must(t, <-over)
+	testkit.Must(t, <-done)
 }
 
 // For a client that reads no answers the server holds at most as many answers as calls may run
@@ -275,13 +275,13 @@ func TestStdioHoldsBoundedAnswers(t *testing.T) {
 			params := strings.Replace(c.params, "%s", "file://"+dir+"/f", 1)
 			ours, w := io.Pipe()
 			r, theirs := io.Pipe()
-			over := make(chan error, 1)
-			go func() { over <- b.srv.Run(t.Context(), ours, theirs) }()
+			done := make(chan error, 1)
+			go func() { done <- b.srv.Run(t.Context(), ours, theirs) }()
 			in := bufio.NewReader(r)
 			for i, line := range c.lines {
 				_, err := io.WriteString(w, line+"\n")
 				testkit.Must(t, err)
-				if i == 0 { // a call's answer could come before that to hello, which is to be read first
+				if i == 0 { // reads the answer to hello first: a call's answer could overtake it
 					_, err := in.ReadString('\n')
 					testkit.Must(t, err)
 				}
@@ -299,7 +299,7 @@ func TestStdioHoldsBoundedAnswers(t *testing.T) {
 				}
 				return n
 			}
-			if n := still(t, reads, running, calls); n > running {
+			if n := settle(t, reads, running, calls); n > running {
 				t.Errorf("%d files have been read, of which the client has read none; there may be %d", n, running)
 			}
 			for range calls {
@@ -310,7 +310,7 @@ func TestStdioHoldsBoundedAnswers(t *testing.T) {
 				}
 			}
 			_ = w.Close()
-			testkit.Must(t, <-over)
+			testkit.Must(t, <-done)
 			_ = r.Close()
 		})
 	}
@@ -328,8 +328,8 @@ func TestStdioAnswersPassBoundedCalls(t *testing.T) {
 			b.askingItself()
 			ours, w := io.Pipe()
 			r, theirs := io.Pipe()
-			over := make(chan error, 1)
-			go func() { over <- b.srv.Run(t.Context(), ours, theirs) }()
+			done := make(chan error, 1)
+			go func() { done <- b.srv.Run(t.Context(), ours, theirs) }()
 			x := newTalker(t, w, r)
 			x.say(strings.Replace(hello, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1))
 			x.next(`"id":1,`)
@@ -365,7 +365,7 @@ func TestStdioAnswersPassBoundedCalls(t *testing.T) {
 				}
 			}
 			testkit.Must(t, w.Close())
-			testkit.Must(t, <-over) // it still writes the answers that it owes, and they are read
+			testkit.Must(t, <-done) // the server still writes the answers that it owes, and x reads them
 			_ = r.Close()
 		})
 	}
@@ -412,7 +412,7 @@ func (x *talker) say(line string) {
 // next returns the next line that contains a text.
 func (x *talker) next(text string) string {
 	x.t.Helper()
-	late := time.After(4 * enough) // of bodies this long, with the race detector
+	timeout := time.After(4 * enough) // such long bodies take long with the race detector
 	for {
 		select {
 		case line, ok := <-x.lines:
@@ -422,7 +422,7 @@ func (x *talker) next(text string) string {
 			if strings.Contains(line, text) {
 				return line
 			}
-		case <-late:
+		case <-timeout:
 			x.t.Fatalf("no line with %s", text)
 		}
 	}
@@ -476,7 +476,7 @@ func TestHTTPHoldsBoundedBodies(t *testing.T) {
 			})
 			cs := b.over(site, token, revision)
 			defer cs.Close()
-			defer g.open() // first: the session's end waits for its calls
+			defer g.open() // runs before cs.Close, which waits for the session's calls
 			text := strings.Repeat("x", heldLine-1000)
 			var wg sync.WaitGroup
 			for n := range heldCalls {
@@ -487,7 +487,7 @@ func TestHTTPHoldsBoundedBodies(t *testing.T) {
 					}
 				})
 			}
-			if n := still(t, read.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+heldLine {
+			if n := settle(t, read.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+heldLine {
 				t.Errorf("the server has read %d MiB of requests without an answer; it is to hold %d", n>>20, int64(heldBound)>>20)
 			}
 			if _, err := cs.ListTools(t.Context(), nil); err != nil {

@@ -69,12 +69,12 @@ func (u *subscriptions) endWith(ss *mcp.ServerSession) {
 	u.drop(func(k subscription, _ *watch.Watch) bool { return k.ss == ss })
 }
 
-// drop ends the subscriptions for which which is true.
-func (u *subscriptions) drop(which func(subscription, *watch.Watch) bool) {
+// drop ends the subscriptions that matches accepts.
+func (u *subscriptions) drop(matches func(subscription, *watch.Watch) bool) {
 	u.mu.Lock()
 	var gone []*watch.Watch
 	for k, w := range u.m {
-		if which(k, w) {
+		if matches(k, w) {
 			gone = append(gone, w)
 			delete(u.m, k)
 		}
@@ -128,15 +128,16 @@ func (s *Server) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) err
 // that does not read holds up nobody else. Each notice is on its way at most once. If it comes
 // again meanwhile, it is sent once more afterwards. The zero value is ready for use.
 type notices struct {
-	mu   sync.Mutex // guards the field below
+	mu sync.Mutex // guards the field below
+	// next has a key for each notice on its way. Its value sends the notice once more; nil: not
+	// needed.
 	next map[notice]func()
 }
 
-// notice is a notification to a session: the method of a list's notification, or a resource's
-// URI.
+// notice is a notification to a session.
 type notice struct {
 	session mcp.Session
-	about   string
+	about   string // the method of a list's notification, or a resource's URI
 }
 
 // unsent is the number of notices on their way.

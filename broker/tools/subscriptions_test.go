@@ -23,8 +23,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// reluctant is a client that speaks JSON itself, and reads no more than the test
-// does.
+// reluctant is a client that speaks JSON itself. It reads only while call waits for an answer.
 type reluctant struct {
 	t       *testing.T
 	w       io.Writer
@@ -105,8 +104,8 @@ func (x *reluctant) until(text string) {
 // R005: a client that subscribes and does not read delays no revocation, no narrowing and not
 // the end of the server. Other clients' subscriptions still work.
 func TestRevokeWithUnreadSubscriptions(t *testing.T) {
-	told := make(chan string, 100)
-	b := start(t, nil, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { told <- r.Params.URI }})
+	updates := make(chan string, 100)
+	b := start(t, nil, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updates <- r.Params.URI }})
 	dir := b.root("r", guard.ReadWrite, "f=1", "g=1")
 	narrowed := b.root("n", guard.ReadWrite, "f=1")
 	x := b.reluctant(t)
@@ -125,7 +124,7 @@ func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 	b.connect("2025-11-25")
 	testkit.Must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: "file://" + dir + "/g"}))
 	testkit.Must(t, os.WriteFile(dir+"/g", []byte("2"), 0o644))
-	if uri := <-told; uri != "file://"+dir+"/g" {
+	if uri := <-updates; uri != "file://"+dir+"/g" {
 		t.Errorf("told of %s", uri)
 	}
 	for _, root := range []guard.RootName{"r", "n"} {
@@ -133,7 +132,7 @@ func TestRevokeWithUnreadSubscriptions(t *testing.T) {
 			t.Errorf("revoke %s: %v", root, err)
 		}
 	}
-	if uri := <-told; uri != "file://"+dir+"/g" { // the end of a root is a change, too
+	if uri := <-updates; uri != "file://"+dir+"/g" { // the end of a root is a change, too
 		t.Errorf("told of %s", uri)
 	}
 	b.srv.Close() // returns, although nobody reads
@@ -164,12 +163,12 @@ func TestSubscribeAgainAndAgain(t *testing.T) {
 	uri, ctx := "file://"+dir+"/f", context.Background()
 	once := func() {
 		testkit.Must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
-		testkit.Must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})) // in the place of the first
+		testkit.Must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})) // replaces the first
 		testkit.Must(t, b.host.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}))
 	}
 	once()
 	settled := runtime.NumGoroutine() + 50
-	for range 1100 { // more than there may be at a time
+	for range 1100 { // more than the most subscriptions at a time
 		once()
 	}
 	if !testkit.Eventually(func() bool { return runtime.NumGoroutine() <= settled }) {
@@ -177,8 +176,8 @@ func TestSubscribeAgainAndAgain(t *testing.T) {
 	}
 }
 
-// Subscriptions are bounded over all sessions, and concurrent requests do not exceed the bound;
-// one that ends makes room.
+// Subscriptions are bounded over all sessions, and concurrent requests do not exceed the bound.
+// A subscription that ends makes room.
 func TestSubscriptionsBounded(t *testing.T) {
 	b := start(t, nil, nil)
 	const most, more = 1024, 16
@@ -204,7 +203,7 @@ func TestSubscriptionsBounded(t *testing.T) {
 	if n := refused.Load(); n != more {
 		t.Errorf("%d of %d were refused", n, most+more)
 	}
-	for i := range most + more { // those that were refused, too, which changes nothing
+	for i := range most + more { // also where the subscription was refused: that changes nothing
 		testkit.Must(t, b.host.Unsubscribe(context.Background(), &mcp.UnsubscribeParams{URI: fmt.Sprintf("file://%s/%d", dir, i)}))
 	}
 	testkit.Must(t, b.host.Subscribe(context.Background(), &mcp.SubscribeParams{URI: "file://" + dir + "/0"}))

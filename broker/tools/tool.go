@@ -25,7 +25,8 @@ type tool struct {
 	run    func(*call) (*result, error)
 }
 
-// row makes a row of a tool whose arguments are decoded into an A.
+// row makes the row of a tool whose arguments are decoded into an A. text describes the tool, and
+// in is the JSON Schema of its arguments.
 func row[A any](name, title, text, in string, hints *mcp.ToolAnnotations, rights guard.Rights, run func(*call, *A) (*result, error)) tool {
 	def := mcp.Tool{
 		Name: name, Title: title, Description: text, Annotations: hints,
@@ -51,7 +52,7 @@ type call struct {
 	s      *Server
 	ctx    context.Context
 	req    *mcp.CallToolRequest
-	reads  bool // it changes nothing
+	reads  bool // the tool changes nothing
 	// reporting has an element while a progress notification is on its way to the client.
 	reporting chan struct{}
 	// decided are the decisions, earlier in this call, about paths that no root holds.
@@ -118,7 +119,8 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest, 
 }
 
 // unlessRevoked returns the result for the client: res while all of its data may still be read,
-// else a refusal. It is called right before the write, after any wait for the client.
+// else a refusal, or for a change that was made, the text res.done. It is called right before the
+// write, after any wait for the client.
 func (c *call) unlessRevoked(tool string, res *result, err error) *result {
 	if err == nil && (c.reads || res.done != "") {
 		res.stamps = &c.stamps
@@ -243,7 +245,7 @@ func remedy(k guard.Kind) string {
 }
 
 // progress returns a function that sends the client the progress of the call, if the client
-// wants it: at most ten times a second, and not before the client has received the last one.
+// wants it: at most ten times a second, and not before the client has received the last report.
 // The function does not wait: operations that a revocation waits for call it.
 func (c *call) progress() func(done int64) {
 	token := c.req.Params.GetProgressToken()
@@ -267,8 +269,8 @@ func (c *call) progress() func(done int64) {
 	}
 }
 
-// awaitProgress waits until the client has received the last progress: it must come before the
-// answer.
+// awaitProgress waits until the client has received the last report of progress, which must come
+// before the answer.
 func (c *call) awaitProgress() {
 	select {
 	case c.reporting <- struct{}{}:

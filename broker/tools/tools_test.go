@@ -229,8 +229,8 @@ func TestTreeAndSearch(t *testing.T) {
 
 // Long operations report their progress to a client that asks for it.
 func TestProgress(t *testing.T) {
-	told := make(chan float64, 1024)
-	b := start(t, nil, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { told <- r.Params.Progress }})
+	reports := make(chan float64, 1024)
+	b := start(t, nil, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { reports <- r.Params.Progress }})
 	b.root("out", guard.ReadWrite, "d/a/x=1", "d/b/y=2", "big="+strings.Repeat("x", 1<<20))
 	b.connect("2025-11-25")
 	for _, c := range []struct {
@@ -248,50 +248,50 @@ func TestProgress(t *testing.T) {
 			t.Errorf("%s: %+v, %v", c.tool, res, err)
 		}
 		select {
-		case n := <-told:
+		case n := <-reports:
 			if n <= 0 {
 				t.Errorf("%s told %v", c.tool, n)
 			}
 		case <-time.After(20 * time.Second):
 			t.Errorf("%s told nothing", c.tool)
 		}
-		for len(told) > 0 {
-			<-told
+		for len(reports) > 0 {
+			<-reports
 		}
 	}
 }
 
-// With Ask, the person at the host decides about a path that no root holds: what
-// they grant holds from then on, and no more than it.
+// With Ask, the person at the host decides about a path that no root holds. A grant holds from
+// then on, and only for the granted path and rights.
 func TestAsk(t *testing.T) {
 	var asked []string
-	say := "accept"
+	action := "accept"
 	b := start(t, func(c *tools.Config) {
 		br := broker.New(broker.Config{Registry: c.Registry, Tree: c.Tree, Asker: broker.AskHost})
 		t.Cleanup(br.Close)
 		c.Ask, c.ClientAnswers = br.Session("test"), true
 	}, &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		asked = append(asked, req.Params.Message)
-		if say == "accept" {
+		if action == "accept" {
 			return &mcp.ElicitResult{Action: "accept", Content: m{"path1": "read only"}}, nil
 		}
-		return &mcp.ElicitResult{Action: say}, nil
+		return &mcp.ElicitResult{Action: action}, nil
 	}})
 	b.root("code", guard.ReadOnly, "a=1")
 	b.connect("2025-11-25") // later revisions have no requests of a server's own
 	dir := t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("granted"), 0o600))
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "g"), []byte("other"), 0o600))
-	say = "decline"
+	action = "decline"
 	b.refused("read_text_file", m{"path": dir + "/f"}, "nobody approved")
-	say = "accept"
+	action = "accept"
 	for range 2 {
 		if got := b.ok("read_text_file", m{"path": dir + "/f"}); got != "granted" || len(asked) != 2 || !strings.Contains(asked[1], dir) {
 			t.Errorf("%q, asked %q", got, asked)
 		}
 	}
 	b.refused("write_file", m{"path": dir + "/f", "content": "x"}, "")
-	say = "decline"
+	action = "decline"
 	b.refused("read_text_file", m{"path": dir + "/g"}, "nobody approved")
 	n := len(asked)
 	b.refused("read_text_file", m{"path": "nowhere/g"}, "")

@@ -23,7 +23,7 @@ func (c *call) directoryTree(a *treeArgs) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range exclude {
+	for _, p := range exclude { // a pattern without * leaves its name out in every directory
 		if !strings.Contains(string(p), "*") {
 			exclude = append(exclude, "**/"+p)
 		}
@@ -37,7 +37,7 @@ func (c *call) directoryTree(a *treeArgs) (*result, error) {
 		return nil, err
 	}
 	t := newTreeWriter()
-	for depth := range w.levels[1:] { // where an earlier answer ended
+	for depth := range w.levels[1:] { // the directories in which the earlier answer ended
 		_, name := w.levels[depth+1].path.Split()
 		t.entry(depth, name, true)
 	}

@@ -87,8 +87,8 @@ func TestResources_R225(t *testing.T) {
 	if _, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: "file:///etc/passwd"}); err == nil || strings.Contains(err.Error(), "root:") {
 		t.Errorf("outside: %v", err)
 	}
-	// A text that is not a URI is refused. (The SDK's error was not JSON, and ended the
-	// connection.)
+	// A text that is not a URI is refused before the SDK sees it: the SDK's own error is not JSON,
+	// and would end the connection.
 	for _, uri := range []string{"root/a\x00x", "file://" + dir + "/\a", "\v", "file:///\U000e0001"} {
 		if _, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "uri: it has a character") {
 			t.Errorf("%q: %v", uri, err)
@@ -112,7 +112,7 @@ func TestResources_R225(t *testing.T) {
 }
 
 // In both kinds of protocol, the roots that a client names narrow its access and never widen
-// it. When the last is taken back, the client reaches nothing.
+// it. When the client takes its last root back, it reaches nothing.
 func TestClientRoots(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {

@@ -34,9 +34,9 @@ type walk struct {
 	// maxPath is the longest path, in bytes, that may be compared with all the patterns,
 	// because a comparison cannot be interrupted.
 	maxPath     int
-	seen        int64
-	report      func(int64)
-	prefetched  int // directories that are listed, or being listed, and not entered
+	seen        int64       // names visited
+	report      func(int64) // tells the client how many names were visited
+	prefetched  int         // directories that are listed, or being listed, and not entered
 	prefetching sync.WaitGroup
 }
 
@@ -51,12 +51,12 @@ type walkOptions struct {
 
 // level is one directory on the way down.
 type level struct {
-	path   guard.Path
-	list   []entry // the rest of the page
-	looked int     // how many entries of list lookAhead has checked
-	page   string  // the cursor of the page
-	next   string  // the cursor of the next page; "": there is none
-	last   string  // the name visited last
+	path  guard.Path
+	list  []entry // the rest of the page
+	ahead int     // how many entries of list lookAhead has checked
+	page  string  // the cursor of the page
+	next  string  // the cursor of the next page; "": there is none
+	last  string  // the name visited last
 }
 
 // mark is a level in a cursor.
@@ -150,7 +150,7 @@ func (w *walk) next() (*visit, error) {
 		}
 		e := l.list[0]
 		l.list[0].prefetched = nil // else the page would keep the listing alive
-		l.list, l.looked, l.last = l.list[1:], max(0, l.looked-1), e.name
+		l.list, l.ahead, l.last = l.list[1:], max(0, l.ahead-1), e.name
 		v := &visit{e, w.rel(&e), depth}
 		if len(v.rel) > w.maxPath {
 			return nil, invalid("arguments: the patterns are too much to be compared with a path of %d bytes: "+
@@ -277,11 +277,11 @@ func (u *unread) note(next string) string {
 func (w *walk) lookAhead() {
 	for depth := len(w.levels) - 1; depth >= 0; depth-- {
 		l := &w.levels[depth]
-		for ; l.looked < len(l.list); l.looked++ {
+		for ; l.ahead < len(l.list); l.ahead++ {
 			if w.prefetched == maxPrefetch {
 				return
 			}
-			e := &l.list[l.looked]
+			e := &l.list[l.ahead]
 			if e.isDir() && len(w.rel(e)) <= w.maxPath && !w.excludes(depth, e) {
 				w.prefetch(e)
 			}

@@ -54,7 +54,8 @@ func walked(t *testing.T, dir, rel string, depth int) (list []string, dirs int) 
 	return list, dirs + 1
 }
 
-// all calls a tool until its answer is whole; each part goes to add.
+// all calls a tool until its answer is whole, passes each part to add, and returns the number of
+// calls.
 func (b *bench) all(name string, args m, add func(text string)) (calls int) {
 	b.t.Helper()
 	for {
@@ -186,7 +187,7 @@ func TestTreeOfOddNames(t *testing.T) {
 	}
 }
 
-// R005: after a revocation has returned, the walk lists and reads nothing, also not in advance.
+// R005: after a revocation has returned, the walk lists and reads nothing, not even ahead.
 // An answer that a revocation cut short is not marked as complete.
 func TestRevokeDuringWalk(t *testing.T) {
 	for tool, args := range map[string]m{

@@ -29,8 +29,8 @@ func queued(t *testing.T) (*bench, *broker.Queue) {
 	return b, u
 }
 
-// waits waits until there are n questions, and returns the id of one.
-func waits(t *testing.T, u *broker.Queue, n int) (id string) {
+// awaitQuestions waits until there are n questions, and returns the id of one.
+func awaitQuestions(t *testing.T, u *broker.Queue, n int) (id string) {
 	t.Helper()
 	var list []broker.Question
 	if !testkit.Eventually(func() bool { list = u.List(); return len(list) == n }) {
@@ -42,10 +42,10 @@ func waits(t *testing.T, u *broker.Queue, n int) (id string) {
 	return id
 }
 
-// gone checks that a question has ended: an answer that comes late is refused.
-func gone(t *testing.T, u *broker.Queue, id string) {
+// checkEnded checks that a question has ended: an answer that comes late is refused.
+func checkEnded(t *testing.T, u *broker.Queue, id string) {
 	t.Helper()
-	waits(t, u, 0)
+	awaitQuestions(t, u, 0)
 	if err := u.Answer(id, broker.Answer{Decisions: []broker.Decision{{Allow: true}}}); !errors.Is(err, broker.ErrNoQuestion) {
 		t.Errorf("a late answer: %v", err)
 	}
@@ -115,15 +115,15 @@ func TestHTTPWithdrawsQuestions(t *testing.T) {
 			ctx, hangUp := context.WithCancel(t.Context())
 			defer hangUp()
 			send(ctx, t, site, session, readsOutside(7, ""))
-			id := waits(t, u, 1)
+			id := awaitQuestions(t, u, 1)
 			end(t, site, h, session, hangUp)
-			gone(t, u, id)
+			checkEnded(t, u, id)
 		})
 	}
 }
 
-// The same holds for a request of 2026-07-28 whose client has no forms. Only the connection
-// shows that the client is still there.
+// A question for a request of 2026-07-28 whose client has no forms ends with the connection or
+// the server. Only the connection shows that the client is still there.
 func TestHTTPWithdrawsQuestionsInside(t *testing.T) {
 	const meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"url":{}}}}`
 	for name, end := range map[string]func(h *tools.HTTP, hangUp func()){
@@ -137,9 +137,9 @@ func TestHTTPWithdrawsQuestionsInside(t *testing.T) {
 			ctx, hangUp := context.WithCancel(t.Context())
 			defer hangUp()
 			send(ctx, t, site, "", readsOutside(7, meta))
-			id := waits(t, u, 1)
+			id := awaitQuestions(t, u, 1)
 			end(h, hangUp)
-			gone(t, u, id)
+			checkEnded(t, u, id)
 		})
 	}
 }
@@ -154,11 +154,11 @@ func TestHTTPForgedMark(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()
 	send(ctx, t, site, session, readsOutside(7, ""), forges)
-	id := waits(t, u, 1)
+	id := awaitQuestions(t, u, 1)
 	send(t.Context(), t, site, session, readsOutside(8, ""), forges)
-	waits(t, u, 2)
+	awaitQuestions(t, u, 2)
 	hangUp()
-	if left := waits(t, u, 1); left == id {
+	if left := awaitQuestions(t, u, 1); left == id {
 		t.Error("the question of the client that waits was withdrawn")
 	}
 }
@@ -169,7 +169,7 @@ func TestHTTPDeleteOfAnothers(t *testing.T) {
 	site, _ := b.siteOf(tools.HTTPOptions{})
 	_, session := post(t, site, hello, func(*http.Request) {})
 	send(t.Context(), t, site, session, readsOutside(7, ""))
-	waits(t, u, 1)
+	awaitQuestions(t, u, 1)
 	for _, other := range []string{"", session[1:], strings.ToLower(session)} {
 		if status, _ := post(t, site, "", func(r *http.Request) {
 			r.Method = http.MethodDelete
@@ -178,7 +178,7 @@ func TestHTTPDeleteOfAnothers(t *testing.T) {
 			t.Errorf("%q: %d", other, status)
 		}
 	}
-	waits(t, u, 1)
+	awaitQuestions(t, u, 1)
 }
 
 // Over standard streams, in both kinds of protocol, a question ends when the host hangs up and
@@ -201,25 +201,25 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 				defer theirs.Close()
 				ctx, signal := context.WithCancel(t.Context())
 				defer signal()
-				over := make(chan error, 1)
-				var said lockedBuffer
-				go func() { over <- srv.Run(ctx, ours, nowhere{&said}) }()
+				done := make(chan error, 1)
+				var output lockedBuffer
+				go func() { done <- srv.Run(ctx, ours, openBuffer{&output}) }()
 				for _, line := range lines {
 					_, err := io.WriteString(theirs, line+"\n")
 					testkit.Must(t, err)
 				}
-				id := waits(t, u, 1)
+				id := awaitQuestions(t, u, 1)
 				if hangsUp {
 					testkit.Must(t, theirs.Close())
 				} else {
 					signal()
 				}
-				gone(t, u, id)
+				checkEnded(t, u, id)
 				select {
-				case err := <-over:
+				case err := <-done:
 					testkit.Must(t, err)
-					if hangsUp && !strings.Contains(said.String(), `"id":7`) { // it was answered, not given up
-						t.Errorf("no answer in %s", &said)
+					if hangsUp && !strings.Contains(output.String(), `"id":7`) { // it was answered, not given up
+						t.Errorf("no answer in %s", &output)
 					}
 				case <-time.After(enough):
 					t.Error("it serves on")
@@ -229,7 +229,7 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 	}
 }
 
-// nowhere takes the answers, which nobody reads.
-type nowhere struct{ *lockedBuffer }
+// openBuffer is a buffer as a stream that stays open.
+type openBuffer struct{ *lockedBuffer }
 
-func (nowhere) Close() error { return nil }
+func (openBuffer) Close() error { return nil }

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// newFile is the mode of a file that a tool makes. The directory's default ACL may narrow it.
-const newFile = 0o644
+// newFileMode is the mode of a file that a tool makes. The directory's default ACL may narrow it.
+const newFileMode = 0o644
 
 type writeArgs struct {
 	Path    string  `json:"path"`
@@ -41,7 +41,7 @@ func (c *call) writeFile(a *writeArgs) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	cond := vfs.IfMatch{Mode: newFile, RespectLocks: true, Follow: true, MustExist: isLink}
+	cond := vfs.IfMatch{Mode: newFileMode, RespectLocks: true, Follow: true, MustExist: isLink}
 	if _, err := c.s.cfg.Tree.Replace(c.ctx, c.s.caller, vfs.At{Path: at.Path}, strings.NewReader(*a.Content), cond); err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (c *call) appendFile(a *appendArgs) (*result, error) {
 		return nil, err
 	}
 	_, _, err = c.s.cfg.Tree.WriteRange(c.ctx, c.s.caller, at.Path, []byte(*a.Content),
-		vfs.WriteOptions{Append: true, Create: a.Create && !isLink, Mode: newFile, RespectLocks: true})
+		vfs.WriteOptions{Append: true, Create: a.Create && !isLink, Mode: newFileMode, RespectLocks: true})
 	if err != nil {
 		return nil, err
 	}

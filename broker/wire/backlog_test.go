@@ -61,17 +61,17 @@ func TestPassIsBounded(t *testing.T) {
 	defer c.Close()
 	var why string
 	c.Bound(&flowcontrol.Budget{Count: 2, Bytes: 1 << 20}, nil, func(s string) { why = s })
-	taken := make(chan jsonrpc.Message, 10)
+	handed := make(chan jsonrpc.Message, 10)
 	go func() {
 		for {
 			msg, err := c.Read(context.Background())
 			if err != nil {
 				return
 			}
-			taken <- msg
+			handed <- msg
 		}
 	}()
-	told := make(chan string)
+	written := make(chan string)
 	go func() {
 		buf := make([]byte, 4096)
 		for {
@@ -79,7 +79,7 @@ func TestPassIsBounded(t *testing.T) {
 			if err != nil {
 				return
 			}
-			told <- string(buf[:n])
+			written <- string(buf[:n])
 		}
 	}()
 	call := func(id string) {
@@ -89,7 +89,7 @@ func TestPassIsBounded(t *testing.T) {
 	}
 	refused := func(id, text string) {
 		t.Helper()
-		if s := <-told; !strings.Contains(s, `"id":`+id+`,"error"`) || !strings.Contains(s, text) {
+		if s := <-written; !strings.Contains(s, `"id":`+id+`,"error"`) || !strings.Contains(s, text) {
 			t.Error(s)
 		}
 	}
@@ -102,12 +102,12 @@ func TestPassIsBounded(t *testing.T) {
 	}
 	c.pass([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`))
 	c.pass([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`))
-	c.backlog.Answered((<-taken).(*jsonrpc.Request).ID)
+	c.backlog.Answered((<-handed).(*jsonrpc.Request).ID)
 	call(`"1"`)
 	refused(`"1"`, "give each its own")
 	call("3")
 	for _, want := range []string{"ping", "notifications/cancelled", "ping", "", "ping"} { // the second ping is the probe
-		switch msg := (<-taken).(type) {
+		switch msg := (<-handed).(type) {
 		case *jsonrpc.Request:
 			if msg.Method != want {
 				t.Errorf("%s, not %q", msg.Method, want)

@@ -36,8 +36,8 @@ type LineConn struct {
 	complain   sync.Once    // starts the goroutine that sends them
 	unsent     atomic.Int64 // complaints that are not written yet
 
-	backlog *flowcontrol.Backlog // of Bound, as the next
-	refused func(why string)     // is told of each message for which there was no room
+	backlog *flowcontrol.Backlog // set by Bound
+	refused func(why string)     // set by Bound; called for each message for which there is no room
 }
 
 // Hooks handle the messages that one end reads; a nil hook does nothing. The goroutine that
@@ -50,7 +50,7 @@ type Hooks struct {
 	// been checked to be JSON. Both parts lie in line, which the hook may then keep.
 	Reply func(id, result, line []byte) (taken bool)
 	// Unread is called for a line that is too long, or is no message. If it does not take
-	// the line, a request in it is answered, if its id can be read.
+	// the line, the peer gets an error, with the id of the line's request if that can be read.
 	Unread func(h *jsonline.Head, why string) (taken bool)
 	// Lenient leaves lines that are no message to the SDK: Intercept then gets an empty Frame.
 	Lenient bool
@@ -97,7 +97,7 @@ func (c *LineConn) Run(limit int) {
 func (c *LineConn) read(limit int) error {
 	r := bufio.NewReaderSize(c.r, 64<<10)
 	for {
-		var buf []byte // a message that was taken keeps its line
+		var buf []byte // a new one for each line: the hook that takes a message may keep its line
 		if c.hooks.Reply != nil {
 			buf = jsonline.Lines.Get()
 		}
@@ -117,7 +117,7 @@ func (c *LineConn) read(limit int) error {
 }
 
 // MaxBatch is how many messages one batch may have. Each may cost an answer, and the
-// sender need not read those.
+// sender need not read the answers.
 const MaxBatch = 1000
 
 // line handles the message of a line, or each message of a batch (revision 2025-03-26). It
@@ -146,7 +146,7 @@ func (c *LineConn) line(line []byte) bool {
 		switch m := m.Of(line); {
 		case m[0] != '{':
 			c.complainTo(nil, CodeInvalidRequest, "a member of the batch is no object")
-		case !c.message(bytes.Clone(m)): // a hook that takes one may keep it
+		case !c.message(bytes.Clone(m)): // a hook that takes the member may keep it
 			return false
 		}
 	}
@@ -213,10 +213,11 @@ func (c *LineConn) hand(msg jsonrpc.Message) bool {
 	}
 }
 
-// complainTo answers a request that was not taken, by its id; nil: it is not known.
+// complainTo sends an error response for a message that was not accepted. id is that of its
+// request; nil: it is not known.
 //
-// One goroutine sends the complaints. When too many wait for it, complainTo sends, so
-// that a peer that sends rubbish and does not read is not read any more.
+// One goroutine sends the complaints. When too many wait for it, complainTo waits, too. So
+// nothing more is read from a peer that sends rubbish and does not read.
 func (c *LineConn) complainTo(id []byte, code int, text string) {
 	if id == nil {
 		id = []byte("null")
@@ -238,7 +239,7 @@ func (c *LineConn) sendComplaints() {
 	for {
 		select {
 		case frame := <-c.complaints:
-			_ = c.Send(frame) // if it cannot be, the reader finds out
+			_ = c.Send(frame) // if that fails, the reader finds out
 			c.unsent.Add(-1)
 		case <-c.done:
 			return
@@ -249,8 +250,8 @@ func (c *LineConn) sendComplaints() {
 // Write implements mcp.Connection.
 func (c *LineConn) Write(_ context.Context, msg jsonrpc.Message) error { return c.WriteIf(msg, nil) }
 
-// WriteIf writes a message as SendIf writes a frame. A result is JSON already, and is not
-// read again to be written.
+// WriteIf writes a message as SendIf writes a frame. A result is JSON already, and is copied
+// without being parsed. The SDK's answer to a probe of the backlog is not written.
 func (c *LineConn) WriteIf(msg jsonrpc.Message, recheck jsonline.Recheck) error {
 	r, ok := msg.(*jsonrpc.Response)
 	if ok {

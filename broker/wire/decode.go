@@ -44,7 +44,7 @@ func Decode(b []byte, v any) error {
 		case errors.Is(err, json.ErrUnknownName):
 			return fmt.Errorf("params: there is no field %q", field)
 		case sem.GoType != nil && sem.JSONKind != 0:
-			return fmt.Errorf("params: %s must be %s, not %s", field, described(sem.GoType), sem.JSONKind)
+			return fmt.Errorf("params: %s must be %s, not %s", field, typeText(sem.GoType), sem.JSONKind)
 		}
 	}
 	var syn *jsontext.SyntacticError
@@ -57,7 +57,8 @@ func Decode(b []byte, v any) error {
 	return fmt.Errorf("params: %w", err)
 }
 
-func described(t reflect.Type) string {
+// typeText describes the JSON values that a Go type takes.
+func typeText(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -95,7 +96,7 @@ func ReadFrame(line []byte) (Frame, error) {
 	return frameOf(line, &p, ok)
 }
 
-// frameOf is ReadFrame for a line that was parsed.
+// frameOf is ReadFrame for a line for which jsonline.Parse returned p and ok.
 func frameOf(line []byte, p *jsonline.Frame, ok bool) (Frame, error) {
 	if err := jsonline.Check(line); err != nil {
 		return Frame{}, err

@@ -97,7 +97,7 @@ type ReadParams struct {
 	Meta     *Meta  `json:"_meta,omitempty"`
 }
 
-// ReadResult is that part. A character belongs to the chunk in which its first
+// ReadResult is the part that was asked for. A character belongs to the chunk in which its first
 // byte lies, so utf-8 content may begin a few bytes after Offset and end a few
 // after Offset+Length.
 type ReadResult struct {
@@ -199,7 +199,7 @@ type DeleteParams struct {
 // Empty is a result without content.
 type Empty struct{}
 
-// RenameParams moves within one root. Copy takes the same.
+// RenameParams moves within one root. Copy takes the same parameters.
 type RenameParams struct {
 	OldPath   string `json:"oldPath"`
 	NewPath   string `json:"newPath"`
@@ -252,8 +252,8 @@ type UnwatchParams struct {
 }
 
 // ChangedParams is one change. Overflow on the watched directory itself means
-// that changes were lost: list it again. It is sent repeatedly while the watch has more
-// directories than the server may watch. The two halves of a rename share MoveID.
+// that changes were lost: list it again. This change is sent repeatedly while the watch has
+// more directories than the server may watch. The two halves of a rename share MoveID.
 type ChangedParams struct {
 	Path      string `json:"path"`
 	Event     string `json:"event"`

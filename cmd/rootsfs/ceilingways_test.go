@@ -20,8 +20,8 @@ import (
 // way is one way on which a session gets something.
 type way struct {
 	name string
-	// keys are the keys of the ceiling that bound what is got on this way: it sets nothing that
-	// another key bounds. "all" stands for every key.
+	// keys are the keys of the ceiling that bound the session's gain on this way; no other key
+	// bounds it. "all" stands for every key.
 	keys string
 	// verbs are the verbs of package control that serve the way.
 	verbs string
@@ -53,13 +53,13 @@ var ceilingWays = []way{
 	{"change", "all", "ReadCeilingNow"},
 }
 
-// giveNothing are the verbs on which a program gets nothing that a key of the ceiling bounds: they
+// unboundVerbs are the verbs by which a program gets nothing that a key of the ceiling bounds: they
 // show, take back, or change files in places that the session has.
-const giveNothing = `GetStatus GetRefusal Revoke Pause Resume ReadLeaseNow Unmount ListQuestions PreviewQuestion
+const unboundVerbs = `GetStatus GetRefusal Revoke Pause Resume ReadLeaseNow Unmount ListQuestions PreviewQuestion
 ListDenials ForgetDenial GetPolicy CheckPolicy Why SetPatterns ListTrash RestoreTrash EmptyTrash ListStage StageContents
 ApplyStage DiscardStage ListCheckpoints MakeCheckpoint UndoStage ListNet RemoveNet`
 
-// boundFlags are the flags of run on which it gets something that a key bounds, with the key.
+// boundFlags are the flags by which run gets something that a key bounds, with the key.
 var boundFlags = map[string]string{
 	"root": "root.path", "once": "root.path", "home": "root.path", "socket": "root.path", "stage": "root.mode",
 	"for": "grants.longest", "until": "grants.longest", "level": "run.level", "unconfined": "run.level",
@@ -73,8 +73,8 @@ deny dir env hide home-max idle learn limit links listen map max-created max-fil
 memory-max name net-any-sni net-limit no-default-policy on-revoke one-file-system ops-per-second pids-max protect
 respect-gitignore timeout transport trash trash-age trash-size verbose`
 
-// Each key of the ceiling is tried on each way, by root and with the file and line in the refusal. A
-// new key needs a place in ceilingWays, a new verb one there or in giveNothing, and a new flag of run
+// Each key of the ceiling is tried on each way, and the refusal names the ceiling's file and line. A
+// new key needs a place in ceilingWays, a new verb one there or in unboundVerbs, and a new flag of run
 // one in boundFlags or freeFlags.
 func TestCeilingWays(t *testing.T) {
 	keys := ceilingKeys(t)
@@ -107,7 +107,7 @@ func TestCeilingWays(t *testing.T) {
 
 // Each verb and each flag of run is decided about.
 func TestCeilingWaysAreAll(t *testing.T) {
-	decided := strings.Fields(giveNothing)
+	decided := strings.Fields(unboundVerbs)
 	for _, w := range ceilingWays {
 		decided = append(decided, strings.Fields(w.verbs)...)
 	}

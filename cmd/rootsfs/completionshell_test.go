@@ -16,7 +16,7 @@ import (
 )
 
 // hostile has names that a shell would run as commands, unless they are quoted. Each begins
-// with another letter.
+// with a different letter.
 var hostile = []string{"p$(id>PWNED)", "q`id>PWNED`", "r;id>PWNED;", "s\";id>PWNED;\"", "t(id>PWNED)", "u\nid>PWNED\n", "v>PWNED", "w|tee PWNED;", "x\\$(id>PWNED)"}
 
 // In no shell does completion run text that a server or a repository has chosen: names of
@@ -79,7 +79,7 @@ func TestTabRunsNothing(t *testing.T) {
 			// The shell completed, and ran only rootsfs.
 			p.send("rootsfs revoke beni\t\x07")
 			p.await("DONE")
-			if good := strings.Contains(p.seen.String(), "benign"); good == (sh.name == "bash") { // which needs bash-completion
+			if good := strings.Contains(p.seen.String(), "benign"); good == (sh.name == "bash") { // without bash-completion, bash completes nothing
 				t.Errorf("the benign root: %v; seen:\n%s", good, p.seen.String())
 			}
 		})
@@ -103,7 +103,7 @@ func shellHome(t *testing.T, dir string) (env []string, work string) {
 	} else if dir != "" { // each Tab starts the program
 		self = filepath.Join(dir, "rootsfs")
 	}
-	if other := os.Getenv("ROOTSFS_TEST_PROGRAM"); other != "" { // another build, to see what it does
+	if other := os.Getenv("ROOTSFS_TEST_PROGRAM"); other != "" { // to try another build by hand
 		self = other
 	}
 	if err := os.Symlink(self, filepath.Join(dir, "bin", "rootsfs")); err != nil {
@@ -219,7 +219,7 @@ func (p *terminal) send(text string) {
 	}
 }
 
-// await reads until the program has printed the text, once more than before.
+// await reads until the program has printed the text since await was called.
 func (p *terminal) await(text string) {
 	p.t.Helper()
 	from := p.seen.Len()

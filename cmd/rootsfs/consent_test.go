@@ -82,12 +82,12 @@ func newAsker(t *testing.T, conf string) *asker {
 	a := &asker{t: t, s: s, work: work}
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- s.Run(stop) }()
-	over := false
+	isOver := false
 	a.end = func() {
-		if over {
+		if isOver {
 			return
 		}
-		over = true
+		isOver = true
 		close(stop)
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -146,8 +146,8 @@ func (a *asker) ask(message, mode string, paths ...string) {
 	}
 }
 
-// told waits for the server's answer.
-func (a *asker) told() wire.ConsentResult {
+// result waits for the answer to the server's files/consent.
+func (a *asker) result() wire.ConsentResult {
 	a.t.Helper()
 	m, ok := <-a.answers
 	var res wire.ConsentResult
@@ -221,7 +221,7 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 
 	out := a.cli(cli.ExitOK, "consent", "approve", id[:6], "--mode", "ro", "--for", "1h", "--path", link+"/docs")
 	a.contains("approve", out, `allowed: "`+a.work+`/src/priv/docs" (ro)`, `denied: "/proc/self"`)
-	res := a.told()
+	res := a.result()
 	if !res.Granted || len(res.Approved) != 1 || res.Approved[0].Root != "docs" || res.Approved[0].Mode != "ro" || res.Approved[0].Expires == "" {
 		t.Errorf("the server was told %+v", res)
 	}
@@ -238,7 +238,7 @@ func TestConsentUntilIdle(t *testing.T) {
 	a := newAsker(t, "")
 	a.ask("", "ro", a.work+"/src/priv")
 	a.cli(cli.ExitOK, "consent", "approve", a.waiting(1)[0].ID, "--idle", "1s")
-	if res := a.told(); !res.Granted {
+	if res := a.result(); !res.Granted {
 		t.Fatalf("approved: %+v", res)
 	}
 	testkit.Until(t, "its end, unused, and the record of it", func() bool { // the record comes after the root has left the list
@@ -256,7 +256,7 @@ func TestConsentNeverWidens(t *testing.T) {
 	id := a.waiting(1)[0].ID
 	a.contains("wider", a.cli(cli.ExitUsage, "consent", "approve", id, "--mode", "rw"), "may be narrower, not wider")
 	a.contains("one answer for two", a.cli(cli.ExitOK, "consent", "deny", id), `denied: "`+a.work+`/src/priv"`)
-	if res := a.told(); res.Granted || res.Reason != "denied" {
+	if res := a.result(); res.Granted || res.Reason != "denied" {
 		t.Errorf("denied: %+v", res)
 	}
 	for _, path := range []string{"/etc", a.work, a.work + "/state"} {
@@ -264,7 +264,7 @@ func TestConsentNeverWidens(t *testing.T) {
 		q := a.waiting(1)[0]
 		a.contains("what cannot be", names.Join(q.Lines, "\n"), path, "cannot be granted")
 		a.cli(cli.ExitOK, "consent", "approve", q.ID)
-		if res := a.told(); res.Granted || res.Reason != "denied" {
+		if res := a.result(); res.Granted || res.Reason != "denied" {
 			t.Errorf("%s: %+v", path, res)
 		}
 	}
@@ -299,10 +299,10 @@ func TestConsentDenyAllAndWatch(t *testing.T) {
 	a.ask("two", "", a.work+"/src/priv")
 	second := next("asked")
 	a.cli(cli.ExitOK, "consent", "deny", "--all")
-	if res := a.told(); res.Granted {
+	if res := a.result(); res.Granted {
 		t.Errorf("%+v", res)
 	}
-	a.told()
+	a.result()
 	if x, y := next("over"), next("over"); x != first && x != second || y != first && y != second || x == y {
 		t.Errorf("over: %s and %s; asked: %s and %s", x, y, first, second)
 	}
@@ -323,8 +323,8 @@ func TestConsentDenyAllAndWatch(t *testing.T) {
 	}
 }
 
-// Pre-approved paths are granted without a question, by their elements, and where
-// they led when the configuration was read; a reload counts at once.
+// Pre-approved paths are granted without a question. They match whole path elements, and mean the
+// files to which they led when the configuration was read. A reload takes effect at once.
 func TestConsentByConfiguration(t *testing.T) {
 	conf := "[files]\nconsent = \"deny\"\n[[files.allow]]\npath = \"$WORK/pre\"\nmode = \"rw\"\n[[files.allow]]\npath = \"$WORK/later\"\n"
 	a := newAsker(t, conf)
@@ -345,7 +345,7 @@ func TestConsentByConfiguration(t *testing.T) {
 		{"pre/../src", "ro", false},
 	} {
 		a.ask("", tt.mode, a.work+"/"+tt.path)
-		if res := a.told(); res.Granted != tt.ok {
+		if res := a.result(); res.Granted != tt.ok {
 			t.Errorf("%s: %+v", tt.path, res)
 		}
 	}
@@ -359,14 +359,14 @@ func TestConsentByConfiguration(t *testing.T) {
 	})
 	a.connect("other") // another server, which has six questions a minute of its own
 	a.ask("", "ro", a.work+"/pre2")
-	if res := a.told(); !res.Granted {
+	if res := a.result(); !res.Granted {
 		t.Errorf("after the reload: %+v", res)
 	}
-	// Now a person is asked about other paths.
+	// After the reload a person is asked about other paths.
 	a.ask("", "ro", a.work+"/src/priv")
 	a.waiting(1)
 	a.cli(cli.ExitOK, "consent", "deny", "--all")
-	a.told()
+	a.result()
 }
 
 // R080, R081: requests, bytes, watches by subject, free space, the daemon's own
@@ -375,7 +375,7 @@ func TestFiguresOfServers_R080_R081(t *testing.T) {
 	a := newAsker(t, "[files]\nconsent_timeout = \"1s\"\nops_per_second = 1000\n")
 	// Nobody answers: denied.
 	a.ask("", "", a.work+"/src/priv")
-	if res := a.told(); res.Granted || res.Reason != "timeout" {
+	if res := a.result(); res.Granted || res.Reason != "timeout" {
 		t.Errorf("unanswered: %+v", res)
 	}
 	if err := os.WriteFile(filepath.Join(a.work, "src/pub/f"), []byte("12345"), 0o600); err != nil {
@@ -405,12 +405,12 @@ func TestFiguresOfServers_R080_R081(t *testing.T) {
 	a.contains("metrics", a.cli(cli.ExitOK, "metrics"), `rootsfs_files_requests_total{subject="indexer"} 2`, `rootsfs_files_read_bytes_total{subject="indexer"} 5`,
 		`rootsfs_files_sessions{subject="indexer"} 1`, `rootsfs_root_free_bytes{root="pub"} `, `rootsfs_root_live{root="pub"} 1`,
 		`rootsfs_process_cpu_seconds_total `, `rootsfs_process_open_fds `, `rootsfs_process_resident_memory_bytes `, `rootsfs_session_info{mountpoint="`)
-	a.connect2(t)
+	a.connectAgain(t)
 	a.contains("two of one subject", a.cli(cli.ExitOK, "metrics"), `rootsfs_files_sessions{subject="indexer"} 2`, `rootsfs_files_requests_total{subject="indexer"} 2`)
 }
 
-// connect2 is another connection of the same subject, silent.
-func (a *asker) connect2(t *testing.T) {
+// connectAgain makes another connection of the same subject, on which nothing is sent.
+func (a *asker) connectAgain(t *testing.T) {
 	t.Helper()
 	one := a.s.Connect(consent.WayServer, "indexer")
 	t.Cleanup(one.Close)

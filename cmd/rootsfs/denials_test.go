@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// A remembered denial is listed and can be lifted. Lifting grants nothing, but the owner is
-// asked again. It leaves a record.
+// A remembered denial is listed and can be lifted. Lifting leaves a record and grants nothing, but
+// the owner is asked again.
 func TestDenialsAreListedAndLifted(t *testing.T) {
 	a := newAsker(t, "")
 	a.contains("nothing yet", a.cli(cli.ExitOK, "consent", "denials"), "no denial is remembered", "--remember")
@@ -22,7 +22,7 @@ func TestDenialsAreListedAndLifted(t *testing.T) {
 	odd := a.work + "/src/\u202eodd\nname"
 	a.ask("", "ro", a.work+"/src/priv", odd)
 	a.cli(cli.ExitOK, "consent", "deny", a.waiting(1)[0].ID, "--remember")
-	if res := a.told(); res.Granted {
+	if res := a.result(); res.Granted {
 		t.Fatalf("%+v", res)
 	}
 	var list []control.Denial
@@ -41,7 +41,7 @@ func TestDenialsAreListedAndLifted(t *testing.T) {
 
 	a.contains("no such", a.cli(cli.ExitNoSuch, "consent", "forget", "zzzz0"), "no remembered denial has the id", "rootsfs consent denials")
 	a.ask("", "ro", a.work+"/src/priv")
-	if res := a.told(); res.Granted || res.Reason != "denied" {
+	if res := a.result(); res.Granted || res.Reason != "denied" {
 		t.Errorf("still denied: %+v", res)
 	}
 	a.contains("lifted", a.cli(cli.ExitOK, "consent", "forget", list[0].ID[:8]), "indexer may ask again: "+a.work+"/src/priv")
@@ -49,14 +49,14 @@ func TestDenialsAreListedAndLifted(t *testing.T) {
 	a.ask("", "ro", a.work+"/src/priv")
 	q := a.waiting(1)[0]
 	a.cli(cli.ExitOK, "consent", "approve", q.ID)
-	if res := a.told(); !res.Granted {
+	if res := a.result(); !res.Granted {
 		t.Errorf("asked again, and approved: %+v", res)
 	}
 	a.contains("the rest", a.cli(cli.ExitOK, "consent", "forget", "--all", "--json"), list[1].ID)
 	if got := a.cli(cli.ExitOK, "consent", "denials", "--json"); got != "[]\n" {
 		t.Errorf("all lifted: %q", got)
 	}
-	// What was allowed is written a little later.
+	// Records of allowed operations are written a little later.
 	testkit.Until(t, "the record", func() bool { return strings.Contains(a.cli(cli.ExitOK, "audit", "show"), "may ask again") })
 	a.contains("on record", a.cli(cli.ExitOK, "audit", "show"), `subject indexer may ask again: `+a.work+`/src/priv`, `src/\u{202e}odd\nname`)
 }

@@ -87,10 +87,10 @@ func TestJSONShowsEverything(t *testing.T) {
 	id := a.waiting(1)[0].ID
 	do("consent list")
 	do("consent approve", id)
-	a.told()
+	a.result()
 	a.ask("", "ro", at("src/asked", odd))
 	do("consent deny", a.waiting(1)[0].ID, "--remember")
-	a.told()
+	a.result()
 	do("consent denials")
 	do("consent forget", "--all")
 	for _, line := range []string{"status", "roots list", "policy show", "audit verify", "config check", "config ceiling", "doctor", "pause", "resume", "trash list", "allow --last --yes"} {
@@ -148,7 +148,7 @@ var onlyShow = []string{"status", "roots list", "policy show", "policy check", "
 // output.
 func checkForPeople(t *testing.T, args []string) {
 	t.Helper()
-	out, _ := exec.Command("rootsfs", args...).CombinedOutput() // some exit with what they found
+	out, _ := exec.Command("rootsfs", args...).CombinedOutput() // some exit codes report findings
 	if !strings.Contains(string(out), `\u{202e}`) {
 		t.Errorf("%v does not show the hostile name: %s", args, out)
 	}
@@ -160,8 +160,8 @@ func checkForPeople(t *testing.T, args []string) {
 	}
 }
 
-// appendHostile appends a line for each string with an escape in a JSON text: its place and its
-// bytes.
+// appendHostile appends a line for each string with an escape in a JSON text: the string's place
+// (the command and the keys) and its bytes.
 func appendHostile(t *testing.T, lines []string, at string, text []byte) []string {
 	t.Helper()
 	text = bytes.TrimSpace(text)

@@ -18,7 +18,7 @@ import (
 // R092: the help of every command has a description and examples, and every reporting command
 // takes --json.
 func TestEveryCommandIsExplained(t *testing.T) {
-	// These commands do not report, nor do those that only have commands.
+	// These commands do not report, nor do commands that only have subcommands.
 	noJSON := map[string]bool{"metrics": true, "completion": true, "schema": true, "run": true, "help": true, "top": true, "with": true}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -46,8 +46,8 @@ func TestEveryCommandIsExplained(t *testing.T) {
 	walk(tree())
 }
 
-// Every flag that takes a path takes ~ for the home directory, also where no shell has
-// seen it.
+// Every flag that takes a path takes ~ for the home directory, also where no shell
+// expands it.
 func TestEveryPathMayBeginInHome(t *testing.T) {
 	inRoot := map[string]bool{"rootsfs trash restore --to": true}
 	t.Setenv("HOME", "/home/x")
@@ -81,7 +81,7 @@ func TestEveryPathMayBeginInHome(t *testing.T) {
 }
 
 // A command line that begins with a command's name has only that command in its tree, and every
-// other one has all of them.
+// other command line has all commands.
 func TestCommands(t *testing.T) {
 	const all = "mount run serve unmount roots revoke net resume policy config trash stage undo why allow consent status metrics audit doctor setup wrap console top fleet version completion"
 	for name := range strings.FieldsSeq(all) {
@@ -100,7 +100,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// run is testable in process.
+// These command lines, run in the test's own process, exit and print as expected.
 func TestRunInProcess(t *testing.T) {
 	for _, tt := range []struct {
 		args string
@@ -156,7 +156,7 @@ func TestRunInProcess(t *testing.T) {
 		{"roots add --save --once x", cli.ExitUsage, "", "rootsfs: --save and --once cannot be combined: a grant of one use is not kept\n"},
 		{"", cli.ExitOK, "Usage:", ""},
 		{"frobnicate", cli.ExitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs --help\n"},
-		// A beginner's mistakes are told from what was meant.
+		// The error for a beginner's mistake says what was probably meant.
 		{"mont --root d m", cli.ExitUsage, "", "rootsfs: unknown command \"mont\": did you mean mount; see: rootsfs --help\n"},
 		{"stats", cli.ExitUsage, "", "rootsfs: unknown command \"stats\": did you mean stage or status; see: rootsfs --help\n"},
 		{"roots lst", cli.ExitUsage, "", "rootsfs: unknown command \"lst\": did you mean list or set; see: rootsfs roots --help\n"},
@@ -184,7 +184,7 @@ func TestRunInProcess(t *testing.T) {
 	}
 }
 
-// full is a standard output that takes nothing, as /dev/full.
+// full is a standard output that takes nothing, like /dev/full.
 type full struct{}
 
 func (full) Write([]byte) (int, error) {

@@ -1,7 +1,7 @@
 // Command rootsfs shows programs only the directories that their owner approved, as a file
 // system that the owner can revoke at any moment.
 //
-// Package cli is the command line, and has its promises. `rootsfs mount` confines no
+// Package cli is the command line, and states its promises. `rootsfs mount` confines no
 // program by itself: a program that can also reach the host's own paths can use those.
 package main
 
@@ -18,7 +18,7 @@ import (
 //go:generate go test -count 1 -run ^TestTopicTables$ . -args -write
 
 func main() {
-	if err := poller.Err(); err != nil {
+	if err := poller.Err(); err != nil { // the init of a confined command needs a poller
 		sandbox.Refuse(err)
 	}
 	sandbox.Main()

@@ -200,9 +200,8 @@ func showLogs(env *testscript.Env) {
 	}
 }
 
-// signal NAME SESSION sends a signal to a session's daemon. If the signal ends the process, it
-// waits until that is gone. KILLBOTH kills the daemon's supervisor first, so that nobody cleans
-// up after the daemon.
+// signal NAME SESSION ends a session's daemon by a signal, and waits until the daemon is gone.
+// KILLBOTH kills the daemon's supervisor first, so that nobody cleans up after the daemon.
 func signalSession(ts *testscript.TestScript, neg bool, args []string) {
 	signals := map[string]unix.Signal{"KILL": unix.SIGKILL, "TERM": unix.SIGTERM, "QUIT": unix.SIGQUIT, "INT": unix.SIGINT, "KILLBOTH": unix.SIGKILL}
 	if len(args) != 2 || neg {
@@ -243,8 +242,9 @@ func killSupervisor(daemon int) error {
 	return fmt.Errorf("the daemon %d has no supervisor", daemon)
 }
 
-// running counts a zombie as gone, because its parent may not reap. A zombie whose other
-// threads have not ended counts as running: it still has its files, locks and connections.
+// running reports whether a process runs. A zombie counts as gone, because its parent may not
+// reap it. A zombie whose other threads have not ended counts as running: it still has its files,
+// locks and connections.
 func running(pid int) bool {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is good
 	for _, task := range tasks {

@@ -113,7 +113,7 @@ func sweep(t *testing.T, work string) {
 	if err != nil {
 		t.Error(err)
 	}
-	isOwn := os.Geteuid() == 0 // so that every mount of rootsfs in the table is the script's
+	isOwn := os.Geteuid() == 0 // root's scripts have tables of their own: each mount there is the script's
 	for _, m := range slices.Backward(all) {
 		if !names.Under(m.Point, work) && (!isOwn || m.FSType != mountpoint.FSType) {
 			continue

@@ -27,7 +27,7 @@ type panicking struct{}
 func (panicking) Write([]byte) (int, error) {
 	fds, _ := filepath.Glob("/proc/self/fd/*")
 	for _, fd := range fds { // one of them is the lock
-		if dir, _ := os.Readlink(fd); cleanup.HoldsPlace(dir) {
+		if dir, _ := os.Readlink(fd); cleanup.IsInPlace(dir) {
 			_, _ = os.Stdout.WriteString(dir)
 			break
 		}
@@ -54,18 +54,18 @@ func TestPanicLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(npx, []byte("#!/bin/sh\nsleep 100\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	var said strings.Builder
+	var stderr strings.Builder
 	cmd := &exec.Cmd{
 		Path: exe, Args: []string{"panics", "run", "--name", "panics-" + strconv.Itoa(os.Getpid()), "--root", root, "--level", "landlock", "--", npx},
-		Env: append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "XDG_RUNTIME_DIR="+t.TempDir(), "GOTRACEBACK=single"), Stderr: &said,
+		Env: append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "XDG_RUNTIME_DIR="+t.TempDir(), "GOTRACEBACK=single"), Stderr: &stderr,
 	}
 	out, err := cmd.Output()
-	if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(said.String(), "as the test wants it") {
-		t.Fatalf("it did not panic: %v, %q\n%s", err, out, said.String())
+	if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(stderr.String(), "as the test wants it") {
+		t.Fatalf("it did not panic: %v, %q\n%s", err, out, stderr.String())
 	}
 	place := string(out)
 	if !strings.Contains(place, "/.rootsfs-run-") {
-		t.Fatalf("no process watched over a place: %q\n%s", out, said.String())
+		t.Fatalf("no process watched over a place: %q\n%s", out, stderr.String())
 	}
 	if !testkit.Eventually(func() bool { _, err := os.Lstat(place); return errors.Is(err, fs.ErrNotExist) }) {
 		_ = mountpoint.Detach(filepath.Join(place, "tree", "mnt"), true)

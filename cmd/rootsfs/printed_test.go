@@ -41,7 +41,7 @@ func TestPastedCommandsAreTheirWords(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "rootsfs"), []byte(stub), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	work, runtime := filepath.Join(dir, "work"), filepath.Join(dir, "run") // fish takes none that others can read
+	work, runtime := filepath.Join(dir, "work"), filepath.Join(dir, "run") // fish refuses a runtime directory that others can read
 	for _, d := range []string{work, runtime} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			t.Fatal(err)
@@ -121,15 +121,15 @@ func TestPrintedCommandsRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	said := func(args ...string) string {
+	printed := func(args ...string) string {
 		cmd := exec.Command(filepath.Join(dir, "bin", "rootsfs"), args...)
 		cmd.Dir, cmd.Env = work, env
-		said, _ := cmd.CombinedOutput() // some of them fail
-		return string(said)
+		text, _ := cmd.CombinedOutput() // some of the commands fail
+		return string(text)
 	}
-	text := said("run", "--learn", "--root", "r="+root+":ro", "--", "sh", "-c", `echo >"$1/$3" 2>/dev/null; ls "$2"`, "sh", root, out, evil)
+	text := printed("run", "--learn", "--root", "r="+root+":ro", "--", "sh", "-c", `echo >"$1/$3" 2>/dev/null; ls "$2"`, "sh", root, out, evil)
 	startServe(t, env, work, []string{"serve", "--root", evil + "=" + root})
-	text += said("roots", "add", "another="+root)
+	text += printed("roots", "add", "another="+root)
 	want := []string{
 		"run\n--root\nr=" + root + ":", "run\n--root\n" + out + ":ro\n", "roots\nset\n" + evil + "\n",
 	}

@@ -16,9 +16,10 @@ import (
 // binary, with the race detector.
 var raced = []string{"lifecycle", "mounttwo", "pause", "reload", "renew", "serve", "sessions", "stage-live", "stopped", "held"}
 
-// releasedDir returns a directory with rootsfs as it is released, or "" if scripts run this test
-// binary as rootsfs: without the race detector, and in make soak. With the race detector rootsfs
-// needs several times the processor time to start, and the scripts start it over a thousand times.
+// releasedDir returns a directory with rootsfs as it is released. Without the race detector, and in
+// make soak, it returns "": scripts then run this test binary as rootsfs. With the race detector
+// rootsfs needs several times the processor time to start, and the scripts start it over a thousand
+// times.
 var releasedDir = sync.OnceValues(func() (dir string, err error) {
 	if !isRaced() || lab.Soak() {
 		return "", nil

@@ -124,7 +124,7 @@ func runReadme(ts *testscript.TestScript, text string) {
 	}
 }
 
-// anyNumber makes all numbers alike.
+// anyNumber replaces each number in a text by N.
 func anyNumber(text string) string {
 	return regexp.MustCompile(`[0-9]+(\.[0-9]+)?`).ReplaceAllString(text, "N")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// recipes are the code blocks of the topic hosts, by language.
+// recipes returns the code blocks of the topic hosts, by language.
 func recipes(t *testing.T) map[string][]string {
 	t.Helper()
 	section, ok := help.Page("hosts")
@@ -26,9 +26,9 @@ func recipes(t *testing.T) map[string][]string {
 	return blocks
 }
 
-// understood fails unless a command line of rootsfs is valid: the command and each of its flags
-// exist, and the flags' values are accepted.
-func understood(t *testing.T, args []string) {
+// checkCommandLine fails the test unless a command line of rootsfs is valid: the command and each
+// of its flags exist, and the flags' values are accepted.
+func checkCommandLine(t *testing.T, args []string) {
 	t.Helper()
 	cmd, rest, err := tree().Find(args)
 	if err != nil || !cmd.HasParent() {
@@ -70,7 +70,7 @@ func TestRecipes(t *testing.T) {
 				t.Errorf("%v is not wrapped: %v", s, s.Err)
 				continue
 			}
-			understood(t, names.List[string](s.Args))
+			checkCommandLine(t, names.List[string](s.Args))
 			for _, name := range s.Env {
 				if i := slices.Index(s.Args, name); i < 1 || s.Args[i-1] != "--env" {
 					t.Errorf("%v: its variable %s does not pass", s, name)
@@ -89,7 +89,7 @@ func TestRecipes(t *testing.T) {
 			continue
 		}
 		lines++
-		understood(t, words[i+1:])
+		checkCommandLine(t, words[i+1:])
 	}
 	if lines != 3 {
 		t.Errorf("%d command lines were looked at", lines)

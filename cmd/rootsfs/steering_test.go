@@ -39,7 +39,7 @@ var harmless = map[string]string{
 const (
 	speed      = "how fast the one process is, and how much memory it takes"
 	moreChecks = "checks of a library's own"
-	ofOAuth    = "rootsfs serve --oauth-issuer alone, which no host starts: what run connects to, it connects to itself"
+	ofOAuth    = "rootsfs serve --oauth-issuer alone, which no host starts; rootsfs run dials its hosts directly"
 	ofAWS      = "clients of AWS's SDK, of which rootsfs has the signer alone"
 	ofHelp     = "rootsfs help alone, which no host starts"
 	inside     = "the name and the shell that the server sees of its own user"
@@ -78,8 +78,8 @@ var computed = map[string]string{
 }
 
 // The file of a repository sets variables for its servers, and they reach rootsfs itself once a
-// server is wrapped. For each variable that the code reads, either wrap refuses it or the
-// reason why it is harmless is given here.
+// server is wrapped. Each variable that the code reads is either refused by wrap, or listed here
+// with the reason why it is harmless.
 func TestSteeringVariablesAreKnown(t *testing.T) {
 	read := variablesRead(t)
 	for name, at := range read {
@@ -164,7 +164,7 @@ func scanPackage(t *testing.T, path, dir string, files []string, found map[strin
 		reads = reads || namesReader(text)
 	}
 	if !reads {
-		return // most packages: to parse them all takes long
+		return // most packages end here: parsing all of them takes long
 	}
 	set := token.NewFileSet()
 	constants := map[string]string{}

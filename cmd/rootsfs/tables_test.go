@@ -73,7 +73,7 @@ func TestTopicTables(t *testing.T) {
 	}
 }
 
-// row is a row of a table.
+// row returns a row of a table.
 func row(cells ...string) string {
 	for i, c := range cells {
 		cells[i] = strings.ReplaceAll(c, "|", `\|`)
@@ -215,7 +215,7 @@ func (s *shape) value() string {
 	return "number"
 }
 
-// properties keep their order.
+// properties are the members of a JSON object, in its order.
 type properties []struct {
 	name  string
 	shape *shape
@@ -244,7 +244,7 @@ func (p *properties) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ruleTable lists the built-in rules; those of one reason share a row.
+// ruleTable lists the built-in rules. Rules with the same effect, place and reason share a row.
 func ruleTable(t *testing.T) string {
 	places := map[pattern.Condition]string{
 		pattern.Always: "anywhere", pattern.AtTop: "at the root and at the top of repositories",
@@ -264,15 +264,15 @@ func ruleTable(t *testing.T) string {
 		if r.List == pattern.Except {
 			k.effect = "except"
 		}
-		if strings.HasPrefix(r.Text, "/") { // its twin holds at the top of repositories
+		if strings.HasPrefix(r.Text, "/") { // another rule with the same pattern holds at the top of repositories
 			k.place = places[pattern.AtTop]
 		}
 		text := "`" + strings.TrimPrefix(strings.TrimPrefix(r.Text, "**/"), "/") + "`"
-		if id := fmt.Sprint(k, text); seen[id] {
+		id := fmt.Sprint(k, text)
+		if seen[id] {
 			continue
-		} else {
-			seen[id] = true
 		}
+		seen[id] = true
 		if patterns[k] == nil {
 			order = append(order, k)
 		}
@@ -285,7 +285,7 @@ func ruleTable(t *testing.T) string {
 	return out
 }
 
-// metricTable lists what a session's registry describes.
+// metricTable lists the metrics that a session's registry describes.
 func metricTable(t *testing.T) string {
 	ch := make(chan *prometheus.Desc)
 	go func() {
@@ -349,7 +349,7 @@ func fieldTables(t *testing.T) string {
 		}
 		fmt.Fprintf(&b, "## %s\n\n| field | type | meaning |\n|---|---|---|\n", o.title)
 		b.WriteString(fieldRows(t, o.file, o.name))
-		if o.name == "Question" { // the answer has these besides
+		if o.name == "Question" { // control.Question has further fields
 			b.WriteString(fieldRows(t, "internal/control/consent.go", o.name))
 		}
 	}

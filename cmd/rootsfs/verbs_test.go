@@ -33,7 +33,7 @@ func TestVerbs(t *testing.T) {
 			} else if ok && f.Sel.Name == called {
 				uses[called][verbOf(f.X)]++
 			}
-			for _, arg := range call.Args { // of ask, asking, pass: they call it
+			for _, arg := range call.Args { // of ask, do and the like: they call the verb that they get
 				uses[called][verbOf(arg)]++
 			}
 			return true
@@ -73,7 +73,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// verbOf is NAME of an expression control.NAME.
+// verbOf returns NAME for an expression control.NAME, and "" for any other.
 func verbOf(e ast.Expr) string {
 	sel, ok := e.(*ast.SelectorExpr)
 	if !ok {

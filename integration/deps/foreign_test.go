@@ -61,7 +61,7 @@ var media = map[string]string{
 	"records with --json":          "cmd/rootsfs/internal/cli/cmd_audit.go: names.JSON(e.Line)",
 	"errors":                       "cmd/rootsfs/internal/cli/output.go: names.EscapeQuoted(text)",
 	"logs":                         "cmd/rootsfs/internal/cli/output.go: func logAttr(",
-	"completion":                   "cmd/rootsfs/internal/cli/complete.go: func (o offered) Write(",
+	"completion":                   "cmd/rootsfs/internal/cli/complete.go: func (o completionWriter) Write(",
 	"commands to type":             "guard/names/foreign.go: func ShellWord[",
 	"notifications":                "cmd/rootsfs/internal/notify/notify.go: names.EscapeQuoted(s)",
 	"labels of metrics":            "cmd/rootsfs/internal/session/metrics.go: names.Escape(st.Subject)",

@@ -99,7 +99,7 @@ var consumers = []consumer{
 	{"cmd/rootsfs/internal/session.noteRefusal", "allow --last has nothing to allow"},
 	{"cmd/rootsfs/internal/cli.observe", "run --learn learns nothing from it"},
 	{"cmd/rootsfs/internal/cli.remedy", "why proposes no command"},
-	{"cmd/rootsfs/internal/cli.lacks", "why names no right that is missing"},
+	{"cmd/rootsfs/internal/cli.noteMissingRights", "why names no right that is missing"},
 	{"cmd/rootsfs/internal/cli.limitsOf", "why names no limit"},
 	{"guard.Explanation", "it is for no want of a right, and no link leaves the root"},
 	{"guard.countRefusal", "if it is a refusal, it counts against the server"},

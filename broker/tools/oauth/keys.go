@@ -96,7 +96,7 @@ func (k *keys) known() ([]jose.JSONWebKey, time.Time) {
 	return k.list, k.fetched
 }
 
-// refresh returns keys that are newer than a time, at which the caller's were fetched. If it
+// refresh returns keys that were fetched after since, when the caller's keys were fetched. If it
 // may not fetch keys now, it returns the known ones. Of several callers one fetches.
 func (k *keys) refresh(ctx context.Context, since time.Time) ([]jose.JSONWebKey, time.Time) {
 	k.asking.Lock()

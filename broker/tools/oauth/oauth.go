@@ -17,8 +17,8 @@
 // # Not promised
 //
 // The package does not notice that the issuer has withdrawn a token before its time, so tokens
-// should be short-lived. It cannot recognise an ID token that has none of those claims and
-// names an audience of this server. Scopes help against that, because ID tokens have none.
+// should be short-lived. It cannot recognise an ID token that has none of the claims above and
+// names an audience of this server. Config.Scopes helps against that: ID tokens have no scopes.
 // Opaque tokens are refused: the issuer would have to check them.
 package oauth
 
@@ -76,7 +76,7 @@ type Verifier struct {
 	keys keys
 }
 
-// New finds the issuer's keys.
+// New asks the issuer for its metadata and keys, and returns a verifier.
 func New(ctx context.Context, cfg Config) (*Verifier, error) {
 	if len(cfg.Resources) == 0 {
 		return nil, errors.New("oauth: no resource")
@@ -248,8 +248,8 @@ func Subject(info *auth.TokenInfo) string {
 
 // accessToken reports whether a token of this type (typ) may be an access token (ok), and
 // whether the type says that it is one (typed, RFC 9068). A JWT that the issuer signed for
-// another purpose, such as an event, is not. Many issuers give their access tokens no type, or
-// that of every JWT.
+// another purpose, such as an event, is not an access token. Many issuers give their access
+// tokens no type, or that of every JWT.
 func accessToken(typ any) (typed, ok bool) {
 	text, is := typ.(string)
 	if typ == nil {

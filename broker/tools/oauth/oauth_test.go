@@ -49,7 +49,7 @@ func TestVerify(t *testing.T) {
 	all := `{"iss":"` + i.URL + `","sub":"a","aud":"` + here + `","exp":99999999999}`
 	for name, c := range map[string]struct {
 		token token
-		why   string // "": it is taken
+		why   string // part of the refusal; "": the token is accepted
 	}{
 		"good":          {claim("x", 1), ""},
 		"several":       {claim("aud", []string{"other", here}), ""},
@@ -222,7 +222,7 @@ func TestRequire(t *testing.T) {
 		token     string
 		status    int
 		challenge []string
-		not       string
+		absent    string // part of no challenge
 	}{
 		"good":      {i.Token(here, m{"scope": "files"}), 200, nil, "Bearer"},
 		"none":      {"", 401, []string{meta, `scope="files"`}, "error="},
@@ -241,7 +241,7 @@ func TestRequire(t *testing.T) {
 				t.Errorf("%s: %q lacks %s", name, got, part)
 			}
 		}
-		if w.Code != c.status || strings.Contains(got, c.not) || c.status == 200 && w.Body.String() != "alice" {
+		if w.Code != c.status || strings.Contains(got, c.absent) || c.status == 200 && w.Body.String() != "alice" {
 			t.Errorf("%s: %d, %q, %q", name, w.Code, got, w.Body)
 		}
 	}

@@ -35,17 +35,17 @@ func (v *Verifier) Metadata() http.Handler {
 	})
 }
 
-// Require lets requests through that carry a token, which next finds by
+// Require passes requests with a valid token to next, which gets the token's facts from
 // auth.TokenInfoFromContext. The refusal of other requests says where to get a token.
 func (v *Verifier) Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		opts := &auth.RequireBearerTokenOptions{Scopes: v.cfg.Scopes, ClockSkew: Skew, ResourceMetadataURL: v.described(r)}
-		auth.RequireBearerToken(v.Verify, opts)(next).ServeHTTP(challenging{w}, r)
+		opts := &auth.RequireBearerTokenOptions{Scopes: v.cfg.Scopes, ClockSkew: Skew, ResourceMetadataURL: v.descriptionURL(r)}
+		auth.RequireBearerToken(v.Verify, opts)(next).ServeHTTP(challengeWriter{w}, r)
 	})
 }
 
-// described returns the URL of the resource's description, "" if it has none.
-func (v *Verifier) described(r *http.Request) string {
+// descriptionURL returns the URL of the resource's description, "" if it has none.
+func (v *Verifier) descriptionURL(r *http.Request) string {
 	u, err := url.Parse(v.resource(r))
 	if err != nil || u.Host == "" {
 		return ""
@@ -54,14 +54,14 @@ func (v *Verifier) described(r *http.Request) string {
 	return u.String()
 }
 
-// challenging adds to a refusal for a missing scope a challenge that names it (RFC 6750).
-// Clients then ask the issuer for a token with this scope.
-type challenging struct{ http.ResponseWriter }
+// challengeWriter adds error="insufficient_scope" to the challenge of a refusal for a missing
+// scope (RFC 6750). Clients then ask the issuer for a token with this scope.
+type challengeWriter struct{ http.ResponseWriter }
 
 const challenge = "WWW-Authenticate"
 
 // WriteHeader implements http.ResponseWriter.
-func (c challenging) WriteHeader(status int) {
+func (c challengeWriter) WriteHeader(status int) {
 	if have := c.Header().Get(challenge); have != "" && status == http.StatusForbidden {
 		c.Header().Set(challenge, have+`, error="insufficient_scope"`)
 	}
@@ -69,7 +69,7 @@ func (c challenging) WriteHeader(status int) {
 }
 
 // Unwrap is for http.ResponseController.
-func (c challenging) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+func (c challengeWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // Flush implements http.Flusher, which event streams need.
-func (c challenging) Flush() { _ = http.NewResponseController(c.ResponseWriter).Flush() }
+func (c challengeWriter) Flush() { _ = http.NewResponseController(c.ResponseWriter).Flush() }

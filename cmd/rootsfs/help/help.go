@@ -1,6 +1,6 @@
 // Package help holds the words of the manual: one Markdown file for each topic of
 // `rootsfs help TOPIC`, which the repository's pages show as well. The pages of section 7
-// of the manual are made of them.
+// of the manual are made from them.
 //
 // Tables between "<!-- generated: NAME -->" and "<!-- end -->" are written by
 // `go generate ./cmd/rootsfs` from the code that they describe, and a test compares
@@ -78,7 +78,7 @@ func (t Topic) Summary() string {
 	return about
 }
 
-// Near returns the topics for which a user may have typed a word.
+// Near returns the topics that a user may mean by a word.
 func Near(word string) []string {
 	var out []string
 	for _, t := range topics {

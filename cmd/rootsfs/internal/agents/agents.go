@@ -31,9 +31,9 @@ type Agent struct {
 	Set     []string `toml:"set" json:"set,omitempty"`         // NAME=VALUE
 	Home    []string `toml:"home" json:"home"`                 // files of the owner's HOME that are copied into the agent's own
 	Hide    []string `toml:"hide" json:"hide,omitempty"`       // patterns in addition to the built-in ones
-	Protect []string `toml:"protect" json:"protect,omitempty"` // the same
+	Protect []string `toml:"protect" json:"protect,omitempty"` // patterns in addition to the built-in ones
 	Hosts   []string `toml:"hosts" json:"hosts"`               // hosts that it may connect to, as run --net takes them
-	Secrets []Secret `toml:"secret" json:"secrets,omitempty"`  // credentials that it can use from outside, if run --secret names them
+	Secrets []Secret `toml:"secret" json:"secrets,omitempty"`  // credentials that it can use without having them, if run --secret names them
 }
 
 // Secret is a credential for programs that take their base URL from a variable.
@@ -72,8 +72,8 @@ func FindSecret(agent, name string) (Secret, bool) {
 // baseURLs are variables that hold the address of a model's service.
 var baseURLs = []string{"ANTHROPIC_BASE_URL", "DATABRICKS_HOST", "GOOGLE_GEMINI_BASE_URL", "OPENAI_API_BASE", "OPENAI_BASE_URL"}
 
-// BaseURLs returns the variables of Env that hold the address of a model's service: the host
-// in it is then one of the agent's hosts. No other variable approves a host.
+// BaseURLs returns the variables of Env that hold the address of a model's service. The host of
+// such an address counts as one of the agent's hosts. No other variable approves a host.
 func (a *Agent) BaseURLs() []string {
 	return slices.DeleteFunc(slices.Clone(a.Env), func(name string) bool { return !slices.Contains(baseURLs, name) })
 }

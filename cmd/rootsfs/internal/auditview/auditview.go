@@ -27,7 +27,7 @@ type Store struct {
 	Dir string
 	// Sessions lists the sessions that have records, by name.
 	Sessions func() ([]string, error)
-	// Anchor is the path of a session's anchor.
+	// Anchor returns the path of a session's anchor.
 	Anchor func(session string) (string, error)
 }
 
@@ -64,21 +64,22 @@ type Entry struct {
 func Shown(e *audit.Entry) Entry {
 	return Entry{
 		Seq: e.Seq, Time: e.Time, Session: names.Text(e.Session), Subject: names.Text(e.Subject.String()), Via: names.Text(e.Via), UID: e.UID, PID: e.PID,
-		Op: names.Text(e.Op), Root: names.Text(e.Root.String()), Path: place(e.Root, e.Name(), e.PathHash),
-		Path2: second(e), Verdict: names.Text(e.Verdict), Kind: names.Text(e.Kind), Errno: names.Text(e.Errno),
+		Op: names.Text(e.Op), Root: names.Text(e.Root.String()), Path: pathText(e.Root, e.Name(), e.PathHash),
+		Path2: path2Text(e), Verdict: names.Text(e.Verdict), Kind: names.Text(e.Kind), Errno: names.Text(e.Errno),
 		Read: e.Read, Written: e.Written, Detail: names.Text(names.EscapeQuoted(e.Detail)), Count: e.Count,
 	}
 }
 
-// second returns the second path, "" if there is none.
-func second(e *audit.Entry) names.Text {
+// path2Text returns the second path, "" if there is none.
+func path2Text(e *audit.Entry) names.Text {
 	if e.Name2() == "" && e.Path2Hash == "" {
 		return ""
 	}
-	return place(cmp.Or(e.Root2, e.Root), e.Name2(), e.Path2Hash)
+	return pathText(cmp.Or(e.Root2, e.Root), e.Name2(), e.Path2Hash)
 }
 
-func place(root, name, hash names.Foreign) names.Text {
+// pathText returns a path with its root before it. An audit that hides paths has a hash instead.
+func pathText(root, name, hash names.Foreign) names.Text {
 	switch {
 	case hash != "":
 		return names.Textf("%s/#%s", root, hash)
@@ -100,7 +101,7 @@ type Timeline struct {
 // Found is the answer to a search.
 type Found struct {
 	Entries  []Entry  `json:"entries"` // the newest first
-	Matched  int      `json:"matched"` // of which Entries are the last
+	Matched  int      `json:"matched"` // number of records that match; Entries has the last of them
 	Timeline Timeline `json:"timeline"`
 	// Complete is false if the context ended before the search did. Damaged counts
 	// lines that are no records.
@@ -203,7 +204,7 @@ func (s *Store) Verify(ctx context.Context, session string) ([]audit.Report, err
 	}
 	if session != "" {
 		if !slices.Contains(list, session) {
-			// Of OpRevoke, so that control.NoSuch is its class.
+			// The operation is OpRevoke so that the class of the error is control.NoSuch.
 			return nil, &names.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf("session %s left no records", names.Quote(session))}
 		}
 		list = []string{session}
@@ -236,14 +237,14 @@ type counting struct {
 func newCounting() *counting { return &counting{unit: 1, n: map[int64]*[3]int{}} }
 
 func (c *counting) add(e *audit.Entry) {
-	which := 0
+	column := 0
 	switch e.Verdict {
 	case "refused":
-		which = 1
+		column = 1
 	case "failed":
-		which = 2
+		column = 2
 	}
-	c.at(e.Time.Unix() / c.unit)[which] += int(e.Times())
+	c.at(e.Time.Unix() / c.unit)[column] += int(e.Times())
 	for len(c.n) > maxSpans { // one folding may not be enough: spans can lie far apart
 		c.fold()
 	}

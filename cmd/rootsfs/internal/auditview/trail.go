@@ -18,7 +18,7 @@ type Trail struct {
 	Roots   map[names.Foreign]TrailRoot // by name, also those that have ended
 	Ran     bool                        // its command was started
 	Level   string                      // how the command is confined
-	Mounted bool                        // it has served something
+	Mounted bool                        // its tree was served, at Point or by rootsfs serve
 	Point   string                      // the mountpoint, if it has one
 	Ended   bool
 	Refused *audit.Entry // nil: none
@@ -46,11 +46,11 @@ func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, 
 		t.add(e, matches)
 		return nil
 	})
-	return t.whole(), err
+	return t.result(), err
 }
 
-// whole returns the trail after the last record.
-func (t *Trail) whole() Trail {
+// result returns the trail to report after the last record: t, or that of an earlier session.
+func (t *Trail) result() Trail {
 	if !t.Ended && t.unsure != nil && (t.Refused == nil || t.unsure.Time.After(t.Refused.Time)) {
 		t.Refused = t.unsure
 	}
@@ -60,6 +60,7 @@ func (t *Trail) whole() Trail {
 	return *t
 }
 
+// add adds the next record of the session to the trail.
 func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 	switch {
 	case e.Verdict == "refused":

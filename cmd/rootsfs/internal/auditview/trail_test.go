@@ -28,8 +28,8 @@ func TestTrail(t *testing.T) {
 		for _, e := range list {
 			tr.add(e, nil)
 		}
-		whole := tr.whole()
-		return &whole
+		result := tr.result()
+		return &result
 	}
 	grant := control("grant", "code", "ro", "/home/me/my (code)")
 	mount := control("mount", "", "", "")
@@ -70,8 +70,8 @@ func TestTrail(t *testing.T) {
 		t.Errorf("%+v", tr)
 	}
 
-	// A later session of this name that was refused nothing leaves the trail as it is; one
-	// that was refused something has a trail of its own.
+	// A later session of this name that was refused nothing leaves the trail as it is. A later
+	// session that was refused something has a trail of its own.
 	later := append(first, control("grant", "code", "rw", "/b"))
 	if tr := run(later...); tr.Refused == nil || tr.Refused.Op != "create" || tr.Roots["code"].Mode != "ro" {
 		t.Errorf("%+v", tr)

@@ -48,8 +48,8 @@ type Config struct {
 type Monitor struct {
 	cfg     Config
 	changed chan struct{}                // holds a token when the set of roots has changed
-	looks   hangingCalls[guard.RootName] // at places
-	spaces  hangingCalls[uint64]         // questions for free space, by epoch
+	looks   hangingCalls[guard.RootName] // calls of look
+	spaces  hangingCalls[uint64]         // calls of askSpace, by epoch
 
 	mu     sync.Mutex               // guards the field below
 	places map[uint64]*watchedPlace // by epoch
@@ -153,9 +153,9 @@ func (m *Monitor) isWatched(epoch uint64) bool {
 // the other, except for those that hang.
 const lookPatience = 100 * time.Millisecond
 
-// recheck checks one root. The check may hang, on a remote file system or if one is mounted
-// over the root's path. The end of the session does not wait for it. recheck reports false if
-// an earlier check of the root hangs.
+// recheck checks one root. The check may hang: the root may be on a remote file system, or one may
+// be mounted over the root's path. The end of the session does not wait for the check. recheck
+// reports false if an earlier check of the root hangs.
 func (m *Monitor) recheck(ctx context.Context, name guard.RootName) (looked bool) {
 	st, ok := m.cfg.Registry.Lookup(name)
 	if !ok || st.State != guard.Live && (st.State != guard.UnavailableState || st.Remote) {
@@ -186,8 +186,8 @@ func (m *Monitor) look(ctx context.Context, st guard.Status) {
 	}
 }
 
-// noteReappeared reports that the place of an unavailable root has a file or directory again. It is
-// not the approved one, and the owner may approve it.
+// noteReappeared reports that the place of an unavailable root has a file or directory again. The
+// new file is not the approved one; the owner may approve it.
 func (m *Monitor) noteReappeared(st guard.Status) {
 	if !vfs.LeadsToLocal(st.Grant.Resolved) {
 		return // the file system there may hang
@@ -239,7 +239,7 @@ func (m *Monitor) AskFree(ctx context.Context, roots []guard.Status) {
 	defer cancel()
 	for _, remote := range []bool{false, true} {
 		for _, r := range roots {
-			// Each call asks only one of the file systems that do not answer.
+			// The first remote file system that does not answer uses up the time of all.
 			if r.State == guard.Live && r.Remote == remote && (!remote || ctx.Err() == nil) {
 				m.spaces.run(ctx, r.Epoch, func() { m.askSpace(r) })
 			}

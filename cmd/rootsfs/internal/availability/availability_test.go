@@ -27,7 +27,7 @@ func TestPlaceChanges(t *testing.T) {
 	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	hub := &events.Hub{}
-	told := hub.Subscribe(events.News{})
+	subscriber := hub.Subscribe(events.News{})
 	m := New(Config{Registry: reg, Paths: hostwatch.New(ctx), Log: slog.New(slog.DiscardHandler), Events: hub})
 	done := make(chan struct{})
 	go func() {
@@ -47,10 +47,10 @@ func TestPlaceChanges(t *testing.T) {
 		t.Errorf("free space: %+v", p)
 	}
 	testkit.Must(t, os.Chmod(dir, 0o700))
-	awaitEvent(t, told, "permissions")
+	awaitEvent(t, subscriber, "permissions")
 	testkit.Must(t, os.Rename(dir, dir+".old"))
 	testkit.Must(t, os.Mkdir(dir, 0o755))
-	awaitEvent(t, told, "made again")
+	awaitEvent(t, subscriber, "made again")
 	if st, ok := reg.Lookup("r"); !ok || st.State != guard.UnavailableState || !m.Place(st.Epoch).Reappeared {
 		t.Errorf("%+v", st)
 	}
@@ -64,12 +64,12 @@ func TestPlaceChanges(t *testing.T) {
 }
 
 // awaitEvent waits until a subscriber gets an event of a kind.
-func awaitEvent(t *testing.T, told *events.Subscriber, kind string) {
+func awaitEvent(t *testing.T, subscriber *events.Subscriber, kind string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		news, ok := told.Next(ctx, 0)
+		news, ok := subscriber.Next(ctx, 0)
 		if !ok {
 			t.Fatalf("no event %q", kind)
 		}
@@ -81,19 +81,19 @@ func awaitEvent(t *testing.T, told *events.Subscriber, kind string) {
 	}
 }
 
-// A caller waits for a call that hangs only as long as it says. At any time one call for each
-// key is under way, and at most maxHanging in all.
-func TestAsidesHang(t *testing.T) {
+// A caller waits for a call that hangs only until the caller's context ends. At any time at most
+// one call for each key is under way, and at most maxHanging in all.
+func TestHangingCalls(t *testing.T) {
 	var a hangingCalls[string]
 	hang := make(chan struct{})
 	ended := make(chan struct{}, maxHanging)
-	over, cancel := context.WithCancel(t.Context())
+	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for i := range maxHanging {
-		if !a.run(over, fmt.Sprint(i), func() { <-hang; ended <- struct{}{} }) {
+		if !a.run(cancelled, fmt.Sprint(i), func() { <-hang; ended <- struct{}{} }) {
 			t.Fatalf("call %d was not made", i)
 		}
-		if a.run(over, fmt.Sprint(i), func() {}) {
+		if a.run(cancelled, fmt.Sprint(i), func() {}) {
 			t.Fatalf("call %d was made twice", i)
 		}
 	}

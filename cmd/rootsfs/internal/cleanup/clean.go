@@ -92,10 +92,10 @@ func afterRun(ctx context.Context, p *Place) error {
 	return clearSessions()
 }
 
-// afterMount ends the connection of a killed daemon's mount and detaches the mount, if the
-// one with this ID and device is still there. Then it removes the daemon's session.
+// afterMount ends the connection of a killed daemon's mount and detaches the mount, if a mount
+// with this ID and device is still there. Then it removes the daemon's session.
 func afterMount(log *slog.Logger, point, id, device string) error {
-	_ = mountpoint.Abort(device) // it only hastens what the kernel does
+	_ = mountpoint.Abort(device) // the kernel ends the connection anyway; this is sooner
 	err := detach(point, id, device)
 	if err == nil {
 		log.Error("the daemon was killed: its mount is detached; what programs had written and not synced is lost")
@@ -106,6 +106,7 @@ func afterMount(log *slog.Logger, point, id, device string) error {
 	return clearSessions()
 }
 
+// detach detaches the mount with this ID and device, unless it is gone.
 func detach(point, id, device string) error {
 	all, err := mountpoint.Mounts()
 	isThere := slices.ContainsFunc(all, func(in mountpoint.Info) bool { return strconv.Itoa(in.ID) == id && in.Dev == device })
@@ -152,7 +153,7 @@ func clearPlace(dir string) bool {
 	defer lock.Close()
 	p := &Place{dir: dir}
 	if err := mountpoint.ClearStale(p.Point()); err != nil && !errors.Is(err, mountpoint.ErrNotMounted) && names.Reason(err) != names.NotExist {
-		return false // it is alive
+		return false // the mount is alive
 	}
 	p.Remove()
 	sandbox.ForgetMemory(p.Run())

@@ -43,6 +43,7 @@ func StartForMount(point string) (*Cleaner, error) {
 // waitEnv is the environment of a process that only waits, so one thread is enough.
 var waitEnv = []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
 
+// start starts a cleaner for this process. args follow Name on its command line.
 func start(args ...string) (*Cleaner, error) {
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {

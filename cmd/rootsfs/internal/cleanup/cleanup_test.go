@@ -37,9 +37,9 @@ func someUser() rules.User {
 	return rules.User{UID: 65600, GID: 65600}
 }
 
-// awaitWait waits until a cleaner waits. Only root can see the state of a process that is not
-// dumpable. Other users take it for waiting as soon as it sleeps, because it hardly ever sleeps
-// before that.
+// awaitWait waits until a cleaner waits. Only root can see the system call of a process that is
+// not dumpable. For other users the cleaner counts as waiting as soon as it sleeps, because it
+// hardly ever sleeps before that.
 func awaitWait(t *testing.T, pid int) {
 	t.Helper()
 	testkit.Until(t, "the wait", func() bool {
@@ -53,8 +53,8 @@ func awaitWait(t *testing.T, pid int) {
 }
 
 // R070: the place of a killed run is removed even if a process holds the connection of
-// its mount. (The mount then answers nothing and is not stale.) It is also removed if a
-// directory of it is in use for a while.
+// its mount. (The mount then answers nothing and is not stale.) The place is also removed if a
+// directory in it is in use for a while.
 func TestAfterRun(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		if os.Getenv("CI") != "" {
@@ -63,7 +63,7 @@ func TestAfterRun(t *testing.T) {
 		t.Skip("needs root, and ", err)
 	}
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
-	for name, keep := range map[string]func(t *testing.T, p *Place){
+	for name, obstruct := range map[string]func(t *testing.T, p *Place){
 		"nothing": func(*testing.T, *Place) {},
 		"a held connection": func(t *testing.T, p *Place) {
 			fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
@@ -93,7 +93,7 @@ func TestAfterRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			keep(t, p)
+			obstruct(t, p)
 			t.Cleanup(func() { // of a test that has failed
 				_ = unix.Unmount(p.Point(), unix.MNT_DETACH)
 				_ = unix.Unmount(p.Scratch(), unix.MNT_DETACH)
@@ -152,12 +152,12 @@ func TestAwaitsTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := os.NewFile(uintptr(fd), "the run")
-	cmd := &exec.Cmd{Path: program, Args: []string{"rootsfs", Name, ofRun, p.dir}, Stdin: of, Stderr: os.Stderr}
+	pidfd := os.NewFile(uintptr(fd), "the run")
+	cmd := &exec.Cmd{Path: program, Args: []string{"rootsfs", Name, ofRun, p.dir}, Stdin: pidfd, Stderr: os.Stderr}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	of.Close()
+	pidfd.Close()
 	awaitWait(t, cmd.Process.Pid)
 	if p.isGone() {
 		t.Error("it has not waited")

@@ -4,10 +4,10 @@
 // # Promises
 //
 // A mount outlives the process that serves it, and the kernel goes on answering from its
-// caches. So a run and a daemon each have a cleaner: this program started again. It waits
-// until they have ended (pidfd_open(2)) and then cleans up, unless it was dismissed
-// before. It waits for the end of the process, not for one descriptor to close: the
-// kernel closes the descriptors and locks of a killed process one after the other.
+// caches. So a run and a daemon each have a cleaner: this program started again. The
+// cleaner waits until the run or daemon has ended (pidfd_open(2)) and then cleans up, unless
+// it was dismissed before. It waits for the end of the process, not for one descriptor to
+// close: the kernel closes the descriptors and locks of a killed process one after the other.
 //
 // If the cleaner was killed as well, its place is left behind. The next run, mount or doctor
 // takes the place away (ClearLeft): its lock is free, and its mount answers no call.
@@ -40,7 +40,7 @@ import (
 // reference to a mountpoint's parent.
 type Place struct {
 	dir string
-	mu  sync.Mutex // held while it is removed
+	mu  sync.Mutex // held while the place is removed
 	// lock is the lock of dir, which ends with this process; nil: there can be none.
 	lock *os.File
 }
@@ -59,12 +59,13 @@ func Base() string {
 	return control.RuntimeDir()
 }
 
-// HoldsPlace reports whether a path is a place of a run, or lies in one.
-func HoldsPlace(path string) bool {
+// IsInPlace reports whether a path is a place of a run, or lies in one.
+func IsInPlace(path string) bool {
 	return strings.HasPrefix(path, filepath.Join(Base(), "."+placePrefix))
 }
 
-// MakePlace makes the place of a run, with a name that no other has.
+// MakePlace makes the place of a run, with a random name. owner is the user that the run's command
+// runs as.
 func MakePlace(owner rules.User) (*Place, error) {
 	if os.Geteuid() != 0 {
 		if _, err := control.EnsureRuntimeDir(); err != nil {
@@ -127,9 +128,9 @@ func (p *Place) isGone() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// lockPlace takes the lock of a directory of this user's, which ends with the file,
-// and so with the process. It returns nil if another process has the lock, or there can
-// be none.
+// lockPlace locks a directory of this user's. The lock ends when the returned file is closed,
+// and so with the process. lockPlace returns nil if another process has the lock, or there
+// can be none.
 func lockPlace(dir string) *os.File {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

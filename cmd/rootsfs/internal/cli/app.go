@@ -118,7 +118,7 @@ func (a *app) addCommands(root *cobra.Command) {
 	defaultArgs(root)
 	if len(a.Args) > 0 && strings.HasPrefix(a.Args[0], cobra.ShellCompRequestCmd) {
 		completeNoFiles(root)
-		root.SetOut(offered{a, map[string]bool{}})
+		root.SetOut(completionWriter{a, map[string]bool{}})
 	}
 }
 

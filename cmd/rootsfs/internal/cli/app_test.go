@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A command's own failure keeps its exit code when its results could not be written, too.
+// A command's own failure keeps its exit code even if its results cannot be written.
 func TestFailureKeepsItsCode(t *testing.T) {
 	full, w := io.Pipe()
 	a := newApp(nil, Stdio{Out: w})
@@ -33,7 +33,7 @@ func TestInHome(t *testing.T) {
 func TestJournalIsVerified(t *testing.T) {
 	for _, v := range []string{"", "8:1", "nonsense", "1"} {
 		t.Setenv("JOURNAL_STREAM", v)
-		if toJournal() {
+		if logsToJournal() {
 			t.Errorf("JOURNAL_STREAM=%s is believed", v)
 		}
 	}

@@ -54,9 +54,9 @@ func (a *app) allow(ctx context.Context, yes bool) error {
 	if r == nil {
 		return errors.New("no refusal is one that a wider mode, or granting the root again, would lift; why the last one was: rootsfs why")
 	}
-	said := fmt.Sprintf("refused at %s: %s of \"%s\" by pid %d uid %d (%s)",
+	refusalLine := fmt.Sprintf("refused at %s: %s of \"%s\" by pid %d uid %d (%s)",
 		r.Time.Local().Format("15:04:05"), r.Op, r.Path, r.PID, r.UID, r.Reason)
-	what := fmt.Sprintf("root %s (%s) gets the mode %s", quoteIfNeeded(r.Root), quoteIfNeeded(r.Dir), r.Mode)
+	grantLine := fmt.Sprintf("root %s (%s) gets the mode %s", quoteIfNeeded(r.Root), quoteIfNeeded(r.Dir), r.Mode)
 	var life time.Duration // of a root that is granted again and has no end of its own
 	if r.Grant != nil {
 		end := "for as long as the session"
@@ -65,14 +65,14 @@ func (a *app) allow(ctx context.Context, yes bool) error {
 		} else if life = time.Duration(r.ForMS) * time.Millisecond; life > 0 {
 			end = "for " + durationText(life)
 		}
-		what = fmt.Sprintf("root %s (%s) is granted again, mode %s, %s", quoteIfNeeded(r.Root), quoteIfNeeded(r.Dir), r.Mode, end)
+		grantLine = fmt.Sprintf("root %s (%s) is granted again, mode %s, %s", quoteIfNeeded(r.Root), quoteIfNeeded(r.Dir), r.Mode, end)
 	}
 	if !a.JSON {
-		a.say("%s", said)
-		a.say("to allow it: %s", what)
+		a.say("%s", refusalLine)
+		a.say("to allow it: %s", grantLine)
 	}
 	if !yes {
-		if err := confirm(said+"\nto allow it: "+what+"\n", "Allow it?"); err != nil {
+		if err := confirm(refusalLine+"\nto allow it: "+grantLine+"\n", "Allow it?"); err != nil {
 			return err
 		}
 	}

@@ -129,10 +129,10 @@ func parseMoment(s string, now time.Time) (time.Time, error) {
 	return time.Time{}, errors.New("write a duration such as 10m, or 2006-01-02, 2006-01-02T15:04 or an RFC 3339 time")
 }
 
-// place is auditPlace, for the directory of --dir if there is one.
-func (f *auditFlags) place(a *app) (dir, session string, err error) {
+// location is auditLocation, for the directory of --dir if there is one.
+func (f *auditFlags) location(a *app) (dir, session string, err error) {
 	if f.dir == "" {
-		return auditPlace(a)
+		return auditLocation(a)
 	}
 	files, err := audit.Files(f.dir, a.Session)
 	if err == nil && len(files) == 0 {
@@ -141,9 +141,9 @@ func (f *auditFlags) place(a *app) (dir, session string, err error) {
 	return f.dir, a.Session, err
 }
 
-// auditPlace returns the audit directory and the session of --session, "" for all sessions. A
+// auditLocation returns the audit directory and the session of --session, "" for all sessions. A
 // session without records is an error.
-func auditPlace(a *app) (dir, session string, err error) {
+func auditLocation(a *app) (dir, session string, err error) {
 	if dir, err = config.AuditDir(); err != nil {
 		return "", "", err
 	}
@@ -230,7 +230,7 @@ func newAuditShowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, session, err := f.place(a)
+			dir, session, err := f.location(a)
 			if err != nil {
 				return err
 			}
@@ -295,7 +295,7 @@ func newAuditFollowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			dir, session, err := f.place(a)
+			dir, session, err := f.location(a)
 			if err != nil {
 				return err
 			}
@@ -356,7 +356,7 @@ func newAuditVerifyCmd(a *app) *cobra.Command {
 }
 
 func (a *app) auditVerify(ctx context.Context) error {
-	dir, session, err := auditPlace(a)
+	dir, session, err := auditLocation(a)
 	if err != nil {
 		return err
 	}
@@ -432,8 +432,8 @@ func (a *app) auditLine(e *audit.Entry, withSession bool, op string) []byte {
 	return []byte(names.Fold(b.String(), "", columns(a.Stdout)) + "\n")
 }
 
-// tallied lists counts, sorted by name.
-func tallied(n map[string]int64) string {
+// tallyText lists counts, sorted by name.
+func tallyText(n map[string]int64) string {
 	var list []string
 	for _, word := range slices.Sorted(maps.Keys(n)) {
 		list = append(list, fmt.Sprintf("%s %d", names.Escape(word), n[word]))
@@ -476,8 +476,8 @@ func auditDetails(e *audit.Entry) []string {
 	add(e.Kind != "", "%s", e.Kind)
 	add(e.Errno != "", "%s", e.Errno)
 	add(e.Count > 1, "%d times until %s", e.Count, e.Last.Local().Format("15:04:05"))
-	add(len(e.Kinds) > 0, "kinds: %s", tallied(e.Kinds))
-	add(len(e.Ops) > 0, "operations: %s", tallied(e.Ops))
+	add(len(e.Kinds) > 0, "kinds: %s", tallyText(e.Kinds))
+	add(len(e.Ops) > 0, "operations: %s", tallyText(e.Ops))
 	add(e.Verdict == "refused" && e.Rights != "", "needs %s", e.Rights)
 	add(e.Read > 0, "read %s", sizeText(e.Read))
 	add(e.Written > 0, "wrote %s", sizeText(e.Written))

@@ -114,8 +114,8 @@ func TestAuditVerdict(t *testing.T) {
 	}
 }
 
-// A terminal obeys nothing in a record that another machine has written, in white space between the
-// fields, either.
+// A terminal obeys nothing in a record that another machine has written, not even in the white
+// space between the fields.
 func TestRecordOfAMachine(t *testing.T) {
 	line := "{\"seq\":1,\r\"op\":\"open\",\t\"root\":\"a\u202e\u009b31m\",\"detail\":\"\\u001b[2J\"}"
 	for _, isJSON := range []bool{false, true} {

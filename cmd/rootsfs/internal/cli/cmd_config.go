@@ -206,7 +206,8 @@ type configSet struct {
 	Roots   []rootTrial `json:"roots"`
 }
 
-func (a *app) configCheck(ctx context.Context, file string, one bool, profile string) error {
+// configCheck checks a file, and tries all profiles, or only one.
+func (a *app) configCheck(ctx context.Context, file string, isOneProfile bool, profile string) error {
 	rep := configReport{Problems: []configProblem{}, Sets: []configSet{}}
 	conf, path, err := config.LoadFlag(file)
 	rep.File = path
@@ -224,16 +225,16 @@ func (a *app) configCheck(ctx context.Context, file string, one bool, profile st
 		return &exitError{Code: ExitUsage}
 	}
 	rep.Resolved = conf.Resolved
-	which := profiles(conf)
-	if one {
+	profileNames := profiles(conf)
+	if isOneProfile {
 		if _, err := conf.Select(profile); err != nil {
 			return usage(err)
 		}
-		which = []string{profile}
+		profileNames = []string{profile}
 	}
 	opened := openRoots(ctx, rootPaths(conf))
 	failed, first := 0, error(nil)
-	for _, p := range which {
+	for _, p := range profileNames {
 		list, err := tryRoots(ctx, conf, p, opened)
 		if err != nil {
 			return err

@@ -218,7 +218,7 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 		}
 	}
 	if f.path != "" {
-		g, err := fromSpec(rootspec.Spec{Path: f.path, Name: "x"}) // undoes relative paths
+		g, err := fromSpec(rootspec.Spec{Path: f.path, Name: "x"}) // makes the path absolute
 		if err != nil {
 			return req, err
 		}
@@ -254,7 +254,7 @@ func newConsentDenyCmd(a *app) *cobra.Command {
 		if all && remember {
 			return control.AnswerRequest{}, usage(errors.New("--all and --remember cannot be combined: name the question"))
 		}
-		return control.AnswerRequest{All: all, Remember: remember, ID: strings.Join(args, "")}, nil // none with --all
+		return control.AnswerRequest{All: all, Remember: remember, ID: strings.Join(args, "")}, nil // no id with --all
 	}, a.printAnswered)
 }
 
@@ -357,7 +357,7 @@ func newConsentForgetCmd(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every denial that is remembered")
 	return do(a, cmd, control.ForgetDenial, func(args []string) (control.ForgetRequest, error) {
-		return control.ForgetRequest{All: all, ID: strings.Join(args, "")}, nil // none with --all
+		return control.ForgetRequest{All: all, ID: strings.Join(args, "")}, nil // no id with --all
 	}, func(ans control.ForgetAnswer) {
 		if len(ans.Forgotten) == 0 {
 			a.say("no denial is remembered")

@@ -50,7 +50,7 @@ func TestCheckPath(t *testing.T) {
 		{base + "/keep", checkFail, []string{"contains the mountpoint"}},
 		{base + "/keep/inner", checkFail, []string{"contains the mountpoint"}},
 		{"/proc", checkFail, []string{"kernel interfaces"}},
-		{"/", checkFail, []string{"contains the mountpoint"}}, // which no flag lifts
+		{"/", checkFail, []string{"contains the mountpoint"}}, // no flag permits this
 		{"/etc", checkOK, []string{":ro only (a system directory)"}},
 	} {
 		c := checkPath(rules, tc.path, openRoot(tc.path))
@@ -73,11 +73,11 @@ func TestCheckTop(t *testing.T) {
 }
 
 // The check reports mounts without a daemon, and their number.
-func TestMountsWithoutADaemonAreTold(t *testing.T) {
-	ours := func() ([]mountpoint.Info, error) {
+func TestMountsWithoutADaemonAreReported(t *testing.T) {
+	listMounts := func() ([]mountpoint.Info, error) {
 		return []mountpoint.Info{{Point: "/a"}, {Point: "/b"}, {Point: "/c"}}, nil
 	}
-	got := checkMounts(ours, func(func(mountpoint.Info) bool) ([]string, error) { return []string{"/a", "/c"}, nil })
+	got := checkMounts(listMounts, func(func(mountpoint.Info) bool) ([]string, error) { return []string{"/a", "/c"}, nil })
 	if len(got) != 3 || got[0].Path != "/a" || got[1].Path != "/c" || got[2].Detail != "3 of rootsfs, 2 without a daemon" {
 		t.Errorf("%+v", got)
 	}

@@ -46,8 +46,8 @@ type FleetFlags struct {
 	Net, All               bool
 }
 
-// FleetWork has the functions that do the work of the commands of a fleet, by the commands' names;
-// those of the groups ceiling, keeper and owner have its name in front.
+// FleetWork has the functions that do the work of the commands of a fleet, by the commands' names.
+// The names of commands in the groups ceiling, keeper and owner begin with the group's name.
 type FleetWork map[string]func(ctx context.Context, p *Printer, f *FleetFlags, args []string) error
 
 // FleetMain executes a command line of the program rootsfs-fleet. It returns the exit code.
@@ -81,7 +81,7 @@ func (p *Printer) Table(rows [][]string) { p.a.table(rows) }
 // Waiting prints what the command waits for, until the returned function is called.
 func (p *Printer) Waiting(what string) (done func()) { return p.a.waiting(what) }
 
-// Stdin returns a line of standard input, of at most some bytes.
+// Stdin returns the first line of standard input, cut off after most bytes.
 func (p *Printer) Stdin(most int64) (string, error) { return readLine(p.a.Stdin, most) }
 
 // Log returns a log on standard error.
@@ -90,7 +90,7 @@ func (p *Printer) Log(verbose bool) *slog.Logger {
 	if verbose {
 		level = slog.LevelDebug
 	}
-	if toJournal() {
+	if logsToJournal() {
 		attr = dropTime
 	}
 	return newLog(p.a.Stderr, level, attr)
@@ -99,10 +99,11 @@ func (p *Printer) Log(verbose bool) *slog.Logger {
 // Version returns the version of this program.
 func (p *Printer) Version() string { return programVersion() }
 
-// Failed is an error for which nothing more is printed.
+// Failed returns an error for which nothing more is printed.
 func Failed() error { return &exitError{Code: exitFailure} }
 
-// FailedWith is Failed with the exit code of another command; below 0, a signal has ended it.
+// FailedWith is Failed with the exit code of another command. A code below 0 says that a signal
+// has ended the command.
 func FailedWith(code int) error {
 	if code < 0 {
 		code = exitFailure
@@ -119,7 +120,7 @@ func OwnRootsfs() (string, error) {
 	return findBeside(self, "rootsfs", "bin")
 }
 
-// Usage marks an error as one of usage.
+// Usage marks an error as a usage error.
 func Usage(err error) error { return usage(err) }
 
 // Until returns a context that ends at the first signal that asks the program to end.
@@ -138,13 +139,14 @@ func (a *app) newFleetCmd() *cobra.Command {
 		a.newFleetCharterCmd(f), a.newFleetKeeperCmd(f), a.newFleetOwnerCmd(f))
 }
 
-// fleetCommand completes a command of a fleet: this program does its work, or rootsfs-fleet.
+// fleetCommand adds to a command of a fleet the flag --json and its work: see fleetWork.
 func (a *app) fleetCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	a.jsonFlag(cmd)
 	return a.fleetWork(cmd, f, cmd.Name())
 }
 
-// fleetWork has the work of a command done that is called name in FleetWork.
+// fleetWork makes a command do its work: the function name of FleetWork in the program
+// rootsfs-fleet, which rootsfs executes in its own place.
 func (a *app) fleetWork(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.fleet == nil {
@@ -155,8 +157,8 @@ func (a *app) fleetWork(cmd *cobra.Command, f *FleetFlags, name string) *cobra.C
 	return cmd
 }
 
-// waitIsSet returns the check of --wait.
-func waitIsSet(f *FleetFlags) func(*cobra.Command, []string) error {
+// checkWait returns a function that refuses a --wait of 0 or less.
+func checkWait(f *FleetFlags) func(*cobra.Command, []string) error {
 	return func(*cobra.Command, []string) error {
 		if f.Wait <= 0 {
 			return usage(errors.New("--wait: write a duration above 0, such as 5s"))

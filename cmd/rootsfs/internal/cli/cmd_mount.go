@@ -65,7 +65,8 @@ func (a *app) newMountCmd() *cobra.Command {
 	return cmd
 }
 
-// mount runs the command.
+// mount runs rootsfs mount: in the foreground, as the daemon, or as the process that starts the
+// daemon.
 func (a *app) mount(cmd *cobra.Command, f *sessionFlags, point string) error {
 	if point == "" {
 		return usage(errors.New("the mountpoint is empty; write the path of an empty directory"))
@@ -82,19 +83,19 @@ func (a *app) mount(cmd *cobra.Command, f *sessionFlags, point string) error {
 	if err != nil {
 		return err
 	}
+	// Under systemd this process does not start a daemon: it stays, and notifies the manager.
 	if f.Daemon && d == nil && os.Getenv("NOTIFY_SOCKET") == "" {
-		// Under systemd the process stays, and notifies the manager instead.
 		return a.spawn(cmd.Context())
 	}
 	cleanup.ClearLeft()
 	err = a.serve(cmd.Context(), opt, f, d)
 	if err != nil && d != nil {
-		d.failed(err)
+		d.sendError(err)
 	}
 	return err
 }
 
-// serve runs a session until it ends. d is set in a daemon.
+// serve runs a session until it ends. d is nil except in the daemon that spawn started.
 func (a *app) serve(ctx context.Context, opt session.Options, f *sessionFlags, d *daemonEnd) error {
 	stop, revokes := onSignal(d != nil), revokeOnSignal()
 	if d != nil {
@@ -110,7 +111,7 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *sessionFlags, d
 	if f.Daemon {
 		cleaner, err := cleanup.StartForMount(s.Point())
 		if err != nil {
-			stopped := make(chan struct{})
+			stopped := make(chan struct{}) // closed, so that Run ends the session at once
 			close(stopped)
 			return errors.Join(err, s.Run(stopped))
 		}

@@ -111,8 +111,9 @@ func (a *app) printPaused(results []pauseResult) {
 	}
 }
 
-// withPause returns the sessions that the owner has paused. Those that do not answer are left out.
-func withPause(ctx context.Context, all []control.Info) []control.Info {
+// pausedSessions returns the sessions that the owner has paused. Those that do not answer are left
+// out.
+func pausedSessions(ctx context.Context, all []control.Info) []control.Info {
 	isPaused := sideBySide(all, func(in control.Info) bool {
 		ctx, cancel := context.WithTimeout(ctx, answerTime)
 		defer cancel()

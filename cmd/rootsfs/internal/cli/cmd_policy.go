@@ -151,7 +151,7 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := writtenPath(&req, args[0]); err != nil {
+			if err := setCheckPath(&req, args[0]); err != nil {
 				return err
 			}
 			ans, err := control.CheckPolicy.Call(cmd.Context(), c, req)
@@ -173,8 +173,8 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 	return a.ofSession(cmd)
 }
 
-// writtenPath sets the path of a request from a path on the command line.
-func writtenPath(req *control.CheckRequest, path string) (err error) {
+// setCheckPath sets the path of a request from a path on the command line.
+func setCheckPath(req *control.CheckRequest, path string) (err error) {
 	if req.Path, err = expandHome(path); err != nil {
 		return usage(err)
 	}
@@ -182,7 +182,7 @@ func writtenPath(req *control.CheckRequest, path string) (err error) {
 	if first, _, _ := strings.Cut(path, "/"); first == "." || first == ".." {
 		return err
 	}
-	return nil // the path may begin with a root's name
+	return nil // the path may begin with a root's name, and then needs no working directory
 }
 
 // checkText returns the answer of a check as one line, and the remedy if there is a general

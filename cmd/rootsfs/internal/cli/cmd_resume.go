@@ -53,28 +53,28 @@ func (a *app) newResumeCmd() *cobra.Command {
 func (a *app) resume(ctx context.Context, req control.ResumeRequest) error {
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	var which []control.Info
+	var sessions []control.Info
 	if req.All {
 		all, err := a.pausable()
 		if err != nil {
 			return err
 		}
-		which = withPause(ctx, all)
+		sessions = pausedSessions(ctx, all)
 	}
-	if len(which) == 0 {
+	if len(sessions) == 0 {
 		c, err := a.client()
 		if err != nil {
 			return err
 		}
-		which = []control.Info{c.Info()}
+		sessions = []control.Info{c.Info()}
 	}
 	got := resumeResult{Resumed: []names.Foreign{}}
 	var errs []error
-	for _, in := range which {
+	for _, in := range sessions {
 		ans, err := askOf(ctx, a, control.Dial(in), control.Resume, req)
 		got.Resumed, got.Suspended = append(got.Resumed, ans.Resumed...), append(got.Suspended, ans.Suspended...)
 		switch {
-		case err != nil && len(which) > 1:
+		case err != nil && len(sessions) > 1:
 			err = fmt.Errorf("session %s: %w", in.Name, err)
 		case err == nil && ans.Pause != nil:
 			got.Ended = append(got.Ended, endedPause{in.Name, *ans.Pause})

@@ -118,9 +118,9 @@ func (a *app) newRunCmd() *cobra.Command {
 	f.verbosity(fs, "every request of the kernel")
 	f.Add(cmd)
 	fs.Lookup("name").Usage = "`name` of the session, with a number if a live one has it; [[net]] and [[secret]] blocks go by it (default: of the command)"
-	one := fs.Lookup("for")
-	one.Value, one.DefValue = forValue{f}, ""
-	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; rootsfs help agents lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
+	forFlag := fs.Lookup("for")
+	forFlag.Value, forFlag.DefValue = forValue{f}, ""
+	forFlag.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; rootsfs help agents lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
 	agentCompletion(cmd)
 	fixedWords(cmd, "mcp", "auto", "on", "off")
 	fixedWords(cmd, "map", "same", "flat")
@@ -136,8 +136,8 @@ type runPlan struct {
 	session session.Options
 	box     sandbox.Options
 	mcp     proxy.Mode
-	// pinned is the file that demands the level, "" if none does.
-	pinned  string
+	// pinFile is the file that demands the level, "" if none does.
+	pinFile string
 	reached atomic.Uint32 // the level of confinement, once it is known; sandbox.Level
 	sockets []grantedSocket
 	net     network.Options            // of the approved hosts, and whether others are asked about
@@ -159,10 +159,10 @@ type runPlan struct {
 	// stopsWithRoots means that the command is ended when the last root is gone.
 	stopsWithRoots bool
 	memoryGiven    bool // by --memory-max
-	// given is the name of the run if the owner gave it (runPlan.givenName). ungiven is the
-	// name of the command if the configuration has blocks for this name, but the owner did not
-	// give it.
-	given, ungiven string
+	// blockName is the name by which blocks of the configuration apply to the run: the one that
+	// the owner gave it (givenName), or "". otherBlockName is the command's name if blocks for it
+	// do not apply, because the owner did not give it.
+	blockName, otherBlockName string
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 	resolved map[string]string // the directories of roots without links; see resolve
@@ -175,9 +175,9 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	signals := hearSignals()
+	signals := catchSignals()
 	r := &runner{
-		a: a, plan: p, revokes: revokeOnSignal(), later: newLaterRoots(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
+		a: a, plan: p, revokes: revokeOnSignal(), laterRoots: newLaterRoots(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
 		stop: make(chan struct{}), drained: make(chan struct{}), sessionErr: make(chan error, 1),
 		termRequested: make(chan struct{}), killRequested: make(chan struct{}),
 	}
@@ -222,7 +222,7 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	if err := f.agentHome(cmd, p); err != nil {
 		return nil, err
 	}
-	f.configured(cmd, p.session.Config)
+	f.setFromConfig(cmd, p.session.Config)
 	p.env, p.agent, p.home, p.homeParts, p.strictLinks = f.env, f.Agent, f.home, f.homeParts, f.links == "strict"
 	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
 	p.session.NumberName = true
@@ -255,7 +255,7 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 		p.session.Network = p.network
 	}
 	p.session.Within = p.within
-	return p, p.places()
+	return p, p.planRoots()
 }
 
 // memoryMax returns the limit of memory, in bytes; 0: none. An unconfined command has one only
@@ -356,8 +356,8 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 	return nil
 }
 
-// configured sets from the configuration what no flag has set.
-func (f *runFlags) configured(cmd *cobra.Command, conf *config.Config) {
+// setFromConfig sets the flags of run that were not given from the configuration.
+func (f *runFlags) setFromConfig(cmd *cobra.Command, conf *config.Config) {
 	if conf.Run.Links != "" && !cmd.Flags().Changed("links") {
 		f.links = conf.Run.Links
 	}
@@ -382,7 +382,7 @@ func (f *runFlags) ports() ([]uint16, error) {
 }
 
 // pinLevel sets the weakest level that the configuration and the ceiling allow, and refuses a flag
-// that asks for a weaker one.
+// that asks for a weaker one. The strongest level has the lowest number.
 func (f *runFlags) pinLevel(p *runPlan) error {
 	conf := p.session.Config
 	ceiling, where := p.session.Ceiling.Level()
@@ -403,7 +403,7 @@ func (f *runFlags) pinLevel(p *runPlan) error {
 				asked, names.Quote(demand.file), demand.level)}
 		}
 		if p.box.Level == 0 && (p.box.Least == 0 || p.box.Least > level) {
-			p.box.Least, p.pinned = level, demand.file
+			p.box.Least, p.pinFile = level, demand.file
 		}
 	}
 	return nil
@@ -440,22 +440,22 @@ func (p *runPlan) within(c *config.Ceiling) error {
 	return err
 }
 
-// runArgs checks the words of `rootsfs run`. The command begins at the first word that is no
-// flag, so -- is required before it. Without -- a misplaced flag of rootsfs would silently go
-// to the command: a server would start without its root.
+// runArgs checks the words of `rootsfs run`. Without -- the command begins at the first word that
+// is no flag. A misplaced flag of rootsfs would then silently go to the command, and a server
+// would start without its root. So runArgs refuses lines without -- that look like this mistake.
 func runArgs(c *cobra.Command, args []string) error {
 	if err := argCount(1, -1, "the command")(c, args); err != nil || c.ArgsLenAtDash() >= 0 {
 		return err
 	}
 	in, err := os.Stat(args[0])
-	dir := err == nil && in.IsDir()
+	isDir := err == nil && in.IsDir()
 	if slices.Contains(args, "--") { // the command's own, or one in the wrong place
-		if net, ok := c.Flags().Lookup("net").Value.(*netValue); ok && net.All && !dir {
+		if net, ok := c.Flags().Lookup("net").Value.(*netValue); ok && net.All && !isDir {
 			if _, err := network.ParseRules(args[0]); err == nil && strings.ContainsAny(args[0], ".:") {
 				return usage(fmt.Errorf("%s is not a command. To approve hosts, write them behind an equals sign: --net=%s", names.Quote(args[0]), names.ShellWord(args[0])))
 			}
 		}
-		if _, err := exec.LookPath(args[0]); dir || err != nil && !strings.Contains(args[0], "/") {
+		if _, err := exec.LookPath(args[0]); isDir || err != nil && !strings.Contains(args[0], "/") {
 			return usage(fmt.Errorf("%s is not a command. To approve a root, write --root %s", names.Quote(args[0]), names.ShellWord(args[0])))
 		}
 		return nil
@@ -463,7 +463,7 @@ func runArgs(c *cobra.Command, args []string) error {
 	if c.Flags().Changed("root") {
 		return nil
 	}
-	if dir {
+	if isDir {
 		return usage(fmt.Errorf("%s is a directory, not a command. To approve it as a root, write --root %s, then -- and the command", names.Quote(args[0]), names.ShellWord(args[0])))
 	}
 	for _, arg := range args[1:] {

@@ -74,7 +74,7 @@ func (a *app) newServeCmd() *cobra.Command {
 	return cmd
 }
 
-// serveMCP runs the command. specs are the roots that are named without --root.
+// serveMCP runs `rootsfs serve`. specs are the roots that are named without --root.
 func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error {
 	if f.clientRoots != "narrow" && f.clientRoots != "ignore" {
 		return usage(fmt.Errorf("--client-roots %s: write narrow or ignore", quoteIfNeeded(f.clientRoots)))
@@ -111,11 +111,11 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 	}
 	revokes(s)
 	a.warnContinued(s)
-	stop, over := make(chan struct{}), make(chan error, 1)
-	go func() { over <- s.Run(stop) }()
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.Run(stop) }()
 	err = a.converse(cmd.Context(), s, f)
 	close(stop)
-	err = errors.Join(err, <-over)
+	err = errors.Join(err, <-ended)
 	if isAnyStaged(opt.Roots) {
 		a.warnStaged(cmd.Context(), s.Name())
 	}
@@ -170,14 +170,14 @@ func (f *serveFlags) tools() control.ToolsRequest {
 	return control.ToolsRequest{Ask: f.ask, IgnoreRoots: f.clientRoots == "ignore"}
 }
 
-// share connects the host to a live session, which serves it with its own roots and records
-// until it ends. share accepts no flags that approve roots.
+// share connects the MCP host to a live session until one of them ends. The session serves its own
+// roots and keeps its own records, so share accepts no flags that approve roots.
 func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
-	with := []string{"session", "ask", "client-roots", "json"}
+	accepted := []string{"session", "ask", "client-roots", "json"}
 	network := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(httpFlags).add(network)
 	cmd.Flags().Visit(func(given *pflag.Flag) {
-		if !slices.Contains(with, given.Name) && network.Lookup(given.Name) == nil && err == nil {
+		if !slices.Contains(accepted, given.Name) && network.Lookup(given.Name) == nil && err == nil {
 			err = usage(fmt.Errorf("--session and --%s cannot be combined: the session has its own roots, rules and log", given.Name))
 		}
 	})
@@ -201,7 +201,7 @@ func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 		return err
 	}
 	defer stream.Close()
-	hungUp, over := make(chan struct{}), make(chan error, 1)
+	hungUp, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		_, _ = io.Copy(stream, a.Stdin)
 		close(hungUp)
@@ -209,10 +209,10 @@ func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	}()
 	go func() {
 		_, err := io.Copy(a.Stdout, stream)
-		over <- err
+		ended <- err
 	}()
 	select {
-	case err = <-over:
+	case err = <-ended:
 	case <-ctx.Done():
 		return nil // a signal
 	}

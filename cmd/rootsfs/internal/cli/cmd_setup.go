@@ -119,7 +119,7 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 	return errors.Join(append(errs, a.report(res, func() { a.printSetupDone(&res) }))...)
 }
 
-// noServer is the error of --server if no host can be wrapped with it.
+// noServer returns the error of --server if no host can be wrapped with it.
 func noServer(servers []string, hosts []setupHost) error {
 	why := []string{}
 	for i := range hosts {
@@ -183,7 +183,7 @@ func (a *app) printSetup(res *setupResult) {
 			a.say("  %s: left alone: %s", h.Host, h.Problem)
 			continue
 		}
-		a.say("  %s (%s): %s", h.Host, h.plan.file.shown(), h.change())
+		a.say("  %s (%s): %s", h.Host, h.plan.file.displayPath(), h.change())
 		for j := range h.Wrap.Servers {
 			a.printServer("    ", &h.Wrap.Servers[j])
 		}

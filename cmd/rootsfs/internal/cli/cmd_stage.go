@@ -40,7 +40,7 @@ func (a *app) newStageCmd() *cobra.Command {
 		Long:    stageLong,
 		Example: stageExamples,
 	}, newStageListCmd(a), newStageDiffCmd(a), newStageApplyCmd(a), newStageDiscardCmd(a), newStageCheckpointCmd(a))
-	a.listsStages(cmd)
+	a.setUpStageList(cmd)
 	return cmd
 }
 
@@ -79,12 +79,12 @@ func newStageListCmd(a *app) *cobra.Command {
 		Long:    stageListLong,
 		Example: stageListExamples,
 	}
-	a.listsStages(cmd)
+	a.setUpStageList(cmd)
 	return cmd
 }
 
-// listsStages makes a command list the stages.
-func (a *app) listsStages(cmd *cobra.Command) {
+// setUpStageList makes cmd the command that lists the stages.
+func (a *app) setUpStageList(cmd *cobra.Command) {
 	var verbose bool
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show where the changes lie, of which kind they are, and the checkpoints")
 	a.jsonFlag(cmd)
@@ -103,7 +103,7 @@ func (a *app) listsStages(cmd *cobra.Command) {
 			e := entryOf(&all[i])
 			e.compare(cmd.Context(), &all[i])
 			list = append(list, e)
-			if verbose || !onlyKeeps(&all[i]) {
+			if verbose || !hasOnlyCheckpoints(&all[i]) {
 				shown = append(shown, e)
 			}
 		}
@@ -142,8 +142,8 @@ func (e *stageEntry) compare(ctx context.Context, s *vfs.StageSummary) {
 	}
 }
 
-// mostCompared is the most names that a stage may have to be compared with its root for a list
-// of stages.
+// mostCompared is the largest number of names in a stage that a list of stages still compares with
+// its root.
 const mostCompared = 10_000
 
 func entryOf(s *vfs.StageSummary) stageEntry {
@@ -158,7 +158,8 @@ func entryOf(s *vfs.StageSummary) stageEntry {
 	return e
 }
 
-// printStageList lists stages. hasKept says that others only keep checkpoints.
+// printStageList lists stages. hasKept says that there are further stages, which only keep
+// checkpoints.
 func (a *app) printStageList(list []stageEntry, hasKept, verbose bool) {
 	if len(list) == 0 && hasKept {
 		a.say("nothing is staged; what was is in a checkpoint: rootsfs stage list -v")
@@ -235,7 +236,7 @@ func checkStages() []check {
 		one := check{Name: "stage", Path: e.Stage.Raw()}
 		name := names.ShellWord(e.Stage)
 		remedy := "look: rootsfs stage diff --root " + name + "; then apply or discard it"
-		if onlyKeeps(&all[i]) {
+		if hasOnlyCheckpoints(&all[i]) {
 			remedy = "drop its checkpoints: rootsfs stage discard --all --root " + name
 		}
 		switch {

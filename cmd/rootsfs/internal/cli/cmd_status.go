@@ -49,19 +49,19 @@ func (a *app) newStatusCmd() *cobra.Command {
 }
 
 func (a *app) status(ctx context.Context) error {
-	var which []control.Info
+	var sessions []control.Info
 	if a.Session != "" {
 		in, err := control.Find(a.Session)
 		if err != nil {
 			return err
 		}
-		which = append(which, in)
+		sessions = append(sessions, in)
 	} else {
 		all, err := control.List()
 		if err != nil {
 			return err
 		}
-		which = all
+		sessions = all
 	}
 	list := []control.Status{}
 	var errs []error
@@ -73,7 +73,7 @@ func (a *app) status(ctx context.Context) error {
 		err error
 	}
 	// A session that hangs does not delay the others.
-	for _, got := range sideBySide(which, func(in control.Info) answer {
+	for _, got := range sideBySide(sessions, func(in control.Info) answer {
 		st, err := control.GetStatus.Call(ctx, control.Dial(in), control.None{})
 		return answer{st, err}
 	}) {
@@ -85,7 +85,7 @@ func (a *app) status(ctx context.Context) error {
 		}
 	}
 	if a.Session == "" {
-		left, err := staleMounts(which)
+		left, err := staleMounts(sessions)
 		for _, point := range left {
 			list = append(list, control.Status{Point: names.Foreign(point), Stale: true, Roots: []control.Root{}, Files: []broker.Stats{}, Recent: []control.Operation{}})
 		}
@@ -201,7 +201,8 @@ func (a *app) printLate(st control.Status) {
 	}
 }
 
-// printWaiting prints the questions that wait for the owner.
+// printWaiting prints the suspended servers, and how many questions and remembered denials there
+// are.
 func (a *app) printWaiting(st control.Status) {
 	for _, s := range st.Suspended {
 		whom := "servers without a name"

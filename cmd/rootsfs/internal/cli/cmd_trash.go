@@ -45,13 +45,13 @@ func trashRootFlag(a *app, cmd *cobra.Command, root *string) {
 	a.ofSession(cmd)
 }
 
-// trashPlace is the place of kept files: the roots of a session, or, without a client, the
-// directory of a root, which this process opens without a session.
+// trashPlace is the place of kept files: the roots of a session, or one directory, which this
+// process opens as a root without a session.
 type trashPlace struct {
-	c    *control.Client
-	reg  *guard.Registry
-	tree *vfs.Tree
-	root string // the root's name there; "": every root of the session
+	c    *control.Client // of the session; nil: without a session
+	reg  *guard.Registry // nil: with a session
+	tree *vfs.Tree       // nil: with a session
+	root string          // the root's name there; "": every root of the session
 }
 
 // askTrash sends the request to the session. Without a session, it calls the function here,

@@ -169,9 +169,10 @@ func (a *app) undo(ctx context.Context, root, to string, dryRun bool) (err error
 	})
 }
 
-// printSeen prints what programs see change: a line for each path, and one for each .git and each
-// directory of build output.
+// printSeen prints the changes that programs see: a line for each path, and one for each .git and
+// each directory of build output.
 func (a *app) printSeen(o *openStage, seen []vfs.StageChange) {
+	// units has the changes of each .git and directory of build output; nil: printed already.
 	units := map[names.Foreign][]vfs.StageChange{}
 	for i := range seen {
 		if unit := cmp.Or(gitOf(seen[i].Path), seen[i].Output); unit != "" {
@@ -190,7 +191,7 @@ func (a *app) printSeen(o *openStage, seen []vfs.StageChange) {
 		if unit == "" {
 			a.printChange(o, &seen[i])
 		} else if list := units[unit]; list != nil {
-			a.say("  %s: %s", quoteIfNeeded(o.shown(unit)), countText(list))
+			a.say("  %s: %s", quoteIfNeeded(o.displayPath(unit)), countText(list))
 			units[unit] = nil
 		}
 	}

@@ -114,7 +114,7 @@ func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool)
 		return nil, err
 	}
 	req := control.CheckRequest{Op: f.op, Subject: f.subject}
-	if err := writtenPath(&req, path); err != nil {
+	if err := setCheckPath(&req, path); err != nil {
 		return nil, err
 	}
 	return a.whyPath(ctx, c, &req)
@@ -157,12 +157,12 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, req *control.Check
 	if e.limits = limitsOf(&audit.Entry{Kind: names.Foreign(e.Reason), Op: names.Foreign(e.Op)}); len(e.limits) > 0 {
 		return e, a.judgeLimit(ctx, c, e, req.Subject)
 	}
-	a.allowing(e, &ans, path)
+	a.setAllow(e, &ans, path)
 	return e, nil
 }
 
-// allowing finds the command that would allow the refused operation.
-func (a *app) allowing(e *explanation, ans *control.WhyAnswer, path string) {
+// setAllow sets e.Allow to the command that would allow the refused operation.
+func (a *app) setAllow(e *explanation, ans *control.WhyAnswer, path string) {
 	last := ans.Last // the refusal that `allow --last` would lift
 	switch {
 	case e.Allowed:
@@ -204,7 +204,7 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 		return nil, err
 	}
 	req := control.CheckRequest{Op: f.op, Subject: f.subject}
-	if err := writtenPath(&req, path); err != nil {
+	if err := setCheckPath(&req, path); err != nil {
 		return nil, err
 	}
 	x := asRun(reg)
@@ -227,7 +227,7 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	return e, nil
 }
 
-// asRun explains a request for the roots of a registry, as if they belonged to a session of
+// asRun returns an explainer that treats the roots of a registry as those of a session of
 // `rootsfs run` at level namespaces.
 func asRun(reg *guard.Registry) session.Explainer {
 	visible := func(dest string, _ bool) bool { return dest == "" || sandbox.Namespaces.Shows(dest) }
@@ -252,7 +252,7 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 		Older: t.Older, hasCommand: t.Ran, builtIn: r.RuleFrom == control.BuiltIn,
 	}
 	if len(e.limits) > 0 {
-		e.Limit, e.limited = e.limits[0], "root "+quoteIfNeeded(r.Root)
+		e.Limit, e.limitOwner = e.limits[0], "root "+quoteIfNeeded(r.Root)
 	}
 	if !r.Last.IsZero() {
 		e.Time = &r.Last
@@ -270,15 +270,15 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 		return e, nil
 	}
 	if e.Ended {
-		e.lacks(r)
+		e.noteMissingRights(r)
 		e.startedBy, e.point = t.StartedBy(), t.Point
 		e.Allow = e.runLine(t.HostPath(r))
 		return e, nil
 	}
 	if slices.Contains(e.Since, e.Root) {
-		e.lacks(r)
+		e.noteMissingRights(r)
 	}
-	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &control.CheckRequest{Path: (r.Root + "/" + r.Name()).Raw(), Path2: secondPath(r), Op: askedOp(r), Subject: r.Subject.Raw()})
+	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &control.CheckRequest{Path: (r.Root + "/" + r.Name()).Raw(), Path2: secondPath(r), Op: opWord(r), Subject: r.Subject.Raw()})
 }
 
 // judgeAgain adds to a refusal on record the present verdict of its session.
@@ -300,7 +300,7 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	e.fill(&ans)
 	e.CheckAnswer = then // the reason on record
 	switch {
-	case err != nil, ans.NoRoot: // nothing that the gate decides, or a root that has ended
+	case err != nil, ans.NoRoot: // the gate does not decide the operation, or the root has ended
 		a.endedRoot(ctx, e, req.Path)
 		e.Reason = then.Reason
 	case now.Allowed:
@@ -312,7 +312,7 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	default:
 		e.Lacks, e.Rule, e.Reason, e.Root, e.At, e.Link = now.Lacks, now.Rule, now.Reason, now.Root, now.At, now.Link
 	}
-	a.allowing(e, &ans, host)
+	a.setAllow(e, &ans, host)
 	return nil
 }
 

@@ -97,7 +97,7 @@ func TestWhyNamesHost(t *testing.T) {
 		{network.Event{Host: "10.0.0.0/8", Port: 1, Reason: network.ErrNoRule}, ""},
 		{network.Event{Host: "a.test", Port: 443, Reason: network.ErrUnanswered}, "a.test:443"},
 	} {
-		for _, c.event.State = range []network.State{network.Refused, network.Ended} { // the latter because of a server name
+		for _, c.event.State = range []network.State{network.Refused, network.Ended} { // Ended: because of the server name that TLS asks for
 			rec := connectionRecord(c.event)
 			r := &audit.Entry{Host: names.Foreign(rec.Host), Port: int(rec.Port), ServerName: names.Foreign(rec.ServerName), NoRule: rec.NoRule, Detail: names.Foreign(rec.Detail)}
 			if got := hostOf(r); got != c.want {
@@ -112,7 +112,7 @@ func TestWhyAsksAgainForTheOperation(t *testing.T) {
 	for _, c := range []struct{ op, rights, want string }{
 		{"open", "rw", "write"}, {"open", "read,write", "write"}, {"open", "read,append", "append"}, {"open", "read", "read"}, {"open", "", "read"}, {"unlink", "delete", "unlink"},
 	} {
-		if got := askedOp(&audit.Entry{Op: names.Foreign(c.op), Rights: names.Foreign(c.rights)}); got != c.want {
+		if got := opWord(&audit.Entry{Op: names.Foreign(c.op), Rights: names.Foreign(c.rights)}); got != c.want {
 			t.Errorf("%s %s: %s, want %s", c.op, c.rights, got, c.want)
 		}
 	}

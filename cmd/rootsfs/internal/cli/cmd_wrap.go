@@ -70,7 +70,7 @@ type wrapFlags struct {
 	net                 bool
 	undo, dryRun, yes   bool
 	programGiven        bool              // by --rootsfs
-	given               []hostconfig.Root // by --root
+	flagRoots           []hostconfig.Root // of --root
 	// fetchedHome is the directory for the HOMEs of servers that a fetcher starts. Such servers
 	// then get the network, too. "": they are treated like the others.
 	fetchedHome string
@@ -114,11 +114,11 @@ func (f *wrapFlags) check() error {
 	if f.program, err = wrapProgram(f.program); err != nil {
 		return err
 	}
-	f.given, err = wrapSpecs(f.roots)
+	f.flagRoots, err = wrapSpecs(f.roots)
 	return err
 }
 
-// wrapping is one run of the command.
+// wrapping is one change of a host's file: servers are wrapped, or with --undo unwrapped.
 type wrapping struct {
 	*wrapFlags
 	file *hostFile
@@ -144,8 +144,8 @@ func (a *app) wrap(f *wrapFlags, arg string) error {
 	return a.finishWrap(w)
 }
 
-// unwrittenError is an error that keeps a host's file as it is. Its text says so; setup, which
-// only reports the error, takes the error inside.
+// unwrittenError is an error that keeps a host's file as it is. Its text says so. setup shows the
+// text of the error inside, without these words.
 type unwrittenError struct{ error }
 
 func (e unwrittenError) Error() string { return e.error.Error() + "; nothing was written" }
@@ -176,7 +176,7 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 			return nil, session.CeilingError(err)
 		}
 	}
-	if err := w.known(); err != nil {
+	if err := w.checkServers(); err != nil {
 		return nil, err
 	}
 	var how map[*hostconfig.Server]hostconfig.How
@@ -207,7 +207,7 @@ func (a *app) finishWrap(w *wrapping) error {
 	if err := a.report(w.res, func() { a.printWritten(w) }); err != nil {
 		return err
 	}
-	if left := w.left(); len(left) > 0 {
+	if left := w.notUnwrapped(); len(left) > 0 {
 		from := ""
 		if w.first != "" {
 			from = ", or take it from " + quoteIfNeeded(w.first)
@@ -227,7 +227,7 @@ func (a *app) writeFile(w *wrapping) (err error) {
 		if a.JSON || !isTerminal(a.Stdout) {
 			again = w.res.Diff.Raw()
 		}
-		if err := confirm(again, "Write this to "+w.file.shown()+"?"); err != nil {
+		if err := confirm(again, "Write this to "+w.file.displayPath()+"?"); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
@@ -236,8 +236,9 @@ func (a *app) writeFile(w *wrapping) (err error) {
 	return err
 }
 
-// known refuses names of unknown servers, and servers that cannot be read.
-func (w *wrapping) known() error {
+// checkServers refuses names of unknown servers, servers that cannot be read, and servers with
+// variables that rootsfs itself obeys.
+func (w *wrapping) checkServers() error {
 	for _, name := range w.servers {
 		if slices.ContainsFunc(w.conf.Servers, func(s *hostconfig.Server) bool { return s.Name.Raw() == name }) {
 			continue
@@ -256,14 +257,14 @@ func (w *wrapping) known() error {
 			err = fmt.Errorf("server %v sets %s, which rootsfs itself obeys, outside of any confinement: remove it from the file, and give it to the server alone with --env NAME=VALUE",
 				s, names.Quote(list[0]))
 		}
-		if err != nil && w.selected(s) {
+		if err != nil && w.isSelected(s) {
 			return usage(fmt.Errorf("%s: %w; nothing was written (--server NAME leaves the others out)", quoteIfNeeded(w.file.path), err))
 		}
 	}
 	return nil
 }
 
-func (w *wrapping) selected(s *hostconfig.Server) bool {
+func (w *wrapping) isSelected(s *hostconfig.Server) bool {
 	return len(w.servers) == 0 || slices.Contains(w.servers, s.Name.Raw())
 }
 
@@ -274,7 +275,7 @@ func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig
 	for _, s := range w.conf.Servers {
 		r := wrapServer{Name: s.Name, Project: s.Project, Line: s.Line}
 		switch {
-		case !w.selected(s):
+		case !w.isSelected(s):
 			r.State = "not named"
 		case s.Kind == hostconfig.Wrapped:
 			w.judge(s, &r)
@@ -297,7 +298,7 @@ func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig
 func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServer) hostconfig.How {
 	p := w.conf.Propose(s, place)
 	r.State, r.Net, r.Notes = "wrap", w.net, names.List[names.Text](p.Notes)
-	roots := w.given
+	roots := w.flagRoots
 	if len(roots) == 0 {
 		roots = p.Roots
 	}
@@ -333,7 +334,7 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 // whose path passes a link that others can change, leads to a place of rootsfs itself, or is
 // above the ceiling of this machine: `rootsfs run` would refuse it.
 func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
-	isProposed := len(w.given) == 0
+	isProposed := len(w.flagRoots) == 0
 	one := wrapRoot{Spec: names.Foreign(root.Spec), From: names.Text(root.From), Outside: isProposed && w.file.outside(root.Path)}
 	if root.Path != "" {
 		resolved, err := writabledirs.Resolve(root.Path)

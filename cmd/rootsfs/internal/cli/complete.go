@@ -29,39 +29,39 @@ var shells = map[string]func(*cobra.Command, io.Writer) error{
 // fishCompletion prints cobra's script with one change: cobra's script would evaluate the words
 // of the command line, which fish has taken out of their quotes.
 func fishCompletion(c *cobra.Command, w io.Writer) error {
-	const taken = "set -l args (commandline -opc)\n"
+	const argsLine = "set -l args (commandline -opc)\n"
 	var script strings.Builder
 	if err := c.GenFishCompletion(&script, true); err != nil {
 		return err
 	}
-	before, after, ok := strings.Cut(script.String(), taken)
+	before, after, ok := strings.Cut(script.String(), argsLine)
 	if !ok {
 		return errors.New("cobra's script for fish is another one")
 	}
-	_, err := io.WriteString(w, before+taken+"    set args $args[1] (string escape -- $args)[2..-1]\n"+after)
+	_, err := io.WriteString(w, before+argsLine+"    set args $args[1] (string escape -- $args)[2..-1]\n"+after)
 	return err
 }
 
-// offered is standard output while a shell asks for completions. It passes only words that need
-// no quotes in any shell: at the next Tab bash evaluates the words that it has put on the line,
+// completionWriter is standard output while a shell asks for completions. It passes only words that
+// need no quotes in any shell: at the next Tab bash evaluates the words that it has put on the line,
 // and a server or a repository may have chosen them. It passes each word once: if a word comes
 // twice, bash puts the description on the line, too.
-type offered struct {
+type completionWriter struct {
 	*app
 	words map[string]bool
 }
 
 // Write implements io.Writer. p has whole lines: a word, a tab and the meaning of the word.
-func (o offered) Write(p []byte) (int, error) {
+func (o completionWriter) Write(p []byte) (int, error) {
 	flags := strings.HasPrefix(o.Args[len(o.Args)-1], "-")
 	for line := range strings.Lines(string(p)) {
-		word, what, described := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		word, what, hasMeaning := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		// The last line is the directive, not a word: it begins with a colon.
 		if !names.IsShellWord(word) || strings.HasPrefix(word, "-") && !flags || o.words[word] && word[0] != ':' {
 			continue
 		}
 		o.words[word] = true
-		if described {
+		if hasMeaning {
 			word += "\t" + names.EscapeQuoted(what)
 		}
 		o.say("%s", word)
@@ -103,11 +103,11 @@ func newCompletionCmd() *cobra.Command {
 	}
 }
 
-// completeProfiles offers the profiles of a configuration: of the file that file returns, from
-// a flag or an argument, or of the default file.
-func completeProfiles(file func(args []string) string) cobra.CompletionFunc {
+// completeProfiles offers the profiles of a configuration. fileOf returns the path of its file from
+// a flag or an argument; "": the default file.
+func completeProfiles(fileOf func(args []string) string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return completing(func(context.Context) ([]string, error) { return profilesOf(file(args)) })
+		return completeWords(func(context.Context) ([]string, error) { return profilesOf(fileOf(args)) })
 	}
 }
 
@@ -119,7 +119,7 @@ func profilesOf(file string) ([]string, error) {
 	return slices.Sorted(maps.Keys(conf.Profiles)), nil
 }
 
-// completeNoFiles turns off file names for flags and arguments without a completion that cannot
+// completeNoFiles turns off file names for flags and arguments that have no completion and cannot
 // be files. Otherwise the shell would offer the files of the directory.
 func completeNoFiles(c *cobra.Command) {
 	if c.ValidArgsFunction == nil && len(c.ValidArgs) == 0 && c.Args != nil && c.Args(c, []string{"x"}) != nil {
@@ -160,11 +160,11 @@ func completeSessions(offer func(control.Info) (word, what string)) cobra.Comple
 }
 
 // completeRoots offers the session's roots for the first limit arguments (for all if limit is
-// negative), and the words of then for the next one.
-func (a *app) completeRoots(limit int, then ...string) cobra.CompletionFunc {
+// negative), and nextWords for the argument after them.
+func (a *app) completeRoots(limit int, nextWords ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if limit >= 0 && len(args) >= limit {
-			return then, cobra.ShellCompDirectiveNoFileComp
+			return nextWords, cobra.ShellCompDirectiveNoFileComp
 		}
 		return offer(a, control.GetStatus, func(st control.Status) (out []string, err error) {
 			for _, r := range st.Roots {
@@ -175,9 +175,9 @@ func (a *app) completeRoots(limit int, then ...string) cobra.CompletionFunc {
 	}
 }
 
-// completing offers the words that f finds within completeTimeout. If f fails, it offers
+// completeWords offers the words that f finds within completeTimeout. If f fails, it offers
 // nothing: an error would disturb the user's typing. It never offers file names.
-func completing(f func(context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+func completeWords(f func(context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
 	defer cancel()
 	out, err := f(ctx)
@@ -189,7 +189,7 @@ func completing(f func(context.Context) ([]string, error)) ([]string, cobra.Shel
 
 // offer offers the words that pick takes from the session's answer to a request.
 func offer[Out any](a *app, v control.Verb[control.None, Out], pick func(Out) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	return completing(func(ctx context.Context) ([]string, error) {
+	return completeWords(func(ctx context.Context) ([]string, error) {
 		c, err := a.client()
 		if err != nil {
 			return nil, err

@@ -105,12 +105,12 @@ func subdirs(dir string) int {
 
 // checkMounts looks for mounts of this user without a daemon. Each is a failure: until it is
 // detached, the kernel answers from its caches there.
-func checkMounts(ours func() ([]mountpoint.Info, error), abandoned func(func(mountpoint.Info) bool) ([]string, error)) []check {
+func checkMounts(listMounts func() ([]mountpoint.Info, error), listStale func(func(mountpoint.Info) bool) ([]string, error)) []check {
 	c := check{Name: "mounts"}
-	mounts, err := ours()
+	mounts, err := listMounts()
 	var gone []string
 	if err == nil {
-		gone, err = abandoned(func(mountpoint.Info) bool { return false })
+		gone, err = listStale(func(mountpoint.Info) bool { return false })
 	}
 	if err != nil {
 		return []check{c.warn("mount /proc", "cannot be listed: %s", oneLine(err))}
@@ -130,7 +130,7 @@ const staleText = "its daemon is gone: accesses fail, except those that the kern
 // Those of runs are not among them: the next start or check removes them.
 func staleMounts(live []control.Info) ([]string, error) {
 	return mountpoint.ListStale(func(m mountpoint.Info) bool {
-		return cleanup.HoldsPlace(m.Point) ||
+		return cleanup.IsInPlace(m.Point) ||
 			slices.ContainsFunc(live, func(in control.Info) bool { return in.Point == m.Point })
 	})
 }

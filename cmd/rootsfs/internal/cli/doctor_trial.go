@@ -58,6 +58,8 @@ func tryRoots(ctx context.Context, conf *config.Config, profile string, opened m
 	return list, nil
 }
 
+// grant grants the root in reg, and notes the result. For a system directory that may only be
+// read-only, the problem names the key that permits writing.
 func (t *rootTrial) grant(ctx context.Context, reg *guard.Registry, g guard.Grant, in rootInfo) {
 	if t.err = in.err; t.err != nil {
 		t.Problem = oneLine(t.err)

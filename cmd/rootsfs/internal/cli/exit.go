@@ -48,7 +48,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.Err }
 
-// usage marks an error as one of usage.
+// usage marks an error as a usage error.
 func usage(err error) error {
 	if err == nil {
 		return nil

@@ -62,8 +62,8 @@ func argCount(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// oneOf returns an error unless exactly one of two things was given. what names them, such as
-// "names and --all". missing is the error if neither was.
+// oneOf returns an error unless exactly one of several things was given. what names them, such as
+// "names and --all". missing is the text of the error if none was given.
 func oneOf(what, missing string, given ...bool) error {
 	given = slices.DeleteFunc(given, func(is bool) bool { return !is })
 	switch len(given) {
@@ -113,7 +113,7 @@ func (v pathValue) Set(s string) (err error) {
 }
 
 func (v pathValue) String() string {
-	if v.p == nil { // pflag calls it so, to learn the type's default
+	if v.p == nil { // pflag asks a zero value for the type's default
 		return ""
 	}
 	return *v.p
@@ -278,7 +278,7 @@ func (a *app) flagError(c *cobra.Command, err error) error {
 func suggestFlag(c *cobra.Command, missing *pflag.NotExistError) string {
 	typed := missing.GetSpecifiedName()
 	if short := missing.GetSpecifiedShortnames(); short != "" {
-		typed, _, _ = strings.Cut(short, "=") // -root was one dash too few
+		typed, _, _ = strings.Cut(short, "=") // such as -root, with one dash too few
 	}
 	if !c.HasParent() {
 		return ": flags follow the command, as in rootsfs status --json"

@@ -51,17 +51,17 @@ func (g *grantFlags) Add(cmd *cobra.Command) {
 	g.trash.addEach(cmd, "trash-", config.TrashBounds()) // keys of [trash]
 }
 
-// given reports whether the command line has the flag.
-func (g *grantFlags) given(flag string) bool { return g.Fs != nil && g.Fs.Changed(flag) }
+// isGiven reports whether the command line has the flag.
+func (g *grantFlags) isGiven(flag string) bool { return g.Fs != nil && g.Fs.Changed(flag) }
 
-// contradiction refuses flags that contradict each other.
-func (g *grantFlags) contradiction() error {
+// checkCombination refuses flags that contradict each other, or need another one.
+func (g *grantFlags) checkCombination() error {
 	switch {
-	case g.given("one-file-system") && g.given("cross-file-systems") && g.oneFS == g.crossFS:
+	case g.isGiven("one-file-system") && g.isGiven("cross-file-systems") && g.oneFS == g.crossFS:
 		return usage(errors.New("--one-file-system and --cross-file-systems cannot be combined: use one of them"))
 	case g.Limits.Values.Burst > 0 && g.Limits.Values.OpsPerSecond == 0:
 		return usage(errors.New("--limit burst needs --limit ops_per_second: write both"))
-	case !g.trashOn && len(g.trash.given) > 0:
+	case !g.trashOn && len(g.trash.setKeys) > 0:
 		return usage(errors.New("--trash-size and --trash-age need --trash: write it as well"))
 	}
 	return nil
@@ -71,7 +71,7 @@ func (g *grantFlags) contradiction() error {
 func (g *grantFlags) policy() (guard.Policy, error) {
 	// --one-file-system is true by default, so it does not overrule --cross-file-systems.
 	p := guard.Policy{OtherFileSystems: g.crossFS || !g.oneFS}
-	err := g.contradiction()
+	err := g.checkCombination()
 	if err != nil {
 		return p, err
 	}
@@ -89,7 +89,7 @@ func (g *grantFlags) expires(now time.Time) (time.Time, error) {
 	switch {
 	case g.ForTime != 0 && g.Until != "":
 		return time.Time{}, usage(errors.New("--for and --until: use one of them"))
-	case g.ForTime < 0 || g.ForTime == 0 && g.given("for") && !g.ForAgent:
+	case g.ForTime < 0 || g.ForTime == 0 && g.isGiven("for") && !g.ForAgent:
 		return time.Time{}, usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", g.ForTime))
 	case g.ForTime > 0:
 		return now.Add(g.ForTime), nil
@@ -103,6 +103,7 @@ func (g *grantFlags) expires(now time.Time) (time.Time, error) {
 	return t, nil
 }
 
+// parseUntil reads a time in the future. A time of day without a date is the next one.
 func parseUntil(s string, now time.Time) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02 15:04"} {
 		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
@@ -142,7 +143,7 @@ func (g *grantFlags) bound(now time.Time) (session.Bound, error) {
 	if err != nil {
 		return session.Bound{}, err
 	}
-	b := session.Bound{Limits: g.Limits.Values, OneFileSystem: g.given("one-file-system") && g.oneFS, Patterns: p.Patterns, Trash: p.Trash}
+	b := session.Bound{Limits: g.Limits.Values, OneFileSystem: g.isGiven("one-file-system") && g.oneFS, Patterns: p.Patterns, Trash: p.Trash}
 	b.Expires, err = g.expires(now)
 	return b, err
 }

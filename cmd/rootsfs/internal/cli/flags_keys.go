@@ -14,8 +14,8 @@ import (
 
 // keyFlags are flags that set keys of a table of the configuration, with their values.
 type keyFlags[T any] struct {
-	Values T
-	given  []config.Key[T]
+	Values  T
+	setKeys []config.Key[T] // keys that the command line has set
 }
 
 // netLimits are the flags --net-limit.
@@ -52,9 +52,9 @@ func (f *keyFlags[T]) addEach(cmd *cobra.Command, prefix string, keys []config.K
 	}
 }
 
-// override sets the given values in to.
+// override copies the values that the command line has set to to.
 func (f *keyFlags[T]) override(to *T) {
-	for _, k := range f.given {
+	for _, k := range f.setKeys {
 		k.Copy(to, &f.Values)
 	}
 }
@@ -83,7 +83,7 @@ func (v *keyValue[T]) Set(text string) error {
 		}
 		value = after
 	}
-	v.flags.given = append(v.flags.given, k)
+	v.flags.setKeys = append(v.flags.setKeys, k)
 	err := k.Set(&v.flags.Values, value)
 	if err != nil && !v.isOne {
 		err = fmt.Errorf("%s=%w", k.Name(), err)

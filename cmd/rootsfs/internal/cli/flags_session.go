@@ -24,7 +24,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// sessionFlags are the flags of `rootsfs mount`.
+// sessionFlags are the flags of `rootsfs mount`. `rootsfs run` and `rootsfs serve` share most of them.
 type sessionFlags struct {
 	grantFlags
 	abuse       keyFlags[ledger.Abuse]
@@ -85,7 +85,7 @@ func (f *sessionFlags) verbosity(fs *pflag.FlagSet, more string) {
 // like a switch.
 type verbosity int
 
-// oneMore is the value of a -v without one.
+// oneMore is the value that pflag sets for a -v without a value.
 const oneMore = "+1"
 
 // Set implements pflag.Value.
@@ -151,7 +151,7 @@ func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Option
 	}
 	o.Rules = rules.RootRules{AllowSystem: f.AllowSystem, AllowRootDir: f.AllowTop}
 	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.Profile
-	o.Abuse, o.AbuseFixed = conf.Abuse, len(f.abuse.given) > 0
+	o.Abuse, o.AbuseFixed = conf.Abuse, len(f.abuse.setKeys) > 0
 	f.abuse.override(&o.Abuse)
 	if o.AbuseFixed && o.Abuse.Suspend && o.Abuse.Escapes == 0 && o.Abuse.Refusals == 0 {
 		return o, usage(errors.New("--abuse-suspend needs a bound: write --abuse-escapes or --abuse-refusals as well"))
@@ -224,17 +224,17 @@ func (f *sessionFlags) allGrants(conf *config.Config, bound session.Bound) ([]gu
 			all = append(all, bound.Apply(r.Grant(now)))
 		}
 	}
-	mine, err := f.all(f.Roots, "command line", all...)
+	flagGrants, err := f.all(f.Roots, "command line", all...)
 	if err == nil && !f.Daemon { // a daemon has no terminal
-		err = askLinks(mine)
+		err = askLinks(flagGrants)
 	}
 	if err != nil {
 		return nil, err
 	}
-	for i := range mine {
-		mine[i].Subject = guard.Subject(f.Subject)
+	for i := range flagGrants {
+		flagGrants[i].Subject = guard.Subject(f.Subject)
 	}
-	all = append(all, mine...)
+	all = append(all, flagGrants...)
 	for i := range all {
 		all[i].Policy.PosixFull = f.Posix == "full"
 		all[i].Policy.Rights = bound.Rights(all[i].Policy.Rights)
@@ -261,12 +261,13 @@ func (f *sessionFlags) describe() []string {
 // error.
 func (f *sessionFlags) logger(string) (*slog.Logger, error) {
 	level := slog.LevelWarn
-	if toJournal() {
+	if logsToJournal() {
 		level = slog.LevelInfo
 	}
 	return newLog(os.Stderr, f.Level(level), dropTime), nil
 }
 
+// Level returns the level of the log: least, or a lower one with -v or --debug.
 func (f *sessionFlags) Level(least slog.Level) slog.Level {
 	switch {
 	case f.debug || f.verbose > 1:

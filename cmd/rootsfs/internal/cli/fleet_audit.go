@@ -98,7 +98,7 @@ func (a *app) newFleetVerifyCmd(f *FleetFlags) *cobra.Command {
 	return a.archiveCommand(cmd, f)
 }
 
-// archiveCommand completes a command for an owner's copies of records.
+// archiveCommand sets up a command for an owner's copies of records.
 func (a *app) archiveCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	cmd.Args = argCount(0, 1, "the directory of the copies")
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -97,7 +97,7 @@ const (
 	fleetOwnerRemoveExamples  = `  rootsfs fleet owner remove SHA256:9f3aK2mVw1xQz7Lp`
 )
 
-// removeKeyCmd is a command that removes a key from the charter.
+// removeKeyCmd returns a command that removes a key from the charter.
 func (a *app) removeKeyCmd(f *FleetFlags, name, short, long, examples string) *cobra.Command {
 	return a.partyCommand(&cobra.Command{
 		Use:               "remove KEY",
@@ -109,7 +109,7 @@ func (a *app) removeKeyCmd(f *FleetFlags, name, short, long, examples string) *c
 	}, f, name)
 }
 
-// partyCommand completes a command about owners and keepers.
+// partyCommand sets up a command about owners or keepers, which is called name in FleetWork.
 func (a *app) partyCommand(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	a.jsonFlag(cmd)
 	return a.fleetWork(cmd, f, name)

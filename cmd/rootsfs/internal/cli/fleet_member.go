@@ -68,7 +68,7 @@ func (a *app) newFleetLeaveCmd(f *FleetFlags) *cobra.Command {
 	}, f)
 }
 
-// readLine returns the first line of a reader, of at most some bytes.
+// readLine returns the first line of a reader, cut off after most bytes.
 func readLine(r io.Reader, most int64) (string, error) {
 	line, err := bufio.NewReader(io.LimitReader(r, most)).ReadString('\n')
 	if errors.Is(err, io.EOF) && line != "" {

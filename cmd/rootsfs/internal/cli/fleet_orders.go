@@ -43,7 +43,7 @@ func (a *app) newFleetRevokeCmd(f *FleetFlags) *cobra.Command {
 	return a.orderCommand(cmd, f)
 }
 
-// orderCommand completes the command of an order.
+// orderCommand sets up the command of an order.
 func (a *app) orderCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 	return a.orderFlags(cmd, f, cmd.Name())
 }
@@ -52,7 +52,7 @@ func (a *app) orderCommand(cmd *cobra.Command, f *FleetFlags) *cobra.Command {
 func (a *app) orderFlags(cmd *cobra.Command, f *FleetFlags, name string) *cobra.Command {
 	cmd.Flags().StringSliceVar(&f.Machines, "machine", nil, "these `machines` only, with commas between them")
 	cmd.Flags().DurationVar(&f.Wait, "wait", orderWait, "wait up to this `duration` for answers")
-	cmd.PreRunE = waitIsSet(f)
+	cmd.PreRunE = checkWait(f)
 	a.jsonFlag(cmd)
 	return a.fleetWork(cmd, f, name)
 }

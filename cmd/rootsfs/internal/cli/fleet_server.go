@@ -22,7 +22,7 @@ const fleetInitExamples = `  rootsfs fleet init acme
   rootsfs fleet init acme --server nas.example.org:4222 --lease 10m
   rootsfs fleet init acme --nats tls://nats.example.org:4222 --creds owner.creds`
 
-// fleetLease is the time after which a machine that hears nothing pauses, if the owner says none.
+// fleetLease is the default of --lease.
 const fleetLease = 2 * time.Minute
 
 func (a *app) newFleetInitCmd(f *FleetFlags) *cobra.Command {
@@ -138,6 +138,6 @@ func (a *app) newFleetMachinesCmd(f *FleetFlags) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.Watch, "watch", false, "show changes until a signal ends it")
 	cmd.Flags().DurationVar(&f.Wait, "wait", 2*time.Second, "wait up to this `duration` for answers")
-	cmd.PreRunE = waitIsSet(f)
+	cmd.PreRunE = checkWait(f)
 	return a.fleetCommand(cmd, f)
 }

@@ -43,6 +43,6 @@ func (a *app) newFleetWithCmd(f *FleetFlags) *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&f.Wait, "wait", orderWait, "wait up to this `duration` for a machine to hear a request")
 	verboseFlag(cmd, f)
-	cmd.PreRunE = waitIsSet(f)
+	cmd.PreRunE = checkWait(f)
 	return a.fleetWork(cmd, f, cmd.Name())
 }

@@ -167,7 +167,7 @@ func (a *app) page(text string) error {
 	cmd.Env = append(judge.Environ(nil), "LESS="+cmp.Or(os.Getenv("LESS"), "FRX"))
 	err = cmd.Run()
 	var ended *exec.ExitError
-	if errors.As(err, &ended) && ended.ExitCode() != 126 && ended.ExitCode() != 127 {
+	if errors.As(err, &ended) && ended.ExitCode() != exitNotExecutable && ended.ExitCode() != exitNoCommand {
 		return nil // the user left the pager, perhaps before the end
 	}
 	if err != nil {
@@ -198,8 +198,11 @@ var flagGroups = []struct{ title, first, more string }{
 	{"Session", "daemon name verbose", ""},
 }
 
-// wordColumn is where the meaning of a command or topic begins.
-const wordColumn = 19
+// Help begins the meaning of a command or topic at wordColumn, and that of a flag at flagColumn.
+const (
+	wordColumn = 19
+	flagColumn = 28
+)
 
 // Help shows up to listedFlags flags of a command in one list, and more in groups. If there are
 // more than manyFlags, it shows only those of the first screen.
@@ -336,7 +339,7 @@ func (a *app) showFlags(c *cobra.Command, width int) {
 		fmt.Fprintf(a, "\n%s:\n", g.title)
 		for _, f := range g.flags {
 			name, text := flagText(f)
-			a.entry(name, text, 28, width)
+			a.entry(name, text, flagColumn, width)
 		}
 	}
 	if left > 0 {

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A daemon is this program started again in a session of its own. Over a pipe on descriptor 3
-// it reports that the mount answers, or why not. (A Go process cannot fork: the child would
-// have only one of its threads.)
+// A daemon is this program started again, without the terminal (setsid(2)). Over a pipe on
+// descriptor 3 it reports that the mount answers, or why not. (A Go process cannot fork: the child
+// would have only one of its threads.)
 
 // daemonVar is the variable that tells the child that it is a daemon.
 const daemonVar = "ROOTSFS_DAEMON_PIPE"
@@ -29,7 +29,7 @@ const daemonFD = 3
 type daemonEnd struct {
 	pipe *os.File
 	log  string // path of the log file; "" when the journal takes it
-	done bool
+	sent bool   // the answer is sent; no other follows
 }
 
 // readyMessage is the child's answer, and the output of `mount --json`.
@@ -56,15 +56,15 @@ func daemonPipe() (*daemonEnd, error) {
 	return &daemonEnd{pipe: os.NewFile(daemonFD, "daemon pipe")}, nil
 }
 
-func (d *daemonEnd) failed(err error) {
+func (d *daemonEnd) sendError(err error) {
 	d.send(readyMessage{Error: oneLine(err), Exit: exitCode(err)})
 }
 
 func (d *daemonEnd) send(m readyMessage) {
-	if d.done {
+	if d.sent {
 		return
 	}
-	d.done = true
+	d.sent = true
 	// An error means that the parent is gone.
 	_ = json.NewEncoder(d.pipe).Encode(m)
 	_ = d.pipe.Close()
@@ -73,7 +73,7 @@ func (d *daemonEnd) send(m readyMessage) {
 // logger opens the daemon's log and makes it standard output and error, so that
 // a crash leaves its trace there.
 func (d *daemonEnd) logger(f *sessionFlags, name string) (*slog.Logger, error) {
-	if toJournal() {
+	if logsToJournal() {
 		return f.logger(name)
 	}
 	file, path, err := openLog(name)
@@ -104,7 +104,7 @@ func (a *app) spawn(ctx context.Context) error {
 		ExtraFiles:  []*os.File{w},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	if toJournal() {
+	if logsToJournal() {
 		cmd.Stderr = os.Stderr
 	}
 	if err := cmd.Start(); err != nil {
@@ -135,7 +135,7 @@ func (a *app) relay(r io.Reader, cmd *exec.Cmd) error {
 		_ = cmd.Wait() // its error is known already
 		return &exitError{Code: m.Exit, Err: errors.New(m.Error)}
 	}
-	_ = cmd.Process.Release() // it outlives us
+	_ = cmd.Process.Release() // the daemon outlives this process
 	if a.JSON {
 		return a.line(m)
 	}

@@ -36,7 +36,7 @@ func command(args ...string) (string, int) {
 	return out.String(), code
 }
 
-// Records of an older version are shown and verified as before.
+// Records of an older version are shown and verified.
 func TestOlderRecordsAreShown(t *testing.T) {
 	withOlderRecords(t)
 	out, code := command("audit", "show")
@@ -88,7 +88,7 @@ func TestOlderRecordsAreFollowed(t *testing.T) {
 		}
 	}}
 	a := newApp(nil, Stdio{Out: out, Err: out})
-	dir, session, err := auditPlace(a)
+	dir, session, err := auditLocation(a)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,11 +100,11 @@ func (a *app) withOutputError(err error) error {
 	if pe := (*fs.PathError)(nil); errors.As(lost, &pe) && pe.Path == "/dev/stderr" {
 		stream = "standard error"
 	}
-	said := fmt.Errorf("%s cannot be written: %w; the output is lost", stream, cause(lost))
+	writeErr := fmt.Errorf("%s cannot be written: %w; the output is lost", stream, cause(lost))
 	if err == nil || errors.Is(err, lost) {
-		return said
+		return writeErr
 	}
-	return errors.Join(err, said)
+	return errors.Join(err, writeErr)
 }
 
 // say prints a line for people. Quoted texts in it are folded: see foldQuoted.
@@ -324,8 +324,8 @@ func newLog(w io.Writer, level slog.Level, attr func([]string, slog.Attr) slog.A
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: attr}))
 }
 
-// logAttr escapes characters that a terminal would obey or not show. The quoting of the log
-// handler leaves characters that are blank or combine with the one before.
+// logAttr escapes characters that a terminal would obey or not show. The log handler's own quoting
+// does not escape blank and combining characters.
 func logAttr(_ []string, at slog.Attr) slog.Attr {
 	if text := at.Value.String(); !names.Shows(text) {
 		at.Value = slog.StringValue(names.EscapeQuoted(text))
@@ -342,10 +342,10 @@ func dropTime(groups []string, at slog.Attr) slog.Attr {
 	return logAttr(groups, at)
 }
 
-// toJournal reports whether standard error goes to systemd's journal. The manager's variable
+// logsToJournal reports whether standard error goes to systemd's journal. The manager's variable
 // identifies the stream. Its presence is not enough, because every process started from a unit
 // inherits it.
-func toJournal() bool {
+func logsToJournal() bool {
 	var dev, ino uint64
 	if _, err := fmt.Sscanf(os.Getenv("JOURNAL_STREAM"), "%d:%d", &dev, &ino); err != nil {
 		return false

@@ -60,7 +60,7 @@ func agentCompletion(cmd *cobra.Command) {
 			out = append(out, cobra.CompletionWithDesc(one.Name, one.Title))
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
-	}) // fails only for an unknown flag
+	})
 }
 
 // agentCommand returns the agent's command if the command line names an agent and no command.
@@ -140,8 +140,8 @@ func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool)
 	return f.presetBaseURLs(one)
 }
 
-// presetBaseURLs approves the hosts and ports of the addresses of the model that the owner has
-// set. It does not approve an address of a proxy.
+// presetBaseURLs approves the hosts and ports in the owner's variables with the address of a
+// model's service. It does not approve the address of a proxy.
 func (f *runFlags) presetBaseURLs(one *agents.Agent) error {
 	for _, name := range one.BaseURLs() {
 		u, err := url.Parse(os.Getenv(name))

@@ -20,8 +20,9 @@ import (
 // Inside, git does not find ~/.gitconfig with the owner's name and address. The functions here
 // read them without running git, and read no repository's configuration.
 
-// maxGitFile bounds the size of the files of git that are read, in bytes.
-const maxGitFile = 1 << 20
+// maxSmallFile bounds the size, in bytes, of the files of a HOME that are read: git's configuration,
+// settings and credentials.
+const maxSmallFile = 1 << 20
 
 // gitEnv returns variables that pass the owner's identity (git-config(1), GIT_CONFIG_COUNT) to
 // a command that may write to a root, and that make git trust all directories a confined
@@ -75,7 +76,7 @@ func gitIdentity() [][2]string {
 // readGitUser reads the [user] section of a file of git's configuration. Included
 // files are not read.
 func readGitUser(file string, found map[string]string) {
-	text, ok := readGitFile(file)
+	text, ok := readSmallFile(file)
 	if !ok {
 		return
 	}
@@ -116,8 +117,8 @@ func gitValue(s string) string {
 	return b.String()
 }
 
-// readGitFile reads a small regular file.
-func readGitFile(path string) (string, bool) {
+// readSmallFile reads a regular file, up to maxSmallFile, and reports whether it is text.
+func readSmallFile(path string) (string, bool) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return "", false
@@ -126,6 +127,6 @@ func readGitFile(path string) (string, bool) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return "", false
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxGitFile))
+	b, err := io.ReadAll(io.LimitReader(f, maxSmallFile))
 	return string(b), err == nil && strings.IndexByte(string(b), 0) < 0
 }

@@ -132,7 +132,7 @@ func makeHome(dir string, uid, gid uint32) (isNew bool, err error) {
 		return false, fmt.Errorf("--home: %w", err)
 	}
 	if st.Uid == uid {
-		return isNew, openHome(fd, &st)
+		return isNew, unlockHome(fd, &st)
 	}
 	if isNew && int(st.Uid) == os.Geteuid() {
 		if isEmpty, err := giveHome(fd, uid, gid); err != nil || isEmpty {
@@ -142,9 +142,9 @@ func makeHome(dir string, uid, gid uint32) (isNew bool, err error) {
 	return false, homeRefused(dir, "belongs to user %d, and the command runs as user %d (chown it if it is for this command alone)", st.Uid, uid)
 }
 
-// openHome makes a HOME accessible to its user again: a command can remove these permissions
-// from its own HOME.
-func openHome(fd int, st *unix.Stat_t) error {
+// unlockHome gives a HOME back its user's permissions: a command can remove these permissions from
+// its own HOME.
+func unlockHome(fd int, st *unix.Stat_t) error {
 	if st.Mode&0o700 == 0o700 {
 		return nil
 	}
@@ -189,7 +189,7 @@ func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 		if err != nil {
 			continue // there is no HOME to copy from
 		}
-		text, ok := readGitFile(from)
+		text, ok := readSmallFile(from)
 		if !ok {
 			continue
 		}
@@ -224,6 +224,8 @@ func obstacle(in *os.Root, file string) string {
 	return path.Clean(file)
 }
 
+// bringFile makes a file, and the directories on the way to it, for a user. It leaves an existing
+// file as it is.
 func bringFile(in *os.Root, file, text string, uid, gid int) error {
 	for i := range len(file) {
 		if file[i] != '/' {
@@ -290,7 +292,7 @@ func (p *runPlan) checkKeys(home string) error {
 	for _, file := range secret.KeyPaths() {
 		text, err := readRegular(in, file)
 		if err != nil {
-			continue // it is none
+			continue // there is no such file
 		}
 		if s := p.secretIn(text); s != nil {
 			return usage(fmt.Errorf("the kept HOME has the credential of --secret %s itself, in %s: remove this file, and the command gets one with a placeholder",
@@ -310,6 +312,6 @@ func readRegular(in *os.Root, file string) (string, error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return "", errors.Join(err, errors.New("it is not a regular file"))
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxGitFile))
+	text, err := io.ReadAll(io.LimitReader(f, maxSmallFile))
 	return string(text), err
 }

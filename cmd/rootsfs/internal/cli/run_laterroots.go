@@ -21,16 +21,16 @@ import (
 // was bound when the command started. The others are bound one by one: roots in the system's
 // and the command's own directories, and in top directories that were made since.
 
-// spareDirs is how many such roots there can be at a time, besides single files. Each costs a
-// look-up and a Landlock rule at the start.
+// spareDirs is how many directories can be bound at a time; single files are not limited. Each
+// spare directory costs a look-up and a Landlock rule at the start.
 const spareDirs = 8
 
-// laterRoots binds these roots. It is a guard.View: when the grant returns, the command sees
-// the root.
+// laterRoots binds the roots that do not appear by themselves. It is a guard.View: when the grant
+// returns, the command sees the root.
 type laterRoots struct {
-	watch sync.Once
-	ready chan struct{}  // closed by begin
-	to    runningCommand // set before ready is closed
+	register sync.Once
+	ready    chan struct{}  // closed by begin
+	target   runningCommand // set before ready is closed
 
 	mu    sync.Mutex // guards the fields below; held while the command's init works
 	bound map[string]boundRoot
@@ -85,7 +85,7 @@ func fileNow(st guard.Status) (id fileID) {
 // registerView registers the view before the command is started. A grant before begin returns
 // only after begin.
 func (l *laterRoots) registerView(reg *guard.Registry) {
-	l.watch.Do(func() { reg.AddView(l) })
+	l.register.Do(func() { reg.AddView(l) })
 }
 
 func newLaterRoots() *laterRoots {
@@ -94,10 +94,10 @@ func newLaterRoots() *laterRoots {
 
 // begin is called when the command runs, or will never run. initial has the roots that the
 // command was started with.
-func (l *laterRoots) begin(to runningCommand, initial map[string]boundRoot) {
-	l.to = to
-	if to.canBind() {
-		for _, at := range to.proc.Single() {
+func (l *laterRoots) begin(target runningCommand, initial map[string]boundRoot) {
+	l.target = target
+	if target.canBind() {
+		for _, at := range target.proc.Single() {
 			l.bound[at] = initial[at]
 		}
 	}
@@ -117,19 +117,19 @@ func (l *laterRoots) Invalidate(_ context.Context, c guard.Change) error {
 	return nil
 }
 
-// looked is called when the place of a root may have changed. If a single file was replaced, it
-// is bound again: a bind mount refers to a file, not to a name.
-func (l *laterRoots) looked(name guard.RootName) {
+// recheck is called when the path of a root was checked again. If a single file was replaced, the
+// new one is bound: a bind mount refers to a file, not to a name.
+func (l *laterRoots) recheck(name guard.RootName) {
 	select {
 	case <-l.ready:
 	default:
 		return // begin calls follow
 	}
-	if l.to.proc == nil {
+	if l.target.proc == nil {
 		return
 	}
-	st, ok := l.to.session.Registry().Lookup(name)
-	if !ok || !st.FileRoot || l.to.proc.Follows(st.Grant.Resolved) {
+	st, ok := l.target.session.Registry().Lookup(name)
+	if !ok || !st.FileRoot || l.target.proc.Follows(st.Grant.Resolved) {
 		return
 	}
 	l.mu.Lock()
@@ -143,12 +143,12 @@ func (l *laterRoots) looked(name guard.RootName) {
 // follow binds and unbinds roots until the bound ones are the granted ones.
 func (l *laterRoots) follow() {
 	<-l.ready
-	if !l.to.canBind() {
+	if !l.target.canBind() {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	want := l.wanted()
+	want := l.rootsToBind()
 	for at, b := range l.bound {
 		st, ok := want[at]
 		replaced := ok && b.spare < 0 && b.file != fileNow(st)
@@ -156,16 +156,16 @@ func (l *laterRoots) follow() {
 			continue
 		}
 		if replaced {
-			l.to.session.Mount().Refresh(st.Grant.Root)
+			l.target.session.Mount().Refresh(st.Grant.Root)
 		}
-		l.warn(at, l.to.proc.Unbind(at))
+		l.warn(at, l.target.proc.Unbind(at))
 		delete(l.bound, at)
 		if b.spare >= 0 {
 			l.spare[b.spare] = ""
-			l.warn(at, l.to.session.Mount().Show(b.spare, ""))
+			l.warn(at, l.target.session.Mount().Show(b.spare, ""))
 		}
 	}
-	c, unseen := l.to.confined, map[string]error{}
+	c, unseen := l.target.confined, map[string]error{}
 	for _, at := range slices.Sorted(maps.Keys(want)) {
 		st := want[at]
 		var err error
@@ -177,35 +177,35 @@ func (l *laterRoots) follow() {
 			if l.unseen[at] == nil {
 				l.warn(at, err)
 			}
-		} else if st.FileRoot && st.Grant.Policy.Rights.Mutating() && !l.to.proc.Writes(at) {
+		} else if st.FileRoot && st.Grant.Policy.Rights.Mutating() && !l.target.proc.Writes(at) {
 			c.Fixed = append(c.Fixed, names.Foreign(at))
 		}
 	}
 	l.unseen = unseen
-	l.to.session.SetServer(c)
+	l.target.session.SetServer(c)
 }
 
 // warn logs that the command does not see a root, as long as there is a command.
 func (l *laterRoots) warn(at string, err error) {
 	select {
-	case <-l.to.proc.Ended():
+	case <-l.target.proc.Ended():
 	default:
 		if err != nil {
-			l.to.session.Log().Warn("the running command does not see a root as it should", "path", names.Escape(at), "error", err)
+			l.target.session.Log().Warn("the running command does not see a root as it should", "path", names.Escape(at), "error", err)
 		}
 	}
 }
 
-// wanted returns the roots to bind, by path: those that appear neither by themselves nor in
+// rootsToBind returns the roots to bind, by path: those that appear neither by themselves nor in
 // another root.
-func (l *laterRoots) wanted() map[string]guard.Status {
-	roots := l.to.session.Registry().RootsOf(l.to.subject)
+func (l *laterRoots) rootsToBind() map[string]guard.Status {
+	roots := l.target.session.Registry().RootsOf(l.target.subject)
 	slices.SortFunc(roots, func(a, b guard.Status) int { return strings.Compare(a.Grant.Resolved, b.Grant.Resolved) })
 	want := map[string]guard.Status{}
 	for _, st := range roots {
 		at := st.Grant.Resolved
 		inAnother := func(outer string) bool { return names.Under(at, outer) }
-		if at != "/" && !l.to.proc.Follows(at) && !slices.ContainsFunc(slices.Collect(maps.Keys(want)), inAnother) {
+		if at != "/" && !l.target.proc.Follows(at) && !slices.ContainsFunc(slices.Collect(maps.Keys(want)), inAnother) {
 			want[at] = st
 		}
 	}
@@ -220,14 +220,14 @@ func (l *laterRoots) bind(at string, st guard.Status) error {
 		if b.spare = slices.Index(l.spare[:], ""); b.spare < 0 {
 			return fmt.Errorf("%d such directories are shown already: start the command again", spareDirs)
 		}
-		if err := l.to.session.Mount().Show(b.spare, b.name); err != nil {
+		if err := l.target.session.Mount().Show(b.spare, b.name); err != nil {
 			return err
 		}
-		from = l.to.spare[b.spare]
+		from = l.target.spare[b.spare]
 	}
-	if err := l.to.proc.Bind(from, at); err != nil {
+	if err := l.target.proc.Bind(from, at); err != nil {
 		if b.spare >= 0 {
-			_ = l.to.session.Mount().Show(b.spare, "") // it could show the root
+			_ = l.target.session.Mount().Show(b.spare, "") // undoes the Show above
 		}
 		return err
 	}

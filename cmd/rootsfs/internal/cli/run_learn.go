@@ -19,15 +19,15 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// learned has the observations of `run --learn`: the paths that the command looked for outside
-// of its roots, and the refusals in them. A nil *learned notes nothing.
-type learned struct {
-	mu      sync.Mutex // guards the fields below
-	begun   bool       // see begin
-	sought  map[string]int
-	more    bool // than maxSought
-	refused map[refusedKind]*refusedOps
-	links   map[guard.Path]bool // links that leave their root
+// learnLog has the observations of `run --learn`: the paths that the command looked for outside
+// of its roots, and the refusals in its roots. A nil *learnLog notes nothing.
+type learnLog struct {
+	mu       sync.Mutex     // guards the fields below
+	begun    bool           // see begin
+	sought   map[string]int // how often the command looked for a path
+	overflow bool           // there were more paths than maxSought
+	refused  map[refusedKind]*refusedOps
+	links    map[guard.Path]bool // links that leave their root
 }
 
 // refusedKind is the key of refused operations that are reported together. They lack the same
@@ -41,12 +41,12 @@ type refusedKind struct {
 // refusedOps are the refused operations of one kind.
 type refusedOps struct {
 	first guard.Request
-	order int // of the kinds
+	order int // number of its kind, in the order of the first refusals
 	times int
 }
 
-// lackedIn has the rights that were missing in one root.
-type lackedIn struct {
+// missingRights has the rights that were missing in one root.
+type missingRights struct {
 	rights  guard.Rights
 	times   int
 	example string
@@ -58,13 +58,13 @@ const (
 	maxRefusedLinks = 1000
 )
 
-func newLearned() *learned {
-	return &learned{sought: map[string]int{}, refused: map[refusedKind]*refusedOps{}, links: map[guard.Path]bool{}}
+func newLearnLog() *learnLog {
+	return &learnLog{sought: map[string]int{}, refused: map[refusedKind]*refusedOps{}, links: map[guard.Path]bool{}}
 }
 
 // begin is called when the command is about to start. Earlier paths were looked for by its
 // init, which is a part of rootsfs.
-func (l *learned) begin() {
+func (l *learnLog) begin() {
 	if l == nil {
 		return
 	}
@@ -74,21 +74,21 @@ func (l *learned) begin() {
 }
 
 // missing notes a missing path that the command looked for in a directory of the mount's own.
-func (l *learned) missing(path string) {
+func (l *learnLog) missing(path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.begun {
 		return
 	}
 	if _, known := l.sought[path]; !known && len(l.sought) >= maxSought {
-		l.more = true
+		l.overflow = true
 		return
 	}
 	l.sought[path]++
 }
 
 // observe notes refusals.
-func (l *learned) observe(e guard.Event) {
+func (l *learnLog) observe(e guard.Event) {
 	rec := e.Record
 	if rec == nil || rec.Path.Root == "" {
 		return
@@ -128,7 +128,7 @@ func unseenOf(box *sandbox.Options, level sandbox.Level) string {
 // propose prints the roots and rights that would have sufficed, as far as the refusals show. It
 // grants nothing. hosts are the hosts without a rule that the command tried to reach, and times
 // is how often it tried. unseen is the text of unseenOf.
-func (l *learned) propose(a *app, s *session.Session, hosts []string, times int, unseen string) {
+func (l *learnLog) propose(a *app, s *session.Session, hosts []string, times int, unseen string) {
 	if l == nil {
 		return
 	}
@@ -156,7 +156,7 @@ func (l *learned) propose(a *app, s *session.Session, hosts []string, times int,
 	if unseen != "" {
 		a.warn("%s", unseen)
 	}
-	if l.more {
+	if l.overflow {
 		a.warn("it looked for more than %d paths; the rest is not listed", maxSought)
 	}
 	for _, text := range p.notes {
@@ -172,7 +172,9 @@ type learnedFlags struct{ lines, notes []string }
 // run the comment as words of the command.
 func (p *learnedFlags) add(flag, why string) { p.lines = append(p.lines, flag, "    "+why) }
 
-func (l *learned) proposal(reg *guard.Registry, explain func(guard.Request) guard.Explanation) (p learnedFlags) {
+// proposal returns the flags that would have allowed what was refused. explain asks the gate about
+// an operation.
+func (l *learnLog) proposal(reg *guard.Registry, explain func(guard.Request) guard.Explanation) (p learnedFlags) {
 	lacked := l.lacked(explain)
 	for _, name := range slices.Sorted(maps.Keys(lacked)) {
 		st, ok := reg.Lookup(name)
@@ -184,11 +186,11 @@ func (l *learned) proposal(reg *guard.Registry, explain func(guard.Request) guar
 		p.add("--root "+names.ShellWord(names.Foreign(name)+"="+st.Grant.Dir+":"+names.Foreign(mode.String())), plural(lack.times, "refusal")+", such as "+lack.example)
 	}
 	homes := homeDirs()
-	home := func(path string) bool {
+	isHome := func(path string) bool {
 		return slices.ContainsFunc(homes, func(dir string) bool { return names.Under(dir, path) })
 	}
 	var roots []string
-	found, skipped := l.existing(home)
+	found, skipped := l.existing(isHome)
 	for _, path := range skipped {
 		p.notes = append(p.notes, fmt.Sprintf("it looked for %s, which is or holds a home directory and is not proposed: name directories inside", quoteIfNeeded(path)))
 	}
@@ -201,7 +203,7 @@ func (l *learned) proposal(reg *guard.Registry, explain func(guard.Request) guar
 		switch {
 		case reg.Holds("", r.dest.Raw()), sandbox.Namespaces.Shows(r.dest.Raw()):
 			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused; --links visible shows such a link", r))
-		case err != nil, home(r.dest.Raw()), slices.ContainsFunc(roots, func(dir string) bool { return names.Under(r.dest.Raw(), dir) }):
+		case err != nil, isHome(r.dest.Raw()), slices.ContainsFunc(roots, func(dir string) bool { return names.Under(r.dest.Raw(), dir) }):
 			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused", r))
 		default:
 			roots = append(roots, r.dest.Raw())
@@ -213,8 +215,8 @@ func (l *learned) proposal(reg *guard.Registry, explain func(guard.Request) guar
 
 // lacked asks the gate which rights the refused operations lack, and in which roots. If an
 // operation lacks none, the file's own permissions refused it.
-func (l *learned) lacked(explain func(guard.Request) guard.Explanation) map[guard.RootName]*lackedIn {
-	out := map[guard.RootName]*lackedIn{}
+func (l *learnLog) lacked(explain func(guard.Request) guard.Explanation) map[guard.RootName]*missingRights {
+	out := map[guard.RootName]*missingRights{}
 	byOrder := func(a, b *refusedOps) int { return cmp.Compare(a.order, b.order) }
 	for _, ops := range slices.SortedFunc(maps.Values(l.refused), byOrder) {
 		e := explain(ops.first)
@@ -223,7 +225,7 @@ func (l *learned) lacked(explain func(guard.Request) guard.Explanation) map[guar
 		}
 		lack := out[e.Root]
 		if lack == nil {
-			lack = &lackedIn{example: ops.first.Op.String() + " " + names.ShellWord(ops.first.Path.String())}
+			lack = &missingRights{example: ops.first.Op.String() + " " + names.ShellWord(ops.first.Path.String())}
 			out[e.Root] = lack
 		}
 		lack.rights |= e.Lacks
@@ -234,7 +236,7 @@ func (l *learned) lacked(explain func(guard.Request) guard.Explanation) map[guar
 
 // existing returns the sought paths that exist on the host, without paths below another one.
 // Paths for which skip is true are returned separately.
-func (l *learned) existing(skip func(path string) bool) (found, skipped []string) {
+func (l *learnLog) existing(skip func(path string) bool) (found, skipped []string) {
 	for _, path := range slices.Sorted(maps.Keys(l.sought)) {
 		if _, err := os.Lstat(path); err != nil {
 			continue
@@ -304,7 +306,7 @@ func readRefused(reg *guard.Registry, p guard.Path) (refusedLink, bool) {
 }
 
 // refusedLinks returns the links that were refused, in order, as they are now.
-func (l *learned) refusedLinks(reg *guard.Registry) (out []refusedLink) {
+func (l *learnLog) refusedLinks(reg *guard.Registry) (out []refusedLink) {
 	for p := range l.links {
 		if r, ok := readRefused(reg, p); ok {
 			out = append(out, r)
@@ -332,8 +334,8 @@ func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 	return &exitError{Code: exitNotExecutable, Err: fmt.Errorf("the command %s cannot be executed: %v, which is refused; %s", names.Quote(name), r, remedy)}
 }
 
-// chosen sets the level of confinement, before the command is started.
-func (l *linkRule) chosen(level sandbox.Level) { l.level.Store(uint32(level)) }
+// setLevel sets the level of confinement, before the command is started.
+func (l *linkRule) setLevel(level sandbox.Level) { l.level.Store(uint32(level)) }
 
 // visible is mount.Options.Visible.
 func (l *linkRule) visible(dest string, relative bool) bool {

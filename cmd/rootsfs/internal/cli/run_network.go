@@ -33,14 +33,13 @@ import (
 // approved hosts it refuses and reports every connection. A nil *commandNet stands for the
 // host's network.
 type commandNet struct {
-	gate    *network.Gate
-	learn   bool
-	refused tally // HOST or HOST:PORT without a rule that the command tried to reach
-	limited tally // messages about limits that connections have reached
-	secrets []*commandSecret
-	trust   *sandbox.Trust // nil: there is no secret
-	// requests has those with secrets.
-	requests requestLog
+	gate     *network.Gate
+	learn    bool
+	refused  tally // HOST or HOST:PORT without a rule that the command tried to reach
+	limited  tally // messages about limits that connections have reached
+	secrets  []*commandSecret
+	trust    *sandbox.Trust // nil: there is no secret
+	requests requestLog     // the requests with secrets
 	// The session of the run, set before the gate serves.
 	name      string
 	ceiling   func() *config.Ceiling
@@ -48,13 +47,13 @@ type commandNet struct {
 	log       *slog.Logger
 	questions *consent.Questions
 
-	asks    bool // the owner is asked about hosts without a rule
-	none    bool // no host is approved at the start, and the owner is not asked
-	ends    map[network.Rule]time.Time
+	asks    bool                       // the owner is asked about hosts without a rule
+	none    bool                       // no host is approved at the start, and the owner is not asked
+	ends    map[network.Rule]time.Time // when rules of the configuration are revoked
 	warn    func(format string, args ...any)
 	warned  atomic.Bool // see warnFirst
 	warning sync.WaitGroup
-	missing atomic.Bool // the command has no network namespace: see settle
+	missing atomic.Bool // the command has no network namespace: see noteReach
 
 	mu     sync.Mutex // guards the field below
 	timers map[network.Rule]*time.Timer
@@ -84,8 +83,8 @@ func newCommandNet(p *runPlan) (*commandNet, error) {
 	return n, nil
 }
 
-// settle notes, when the command has been started, whether the gate serves its network.
-func (n *commandNet) settle() {
+// noteReach notes, when the command has been started, whether the gate serves its network.
+func (n *commandNet) noteReach() {
 	if n != nil {
 		n.missing.Store(n.gate.Reach() == "")
 	}
@@ -140,22 +139,22 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	for _, r := range q.Reached {
 		h.Reached = append(h.Reached, broker.Reached{Host: names.Foreign(r.Host), Port: r.Port, Sent: r.Sent, Received: r.Received})
 	}
-	// The ceiling may have been lowered since the question was put. The second look is for one that
-	// was lowered between the first look and the permission.
-	above := func() error {
+	// The ceiling may have been lowered since the question was put. It is checked again after the
+	// permission, because it may have been lowered in between.
+	withinCeiling := func() error {
 		if err := n.ceiling().CheckHost(q.Rule()); err != nil {
 			return fmt.Errorf("%w, and %w", err, network.ErrNoRule)
 		}
 		return nil
 	}
 	return n.questions.AskHost(ctx, h, func(length time.Duration) error {
-		if err := above(); err != nil {
+		if err := withinCeiling(); err != nil {
 			return err
 		}
 		if err := q.Permit(); err != nil {
 			return err
 		}
-		if err := above(); err != nil {
+		if err := withinCeiling(); err != nil {
 			n.gate.Remove(q.Rule())
 			return err
 		}
@@ -219,7 +218,7 @@ func (n *commandNet) expire(rule network.Rule) {
 	}
 }
 
-// awaitRefusals waits until what the command has tried to reach is on record.
+// awaitRefusals waits until each attempt of the command to reach a host is on record.
 func (n *commandNet) awaitRefusals() {
 	if n != nil {
 		n.gate.Settle()
@@ -268,7 +267,7 @@ func (n *commandNet) State() control.NetState {
 	}
 	t := n.gate.Totals()
 	st.Open, st.Opened, st.Refused, st.Failed, st.Sent, st.Received = len(st.Connections), t.Opened, t.Refused, t.Failed, t.Sent, t.Received
-	st.Unapproved, st.Requests = n.refused.counts(), n.requests.shown()
+	st.Unapproved, st.Requests = n.refused.counts(), n.requests.all()
 	return st
 }
 
@@ -355,7 +354,7 @@ type netValue struct {
 	Rules []network.Rule
 }
 
-// wholeNetwork is the value of --net without one.
+// wholeNetwork is the value that pflag sets for a --net without a value.
 const wholeNetwork = "all"
 
 func netFlag(fs *pflag.FlagSet, v *netValue, usage string) {
@@ -410,7 +409,7 @@ func (f *runFlags) planNetwork(p *runPlan) error {
 	}
 	p.net.Rules = slices.Concat(f.Net.Rules, withoutSecretHosts(f.presetNets, p.secrets))
 	if !f.Net.All && !f.Net.none {
-		p.configuredHosts(p.session.Config.Net, p.given, f.Profile)
+		p.addConfiguredHosts(p.session.Config.Net, p.blockName, f.Profile)
 	}
 	isOfPreset := func(r network.Rule) bool { return slices.Contains(f.presetNets, r) && !slices.Contains(f.Net.Rules, r) }
 	if err := p.keepToCeiling(isOfPreset); err != nil {
@@ -458,10 +457,10 @@ func (p *runPlan) keepToCeiling(isOfPreset func(network.Rule) bool) error {
 	return refused
 }
 
-// configuredHosts adds the hosts that the configuration gives to runs of this name and profile.
-// It also sets whether the owner is asked about other hosts, until the latest end of the blocks
-// that say so.
-func (p *runPlan) configuredHosts(blocks []config.Net, name, profile string) {
+// addConfiguredHosts adds the hosts that the configuration gives to runs of this name and profile.
+// If a block says that the owner is asked about other hosts, the run asks until the latest end of
+// such blocks.
+func (p *runPlan) addConfiguredHosts(blocks []config.Net, name, profile string) {
 	now := time.Now()
 	p.netEnds = map[network.Rule]time.Time{}
 	for _, b := range blocks {

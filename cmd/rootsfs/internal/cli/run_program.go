@@ -125,9 +125,9 @@ func (p *runPlan) addLink(at, target string) {
 	p.box.Links[at] = target
 }
 
-// otherNames shows the links that lead to roots under other names: those in HOME, in the
+// showOtherNames shows the links that lead to roots under other names: those in HOME, in the
 // working directory, in PATH, and in the words behind --.
-func (p *runPlan) otherNames(writable func(place string) string) {
+func (p *runPlan) showOtherNames(writable func(place string) string) {
 	if p.box.Map != sandbox.Same {
 		return
 	}

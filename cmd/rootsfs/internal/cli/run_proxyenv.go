@@ -74,13 +74,13 @@ func (f *runFlags) passProxies(p *runPlan) {
 		case one.err != nil:
 			note = one.variable + " names no proxy that can be approved, and is not passed on"
 		case !f.Net.All && !f.unconfined && !slices.ContainsFunc(p.net.Rules, func(r network.Rule) bool { return r.Covers(one.host) }):
-			note = one.unapproved()
+			note = one.unapprovedNote()
 		default:
 			if !isNamed {
 				p.env = append(p.env, one.variable+"="+one.url)
 				isPassed = true
 			}
-			note = one.passed(isNamed)
+			note = one.passedNote(isNamed)
 		}
 		if note != "" && !noted[one.host] {
 			p.notes = append(p.notes, note)
@@ -92,8 +92,8 @@ func (f *runFlags) passProxies(p *runPlan) {
 	}
 }
 
-// unapproved returns the note about a proxy that is not approved: how to approve it.
-func (p *ownProxy) unapproved() string {
+// unapprovedNote returns the note about a proxy that is not approved: how to approve it.
+func (p *ownProxy) unapprovedNote() string {
 	address := ""
 	if p.host.Name != "" {
 		address = " (and its address, if that is private)"
@@ -101,8 +101,9 @@ func (p *ownProxy) unapproved() string {
 	return fmt.Sprintf("%s names %s, which is not approved: write --net=%s to allow it%s; by way of it the agent reaches every host", p.variable, p.host, p.host, address)
 }
 
-// passed returns the note about an approved proxy, which says what the agent gets.
-func (p *ownProxy) passed(isNamed bool) string {
+// passedNote returns the note about an approved proxy, which says what the agent gets. isNamed says
+// that --env names the variable, so that the agent also gets a password.
+func (p *ownProxy) passedNote(isNamed bool) string {
 	without := ""
 	if p.hasUser && !isNamed {
 		without = fmt.Sprintf(" without its password (--env %s passes that, too)", p.variable)

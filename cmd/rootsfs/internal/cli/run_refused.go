@@ -112,7 +112,7 @@ func hostRule(name string, port int) string {
 // tally counts texts.
 type tally struct {
 	mu   sync.Mutex
-	list []control.NetUnapproved // Host is the text, a host or not; the first one first
+	list []control.NetUnapproved // the oldest first; Host is the text, even if it is no host
 }
 
 // maxTally bounds the number of texts: a command may try any number of hosts.
@@ -131,7 +131,7 @@ func (t *tally) add(text string) {
 	}
 }
 
-// counts returns the texts, the first one first.
+// counts returns the texts with their counts, the oldest first.
 func (t *tally) counts() []control.NetUnapproved {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,29 +155,29 @@ func (n *commandNet) printRefused(a *app) {
 		return
 	}
 	more := ""
-	if rest := len(hosts) - maxSaidHosts; rest > 0 {
-		hosts, more = hosts[:maxSaidHosts], fmt.Sprintf(" (and %s more; see: rootsfs audit show)", plural(rest, "host"))
+	if rest := len(hosts) - maxListedHosts; rest > 0 {
+		hosts, more = hosts[:maxListedHosts], fmt.Sprintf(" (and %s more; see: rootsfs audit show)", plural(rest, "host"))
 	}
 	what := plural(times, "connection") + " to hosts without a rule refused"
 	n.warning.Wait()
 	if n.warned.Load() {
 		what = fmt.Sprintf("the command had no network, and was refused %s and look-ups of names", plural(times, "connection"))
 	}
-	var over error
+	var ceilingErr error
 	hosts = slices.DeleteFunc(hosts, func(host string) bool {
 		err := n.overCeiling(host)
-		over = cmp.Or(over, err)
+		ceilingErr = cmp.Or(ceilingErr, err)
 		return err != nil
 	})
 	advice := "to permit them: --net=" + names.ShellWord(strings.Join(hosts, ","))
 	switch {
-	case over != nil && len(hosts) == 0:
-		advice = over.Error()
-	case over != nil:
-		advice += "; not all: " + over.Error()
+	case ceilingErr != nil && len(hosts) == 0:
+		advice = ceilingErr.Error()
+	case ceilingErr != nil:
+		advice += "; not all: " + ceilingErr.Error()
 	}
 	a.warn("%s%s; %s", what, more, advice)
 }
 
-// maxSaidHosts is how many of these hosts are listed.
-const maxSaidHosts = 8
+// maxListedHosts is how many refused hosts printRefused lists.
+const maxListedHosts = 8

@@ -45,15 +45,16 @@ func (r *runner) lacks(l sandbox.Layer) bool {
 	return l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.memoryGiven)
 }
 
-// refusal returns the error if the command cannot be confined as required.
+// refusal notes that the command cannot be confined as required, and returns the error for the
+// owner.
 func (r *runner) refusal(err error) error {
 	r.refused = true
 	what := "leave --level out for the strongest that there is"
 	switch {
 	case errors.Is(err, sandbox.ErrNotConfined):
 		what = "nothing weaker was tried, since this machine has that level; remove the cause and start again"
-	case r.plan.pinned != "":
-		what = fmt.Sprintf("%s demands this level (run.level)", names.Quote(r.plan.pinned))
+	case r.plan.pinFile != "":
+		what = fmt.Sprintf("%s demands this level (run.level)", names.Quote(r.plan.pinFile))
 	case r.plan.box.Level == 0:
 		what = "`rootsfs doctor` says what would help; --unconfined starts it without any confinement"
 	}

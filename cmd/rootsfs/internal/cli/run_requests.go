@@ -9,17 +9,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// keptRequests bounds the requests of a requestLog that are over. The audit log has all.
+// keptRequests bounds the completed requests of a requestLog. The audit log has all.
 const keptRequests = 16
 
-// requestLog has the requests with secrets that are under way, whose number package secret
-// bounds, and the last ones that are over.
+// requestLog has the requests with secrets: those under way, whose number package secret bounds,
+// and the last completed ones.
 type requestLog struct {
 	mu   sync.Mutex
 	list []control.SecretUse // the oldest first
 }
 
-// add adds a request, or notes that one that was under way is over.
+// add adds a request, or replaces the entry of a request under way by its outcome.
 func (l *requestLog) add(r secret.Request, isOpen bool) {
 	one := control.SecretUse{
 		Secret: r.Secret, Host: names.Text(r.Host), Method: r.Method, Path: r.Path, Status: r.Status, Sent: r.Sent, Received: r.Received,
@@ -35,19 +35,19 @@ func (l *requestLog) add(r secret.Request, isOpen bool) {
 	} else {
 		l.list = append(l.list, one)
 	}
-	over := 0
+	completed := 0
 	for i := len(l.list) - 1; i >= 0; i-- {
 		if l.list[i].Open {
 			continue
 		}
-		if over++; over > keptRequests {
+		if completed++; completed > keptRequests {
 			l.list = slices.Delete(l.list, i, i+1)
 		}
 	}
 }
 
-// shown returns the requests.
-func (l *requestLog) shown() []control.SecretUse {
+// all returns the requests, the oldest first.
+func (l *requestLog) all() []control.SecretUse {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]control.SecretUse{}, l.list...)

@@ -28,7 +28,7 @@ func TestRequestLog(t *testing.T) {
 	refused := request(200)
 	refused.Status, refused.Refused = 403, errors.New("no rule")
 	l.add(refused, false)
-	list := l.shown()
+	list := l.all()
 	if len(list) != keptRequests+2 || list[0].Path.Raw() != "/83" || list[0].Received != 83 || list[0].Open {
 		t.Fatalf("%d requests, %+v", len(list), list)
 	}

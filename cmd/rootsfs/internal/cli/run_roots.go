@@ -19,9 +19,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// places decides where the roots appear, and which roots the command needs beside those of the
+// planRoots decides where the roots appear, and which roots the command needs beside those of the
 // flags.
-func (p *runPlan) places() error {
+func (p *runPlan) planRoots() error {
 	if err := p.checkRoots(); err != nil {
 		return err
 	}
@@ -45,12 +45,12 @@ func (p *runPlan) places() error {
 			return err
 		}
 	}
-	return p.needs()
+	return p.addNeededRoots()
 }
 
-// needs adds roots for the files that the command itself needs, and shows the links by which
-// they are found.
-func (p *runPlan) needs() error {
+// addNeededRoots adds roots for the files that the command itself needs, and shows the links by
+// which they are found.
+func (p *runPlan) addNeededRoots() error {
 	command, err := p.command()
 	if err != nil {
 		return err
@@ -79,10 +79,10 @@ func (p *runPlan) needs() error {
 			return usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s of this run or an earlier one, and needs %s outside of it: if that is meant, say --root %s",
 				names.Quote(n.FoundVia), names.Quote(writable(n.FoundVia)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
 		}
-		p.need(n.Path, command)
+		p.addImplicitRoot(n.Path, command)
 	}
 	p.noteShim(command)
-	p.otherNames(writable)
+	p.showOtherNames(writable)
 	p.startAt(command)
 	p.session.Mount.Layout.Links = p.box.Links
 	return nil
@@ -101,8 +101,8 @@ func (p *runPlan) checkRoots() error {
 	return nil
 }
 
-// need makes a directory or file a root that no flag names.
-func (p *runPlan) need(path, command string) {
+// addImplicitRoot makes a directory or file a root that no flag names.
+func (p *runPlan) addImplicitRoot(path, command string) {
 	p.implicit = append(p.implicit, path)
 	name := guard.RootName("interpreter")
 	if n := len(p.implicit); n > 1 {
@@ -260,12 +260,12 @@ func (p *runPlan) checkHome() error {
 			return homeRefused(home, "contains the root %s", names.Quote(g.Dir))
 		}
 	}
-	return p.homeOutside()
+	return p.checkHomeOutside()
 }
 
-// homeOutside refuses a kept home whose path leads through a root: by a link there, the command
+// checkHomeOutside refuses a kept home whose path leads through a root: by a link there, the command
 // could choose its next HOME.
-func (p *runPlan) homeOutside() error {
+func (p *runPlan) checkHomeOutside() error {
 	for dir := filepath.Dir(p.box.Home); ; dir = filepath.Dir(dir) {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {

@@ -26,21 +26,21 @@ import (
 // runner is one `rootsfs run` while it lasts: a session with a private mount, a confined
 // process, and, for a process that speaks MCP, a proxy between it and its host.
 type runner struct {
-	a        *app
-	plan     *runPlan
-	place    *cleanup.Place // of the mount
-	s        *session.Session
-	reg      *guard.Registry // the registry of s
-	proc     *sandbox.Process
-	report   sandbox.Report         // of proc
-	revokes  func(*session.Session) // makes the session revoke its roots at SIGUSR1
-	later    *laterRoots
-	learned  *learned
-	links    linkRule         // of the private mount
-	confined control.Confined // the confinement that status shows
-	umask    int              // of this process at its start
-	refused  bool             // the required confinement is not available
-	isStaged bool             // a root is staged, or was when the session ended
+	a          *app
+	plan       *runPlan
+	place      *cleanup.Place // of the mount
+	s          *session.Session
+	reg        *guard.Registry // the registry of s
+	proc       *sandbox.Process
+	report     sandbox.Report         // of proc
+	revokes    func(*session.Session) // makes the session revoke its roots at SIGUSR1
+	laterRoots *laterRoots
+	learnLog   *learnLog
+	links      linkRule         // of the private mount
+	confined   control.Confined // the confinement that status shows
+	umask      int              // of this process at its start
+	refused    bool             // the required confinement is not available
+	isStaged   bool             // a root is staged, or was when the session ended
 	// initialRoots are the roots at the start of the command, by path.
 	initialRoots map[string]boundRoot
 	stop         chan struct{} // closed to end the session, by finish
@@ -95,7 +95,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	if startErr != nil {
 		return exit, startErr
 	}
-	defer r.reg.RemoveView(r.later)
+	defer r.reg.RemoveView(r.laterRoots)
 	r.revokes(r.s)
 	go r.forward(signals)
 	go r.endTogether()
@@ -111,7 +111,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	r.plan.network.printRefused(r.a)
 	r.plan.network.printLimits(r.a)
 	hosts, times := r.plan.network.refusedHosts()
-	r.learned.propose(r.a, r.s, hosts, times, unseenOf(&r.plan.box, r.report.Level))
+	r.learnLog.propose(r.a, r.s, hosts, times, unseenOf(&r.plan.box, r.report.Level))
 	return exit, err
 }
 
@@ -121,17 +121,17 @@ func (r *runner) sessionOptions() session.Options {
 	opt.Mount.Point = r.place.Point()
 	opt.Leave = true // only the command reaches the place, and it has ended by then
 	opt.AnchorLater = true
-	opt.Looked = r.later.looked
+	opt.Looked = r.laterRoots.recheck
 	if !r.plan.strictLinks {
 		opt.Mount.Visible = r.links.visible
 	}
 	opt.Observe = r.links.observe
 	if r.plan.learn {
-		r.learned = newLearned()
-		opt.Mount.Layout.Missing = r.learned.missing
+		r.learnLog = newLearnLog()
+		opt.Mount.Layout.Missing = r.learnLog.missing
 		opt.Observe = func(e guard.Event) {
 			r.links.observe(e)
-			r.learned.observe(e)
+			r.learnLog.observe(e)
 		}
 	}
 	return opt
@@ -170,7 +170,7 @@ func (r *runner) endTogether() {
 // start starts the command.
 func (r *runner) start(ctx context.Context) error {
 	defer func() {
-		r.later.begin(runningCommand{
+		r.laterRoots.begin(runningCommand{
 			proc: r.proc, session: r.s, subject: r.plan.session.Mount.Subject, spare: r.plan.box.Spare, confined: r.confined,
 		}, r.initialRoots)
 	}()
@@ -184,7 +184,7 @@ func (r *runner) start(ctx context.Context) error {
 		}
 		return r.links.explain(r.reg, box.Args[0], noCommand(err))
 	}
-	r.plan.network.settle()
+	r.plan.network.noteReach()
 	r.report = r.proc.Report()
 	if err := r.record(); err != nil {
 		return err
@@ -223,17 +223,17 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	}
 	box.OnLevel = func(level sandbox.Level) {
 		r.plan.reached.Store(uint32(level))
-		r.links.chosen(level)
+		r.links.setLevel(level)
 	}
 	box.BeforeExec = func() error {
 		if r.plan.certificates != nil {
-			r.plan.certificates() // the program could write them
+			r.plan.certificates() // waits: the program could write the files
 		}
 		if err := r.recordSockets(); err != nil {
 			return err
 		}
-		r.later.registerView(r.reg)
-		r.learned.begin()
+		r.laterRoots.registerView(r.reg)
+		r.learnLog.begin()
 		return nil
 	}
 	return box, r.describeTree(&box)
@@ -247,8 +247,8 @@ func mayBeHost(f *os.File) bool {
 	return err != nil || !info.Mode().IsRegular() && !sandbox.IsNull(f) && !isTerminal(f)
 }
 
-// describeTree fills in the options that depend on the roots, and makes the kept home. It does
-// so only now, because the session may refuse the home.
+// describeTree fills in the options that depend on the roots, and makes the kept home. The session
+// has begun before, because it may refuse the home.
 func (r *runner) describeTree(box *sandbox.Options) error {
 	roots := r.reg.Roots()
 	for _, st := range roots {
@@ -275,7 +275,7 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 	if isNew && r.plan.newHome != "" {
 		r.plan.notes = append(r.plan.notes, r.plan.newHome)
 	}
-	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.trustedHome(), box.UID, box.GID)...)
+	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.trustedHomeFiles(), box.UID, box.GID)...)
 	r.plan.notes = append(r.plan.notes, bringSecrets(box.Home, files, box.UID, box.GID)...)
 	if err := r.plan.checkKeys(box.Home); err != nil {
 		return err
@@ -383,9 +383,9 @@ func (r *runner) hasNamedRoot() bool {
 // errUnread ends the proxy when nobody reads the command's output.
 var errUnread = errors.New("nobody has read what the command wrote before it was ended")
 
-// leaveUnread waits for the end of a command that was asked to end. It calls leave stopAfter
-// later, or at another such signal. Until then the reader can read the rest of the command's
-// output. After done is closed, leaveUnread does nothing.
+// leaveUnread waits for the end of a command that a signal has asked to end. It calls leave
+// stopAfter later, or when another signal asks for the end. Until then the reader can read the rest
+// of the command's output. After done is closed, leaveUnread does nothing.
 func (r *runner) leaveUnread(leave func(), done <-chan struct{}) {
 	for _, c := range []<-chan struct{}{r.termRequested, r.proc.Ended()} {
 		select {
@@ -411,7 +411,7 @@ func (r *runner) stopServer() {
 	time.AfterFunc(stopServerAfter, func() { _ = r.proc.Kill() })
 }
 
-// stopServerAfter is how long such a server has to end by itself.
+// stopServerAfter is how long a server whose host has left has to end by itself.
 const stopServerAfter = 300 * time.Millisecond
 
 // runProxy passes messages between the command and its host until the command has ended.
@@ -434,16 +434,16 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 		close(gone)
 	})
 	subject := guard.Subject(r.s.Name())
-	broken := proxy.Run(ctx, proxy.Options{
+	proxyErr := proxy.Run(ctx, proxy.Options{
 		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
 		Session: r.s.Connect(consent.WayServer, subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Stop: r.stopServer, Drained: r.drain, Log: r.s.Log(),
 	})
-	if broken != nil && !errors.Is(broken, errUnread) { // for errUnread there is no reader
-		r.a.warn("the conversation broke off: %s", names.Escape(broken.Error()))
+	if proxyErr != nil && !errors.Is(proxyErr, errUnread) { // for errUnread there is no reader
+		r.a.warn("the conversation broke off: %s", names.Escape(proxyErr.Error()))
 		_ = r.proc.Signal(unix.SIGTERM)
 	}
 	wg.Wait()
-	if broken != nil && err == nil && exit.Status() == ExitOK {
+	if proxyErr != nil && err == nil && exit.Status() == ExitOK {
 		err = &exitError{Code: exitFailure} // the message was printed above
 	}
 	return exit, err

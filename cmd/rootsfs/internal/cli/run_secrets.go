@@ -97,7 +97,7 @@ func (f *runFlags) planSecrets(p *runPlan) error {
 	}
 	for _, b := range blocks {
 		isAsked := slices.ContainsFunc(list, func(s *secret.Secret) bool { return s.Name == b.Name })
-		if b.Subject != "" && b.Subject == p.given && !isAsked && !f.Net.All && !f.Net.none {
+		if b.Subject != "" && b.Subject == p.blockName && !isAsked && !f.Net.All && !f.Net.none {
 			if len(b.Files()) == 0 && len(b.Command) == 0 && p.isPassed(b.Name) {
 				return usage(fmt.Errorf("--env %s: this run gets the secret %[1]s of the configuration from this variable, which whoever has written --env, such as a project, may have set: leave --env %[1]s out, or add --secret %[1]s", names.ShellWord(b.Name)))
 			}

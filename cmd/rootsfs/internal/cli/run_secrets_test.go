@@ -19,7 +19,7 @@ import (
 // secretsOf plans the secrets of a run.
 func secretsOf(t *testing.T, f *runFlags, blocks ...config.Secret) (*runPlan, error) {
 	t.Helper()
-	p := &runPlan{env: f.env, given: "my-agent"}
+	p := &runPlan{env: f.env, blockName: "my-agent"}
 	p.session.Config = &config.Config{Secrets: blocks}
 	return p, f.planSecrets(p)
 }
@@ -72,7 +72,7 @@ func TestPlanSecrets(t *testing.T) {
 // --env passes on does not become a secret because the configuration has one of that name.
 func TestPassedVariableIsNoSecret(t *testing.T) {
 	for _, passed := range []string{"MINE", "MI*"} {
-		f, p := &runFlags{}, &runPlan{given: "my-agent", passed: []string{passed}}
+		f, p := &runFlags{}, &runPlan{blockName: "my-agent", passed: []string{passed}}
 		p.session.Config = &config.Config{Secrets: []config.Secret{secretBlock(t, "MINE", "https://mine.test", "my-agent")}}
 		if err := f.planSecrets(p); err == nil || !strings.Contains(err.Error(), "leave --env MINE out") {
 			t.Errorf("--env %s: %v, %q", passed, err, textsOf(p.secrets))

@@ -13,21 +13,21 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// hearingProgram is a program of TestMain: it catches signals as a run does.
-func hearingProgram() {
-	signals := hearSignals()
+// catchingProgram is a program of TestMain: it catches signals as a run does.
+func catchingProgram() {
+	signals := catchSignals()
 	fmt.Println("ready")
 	fmt.Println(<-signals)
 }
 
 // A signal that comes once a run has begun is passed on.
-func TestHearSignals(t *testing.T) {
+func TestCatchSignals(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR2} {
-		cmd := &exec.Cmd{Path: exe, Args: []string{"hears"}}
+		cmd := &exec.Cmd{Path: exe, Args: []string{"catches"}}
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -49,11 +49,11 @@ func TestHearSignals(t *testing.T) {
 	}
 }
 
-// TestMain makes this binary the program hears, too, and the programs that a sandbox starts.
+// TestMain makes this binary the program catches, too, and the programs that a sandbox starts.
 func TestMain(m *testing.M) {
 	sandbox.Main()
-	if os.Args[0] == "hears" {
-		hearingProgram()
+	if os.Args[0] == "catches" {
+		catchingProgram()
 		return
 	}
 	os.Exit(m.Run())

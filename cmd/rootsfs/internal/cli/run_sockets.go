@@ -23,7 +23,7 @@ import (
 type grantedSocket struct {
 	name string
 	// asked is the path as written, which may also be the value of environment variables.
-	asked, resolved string
+	writtenPath, resolved string
 }
 
 // hostSockets grants the sockets of --socket and of the configuration.
@@ -34,7 +34,7 @@ func (f *runFlags) hostSockets(p *runPlan) error {
 		}
 	}
 	for _, path := range p.session.Config.Run.Sockets {
-		if slices.ContainsFunc(p.sockets, func(one grantedSocket) bool { return one.asked == path }) {
+		if slices.ContainsFunc(p.sockets, func(one grantedSocket) bool { return one.writtenPath == path }) {
 			continue
 		}
 		if err := p.addSocket(path); err != nil {
@@ -46,17 +46,17 @@ func (f *runFlags) hostSockets(p *runPlan) error {
 
 // parseSocket reads [NAME=]PATH.
 func parseSocket(text string) (grantedSocket, error) {
-	one := grantedSocket{asked: text}
+	one := grantedSocket{writtenPath: text}
 	if name, path, ok := strings.Cut(text, "="); ok && !strings.Contains(name, "/") {
-		one.name, one.asked = name, path
+		one.name, one.writtenPath = name, path
 		if _, err := names.ParseRootName(name); err != nil {
 			return one, usage(fmt.Errorf("--socket %s: %w", names.Quote(text), err))
 		}
 	}
-	if one.asked == "" {
+	if one.writtenPath == "" {
 		return one, usage(errors.New("--socket is empty: set the variable that holds the path"))
 	}
-	path, err := expandHome(one.asked)
+	path, err := expandHome(one.writtenPath)
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
@@ -94,9 +94,9 @@ func (p *runPlan) addSocket(text string) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return usage(fmt.Errorf("--socket %s: %s does not exist; check the spelling, or start the program that serves it", names.Quote(one.asked), names.Quote(one.resolved)))
+		return usage(fmt.Errorf("--socket %s: %s does not exist; check the spelling, or start the program that serves it", names.Quote(one.writtenPath), names.Quote(one.resolved)))
 	case err != nil:
-		return usage(fmt.Errorf("--socket %s: %w", names.Quote(one.asked), err))
+		return usage(fmt.Errorf("--socket %s: %w", names.Quote(one.writtenPath), err))
 	}
 	if err := p.session.Ceiling.CheckPath(resolved, guard.ReadWrite); err != nil {
 		return session.CeilingError(fmt.Errorf("the socket is refused: %w", err))
@@ -111,7 +111,7 @@ func (p *runPlan) addSocket(text string) error {
 		}
 	}
 	if slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return string(g.Root) == one.name }) {
-		return usage(fmt.Errorf("--socket %s: a root is called %s; write NAME=PATH to give the socket another name", names.Quote(one.asked), names.Quote(one.name)))
+		return usage(fmt.Errorf("--socket %s: a root is called %s; write NAME=PATH to give the socket another name", names.Quote(one.writtenPath), names.Quote(one.name)))
 	}
 	if p.box.Sockets == nil {
 		p.box.Sockets = &sandbox.Sockets{}
@@ -132,7 +132,7 @@ func (p *runPlan) socketEnv(env []string) []string {
 		for _, list := range [][]string{env, os.Environ()} {
 			for _, e := range list {
 				name, value, _ := strings.Cut(e, "=")
-				if value == one.asked || value == one.resolved {
+				if value == one.writtenPath || value == one.resolved {
 					env = slices.DeleteFunc(slices.Clone(env), func(o string) bool { return strings.HasPrefix(o, name+"=") })
 					env = append(env, name+"="+sandbox.SocketPath(one.name))
 				}

@@ -87,18 +87,18 @@ func (p *runPlan) givenName() string {
 // resolveName finds the name that the owner gave the run, "" for none. Without a name, the run gets
 // no block that is for a name. If there are blocks for the command's name, a hint says so.
 func (p *runPlan) resolveName() {
-	p.given = p.givenName()
-	p.session.NameUngiven = p.given == ""
-	if p.given != "" {
+	p.blockName = p.givenName()
+	p.session.NameUngiven = p.blockName == ""
+	if p.blockName != "" {
 		return
 	}
 	name, conf := p.session.NameFor, p.session.Config
-	// Whether a grant comes from a [[root]] block of the configuration that is for runs of one name.
+	// isForName reports whether a grant comes from a [[root]] block for runs of one name.
 	isForName := func(g guard.Grant) bool { return g.Subject != "" && g.Origin == config.Origin }
 	if slices.ContainsFunc(conf.Secrets, func(s config.Secret) bool { return s.Subject == name }) ||
 		slices.ContainsFunc(conf.Net, func(n config.Net) bool { return n.Subject == name }) ||
 		slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return isForName(g) && string(g.Subject) == name }) {
-		p.ungiven = name
+		p.otherBlockName = name
 	}
 	p.session.Roots = slices.DeleteFunc(p.session.Roots, isForName)
 }
@@ -109,15 +109,15 @@ func (r *runner) hintNames() {
 	if name := r.plan.session.Name; name != "" && name != r.s.Name() {
 		r.a.warn("a live session is named %s: this one is %s", names.Quote(name), names.ShellWord(r.s.Name()))
 	}
-	if name := r.plan.ungiven; name != "" {
+	if name := r.plan.otherBlockName; name != "" {
 		r.a.warn("the configuration has [[net]], [[secret]] or [[root]] blocks for runs named %s, which this run does not get: the name is that of a file which programs can write or a root shows; add --name %s if this run is meant",
 			names.Quote(name), names.ShellWord(name))
 	}
 }
 
-// trustedHome returns the files to copy into a kept HOME, without files that programs could
+// trustedHomeFiles returns the files to copy into a kept HOME, without files that programs could
 // have replaced by a link to another file of the owner.
-func (r *runner) trustedHome() (files []string) {
+func (r *runner) trustedHomeFiles() (files []string) {
 	judge := r.plan.judge()
 	for _, file := range r.plan.homeParts {
 		from, err := ownerFile(file)
@@ -127,7 +127,7 @@ func (r *runner) trustedHome() (files []string) {
 		if err == nil {
 			err = r.plan.session.Ceiling.CheckPath(session.Resolve(from), guard.ReadOnly)
 		}
-		if text, ok := readGitFile(from); err == nil && ok {
+		if text, ok := readSmallFile(from); err == nil && ok {
 			if s := r.plan.secretIn(text); s != nil {
 				err = fmt.Errorf("it holds the credential of --secret %s", s.Name)
 			}

@@ -171,8 +171,8 @@ type servingMessage struct {
 	Issuer    string `json:"issuer,omitempty"`
 }
 
-// serving prints the address of the server. A new token is shown only here.
-func (a *app) serving(m servingMessage, token string, isNew bool) {
+// printServing prints the address of the server. A new token is shown only here.
+func (a *app) printServing(m servingMessage, token string, isNew bool) {
 	if a.JSON {
 		// An error means that the reader has gone. The server goes on.
 		_ = a.line(m)
@@ -218,7 +218,7 @@ func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve
 	req := f.request(at, token)
 	req.Certificate, req.Key = cert, key
 	return serve(ctx, l, req, func() {
-		a.serving(servingMessage{at.String(), session, file, f.http.Issuer}, token, f.http.tokenFile == "")
+		a.printServing(servingMessage{at.String(), session, file, f.http.Issuer}, token, f.http.tokenFile == "")
 		if f.ask && !a.JSON {
 			a.say("questions of clients wait for your answer; see them come: rootsfs consent list --watch")
 		}
@@ -247,18 +247,18 @@ func (a *app) shareHTTP(ctx context.Context, c *control.Client, f *serveFlags) e
 		}
 		defer front.Close()
 		ready()
-		over := make(chan struct{})
+		ended := make(chan struct{})
 		go func() {
-			defer close(over)
+			defer close(ended)
 			_, _ = io.Copy(io.Discard, front)
 		}()
 		select {
-		case <-over:
+		case <-ended:
 			return fmt.Errorf("%w: %s has ended", control.ErrNoSession, quoteIfNeeded(c.Info().Name))
 		case <-ctx.Done(): // a signal
 			_ = l.Close()
 			_ = front.CloseWrite()
-			<-over // the port is closed
+			<-ended // the port is closed
 			return nil
 		}
 	})

@@ -108,8 +108,8 @@ func isLocked(path string) (bool, error) {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil, nil
 }
 
-// named reports whether the path still leads to the file.
-func (t *tokenFile) named() bool {
+// isAtPath reports whether the path still leads to the file.
+func (t *tokenFile) isAtPath() bool {
 	held, err1 := t.f.Stat()
 	named, err2 := os.Lstat(t.path)
 	return err1 == nil && err2 == nil && os.SameFile(held, named)
@@ -117,7 +117,7 @@ func (t *tokenFile) named() bool {
 
 // remove removes the file, if the path still leads to it.
 func (t *tokenFile) remove() {
-	if t.named() {
+	if t.isAtPath() {
 		_ = os.Remove(t.path) // if it fails, the next server of this name removes it
 	}
 	_ = t.f.Close()

@@ -32,10 +32,11 @@ func (r *endRequest) note(now time.Time) (isFirst, isUrgent bool) {
 	return false, now.Sub(r.since) >= sameRequest
 }
 
-// onSignal returns a channel that the first signal to end closes. Another one, a second later
-// or more, ends the process at once. SIGQUIT is one of these signals, since by default it would
-// end a Go program and leave the mount behind. SIGQUIT also writes the stacks of all goroutines to
-// standard error, which is the log of a daemon. A daemon ignores SIGHUP: it has no terminal.
+// onSignal returns a channel that is closed at the first signal that asks for the end. Another such
+// signal, a second later or more, ends the process at once. SIGQUIT is one of these signals, since
+// by default it would end a Go program and leave the mount behind. SIGQUIT also writes the stacks of
+// all goroutines to standard error, which is the log of a daemon. A daemon ignores SIGHUP: it has no
+// terminal.
 func onSignal(daemon bool) <-chan struct{} {
 	signals := make(chan os.Signal, 4)
 	which := []os.Signal{os.Interrupt, unix.SIGTERM, unix.SIGQUIT}
@@ -58,9 +59,9 @@ func onSignal(daemon bool) <-chan struct{} {
 	return stop
 }
 
-// hearSignals catches the signals that are passed on to the command. Before the call signals
+// catchSignals catches the signals that are passed on to the command. Before the call signals
 // have their usual effect, because there is nothing to clean up yet.
-func hearSignals() <-chan os.Signal {
+func catchSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, notIgnored(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)...)
 	return signals

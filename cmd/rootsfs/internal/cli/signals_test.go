@@ -11,12 +11,12 @@ import (
 // `timeout 60 rootsfs mount …` sends SIGTERM twice at the same moment, to the program and to
 // its group. The mount is still taken down in order. A later second signal means that the
 // sender does not want to wait.
-func TestASignalSaidTwiceIsOneRequest(t *testing.T) {
+func TestARepeatedSignalIsOneRequest(t *testing.T) {
 	start := time.Unix(1000, 0)
 	for _, tt := range []struct {
 		name  string
 		after []time.Duration // of each signal
-		heard int             // how many are received until one ends the wait
+		want  int             // how many signals are received until one ends the wait
 	}{
 		{"one", []time.Duration{0}, 1},
 		{"twice at once", []time.Duration{0, 0}, 2},
@@ -30,13 +30,13 @@ func TestASignalSaidTwiceIsOneRequest(t *testing.T) {
 				signals <- unix.SIGTERM
 			}
 			close(signals)
-			heard, ended := 0, 0
+			received, ended := 0, 0
 			handleSignals(signals, func() time.Time {
-				heard++
-				return start.Add(tt.after[heard-1])
+				received++
+				return start.Add(tt.after[received-1])
 			}, func(os.Signal) { ended++ })
-			if heard != tt.heard || ended != 1 {
-				t.Errorf("%d signals heard, want %d; asked to end %d times, want once", heard, tt.heard, ended)
+			if received != tt.want || ended != 1 {
+				t.Errorf("%d signals received, want %d; asked to end %d times, want once", received, tt.want, ended)
 			}
 		})
 	}

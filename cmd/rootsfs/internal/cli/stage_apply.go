@@ -190,14 +190,14 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	}
 	_, units := vfs.ReviewStage(r.Output, nil)
 	for i := range units {
-		path := o.shown(units[i].Path)
+		path := o.displayPath(units[i].Path)
 		a.say("left staged: %s: %s; take it: %s", quoteIfNeeded(path), outputText(&units[i]), o.command("apply", path))
 	}
 }
 
 // printLeft lists the changes that were left, and remedies. Changes in a .git that were left for the
-// same reason have one line. A change that was not reached (see
-// vfs.StageResult) has none: the caller counts it.
+// same reason have one line. A change that was not reached (see vfs.StageResult) has no line: the
+// caller counts it.
 func (a *app) printLeft(o *openStage, left []vfs.StageChange) {
 	type unit struct {
 		git names.Foreign
@@ -216,7 +216,7 @@ func (a *app) printLeft(o *openStage, left []vfs.StageChange) {
 			a.printChange(o, c)
 		case n > 1:
 			count[u] = 0 // its line is printed once
-			a.say("%c %s  %s: %s", c.Class, quoteIfNeeded(o.shown(u.git)), plural(n, "change"), c.Why)
+			a.say("%c %s  %s: %s", c.Class, quoteIfNeeded(o.displayPath(u.git)), plural(n, "change"), c.Why)
 		}
 	}
 	a.printChoices(o, left)
@@ -224,14 +224,14 @@ func (a *app) printLeft(o *openStage, left []vfs.StageChange) {
 
 // printChange prints a line for a change.
 func (a *app) printChange(o *openStage, c *vfs.StageChange) {
-	line := fmt.Sprintf("%c %s", c.Class, quoteIfNeeded(o.shown(c.Path)))
+	line := fmt.Sprintf("%c %s", c.Class, quoteIfNeeded(o.displayPath(c.Path)))
 	if c.Why != "" {
 		line += "  " + c.Why.String()
 	}
 	a.say("%s", line)
 }
 
-// mostChoices is how many paths a proposed command has.
+// mostChoices is how many paths a proposed command has at most.
 const mostChoices = 4
 
 // printChoices prints the possible commands for each kind of change that was left.
@@ -247,7 +247,7 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 			}
 			above = path.Raw()
 			if count++; count <= mostChoices {
-				paths = append(paths, o.shown(path))
+				paths = append(paths, o.displayPath(path))
 			}
 		}
 		if count > len(paths) {
@@ -366,14 +366,14 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 		if c.Meta.Path == "" {
 			what = fmt.Sprintf("the stage %s cannot be read: %s", quoteIfNeeded(filepath.Base(c.Dir)), names.Escape(names.Foreign(c.Damaged)))
 		}
-		if onlyKeeps(&c.StageSummary) {
+		if hasOnlyCheckpoints(&c.StageSummary) {
 			what += ", and " + plural(len(c.Checkpoints), "checkpoint")
 		}
 		if err := confirm(what, "drop all of it?"); err != nil {
 			return err
 		}
 	}
-	if len(c.paths) == 0 && (onlyKeeps(&c.StageSummary) || c.Meta.Path == "") {
+	if len(c.paths) == 0 && (hasOnlyCheckpoints(&c.StageSummary) || c.Meta.Path == "") {
 		return a.removeStage(c)
 	}
 	o, err := c.open(ctx)

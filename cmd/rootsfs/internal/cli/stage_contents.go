@@ -10,17 +10,17 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// stageReader reads the contents of changes. A request to a session takes longer than to read a
-// small file, so while the files are read in the order of the list, one request gets many.
+// stageReader reads the contents of changes. A request to a session takes longer than reading a
+// small file. So while the caller reads the files in the order of the list, one request gets many.
 type stageReader struct {
 	ask   func(context.Context, control.StageContentsRequest) (control.StageContentsAnswer, error)
-	order []control.StageFile // as a patcher reads the files
-	at    map[stageSide]int   // in order
-	last  int                 // in order: the file that was read last
-	ahead map[stageSide][]byte
+	order []control.StageFile  // as a patcher reads the files
+	at    map[stageSide]int    // indexes in order
+	last  int                  // index in order of the file that was read last
+	ahead map[stageSide][]byte // contents that a request got and the caller has not read yet
 }
 
-// stageSide is a path in the stage, or in the root.
+// stageSide is a file in the stage, or the file at the same path in the root.
 type stageSide struct {
 	path   string
 	staged bool

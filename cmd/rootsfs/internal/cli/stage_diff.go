@@ -88,8 +88,8 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	}
 	notes := ""
 	for i := range units {
-		path := gitQuote(o.shown(units[i].Path))
-		notes += fmt.Sprintf("# %s: %s; look: %s\n", path, outputText(&units[i]), o.command("diff", o.shown(units[i].Path)))
+		path := gitQuote(o.displayPath(units[i].Path))
+		notes += fmt.Sprintf("# %s: %s; look: %s\n", path, outputText(&units[i]), o.command("diff", o.displayPath(units[i].Path)))
 	}
 	return a.printPatch(ctx, p, list, notes)
 }
@@ -198,9 +198,9 @@ func (a *app) printChangedNames(o *openStage, list []vfs.StageChange, units []vf
 		paths = append(paths, units[i].Path)
 	}
 	for _, path := range paths {
-		line := quoteIfNeeded(o.shown(path))
+		line := quoteIfNeeded(o.displayPath(path))
 		if !isTerminal(a.Stdout) {
-			line = gitQuote(o.shown(path))
+			line = gitQuote(o.displayPath(path))
 		}
 		if _, err := a.Write([]byte(line + "\n")); err != nil {
 			return err
@@ -221,14 +221,14 @@ func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vf
 		if err != nil {
 			return err
 		}
-		row := []string{" " + string(c.Class), quoteIfNeeded(o.shown(c.Path)), size}
+		row := []string{" " + string(c.Class), quoteIfNeeded(o.displayPath(c.Path)), size}
 		if names.Columns(row[1]) > widestPath {
 			row = []string{row[0], row[1] + "  " + size}
 		}
 		rows = append(rows, row)
 	}
 	for i := range units {
-		rows = append(rows, []string{" B", quoteIfNeeded(o.shown(units[i].Path)), outputText(&units[i])})
+		rows = append(rows, []string{" B", quoteIfNeeded(o.displayPath(units[i].Path)), outputText(&units[i])})
 	}
 	a.table(rows)
 	a.say("%s", reviewText(list, units))

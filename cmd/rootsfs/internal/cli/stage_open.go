@@ -32,8 +32,8 @@ type chosenStage struct {
 // isInside reports whether the working directory lies in the root.
 func (c *chosenStage) isInside() bool { return names.Under(c.dir, c.Meta.Path) }
 
-// shown returns a path below the root in the form of the command line.
-func (c *chosenStage) shown(rel names.Foreign) names.Foreign {
+// displayPath returns a path below the root in the form of the command line.
+func (c *chosenStage) displayPath(rel names.Foreign) names.Foreign {
 	if c.isInside() {
 		if to, err := filepath.Rel(c.dir, filepath.Join(c.Meta.Path, rel.Raw())); err == nil {
 			return names.Foreign(to)
@@ -60,15 +60,15 @@ func stagedWhere(s *vfs.StageSummary) string {
 	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), touchedText(s.Changed))
 }
 
-// chooseStage finds the stage of --root, of the paths or of the working directory. A stage that
-// has no changes and only keeps checkpoints is none.
+// chooseStage finds the stage of --root, of the paths or of the working directory. A stage without
+// changes that only keeps checkpoints does not count.
 func chooseStage(root string, paths []string) (*chosenStage, error) {
-	return chooseStageOf(root, paths, func(s *vfs.StageSummary) bool { return !onlyKeeps(s) })
+	return chooseStageOf(root, paths, func(s *vfs.StageSummary) bool { return !hasOnlyCheckpoints(s) })
 }
 
-// mustBeNamed returns an error if only the lack of others made this stage the chosen one: the
-// command line does not name it, and the working directory is not in its root. The user may
-// have meant another.
+// mustBeNamed returns an error if this stage was chosen only because there is no other: the command
+// line does not name it, and the working directory is not in its root. The user may not have meant
+// it.
 func (c *chosenStage) mustBeNamed(paths []string) error {
 	if c.flag != "" || len(paths) > 0 || c.isInside() {
 		return nil
@@ -82,11 +82,12 @@ func chooseKept(root string) (*chosenStage, error) {
 	return chooseStageOf(root, nil, func(*vfs.StageSummary) bool { return true })
 }
 
-// onlyKeeps reports whether a stage is only there for its checkpoints.
-func onlyKeeps(s *vfs.StageSummary) bool {
+// hasOnlyCheckpoints reports whether a stage is only there for its checkpoints.
+func hasOnlyCheckpoints(s *vfs.StageSummary) bool {
 	return s.Changed == 0 && len(s.Checkpoints) > 0 && !s.Held && s.Damaged == ""
 }
 
+// chooseStageOf is chooseStage among the stages that counts accepts.
 func chooseStageOf(root string, paths []string, counts func(*vfs.StageSummary) bool) (*chosenStage, error) {
 	store, err := session.Stages()
 	if err != nil {
@@ -101,21 +102,21 @@ func chooseStageOf(root string, paths []string, counts func(*vfs.StageSummary) b
 		return nil, err
 	}
 	dir = session.Resolve(dir)
-	meant, err := stagesMeant(all, root, dir, paths)
-	// A copy: DeleteFunc writes to the slice that it gets, and meant can be all.
-	meant = slices.DeleteFunc(slices.Clone(meant), func(s vfs.StageSummary) bool { return !counts(&s) })
-	if len(meant) > 1 {
-		meant = likeliest(meant)
+	candidates, err := candidateStages(all, root, dir, paths)
+	// A copy: DeleteFunc writes to the slice that it gets, and candidates can be all.
+	candidates = slices.DeleteFunc(slices.Clone(candidates), func(s vfs.StageSummary) bool { return !counts(&s) })
+	if len(candidates) > 1 {
+		candidates = likeliest(candidates)
 	}
 	switch {
 	case err != nil:
 		return nil, err
-	case len(meant) == 0:
+	case len(candidates) == 0:
 		return nil, noStage(root, paths, all)
-	case len(meant) > 1:
-		return nil, usage(fmt.Errorf("several stages can be meant: %s; name one with --root", stageNames(meant)))
+	case len(candidates) > 1:
+		return nil, usage(fmt.Errorf("several stages can be meant: %s; name one with --root", stageNames(candidates)))
 	}
-	c := &chosenStage{StageSummary: meant[0], dir: dir, flag: root}
+	c := &chosenStage{StageSummary: candidates[0], dir: dir, flag: root}
 	for _, p := range paths {
 		rel, err := c.below(p)
 		if err != nil {
@@ -130,9 +131,9 @@ func chooseStageOf(root string, paths []string, counts func(*vfs.StageSummary) b
 	return c, nil
 }
 
-// stagesMeant returns the stages that a command line can select: those of --root, or else those
+// candidateStages returns the stages that a command line can select: those of --root, or else those
 // around the first path or the working directory, or else all.
-func stagesMeant(all []vfs.StageSummary, root, dir string, paths []string) ([]vfs.StageSummary, error) {
+func candidateStages(all []vfs.StageSummary, root, dir string, paths []string) ([]vfs.StageSummary, error) {
 	which := func(is func(s *vfs.StageSummary) bool) (out []vfs.StageSummary) {
 		for i := range all {
 			if is(&all[i]) {
@@ -171,10 +172,10 @@ func stagesMeant(all []vfs.StageSummary, root, dir string, paths []string) ([]vf
 	return all, nil
 }
 
-// likeliest returns the stages that do not only keep checkpoints. If all do, and they are of one
-// directory, it is the one that changed last.
+// likeliest returns the stages with more than checkpoints. If there are none, and all stages are of
+// one directory, it returns the stage that changed last.
 func likeliest(list []vfs.StageSummary) []vfs.StageSummary {
-	if live := slices.DeleteFunc(slices.Clone(list), func(s vfs.StageSummary) bool { return onlyKeeps(&s) }); len(live) > 0 {
+	if live := slices.DeleteFunc(slices.Clone(list), func(s vfs.StageSummary) bool { return hasOnlyCheckpoints(&s) }); len(live) > 0 {
 		return live
 	}
 	latest := list[0]
@@ -230,8 +231,8 @@ func noStage(root string, paths []string, all []vfs.StageSummary) error {
 	} else if len(paths) > 0 {
 		text += " at " + names.Quote(paths[0])
 	}
-	kept := slices.ContainsFunc(all, func(s vfs.StageSummary) bool { return onlyKeeps(&s) })
-	if all = slices.DeleteFunc(all, func(s vfs.StageSummary) bool { return onlyKeeps(&s) }); len(all) > 0 {
+	kept := slices.ContainsFunc(all, func(s vfs.StageSummary) bool { return hasOnlyCheckpoints(&s) })
+	if all = slices.DeleteFunc(all, func(s vfs.StageSummary) bool { return hasOnlyCheckpoints(&s) }); len(all) > 0 {
 		text += fmt.Sprintf("; there is: %s", stageNames(all))
 	} else if kept {
 		text += "; what was is in a checkpoint: rootsfs stage list -v"
@@ -278,7 +279,7 @@ func askStage[In, Out any](ctx context.Context, o *openStage, v control.Verb[In,
 	return here(ctx, o.reg, o.tree, in)
 }
 
-// request is about paths below the root.
+// request returns a request about paths below the root.
 func (o *openStage) request(paths []string) control.StageRequest {
 	return control.StageRequest{Store: o.Dir, Paths: control.StagePaths(paths)}
 }
@@ -289,11 +290,11 @@ func (o *openStage) changes(ctx context.Context, paths []string) ([]vfs.StageCha
 	return a.Result().Done, err
 }
 
-// closingTime is how long a command waits for a stage that a session or another command is about
-// to close.
+// closingTime is how long a command waits for a stage that a session or another command may be
+// closing.
 var closingTime = 10 * time.Second // tests replace it
 
-// open opens the stage, and waits a little while another one closes it.
+// open opens the stage. It waits up to closingTime while another process has the stage open.
 func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	for end := time.Now().Add(closingTime); ; {
 		o, err := c.openNow(ctx)
@@ -337,7 +338,7 @@ func (c *chosenStage) openNow(ctx context.Context) (*openStage, error) {
 		Root: c.Meta.Root, Dir: names.Foreign(c.Meta.Path), Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
 		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: stricter(&conf.Patterns, c.Meta.Patterns), Trash: conf.Trash},
 	})
-	if errors.Is(err, names.Locked) { // since it was looked at
+	if errors.Is(err, names.Locked) { // another process has opened it since c was made
 		return c.ofSession(ctx)
 	}
 	if err != nil {
@@ -373,8 +374,8 @@ func (c *chosenStage) ofSession(ctx context.Context) (*openStage, error) {
 	return nil, &guard.Error{Kind: names.Locked, Err: fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))}
 }
 
-// stricter returns patterns that refuse what either of two refuses. A negation (!PATTERN) of
-// the session's is left out: it could lift a present rule. last is nil if it is not known.
+// stricter returns patterns that refuse what now or last refuses. A negation (!PATTERN) in last is
+// left out: it could lift a present rule. last is nil if it is not known.
 func stricter(now, last *guard.Patterns) guard.Patterns {
 	p := *now
 	if last == nil {
@@ -437,7 +438,7 @@ func configuredRoot(s *vfs.StageSummary) (config.Root, vfs.StageOutput, error) {
 // completeChanges offers the changed paths in the stage of the working directory or of --root.
 func completeChanges(root *string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return completing(func(ctx context.Context) (out []string, err error) {
+		return completeWords(func(ctx context.Context) (out []string, err error) {
 			c, err := chooseStage(*root, nil)
 			if err != nil {
 				return nil, err
@@ -450,10 +451,10 @@ func completeChanges(root *string) cobra.CompletionFunc {
 			list, err := o.changes(ctx, nil)
 			list, units := vfs.ReviewStage(list, nil)
 			for i := range units {
-				out = append(out, cobra.CompletionWithDesc(c.shown(units[i].Path).Raw(), outputText(&units[i])))
+				out = append(out, cobra.CompletionWithDesc(c.displayPath(units[i].Path).Raw(), outputText(&units[i])))
 			}
 			for i := range list {
-				out = append(out, cobra.CompletionWithDesc(c.shown(list[i].Path).Raw(), classWords[list[i].Class]))
+				out = append(out, cobra.CompletionWithDesc(c.displayPath(list[i].Path).Raw(), classWords[list[i].Class]))
 			}
 			return out, err
 		})

@@ -37,6 +37,9 @@ func isUnreadable(err error) bool {
 // one is called binary.
 const mostText = 8 << 20
 
+// allChanges makes textdiff.Lines return all changes.
+const allChanges = 1 << 30
+
 // contents returns the contents of a file on one side, "" if it does not exist there. isText is
 // false for contents that are not compared line by line.
 func (p *patcher) contents(ctx context.Context, c *vfs.StageChange, staged bool) (text string, isText bool, err error) {
@@ -74,6 +77,7 @@ func isFile(mode uint32) bool {
 
 // findRenames finds new files with the contents of removed ones.
 func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error {
+	// sum returns a hash of the contents, and false if they cannot be compared.
 	sum := func(c *vfs.StageChange, staged bool) ([32]byte, bool, error) {
 		data, err := p.read(ctx, c.Path.Raw(), staged)
 		if errors.Is(err, names.Quota) || isUnreadable(err) {
@@ -100,11 +104,11 @@ func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error
 			if !ok || p.renamed[c.Path] != "" || c.Mode&unix.S_IFMT != old.OldMode&unix.S_IFMT {
 				continue
 			}
-			have, same, err := sum(c, true)
+			have, isRead, err := sum(c, true)
 			if err != nil {
 				return err
 			}
-			if same && have == want {
+			if isRead && have == want {
 				p.renamed[c.Path] = old.Path
 				break
 			}
@@ -215,7 +219,7 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 		fmt.Fprintf(b, "Binary files %s and %s differ\n", from, to)
 		return nil
 	}
-	changes, err := textdiff.Lines(ctx, old, text, 1<<30)
+	changes, err := textdiff.Lines(ctx, old, text, allChanges)
 	if err != nil || len(changes) == 0 {
 		return err
 	}
@@ -250,7 +254,7 @@ func (p *patcher) size(ctx context.Context, c *vfs.StageChange) (string, error) 
 	if !oldText || !isText {
 		return fmt.Sprintf("%s -> %s", sizeText(c.OldSize), sizeText(c.Size)), nil
 	}
-	changes, err := textdiff.Lines(ctx, old, text, 1<<30)
+	changes, err := textdiff.Lines(ctx, old, text, allChanges)
 	if err != nil {
 		return "", err
 	}

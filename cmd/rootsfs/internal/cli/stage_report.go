@@ -86,7 +86,7 @@ func (a *app) warnStaged(ctx context.Context, ended string) {
 			continue
 		}
 		c := &chosenStage{StageSummary: *s, dir: session.Resolve(dir)}
-		if meant, _ := stagesMeant(all, "", c.dir, nil); len(meant) != 1 || meant[0].Dir != s.Dir || !c.isInside() {
+		if candidates, _ := candidateStages(all, "", c.dir, nil); len(candidates) != 1 || candidates[0].Dir != s.Dir || !c.isInside() {
 			c.flag = stageFlag(all, s)
 		}
 		if text := c.counts(ctx); text != "" {
@@ -96,7 +96,7 @@ func (a *app) warnStaged(ctx context.Context, ended string) {
 	}
 }
 
-// stageFlag returns a value of --root that means exactly one stage.
+// stageFlag returns a value of --root that selects exactly this stage.
 func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
 	named := 0
 	for i := range all {
@@ -145,7 +145,7 @@ func outputText(u *vfs.StageOutputUnit) string {
 	return text
 }
 
-// mostUnits is how many units of build output are named in a line.
+// mostUnits is how many units of build output a line names at most.
 const mostUnits = 3
 
 // reviewText counts changes by their classes, and names build output.

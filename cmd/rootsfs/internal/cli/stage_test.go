@@ -29,7 +29,7 @@ func stageAt(store, root, path string) vfs.StageSummary {
 
 // A command line selects the stage of --root, of its first path or of the working directory. If
 // there are several candidates, the error lists them.
-func TestStagesMeant(t *testing.T) {
+func TestCandidateStages(t *testing.T) {
 	all := []vfs.StageSummary{stageAt("p-1", "p", "/home/u/p"), stageAt("p-1-2", "p", "/home/u/p"), stageAt("q-2", "q", "/home/u/q")}
 	for _, tt := range []struct {
 		root, dir string
@@ -49,7 +49,7 @@ func TestStagesMeant(t *testing.T) {
 		{"nosuch", "/home/u/q", nil, ""},
 		{"", "/", []string{"nosuch/a"}, ""},
 	} {
-		got, err := stagesMeant(all, tt.root, tt.dir, tt.paths)
+		got, err := candidateStages(all, tt.root, tt.dir, tt.paths)
 		var have []string
 		for i := range got {
 			have = append(have, filepath.Base(got[i].Dir))
@@ -93,8 +93,8 @@ func TestStagePaths(t *testing.T) {
 			t.Errorf("in %s, %s: %q, %v; want %q", tt.c.dir, tt.path, got, err, tt.want)
 		}
 		if err == nil && got != "" {
-			if again, err := tt.c.below(tt.c.shown(names.Foreign(got)).Raw()); err != nil || again != got {
-				t.Errorf("%q is shown as %s, which is %q, %v", got, tt.c.shown(names.Foreign(got)), again, err)
+			if again, err := tt.c.below(tt.c.displayPath(names.Foreign(got)).Raw()); err != nil || again != got {
+				t.Errorf("%q is shown as %s, which is %q, %v", got, tt.c.displayPath(names.Foreign(got)), again, err)
 			}
 		}
 	}

@@ -78,11 +78,12 @@ func foldQuoted(line string, columns int) string {
 	var b strings.Builder
 	width := 0
 	for line != "" {
-		n := quoted(line)
+		n := quotedLen(line)
 		text := line[:n]
 		line = line[n:]
-		made := strings.HasPrefix(text, `"$(printf '`) && !strings.Contains(text[len(`"$(printf '`):], " ") // by names.ShellWord
-		if text[0] == '"' && !made && width+names.Columns(text) >= columns {
+		// names.ShellWord writes such a word.
+		isShellWord := strings.HasPrefix(text, `"$(printf '`) && !strings.Contains(text[len(`"$(printf '`):], " ")
+		if text[0] == '"' && !isShellWord && width+names.Columns(text) >= columns {
 			if text = names.Fold(text, indent+"  | ", columns); width > 0 {
 				text = "\n" + text
 			}
@@ -94,10 +95,10 @@ func foldQuoted(line string, columns int) string {
 	return b.String()
 }
 
-// quoted returns the length of the text in quotation marks at the beginning of s, which ends
-// with s if it is not closed. If s does not begin with a quotation mark, quoted returns the
-// length of the text before the first one.
-func quoted(s string) int {
+// quotedLen returns the length of the quoted text at the beginning of s: up to its closing quotation
+// mark, or all of s if there is none. If s does not begin with a quotation mark, quotedLen returns
+// the length of the text before the first one.
+func quotedLen(s string) int {
 	body := strings.TrimPrefix(s, `"`)
 	mark := len(s) - len(body) // length of the opening quotation mark: 1, or 0 if there is none
 	for i := 0; i < len(body); i++ {

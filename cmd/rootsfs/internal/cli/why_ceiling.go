@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// keepToCeiling takes back a proposal that the ceiling of this machine would refuse, and names
-// its line. args are those of `rootsfs why`.
+// keepToCeiling takes back a proposal that the ceiling of this machine would refuse, and names the
+// line of the ceiling instead. args are those of `rootsfs why`.
 func (e *explanation) keepToCeiling(args []string) {
 	ceiling, err := config.LoadCeiling()
 	if err == nil {
@@ -24,7 +24,8 @@ func (e *explanation) keepToCeiling(args []string) {
 	e.Advice = names.Text(names.EscapeQuoted(err.Error()) + "; only the administrator who has set this bound can change that")
 }
 
-// overCeiling returns the ceiling's refusal of what would allow the operation.
+// overCeiling returns the ceiling's refusal of the host or root that would allow the operation; nil:
+// the ceiling allows it.
 func (e *explanation) overCeiling(c *config.Ceiling, args []string) error {
 	if e.host != "" {
 		rule, err := network.ParseRule(e.host)
@@ -36,7 +37,7 @@ func (e *explanation) overCeiling(c *config.Ceiling, args []string) error {
 	dir, mode := e.RootPath.Raw(), e.Mode
 	switch {
 	case e.Lacks != "":
-		mode = e.wider()
+		mode = e.widerMode()
 	case dir == "" && len(args) > 0:
 		if path, err := expandHome(args[0]); err == nil && filepath.IsAbs(path) {
 			dir, mode = nearestExisting(path), modeFor(e.Op).Raw()

@@ -51,7 +51,7 @@ type explanation struct {
 	builtIn    bool     // the rule on record is built in
 	hasCommand bool     // the session on record has started one
 	limits     []string // one of these was reached
-	limited    string   // the owner of the limit
+	limitOwner string   // the root or server that has the limit
 	host       string   // of a connection that no rule permitted
 }
 
@@ -73,8 +73,8 @@ func rootNamed(st *control.Status, name string) *control.Root {
 	return nil
 }
 
-// asked returns the operation and the path that the record has.
-func (e *explanation) asked() string {
+// requestText returns the operation that was refused or asked about, with its path.
+func (e *explanation) requestText() string {
 	switch {
 	case e.Path != "":
 		return e.Op + " " + quoteIfNeeded(e.Path)
@@ -91,29 +91,29 @@ func (e *explanation) text() string {
 		if e.endOp == names.OpExpire.String() {
 			how = "expired"
 		}
-		return fmt.Sprintf("%s: refused: root %s %s at %s", e.asked(), quoteIfNeeded(e.Root), how, e.RevokedAt.Local().Format(time.DateTime))
+		return fmt.Sprintf("%s: refused: root %s %s at %s", e.requestText(), quoteIfNeeded(e.Root), how, e.RevokedAt.Local().Format(time.DateTime))
 	}
 	if e.Limit != "" {
 		value := ""
 		if e.LimitValue != "" {
 			value = " (" + e.LimitValue + ")"
 		}
-		return fmt.Sprintf("%s: refused: the limit %s%s of %s is reached", e.asked(), e.Limit, value, e.limited)
+		return fmt.Sprintf("%s: refused: the limit %s%s of %s is reached", e.requestText(), e.Limit, value, e.limitOwner)
 	}
 	if e.Link != nil && !e.Allowed {
-		return fmt.Sprintf("%s: refused: it is a link, or passes one, that leaves the root", e.asked())
+		return fmt.Sprintf("%s: refused: it is a link, or passes one, that leaves the root", e.requestText())
 	}
 	if !e.Allowed && e.Rule == nil && e.Lacks == "" && e.Detail != "" {
-		return fmt.Sprintf("%s: refused: %s", e.asked(), e.Detail)
+		return fmt.Sprintf("%s: refused: %s", e.requestText(), e.Detail)
 	}
-	said, _ := checkText(&e.CheckAnswer)
+	verdict, _ := checkText(&e.CheckAnswer)
 	if e.Session == "" && e.Root == "" && !e.Allowed {
-		return fmt.Sprintf("%s: refused: the root does not hold it", e.asked())
+		return fmt.Sprintf("%s: refused: the root does not hold it", e.requestText())
 	}
 	if e.Shown {
-		return said + ", as every file of the system that the confinement shows"
+		return verdict + ", as every file of the system that the confinement shows"
 	}
-	return said
+	return verdict
 }
 
 // commandWords are the words of a command line, before names.ShellWord quotes them.
@@ -142,14 +142,14 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 	case e.RevokedAt != nil:
 		return append(commandWords{"roots", "add"}, e.grantFlags()...)
 	case e.Link != nil && e.Confinement == "":
-		e.Advice = e.pathOfLink()
+		e.Advice = e.linkAdvice()
 		return nil
 	case e.Link != nil && e.tooMuch(linkDest(e.Link)):
 		return nil
 	case e.Link != nil:
 		return commandWords{"roots", "add", names.Foreign(linkDest(e.Link)) + ":ro"}
 	case e.Lacks != "":
-		return commandWords{"roots", "set", e.Root, names.Foreign(e.wider())}
+		return commandWords{"roots", "set", e.Root, names.Foreign(e.widerMode())}
 	case e.Rule != nil && rules != nil:
 		return e.withoutRule(rules)
 	case e.Reason == names.Suspended.String(), e.Paused != nil && e.Paused.Cause == string(guard.PausedByOwner):
@@ -174,8 +174,8 @@ func (e *explanation) tooMuch(dir string) bool {
 	return true
 }
 
-// withoutRule returns the command that sets the root's patterns without the one that decided.
-// If that one is built in, the command adds a pattern that lifts it for this path.
+// withoutRule returns the command that sets the root's patterns without the one that decided. If
+// that pattern is built in, the command adds a pattern that lifts it for this path.
 func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 	out := commandWords{"policy", "set", e.Root}
 	isIgnored := func(r *control.PolicyRule) bool { return filepath.Base(r.From.Raw()) == ".gitignore" }
@@ -205,8 +205,8 @@ func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 	return out
 }
 
-// pathOfLink returns the advice for a link that no root of the session follows.
-func (e *explanation) pathOfLink() names.Text {
+// linkAdvice returns the advice for a link that no root of the session follows.
+func (e *explanation) linkAdvice() names.Text {
 	return names.Text("open what the link leads to, " + names.Quote(linkDest(e.Link)) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path")
 }
 
@@ -215,15 +215,15 @@ func (e *explanation) pathOfLink() names.Text {
 func (e *explanation) grantFlags() commandWords {
 	switch {
 	case e.Lacks != "":
-		return commandWords{e.spec(e.wider())}
-	case e.builtinRule():
+		return commandWords{e.spec(e.widerMode())}
+	case e.isBuiltinRule():
 		return commandWords{e.spec(e.Mode), "--allow", literalPattern(e.rel())}
 	}
 	return commandWords{e.spec(e.Mode)}
 }
 
-// builtinRule reports whether a built-in rule refused.
-func (e *explanation) builtinRule() bool {
+// isBuiltinRule reports whether a built-in rule refused.
+func (e *explanation) isBuiltinRule() bool {
 	if e.Rule != nil {
 		return e.Rule.From == control.BuiltIn
 	}
@@ -244,14 +244,14 @@ func (e *explanation) runLine(host string) names.Text {
 	case e.RootPath == "":
 	case e.Limit != "":
 		flags = append(commandWords{"--root"}, e.limitFlags()...)
-	case e.Lacks != "", e.builtinRule():
+	case e.Lacks != "", e.isBuiltinRule():
 		flags = append(commandWords{"--root"}, e.grantFlags()...)
 	case e.Reason == names.Escaped.String():
 		if e.Link == nil {
 			e.Link = linkAt(host)
 		}
 		if e.Link != nil && (e.startedBy == "mount" || e.startedBy == "serve") {
-			e.Advice = e.pathOfLink()
+			e.Advice = e.linkAdvice()
 		} else if e.Link != nil && !e.tooMuch(linkDest(e.Link)) {
 			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(linkDest(e.Link)) + ":ro"}
 		}
@@ -273,8 +273,8 @@ func (e *explanation) rel() string {
 	return rel
 }
 
-// wider returns the root's mode with the missing rights added.
-func (e *explanation) wider() string {
+// widerMode returns the root's mode with the missing rights added.
+func (e *explanation) widerMode() string {
 	have, err := rules.ParseMode(e.Mode)
 	lacks, lerr := rules.ParseMode(e.Lacks)
 	if err != nil || lerr != nil {

@@ -25,7 +25,7 @@ import (
 // lastTrail finds the session with the newest refusal, among all sessions or only the named
 // one. It does not read records that are older than the newest refusal found so far.
 func (a *app) lastTrail(ctx context.Context, path string) (*auditview.Trail, error) {
-	dir, named, err := auditPlace(a)
+	dir, named, err := auditLocation(a)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func flushRecords(ctx context.Context, named string) {
 	}
 	for _, in := range all {
 		if named == "" || in.Name == named {
-			_, _ = control.GetRefusal.Call(ctx, control.Dial(in), control.None{}) // it writes them before it answers
+			_, _ = control.GetRefusal.Call(ctx, control.Dial(in), control.None{}) // a session writes its records before it answers
 		}
 	}
 }
@@ -117,8 +117,8 @@ func secondPath(r *audit.Entry) string {
 	return r.Root2.Raw()
 }
 
-// lacks finds the missing rights of a refusal on record.
-func (e *explanation) lacks(r *audit.Entry) {
+// noteMissingRights sets e.Lacks to the rights that a refusal on record lacked.
+func (e *explanation) noteMissingRights(r *audit.Entry) {
 	if r.Kind.Raw() != names.ReadOnly.String() && r.Kind.Raw() != names.Permission.String() {
 		return
 	}
@@ -131,8 +131,8 @@ func (e *explanation) lacks(r *audit.Entry) {
 	}
 }
 
-// askedOp returns the operation of a record as --op takes it.
-func askedOp(r *audit.Entry) string {
+// opWord returns the operation of a record as --op takes it.
+func opWord(r *audit.Entry) string {
 	if r.Op.Raw() != names.OpOpen.String() {
 		return r.Op.Raw()
 	}
@@ -168,7 +168,7 @@ func limitsOf(r *audit.Entry) []string {
 func (e *explanation) noteLimit(st *control.Status, subject string) {
 	for _, limit := range e.limits {
 		if r := rootNamed(st, e.Root.Raw()); r != nil && limitText(limit, r.Limits) != "" {
-			e.Limit, e.LimitValue, e.limited = limit, limitText(limit, r.Limits), "root "+quoteIfNeeded(e.Root)
+			e.Limit, e.LimitValue, e.limitOwner = limit, limitText(limit, r.Limits), "root "+quoteIfNeeded(e.Root)
 			e.Advice = names.Text("revoke the root and grant it with a higher limit; programs then have to open what they use of it anew: " +
 				commandWords{"revoke", e.Root}.line() + " && " + append(commandWords{"roots", "add"}, e.limitFlags()...).line())
 			return
@@ -176,7 +176,7 @@ func (e *explanation) noteLimit(st *control.Status, subject string) {
 		for _, q := range st.Subjects {
 			value := limitText(limit, guard.Limits{MaxFile: q.MaxFile, MaxWritten: q.MaxWritten, MaxCreated: q.MaxCreated})
 			if q.Subject.Raw() == subject && value != "" {
-				e.Limit, e.LimitValue, e.limited = limit, value, "server "+quoteIfNeeded(subject)
+				e.Limit, e.LimitValue, e.limitOwner = limit, value, "server "+quoteIfNeeded(subject)
 				e.Advice = "raise the limit in the [[subject]] block of the configuration"
 				return
 			}

@@ -19,9 +19,9 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 	if err != nil {
 		return nil, err
 	}
-	e = &explanation{CheckAnswer: control.CheckAnswer{Op: names.OpApply.String(), Path: c.shown(""), Root: names.Foreign(c.Meta.Root)}, RootPath: names.Foreign(c.Meta.Path), Mode: "stage"}
+	e = &explanation{CheckAnswer: control.CheckAnswer{Op: names.OpApply.String(), Path: c.displayPath(""), Root: names.Foreign(c.Meta.Root)}, RootPath: names.Foreign(c.Meta.Path), Mode: "stage"}
 	if len(c.paths) > 0 {
-		e.Path = c.shown(names.Foreign(c.paths[0]))
+		e.Path = c.displayPath(names.Foreign(c.paths[0]))
 	}
 	defer a.waiting("comparing")()
 	o, err := c.open(ctx)
@@ -55,7 +55,7 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 	case n == 1:
 		left := &r.Left[0]
 		e.Reason, e.Detail = kindOfClass(left.Class).String(), names.Text(names.EscapeQuoted(left.Why))
-		e.Path = o.shown(left.Path)
+		e.Path = o.displayPath(left.Path)
 	case n > 1:
 		e.Reason, e.Detail = kindOfClass(r.Left[0].Class).String(), names.Text(fmt.Sprintf("%s of %s cannot be applied", countText(r.Left), plural(n+len(r.Done), "change")))
 	case len(r.Done) == 0 && len(r.Output) == 0:
@@ -66,7 +66,7 @@ func (a *app) whyApply(ctx context.Context, path string) (e *explanation, err er
 	return e, nil
 }
 
-// kindOfClass is the kind of error that stands for a class of change that is not applied.
+// kindOfClass returns the kind of error for a class of changes that are not applied.
 func kindOfClass(class vfs.StageClass) names.Kind {
 	switch class {
 	case vfs.StageProtected:

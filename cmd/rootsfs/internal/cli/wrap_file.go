@@ -52,8 +52,8 @@ func openHostFile(arg string) (*hostFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := slices.Contains(hostconfig.Known(), arg)
-	if host {
+	isHost := slices.Contains(hostconfig.Known(), arg)
+	if isHost {
 		home, err := os.UserHomeDir()
 		if err != nil {
 			return nil, errors.New("HOME is not set: write the path of the file")
@@ -72,7 +72,7 @@ func openHostFile(arg string) (*hostFile, error) {
 	}
 	f, err := readHostFile(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && host:
+	case errors.Is(err, fs.ErrNotExist) && isHost:
 		return nil, noHostFile{fmt.Errorf("%s has no configuration at %s: add a server there first, or write the path of another file", arg, quoteIfNeeded(path))}
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s does not exist; write a path, or one of %s", quoteIfNeeded(path), strings.Join(hostconfig.Known(), ", "))
@@ -116,8 +116,8 @@ func readHostFile(path string) (*hostFile, error) {
 	return &hostFile{path: path, target: target, doc: doc, info: info, project: projectOf(path, target)}, err
 }
 
-// shown returns the file's path for a question, with the file that a link leads to.
-func (f *hostFile) shown() string {
+// displayPath returns the file's path for a question, with the file that a link leads to.
+func (f *hostFile) displayPath() string {
 	if f.target == f.path {
 		return quoteIfNeeded(f.path)
 	}
@@ -193,10 +193,10 @@ const backupSuffix = ".before-rootsfs"
 // sharedTops has names that mark the top of a repository, whose files are shared with others.
 var sharedTops = []string{".git", ".hg", ".jj", ".svn"}
 
-// keep returns the directory for backups of the file, and their name without a suffix. Backups
-// are kept beside the file, except for a file in a repository: there the keys and tokens in the
-// backup would be shared, so it is kept in the user's own state directory.
-func (f *hostFile) keep() (dir, base string, err error) {
+// backupPlace returns the directory for backups of the file, and their name without a suffix.
+// Backups are kept beside the file, except for a file in a repository: there the keys and tokens in
+// the backup would be shared, so it is kept in the user's own state directory.
+func (f *hostFile) backupPlace() (dir, base string, err error) {
 	if repositoryOf(f.target) == "" {
 		return filepath.Dir(f.target), filepath.Base(f.target), nil
 	}
@@ -222,7 +222,7 @@ func repositoryOf(path string) string {
 // backups returns the backups of earlier changes, oldest first: those beside the file, where
 // older versions kept all of them, and those in the present place.
 func (f *hostFile) backups() ([]*hostFile, error) {
-	dir, base, err := f.keep()
+	dir, base, err := f.backupPlace()
 	if err != nil {
 		return nil, err
 	}
@@ -267,21 +267,21 @@ func backupsIn(dir, base string) ([]*hostFile, error) {
 }
 
 // replace atomically replaces the file that links lead to by doc, with the same mode and owner.
-// It makes a backup of the old file first, unless a backup already has its contents, or old is
-// set: the backup with the contents of doc. It returns the backup.
-func (f *hostFile) replace(doc []byte, old string) (backup string, err error) {
+// It makes a backup of the old file first, unless a backup already has its contents. If exact is
+// set, it is the backup with the contents of doc, and replace makes none. It returns the backup.
+func (f *hostFile) replace(doc []byte, exact string) (backup string, err error) {
 	if err := unix.Faccessat(unix.AT_FDCWD, f.target, unix.W_OK, unix.AT_EACCESS); err != nil {
 		return "", fmt.Errorf("%s may not be written (mode %04o): another program may manage it; change it there, or chmod u+w it: %w",
 			quoteIfNeeded(f.target), f.info.Mode().Perm(), err)
 	}
-	made := false
-	if backup = old; backup == "" {
-		if backup, made, err = f.backup(); err != nil {
+	isNew := false
+	if backup = exact; backup == "" {
+		if backup, isNew, err = f.backup(); err != nil {
 			return "", err
 		}
 	}
 	if err := f.swap(doc); err != nil {
-		if made {
+		if isNew {
 			_ = os.Remove(backup) // the file itself was not changed
 		}
 		return "", err
@@ -289,9 +289,9 @@ func (f *hostFile) replace(doc []byte, old string) (backup string, err error) {
 	return backup, nil
 }
 
-// backup makes a backup of the file (see keep), unless there is one with the same contents. It
-// never overwrites a backup.
-func (f *hostFile) backup() (path string, made bool, err error) {
+// backup makes a backup of the file (see backupPlace), unless there is one with the same contents.
+// It never overwrites a backup.
+func (f *hostFile) backup() (path string, isNew bool, err error) {
 	list, err := f.backups()
 	if err != nil {
 		return "", false, err
@@ -301,7 +301,7 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 			return b.path, false, nil
 		}
 	}
-	dir, base, err := f.keep()
+	dir, base, err := f.backupPlace()
 	if err != nil {
 		return "", false, err
 	}
@@ -331,11 +331,12 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 	}
 }
 
-// fill writes a new file to the disk. If isBeside is set, the file gets the mode and the owner
-// of f. Otherwise it is in the user's state directory, and stays private to the user.
+// fill writes doc to a new file, and the file to the disk. If isBeside is set, the file gets the
+// mode and the owner of f. Otherwise it is in the user's state directory, and stays private to the
+// user.
 func (f *hostFile) fill(to *os.File, doc []byte, isBeside bool) (err error) {
 	if isBeside {
-		err = f.own(to)
+		err = f.copyOwner(to)
 	}
 	if err == nil {
 		_, err = to.Write(doc)
@@ -343,7 +344,8 @@ func (f *hostFile) fill(to *os.File, doc []byte, isBeside bool) (err error) {
 	return cmp.Or(err, to.Sync())
 }
 
-func (f *hostFile) own(to *os.File) error {
+// copyOwner gives a new file the owner and the mode of f.
+func (f *hostFile) copyOwner(to *os.File) error {
 	want, ok := f.info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return errors.New("the file's owner is unknown on this platform")
@@ -367,7 +369,7 @@ func (f *hostFile) swap(doc []byte) error {
 		if refused = f.fill(to, doc, true); refused != nil {
 			refused = fmt.Errorf("write %s: %w", quoteIfNeeded(f.target), cause(refused))
 		} else {
-			refused = f.unchanged()
+			refused = f.checkUnchanged()
 		}
 		return refused
 	})
@@ -377,8 +379,8 @@ func (f *hostFile) swap(doc []byte) error {
 	return err
 }
 
-// unchanged returns an error if the file is not as it was read.
-func (f *hostFile) unchanged() error {
+// checkUnchanged returns an error if the file is not as it was read.
+func (f *hostFile) checkUnchanged() error {
 	now, err := readHostFile(f.path)
 	switch {
 	case err != nil:
@@ -404,7 +406,7 @@ func wrapProgram(given string) (string, error) {
 				exe = abs
 			}
 		}
-		return checkedProgram(exe)
+		return checkProgram(exe)
 	}
 	if !strings.Contains(given, "/") {
 		return given, nil // the host looks it up in PATH
@@ -416,12 +418,11 @@ func wrapProgram(given string) (string, error) {
 	if _, err := exec.LookPath(path); err != nil {
 		return "", fmt.Errorf("--rootsfs %s: there is no program: write the path of rootsfs, or a bare name that the host looks up", names.Quote(given))
 	}
-	return checkedProgram(path)
+	return checkProgram(path)
 }
 
-// checkedProgram refuses a rootsfs that programs can write to: hosts start it without
-// confinement.
-func checkedProgram(path string) (string, error) {
+// checkProgram refuses a rootsfs that programs can write to: hosts start it without confinement.
+func checkProgram(path string) (string, error) {
 	_, err := writabledirs.NewJudge().Program(path)
 	if err != nil {
 		err = fmt.Errorf("rootsfs itself would be started from a place that is not trusted: %w", err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// onlyFiles fails for files in dir that are not named.
+// onlyFiles fails the test unless dir has exactly the named files.
 func onlyFiles(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -150,11 +150,11 @@ func TestBackups(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	// The next backup gets the first free number, and overwrites nothing.
-	if b, made, err := f.backup(); err != nil || !made || b != path+".before-rootsfs.2" {
-		t.Errorf("%s, %v, %v", b, made, err)
+	if b, isNew, err := f.backup(); err != nil || !isNew || b != path+".before-rootsfs.2" {
+		t.Errorf("%s, %v, %v", b, isNew, err)
 	}
-	if b, made, err := f.backup(); err != nil || made || b != path+".before-rootsfs.2" {
-		t.Errorf("%s, %v, %v", b, made, err)
+	if b, isNew, err := f.backup(); err != nil || isNew || b != path+".before-rootsfs.2" {
+		t.Errorf("%s, %v, %v", b, isNew, err)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 // which of its flags are broad.
 func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	r.State = "wrapped already"
-	if why := w.foreign(s.Command.Raw()); why != "" {
+	if why := w.whyForeign(s.Command.Raw()); why != "" {
 		r.State = "another program"
 		r.Notes = append(r.Notes, names.Text(why))
 		return
@@ -30,11 +30,11 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	i, ok := s.Inner()
 	switch {
 	case ok:
-		if r.Broad, ok = w.broad(new(app).newRunCmd(), s, names.List[string](s.Args[1:i-1]), home); !ok {
+		if r.Broad, ok = w.broadFlagsOf(new(app).newRunCmd(), s, names.List[string](s.Args[1:i-1]), home); !ok {
 			r.State = "not confined"
 		}
 	case len(s.Args) > 0 && s.Args[0] == "serve":
-		r.Broad, _ = w.broad(new(app).newServeCmd(), s, names.List[string](s.Args[1:]), home)
+		r.Broad, _ = w.broadFlagsOf(new(app).newServeCmd(), s, names.List[string](s.Args[1:]), home)
 	default:
 		r.Notes = append(r.Notes, `it is not of the form "run FLAGS -- COMMAND": what it starts is not known`)
 	}
@@ -50,10 +50,10 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	}
 }
 
-// foreign returns the reason why a command is not this program; "" if it is the same file, or
+// whyForeign returns the reason why a command is not this program; "" if it is the same file, or
 // the command that --rootsfs names. A relative path does not count: the host resolves it in its
 // own directory.
-func (w *wrapping) foreign(command string) string {
+func (w *wrapping) whyForeign(command string) string {
 	if w.programGiven && command == w.program {
 		return ""
 	}
@@ -77,7 +77,7 @@ func (w *wrapping) foreign(command string) string {
 // project's file, because a project can use them to take things of the owner.
 var broadFlags = []struct {
 	name, what string
-	isOwners   bool
+	isOwners   bool // broad only in a project's file
 }{
 	{"allow-system", "system directories may be written to", false},
 	{"listen", "it listens on these ports of this machine", false},
@@ -90,9 +90,9 @@ var broadFlags = []struct {
 	{"allow", "names that the built-in rules would hide", true},
 }
 
-// broad returns the flags of a "rootsfs run" or "serve" that give a server more than it should
-// have. confined is false if the command is not confined at all.
-func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string, home string) (list []names.Foreign, confined bool) {
+// broadFlagsOf returns the flags of a "rootsfs run" or "serve" that give a server more than it
+// should have. confined is false if the command is not confined at all.
+func (w *wrapping) broadFlagsOf(cmd *cobra.Command, s *hostconfig.Server, args []string, home string) (list []names.Foreign, confined bool) {
 	fs := cmd.Flags()
 	if err := fs.Parse(args); err != nil {
 		return []names.Foreign{names.Foreign("its flags are not understood: " + oneLine(err))}, true

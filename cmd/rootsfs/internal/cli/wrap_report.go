@@ -51,7 +51,7 @@ type wrapRoot struct {
 	// Outside: a project's file names the root, and the root is not in the project.
 	Outside bool `json:"outside,omitempty"`
 
-	leads string // where the path leads, links or not
+	leads string // the path that Spec leads to, also if it passes no link
 }
 
 // notStarted are the states of servers that the host does not start like others.

@@ -32,11 +32,11 @@ func (w *wrapping) planUndo() ([]byte, error) {
 	}
 	var unwrap []*hostconfig.Server
 	for _, s := range w.conf.Servers {
-		was := wasPlain(before, s)
+		was := plainServer(before, s)
 		_, ok := s.Inner()
 		r := wrapServer{Name: s.Name, Project: s.Project, Line: s.Line}
 		switch named := len(w.servers) > 0; {
-		case !w.selected(s):
+		case !w.isSelected(s):
 			r.State = "not named"
 		case notStarted[s.Kind] != "":
 			r.State = notStarted[s.Kind]
@@ -76,7 +76,7 @@ func (w *wrapping) findPrograms(before []*hostconfig.Config) error {
 			continue
 		}
 		i := slices.Index(s.Args, "--") + 1
-		if was := wasPlain(before, s); was != nil && i > 0 && i < len(s.Args) && s.Command != was.Command && s.Args[i] == was.Command {
+		if was := plainServer(before, s); was != nil && i > 0 && i < len(s.Args) && s.Command != was.Command && s.Args[i] == was.Command {
 			programs = append(programs, s.Command.Raw())
 		}
 	}
@@ -88,8 +88,8 @@ func (w *wrapping) findPrograms(before []*hostconfig.Config) error {
 	return err
 }
 
-// wasPlain returns the server as it was before it was wrapped, or nil if no backup has that.
-func wasPlain(before []*hostconfig.Config, s *hostconfig.Server) *hostconfig.Server {
+// plainServer returns the server as it was before it was wrapped, or nil if no backup has that.
+func plainServer(before []*hostconfig.Config, s *hostconfig.Server) *hostconfig.Server {
 	for _, c := range before {
 		for _, b := range c.Servers {
 			if b.Err == nil && b.Kind == hostconfig.Stdio && b.Name == s.Name && b.Project == s.Project {
@@ -109,8 +109,8 @@ func commandChanges(was, s *hostconfig.Server) []names.Text {
 	return []names.Text{names.Textf("its command was changed since it was wrapped, from %s; the change stays", names.Quote(was.Command))}
 }
 
-// left returns the servers that could not be unwrapped.
-func (w *wrapping) left() []string {
+// notUnwrapped returns the servers that could not be unwrapped.
+func (w *wrapping) notUnwrapped() []string {
 	var list []string
 	for _, s := range w.res.Servers {
 		if s.State == "cannot" {

@@ -36,7 +36,7 @@ const CeilingDir = "/etc/rootsfs"
 // It is no protection from users, who can do without rootsfs. It bounds what programs get
 // through rootsfs.
 type Ceiling struct {
-	Files   []string        // that were read, and OfFleet
+	Files   []string        // the files that were read, and the names in OfFleet
 	OfFleet []string        // the names of the ceilings of the machine's fleet
 	Roots   []rules.Ceiling // of the files that bound roots
 	files   []*ceilingFile
@@ -81,7 +81,7 @@ type ceilingRecords struct {
 // ceilingMode is the mode of a [[root]] block: rights, or none.
 type ceilingMode guard.Rights
 
-// noRoots is the mode "none". The zero ceilingMode stands for the default.
+// noRoots is the mode "none": a bit that is no right. The zero ceilingMode stands for the default.
 const noRoots = ceilingMode(1 << 14)
 
 // UnmarshalText reads what rules.ParseMode reads, and "none".
@@ -174,7 +174,7 @@ func (c *Ceiling) file(path string) *ceilingFile {
 	return nil
 }
 
-// CeilingFiles returns the paths of the machine's files. Not each of them need exist.
+// CeilingFiles returns the paths of the machine's files of the ceiling, whether they exist or not.
 func CeilingFiles() []string {
 	files, _ := ceilingFiles(CeilingDir, 0)
 	return files
@@ -204,8 +204,8 @@ func isAbsent(path string) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir()
 }
 
-// ceilingFiles returns the paths of the files, in the order of their names. The first of them
-// need not exist. With an error it returns that one alone.
+// ceilingFiles returns the paths of the files: ceiling.toml, which need not exist, and those in
+// ceiling.d in the order of their names. With an error it returns only ceiling.toml.
 func ceilingFiles(dir string, uid int) ([]string, error) {
 	files := []string{filepath.Join(dir, "ceiling.toml")}
 	more := filepath.Join(dir, "ceiling.d")
@@ -287,7 +287,7 @@ func (c *Ceiling) add(f *ceilingFile) {
 	one := rules.Ceiling{Longest: f.Grants.Longest, Where: names.Escape(f.path)}
 	for _, b := range f.Roots {
 		one.Places = append(one.Places, rules.CeilingPlace{
-			Dir: settled(b.Path), Rights: b.Mode.rights(), Where: f.where(b.line()),
+			Dir: resolveTrusted(b.Path), Rights: b.Mode.rights(), Where: f.where(b.line()),
 		})
 	}
 	c.Roots = append(c.Roots, one)
@@ -307,9 +307,9 @@ func (f *ceilingFile) key(table, key string) string {
 	return f.where(cmp.Or(at.Get(key), at).Line)
 }
 
-// settled resolves the links of a path that only root can change. A link of a user's stays as it
-// is: its target would be the user's choice, and no root lies under a link.
-func settled(path string) string {
+// resolveTrusted resolves the links of a path that only root can change. A link of a user's stays as
+// it is: its target would be the user's choice, and no root lies under a link.
+func resolveTrusted(path string) string {
 	ofUser := false // the walk is in a directory that users can change
 	end, err := names.WalkLinks(path, func(s names.LinkStep) (string, error) {
 		info, err := os.Lstat(s.Path())
@@ -351,7 +351,7 @@ type Bound struct {
 func (c *Ceiling) Bounds() (list []Bound) {
 	for _, f := range c.all() {
 		for _, b := range f.Roots {
-			list = append(list, Bound{Key: "root", Path: settled(b.Path), Most: b.Mode.rights().String(), Where: f.where(b.line())})
+			list = append(list, Bound{Key: "root", Path: resolveTrusted(b.Path), Most: b.Mode.rights().String(), Where: f.where(b.line())})
 		}
 		for _, k := range []struct {
 			table, key, most string
@@ -359,7 +359,7 @@ func (c *Ceiling) Bounds() (list []Bound) {
 		}{
 			{"grants", "longest", f.Grants.Longest.String(), f.Grants.Longest > 0},
 			{"run", "level", f.Run.Level, f.Run.Level != ""},
-			{"run", "hosts", listed(f.Run.Hosts), f.Run.Hosts != nil},
+			{"run", "hosts", hostList(f.Run.Hosts), f.Run.Hosts != nil},
 			{"run", "secrets", strings.Join(f.Run.Secrets, ","), f.Run.Secrets != nil},
 			{"records", "paths", f.Records.Paths, f.Records.Paths != ""},
 			{"records", "days", strconv.FormatInt(f.Records.Days, 10), f.Records.Days > 0},
@@ -372,7 +372,7 @@ func (c *Ceiling) Bounds() (list []Bound) {
 	return list
 }
 
-func listed(hosts []network.Rule) string {
+func hostList(hosts []network.Rule) string {
 	var list []string
 	for _, h := range hosts {
 		list = append(list, h.String())

@@ -15,16 +15,16 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The owners of a fleet set bounds for its machines, too. The fleet's agent keeps them in a file of
-// the user whose agent it is. Each of them holds, beside the files in CeilingDir.
+// The owners of a fleet set ceilings for its machines, too. The fleet's agent keeps them in a file of
+// the user who runs the agent. Each of these ceilings holds, beside the files in CeilingDir.
 
 // FleetCeilings are the ceilings that the owners of a fleet have set for this machine.
 type FleetCeilings struct {
-	Fleet    string         `json:"fleet"` // the owners' name for it
+	Fleet    string         `json:"fleet"` // the fleet's name
 	Ceilings []FleetCeiling `json:"ceilings"`
 }
 
-// FleetCeiling is one of them: for all machines, or for this one.
+// FleetCeiling is one ceiling of a fleet: for all its machines, or for this one.
 type FleetCeiling struct {
 	For    string `json:"for"`
 	Number uint64 `json:"n"`
@@ -42,8 +42,8 @@ func FleetDir() (dir, file string, err error) {
 	return dir, dir + "/" + fleetCeilingFile, nil
 }
 
-// ReadCeiling reads a file whose text is to become a ceiling. Nobody but its owner, and no program,
-// may have written it, and it has no mistake.
+// ReadCeiling reads a file whose text is to become a ceiling. It refuses a file that another user or
+// a program could have written, and a file with a mistake.
 func ReadCeiling(file string) (text []byte, c *Ceiling, err error) {
 	at, err := filepath.Abs(file)
 	if err != nil {
@@ -75,6 +75,7 @@ func (c *Ceiling) addFleet(last *Ceiling) error {
 	return err
 }
 
+// fleetCeilings returns the ceilings of the fleet; none if the machine belongs to none.
 func fleetCeilings() (list []*ceilingFile, err error) {
 	dir, file, err := FleetDir()
 	if err != nil {

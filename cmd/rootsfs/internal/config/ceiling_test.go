@@ -100,7 +100,7 @@ func replaceByLink(path string) error {
 }
 
 // A user's own link does not move a place of the ceiling, and neither does HOME.
-func TestCeilingPlacesAreSettled(t *testing.T) {
+func TestCeilingPlacesAreResolved(t *testing.T) {
 	home, err := homeOf(os.Geteuid())
 	if err != nil {
 		t.Skip("this user is in no list of users")
@@ -116,7 +116,7 @@ func TestCeilingPlacesAreSettled(t *testing.T) {
 	if want := filepath.Join(dir, "work"); places[0].Dir != want || places[0].Rights != guard.ReadWrite || !strings.HasSuffix(places[0].Where, "ceiling.toml:1") {
 		t.Errorf("%+v, want %s", places[0], want)
 	}
-	if want := filepath.Join(settled(home), "x"); places[1].Dir != want || places[1].Rights != guard.ReadOnly {
+	if want := filepath.Join(resolveTrusted(home), "x"); places[1].Dir != want || places[1].Rights != guard.ReadOnly {
 		t.Errorf("%+v, want %s", places[1], want)
 	}
 }
@@ -205,8 +205,8 @@ func TestCeilingFilesHoldEachByItself(t *testing.T) {
 	}
 }
 
-// The owners of a fleet bound by every key. The refusal names the ceiling's number and its line. If
-// their file cannot be used, those before it stay.
+// A fleet's ceiling can have every key. The refusal names the ceiling's number and its line. If the
+// file of the fleet's ceilings cannot be used, the ceilings that it had before stay in force.
 //
 // ceiling: root.path by fleet's ceiling
 // ceiling: root.mode by fleet's ceiling
@@ -255,7 +255,7 @@ func TestFleetCeilingBoundsByEveryKey(t *testing.T) {
 	}
 }
 
-// An owner names the file for a fleet as he likes, also from where he is.
+// An owner may name the file for a fleet by a relative path.
 func TestReadCeilingFromHere(t *testing.T) {
 	dir := t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(dir, "agents.toml"), []byte("[run]\nhosts = []\n"), 0o600))
@@ -270,7 +270,7 @@ func TestReadCeilingFromHere(t *testing.T) {
 }
 
 // Files as other editors and systems write them are read: without a last newline, with the line ends
-// of Windows, with spaces behind. A file whose name only looks right is named.
+// of Windows, with spaces behind. A file that is not read because of its name is reported.
 func TestCeilingFilesOfOthers(t *testing.T) {
 	for what, doc := range map[string]string{
 		"no last newline": "[run]\nhosts = []", "Windows": "[run]\r\nhosts = []\r\n", "spaces": "[run]  \nhosts = []\t \n", "a mark of order": "\ufeff[run]\nhosts = []\n",
