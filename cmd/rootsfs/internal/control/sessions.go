@@ -35,7 +35,7 @@ type Info struct {
 	Started time.Time `json:"started"`
 	Point   string    `json:"mountpoint"`
 	Version string    `json:"version"`
-	Options []string  `json:"options"` // flags of the mount, those about roots apart
+	Options []string  `json:"options"` // flags of the mount, without those about roots
 	// Detached: the mount is detached, but a program still holds it, and not everything could
 	// be revoked. The session refuses every request and ends with the last holder.
 	Detached bool `json:"detached,omitempty"`
@@ -102,7 +102,7 @@ func (d *Dir) Publish(in Info) error {
 	return d.replace(infoFile, append(data, '\n'))
 }
 
-// Dirs returns the paths of the directories of this user's sessions, those included that are
+// Dirs returns the paths of the directories of this user's sessions, including sessions that are
 // starting or have ended.
 func Dirs() (dirs []string, err error) {
 	base := RuntimeDir()
@@ -309,7 +309,7 @@ func RuntimePlace() (dir, why string) {
 	return filepath.Join(os.TempDir(), "rootsfs-"+strconv.Itoa(os.Geteuid())), why
 }
 
-// unfit returns why sessions cannot be kept in a directory; "": they can.
+// unfit returns the reason why a directory cannot hold the sessions, or "" if it can.
 func unfit(dir string) string {
 	if !filepath.IsAbs(dir) {
 		return "is relative"
@@ -450,8 +450,8 @@ func Create(name string) (*Dir, error) {
 	return nil, fmt.Errorf("session %s: %w; choose another one with --name", names.Quote(name), ErrTaken)
 }
 
-// lock locks the directory unless another process has locked it, and checks that the path still
-// leads to the locked directory.
+// lock locks the directory. It reports false if another process has locked it, or if the path
+// leads to another directory by now.
 func (d *Dir) lock() (bool, error) {
 	err := unix.Flock(d.fd, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

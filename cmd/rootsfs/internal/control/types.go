@@ -210,14 +210,14 @@ type PauseRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// PauseAnswer is the pause. An error that comes with it says what could not be taken back.
+// PauseAnswer is the pause. It can come with an error that says what could not be taken back.
 type PauseAnswer struct {
 	Paused Paused  `json:"paused"`
 	TookMS float64 `json:"took_ms"`
 }
 
-// ResumeRequest ends a suspension: of the named server, or with All of everything: it ends the
-// owner's pause of the session, or, if there is none, resumes every suspended server.
+// ResumeRequest resumes the named server. With All it ends the owner's pause of the session, or, if
+// there is none, resumes every suspended server.
 type ResumeRequest struct {
 	Subject string `json:"subject,omitempty"`
 	All     bool   `json:"all,omitempty"`
@@ -428,7 +428,8 @@ type StreamRequest struct {
 }
 
 // Update is one line of the stream: the changes since the line before. The first line has the
-// state and everything that waits for the owner. No event after it is missed.
+// state and everything that waits for the owner. The stream has all later events, except those
+// that Event.Lost counts.
 type Update struct {
 	Status  *Status  `json:"status,omitempty"`
 	Waiting *Waiting `json:"waiting,omitempty"`
@@ -482,7 +483,7 @@ type RestoreRequest struct {
 	To   string `json:"to,omitempty"`
 }
 
-// RestoreAnswer has the present place of the file.
+// RestoreAnswer has the path that the file was restored to.
 type RestoreAnswer struct {
 	Root names.Foreign `json:"root"`
 	Path names.Text    `json:"path"` // below the root, escaped
