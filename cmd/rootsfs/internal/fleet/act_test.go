@@ -25,14 +25,14 @@ type actLab struct {
 	actor  *actor
 	remote *Remote
 	in     control.Info
-	asked  atomic.Int64
-	full   atomic.Bool // records are not taken
-	heard  chan *nats.Msg
+	asked  atomic.Int64   // requests that the session got
+	isFull atomic.Bool    // the audit log rejects records
+	seen   chan *nats.Msg // messages to the machine
 }
 
 func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
 	t.Helper()
-	l := &actLab{lab: newLab(t), heard: make(chan *nats.Msg, 64)}
+	l := &actLab{lab: newLab(t), seen: make(chan *nats.Msg, 64)}
 	m := l.join("m1")
 	l.Setenv("XDG_RUNTIME_DIR", l.TempDir())
 	b, err := m.dial(false)
@@ -41,12 +41,12 @@ func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
 	log := slog.New(slog.DiscardHandler)
 	l.actor = &actor{m: m, bus: b, log: log, allows: func() []control.Access { return []control.Access{control.AccessGrant} }}
 	l.actor.record = func(guard.Record) error {
-		if l.full.Load() {
+		if l.isFull.Load() {
 			return errors.New("the disk is full")
 		}
 		return nil
 	}
-	_, err = l.owner.Bus.Conn.ChanSubscribe(b.Names.Do("m1"), l.heard)
+	_, err = l.owner.Bus.Conn.ChanSubscribe(b.Names.Do("m1"), l.seen)
 	l.must(err)
 	l.must(l.owner.Bus.Conn.Flush())
 	l.must(l.actor.listen(context.Background()))
@@ -87,8 +87,8 @@ func TestActsCountOnce(t *testing.T) {
 		t.Fatalf("an act: %d %s, asked %d times", status, body, l.asked.Load())
 	}
 	l.must(l.owner.Bus.Conn.Flush())
-	for range len(l.heard) { // everything that the bus has carried to the machine, again
-		l.must(l.owner.Bus.Conn.Publish(l.owner.Names.Do("m1"), (<-l.heard).Data))
+	for range len(l.seen) { // everything that the bus has carried to the machine, again
+		l.must(l.owner.Bus.Conn.Publish(l.owner.Names.Do("m1"), (<-l.seen).Data))
 	}
 	send := func(key *Key, change func(*act)) {
 		t.Helper()
@@ -131,7 +131,7 @@ func TestActsAreJudged(t *testing.T) {
 			t.Errorf("%s: %d %s, and the session was asked %d times", path, status, got, l.asked.Load())
 		}
 	}
-	l.full.Store(true)
+	l.isFull.Store(true)
 	for _, path := range []string{"/v1/net.add", "/v1/status"} {
 		if status, got := l.act(path, "{}"); status != control.RefusalStatus || !strings.Contains(got, "cannot put it on record") {
 			t.Errorf("%s without a record: %d %s", path, status, got)
@@ -187,7 +187,8 @@ func TestAnswersInFrames(t *testing.T) {
 	}
 }
 
-// A machine's texts reach no terminal, and its paths and names mean nothing here.
+// A machine's texts are escaped. Its paths are left out, and its sessions are named like s@m1, so
+// that none is taken for a local one.
 func TestAnswersAreClean(t *testing.T) {
 	var out bytes.Buffer
 	err := cleanJSON(&out, strings.NewReader(`{"status":{"session":"x","config":"/etc/passwd","audit_file":"/a","n":12345678901234567890,"roots":[{"name":"a\u001b[2J\u202e"}]},"\u001b":1}`+"\n"+`{"session":"y","stale":true}`), "s@m1")

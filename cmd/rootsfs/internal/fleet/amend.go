@@ -73,11 +73,11 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 		return false, nil // the caller says what to do
 	}
 	defer b.Close()
-	got, err := o.tell(ctx, &Charter{Fleet: o.Names.ID, Keepers: []string{key.Public()}}, []*Bus{b})
+	got, err := o.sendCharters(ctx, &Charter{Fleet: o.Names.ID, Keepers: []string{key.Public()}}, []*Bus{b})
 	if err != nil {
 		return false, err
 	}
-	if err := got.one(); err != nil {
+	if err := got.requireOne(); err != nil {
 		return false, nil
 	}
 	return true, o.Amend(ctx, func(c *Charter) error {
@@ -133,8 +133,8 @@ func (o *Owner) makeKeeper(dir ServerDir, port string) error {
 	return key.Save(dir.signing())
 }
 
-// keeperHere returns the directory of the keeper on this machine. An owner who came later does not know
-// one, but the fleet's may be there.
+// keeperHere returns the directory of the keeper on this machine. The files of an owner who was added
+// later do not name it, but it may be the default one.
 func (o *Owner) keeperHere() (ServerDir, error) {
 	if o.info.Dir != "" {
 		return ServerDir(o.info.Dir), nil
@@ -220,7 +220,7 @@ type Party struct {
 
 // Parties returns the owners and keepers of the fleet, by the charter that the keepers have.
 func (o *Owner) Parties(ctx context.Context) ([]Party, error) {
-	if _, err := o.known(ctx); err != nil {
+	if _, err := o.syncKeepers(ctx); err != nil {
 		return nil, err
 	}
 	var list []Party

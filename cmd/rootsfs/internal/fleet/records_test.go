@@ -123,7 +123,7 @@ func (l *recordLab) kept(s *Server, session string) uint64 {
 func (l *recordLab) restartKeeper() {
 	l.server.records.mu.Lock()
 	defer l.server.records.mu.Unlock()
-	l.server.records.machines = map[string]*keptRecords{}
+	l.server.records.machines = map[string]*recordStore{}
 	l.archive.keepers = nil
 }
 
