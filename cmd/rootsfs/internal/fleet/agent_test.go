@@ -281,8 +281,8 @@ func TestAsksWhenConnectedAgain(t *testing.T) {
 	}
 }
 
-// An agent whose machine has left the fleet ends. If the machine joins again, it gets a new agent: the old
-// one would ask for leases as the former machine.
+// An agent whose machine has left the fleet ends. If the machine joins again, it gets a new agent: the
+// old one would ask for leases as the former machine.
 func TestAgentEndsWithTheMembership(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")

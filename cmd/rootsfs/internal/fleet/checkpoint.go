@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// checkpoint is a machine's signed statement about an audit file that it has sent: up to the record Seq,
-// whose hash is Hash, the file is as the machine read it. The hash covers all records of the file
+// checkpoint is a machine's signed statement about an audit file that it has sent: up to the record
+// Seq, whose hash is Hash, the file is as the machine read it. The hash covers all records of the file
 // before that one.
 type checkpoint struct {
 	Machine string `json:"machine"`

@@ -124,7 +124,8 @@ func TestThreeKeepers(t *testing.T) {
 	if _, err := l.owner.Give(context.Background(), Order{Unlock: true}, time.Second); err == nil || !strings.Contains(err.Error(), "1 of 3 keepers answer, and 2 are needed") {
 		t.Errorf("one keeper takes an order: %v", err)
 	}
-	// The machine has missed the order, too. It reaches one keeper that has the order, and one that lacks it.
+	// The machine has missed the order, too. It reaches one keeper that has the order, and one that
+	// lacks it.
 	l.startServer(third)
 	closeAll(p.buses)
 	p = l.restart(p.m, t.TempDir())

@@ -14,9 +14,9 @@ import (
 )
 
 // A keeper whose directory was restored from an older copy has lost orders that it had confirmed.
-// With its other orders, it would give leases to machines that have not heard of the lost ones. So a keeper
-// marks its directory, and gives no lease in one that is a copy until an owner has brought back
-// the orders.
+// With its other orders, it would give leases to machines that have not heard of the lost ones. So a
+// keeper marks its directory, and gives no lease in a directory that is a copy until an owner has
+// brought back the orders.
 
 // mark is the content of the mark file: the identity of the file itself, and the orders that the
 // directory had. A copy of the file has another identity.

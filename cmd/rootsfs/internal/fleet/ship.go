@@ -344,7 +344,8 @@ func (s *shipper) send(ctx context.Context, x *shipment) error {
 	}
 }
 
-// confirm notes and returns the checkpoint of a session in the keeper's answer. Only a checkpoint that this machine has signed counts.
+// confirm notes and returns the checkpoint of a session in the keeper's answer. Only a checkpoint that
+// this machine has signed counts.
 func (s *shipper) confirm(session string, a recordsAnswer) (head *checkpoint, err error) {
 	if a.Checkpoint != nil {
 		if head, err = s.sent.open(session, a.Checkpoint); err != nil {
