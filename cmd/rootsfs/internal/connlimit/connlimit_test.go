@@ -125,7 +125,7 @@ func waitClosed(t *testing.T, c net.Conn) {
 }
 
 // Further strangers cause the oldest strangers' connections to be closed, whatever they are
-// doing, but not those of trusted clients. The log says so, but not for each connection.
+// doing, but not connections of trusted clients. The log reports this, but not each connection.
 func TestStrangers(t *testing.T) {
 	l := newLab(t)
 	stream, member := l.dial(), l.dial()

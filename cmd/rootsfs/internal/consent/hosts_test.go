@@ -53,8 +53,8 @@ func (a *hostAsker) Record(r guard.Record) error {
 	return nil
 }
 
-// recorded fails unless a record equals the wanted one or begins with it.
-func (a *hostAsker) recorded(want string) {
+// wantRecord fails the test unless the text of a record begins with want.
+func (a *hostAsker) wantRecord(want string) {
 	a.t.Helper()
 	var all []string
 	a.mu.Lock()
@@ -129,7 +129,7 @@ func TestHostIsAllowed(t *testing.T) {
 	if err := <-result; err != nil || length != time.Minute {
 		t.Errorf("%v, for %v", err, length)
 	}
-	a.recorded("allowed grant network a.test:443: allowed by control for 1m0s")
+	a.wantRecord("allowed grant network a.test:443: allowed by control for 1m0s")
 	if err := a.HostDenied("a.test:443"); err != nil {
 		t.Error(err)
 	}
@@ -151,7 +151,7 @@ func TestHostIsDenied(t *testing.T) {
 		if err := <-result; !errors.Is(err, network.ErrDenied) {
 			t.Errorf("%s: %v", host, err)
 		}
-		a.recorded("refused grant network " + host + ":443: denied by control")
+		a.wantRecord("refused grant network " + host + ":443: denied by control")
 		if err := a.HostDenied(host + ":443"); !errors.Is(err, network.ErrDenied) {
 			t.Errorf("%s is not remembered: %v", host, err)
 		}
@@ -166,7 +166,7 @@ func TestHostIsDenied(t *testing.T) {
 	if _, err := a.Forget(t.Context(), control.ForgetRequest{ID: list[0].ID}); err != nil || a.HostDenied(list[0].Host.Raw()) != nil {
 		t.Errorf("%v, %v", err, a.HostDenied(list[0].Host.Raw()))
 	}
-	a.recorded("allowed set subject me may ask again: " + list[0].Host.Raw())
+	a.wantRecord("allowed set subject me may ask again: " + list[0].Host.Raw())
 	// The path of a server with the same name is not affected.
 	if a.denials.covers("me", &broker.Item{Requested: "/a.test:443"}) {
 		t.Error("a path is denied with a host")
@@ -196,7 +196,7 @@ func TestHostQuestionEnds(t *testing.T) {
 	if err := <-a.ask(within(t, 20*time.Millisecond), "late.test", never); !errors.Is(err, network.ErrUnanswered) {
 		t.Error(err)
 	}
-	a.recorded("refused grant network late.test:443: nobody answered the question about it in time")
+	a.wantRecord("refused grant network late.test:443: nobody answered the question about it in time")
 	for cause, record := range map[error]string{
 		network.ErrRevoked:   "refused grant network a.test:443: the rule was removed",
 		network.ErrEnded:     "refused grant network a.test:443: the session ended",
@@ -209,7 +209,7 @@ func TestHostQuestionEnds(t *testing.T) {
 		if err := <-result; (err == nil) != (cause == network.ErrPermitted) {
 			t.Errorf("%v: %v", cause, err)
 		}
-		a.recorded(record)
+		a.wantRecord(record)
 		if _, err := a.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true}); !errors.Is(err, broker.ErrNoQuestion) {
 			t.Errorf("an answer after %v: %v", cause, err)
 		}
@@ -224,7 +224,7 @@ func TestHostQuestionEnds(t *testing.T) {
 	if err := <-result; !errors.Is(err, network.ErrRevoked) {
 		t.Error(err)
 	}
-	a.recorded("allowed revoke network a.test:443")
+	a.wantRecord("allowed revoke network a.test:443")
 }
 
 // elicitor is an MCP host that asks its user.
@@ -266,7 +266,7 @@ func TestHostIsElicited(t *testing.T) {
 	if length != time.Minute {
 		t.Errorf("for %v", length)
 	}
-	a.recorded("allowed grant network a.test:443: allowed by the host's elicitation for 1m0s")
+	a.wantRecord("allowed grant network a.test:443: allowed by the host's elicitation for 1m0s")
 	reply = &mcp.ElicitResult{Action: "decline"}
 	if err := <-a.ask(within(t, time.Minute), "a.test", nil); !errors.Is(err, network.ErrDenied) || a.HostDenied("a.test:443") == nil {
 		t.Error(err)

@@ -197,7 +197,7 @@ func (s *Server) members() http.Handler {
 	m.HandleFunc("GET /api/export", s.export)
 	m.HandleFunc("POST /api/revoke", do(s.revoke))
 	m.HandleFunc("POST /api/add", inSession(s, add))
-	// These are the other verbs of a session that the page may use. It cannot reach any more.
+	// These are the other verbs of a session that the page may use. It can use no others.
 	m.HandleFunc("POST /api/answer", pass(s, control.AnswerQuestion))
 	m.HandleFunc("POST /api/forget", pass(s, control.ForgetDenial))
 	m.HandleFunc("POST /api/inside", pass(s, control.PreviewQuestion))

@@ -189,15 +189,15 @@ func (c *Client) endingError() error {
 	return fmt.Errorf("%w: %s is ending", ErrNoSession, names.Quote(c.info.Name))
 }
 
-// remoteError reads the answer of a session that refused. It decodes into done, unless that is
-// nil, the part of the work that the session did before.
-func (c *Client) remoteError(resp *http.Response, done any) error {
+// remoteError returns the error in the answer of a session that refused. If partial is not nil,
+// remoteError decodes into it the part of the work that the session did before.
+func (c *Client) remoteError(resp *http.Response, partial any) error {
 	var p problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(&p); err != nil || p.Error == "" {
 		return fmt.Errorf("session %s answered with status %d; is it of another version? see: rootsfs status", names.Quote(c.info.Name), resp.StatusCode)
 	}
-	if done != nil && p.Answer != nil {
-		_ = json.Unmarshal(p.Answer, done) // the refusal counts
+	if partial != nil && p.Answer != nil {
+		_ = json.Unmarshal(p.Answer, partial) // the refusal counts
 	}
 	return &Error{Text: p.Error, Class: p.Class, Kind: p.Kind}
 }

@@ -57,8 +57,8 @@ func AccessOf(path string, body []byte) (Access, []byte, error) {
 	return accesses[string(name)], body, nil
 }
 
-// accessOfAnswer is AccessOf for an answer. A denial gives nothing. The body
-// is written anew, so that the session reads what was judged.
+// accessOfAnswer is AccessOf for an answer. A denial gives nothing. The returned body is encoded
+// from the decoded request, so that the session reads exactly the request that was judged.
 func accessOfAnswer(body []byte) (Access, []byte, error) {
 	var in AnswerRequest
 	dec := json.NewDecoder(bytes.NewReader(body))

@@ -139,7 +139,7 @@ type problem struct {
 	Error  string          `json:"error"`
 	Class  Class           `json:"class"`
 	Kind   string          `json:"kind"`
-	Answer json.RawMessage `json:"answer,omitempty"` // what was done before
+	Answer json.RawMessage `json:"answer,omitempty"` // the part of the work that was done before the error
 }
 
 func notUnderstood(err error) problem {

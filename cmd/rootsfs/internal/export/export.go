@@ -70,7 +70,7 @@ type Options struct {
 	Sink     Sink
 }
 
-// Counts say what was handed on.
+// Counts has the numbers of items that were handed on.
 type Counts struct {
 	Records   int `json:"records"`
 	Holes     int `json:"holes"`     // gaps and changed records
@@ -86,8 +86,8 @@ type mark struct {
 // exporter is one run of an export.
 type exporter struct {
 	Options
-	done   map[string]mark // the last items that the sink has taken, by session; as in the cursor file
-	ahead  map[string]mark // like done, but as if the sink had taken the batch
+	saved  map[string]mark // the last items that the sink has taken, by session; as in the cursor file
+	ahead  map[string]mark // like saved, but as if the sink had taken the batch
 	batch  []Item
 	counts Counts
 	ctx    context.Context
@@ -95,11 +95,11 @@ type exporter struct {
 
 // Run hands on every record that the files hold and that was not handed on before.
 func Run(ctx context.Context, o Options) (Counts, error) {
-	e := &exporter{Options: o, ctx: ctx, done: map[string]mark{}}
+	e := &exporter{Options: o, ctx: ctx, saved: map[string]mark{}}
 	if err := e.load(); err != nil {
 		return e.counts, err
 	}
-	e.ahead = maps.Clone(e.done)
+	e.ahead = maps.Clone(e.saved)
 	files, err := audit.Files(o.Dir, "")
 	if err != nil {
 		return e.counts, err
@@ -132,11 +132,11 @@ func Follow(ctx context.Context, o Options, failed func(error)) (Counts, error) 
 	if err != nil {
 		return counts, ignoreEnd(ctx, err)
 	}
-	e := &exporter{Options: o, ctx: ctx, done: map[string]mark{}, counts: counts}
+	e := &exporter{Options: o, ctx: ctx, saved: map[string]mark{}, counts: counts}
 	if err := e.load(); err != nil {
 		return counts, err
 	}
-	e.ahead = maps.Clone(e.done)
+	e.ahead = maps.Clone(e.saved)
 	records := make(chan audit.Entry)
 	var reading sync.WaitGroup
 	defer reading.Wait()
@@ -207,7 +207,7 @@ func (e *exporter) load() error {
 		return nil
 	}
 	if err == nil {
-		err = json.Unmarshal(data, &e.done)
+		err = json.Unmarshal(data, &e.saved)
 	}
 	if err != nil {
 		return fmt.Errorf("the cursor %s cannot be read: %w; without that file, everything is handed on again", names.Quote(e.Cursor), err)
@@ -295,13 +295,13 @@ func (e *exporter) flush() error {
 		}
 	}
 	e.batch = e.batch[:0]
-	e.done = maps.Clone(e.ahead)
+	e.saved = maps.Clone(e.ahead)
 	return e.save()
 }
 
 // save replaces the cursor file.
 func (e *exporter) save() error {
-	data, err := json.Marshal(e.done)
+	data, err := json.Marshal(e.saved)
 	if err != nil {
 		return err
 	}

@@ -267,7 +267,7 @@ func (p *chanSink) Send(_ context.Context, items []Item) error {
 
 func (p *chanSink) Close() error { return nil }
 
-// A collector gets log records, and what it refuses is sent again.
+// A collector gets log records. Records that it refuses are sent again.
 func TestCollector(t *testing.T) {
 	a := newArchive(t)
 	a.write(3)

@@ -27,7 +27,7 @@ const (
 	lifecycle       = 6002 // Application Lifecycle
 )
 
-// activity is the class of an event, and what was done: the number in that class and its name.
+// activity is the class of an event, and the activity in that class, by its number and name.
 type activity struct {
 	class, id int
 	name      string

@@ -22,12 +22,12 @@ import (
 // actLab is a machine m1 with one session, whose answers are handler's.
 type actLab struct {
 	*lab
-	actor  *actor
-	remote *Remote
-	in     control.Info
-	asked  atomic.Int64   // requests that the session got
-	isFull atomic.Bool    // the audit log rejects records
-	seen   chan *nats.Msg // messages to the machine
+	actor    *actor
+	remote   *Remote
+	in       control.Info
+	requests atomic.Int64   // requests that the session got
+	isFull   atomic.Bool    // the audit log rejects records
+	seen     chan *nats.Msg // messages to the machine
 }
 
 func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
@@ -54,7 +54,7 @@ func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
 	dir, err := control.Create("s")
 	l.must(err)
 	s, err := dir.Relay(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		l.asked.Add(1)
+		l.requests.Add(1)
 		handler(w, r)
 	}))
 	l.must(err)
@@ -83,8 +83,8 @@ func (l *actLab) act(path, body string) (int, string) {
 // An act counts if an owner has signed it: once, at its machine, and within a short time.
 func TestActsCountOnce(t *testing.T) {
 	l := newActLab(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
-	if status, body := l.act("/v1/roots.add", "{}"); status != http.StatusOK || body != "{}" || l.asked.Load() != 1 {
-		t.Fatalf("an act: %d %s, asked %d times", status, body, l.asked.Load())
+	if status, body := l.act("/v1/roots.add", "{}"); status != http.StatusOK || body != "{}" || l.requests.Load() != 1 {
+		t.Fatalf("an act: %d %s, asked %d times", status, body, l.requests.Load())
 	}
 	l.must(l.owner.Bus.Conn.Flush())
 	for range len(l.seen) { // everything that the bus has carried to the machine, again
@@ -114,8 +114,8 @@ func TestActsCountOnce(t *testing.T) {
 			l.actor.numbers[number] -= challengeTime + time.Second
 		}
 	})
-	if l.act("/v1/roots.add", "{}"); l.asked.Load() != 2 {
-		t.Errorf("the session was asked %d times, want 2: some act counted that should not", l.asked.Load())
+	if l.act("/v1/roots.add", "{}"); l.requests.Load() != 2 {
+		t.Errorf("the session was asked %d times, want 2: some act counted that should not", l.requests.Load())
 	}
 }
 
@@ -127,8 +127,8 @@ func TestActsAreJudged(t *testing.T) {
 		"/v1/tools": "{}", "/v1/http": "{}", "/v1/stage.contents": "{}", "/v1/stage.apply": "{}", "/v1/policy.set": "{}", "/v1/trash.empty": "{}", "/v1/../v1/status": "{}",
 		"/v1/consent.answer": `{"id":"a","approve":true}`, "/v1/consent.forget": "{}", "/v1/nothing": "{}", "/x/status": "{}",
 	} {
-		if status, got := l.act(path, body); status != control.RefusalStatus || l.asked.Load() != 0 {
-			t.Errorf("%s: %d %s, and the session was asked %d times", path, status, got, l.asked.Load())
+		if status, got := l.act(path, body); status != control.RefusalStatus || l.requests.Load() != 0 {
+			t.Errorf("%s: %d %s, and the session was asked %d times", path, status, got, l.requests.Load())
 		}
 	}
 	l.isFull.Store(true)

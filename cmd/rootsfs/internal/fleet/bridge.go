@@ -196,7 +196,7 @@ func bridgedName(session, machine string, n int) string {
 
 func (s *bridgedSession) close() {
 	s.server.Close()
-	_ = s.dir.Remove() // Close of the bridge removes what is left
+	_ = s.dir.Remove() // after an error, Bridge.Close removes the directory
 }
 
 // Close ends the bridge and removes its directory.
@@ -204,7 +204,7 @@ func (b *Bridge) Close() {
 	for _, s := range b.sessions {
 		s.close()
 	}
-	_ = os.RemoveAll(b.dir) // the next bridge removes what is left
+	_ = os.RemoveAll(b.dir) // after an error, the next bridge removes the rest
 	_ = b.lock.Close()
 }
 

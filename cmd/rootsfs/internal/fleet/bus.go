@@ -72,9 +72,9 @@ const (
 	partyKeeper = "KEEPER"
 )
 
-// dial connects a party: a machine or an invite by its name, partyOwner or partyKeeper. If stays is
-// set, the connection is made again whenever it is lost, and dial does not wait for the first.
-func dial(n Names, to Address, party string, cred func() (credential, error), stays bool, more ...nats.Option) (*Bus, error) {
+// dial connects a party: a machine or an invite by its name, partyOwner or partyKeeper. If reconnects
+// is set, the connection is made again whenever it is lost, and dial does not wait for the first one.
+func dial(n Names, to Address, party string, cred func() (credential, error), reconnects bool, more ...nats.Option) (*Bus, error) {
 	if _, err := to.port(); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func dial(n Names, to Address, party string, cred func() (credential, error), st
 	if !to.isExternal() {
 		opts = append(opts, nats.TLSHandshakeFirst())
 	}
-	if stays {
+	if reconnects {
 		opts = append(opts, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
 			nats.CustomReconnectDelay(reconnectDelay))
 	} else {

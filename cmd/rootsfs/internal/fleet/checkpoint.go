@@ -99,7 +99,7 @@ func splitLines(data []byte) ([][]byte, error) {
 	return lines, nil
 }
 
-// The bounds of what a machine sends.
+// The bounds of the records that a machine sends.
 const (
 	maxRecordLine  = 64 << 10 // longer than any record of this version
 	batchBytes     = 48 << 10 // of records of all sessions, after which they are sent

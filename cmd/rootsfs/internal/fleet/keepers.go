@@ -35,9 +35,9 @@ func (c *Charter) servers(joined Address) []Address {
 }
 
 // dialAll connects to all servers at the same time. It returns the connections to those that answer,
-// in the order of the servers. If stays is false, it does not wait long for the others when one has
+// in the order of the servers. If reconnects is false, it does not wait long for the others when one has
 // answered.
-func dialAll(list []Address, stays bool, dial func(Address) (*Bus, error)) ([]*Bus, error) {
+func dialAll(list []Address, reconnects bool, dial func(Address) (*Bus, error)) ([]*Bus, error) {
 	type outcome struct {
 		i   int
 		b   *Bus
@@ -58,7 +58,7 @@ func dialAll(list []Address, stays bool, dial func(Address) (*Bus, error)) ([]*B
 		select {
 		case o := <-done:
 			all[o.i], errs = o.b, append(errs, o.err)
-			if o.err == nil && !stays && late == nil {
+			if o.err == nil && !reconnects && late == nil {
 				late = time.After(4 * restTime)
 			}
 			continue

@@ -41,7 +41,7 @@ func (l *limits) admits(party string, cost int) bool {
 }
 
 // How often a machine, or the bearer of an invite, may ask a keeper on one subject. An agent asks once
-// a second at most, and repeats what was not answered.
+// a second at most, and repeats requests that were not answered.
 const (
 	requestRate  = 10 // in a second
 	requestBurst = 100

@@ -104,14 +104,14 @@ func (m *Member) save(cred credential, charter []byte) error {
 }
 
 // dial connects the machine.
-func (m *Member) dial(stays bool, more ...nats.Option) (*Bus, error) {
-	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, stays, more...)
+func (m *Member) dial(reconnects bool, more ...nats.Option) (*Bus, error) {
+	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, reconnects, more...)
 }
 
 // dialAll connects the machine to every server of the fleet.
-func (m *Member) dialAll(stays bool, more ...nats.Option) ([]*Bus, error) {
-	return dialAll(m.Charter.servers(m.Address), stays, func(to Address) (*Bus, error) {
-		return dial(Names{m.ID}, to, m.Machine, m.credential, stays, more...)
+func (m *Member) dialAll(reconnects bool, more ...nats.Option) ([]*Bus, error) {
+	return dialAll(m.Charter.servers(m.Address), reconnects, func(to Address) (*Bus, error) {
+		return dial(Names{m.ID}, to, m.Machine, m.credential, reconnects, more...)
 	})
 }
 

@@ -86,8 +86,8 @@ func TestNoLeaseWithoutRecords(t *testing.T) {
 	}
 }
 
-// An owner sees whether a machine has carried out the newest order, by the number of the keeper
-// and that of the machine, and then what the machine reports.
+// An owner sees whether a machine has carried out the newest order, by comparing the numbers of the
+// keeper and of the machine. If it has, the owner sees the state that the machine reports.
 func TestStatesOfMachines(t *testing.T) {
 	session := func(paused ...bool) (all []SessionStatus) {
 		for _, is := range paused {

@@ -44,7 +44,7 @@ type recordStore struct {
 	size   int64                  // -1: not known yet
 }
 
-// The bounds of what a keeper takes.
+// The bounds of a record keeper.
 const (
 	recordShare  = 1 << 30   // of one machine
 	recordCharge = 64 << 10  // for each file, besides its bytes: a machine must not use up the inodes

@@ -119,7 +119,7 @@ func (l *recordLab) kept(s *Server, session string) uint64 {
 	return c.Seq
 }
 
-// restartKeeper has the keeper forget what it does not have on disk.
+// restartKeeper drops the state that the keeper does not have on disk, as a restart does.
 func (l *recordLab) restartKeeper() {
 	l.server.records.mu.Lock()
 	defer l.server.records.mu.Unlock()

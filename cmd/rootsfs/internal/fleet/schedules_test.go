@@ -203,7 +203,7 @@ type schedule struct {
 	log     []string
 }
 
-// note adds to the log of what the schedule has done.
+// note adds a step to the log of the schedule.
 func (s *schedule) note(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf(format, args...))
 }

@@ -60,7 +60,7 @@ const (
 	shipRetry = 5 * time.Second
 )
 
-// shippers are those of one machine.
+// shippers are the shippers of one machine, one for each keeper.
 type shippers []*shipper
 
 // newShippers reads how far the machine has sent its records. It makes a shipper for each keeper.

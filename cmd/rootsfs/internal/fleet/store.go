@@ -53,8 +53,8 @@ func newer(data []byte, c *Charter, to string, old signedOrder) (signedOrder, bo
 	return h, h.Number > old.Number, nil
 }
 
-// appliedFile is the name of the file with the numbers of what a machine has carried out. No
-// machine has such a name.
+// appliedFile is the name of the file with the numbers of the orders that a machine has carried out.
+// No machine has such a name.
 const appliedFile = ".applied"
 
 func (s store) loadApplied() (map[string]uint64, error) {

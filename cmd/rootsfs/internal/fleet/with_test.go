@@ -76,7 +76,7 @@ func TestWithMachine(t *testing.T) {
 	}
 }
 
-// A ceiling of the owner's ends at once what it forbids in the sessions of a machine, and the
+// A ceiling of the owner ends at once the roots in the sessions of a machine that it forbids, and the
 // machine's commands name its line. It holds until the machine hears that it was removed, or leaves.
 func TestCeilingOfAFleet(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
