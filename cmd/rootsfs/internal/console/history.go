@@ -23,7 +23,7 @@ const (
 // searchResult is the answer to a search.
 type searchResult struct {
 	auditview.Found
-	Sessions []string `json:"sessions"` // that left records
+	Sessions []string `json:"sessions"` // sessions that left records
 }
 
 // readQuery reads a search from the query of a URL. The error names the field.

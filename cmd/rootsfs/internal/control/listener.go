@@ -251,7 +251,7 @@ func pollConn(fd int) net.Conn {
 		return nil
 	}
 	f := os.NewFile(uintptr(dup), "control connection")
-	conn, err := net.FileConn(f) // it duplicates the descriptor
+	conn, err := net.FileConn(f) // FileConn duplicates the descriptor
 	_ = f.Close()
 	if err != nil {
 		return nil

@@ -98,7 +98,7 @@ func (d *Dir) Relay(log *slog.Logger, handler http.Handler) (*Server, error) {
 
 // RefusalBody returns the body of an answer with the status RefusalStatus.
 func RefusalBody(err error) []byte {
-	data, _ := json.Marshal(problemOf(err)) // it has only texts
+	data, _ := json.Marshal(problemOf(err)) // a problem has only texts
 	return data
 }
 

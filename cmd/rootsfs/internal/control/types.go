@@ -321,12 +321,12 @@ type SecretUse struct {
 	Host     names.Text    `json:"host"`   // HOST[:PORT]
 	Method   names.Foreign `json:"method"`
 	Path     names.Foreign `json:"path"`              // without the query
-	Status   int           `json:"status"`            // of the answer; 0: none yet, or none at all
+	Status   int           `json:"status"`            // status of the answer; 0: none yet, or none at all
 	Sent     int64         `json:"sent"`              // bytes of the body, when the request is over
 	Received int64         `json:"received"`          // bytes of the answer's body, when the request is over
 	Began    time.Time     `json:"began"`             // when the program has sent it
-	Open     bool          `json:"open,omitempty"`    // it is under way
-	Refused  bool          `json:"refused,omitempty"` // it was not sent; the audit log says why
+	Open     bool          `json:"open,omitempty"`    // the request is under way
+	Refused  bool          `json:"refused,omitempty"` // the request was not sent; the audit log says why
 }
 
 // NetUnapproved is a host without a rule.
@@ -339,13 +339,13 @@ type NetUnapproved struct {
 type NetConnection struct {
 	Host     names.Text `json:"host"` // name that the program asked for, or address
 	Port     uint16     `json:"port"`
-	Address  string     `json:"address"`  // that it leads to
+	Address  string     `json:"address"`  // address that the connection leads to
 	Sent     int64      `json:"sent"`     // bytes from the command
 	Received int64      `json:"received"` // bytes to the command
 	Rate     int64      `json:"rate"`     // bytes a second, both ways, since it was last looked at
 	Began    time.Time  `json:"began"`
 
-	ServerNames []names.Text `json:"server_names"` // that TLS asks for, other than the host; escaped
+	ServerNames []names.Text `json:"server_names"` // names that TLS asks for, other than the host; escaped
 	PermittedBy []string     `json:"permitted_by"` // rules and secrets that permit the host, its address or a server name
 }
 

@@ -153,7 +153,7 @@ func TestAnswersInFrames(t *testing.T) {
 			_, _ = w.Write(whole)
 			return
 		}
-		_, _ = io.Copy(io.Discard, r.Body) // then the end of the connection is seen
+		_, _ = io.Copy(io.Discard, r.Body) // after that, the server notices the end of the connection
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 		close(ended)

@@ -401,7 +401,7 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 			return err
 		}
 		if m, err = OpenMember(); errors.Is(err, errNoMember) {
-			return nil // it has left
+			return nil // the machine has left
 		} else if err != nil {
 			return err
 		}

@@ -86,7 +86,7 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 		}
 		c.Keepers = append(slices.Clone(c.Keepers), key.Public())
 		if o.info.isExternal() {
-			return nil // it serves all keepers
+			return nil // the external server serves all keepers
 		}
 		if len(c.Servers) == 0 {
 			c.Servers = []string{o.info.Server}

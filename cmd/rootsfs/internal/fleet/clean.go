@@ -47,7 +47,7 @@ func cleanJSON(w io.Writer, r io.Reader, name string) error {
 		v = cleanValue(v)
 		if top, ok := v.(map[string]any); ok {
 			makeLocal(top, name)
-			if status, ok := top["status"].(map[string]any); ok { // of an update
+			if status, ok := top["status"].(map[string]any); ok { // an update has a status
 				makeLocal(status, name)
 			}
 		}

@@ -38,16 +38,16 @@ type leaseRequest struct {
 	Charter   uint64            `json:"charter"`
 	Heads     map[string]uint64 `json:"heads"`
 	Orders    map[string][]byte `json:"orders,omitempty"`
-	Enrolment []byte            `json:"enrolment,omitempty"` // by a keeper that knows the machine, for one that does not
+	Enrolment []byte            `json:"enrolment,omitempty"` // record of the machine that a keeper has signed, for keepers that do not know the machine
 }
 
 // leaseAnswer is a keeper's answer, with the lease. The lease counts from when the machine asked, and
 // only if the machine has the charter and the orders of Heads.
 type leaseAnswer struct {
-	Charters [][]byte          `json:"charters,omitempty"` // those that the machine lacks: there is no lease until it has them
+	Charters [][]byte          `json:"charters,omitempty"` // charters that the machine lacks; it gets no lease before it has them
 	Heads    map[string]uint64 `json:"heads"`
 	Orders   map[string][]byte `json:"orders,omitempty"`  // those that the machine lacks
-	Missing  []string          `json:"missing,omitempty"` // orders that the keeper lacks: there is no lease until it has them
+	Missing  []string          `json:"missing,omitempty"` // recipients of orders that the keeper lacks; it gives no lease before it has them
 	LeaseMS  int64             `json:"lease_ms"`
 	// Restored says that the keeper lacks orders, and gives no lease until an owner has brought them back.
 	Restored  bool   `json:"restored,omitempty"`
@@ -132,7 +132,7 @@ type orderRequest struct {
 type orderAnswer struct {
 	Order    []byte  `json:"order,omitempty"`
 	Promised promise `json:"promised"`
-	Taken    bool    `json:"taken,omitempty"` // it is the one of the request, by the attempt that had the promise
+	Taken    bool    `json:"taken,omitempty"` // Order is that of the request, whose attempt had the promise
 	Restored string  `json:"restored,omitempty"`
 }
 
@@ -188,7 +188,7 @@ type keeperQuestion struct {
 // orders.
 type keeperState struct {
 	Charter  uint64            `json:"charter"`
-	Charters [][]byte          `json:"charters,omitempty"` // those that the owner lacks
+	Charters [][]byte          `json:"charters,omitempty"` // charters that the owner lacks
 	Machines []machineRecord   `json:"machines"`
 	Removed  []string          `json:"removed,omitempty"` // the invites of machines that were removed
 	Heads    map[string]uint64 `json:"heads"`

@@ -108,14 +108,14 @@ func TestThreeKeepers(t *testing.T) {
 	if err := p.ask(); err != nil || len(p.m.Charter.Keepers) != 3 || len(p.buses) != 3 {
 		t.Fatalf("with three keepers: %v", err)
 	}
-	late := l.puppet("m2") // it joins by one keeper
+	late := l.puppet("m2") // the machine joins through one keeper
 	l.must(late.ask())
 	if err := late.ask(); err != nil {
 		t.Errorf("the others do not know a machine that one has enrolled: %v", err)
 	}
 	p.takeActions()
 
-	third.Stop() // it misses an order
+	third.Stop() // the third keeper misses an order
 	l.stopServer(third)
 	if out := l.give(Order{Lock: "fire"}, 10*time.Second); !out.Done() {
 		t.Errorf("with two of three keepers: %+v", out)

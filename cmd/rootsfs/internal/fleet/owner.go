@@ -15,7 +15,7 @@ import (
 // Order is an owner's order to machines.
 type Order struct {
 	Machines []string     // none: all, also those that join later
-	Revoke   []Revocation // what ends
+	Revoke   []Revocation // the roots and hosts that end
 	Lock     string       // why the machines are locked
 	Unlock   bool
 	Ceiling  *string // the text of the new ceiling; "": the ceiling is removed; nil: it stays

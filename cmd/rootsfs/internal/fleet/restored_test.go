@@ -53,7 +53,7 @@ func TestRestoredKeeper(t *testing.T) {
 		l.must(p2.ask()) // the machine has what there is
 		p2.takeActions()
 		run(`rm -rf "$SAVED"; cp -a "$DIR" "$SAVED"`)()
-		p2.bus.Conn.Close() // it is cut off
+		p2.bus.Conn.Close() // the machine is cut off
 		if out := l.give(Order{Machines: []string{"m2"}, Revoke: revokeAll.Revoke}, 50*time.Millisecond); out.Done() {
 			t.Fatalf("%s: the machine that is cut off answers: %+v", what, out)
 		}

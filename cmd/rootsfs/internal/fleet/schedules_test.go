@@ -36,7 +36,7 @@ type access struct {
 
 func now() int64 {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it is there
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // the clock exists
 	return ts.Nano()
 }
 

@@ -232,7 +232,7 @@ func listenAddress(listen, port string) (host string, number int, err error) {
 		host = "0.0.0.0"
 		if l, err := net.Listen("tcp6", "[::]:0"); err == nil {
 			host = "::"
-			_ = l.Close() // it was only to see whether there is IPv6
+			_ = l.Close() // the listener only tests whether there is IPv6
 		}
 	}
 	return host, number, nil

@@ -44,7 +44,7 @@ type shipper struct {
 // shipment is the sending of one session's records to the keeper.
 type shipment struct {
 	name string
-	at   *checkpoint // what the keeper has; nil: nothing
+	at   *checkpoint // the newest that the keeper has; nil: it has none
 
 	// The records that are collected.
 	file    string // the audit file of the records; "": unknown, the records are not sent

@@ -144,7 +144,7 @@ func (o *Owner) Amend(ctx context.Context, change Amendment) error {
 	if err := o.distribute(ctx, data); err != nil {
 		return err
 	}
-	_, err = o.syncKeepers(ctx) // it brings orders to a new keeper
+	_, err = o.syncKeepers(ctx) // this brings the orders to a new keeper
 	return err
 }
 

@@ -229,7 +229,7 @@ func cpuTime() time.Duration {
 func onDisk(dir string) (files, bytes int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
-			return nil // it is a measurement
+			return nil // files that cannot be read are not counted
 		}
 		if st, err := e.Info(); err == nil {
 			files, bytes = files+1, bytes+st.Size()

@@ -144,7 +144,7 @@ func (a *Archive) Keepers(reports []RecordReport) []KeeperReport {
 		k := KeeperReport{Key: KeyName(key)}
 		of := a.keepers[key]
 		switch {
-		case of == nil: // it was added after the Pull
+		case of == nil: // the keeper was added after the Pull
 			continue
 		case of.problem != nil:
 			k.Problem = foreign(of.problem)

@@ -62,7 +62,7 @@ func (p *proposer) expand(s string) (target, bool) {
 	}
 	value, known := "", true
 	switch {
-	case p.format == ClaudeDesktop || p.format == Cline || p.format == Zed || p.format == Codex || p.format == OpenCode: // they expand nothing
+	case p.format == ClaudeDesktop || p.format == Cline || p.format == Zed || p.format == Codex || p.format == OpenCode: // these hosts expand nothing
 		return target{}, false
 	case isWorkspace("${" + name + "}"):
 		value = p.at.Base
