@@ -90,7 +90,7 @@ func (a *hostAsker) waitingQuestion() control.Question {
 	}
 }
 
-// within returns a context that ends after d, as that of a question which nobody answers.
+// within returns a context that ends after d because nobody has answered.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), d, network.ErrUnanswered)
 	t.Cleanup(cancel)

@@ -178,15 +178,15 @@ func (e severalError) Error() string {
 
 func (severalError) Unwrap() error { return ErrNoSession }
 
-// Find returns the live session that has the name which, or is mounted at which. If which is
-// empty, there must be exactly one session. The error wraps ErrNoSession and lists the
-// sessions.
-func Find(which string) (Info, error) {
+// Find returns the live session with a name, or mounted at a path. If nameOrPoint is empty, there
+// must be exactly one session; sessions whose mount is detached count only if there are no others.
+// The error wraps ErrNoSession and lists the sessions.
+func Find(nameOrPoint string) (Info, error) {
 	all, err := List()
 	if err != nil {
 		return Info{}, err
 	}
-	if which == "" {
+	if nameOrPoint == "" {
 		if mounted := attached(all); len(mounted) > 0 {
 			all = mounted
 		}
@@ -199,17 +199,17 @@ func Find(which string) (Info, error) {
 		return Info{}, severalError(listNames(all))
 	}
 	for _, in := range all {
-		if in.Name == which {
+		if in.Name == nameOrPoint {
 			return in, nil
 		}
 	}
-	if in, ok := mountedAt(all, ResolvePoint(which)); ok {
+	if in, ok := mountedAt(all, ResolvePoint(nameOrPoint)); ok {
 		return in, nil
 	}
 	if len(all) == 0 {
-		return Info{}, fmt.Errorf("%w: %s (none is live); start one: rootsfs mount --root PATH MOUNTPOINT", ErrNoSession, names.Quote(which))
+		return Info{}, fmt.Errorf("%w: %s (none is live); start one: rootsfs mount --root PATH MOUNTPOINT", ErrNoSession, names.Quote(nameOrPoint))
 	}
-	return Info{}, fmt.Errorf("%w: %s; live are %s", ErrNoSession, names.Quote(which), listNames(all))
+	return Info{}, fmt.Errorf("%w: %s; live are %s", ErrNoSession, names.Quote(nameOrPoint), listNames(all))
 }
 
 // attached leaves out the sessions whose mount is detached: another one may be mounted in the

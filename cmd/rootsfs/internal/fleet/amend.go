@@ -96,8 +96,8 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 	})
 }
 
-// keeperParts are the files that keepers have in common. A server that is not the fleet's own needs
-// only some.
+// keeperParts are the files that keepers have in common. A keeper at an external
+// server has only some of them.
 var keeperParts = []string{
 	"operator.jwt", "system.jwt", "account.jwt", "charter", "charters",
 	"keeper/operator.nk", "keeper/machines.nk", "keeper/invites.nk", "keeper/connection.json", "keeper/authority.pem",

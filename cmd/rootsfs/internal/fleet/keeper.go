@@ -46,7 +46,7 @@ type leaseRequest struct {
 type leaseAnswer struct {
 	Charters [][]byte          `json:"charters,omitempty"` // charters that the machine lacks; it gets no lease before it has them
 	Heads    map[string]uint64 `json:"heads"`
-	Orders   map[string][]byte `json:"orders,omitempty"`  // those that the machine lacks
+	Orders   map[string][]byte `json:"orders,omitempty"`  // orders that the machine lacks
 	Missing  []string          `json:"missing,omitempty"` // recipients of orders that the keeper lacks; it gives no lease before it has them
 	LeaseMS  int64             `json:"lease_ms"`
 	// Restored says that the keeper lacks orders, and gives no lease until an owner has brought them back.

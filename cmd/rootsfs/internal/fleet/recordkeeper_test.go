@@ -129,8 +129,8 @@ func TestFloodKeepsOthersRecords(t *testing.T) {
 	}
 }
 
-// A machine's records are its own: the keeper takes none that another machine has signed, that are
-// about another, or whose file would be elsewhere.
+// A machine's records are its own: the keeper takes no records that another machine has signed, that
+// are about another machine, or whose file would be in another directory.
 func TestMachineSendsOnlyItsOwn(t *testing.T) {
 	l := newRecordLab(t)
 	last := l.write("work", 3)
@@ -299,9 +299,9 @@ func TestManyIssues(t *testing.T) {
 	}
 }
 
-// Each of several keepers has the records. One that is away delays none of the others, and one that
-// comes later gets what the machine still has. An owner gets from one keeper what another one lacks,
-// or has changed, and is told which.
+// Each of several keepers has the records. A keeper that is away delays none of the others. A keeper
+// that is added later gets the records that the machine still has. An owner gets from one keeper the
+// records that another keeper lacks or has changed, and is told which keeper that is.
 func TestEveryKeeperHasTheRecords(t *testing.T) {
 	l := newRecordLab(t)
 	old := l.write("old", 20)

@@ -121,8 +121,8 @@ func TestRestoredDisk(t *testing.T) {
 }
 
 // A keeper whose directory is an older copy takes no invite of the copy, which may have been used since.
-// A machine that was removed since is removed there again when an owner who knows that has asked the
-// keeper.
+// The copy may have a machine that was removed since. The keeper removes it again when an owner who
+// knows of the removal asks the keeper.
 func TestRestoredInvites(t *testing.T) {
 	l := newLab(t)
 	ctx := context.Background()

@@ -34,8 +34,8 @@ type CeilingText struct {
 	Text   string `json:"text"` // as in /etc/rootsfs/ceiling.toml; "": it was removed
 }
 
-// Revocation ends what matched it before the machine knew Number. A grant after that is a new
-// decision.
+// Revocation ends the roots and hosts that it names, if they were granted before the machine knew
+// Number. A later grant is a new decision.
 type Revocation struct {
 	Number  uint64 `json:"n"`
 	Session string `json:"session,omitempty"` // "": every session

@@ -93,7 +93,7 @@ func (t target) rule() Rule {
 	return Rule{Name: t.host, Port: t.port}
 }
 
-// openQuestion is a question that is put, with connections that wait for its answer.
+// openQuestion is a question that has no answer yet, with the connections that wait for it.
 type openQuestion struct {
 	ctx     context.Context //nolint:containedctx // ends when the question is over, its cause says why
 	cancel  context.CancelCauseFunc
