@@ -75,7 +75,7 @@ func LoadFlag(file string) (c *Config, path string, err error) {
 }
 
 // read returns the contents of the file at path, and its path without links. It refuses a file
-// that another user than root and uid could have written, or a program in a root.
+// that a program, or a user other than root and uid, could have written.
 func read(path string, uid int) (doc []byte, resolved string, err error) {
 	resolved, err = trusted(path, uid)
 	if err != nil {
