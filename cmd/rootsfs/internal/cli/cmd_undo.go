@@ -158,7 +158,7 @@ func (a *app) undo(ctx context.Context, root, to string, dryRun bool) (err error
 	if err != nil {
 		return err
 	}
-	seen := ans.Seen()
+	seen := ans.StageChanges()
 	r := undoResult{Root: names.Foreign(o.Meta.Root), Path: names.Foreign(o.Meta.Path), DryRun: dryRun, To: ans.To, Before: ans.Before, Applied: ans.Applied, Changes: []undoChange{}}
 	for i := range seen {
 		r.Changes = append(r.Changes, undoChange{names.Foreign(seen[i].Path), classWords[seen[i].Class]})

@@ -46,10 +46,10 @@ func DiffRoots(old, new []Root) Changes {
 	for _, r := range old {
 		before[r.Name] = r
 	}
-	kept := map[guard.RootName]bool{}
+	isKept := map[guard.RootName]bool{}
 	for _, r := range new {
 		was, ok := before[r.Name]
-		kept[r.Name] = true
+		isKept[r.Name] = true
 		if !ok {
 			c.Added = append(c.Added, r)
 			c.Widened = append(c.Widened, fmt.Sprintf("%s: new root %s, mode %s", names.Escape(string(r.Name)), names.Quote(r.Path), r.Rights))
@@ -58,17 +58,17 @@ func DiffRoots(old, new []Root) Changes {
 		if same(was, r) {
 			continue
 		}
-		but := was
-		but.Rights = r.Rights
-		renamed := was
-		renamed.Patterns = r.Patterns
+		withRights := was
+		withRights.Rights = r.Rights
+		withPatterns := was
+		withPatterns.Patterns = r.Patterns
 		// Only a new grant can make a root staged, or no longer staged.
-		modeOnly := same(but, r) && was.Rights.Staged() == r.Rights.Staged()
-		c.Changed = append(c.Changed, Change{Old: was, New: r, ModeOnly: modeOnly, PatternsOnly: same(renamed, r)})
+		modeOnly := same(withRights, r) && was.Rights.Staged() == r.Rights.Staged()
+		c.Changed = append(c.Changed, Change{Old: was, New: r, ModeOnly: modeOnly, PatternsOnly: same(withPatterns, r)})
 		c.Widened = append(c.Widened, widened(was, r)...)
 	}
 	for _, r := range old {
-		if !kept[r.Name] {
+		if !isKept[r.Name] {
 			c.Removed = append(c.Removed, r)
 		}
 	}
@@ -102,7 +102,7 @@ func widened(old, new Root) (list []string) {
 		add("path %s -> %s", names.Quote(old.Path), names.Quote(new.Path))
 	}
 	if old.Subject != new.Subject {
-		add("for %s -> %s", whom(old.Subject), whom(new.Subject))
+		add("for %s -> %s", subjectText(old.Subject), subjectText(new.Subject))
 	}
 	if new.Rights.WiderThan(old.Rights) {
 		add("mode %s -> %s", old.Rights, new.Rights)
@@ -183,7 +183,7 @@ func WidenedFile(old, new *Config, abuses bool) (list []string) {
 		add("abuse.", raised(abuse(old.Abuse), abuse(new.Abuse)))
 	}
 	for _, s := range slices.Sorted(maps.Keys(old.Subjects)) { // without a block there is no limit
-		add(whom(s)+": ", raised(quota(old.Subjects[s]), quota(new.Subjects[s])))
+		add(subjectText(s)+": ", raised(quota(old.Subjects[s]), quota(new.Subjects[s])))
 	}
 	if old.Files.Deny && !new.Files.Deny {
 		add("files.", []string{"consent deny -> ask"})
@@ -196,8 +196,8 @@ func WidenedFile(old, new *Config, abuses bool) (list []string) {
 	return list
 }
 
-// whom names a subject.
-func whom(s guard.Subject) string {
+// subjectText returns the words for a subject.
+func subjectText(s guard.Subject) string {
 	if s == "" {
 		return "every server"
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Each difference is found, and whether it widens access. Order and comments make no
-// difference.
+// DiffRoots and WidenedFile find each difference and tell whether it widens access. The order
+// and the comments of a file do not matter.
 func TestDiff(t *testing.T) {
 	const a, b = "[[root]]\npath = \"/srv/a\"\n", "[[root]]\npath = \"/srv/b\"\n"
 	for _, tc := range []struct{ name, old, new, want string }{
@@ -22,7 +22,7 @@ func TestDiff(t *testing.T) {
 		{"mode aside", a + "mode = \"read\"\n", a + "mode = \"list\"\n", "~a(mode) !a: mode read -> list"},
 		{"staged", a + "mode = \"rw\"\n", a + "mode = \"stage\"\n", "~a"},
 		{"staged no more", a + "mode = \"stage\"\n", a + "mode = \"rw\"\n", "~a !a: mode stage -> rw"},
-		{"staged, of reading", a + "mode = \"stage\"\n", a, "~a"},
+		{"staged to ro", a + "mode = \"stage\"\n", a, "~a"},
 		{"mode and limit", a, a + "mode = \"rw\"\nlimits.max_file = 1\n", "~a !a: mode ro -> rw"},
 		{"path", a, "[[root]]\nname = \"a\"\npath = \"/srv/\\u202eb\"\n", `~a !a: path "/srv/a" -> "/srv/\u{202e}b"`},
 		{"crossing", a, a + "cross_file_systems = true\n", "~a !a: crosses file systems"},

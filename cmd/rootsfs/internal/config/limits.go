@@ -59,23 +59,23 @@ func (k Key[T]) Name() string { return k.key.name }
 // Meaning says in a line what the key means.
 func (k Key[T]) Meaning() string { return k.key.meaning }
 
-// of returns the key's field.
-func (k Key[T]) of(all *T) reflect.Value {
+// field returns the key's field of all.
+func (k Key[T]) field(all *T) reflect.Value {
 	return reflect.ValueOf(all).Elem().FieldByIndex(k.key.field)
 }
 
-// Copy copies the key's value from from to to.
-func (k Key[T]) Copy(to, from *T) { k.of(to).Set(k.of(from)) }
+// Copy sets the key's value in dst to its value in src.
+func (k Key[T]) Copy(dst, src *T) { k.field(dst).Set(k.field(src)) }
 
 // IsNegative reports whether the value is below 0, which no value may be.
-func (k Key[T]) IsNegative(all *T) bool { return exceeds(k.of(new(T)), k.of(all)) }
+func (k Key[T]) IsNegative(all *T) bool { return exceeds(k.field(new(T)), k.field(all)) }
 
 // IsSwitch reports whether the value is true or false.
-func (k Key[T]) IsSwitch() bool { return k.of(new(T)).Kind() == reflect.Bool }
+func (k Key[T]) IsSwitch() bool { return k.field(new(T)).Kind() == reflect.Bool }
 
 // Set reads the value from the text of a command line. An error begins with the text.
 func (k Key[T]) Set(to *T, text string) error {
-	field := k.of(to)
+	field := k.field(to)
 	var v any = text
 	if on, err := strconv.ParseBool(text); err == nil && k.IsSwitch() {
 		v = on
@@ -95,7 +95,7 @@ func (k Key[T]) Set(to *T, text string) error {
 
 // Text returns the value as a person reads it, "" if it is not set.
 func (k Key[T]) Text(from *T) string {
-	field := k.of(from)
+	field := k.field(from)
 	switch {
 	case field.IsZero():
 		return ""
@@ -109,7 +109,7 @@ func (k Key[T]) Text(from *T) string {
 
 // describe tells which values the key takes.
 func (k Key[T]) describe() string {
-	switch k.of(new(T)).Interface().(type) {
+	switch k.field(new(T)).Interface().(type) {
 	case time.Duration:
 		least, most := rangeOf(&k.key)
 		return fmt.Sprintf("a duration from %v to %v, such as 10m", least, most)
@@ -124,11 +124,11 @@ func (k Key[T]) describe() string {
 	return fmt.Sprintf("a whole number from 0 (no limit) to %d", mostOf(&k.key))
 }
 
-// Stricter returns the stricter one of each two limits; 0 is no limit.
+// Stricter returns, for each of limits, the stricter value of a and b; 0 is no limit.
 func Stricter[T any](limits []Key[T], a, b T) T {
 	var none T
 	for _, l := range limits {
-		if isSet := exceeds(l.of(&b), l.of(&none)); isSet && exceeds(l.of(&a), l.of(&b)) || !exceeds(l.of(&a), l.of(&none)) {
+		if isSet := exceeds(l.field(&b), l.field(&none)); isSet && exceeds(l.field(&a), l.field(&b)) || !exceeds(l.field(&a), l.field(&none)) {
 			l.Copy(&a, &b)
 		}
 	}

@@ -58,9 +58,9 @@ func LoadIfPresent(path string) (*Config, error) {
 	return &Config{Path: path, Debounce: defaultDebounce, Profiles: map[string][]Root{}}, nil
 }
 
-// LoadFlag is Load for the file that --config names, and LoadIfPresent for the default file
-// if it names none. path is the absolute path of the file; "" if there is none, and err says
-// why.
+// LoadFlag loads the file that --config names. If file is "", it loads the default file with
+// LoadIfPresent. path is the absolute path of the file. It is "" if that path is unknown; err
+// then says why.
 func LoadFlag(file string) (c *Config, path string, err error) {
 	if file != "" {
 		if path, err = filepath.Abs(file); err == nil {
@@ -74,8 +74,8 @@ func LoadFlag(file string) (c *Config, path string, err error) {
 	return c, path, err
 }
 
-// read returns the contents of a file that nobody but root and the user uid, and no program,
-// could have written.
+// read returns the contents of the file at path, and its path without links. It refuses a file
+// that a program, or a user other than root and uid, could have written.
 func read(path string, uid int) (doc []byte, resolved string, err error) {
 	resolved, err = trusted(path, uid)
 	if err != nil {
@@ -115,7 +115,7 @@ const maxWait = 4
 // debounce (0: defaultDebounce), at the latest after four times that. Watch looks at the file
 // when changes has a value; see package hostwatch. One goroutine calls fn with the results of
 // Load. A slow fn delays the next call, but the last state is always reported. A file that was
-// touched, or written with the same contents, is reported too; Diff then finds no change.
+// touched, or written with the same contents, is reported too; DiffRoots then finds no change.
 //
 // The file need not exist, nor its directory. Changes before the call of Watch are not
 // reported, so call Watch first and then Load.
@@ -142,8 +142,9 @@ func WatchCeiling(ctx context.Context, changes <-chan struct{}, fn func(*Ceiling
 	return follow(ctx, changes, 0, look, func() { fn(LoadCeiling()) })
 }
 
-// follow calls report when what look returns has changed, and then stayed as it is for the
-// debounce.
+// follow calls look for each value of changes, and report if the state that look returns has
+// changed. Before the report, it waits until the state has stayed the same for the debounce, but
+// for maxWait debounces at most.
 func follow(ctx context.Context, changes <-chan struct{}, debounce time.Duration, look func() any, report func()) (done <-chan struct{}) {
 	if debounce <= 0 {
 		debounce = defaultDebounce
@@ -162,7 +163,7 @@ func follow(ctx context.Context, changes <-chan struct{}, debounce time.Duration
 			if now == reported {
 				continue
 			}
-			reported = nil // what still changes is reported again
+			reported = nil // a state that still changes is reported again
 			for range maxWait {
 				if !sleep(ctx, debounce) {
 					return

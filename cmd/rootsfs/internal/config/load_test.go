@@ -40,8 +40,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A configuration that is a link may not lie in a root under either name, and
-// the registry is told of both.
+// If the configuration file is a link, no root may contain the link or its target, and Keep
+// returns both.
 func TestLoadLink(t *testing.T) {
 	dir := home(t)
 	path, target := filepath.Join(dir, "config.toml"), filepath.Join(dir, "dot/files/c.toml")

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-const whole = `# a comment
+const fullDocument = `# a comment
 [mount]
 cache = "strict"
 locks = "host"
@@ -72,10 +72,10 @@ roots = ["code", "notes=~/notes:rw", "/srv/data"]
 roots = []
 `
 
-// The test file uses every key, ~, URIs (R222, R228: percent-decoded), inherited and overridden
-// limits, and profiles (R150).
+// The test parses fullDocument, which has ~, URIs (R222, R228: percent-decoded), inherited and
+// overridden limits, and profiles (R150).
 func TestParse(t *testing.T) {
-	c, err := parse("/etc/x/config.toml", "/home/me", []byte(whole))
+	c, err := parse("/etc/x/config.toml", "/home/me", []byte(fullDocument))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestParseErrors(t *testing.T) {
 		{"unknown table", "\n[mounts]\ncache = \"max\"\n", ":2: mounts: unknown key"},
 		{"case counts", "[mount]\nCache = \"max\"\n", ":2: mount.Cache: unknown key"},
 		{"dotted unknown", "mount.x.y = 1\n", ":1: mount.x: unknown key"},
-		{"no patterns yet", root + "deny = [\"*.key\"]\n", ":3: root.deny: unknown key"},
+		{"pattern outside policy", root + "deny = [\"*.key\"]\n", ":3: root.deny: unknown key"},
 		{"unknown in a second root", root + "[[root]]\npath = \"/b\"\nnmae = \"x\"\n", ":5: root.nmae: unknown key"},
 		{"unknown in inline limits", root + "limits = { max_flie = 1 }\n", ":3: root.limits.max_flie: unknown key"},
 		{"unknown in root.limits", root + "[root.limits]\nx = 1\n", ":4: root.limits.x: unknown key"},
@@ -263,7 +263,7 @@ func numbered(n int) string {
 	return b.String()
 }
 
-// R149: ten thousand roots are read, and stay within the bounds above.
+// R149: a document with ten thousand roots is within documentLimits.
 func TestParseManyRoots(t *testing.T) {
 	c, err := parse("/etc/x/config.toml", "", []byte(many(10_000)))
 	if err != nil || len(c.Roots) != 10_000 || c.Roots[9999].Name != "9999" || c.Roots[9999].Line != 19999 {
@@ -343,7 +343,7 @@ func TestPaths(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(whole))
+	f.Add([]byte(fullDocument))
 	for _, s := range []string{"", "a=1", "[[root]]\n[root.limits]\n", "root=[{path='/a'},{}]", "[profile]\n''={roots=['a=b']}", "a.b.c={d=[{e=1}]}", "\xef\xbb\xbf", "x=1979-05-27"} {
 		f.Add([]byte(s))
 	}

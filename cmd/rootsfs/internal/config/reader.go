@@ -90,7 +90,8 @@ func (o own[T]) overriding(all T) T {
 	return all
 }
 
-func (own[T]) of() reflect.Type { return reflect.TypeFor[T]() }
+// tableType returns the type of the struct that holds the keys of the table.
+func (own[T]) tableType() reflect.Type { return reflect.TypeFor[T]() }
 
 // table reads the keys of a table into the struct to.
 func (r *reader) table(at *tomltree.Node, to reflect.Value) {
@@ -128,7 +129,7 @@ func (r *reader) value(n *tomltree.Node, to reflect.Value, k *key) {
 		return
 	}
 	o, isOwn := to.Addr().Interface().(interface {
-		of() reflect.Type
+		tableType() reflect.Type
 		setPlace(place)
 	})
 	switch {

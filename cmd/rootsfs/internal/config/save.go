@@ -55,11 +55,11 @@ func Save(path string, root Root, set func(*guard.Limits)) error {
 		set(&limited.Limits)
 		return block(limited, cfg.limits)
 	})
-	return saved(path, err, "root "+names.Quote(string(root.Name)))
+	return saveError(path, err, "root "+names.Quote(string(root.Name)))
 }
 
 // SaveNet appends hosts to the file at path as a [[net]] block, as Save does with a root. It
-// leaves out hosts that a block for the same runs has already without an end.
+// leaves out the hosts that an earlier block without an end already allows to the same runs.
 func SaveNet(path string, n Net) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -76,18 +76,19 @@ func SaveNet(path string, n Net) error {
 		}
 		return netText(n)
 	})
-	return saved(path, err, "hosts")
+	return saveError(path, err, "hosts")
 }
 
-// saved adds to an error the file, and the text that was not added.
-func saved(path string, err error, what string) error {
+// saveError adds to err the path of the file and a description of what was not added.
+func saveError(path string, err error, what string) error {
 	if err == nil || errors.As(err, new(*Error)) {
 		return err
 	}
 	return &Error{File: path, Err: fmt.Errorf("cannot add %s: %w", what, err)}
 }
 
-// extend appends the block that add returns to the file at path; "" leaves it as it is.
+// extend appends the block that add returns to the file at path. If add returns "", extend
+// changes nothing.
 func extend(path string, add func(*Config) (string, error)) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -154,7 +155,7 @@ func replace(path, target string, old []byte, doc string) error {
 		if err = cmp.Or(err, f.Sync()); err != nil {
 			return err
 		}
-		// After the sync, which takes long, and right before the rename.
+		// Compare after the sync, which takes long, and right before the rename.
 		now, at, err := read(path, os.Geteuid())
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && old == nil:

@@ -29,11 +29,11 @@ func schemaKeys(s *jsonschema.Schema, path string, out map[string]*jsonschema.Sc
 
 // Every key of the schema is explained.
 func TestSchemaIsExplained(t *testing.T) {
-	of := map[string]*jsonschema.Schema{}
-	schemaKeys(schema(), "", of)
-	keys := slices.Sorted(maps.Keys(of))
+	byPath := map[string]*jsonschema.Schema{}
+	schemaKeys(schema(), "", byPath)
+	keys := slices.Sorted(maps.Keys(byPath))
 	for _, k := range keys {
-		if of[k].Description == "" {
+		if byPath[k].Description == "" {
 			t.Errorf("%s has no meaning in file.go", k)
 		}
 	}
@@ -60,7 +60,7 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 		doc   string
 		valid bool
 	}{
-		{"", true}, {whole, true}, {root, true},
+		{"", true}, {fullDocument, true}, {root, true},
 		{root + "mode = \"read,list\"\nsubject = \"x\"\npolicy = { hide = [\"a\", \"b\"], defaults = false }\n", true},
 		{"[limits]\ntimeout = \"1h30m\"\nidle = \"1.5h\"\nmax_file = \"3 KiB\"\nmax_written = 7\nops_per_second = 3\n", true},
 		{"[[subject]]\nname = \"*\"\nmax_created = 1\n", true},

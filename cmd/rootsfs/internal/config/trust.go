@@ -26,7 +26,8 @@ func trusted(path string, uid int) (string, error) {
 	return at, nil
 }
 
-// trustedStep checks the file or directory that a name on the way leads to.
+// trustedStep checks the file, directory or link that the step reaches. It returns the target of
+// a link, and "" for anything else.
 func trustedStep(s names.LinkStep, uid int) (target string, err error) {
 	next := s.Path()
 	info, err := os.Lstat(next)
@@ -47,6 +48,7 @@ func trustedStep(s names.LinkStep, uid int) (target string, err error) {
 	return "", trustedFile(info, uid)
 }
 
+// trustedDir refuses a directory in which another user than root and uid can replace files.
 func trustedDir(dir string, uid int) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -65,6 +67,8 @@ func trustedDir(dir string, uid int) error {
 	return nil
 }
 
+// trustedFile refuses a file that another user than root and uid could have written, or that is
+// too large.
 func trustedFile(info fs.FileInfo, uid int) error {
 	if !info.Mode().IsRegular() {
 		return errors.New("is not a regular file")
@@ -81,6 +85,8 @@ func trustedFile(info fs.FileInfo, uid int) error {
 	return nil
 }
 
+// owned returns an error unless root or the user uid owns the file. In the error, what names the
+// file: a path, or "it".
 func owned(info fs.FileInfo, uid int, what string) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

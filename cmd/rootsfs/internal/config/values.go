@@ -85,12 +85,12 @@ var kinds = map[string]*kind{
 	"port":         {list: "a list of ports", read: readPort, schema: &portSchema},
 	"path":         {want: aText, list: "a list of paths", read: readPath, schema: &textSchema},
 	"below home":   textKind("a list of texts", belowHome),
-	"mode":         textKind("", parsed(rules.ParseMode)),
+	"mode":         textKind("", parseCheck(rules.ParseMode)),
 	"mode or none": {want: aText, read: readMode, schema: &textSchema},
 	"server":       textKind("", CheckSubject),
 	"server or *":  textKind("", checkSubjects),
-	"name":         textKind("", parsed(names.ParseRootName)),
-	"host":         textKind("a list of texts", parsed(network.ParseRule)),
+	"name":         textKind("", parseCheck(names.ParseRootName)),
+	"host":         textKind("a list of texts", parseCheck(network.ParseRule)),
 	"secret":       textKind("", secret.CheckName),
 	"header":       textKind("", secret.CheckHeader),
 	"pass":         textKind("a list of names", secret.CheckPass),
@@ -155,8 +155,8 @@ func textKind(list string, check func(string) error) *kind {
 	return &kind{want: aText, list: list, read: read, schema: &textSchema}
 }
 
-// parsed makes a check of texts from a parser.
-func parsed[T any](parse func(string) (T, error)) func(string) error {
+// parseCheck returns a check that accepts the texts that parse accepts.
+func parseCheck[T any](parse func(string) (T, error)) func(string) error {
 	return func(s string) error { _, err := parse(s); return err }
 }
 
@@ -256,7 +256,7 @@ func rangeOf(k *key) (least, most time.Duration) {
 	least, err := time.ParseDuration(k.min)
 	most, err2 := time.ParseDuration(k.max)
 	if err := errors.Join(err, err2); err != nil {
-		panic(err) // a tag of File
+		panic(err) // the tags min and max of a duration in File are wrong
 	}
 	return least, most
 }
@@ -398,8 +398,8 @@ func ParseSize(s string) (int64, error) {
 	return int64(n) << shift, nil
 }
 
-// FormatSize formats a number of bytes, not negative, with two figures or more: "1.5K". The
-// units are those of ParseSize, and P and E.
+// FormatSize formats a number of bytes that is not negative. From 1024 on, the text has one
+// decimal and a unit: "1.5K". The units are those of ParseSize, and P and E.
 func FormatSize(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {
@@ -460,8 +460,8 @@ func schemaOf(t reflect.Type, k *key) *jsonschema.Schema {
 	case reflect.Map:
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: schemaOf(t.Elem(), &key{meaning: k.each}), Description: k.meaning}
 	}
-	if o, ok := reflect.Zero(t).Interface().(interface{ of() reflect.Type }); ok {
-		t = o.of()
+	if o, ok := reflect.Zero(t).Interface().(interface{ tableType() reflect.Type }); ok {
+		t = o.tableType()
 	}
 	table := &jsonschema.Schema{Type: "object", Description: k.meaning, Properties: map[string]*jsonschema.Schema{},
 		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}} // no other key

@@ -22,7 +22,7 @@ func TestWatchDebounce(t *testing.T) {
 		name  string
 		edits int
 		every time.Duration
-		want  []int // edits done when a reload came
+		want  []int // for each reload, the number of edits that it saw
 	}{
 		{"ten quick edits", 10, 20 * time.Millisecond, []int{10}},
 		{"two far apart", 2, 3 * time.Second, []int{1, 2}},

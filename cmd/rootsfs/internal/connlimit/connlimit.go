@@ -4,9 +4,10 @@
 //
 // There are never more connections than the limit. When one more comes, the oldest
 // connection without the secret is closed, even in the middle of a request. If all have
-// shown the secret, the one that has been idle longest is closed. So a client that opens
-// many connections without the secret crowds out only others without it, and no slow
-// connection is waited for. Each is logged, a few lines a minute at most.
+// shown the secret, the one that has been idle longest is closed. If none is idle, the new one
+// is closed. So a client that opens many connections without the secret crowds out only others
+// without it, and no slow connection is waited for. The log has a few lines a minute at most
+// about closed connections.
 //
 // # Not promised
 //
@@ -41,14 +42,14 @@ type Bound struct {
 	mu        sync.Mutex // guards the fields below
 	strangers *list.List // of net.Conn: without the secret, the oldest first
 	idle      *list.List // of net.Conn: with the secret, between requests, the longest first
-	at        map[net.Conn]place
+	entries   map[net.Conn]entry
 }
 
-// place is the list that a connection is in. A connection in use, with the secret, is in
-// neither list.
-type place struct {
-	in *list.List
-	e  *list.Element
+// entry is the list that a connection is in, with its element there. A connection with the
+// secret that is in use is in neither list: its entry is zero.
+type entry struct {
+	list *list.List
+	e    *list.Element
 }
 
 // New makes a Bound of most connections, and at least 2: the newest needs time to show
@@ -56,7 +57,7 @@ type place struct {
 func New(most int, log *slog.Logger) *Bound {
 	return &Bound{
 		most: max(2, most), log: log, pace: rate.NewLimiter(linesASecond, linesAtOnce),
-		strangers: list.New(), idle: list.New(), at: map[net.Conn]place{},
+		strangers: list.New(), idle: list.New(), entries: map[net.Conn]entry{},
 	}
 }
 
@@ -83,30 +84,30 @@ func (b *Bound) state(conn net.Conn, s http.ConnState) {
 	_ = victim.Close()
 }
 
-// note keeps count and returns the connection to close, if there is one.
+// note records the new state of conn. It returns the connection to close, or nil.
 func (b *Bound) note(conn net.Conn, s http.ConnState) (victim net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	known, counted := b.at[conn]
+	known, counted := b.entries[conn]
 	if !counted && s != http.StateNew {
-		return nil // it was closed
+		return nil // note has returned it as a victim
 	}
 	switch s {
 	case http.StateNew:
 		b.moveLocked(conn, b.strangers)
 	case http.StateActive:
-		if known.in != b.strangers {
+		if known.list != b.strangers {
 			b.moveLocked(conn, nil)
 		}
 	case http.StateIdle:
-		if known.in != b.strangers {
+		if known.list != b.strangers {
 			b.moveLocked(conn, b.idle)
 		}
 	case http.StateClosed, http.StateHijacked:
 		b.moveLocked(conn, nil)
-		delete(b.at, conn)
+		delete(b.entries, conn)
 	}
-	if s != http.StateNew || len(b.at) <= b.most {
+	if s != http.StateNew || len(b.entries) <= b.most {
 		return nil
 	}
 	// The newest gets time to show the secret, if another can be closed.
@@ -115,27 +116,28 @@ func (b *Bound) note(conn net.Conn, s http.ConnState) (victim net.Conn) {
 		oldest = idle
 	}
 	victim = oldest.Value.(net.Conn)
-	// It no longer counts, although closing it may take a moment.
+	// The victim does not count from here on, although closing it may take a moment.
 	b.moveLocked(victim, nil)
-	delete(b.at, victim)
+	delete(b.entries, victim)
 	return victim
 }
 
+// moveLocked moves conn from its list to another; nil: to neither list.
 func (b *Bound) moveLocked(conn net.Conn, to *list.List) {
-	if was := b.at[conn]; was.in != nil {
-		was.in.Remove(was.e)
+	if was := b.entries[conn]; was.list != nil {
+		was.list.Remove(was.e)
 	}
-	var now place
+	var now entry
 	if to != nil {
-		now = place{to, to.PushBack(conn)}
+		now = entry{to, to.PushBack(conn)}
 	}
-	b.at[conn] = now
+	b.entries[conn] = now
 }
 
 // connKey is the key of the connection in a request's context.
 type connKey struct{}
 
-// Trust notes that a request has shown the secret, for its connection.
+// Trust notes that the connection of r has shown the secret.
 func (b *Bound) Trust(r *http.Request) {
 	conn, ok := r.Context().Value(connKey{}).(net.Conn)
 	if !ok {
@@ -143,7 +145,7 @@ func (b *Bound) Trust(r *http.Request) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.at[conn].in == b.strangers {
+	if b.entries[conn].list == b.strangers {
 		b.moveLocked(conn, nil)
 	}
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	most   = 8
-	enough = 20 * time.Second // bounds what hangs
+	most        = 8
+	readTimeout = 20 * time.Second // of a client's reads
 )
 
 type buffer struct {
@@ -37,8 +37,8 @@ func (b *buffer) lines() int {
 	return strings.Count(b.b.String(), "too many connections")
 }
 
-// lab is a server that trusts clients that ask for /member. It answers /stream with a first
-// part, and then waits.
+// lab is a server that trusts every client that does not ask for /stranger. It answers /stream
+// with a first part, and then waits.
 type lab struct {
 	t    *testing.T
 	b    *Bound
@@ -77,7 +77,7 @@ func (l *lab) dial() net.Conn {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetReadDeadline(time.Now().Add(enough))
+	_ = c.SetReadDeadline(time.Now().Add(readTimeout))
 	return c
 }
 
@@ -100,9 +100,9 @@ func (l *lab) must(c net.Conn, path string) {
 	}
 }
 
-// idle waits until n connections are between requests. The server notes this only after the
+// waitIdle waits until n connections are between requests. The server notes this only after the
 // answer.
-func (l *lab) idle(n int) {
+func (l *lab) waitIdle(n int) {
 	l.t.Helper()
 	have := 0
 	if !testkit.Eventually(func() bool {
@@ -115,17 +115,17 @@ func (l *lab) idle(n int) {
 	}
 }
 
-// closed waits until the server has closed a connection.
-func closed(t *testing.T, c net.Conn) {
+// waitClosed waits until the server has closed a connection.
+func waitClosed(t *testing.T, c net.Conn) {
 	t.Helper()
 	_, err := c.Read(make([]byte, 1))
-	if ne, late := err.(net.Error); err == nil || late && ne.Timeout() {
+	if ne, ok := err.(net.Error); err == nil || ok && ne.Timeout() {
 		t.Errorf("it is open: %v", err)
 	}
 }
 
 // Further strangers cause the oldest strangers' connections to be closed, whatever they are
-// doing, but not those of trusted clients. The log says so, but not for each connection.
+// doing, but not connections of trusted clients. The log reports this, but not each connection.
 func TestStrangers(t *testing.T) {
 	l := newLab(t)
 	stream, member := l.dial(), l.dial()
@@ -140,8 +140,8 @@ func TestStrangers(t *testing.T) {
 	for range 30 * most {
 		l.dial()
 	}
-	closed(t, answered)
-	closed(t, half)
+	waitClosed(t, answered)
+	waitClosed(t, half)
 	l.must(member, "/member")
 	fresh := l.dial()
 	l.must(fresh, "/member")
@@ -162,13 +162,13 @@ func TestMembers(t *testing.T) {
 		c := l.dial()
 		l.must(c, "/member")
 		all = append(all, c)
-		l.idle(len(all))
+		l.waitIdle(len(all))
 	}
 	for _, c := range all {
 		l.must(l.dial(), "/stream")
-		closed(t, c)
+		waitClosed(t, c)
 	}
 	for range 3 {
-		closed(t, l.dial())
+		waitClosed(t, l.dial())
 	}
 }

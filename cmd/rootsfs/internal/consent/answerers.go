@@ -71,7 +71,7 @@ func (qs *Questions) Asker(w Way) broker.Asker {
 	chain := []broker.Asker{qs.askConfig(slices.Contains(list, Configuration))}
 	for _, a := range list {
 		switch a {
-		case Configuration: // it is the first of chain
+		case Configuration: // askConfig is the first of chain
 		case StartingHost:
 			chain = append(chain, broker.AskerFunc(qs.askStartingHost))
 		case Owner:

@@ -54,7 +54,7 @@ func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (contr
 		for _, q := range qs.waiting.List() {
 			// A question that was answered meanwhile is not denied.
 			if qs.waiting.Answer(q.ID, broker.Answer{}) == nil {
-				out.Answered = append(out.Answered, answered(&q, q.Decisions()))
+				out.Answered = append(out.Answered, describeAnswer(&q, q.Decisions()))
 			}
 		}
 		return out, nil
@@ -89,7 +89,7 @@ func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (contr
 	if err := qs.waiting.Answer(q.ID, broker.Answer{Decisions: d}); err != nil {
 		return none, err
 	}
-	return control.AnswerAnswer{Answered: []control.Answered{answered(q, d)}, Saved: saved}, nil
+	return control.AnswerAnswer{Answered: []control.Answered{describeAnswer(q, d)}, Saved: saved}, nil
 }
 
 // resolveNarrower resolves the links on the way to a narrower path, as it was done for the
@@ -108,9 +108,9 @@ func resolveNarrower(path string) (string, error) {
 	return resolved, nil
 }
 
-// question finds the waiting question with an id, or with an id that begins with the text.
+// question returns the waiting question with the id, or the only one whose id begins with id.
 func (qs *Questions) question(id string) (*broker.Question, error) {
-	found := beginning(qs.waiting.List(), func(q *broker.Question) string { return q.ID }, id)
+	found := withPrefix(qs.waiting.List(), func(q *broker.Question) string { return q.ID }, id)
 	switch len(found) {
 	case 0:
 		return nil, fmt.Errorf("%w; see: rootsfs consent list", broker.ErrNoQuestion)
@@ -120,9 +120,9 @@ func (qs *Questions) question(id string) (*broker.Question, error) {
 	return nil, invalid("%d questions begin with %s; write more of the id", len(found), names.Quote(id))
 }
 
-// beginning returns the elements of a list whose id begins with a text. It returns only the
-// element whose id is the text, if there is one, and none for "".
-func beginning[T any](list []T, id func(*T) string, text string) (found []T) {
+// withPrefix returns the elements of a list whose ids begin with text. If the id of one element
+// equals text, it returns only that element. For "" it returns none.
+func withPrefix[T any](list []T, id func(*T) string, text string) (found []T) {
 	for i := range list {
 		switch one := id(&list[i]); {
 		case one == text:
@@ -142,7 +142,7 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	if req.Save {
 		return nil, invalid("a root is not saved with its approval; write it down with: rootsfs roots add --save")
 	}
-	which, err := chosen(q, req.Only)
+	which, err := itemsToAllow(q, req.Only)
 	if err != nil {
 		return nil, err
 	}
@@ -182,9 +182,9 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	return d, nil
 }
 
-// chosen returns the items to allow: those with the numbers in only, counted from 1, or all
-// that can be granted.
-func chosen(q *broker.Question, only []int) ([]int, error) {
+// itemsToAllow returns the indexes of the items to allow: those with the numbers in only, counted
+// from 1, or all that can be granted.
+func itemsToAllow(q *broker.Question, only []int) ([]int, error) {
 	var which []int
 	for i := range q.Items {
 		if len(only) == 0 && q.Items[i].Problem == "" {
@@ -214,8 +214,8 @@ func narrower(it *broker.Item, path string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../") && (!it.File || rel == ".")
 }
 
-// answered describes the decisions about a question.
-func answered(q *broker.Question, d []broker.Decision) control.Answered {
+// describeAnswer describes the decisions about a question.
+func describeAnswer(q *broker.Question, d []broker.Decision) control.Answered {
 	a := control.Answered{ID: q.ID, Allowed: []names.Text{}, Denied: []names.Text{}}
 	if q.Host != nil {
 		to := &a.Denied
@@ -251,24 +251,24 @@ func invalid(format string, args ...any) error {
 }
 
 // denials has the denials that the owner wants remembered while the session lives: hosts, and
-// paths with everything below them, by subject. The subject is guard.Subject.Principal, so a
+// paths with everything below them, by subject. The subject is the one without its session, so a
 // server that connects again has the same denials.
 type denials struct {
-	mu   sync.Mutex       // guards the field below
-	have []control.Denial // the oldest first
+	mu      sync.Mutex       // guards the field below
+	entries []control.Denial // the oldest first
 }
 
 // maxDenials bounds the remembered denials of one subject.
 const maxDenials = 1000
 
-// add remembers the host of a question, or its items, by the places that they lead to and by
-// the requested paths.
+// add remembers the host of a question, or its items: for each item, the requested path and the
+// path that its links lead to.
 func (d *denials) add(q *broker.Question) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := 2*len(q.Items) + 1
-	for i := range d.have {
-		if d.have[i].Subject.Raw() == string(q.Subject.WithoutSession()) {
+	n := 2*len(q.Items) + 1 // at most two denials for each item, and one for the host
+	for i := range d.entries {
+		if d.entries[i].Subject.Raw() == string(q.Subject.WithoutSession()) {
 			n++
 		}
 	}
@@ -277,13 +277,13 @@ func (d *denials) add(q *broker.Question) error {
 	}
 	remember := func(one control.Denial) {
 		one.ID, one.Since, one.Subject = strings.ToLower(rand.Text()), time.Now(), names.Foreign(q.Subject.WithoutSession())
-		d.have = append(d.have, one)
+		d.entries = append(d.entries, one)
 	}
 	if q.Host != nil && !d.holdsLocked(q.Subject, control.Denial{Host: names.Foreign(q.Host.String())}) {
 		remember(control.Denial{Host: names.Foreign(q.Host.String())})
 	}
 	for i := range q.Items {
-		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested.Raw())} {
+		for _, path := range []string{resolvedPath(&q.Items[i]), filepath.Clean(q.Items[i].Requested.Raw())} {
 			if !d.holdsLocked(q.Subject, control.Denial{Path: names.Foreign(path)}) {
 				remember(control.Denial{Path: names.Foreign(path)})
 			}
@@ -296,7 +296,7 @@ func (d *denials) add(q *broker.Question) error {
 func (d *denials) list() []control.Denial {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append([]control.Denial{}, d.have...)
+	return append([]control.Denial{}, d.entries...)
 }
 
 // find returns the denials that a request names: all, or the one whose id is the text of the
@@ -311,7 +311,7 @@ func (d *denials) find(req control.ForgetRequest) ([]control.Denial, error) {
 	case req.ID == "":
 		return nil, invalid("name the denial to lift; see: rootsfs consent denials")
 	}
-	found := beginning(all, func(one *control.Denial) string { return one.ID }, req.ID)
+	found := withPrefix(all, func(one *control.Denial) string { return one.ID }, req.ID)
 	switch len(found) {
 	case 0:
 		return nil, fmt.Errorf("%w %s; see: rootsfs consent denials", control.ErrNoDenial, names.Quote(req.ID))
@@ -325,17 +325,17 @@ func (d *denials) find(req control.ForgetRequest) ([]control.Denial, error) {
 func (d *denials) forget(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i := slices.IndexFunc(d.have, func(one control.Denial) bool { return one.ID == id })
+	i := slices.IndexFunc(d.entries, func(one control.Denial) bool { return one.ID == id })
 	if i < 0 {
 		return false
 	}
-	d.have = slices.Delete(d.have, i, i+1)
+	d.entries = slices.Delete(d.entries, i, i+1)
 	return true
 }
 
-// placeOf returns the place that an item leads to, or the requested path if it could not be
-// opened.
-func placeOf(it *broker.Item) string {
+// resolvedPath returns the path that an item's links lead to, or the requested path if it could
+// not be opened.
+func resolvedPath(it *broker.Item) string {
 	if it.Resolved != "" {
 		return it.Resolved.Raw()
 	}
@@ -346,7 +346,7 @@ func placeOf(it *broker.Item) string {
 func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.holdsLocked(s, control.Denial{Path: names.Foreign(placeOf(it))})
+	return d.holdsLocked(s, control.Denial{Path: names.Foreign(resolvedPath(it))})
 }
 
 // coversHost reports whether a host, HOST:PORT, was denied to the subject.
@@ -359,7 +359,7 @@ func (d *denials) coversHost(s guard.Subject, host string) bool {
 // holdsLocked reports whether a host, or a path or a directory above it, was denied to the
 // subject.
 func (d *denials) holdsLocked(s guard.Subject, what control.Denial) bool {
-	return slices.ContainsFunc(d.have, func(one control.Denial) bool {
+	return slices.ContainsFunc(d.entries, func(one control.Denial) bool {
 		return one.Subject.Raw() == string(s.WithoutSession()) && one.Host == what.Host && (one.Host != "" || names.Under(what.Path.Raw(), one.Path.Raw()))
 	})
 }
@@ -409,7 +409,7 @@ func (qs *Questions) ListDenials(context.Context, control.None) (control.Denials
 	return control.DenialsAnswer{Denials: qs.Denials()}, nil
 }
 
-// Forget serves control.ForgetDenial. If the record fails, the denial is not lifted.
+// Forget serves control.ForgetDenial. A denial is not lifted if its record cannot be written.
 func (qs *Questions) Forget(_ context.Context, req control.ForgetRequest) (control.ForgetAnswer, error) {
 	a := control.ForgetAnswer{Forgotten: []control.Denial{}}
 	which, err := qs.denials.find(req)

@@ -58,8 +58,8 @@ func TestApproveStaged(t *testing.T) {
 	}
 }
 
-// newQuestions returns the questions of a session named me, without servers. Its records are
-// kept.
+// newQuestions returns the questions of a session named me, without servers and without an audit
+// log.
 func newQuestions(t *testing.T) *Questions {
 	t.Helper()
 	return New(Config{
@@ -68,8 +68,9 @@ func newQuestions(t *testing.T) *Questions {
 	})
 }
 
-// asked makes a question about one directory wait; answered gets the answer for the server.
-func asked(t *testing.T, qs *Questions, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {
+// queueQuestion makes a question about one directory wait. The channel gets the answer for the
+// server.
+func queueQuestion(t *testing.T, qs *Questions, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {
 	t.Helper()
 	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
 		Items: []broker.Item{{Requested: names.Foreign(dir), Resolved: names.Foreign(dir), Mode: "ro", Rights: guard.ReadOnly}}}
@@ -104,7 +105,7 @@ func TestNarrowerPathIsResolved(t *testing.T) {
 	testkit.Must(t, err)
 	testkit.Must(t, dirs.Writable(filepath.Join(work, "served")))
 	qs := newQuestions(t)
-	id, answered := asked(t, qs, "v", filepath.Join(work, "proj"))
+	id, answered := queueQuestion(t, qs, "v", filepath.Join(work, "proj"))
 	for path, want := range map[string]string{
 		"links/docs":                       "is not absolute",
 		filepath.Join(work, "links/else"):  "is not below",
@@ -129,14 +130,14 @@ func TestNarrowerPathIsResolved(t *testing.T) {
 // open.
 func TestDenialIsRememberedFirst(t *testing.T) {
 	qs := newQuestions(t)
-	id, answered := asked(t, qs, "v", "/denied")
+	id, answered := queueQuestion(t, qs, "v", "/denied")
 	for i := range maxDenials {
-		qs.denials.have = append(qs.denials.have, control.Denial{ID: fmt.Sprint(i), Subject: "v", Path: names.Foreign(fmt.Sprint("/", i))})
+		qs.denials.entries = append(qs.denials.entries, control.Denial{ID: fmt.Sprint(i), Subject: "v", Path: names.Foreign(fmt.Sprint("/", i))})
 	}
 	if _, err := qs.Answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err == nil || len(qs.waiting.List()) != 1 {
 		t.Fatalf("told, though it is not remembered: %v", err)
 	}
-	qs.denials.have = nil
+	qs.denials.entries = nil
 	if _, err := qs.Answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +147,7 @@ func TestDenialIsRememberedFirst(t *testing.T) {
 }
 
 // Other users may still ask for a path that the owner has denied one user for good.
-func TestDenialsAreOneUsers(t *testing.T) {
+func TestDenialsArePerUser(t *testing.T) {
 	var d denials
 	item := broker.Item{Requested: "/home/me/private", Resolved: "/home/me/private"}
 	testkit.Must(t, d.add(&broker.Question{Subject: "oauth:bob#1", Items: []broker.Item{item}}))

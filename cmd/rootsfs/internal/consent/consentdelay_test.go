@@ -17,8 +17,8 @@ import (
 )
 
 // The delay and the text of an answer that grants nothing do not depend on what exists at the
-// path. This holds if nobody answers, if a person denies after a while, and if the same was
-// denied before. (Paths that did not exist were refused at once.)
+// path. This holds if nobody answers, if a person denies after a while, and if the path was
+// denied before. (If a missing path were refused at once, the delay would show that it is missing.)
 func TestConsentTellsNothing(t *testing.T) {
 	home := t.TempDir()
 	for _, d := range []string{"src", "work/denied/in", "work/other"} {
@@ -35,17 +35,17 @@ func TestConsentTellsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, alike := range map[string][][]string{
-		"a file in the home directory":    {{".bashrc"}, {"missing"}, {"missing/f"}, {".bashrc/f"}},
-		"beside a path that is allowed":   {{"src", ".bashrc"}, {"src", "missing"}},
-		"through a link into what is not": {{"inside"}, {"nothing"}},
-		"below what was denied":           {{"work/denied/in"}, {"work/denied/gone"}, {"work/denied/out"}},
+		"a file in the home directory":     {{".bashrc"}, {"missing"}, {"missing/f"}, {".bashrc/f"}},
+		"beside a path that is allowed":    {{"src", ".bashrc"}, {"src", "missing"}},
+		"through a link to a missing path": {{"inside"}, {"nothing"}},
+		"below what was denied":            {{"work/denied/in"}, {"work/denied/gone"}, {"work/denied/out"}},
 	} {
 		for _, answer := range []time.Duration{0, 7 * time.Second} {
-			said := map[string]string{}
+			results := map[string]string{}
 			for _, paths := range alike {
 				got := consentIn(t, home, paths, answer)
-				if said[got] = fmt.Sprint(paths); len(said) > 1 {
-					t.Errorf("%s: the answers tell apart what is there: %v", name, said)
+				if results[got] = fmt.Sprint(paths); len(results) > 1 {
+					t.Errorf("%s: the answers tell apart what is there: %v", name, results)
 				}
 			}
 		}
@@ -55,7 +55,7 @@ func TestConsentTellsNothing(t *testing.T) {
 // consentIn asks for paths below home, and returns the answer to the server and its delay. Of
 // the paths, src is allowed and work/denied was denied for good. A person denies the others
 // after a while; 0 means that there is no person.
-func consentIn(t *testing.T, home string, paths []string, after time.Duration) (told string) {
+func consentIn(t *testing.T, home string, paths []string, after time.Duration) (result string) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 		qs := newQuestions(t)
@@ -85,12 +85,12 @@ func consentIn(t *testing.T, home string, paths []string, after time.Duration) (
 		if err != nil {
 			t.Fatal(err)
 		}
-		told = fmt.Sprintf("%+v after %v", *res, time.Since(begun))
+		result = fmt.Sprintf("%+v after %v", *res, time.Since(begun))
 		front.Close()
 		b.Close()
 		if _, err := reg.RevokeAll(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	return told
+	return result
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// errDeniedBefore is the refusal of a host that was denied before, without a question.
+// errDeniedBefore refuses a host that was denied before. The owner is not asked again.
 var errDeniedBefore = fmt.Errorf("%w, for as long as the session lasts; to be asked again: rootsfs consent forget", network.ErrDenied)
 
 // HostDenied returns an error if the host was denied before, so that the owner is not asked
@@ -30,11 +30,11 @@ func (qs *Questions) HostDenied(host string) error {
 // same subject.
 func (qs *Questions) command() guard.Subject { return guard.Subject(qs.cfg.Session) }
 
-// AskHost asks whether the session's command may connect to a host. It asks through the
-// command's own MCP host, if that can ask, otherwise like a server's question about files. When
-// the permission is recorded, it calls permit with a duration, or 0 for the rest of the
-// session. The error says why there is no permission. A denial is remembered. The cause of ctx
-// says why a question ended without an answer.
+// AskHost asks whether the session's command may connect to a host. It asks the answerers of
+// WayNetwork: the command's own MCP host first, and the owner if that host cannot ask. When the
+// permission is recorded, it calls permit with a duration, or 0 for the rest of the session. The
+// error says why there is no permission. A denial is remembered. The cause of ctx says why a
+// question ended without an answer.
 func (qs *Questions) AskHost(ctx context.Context, h broker.Host, permit func(time.Duration) error) error {
 	until, _ := ctx.Deadline()
 	q := &broker.Question{Kind: broker.HostKind, ID: broker.NewID(), Asked: time.Now(), Until: until, Subject: qs.command(), Items: []broker.Item{}, Host: &h}
@@ -47,7 +47,7 @@ func (qs *Questions) AskHost(ctx context.Context, h broker.Host, permit func(tim
 		return qs.noteHost(&h, guard.Refused, what+": "+cause.Error(), cause)
 	case err != nil && !errors.Is(err, broker.ErrUnanswered):
 		return qs.noteHost(&h, guard.Refused, what+": the question could not be put: "+err.Error(), network.ErrUnanswered)
-	case err != nil: // too many wait
+	case err != nil: // too many questions wait
 		return qs.noteHost(&h, guard.Refused, what+": "+err.Error(), network.ErrUnanswered)
 	case !anyAllowed(a):
 		if err := qs.remember(q); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// hostAsker has a command ask for hosts. Its records are kept.
+// hostAsker asks for hosts as the command of a session does, and keeps the records.
 type hostAsker struct {
 	*Questions
 	t *testing.T
@@ -53,8 +53,8 @@ func (a *hostAsker) Record(r guard.Record) error {
 	return nil
 }
 
-// recorded fails unless a record equals the wanted one or begins with it.
-func (a *hostAsker) recorded(want string) {
+// wantRecord fails the test unless the text of a record begins with want.
+func (a *hostAsker) wantRecord(want string) {
 	a.t.Helper()
 	var all []string
 	a.mu.Lock()
@@ -67,16 +67,15 @@ func (a *hostAsker) recorded(want string) {
 	}
 }
 
-// asked has a command ask for a host. The channel delivers the result; permit is called with
-// the duration of a permission.
-func (a *hostAsker) asked(ctx context.Context, host string, permit func(time.Duration) error) <-chan error {
+// ask asks for a host, and passes permit to AskHost. The channel gets the result.
+func (a *hostAsker) ask(ctx context.Context, host string, permit func(time.Duration) error) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- a.AskHost(ctx, broker.Host{Name: names.Foreign(host), Port: 443, PID: 17}, permit) }()
 	return result
 }
 
-// waits returns the one question that waits.
-func (a *hostAsker) waits() control.Question {
+// waitingQuestion returns the one question that waits.
+func (a *hostAsker) waitingQuestion() control.Question {
 	a.t.Helper()
 	for {
 		list, changed := a.Waiting()
@@ -91,7 +90,8 @@ func (a *hostAsker) waits() control.Question {
 	}
 }
 
-func in(t *testing.T, d time.Duration) context.Context {
+// within returns a context that ends after d because nobody has answered.
+func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), d, network.ErrUnanswered)
 	t.Cleanup(cancel)
 	return ctx
@@ -100,8 +100,8 @@ func in(t *testing.T, d time.Duration) context.Context {
 func TestHostIsAllowed(t *testing.T) {
 	a := newHostAsker(t)
 	var length time.Duration = -1
-	result := a.asked(in(t, time.Minute), "a.test", func(d time.Duration) error { length = d; return nil })
-	q := a.waits()
+	result := a.ask(within(t, time.Minute), "a.test", func(d time.Duration) error { length = d; return nil })
+	q := a.waitingQuestion()
 	if q.Kind != broker.HostKind || q.Subject != "me" || len(q.Items) != 0 || len(q.Lines) != 1 || q.Until.IsZero() {
 		t.Errorf("%+v", q)
 	}
@@ -129,7 +129,7 @@ func TestHostIsAllowed(t *testing.T) {
 	if err := <-result; err != nil || length != time.Minute {
 		t.Errorf("%v, for %v", err, length)
 	}
-	a.recorded("allowed grant network a.test:443: allowed by control for 1m0s")
+	a.wantRecord("allowed grant network a.test:443: allowed by control for 1m0s")
 	if err := a.HostDenied("a.test:443"); err != nil {
 		t.Error(err)
 	}
@@ -140,8 +140,8 @@ func TestHostIsDenied(t *testing.T) {
 	a := newHostAsker(t)
 	never := func(time.Duration) error { t.Error("permitted"); return nil }
 	for host, req := range map[string]control.AnswerRequest{"a.test": {}, "b.test": {Remember: true}, "c.test": {All: true}} {
-		result := a.asked(in(t, time.Minute), host, never)
-		if q := a.waits(); !req.All {
+		result := a.ask(within(t, time.Minute), host, never)
+		if q := a.waitingQuestion(); !req.All {
 			req.ID = q.ID
 		}
 		ans, err := a.Answer(t.Context(), req)
@@ -151,7 +151,7 @@ func TestHostIsDenied(t *testing.T) {
 		if err := <-result; !errors.Is(err, network.ErrDenied) {
 			t.Errorf("%s: %v", host, err)
 		}
-		a.recorded("refused grant network " + host + ":443: denied by control")
+		a.wantRecord("refused grant network " + host + ":443: denied by control")
 		if err := a.HostDenied(host + ":443"); !errors.Is(err, network.ErrDenied) {
 			t.Errorf("%s is not remembered: %v", host, err)
 		}
@@ -166,7 +166,7 @@ func TestHostIsDenied(t *testing.T) {
 	if _, err := a.Forget(t.Context(), control.ForgetRequest{ID: list[0].ID}); err != nil || a.HostDenied(list[0].Host.Raw()) != nil {
 		t.Errorf("%v, %v", err, a.HostDenied(list[0].Host.Raw()))
 	}
-	a.recorded("allowed set subject me may ask again: " + list[0].Host.Raw())
+	a.wantRecord("allowed set subject me may ask again: " + list[0].Host.Raw())
 	// The path of a server with the same name is not affected.
 	if a.denials.covers("me", &broker.Item{Requested: "/a.test:443"}) {
 		t.Error("a path is denied with a host")
@@ -193,38 +193,38 @@ func TestNoticeNamesTheHostFirst(t *testing.T) {
 func TestHostQuestionEnds(t *testing.T) {
 	a := newHostAsker(t)
 	never := func(time.Duration) error { t.Error("permitted"); return nil }
-	if err := <-a.asked(in(t, 20*time.Millisecond), "late.test", never); !errors.Is(err, network.ErrUnanswered) {
+	if err := <-a.ask(within(t, 20*time.Millisecond), "late.test", never); !errors.Is(err, network.ErrUnanswered) {
 		t.Error(err)
 	}
-	a.recorded("refused grant network late.test:443: nobody answered the question about it in time")
+	a.wantRecord("refused grant network late.test:443: nobody answered the question about it in time")
 	for cause, record := range map[error]string{
 		network.ErrRevoked:   "refused grant network a.test:443: the rule was removed",
 		network.ErrEnded:     "refused grant network a.test:443: the session ended",
 		network.ErrPermitted: "allowed grant network a.test:443: a rule permits it now",
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		result := a.asked(ctx, "a.test", never)
-		q := a.waits()
+		result := a.ask(ctx, "a.test", never)
+		q := a.waitingQuestion()
 		cancel(cause)
 		if err := <-result; (err == nil) != (cause == network.ErrPermitted) {
 			t.Errorf("%v: %v", cause, err)
 		}
-		a.recorded(record)
+		a.wantRecord(record)
 		if _, err := a.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true}); !errors.Is(err, broker.ErrNoQuestion) {
 			t.Errorf("an answer after %v: %v", cause, err)
 		}
 	}
-	if len(a.denials.have) != 0 {
-		t.Errorf("remembered: %+v", a.denials.have)
+	if len(a.denials.entries) != 0 {
+		t.Errorf("remembered: %+v", a.denials.entries)
 	}
 	// The answer was yes, but came when the question was over.
-	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return network.ErrRevoked })
-	_, err := a.Answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
+	result := a.ask(within(t, time.Minute), "a.test", func(time.Duration) error { return network.ErrRevoked })
+	_, err := a.Answer(t.Context(), control.AnswerRequest{ID: a.waitingQuestion().ID, Approve: true})
 	testkit.Must(t, err)
 	if err := <-result; !errors.Is(err, network.ErrRevoked) {
 		t.Error(err)
 	}
-	a.recorded("allowed revoke network a.test:443")
+	a.wantRecord("allowed revoke network a.test:443")
 }
 
 // elicitor is an MCP host that asks its user.
@@ -256,19 +256,19 @@ func TestHostIsElicited(t *testing.T) {
 		}
 		return reply, nil
 	}))
-	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return nil })
-	_, err := a.Answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
+	result := a.ask(within(t, time.Minute), "a.test", func(time.Duration) error { return nil })
+	_, err := a.Answer(t.Context(), control.AnswerRequest{ID: a.waitingQuestion().ID, Approve: true})
 	testkit.Must(t, err)
 	testkit.Must(t, <-result)
 	reply = &mcp.ElicitResult{Action: "accept", Content: map[string]any{"host": "allow", "minutes": 1.0}}
 	var length time.Duration
-	testkit.Must(t, <-a.asked(in(t, time.Minute), "a.test", func(d time.Duration) error { length = d; return nil }))
+	testkit.Must(t, <-a.ask(within(t, time.Minute), "a.test", func(d time.Duration) error { length = d; return nil }))
 	if length != time.Minute {
 		t.Errorf("for %v", length)
 	}
-	a.recorded("allowed grant network a.test:443: allowed by the host's elicitation for 1m0s")
+	a.wantRecord("allowed grant network a.test:443: allowed by the host's elicitation for 1m0s")
 	reply = &mcp.ElicitResult{Action: "decline"}
-	if err := <-a.asked(in(t, time.Minute), "a.test", nil); !errors.Is(err, network.ErrDenied) || a.HostDenied("a.test:443") == nil {
+	if err := <-a.ask(within(t, time.Minute), "a.test", nil); !errors.Is(err, network.ErrDenied) || a.HostDenied("a.test:443") == nil {
 		t.Error(err)
 	}
 	if list, _ := a.Waiting(); len(list) != 0 {

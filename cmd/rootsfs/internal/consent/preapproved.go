@@ -30,10 +30,10 @@ func (p *Preapproved) covers(it *broker.Item) bool {
 		err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
-// askConfig answers the questions about paths that the configuration decides: if mayAllow is
-// set, questions about pre-approved paths only, and if nobody may be asked, all others. It
-// leaves a path that cannot be granted to a person: an immediate answer would reveal that the
-// path does not exist.
+// askConfig returns an Asker that answers questions about paths by the configuration. If mayAllow
+// is set, it allows a question all of whose paths are pre-approved. If all other paths are to be
+// denied, it answers every question. It does not answer other questions, even if a path cannot be
+// granted: an immediate answer would reveal that the path does not exist.
 func (qs *Questions) askConfig(mayAllow bool) broker.Asker {
 	return broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
 		if q.Host != nil { // rules decide about hosts, before there is a question

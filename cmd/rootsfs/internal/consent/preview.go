@@ -20,10 +20,10 @@ import (
 
 // Bounds of the previews of questions' items.
 const (
-	previewNames    = 50_000          // looked at
-	previewFor      = 2 * time.Second // then the preview is answered as far as it is
+	previewNames    = 50_000          // names that a preview looks at
+	previewFor      = 2 * time.Second // after this time an incomplete preview is the answer
 	previewExamples = 10
-	previewWait     = 10 * time.Second // for its turn
+	previewWait     = 10 * time.Second // how long a preview waits for its turn
 	previewsAtATime = 2                // including previews that hang in their file systems
 )
 
@@ -41,7 +41,7 @@ func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (c
 	if it.Problem != "" || it.Resolved == "" {
 		return control.Preview{}, invalid("item %d cannot be granted: %s", req.Item, names.Escape(it.Problem))
 	}
-	rules, err := qs.withheld()
+	rules, err := qs.withheldRules()
 	if err != nil {
 		return control.Preview{}, err
 	}
@@ -59,10 +59,10 @@ func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (c
 	l := &look{ctx: ctx, rules: rules, left: previewNames, start: time.Now()}
 	l.out.Complete, l.out.Examples = true, []names.Text{}
 	done := make(chan struct{})
-	go func() { // it may lie on a file system that hangs
+	go func() { // the item may lie on a file system that hangs
 		defer func() { <-qs.looks }()
 		defer close(done)
-		l.top(it.Resolved.Raw())
+		l.run(it.Resolved.Raw())
 	}()
 	select {
 	case <-done:
@@ -72,9 +72,9 @@ func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (c
 	return l.answer(), nil
 }
 
-// withheld returns the rules of a root that a consent grants: the built-in rules, and those of
-// the command line for every root.
-func (qs *Questions) withheld() (*pattern.Set, error) {
+// withheldRules returns the rules that would withhold names from a root that a consent grants: the
+// built-in rules, and those of the command line for every root.
+func (qs *Questions) withheldRules() (*pattern.Set, error) {
 	grant := qs.cfg.Terms(guard.Grant{})
 	return grant.Policy.Patterns.Preview()
 }
@@ -83,7 +83,7 @@ func (qs *Questions) withheld() (*pattern.Set, error) {
 type look struct {
 	ctx   context.Context
 	rules *pattern.Set
-	left  int // names; the walk's own
+	left  int // how many more names may be looked at; only the walk uses it
 	dev   uint64
 	start time.Time
 
@@ -91,17 +91,17 @@ type look struct {
 	out control.Preview
 }
 
-// count updates the preview.
-func (l *look) count(f func(*control.Preview)) {
+// update calls f with the preview, under the lock.
+func (l *look) update(f func(*control.Preview)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f(&l.out)
 }
 
-func (l *look) stop() { l.count(func(a *control.Preview) { a.Complete = false }) }
+func (l *look) stop() { l.update(func(a *control.Preview) { a.Complete = false }) }
 
 func (l *look) answer() (a control.Preview) {
-	l.count(func(out *control.Preview) {
+	l.update(func(out *control.Preview) {
 		out.TookMS = float64(time.Since(l.start).Microseconds()) / 1000
 		a = *out
 		a.Examples = append([]names.Text{}, out.Examples...)
@@ -109,9 +109,9 @@ func (l *look) answer() (a control.Preview) {
 	return a
 }
 
-// top looks at the directory that was opened for the question, or at the one that is in its
-// place now: the preview only informs a person.
-func (l *look) top(resolved string) {
+// run looks at the file or directory that is at the path now. It may be another one than was
+// opened for the question: the preview only informs a person.
+func (l *look) run(resolved string) {
 	fd, err := unix.Open(resolved, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		l.stop()
@@ -125,7 +125,7 @@ func (l *look) top(resolved string) {
 	}
 	l.dev = st.Dev
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		l.count(func(a *control.Preview) { a.Files, a.Bytes = 1, st.Size })
+		l.update(func(a *control.Preview) { a.Files, a.Bytes = 1, st.Size })
 		return
 	}
 	// By the descriptor: the name may lead elsewhere by now.
@@ -135,7 +135,7 @@ func (l *look) top(resolved string) {
 		return
 	}
 	defer top.Close()
-	l.tree(top)
+	l.walk(top)
 }
 
 // dir is a directory that is still to be read.
@@ -144,20 +144,20 @@ type dir struct {
 	state *pattern.State
 }
 
-// tree counts the names in a directory and everything below it. For any depth, it holds at most
-// three descriptors.
-func (l *look) tree(top *os.Root) {
+// walk counts the names in a directory and everything below it. It holds at most three
+// descriptors, however deep the tree is.
+func (l *look) walk(top *os.Root) {
 	for queue := []dir{{"", l.rules.At("")}}; len(queue) > 0; queue = queue[1:] {
 		if l.ctx.Err() != nil || l.left <= 0 {
 			l.stop()
 			return
 		}
-		queue = append(queue, l.list(top, queue[0])...)
+		queue = append(queue, l.readDir(top, queue[0])...)
 	}
 }
 
-// list looks at the names in a directory, and returns the directories to enter.
-func (l *look) list(top *os.Root, d dir) (subs []dir) {
+// readDir counts the names in a directory, and returns the directories to enter.
+func (l *look) readDir(top *os.Root, d dir) (subs []dir) {
 	// NONBLOCK, because a FIFO may be there by now.
 	f, err := top.OpenFile(cmp.Or(d.rel, "."), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -171,7 +171,7 @@ func (l *look) list(top *os.Root, d dir) (subs []dir) {
 			if l.left--; l.left < 0 || l.ctx.Err() != nil {
 				break
 			}
-			if l.name(int(f.Fd()), d.state, d.rel, n) {
+			if l.countName(int(f.Fd()), d.state, d.rel, n) {
 				subs = append(subs, dir{path.Join(d.rel, n), d.state.Enter(d.rel, n)})
 			}
 		}
@@ -183,8 +183,8 @@ func (l *look) list(top *os.Root, d dir) (subs []dir) {
 	return subs
 }
 
-// name looks at one name in a directory. It reports whether the name is a directory to enter.
-func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
+// countName counts one name in a directory. It reports whether the name is a directory to enter.
+func (l *look) countName(fd int, state *pattern.State, rel, name string) bool {
 	var st unix.Stat_t
 	if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false // gone meanwhile
@@ -197,7 +197,7 @@ func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
 		kind = pattern.Link
 	}
 	if v := state.Judge(rel, name, kind, nil); v.Effect == pattern.Hide || v.Effect == pattern.Deny {
-		l.count(func(a *control.Preview) {
+		l.update(func(a *control.Preview) {
 			a.Withheld++
 			if len(a.Examples) < previewExamples {
 				a.Examples = append(a.Examples, names.Text(names.Escape(path.Join(rel, name))))
@@ -206,7 +206,7 @@ func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
 		return false
 	}
 	if kind != pattern.Dir {
-		l.count(func(a *control.Preview) {
+		l.update(func(a *control.Preview) {
 			a.Files++
 			if st.Mode&unix.S_IFMT == unix.S_IFREG {
 				a.Bytes += st.Size
@@ -214,6 +214,6 @@ func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
 		})
 		return false
 	}
-	l.count(func(a *control.Preview) { a.Dirs++ })
+	l.update(func(a *control.Preview) { a.Dirs++ })
 	return st.Dev == l.dev
 }

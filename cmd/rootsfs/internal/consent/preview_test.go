@@ -39,7 +39,7 @@ func TestLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	over, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tt := range []struct {
 		what     string
@@ -55,18 +55,18 @@ func TestLook(t *testing.T) {
 		{"a file", t.Context(), 1000, dir + "/a/b/f1", true, 1, 0, 0},
 		{"what is gone", t.Context(), 1000, dir + "/gone", false, 0, 0, 0},
 		{"a link", t.Context(), 1000, dir + "/up", true, 1, 0, 0},
-		{"no time", over, 1000, dir, false, 0, 0, 0},
+		{"no time", ended, 1000, dir, false, 0, 0, 0},
 	} {
 		l := &look{ctx: tt.ctx, rules: rules, left: tt.left, start: time.Now()}
 		l.out.Complete = true
-		l.top(tt.at)
+		l.run(tt.at)
 		if a := l.answer(); a.Complete != tt.complete || a.Files != tt.files || a.Dirs != tt.dirs || a.Withheld != tt.withheld || int(a.Withheld) != len(a.Examples) {
 			t.Errorf("%s: %+v", tt.what, a)
 		}
 	}
 	few := &look{ctx: t.Context(), rules: rules, left: 6, start: time.Now()}
 	few.out.Complete = true
-	few.top(dir)
+	few.run(dir)
 	if a := few.answer(); a.Complete || a.Files+a.Dirs+a.Withheld > 6 || a.Files+a.Dirs+a.Withheld == 0 {
 		t.Errorf("six names: %+v", a)
 	}
@@ -118,7 +118,7 @@ func TestLookHoldsFewDescriptors(t *testing.T) {
 	}
 	l := &look{ctx: t.Context(), rules: rules, left: 10 * deep, start: time.Now()}
 	l.out.Complete = true
-	l.top(dir)
+	l.run(dir)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ import (
 
 // Config configures Questions.
 type Config struct {
-	Session  string          // its name, which is the subject of questions about hosts, too
+	Session  string          // name of the session; also the subject of questions about hosts
 	Registry *guard.Registry // writes the records
 	Log      *slog.Logger
 	Events   *events.Hub // gets questions and denials

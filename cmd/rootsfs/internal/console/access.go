@@ -63,7 +63,7 @@ type login struct {
 	until       time.Time
 }
 
-// newLink makes the secret of a new link. An earlier link no longer works.
+// newLink makes the secret of a new link. It voids the earlier link.
 func (a *access) newLink() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,7 +128,7 @@ func (a *access) forget(r *http.Request) {
 	}
 }
 
-// foreign returns the reason why a request is not from the page itself; "": it is, or may be.
+// foreign returns the reason why a request cannot be from the page itself, or "" if it can.
 func (a *access) foreign(r *http.Request) string {
 	change := r.Method != http.MethodGet && r.Method != http.MethodHead
 	api := strings.HasPrefix(r.URL.Path, "/api/")
@@ -172,7 +172,7 @@ func (l *ownListener) Accept() (net.Conn, error) {
 		if err == nil {
 			l.log.Warn("a foreign user was turned away", "uid", uid)
 		}
-		_ = c.Close() // the other end has gone, so its user is not known
+		_ = c.Close() // after an error, too: the other end has gone, and its user is unknown
 	}
 }
 
@@ -218,9 +218,9 @@ const (
 	established                            = "01"
 )
 
-// ownerIn finds the user of that socket in tcpTable. The kernel shows a socket that its program
-// has closed with uid 0 and without an inode: it belongs to nobody, whichever user made it. uid
-// 0 counts as root only if the connection is established.
+// ownerIn finds the user of the socket at remote in tcpTable. The kernel shows a socket that its
+// program has closed with uid 0 and without an inode, whichever user made it. So uid 0 counts as
+// root only if the connection is established.
 func ownerIn(table io.Reader, local, remote netip.AddrPort) (uint32, error) {
 	// In the entry of the other end, our address is the remote one.
 	want, from := tableAddr(remote), tableAddr(local)

@@ -263,7 +263,7 @@ func TestEndlessRequest(t *testing.T) {
 	}
 }
 
-// A thousand idle event streams do not keep the owner out: the oldest end.
+// A thousand idle event streams do not keep the owner out: the oldest ones are ended.
 func TestManyStreams(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
@@ -275,7 +275,7 @@ func TestManyStreams(t *testing.T) {
 		if err := req.Write(c); err != nil {
 			t.Fatal(err)
 		}
-		// The first line has come, so the stream has begun before the next one.
+		// When the first line has come, the stream has begun.
 		if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +353,7 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// It listens on the loopback address alone.
+// The console listens only on the loopback address.
 func TestLoopbackOnly(t *testing.T) {
 	l := newLab(t)
 	addr, ok := l.s.l.Addr().(*net.TCPAddr)

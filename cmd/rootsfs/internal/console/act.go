@@ -34,22 +34,22 @@ func inSession[In, Out any](s *Server, f func(context.Context, *control.Client, 
 	}
 }
 
-// revoking is a request to revoke roots: some or all of a session, or, with Everything, those
+// revokeRequest is a request to revoke roots: some or all of a session, or, with Everything, those
 // of all sessions.
-type revoking struct {
+type revokeRequest struct {
 	Session    string   `json:"session"`
 	Names      []string `json:"names"`
 	All        bool     `json:"all"`
 	Everything bool     `json:"everything"`
 }
 
-// revocation has the results of such a request.
+// revocation has the results of a revokeRequest.
 type revocation struct {
 	Sessions []sessionhub.Revoked `json:"sessions"`
 	TookMS   float64              `json:"took_ms"`
 }
 
-func (s *Server) revoke(ctx context.Context, in revoking) (revocation, error) {
+func (s *Server) revoke(ctx context.Context, in revokeRequest) (revocation, error) {
 	which := []string{in.Session}
 	switch {
 	case in.Everything && (in.Session != "" || len(in.Names) > 0):
@@ -64,8 +64,7 @@ func (s *Server) revoke(ctx context.Context, in revoking) (revocation, error) {
 	return revocation{sessions, float64(time.Since(start).Microseconds()) / 1000}, nil
 }
 
-// applyStaged and discardStaged are about the changes that the owner has looked at, and so need
-// their paths.
+// applyStaged applies the changes that the owner has looked at. The request must name their paths.
 func applyStaged(ctx context.Context, c *control.Client, in control.StageRequest) (control.StageAnswer, error) {
 	if len(in.Paths) == 0 {
 		return control.StageAnswer{}, errNoPath
@@ -73,6 +72,7 @@ func applyStaged(ctx context.Context, c *control.Client, in control.StageRequest
 	return control.ApplyStage.Call(ctx, c, control.StageApplyRequest{StageRequest: in})
 }
 
+// discardStaged discards changes. Like applyStaged, it needs their paths.
 func discardStaged(ctx context.Context, c *control.Client, in control.StageRequest) (control.StageAnswer, error) {
 	if len(in.Paths) == 0 {
 		return control.StageAnswer{}, errNoPath
@@ -82,16 +82,16 @@ func discardStaged(ctx context.Context, c *control.Client, in control.StageReque
 
 var errNoPath = errors.New("no path is named")
 
-// adding is a request to approve one more root in a session. The page has fewer options than
+// addRequest is a request to approve one more root in a session. The page has fewer options than
 // control.AddRequest: it cannot lift the rules about system directories.
-type adding struct {
-	Name  string `json:"name"` // "": made of the path
+type addRequest struct {
+	Name  string `json:"name"` // "": the last element of the path
 	Path  string `json:"path"` // absolute
 	Mode  string `json:"mode"`
 	ForMS int64  `json:"for_ms"` // 0: with the session
 }
 
-func add(ctx context.Context, c *control.Client, in adding) (control.AddAnswer, error) {
+func add(ctx context.Context, c *control.Client, in addRequest) (control.AddAnswer, error) {
 	rights, err := rules.ParseMode(in.Mode)
 	if err != nil {
 		return control.AddAnswer{}, err
@@ -102,8 +102,8 @@ func add(ctx context.Context, c *control.Client, in adding) (control.AddAnswer, 
 	} else if err != nil {
 		return control.AddAnswer{}, fmt.Errorf("name: the path's last element cannot be the root's name; give it one: %w", err)
 	}
-	if in.ForMS < 0 || in.ForMS > longest.Milliseconds() {
-		return control.AddAnswer{}, fmt.Errorf("for: write a duration between 0 (with the session) and %v", longest)
+	if in.ForMS < 0 || in.ForMS > maxAddFor.Milliseconds() {
+		return control.AddAnswer{}, fmt.Errorf("for: write a duration between 0 (with the session) and %v", maxAddFor)
 	}
 	g := guard.Grant{Root: name, Dir: names.Foreign(in.Path), Origin: "console", Policy: guard.Policy{Rights: rights}}
 	if in.ForMS > 0 {
@@ -112,5 +112,5 @@ func add(ctx context.Context, c *control.Client, in adding) (control.AddAnswer, 
 	return control.AddRoots.Call(ctx, c, control.AddRequest{Roots: []guard.Grant{g}})
 }
 
-// longest is longer than any sensible grant.
-const longest = 10 * 365 * 24 * time.Hour
+// maxAddFor bounds the duration of a grant. It is longer than any sensible one.
+const maxAddFor = 10 * 365 * 24 * time.Hour

@@ -127,12 +127,12 @@ func TestStream_R007_R083_R090(t *testing.T) {
 	if _, err := s.Registry().Revoke(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	told := false
+	isTold := false
 	state(func(u sessionhub.Update) bool {
 		for _, e := range u.Events {
-			told = told || e.Session == "s" && e.Kind == "revoked" && e.Root == "a"
+			isTold = isTold || e.Session == "s" && e.Kind == "revoked" && e.Root == "a"
 		}
-		return told && len(u.Sessions) == 1 && len(u.Sessions[0].Roots) == 0
+		return isTold && len(u.Sessions) == 1 && len(u.Sessions[0].Roots) == 0
 	})
 }
 

@@ -148,13 +148,13 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 		`,"approve":true,"remember":true`:        "remembered",
 		`,"approve":true,"mode":"frob"`:          "unknown mode",
 	} {
-		if _, said := answer(more); !strings.Contains(said, want) {
-			t.Errorf("%s: %s, want %q", more, said, want)
+		if _, text := answer(more); !strings.Contains(text, want) {
+			t.Errorf("%s: %s, want %q", more, text, want)
 		}
 	}
-	a, said := answer(`,"approve":true,"mode":"ro","for_ms":60000,"path":"` + dir + `/docs"`)
+	a, text := answer(`,"approve":true,"mode":"ro","for_ms":60000,"path":"` + dir + `/docs"`)
 	if len(a.Answered) != 1 || len(a.Answered[0].Allowed) != 1 || !strings.Contains(a.Answered[0].Allowed[0].Raw(), "docs\" (ro)") {
-		t.Errorf("narrowed: %s", said)
+		t.Errorf("narrowed: %s", text)
 	}
 	got := <-v.answers
 	if !got.Granted || len(got.Approved) != 1 || got.Approved[0].Mode != "ro" || got.Approved[0].Expires == "" || got.ApprovedPaths[0] != dir+"/docs" {
@@ -163,14 +163,14 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 	// Denied: the server learns nothing else.
 	v.ask("again", "ro", dir)
 	q = l.waiting()
-	if a, said := answer(``); len(a.Answered) != 1 || len(a.Answered[0].Denied) != 1 {
-		t.Errorf("denied: %s", said)
+	if a, text := answer(``); len(a.Answered) != 1 || len(a.Answered[0].Denied) != 1 {
+		t.Errorf("denied: %s", text)
 	}
 	if got := <-v.answers; got.Granted || got.Reason != "denied" {
 		t.Errorf("the server was told %+v", got)
 	}
-	if _, said := answer(``); !strings.Contains(said, "no such question") {
-		t.Errorf("answered twice: %s", said)
+	if _, text := answer(``); !strings.Contains(text, "no such question") {
+		t.Errorf("answered twice: %s", text)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/sessionhub"
 )
 
-// updates follows the stream until ok says enough.
+// updates reads the stream until ok reports true for an update.
 func (b *browser) updates(what string, ok func(sessionhub.Update) bool) {
 	b.l.t.Helper()
 	r, err := b.open("/api/stream")
@@ -37,7 +37,7 @@ func (b *browser) updates(what string, ok func(sessionhub.Update) bool) {
 	}
 }
 
-// Denials that are remembered come with the stream, and are lifted from the page.
+// The stream has the remembered denials, and the page can lift them.
 func TestForget(t *testing.T) {
 	l := newLab(t)
 	v := l.server(l.session("s"), "indexer")

@@ -17,13 +17,13 @@ import (
 
 const (
 	maxSearches = 2                // at a time: each reads all records
-	searchFor   = 20 * time.Second // then the search is answered as far as it is
+	searchFor   = 20 * time.Second // after this time an incomplete search is answered
 )
 
-// found is the answer to a search.
-type found struct {
+// searchResult is the answer to a search.
+type searchResult struct {
 	auditview.Found
-	Sessions []string `json:"sessions"` // that left records
+	Sessions []string `json:"sessions"` // sessions that left records
 }
 
 // readQuery reads a search from the query of a URL. The error names the field.
@@ -48,8 +48,9 @@ func readQuery(v url.Values) (auditview.Query, error) {
 	return q, q.Check()
 }
 
-// searching acquires one of the places for searches, or answers that there is none.
-func (s *Server) searching(w http.ResponseWriter) (done func(), ok bool) {
+// acquireSearch acquires one of the maxSearches tokens. If none is free, it answers with an error
+// and reports false. The caller must call done.
+func (s *Server) acquireSearch(w http.ResponseWriter) (done func(), ok bool) {
 	select {
 	case s.search <- struct{}{}:
 		return func() { <-s.search }, true
@@ -60,14 +61,14 @@ func (s *Server) searching(w http.ResponseWriter) (done func(), ok bool) {
 	}
 }
 
-// query reads a search and acquires a place for it, or answers with an error.
+// query reads a search and acquires a token for it. If ok is false, it has answered with an error.
 func (s *Server) query(w http.ResponseWriter, r *http.Request) (q auditview.Query, done func(), ok bool) {
 	q, err := readQuery(r.URL.Query())
 	if err != nil {
 		fail(w, http.StatusBadRequest, control.Text(err))
 		return q, nil, false
 	}
-	done, ok = s.searching(w)
+	done, ok = s.acquireSearch(w)
 	return q, done, ok
 }
 
@@ -80,7 +81,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	ctx, cancel := context.WithTimeout(r.Context(), searchFor)
 	defer cancel()
-	var out found
+	var out searchResult
 	var err error
 	if out.Found, err = s.cfg.Records.Find(ctx, q); err == nil {
 		out.Sessions, err = s.cfg.Records.Sessions()
@@ -94,13 +95,13 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 
 // verify answers with the reports about the chains of one session or of all.
 func (s *Server) verify(w http.ResponseWriter, r *http.Request) {
-	done, ok := s.searching(w)
+	done, ok := s.acquireSearch(w)
 	if !ok {
 		return
 	}
 	defer done()
 	rc := http.NewResponseController(w)
-	_ = rc.SetWriteDeadline(time.Time{}) // the deadline is for the answer, not for the reading of records
+	_ = rc.SetWriteDeadline(time.Time{}) // the deadline bounds the answer, not the reading of records
 	reports, err := s.cfg.Records.Verify(r.Context(), r.URL.Query().Get("session"))
 	_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// records leaves records of a session in the lab: n of them, every third refused.
+// records leaves n records of refusals of a session in the lab. Every third has a hostile text.
 func (l *lab) records(n int) {
 	l.t.Helper()
 	s := l.session("s", "a")
@@ -41,7 +41,7 @@ func TestHistory_R007(t *testing.T) {
 	l := newLab(t)
 	l.records(30)
 	b := l.enter()
-	search := func(v url.Values) (f found) {
+	search := func(v url.Values) (f searchResult) {
 		t.Helper()
 		b.must("GET", "/api/history?"+v.Encode(), "", &f)
 		return f
@@ -163,7 +163,7 @@ func TestOddFilesAmongTheRecords(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	var f found
+	var f searchResult
 	b.must("GET", "/api/history?op=open", "", &f)
 	if f.Matched != 2 || f.Damaged != 3 || !f.Complete {
 		t.Errorf("%d records, %d damaged, complete: %v", f.Matched, f.Damaged, f.Complete)
@@ -196,9 +196,9 @@ func TestSearchesEnd(t *testing.T) {
 	l := newLab(t)
 	l.records(9)
 	b := l.enter()
-	over, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	f, err := l.s.cfg.Records.Find(over, auditview.Query{Filter: audit.Filter{Subject: "nobody"}, Limit: 10})
+	f, err := l.s.cfg.Records.Find(ended, auditview.Query{Filter: audit.Filter{Subject: "nobody"}, Limit: 10})
 	if err != nil || f.Complete {
 		t.Errorf("after the end: %+v, %v", f, err)
 	}

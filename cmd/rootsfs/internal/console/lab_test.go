@@ -61,11 +61,11 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan error, 1)
-	go func() { over <- s.Serve(ctx) }()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-over; err != nil {
+		if err := <-ended; err != nil {
 			t.Errorf("the console ended with %v", err)
 		}
 	})
@@ -90,11 +90,11 @@ func (l *lab) session(name string, roots ...string) *session.Session {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	stop, over := make(chan struct{}), make(chan error, 1)
-	go func() { over <- s.Run(stop) }()
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.Run(stop) }()
 	l.t.Cleanup(func() {
 		close(stop)
-		if err := <-over; err != nil {
+		if err := <-ended; err != nil {
 			l.t.Error(err)
 		}
 	})

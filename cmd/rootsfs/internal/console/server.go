@@ -25,10 +25,11 @@
 //   - Requests are bounded: sizes of header and body, time to send them, number of
 //     connections and of event streams. If there are too many connections, those without the
 //     secrets are closed first; if there are too many streams, the oldest.
-//   - A press grants a question only if the question has been in its place on the screen, and
+//   - The page approves a question only if the question has been in its place on the screen, and
 //     was scrolled to its end, for longer than it takes to aim at something else (web/ask.js).
-//   - Without both secrets the API only answers that they are missing. Everybody on the machine
-//     can get the files of the page, which are part of the binary.
+//   - Without both secrets the API only answers that they are missing, and exchanges a link for
+//     them. Every program of the same user can get the files of the page, which are part of the
+//     binary.
 //
 // # Not promised
 //
@@ -124,20 +125,20 @@ func (s *Server) Serve(ctx context.Context) error {
 		BaseContext:    func(net.Listener) context.Context { return ctx },
 	}
 	s.conns.Attach(srv)
-	failed := make(chan error, 2)
-	go func() { failed <- s.live.Run(ctx) }()
+	ended := make(chan error, 2)
+	go func() { ended <- s.live.Run(ctx) }()
 	go func() {
 		err := srv.Serve(s.l)
 		if errors.Is(err, http.ErrServerClosed) {
 			err = nil
 		}
-		failed <- err
+		ended <- err
 	}()
 	var err error
 	left := 2
 	select {
 	case <-ctx.Done():
-	case err = <-failed:
+	case err = <-ended:
 		left--
 	}
 	cancel()
@@ -147,12 +148,13 @@ func (s *Server) Serve(ctx context.Context) error {
 		_ = srv.Close()
 	}
 	for range left {
-		err = errors.Join(err, <-failed)
+		err = errors.Join(err, <-ended)
 	}
 	return err
 }
 
-// handler returns the checks that every request passes: first its origin, then its secrets.
+// handler returns the handler of all requests. It checks the origin of a request first, and then,
+// for the API, the secrets.
 func (s *Server) handler() http.Handler {
 	open := http.NewServeMux() // for every request from the page's own origin
 	open.Handle("/", pages())
@@ -195,7 +197,7 @@ func (s *Server) members() http.Handler {
 	m.HandleFunc("GET /api/export", s.export)
 	m.HandleFunc("POST /api/revoke", do(s.revoke))
 	m.HandleFunc("POST /api/add", inSession(s, add))
-	// The further verbs of a session that the page may use. It cannot reach others.
+	// These are the other verbs of a session that the page may use. It can use no others.
 	m.HandleFunc("POST /api/answer", pass(s, control.AnswerQuestion))
 	m.HandleFunc("POST /api/forget", pass(s, control.ForgetDenial))
 	m.HandleFunc("POST /api/inside", pass(s, control.PreviewQuestion))
@@ -239,7 +241,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]string{"key": key})
 }
 
-// read reads a request's body. If ok is false, it has sent the answer.
+// read reads a request's body. If ok is false, it has answered with an error.
 func read(w http.ResponseWriter, r *http.Request, v any) (ok bool) {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -259,7 +261,7 @@ func read(w http.ResponseWriter, r *http.Request, v any) (ok bool) {
 	return false
 }
 
-// do returns a handler for a change.
+// do returns a handler that reads a request, calls f, and answers with the result.
 func do[In, Out any](f func(context.Context, In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In

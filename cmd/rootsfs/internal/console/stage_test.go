@@ -46,7 +46,7 @@ func TestStage(t *testing.T) {
 	put(t, s.Registry(), "code", "new", "x\n")
 	testkit.Must(t, os.WriteFile(filepath.Join(source, "c"), []byte("mine\n"), 0o600))
 	store := s.Registry().Roots()[0].Stage.Store
-	of := func(path string) string {
+	requestFor := func(path string) string {
 		body, err := json.Marshal(control.StageRequest{Store: store, Paths: control.StagePaths([]string{path})})
 		testkit.Must(t, err)
 		return string(body)
@@ -71,7 +71,7 @@ func TestStage(t *testing.T) {
 		t.Errorf("the diff is %q, %s", got, diff.Note)
 	}
 	var ans control.StageAnswer
-	b.must("POST", "/api/stage/apply?session=s", of("c"), &ans)
+	b.must("POST", "/api/stage/apply?session=s", requestFor("c"), &ans)
 	if len(ans.Done) != 0 || len(ans.Left) != 1 {
 		t.Errorf("a conflict: %+v", ans)
 	}
@@ -80,8 +80,8 @@ func TestStage(t *testing.T) {
 			t.Errorf("%s without a path: %d %s", verb, r.StatusCode, data)
 		}
 	}
-	b.must("POST", "/api/stage/apply?session=s", of("a"), &ans)
-	b.must("POST", "/api/stage/discard?session=s", of("new"), &ans)
+	b.must("POST", "/api/stage/apply?session=s", requestFor("a"), &ans)
+	b.must("POST", "/api/stage/discard?session=s", requestFor("new"), &ans)
 	if got := look(); got != "Cc" {
 		t.Errorf("changes after an apply and a discard are %q", got)
 	}

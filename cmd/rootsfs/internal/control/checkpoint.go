@@ -72,5 +72,5 @@ func UndoAnswerOf(u *vfs.StageUndone) UndoAnswer {
 	return a
 }
 
-// Seen are the changes of the answer.
-func (a *UndoAnswer) Seen() []vfs.StageChange { return changesReceived(a.Changes) }
+// StageChanges returns the changes of the answer.
+func (a *UndoAnswer) StageChanges() []vfs.StageChange { return changesReceived(a.Changes) }

@@ -32,8 +32,8 @@ func Dial(in Info) *Client { return &Client{info: in} }
 // Info returns the session of the client.
 func (c *Client) Info() Info { return c.info }
 
-// connect connects to the session, which must be this user's: by blocking calls, which need
-// neither a poller nor a thread of their own (see rawConn).
+// connect connects to the session, which must be this user's. It uses blocking calls, which need
+// no poller (see rawConn).
 func (c *Client) connect() (*rawConn, error) {
 	fd, err := openPrivate(c.info.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +66,7 @@ func (c *Client) connect() (*rawConn, error) {
 	return nil, err
 }
 
-// dial connects for a stream that lasts, which the runtime's poller waits for.
+// dial connects for a long stream. The runtime's poller waits for its data.
 func (c *Client) dial() (*net.UnixConn, error) {
 	raw, err := c.connect()
 	if err != nil {
@@ -80,13 +80,13 @@ func (c *Client) dial() (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// lastAnswer is how long a client waits, after its context has ended, for the session to say what
-// it has done before.
-const lastAnswer = 5 * time.Second
+// finalAnswerTimeout is how long a client waits, after its context has ended, for the session to
+// answer with the work that it has done.
+const finalAnswerTimeout = 5 * time.Second
 
-// send sends one request and returns the answer, whose body the caller closes. When ctx ends,
-// the session's context of the request ends, too. After patience, so do the request and the
-// body.
+// send sends one request and returns the answer, whose body the caller closes. When ctx ends, the
+// session's context of the request ends, too. The answer can still be read for the duration of
+// patience. Then the connection is closed.
 func (c *Client) send(ctx context.Context, method, path string, body []byte, patience time.Duration) (*http.Response, error) {
 	req, err := http.NewRequest(method, "http://session"+path, bytes.NewReader(body))
 	if err != nil {
@@ -143,7 +143,8 @@ func (b answerBody) Close() error {
 	return nil
 }
 
-// call asks for a verb and decodes the answer into out, also that of a refusal.
+// call calls a verb and decodes the answer into out. A refusal can have an answer, too: the work
+// that was done before.
 func (c *Client) call(ctx context.Context, verb string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -154,7 +155,7 @@ func (c *Client) call(ctx context.Context, verb string, in, out any) error {
 	}
 	patience := time.Duration(0)
 	if verb == ApplyStage.name {
-		patience = lastAnswer
+		patience = finalAnswerTimeout
 	}
 	resp, err := c.send(ctx, http.MethodPost, "/v1/"+verb, body, patience)
 	if err != nil {
@@ -173,7 +174,8 @@ func (c *Client) call(ctx context.Context, verb string, in, out any) error {
 	return nil
 }
 
-// callError turns an error of a call into a plain one if the session has ended.
+// callError returns the error of a call, or, if the connection broke off, the error that the
+// session is ending.
 func (c *Client) callError(err error) error {
 	for _, broken := range []error{unix.ECONNRESET, unix.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, broken) {
@@ -187,15 +189,15 @@ func (c *Client) endingError() error {
 	return fmt.Errorf("%w: %s is ending", ErrNoSession, names.Quote(c.info.Name))
 }
 
-// remoteError reads the answer of a session that refused. It decodes into done, unless that is
-// nil, the part of the work that the session did before.
-func (c *Client) remoteError(resp *http.Response, done any) error {
+// remoteError returns the error in the answer of a session that refused. If partial is not nil,
+// remoteError decodes into it the part of the work that the session did before.
+func (c *Client) remoteError(resp *http.Response, partial any) error {
 	var p problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(&p); err != nil || p.Error == "" {
 		return fmt.Errorf("session %s answered with status %d; is it of another version? see: rootsfs status", names.Quote(c.info.Name), resp.StatusCode)
 	}
-	if done != nil && p.Answer != nil {
-		_ = json.Unmarshal(p.Answer, done) // the refusal counts
+	if partial != nil && p.Answer != nil {
+		_ = json.Unmarshal(p.Answer, partial) // the refusal counts
 	}
 	return &Error{Text: p.Error, Class: p.Class, Kind: p.Kind}
 }
@@ -237,7 +239,8 @@ func (c *Client) Stream(ctx context.Context, req StreamRequest, f func(Update) e
 	}
 }
 
-// get sends a request. The caller reads and closes the answer.
+// get sends a request and returns the answer, whose body the caller closes. It returns a refusal as
+// an error.
 func (c *Client) get(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	resp, err := c.send(ctx, method, path, body, 0)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// owner is a session that records its requests.
-type owner struct {
+// fakeSession is a session that keeps its requests.
+type fakeSession struct {
 	added   []guard.Grant
 	revoked RevokeRequest
 	ended   []Ended
@@ -36,7 +36,7 @@ type owner struct {
 	applying chan struct{}
 }
 
-func (o *owner) handlers() []Handler {
+func (o *fakeSession) handlers() []Handler {
 	return []Handler{
 		GetStatus.Handle(func(context.Context, None) (Status, error) {
 			return Status{Session: "s", Roots: []Root{{Name: "a"}}}, nil
@@ -57,7 +57,7 @@ func (o *owner) handlers() []Handler {
 	}
 }
 
-func (o *owner) Stream(ctx context.Context, _ StreamRequest, send func(Update) error) error {
+func (o *fakeSession) Stream(ctx context.Context, _ StreamRequest, send func(Update) error) error {
 	updates := o.updates
 	for {
 		select {
@@ -74,7 +74,7 @@ func (o *owner) Stream(ctx context.Context, _ StreamRequest, send func(Update) e
 	}
 }
 
-func (o *owner) Tools(req ToolsRequest) (func(io.ReadWriteCloser) error, error) {
+func (o *fakeSession) Tools(req ToolsRequest) (func(io.ReadWriteCloser) error, error) {
 	return func(conn io.ReadWriteCloser) error {
 		defer conn.Close()
 		_, err := io.CopyN(conn, conn, 5)
@@ -82,9 +82,9 @@ func (o *owner) Tools(req ToolsRequest) (func(io.ReadWriteCloser) error, error) 
 	}, o.err
 }
 
-func (o *owner) HTTP(context.Context, HTTPRequest) (Front, error) { return nil, o.err }
+func (o *fakeSession) HTTP(context.Context, HTTPRequest) (Front, error) { return nil, o.err }
 
-func (o *owner) Metrics() prometheus.Gatherer {
+func (o *fakeSession) Metrics() prometheus.Gatherer {
 	reg := prometheus.NewRegistry()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "rootsfs_test", Help: "For a test."})
 	g.Set(7)
@@ -92,8 +92,8 @@ func (o *owner) Metrics() prometheus.Gatherer {
 	return reg
 }
 
-// TestMain: as a child with ROOTSFS_TEST_DIAL set, only try that socket; with starveVar
-// set, be a session that is starved.
+// TestMain runs the tests. In a child process it does something else: if ROOTSFS_TEST_DIAL is set,
+// it tries that socket, and if starveVar is set, it runs a starved session.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("ROOTSFS_TEST_DIAL"); path != "" {
 		os.Exit(dialChild(path))
@@ -124,8 +124,8 @@ func dialChild(path string) int {
 	return 0
 }
 
-// runtimeDir makes a runtime directory whose path fits into a socket address. The child needs that, because
-// it does not connect through a descriptor.
+// runtimeDir makes a runtime directory whose path fits into a socket address. A child process needs
+// that, because it does not connect through a descriptor.
 func runtimeDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rfs")
@@ -137,7 +137,7 @@ func runtimeDir(t *testing.T) string {
 	return dir
 }
 
-func serve(t *testing.T, o *owner) (*Dir, *Client) {
+func serve(t *testing.T, o *fakeSession) (*Dir, *Client) {
 	t.Helper()
 	runtimeDir(t)
 	d, err := Create("s")
@@ -166,7 +166,7 @@ func TestForeignUserIsTurnedAway_R127(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become somebody else")
 	}
-	d, _ := serve(t, &owner{})
+	d, _ := serve(t, &fakeSession{})
 	exe := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(d.Path()))), "rfs-dial-"+filepath.Base(os.Getenv("XDG_RUNTIME_DIR")))
 	copyFile(t, exe)
 	try := func(uid uint32) string {
@@ -211,7 +211,7 @@ func copyFile(t *testing.T, to string) {
 }
 
 func TestCallsAndErrors(t *testing.T) {
-	o := &owner{}
+	o := &fakeSession{}
 	_, c := serve(t, o)
 	ctx := context.Background()
 	if st, err := GetStatus.Call(ctx, c, None{}); err != nil || st.Roots[0].Name != "a" {
@@ -238,7 +238,7 @@ func TestCallsAndErrors(t *testing.T) {
 // TestInterruptedApplyAnswers checks that a client whose context ends gets the part of an apply that
 // the session has done.
 func TestInterruptedApplyAnswers(t *testing.T) {
-	o := &owner{applying: make(chan struct{})}
+	o := &fakeSession{applying: make(chan struct{})}
 	_, c := serve(t, o)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-o.applying; cancel() }()
@@ -250,7 +250,7 @@ func TestInterruptedApplyAnswers(t *testing.T) {
 
 // Every update is delivered, until the session ends or the caller stops.
 func TestWatch(t *testing.T) {
-	o := &owner{updates: make(chan Update, 3)}
+	o := &fakeSession{updates: make(chan Update, 3)}
 	_, c := serve(t, o)
 	o.updates <- Update{Status: &Status{Session: "s"}, Waiting: &Waiting{DenialsAnswer: DenialsAnswer{[]Denial{{ID: "d1"}}}}}
 	o.updates <- Update{Events: []Event{{Kind: "added", Root: "a"}}}
@@ -284,13 +284,13 @@ func TestStrictRequests(t *testing.T) {
 		{"too large", "POST", "/v1/revoke", `{"names":["` + strings.Repeat("a", maxBody) + `"]}`, 400},
 		{"unknown path", "POST", "/v1/nothing", `{}`, 404},
 		{"wrong method", "GET", "/v1/revoke", ``, 405},
-		{"whole", "POST", "/v1/revoke", `{"all":true}`, 200},
+		{"complete", "POST", "/v1/revoke", `{"all":true}`, 200},
 		{"what the registry alone sets", "POST", "/v1/roots.add", `{"roots":[{"name":"a","path":"/a","policy":{"mode":"ro"},"Implicit":true}]}`, 400},
 		{"a mode that is none", "POST", "/v1/roots.add", `{"roots":[{"name":"a","path":"/a","policy":{"mode":"rx"}}]}`, 400},
 		{"a brace too many", "POST", "/v1/revoke", `{"all":true}}`, 400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := &owner{}
+			o := &fakeSession{}
 			_, c := serve(t, o)
 			resp, err := c.send(t.Context(), tt.method, tt.path, []byte(tt.body), 0)
 			if err != nil {
@@ -430,7 +430,7 @@ func TestNames(t *testing.T) {
 // A connection becomes a stream in both directions, and each direction can be ended by itself.
 // A refusal comes back as an error.
 func TestTools(t *testing.T) {
-	o := &owner{}
+	o := &fakeSession{}
 	_, c := serve(t, o)
 	s, err := c.Tools(context.Background(), ToolsRequest{})
 	if err != nil {
@@ -459,7 +459,7 @@ func TestTools(t *testing.T) {
 
 // R080: figures for Prometheus, over the owner's socket alone.
 func TestMetricsOverTheSocket_R080(t *testing.T) {
-	_, c := serve(t, &owner{})
+	_, c := serve(t, &fakeSession{})
 	var out bytes.Buffer
 	if err := c.Metrics(t.Context(), &out); err != nil || !strings.Contains(out.String(), "\nrootsfs_test 7\n") {
 		t.Errorf("%q, %v", out.String(), err)

@@ -25,9 +25,9 @@ type Lease struct {
 	Format  int    `json:"format"`
 	Fleet   string `json:"fleet"`
 	Machine string `json:"machine"`
-	// BootID is the boot of the machine whose clock Until is by.
+	// BootID identifies the boot of the machine, at which the clock of Until began.
 	BootID string `json:"boot_id"`
-	// TimeNS is the time namespace of that clock: each has an offset of its own.
+	// TimeNS is the time namespace of the clock of Until. Each namespace has an offset of its own.
 	TimeNS string `json:"time_ns"`
 	// Until is the end of the lease by CLOCK_BOOTTIME, in nanoseconds.
 	Until int64 `json:"until_boot_ns"`
@@ -160,7 +160,8 @@ func BootTime() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// Left returns the rest of the lease; 0 or less: it is over, or the machine is locked.
+// Left returns how long the lease still lasts. It is 0 or less if the lease has run out, if the
+// machine is locked, or if the clock cannot be read.
 func (l *Lease) Left() time.Duration {
 	now, err := BootTime()
 	if err != nil || l.Locked != "" {

@@ -54,7 +54,7 @@ type listener struct {
 	most int           // connections at a time
 
 	mu      sync.Mutex // guards the fields below
-	used    bool       // Accept was called, and will close the socket
+	inUse   bool       // Accept was called, and will close the socket
 	closed  bool
 	reserve []int      // descriptors to give up for a connection
 	all     *list.List // of *ownerConn, the oldest first
@@ -67,7 +67,8 @@ type ownerConn struct {
 	l       *listener
 	element *list.Element
 	raw     bool
-	asked   bool // it has sent a whole request
+	// hasAsked: the whole header of a request has come.
+	hasAsked bool
 }
 
 // listen opens the socket of a session's directory.
@@ -96,7 +97,7 @@ func (d *Dir) listen(log *slog.Logger) (*listener, error) {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		l.most = max(2*maxRawConns, int(min(limit.Cur/4, maxConns)))
 	}
-	l.refillLocked() // nobody else has it yet
+	l.refillLocked() // without the lock: no other goroutine has l yet
 	return l, nil
 }
 
@@ -106,7 +107,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	if !l.begin() {
 		return nil, net.ErrClosed
 	}
-	// Then the return from accept4 needs no other thread.
+	// On a thread of its own, the goroutine returns from accept4 without waiting for a thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for wait := leastBackoff; ; {
@@ -134,19 +135,19 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// begin notes that the socket is in use, unless it is closed.
+// begin marks the socket as in use. It reports false if the listener is closed.
 func (l *listener) begin() bool {
 	if l.finish(-1) {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.used = !l.closed
-	return l.used
+	l.inUse = !l.closed
+	return l.inUse
 }
 
-// finish reports whether the listener was closed. If so, it closes the socket, if it is in use,
-// and the last accepted descriptor, if there is one.
+// finish reports whether the listener was closed. If so, it closes the socket, if that is in use,
+// and fd, the descriptor that was accepted last, or -1.
 func (l *listener) finish(fd int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,8 +157,8 @@ func (l *listener) finish(fd int) bool {
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}
-	if l.used {
-		l.used = false
+	if l.inUse {
+		l.inUse = false
 		_ = unix.Close(l.fd)
 	}
 	return true
@@ -250,7 +251,7 @@ func pollConn(fd int) net.Conn {
 		return nil
 	}
 	f := os.NewFile(uintptr(dup), "control connection")
-	conn, err := net.FileConn(f) // it duplicates the descriptor
+	conn, err := net.FileConn(f) // FileConn duplicates the descriptor
 	_ = f.Close()
 	if err != nil {
 		return nil
@@ -276,9 +277,10 @@ func (l *listener) add(c *ownerConn) *ownerConn {
 	return nil
 }
 
-// victimLocked chooses the connection to close for a new one: the oldest that has sent no
-// request, else the oldest. It no longer counts that connection, since its end may take a
-// moment.
+// victimLocked chooses the connection to close for newest, which is nil if it is not accepted yet:
+// the oldest that has sent no request, or else the oldest. If raw is set, it chooses only among the
+// connections that are served by blocking calls. The chosen connection does not count from then on,
+// since its end may take a moment.
 func (l *listener) victimLocked(newest *ownerConn, raw bool) *ownerConn {
 	var oldest *ownerConn
 	for e := l.all.Front(); e != nil; e = e.Next() {
@@ -286,7 +288,7 @@ func (l *listener) victimLocked(newest *ownerConn, raw bool) *ownerConn {
 		if c == newest || raw && !c.raw {
 			continue
 		}
-		if !c.asked {
+		if !c.hasAsked {
 			oldest = c
 			break
 		}
@@ -300,6 +302,7 @@ func (l *listener) victimLocked(newest *ownerConn, raw bool) *ownerConn {
 	return oldest
 }
 
+// forgetLocked takes a connection out of the count, once.
 func (l *listener) forgetLocked(c *ownerConn) {
 	if c.element == nil {
 		return
@@ -336,11 +339,11 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// asked notes that the connection of a request has sent the whole request.
-func asked(r *http.Request) {
+// noteRequest notes that the whole header of a request has come over its connection.
+func noteRequest(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*ownerConn); ok {
 		c.l.mu.Lock()
-		c.asked = true
+		c.hasAsked = true
 		c.l.mu.Unlock()
 	}
 }
@@ -358,7 +361,7 @@ func (l *listener) Close() error {
 		_ = unix.Close(fd)
 	}
 	l.reserve = nil
-	if !l.used {
+	if !l.inUse {
 		return os.NewSyscallError("close", unix.Close(l.fd))
 	}
 	return os.NewSyscallError("shutdown", unix.Shutdown(l.fd, unix.SHUT_RDWR))

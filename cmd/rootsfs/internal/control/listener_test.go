@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// starveVar makes the test binary a session that is starved of something when a line
-// comes on its standard input.
+// starveVar is the environment variable that makes the test binary a session. The session uses up
+// the resource that the variable names when a line comes on its standard input.
 const starveVar = "ROOTSFS_TEST_STARVE"
 
 // starvations use up one resource of a session each. Each lasts for the life of the process.
@@ -57,7 +57,7 @@ func refuseWatches() error {
 	return nil
 }
 
-// starvedChild is the test binary as such a session.
+// starvedChild runs the session that uses up a resource; see starveVar.
 func starvedChild(of string) int {
 	d, err := Create("s")
 	if err != nil {
@@ -65,7 +65,7 @@ func starvedChild(of string) int {
 		return 1
 	}
 	defer func() { _ = d.Remove() }()
-	o := &owner{updates: make(chan Update)}
+	o := &fakeSession{updates: make(chan Update)}
 	srv, err := d.Serve(slog.New(slog.NewTextHandler(os.Stderr, nil)), o, o.handlers()...)
 	if err != nil {
 		fmt.Println(err)
@@ -88,8 +88,8 @@ func starvedChild(of string) int {
 	return 0
 }
 
-// starved starts a session, and returns when the session's resource is used up.
-func starved(t *testing.T, of string) *Client {
+// startStarved starts a session as another process, and returns when its resource is used up.
+func startStarved(t *testing.T, of string) *Client {
 	t.Helper()
 	runtimeDir(t)
 	exe, err := os.Executable()
@@ -127,12 +127,11 @@ func starved(t *testing.T, of string) *Client {
 }
 
 // A session that gets no more epoll watches, or no more descriptors, still answers the owner's
-// commands, one after the other and several at a time. (The first connection without a watch
-// ended the loop that accepts connections.)
+// commands, one after the other.
 func TestAnswersWhileStarved(t *testing.T) {
 	for of := range starvations {
 		t.Run(of, func(t *testing.T) {
-			c := starved(t, of)
+			c := startStarved(t, of)
 			for n := range 3 * reserveFDs {
 				if _, err := Revoke.Call(t.Context(), c, RevokeRequest{All: true}); err != nil {
 					t.Fatalf("request %d: %v", n, err)
@@ -145,11 +144,11 @@ func TestAnswersWhileStarved(t *testing.T) {
 	}
 }
 
-// Any number of connections without a request do not keep the owner's out.
+// Any number of connections without a request do not keep the owner out.
 func TestSilentConnectionsGo(t *testing.T) {
 	for of := range starvations {
 		t.Run(of, func(t *testing.T) {
-			c := starved(t, of)
+			c := startStarved(t, of)
 			fd, err := openPrivate(c.info.path)
 			if err != nil {
 				t.Fatal(err)
@@ -172,7 +171,7 @@ func TestSilentConnectionsGo(t *testing.T) {
 // A stream over a connection that is served by blocking calls ends when its client disconnects,
 // and its resources are released.
 func TestRawStreamEnds(t *testing.T) {
-	c := starved(t, "watches")
+	c := startStarved(t, "watches")
 	for range 3 * maxRawConns {
 		conn, err := c.get(t.Context(), "POST", "/v1/watch", []byte("{}"))
 		if err != nil {

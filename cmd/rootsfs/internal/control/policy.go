@@ -19,8 +19,8 @@ type PolicyRule struct {
 	// From is BuiltIn, "command line", or the file, and Line its line.
 	From   names.Foreign `json:"from"`
 	Line   int           `json:"line,omitempty"`
-	Dir    names.Foreign `json:"dir,omitempty"`  // that the pattern is written for, below the root
-	When   string        `json:"when,omitempty"` // what has to hold besides
+	Dir    names.Foreign `json:"dir,omitempty"`  // directory that the pattern is written for, below the root
+	When   string        `json:"when,omitempty"` // further condition of the rule
 	Reason string        `json:"reason,omitempty"`
 }
 
@@ -65,8 +65,8 @@ type PolicyAnswer struct {
 
 // CheckRequest asks for the verdict of the gate: it is a dry run of the operation.
 type CheckRequest struct {
-	// Path is ROOT/PATH, absolute, or relative to Dir. If it leads through the mountpoint, it is
-	// the path below that. With Root, it is a path below that root.
+	// Path is ROOT/PATH, absolute, or relative to Dir. A path through the mountpoint means the
+	// rest of it, below the mountpoint. If Root is set, Path is a path below that root.
 	Path    string `json:"path"`
 	Dir     string `json:"dir,omitempty"` // the asker's working directory; "": no path is relative to it
 	Root    string `json:"root,omitempty"`
@@ -103,7 +103,7 @@ type WhyAnswer struct {
 	Mode        string      `json:"mode,omitempty"`        // of Check.Root
 	Confinement string      `json:"confinement,omitempty"` // of the session's command
 	Policy      *RootPolicy `json:"policy,omitempty"`      // of Check.Root, if a rule of it decided
-	Last        *Refusal    `json:"last"`                  // that of RefusalAnswer
+	Last        *Refusal    `json:"last"`                  // as in RefusalAnswer
 }
 
 // Link is a link that leads out of its root.

@@ -65,7 +65,7 @@ func (c *rawConn) Close() error {
 	c.closed = true
 	idle := c.users == 0
 	if !idle {
-		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // it may be shut down already
+		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // the socket may be shut down already
 	}
 	c.mu.Unlock()
 	if idle {

@@ -16,7 +16,7 @@ import (
 // Access is a kind of requests from afar.
 type Access string
 
-// The kinds of requests. Those of a user's agent always include AccessLook and AccessStop.
+// The kinds of requests. The agent of a user always allows AccessLook and AccessStop.
 const (
 	AccessNone   Access = ""       // never from afar
 	AccessLook   Access = "look"   // names and states, and never the contents of files
@@ -25,7 +25,7 @@ const (
 	AccessGrant  Access = "grant"  // gives what no program has asked for
 )
 
-// Paths of requests that are no verbs. That of WatchPath is answered until the client goes.
+// Paths of requests that are no verbs. The answer at WatchPath ends when the client goes.
 const (
 	versionPath = "/v1/"
 	WatchPath   = versionPath + "watch"
@@ -57,8 +57,8 @@ func AccessOf(path string, body []byte) (Access, []byte, error) {
 	return accesses[string(name)], body, nil
 }
 
-// accessOfAnswer is AccessOf for an answer. A denial gives nothing. The body
-// is written anew, so that the session reads what was judged.
+// accessOfAnswer is AccessOf for an answer. A denial gives nothing. The returned body is encoded
+// from the decoded request, so that the session reads exactly the request that was judged.
 func accessOfAnswer(body []byte) (Access, []byte, error) {
 	var in AnswerRequest
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -90,15 +90,15 @@ func (c *Client) Forward(ctx context.Context, path string, body []byte) (*http.R
 	return c.send(ctx, method, path, body, 0)
 }
 
-// Relay answers on the directory's socket by a handler, until Close: for a session that another
-// machine serves.
+// Relay answers on the directory's socket by a handler, until Close. It is for a session that
+// another machine serves.
 func (d *Dir) Relay(log *slog.Logger, handler http.Handler) (*Server, error) {
 	return d.serve(log, &Server{log: log}, handler)
 }
 
-// RefusalBody is the body of the answer that refuses a request, of the status RefusalStatus.
+// RefusalBody returns the body of an answer with the status RefusalStatus.
 func RefusalBody(err error) []byte {
-	data, _ := json.Marshal(problemOf(err)) // it has only texts
+	data, _ := json.Marshal(problemOf(err)) // a problem has only texts
 	return data
 }
 

@@ -62,7 +62,7 @@ const (
 	maxHeader      = 8 << 10
 	headerTimeout  = 5 * time.Second
 	bodyTimeout    = 30 * time.Second
-	goneAfter      = time.Minute // an idle connection is closed then
+	idleTimeout    = time.Minute // of a connection between requests
 	shutdownWithin = 2 * time.Second
 )
 
@@ -77,7 +77,7 @@ type Server struct {
 // Serve answers on the directory's socket until Close.
 func (d *Dir) Serve(log *slog.Logger, service Service, verbs ...Handler) (*Server, error) {
 	s := &Server{service: service, verbs: verbs, log: log}
-	// Made at the first request: most short runs end without one.
+	// The routes are made at the first request: most short runs end without one.
 	routes := sync.OnceValue(s.routes)
 	return d.serve(log, s, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) }))
 }
@@ -90,11 +90,11 @@ func (d *Dir) serve(log *slog.Logger, s *Server, handler http.Handler) (*Server,
 	}
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked(r)
+			noteRequest(r)
 			handler.ServeHTTP(w, r)
 		}),
 		ConnContext:       withConn,
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: goneAfter,
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	go func() {

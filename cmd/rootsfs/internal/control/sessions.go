@@ -35,7 +35,7 @@ type Info struct {
 	Started time.Time `json:"started"`
 	Point   string    `json:"mountpoint"`
 	Version string    `json:"version"`
-	Options []string  `json:"options"` // flags of the mount, those about roots apart
+	Options []string  `json:"options"` // flags of the mount, without those about roots
 	// Detached: the mount is detached, but a program still holds it, and not everything could
 	// be revoked. The session refuses every request and ends with the last holder.
 	Detached bool `json:"detached,omitempty"`
@@ -102,7 +102,7 @@ func (d *Dir) Publish(in Info) error {
 	return d.replace(infoFile, append(data, '\n'))
 }
 
-// Dirs returns the paths of the directories of this user's sessions, those included that are
+// Dirs returns the paths of the directories of this user's sessions, including sessions that are
 // starting or have ended.
 func Dirs() (dirs []string, err error) {
 	base := RuntimeDir()
@@ -178,15 +178,15 @@ func (e severalError) Error() string {
 
 func (severalError) Unwrap() error { return ErrNoSession }
 
-// Find returns the live session that has the name which, or is mounted at which. If which is
-// empty, there must be exactly one session. The error wraps ErrNoSession and lists the
-// sessions.
-func Find(which string) (Info, error) {
+// Find returns the live session with a name, or mounted at a path. If nameOrPoint is empty, there
+// must be exactly one session; sessions whose mount is detached count only if there are no others.
+// The error wraps ErrNoSession and lists the sessions.
+func Find(nameOrPoint string) (Info, error) {
 	all, err := List()
 	if err != nil {
 		return Info{}, err
 	}
-	if which == "" {
+	if nameOrPoint == "" {
 		if mounted := attached(all); len(mounted) > 0 {
 			all = mounted
 		}
@@ -199,17 +199,17 @@ func Find(which string) (Info, error) {
 		return Info{}, severalError(listNames(all))
 	}
 	for _, in := range all {
-		if in.Name == which {
+		if in.Name == nameOrPoint {
 			return in, nil
 		}
 	}
-	if in, ok := mountedAt(all, ResolvePoint(which)); ok {
+	if in, ok := mountedAt(all, ResolvePoint(nameOrPoint)); ok {
 		return in, nil
 	}
 	if len(all) == 0 {
-		return Info{}, fmt.Errorf("%w: %s (none is live); start one: rootsfs mount --root PATH MOUNTPOINT", ErrNoSession, names.Quote(which))
+		return Info{}, fmt.Errorf("%w: %s (none is live); start one: rootsfs mount --root PATH MOUNTPOINT", ErrNoSession, names.Quote(nameOrPoint))
 	}
-	return Info{}, fmt.Errorf("%w: %s; live are %s", ErrNoSession, names.Quote(which), listNames(all))
+	return Info{}, fmt.Errorf("%w: %s; live are %s", ErrNoSession, names.Quote(nameOrPoint), listNames(all))
 }
 
 // attached leaves out the sessions whose mount is detached: another one may be mounted in the
@@ -309,7 +309,7 @@ func RuntimePlace() (dir, why string) {
 	return filepath.Join(os.TempDir(), "rootsfs-"+strconv.Itoa(os.Geteuid())), why
 }
 
-// unfit returns why sessions cannot be kept in a directory; "": they can.
+// unfit returns the reason why a directory cannot hold the sessions, or "" if it can.
 func unfit(dir string) string {
 	if !filepath.IsAbs(dir) {
 		return "is relative"
@@ -450,8 +450,8 @@ func Create(name string) (*Dir, error) {
 	return nil, fmt.Errorf("session %s: %w; choose another one with --name", names.Quote(name), ErrTaken)
 }
 
-// lock locks the directory unless another process has locked it, and checks that the path still
-// leads to the locked directory.
+// lock locks the directory. It reports false if another process has locked it, or if the path
+// leads to another directory by now.
 func (d *Dir) lock() (bool, error) {
 	err := unix.Flock(d.fd, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

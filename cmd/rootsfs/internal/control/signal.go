@@ -49,8 +49,8 @@ func (d *Dir) replace(name string, data []byte) error {
 	return nil
 }
 
-// replaceFile replaces a file in the runtime directory. Nothing in it is of use after the
-// machine's next boot, so the file is not brought to the disk. Only one process writes the file.
+// replaceFile replaces a file in the runtime directory. It does not sync the file, because nothing
+// in that directory is of use after the machine's next boot. Only one process may write a file.
 func replaceFile(path string, data []byte) error {
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
@@ -71,12 +71,12 @@ const signalTimeout = 10 * time.Second
 // RevokeBySignal revokes every root of the session by SIGUSR1, and returns when the session has
 // reported the results. The error wraps ErrNoSession if the session has ended.
 func (c *Client) RevokeBySignal(ctx context.Context) ([]Ended, error) {
-	before := c.revoked()
+	before := c.lastReport()
 	if err := c.signal(unix.SIGUSR1); err != nil {
 		return nil, err
 	}
 	for end := time.Now().Add(signalTimeout); time.Now().Before(end); {
-		if a := c.revoked(); a != nil && (before == nil || a.Time.After(before.Time)) {
+		if a := c.lastReport(); a != nil && (before == nil || a.Time.After(before.Time)) {
 			if a.Error != "" {
 				return a.Ended, &Error{Text: a.Error, Class: Failure}
 			}
@@ -94,8 +94,8 @@ func (c *Client) RevokeBySignal(ctx context.Context) ([]Ended, error) {
 		names.Quote(c.info.Name), signalTimeout, c.info.PID)
 }
 
-// revoked returns the session's last report, or nil.
-func (c *Client) revoked() *SignalRevoked {
+// lastReport returns the session's last report of a revocation by signal, or nil.
+func (c *Client) lastReport() *SignalRevoked {
 	data, err := readFile(filepath.Join(c.info.path, revokedFile), maxBody)
 	var a SignalRevoked
 	if err != nil || json.Unmarshal(data, &a) != nil {
@@ -104,8 +104,8 @@ func (c *Client) revoked() *SignalRevoked {
 	return &a
 }
 
-// signal sends a signal to the session's process, and never to another: it opens a descriptor
-// of the process, and only then compares the process with the one that the session began as.
+// signal sends a signal to the session's process, and never to another. It opens a descriptor of
+// the process first. Then it compares the start time of the process with that of the session.
 func (c *Client) signal(sig unix.Signal) error {
 	if !c.info.Signal {
 		return fmt.Errorf("session %s is of an older version, which SIGUSR1 would kill: end it: kill -TERM %d", names.Quote(c.info.Name), c.info.PID)
@@ -146,7 +146,7 @@ func readFile(path string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// publishPID writes the file for shells.
+// publishPID writes the file pid, for shells.
 func (d *Dir) publishPID() error {
 	return d.replace(pidFile, []byte(strconv.Itoa(os.Getpid())+"\n"))
 }

@@ -66,7 +66,7 @@ type StageContentsAnswer struct {
 	Next [][]byte `json:"next,omitempty"`
 }
 
-// StagePaths turns paths into those of a request, and back.
+// StagePaths converts paths for a request.
 func StagePaths(paths []string) (out [][]byte) {
 	for _, p := range paths {
 		out = append(out, []byte(p))
@@ -82,7 +82,7 @@ func (r *StageRequest) PathStrings() (out []string) {
 	return out
 }
 
-// AnswerOf returns the answer with a result.
+// AnswerOf converts a result for an answer.
 func AnswerOf(r *vfs.StageResult) StageAnswer {
 	return StageAnswer{Done: changesToSend(r.Done), Left: changesToSend(r.Left), Dropped: changesToSend(r.Dropped), Output: changesToSend(r.Output)}
 }

@@ -210,14 +210,14 @@ type PauseRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// PauseAnswer is the pause. An error that comes with it says what could not be taken back.
+// PauseAnswer is the pause. It can come with an error that says what could not be taken back.
 type PauseAnswer struct {
 	Paused Paused  `json:"paused"`
 	TookMS float64 `json:"took_ms"`
 }
 
-// ResumeRequest ends a suspension: of the named server, or with All of everything: it ends the
-// owner's pause of the session, or, if there is none, resumes every suspended server.
+// ResumeRequest resumes the named server. With All it ends the owner's pause of the session, or, if
+// there is none, resumes every suspended server.
 type ResumeRequest struct {
 	Subject string `json:"subject,omitempty"`
 	All     bool   `json:"all,omitempty"`
@@ -321,12 +321,12 @@ type SecretUse struct {
 	Host     names.Text    `json:"host"`   // HOST[:PORT]
 	Method   names.Foreign `json:"method"`
 	Path     names.Foreign `json:"path"`              // without the query
-	Status   int           `json:"status"`            // of the answer; 0: none yet, or none at all
+	Status   int           `json:"status"`            // status of the answer; 0: none yet, or none at all
 	Sent     int64         `json:"sent"`              // bytes of the body, when the request is over
 	Received int64         `json:"received"`          // bytes of the answer's body, when the request is over
 	Began    time.Time     `json:"began"`             // when the program has sent it
-	Open     bool          `json:"open,omitempty"`    // it is under way
-	Refused  bool          `json:"refused,omitempty"` // it was not sent; the audit log says why
+	Open     bool          `json:"open,omitempty"`    // the request is under way
+	Refused  bool          `json:"refused,omitempty"` // the request was not sent; the audit log says why
 }
 
 // NetUnapproved is a host without a rule.
@@ -339,13 +339,13 @@ type NetUnapproved struct {
 type NetConnection struct {
 	Host     names.Text `json:"host"` // name that the program asked for, or address
 	Port     uint16     `json:"port"`
-	Address  string     `json:"address"`  // that it leads to
+	Address  string     `json:"address"`  // address that the connection leads to
 	Sent     int64      `json:"sent"`     // bytes from the command
 	Received int64      `json:"received"` // bytes to the command
 	Rate     int64      `json:"rate"`     // bytes a second, both ways, since it was last looked at
 	Began    time.Time  `json:"began"`
 
-	ServerNames []names.Text `json:"server_names"` // that TLS asks for, other than the host; escaped
+	ServerNames []names.Text `json:"server_names"` // names that TLS asks for, other than the host; escaped
 	PermittedBy []string     `json:"permitted_by"` // rules and secrets that permit the host, its address or a server name
 }
 
@@ -428,7 +428,8 @@ type StreamRequest struct {
 }
 
 // Update is one line of the stream: the changes since the line before. The first line has the
-// state and everything that waits for the owner. No event after it is missed.
+// state and everything that waits for the owner. The stream has all later events, except those
+// that Event.Lost counts.
 type Update struct {
 	Status  *Status  `json:"status,omitempty"`
 	Waiting *Waiting `json:"waiting,omitempty"`
@@ -482,7 +483,7 @@ type RestoreRequest struct {
 	To   string `json:"to,omitempty"`
 }
 
-// RestoreAnswer has the present place of the file.
+// RestoreAnswer has the path that the file was restored to.
 type RestoreAnswer struct {
 	Root names.Foreign `json:"root"`
 	Path names.Text    `json:"path"` // below the root, escaped

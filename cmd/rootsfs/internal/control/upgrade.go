@@ -31,8 +31,8 @@ const (
 
 // ToolsRequest has the options of an MCP session over a connection.
 type ToolsRequest struct {
-	Ask         bool `json:"ask,omitempty"`          // about paths that no root holds
-	IgnoreRoots bool `json:"ignore_roots,omitempty"` // that the client names
+	Ask         bool `json:"ask,omitempty"`          // ask the owner about paths that no root holds
+	IgnoreRoots bool `json:"ignore_roots,omitempty"` // ignore the roots that the client names
 }
 
 // HTTPRequest has the options for serving MCP over HTTP, from the flags of "rootsfs serve".
@@ -40,7 +40,7 @@ type HTTPRequest struct {
 	ToolsRequest
 	Path     string   `json:"path"`
 	Token    string   `json:"token,omitempty"`
-	Port     string   `json:"port"` // that clients call
+	Port     string   `json:"port"` // port that clients connect to
 	Hosts    []string `json:"hosts,omitempty"`
 	Origins  []string `json:"origins,omitempty"`
 	Sessions int      `json:"sessions"`
@@ -117,7 +117,7 @@ func (s *Server) front(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readUpgrade reads a request to upgrade. If it reports false, it has sent the answer.
+// readUpgrade reads a request to upgrade. If it reports false, it has answered with an error.
 func readUpgrade(w http.ResponseWriter, r *http.Request, protocol string, req any) bool {
 	if err := readRequest(w, r, maxUpgrade, req); err != nil || r.Header.Get("Upgrade") != protocol {
 		notUpgrade(w, protocol)
@@ -208,7 +208,7 @@ func (c *Client) Tools(ctx context.Context, in ToolsRequest) (*Stream, error) {
 }
 
 // HTTP makes the session serve the clients of a port until the stream is closed for writing, or
-// the session ends. Either ends the stream. ctx only bounds the beginning.
+// the session ends. The stream ends in both cases. ctx only bounds the beginning.
 func (c *Client) HTTP(ctx context.Context, in HTTPRequest, port *net.TCPListener) (*Stream, error) {
 	body, err := json.Marshal(in)
 	if err != nil {

@@ -34,14 +34,15 @@ var (
 	// Revoke returns when all access has ended. With an error, the answer has the result for
 	// each root.
 	Revoke = Verb[RevokeRequest, RevokeAnswer]{"revoke"}
-	// Pause returns when nothing of what was handed out can be used. After an error the gate is
-	// shut all the same.
+	// Pause returns when programs can use nothing of the roots that they have opened or cached.
+	// Even after an error, new accesses are refused.
 	Pause  = Verb[PauseRequest, PauseAnswer]{"pause"}
 	Resume = Verb[ResumeRequest, ResumeAnswer]{"resume"}
-	// ReadLeaseNow makes the session look at the lease of the machine. It returns when the session
-	// is paused if the lease is over, or goes on if there is a new one.
+	// ReadLeaseNow makes the session read the lease of the machine. If the lease has run out, it
+	// returns when the session is paused. If there is a new lease, it returns when the session is
+	// resumed.
 	ReadLeaseNow = Verb[None, LeaseAnswer]{"lease.read"}
-	// ReadCeilingNow makes the session look at the ceiling of the machine. It returns when the
+	// ReadCeilingNow makes the session read the ceiling of the machine. It returns when the
 	// session has taken back what the ceiling forbids.
 	ReadCeilingNow = Verb[None, CeilingAnswer]{"ceiling.read"}
 	// Unmount revokes everything and ends the session.
@@ -138,7 +139,7 @@ type problem struct {
 	Error  string          `json:"error"`
 	Class  Class           `json:"class"`
 	Kind   string          `json:"kind"`
-	Answer json.RawMessage `json:"answer,omitempty"` // what was done before
+	Answer json.RawMessage `json:"answer,omitempty"` // the part of the work that was done before the error
 }
 
 func notUnderstood(err error) problem {

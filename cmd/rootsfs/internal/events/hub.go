@@ -51,7 +51,7 @@ type Hub struct {
 // Subscriber gets all events from the moment of its creation.
 type Subscriber struct {
 	hub  *Hub
-	last time.Time // when Next returned
+	last time.Time // when Next returned last
 	// ready holds a token while there is news. It is closed with the subscription.
 	ready chan struct{}
 	news  News // guarded by hub.mu
@@ -140,7 +140,7 @@ func (s *Subscriber) Drain() (news News, ok bool) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	news, s.news = s.news, News{}
-	select { // the token of what is returned here
+	select { // take the token of the returned news
 	case <-s.ready:
 	default:
 	}
@@ -148,7 +148,8 @@ func (s *Subscriber) Drain() (news News, ok bool) {
 	return news, isOpen || len(news.Events) > 0 || news.Changed != 0
 }
 
-// Next waits until there is news, and until the time apart has passed since it last returned.
+// Next waits until there is news. It does not return before the duration apart has passed since it
+// returned last.
 // ok is false when ctx or the subscription has ended.
 func (s *Subscriber) Next(ctx context.Context, apart time.Duration) (news News, ok bool) {
 	pause := time.NewTimer(time.Until(s.last.Add(apart)))

@@ -41,7 +41,7 @@ func TestChangesAreToldOnce(t *testing.T) {
 	}
 	h.Publish(control.Event{})
 	<-s.Ready()
-	h.Publish(control.Event{}) // after the token was taken, and told together with the one before
+	h.Publish(control.Event{}) // the token is taken, but Drain returns both events
 	if news, _ := s.Drain(); len(news.Events) != 2 {
 		t.Errorf("%+v", news)
 	}

@@ -1,14 +1,19 @@
 // Package export hands audit records on to other programs: as lines of OCSF, the Open
 // Cybersecurity Schema Framework, or as log records of OpenTelemetry over OTLP.
 //
-// Promised: each record that the files hold is handed on at least once and in the order of its
-// session, also when the exporter is killed in between. It is handed on again if the exporter is
-// killed after the receiver took it and before the cursor was saved; (session, seq) tells such a
-// repetition. A gap in the numbers of a session, and a line that was changed, is handed on as a
-// record of its own, a Hole. It says whether the log itself has removed the records because their
-// files were full or old, or whether somebody else has.
+// # Promises
 //
-// Not promised: that a record arrives which was removed before it was handed on.
+// Each record that the files hold is handed on at least once and in the order of its session, even
+// if the exporter is killed. A record is handed on again if the exporter is killed after the
+// receiver took the record and before the cursor was saved. The receiver recognizes the repetition
+// by the session and the number of the record.
+//
+// For a gap in the numbers of a session, and for a changed line, a Hole is handed on. It says
+// whether the log itself removed the records, because their files were full or old.
+//
+// # Not promised
+//
+// A record that was removed before it was handed on does not arrive.
 package export
 
 import (
@@ -29,19 +34,19 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Item is a record or a hole, on its way.
+// Item is a record or a hole.
 type Item struct {
-	Machine string      // name of the machine that wrote the record
-	Entry   audit.Entry // of a hole: Session, and Seq, the number of the record after it
-	Hole    *Hole
+	Machine string // name of the machine that wrote the record
+	// Entry is the record. For a hole, it has the session, number and time of the next record.
+	Entry audit.Entry
+	Hole  *Hole // nil: the item is a record
 }
 
 // Hole says that records are missing, or that one was changed.
 type Hole struct {
-	From, To uint64 // numbers of the records
-	// Tampering: neither a full nor an old file explains it.
-	Tampering bool
-	Changed   bool // the record is there, and not as it was written
+	From, To  uint64 // numbers of the records
+	Tampering bool   // the log itself did not remove or change the records
+	Changed   bool   // the record exists, but not as it was written
 }
 
 // Sink takes items.
@@ -59,17 +64,17 @@ const batchSize = 500
 type Options struct {
 	Dir     string // directory of audit files
 	Machine string // name of the machine that wrote them
-	Cursor  string // file that holds how far the export has come
-	// AnchorOf returns the path of a session's anchor; nil: the machine that wrote the records has it.
+	Cursor  string // file with the last record of each session that was handed on
+	// AnchorOf returns the path of a session's anchor; nil: the anchors are on another machine.
 	AnchorOf func(session string) (string, error)
 	Sink     Sink
 }
 
-// Counts say what was handed on.
+// Counts has the numbers of items that were handed on.
 type Counts struct {
 	Records   int `json:"records"`
 	Holes     int `json:"holes"`     // gaps and changed records
-	Tampering int `json:"tampering"` // those of them that the log does not explain
+	Tampering int `json:"tampering"` // holes with Hole.Tampering
 }
 
 // mark is the last record of a session that was handed on.
@@ -81,8 +86,8 @@ type mark struct {
 // exporter is one run of an export.
 type exporter struct {
 	Options
-	done   map[string]mark // by session; as in the cursor file
-	ahead  map[string]mark // with the items of the batch
+	saved  map[string]mark // the last items that the sink has taken, by session; as in the cursor file
+	ahead  map[string]mark // like saved, but as if the sink had taken the batch
 	batch  []Item
 	counts Counts
 	ctx    context.Context
@@ -90,11 +95,11 @@ type exporter struct {
 
 // Run hands on every record that the files hold and that was not handed on before.
 func Run(ctx context.Context, o Options) (Counts, error) {
-	e := &exporter{Options: o, ctx: ctx, done: map[string]mark{}}
+	e := &exporter{Options: o, ctx: ctx, saved: map[string]mark{}}
 	if err := e.load(); err != nil {
 		return e.counts, err
 	}
-	e.ahead = maps.Clone(e.done)
+	e.ahead = maps.Clone(e.saved)
 	files, err := audit.Files(o.Dir, "")
 	if err != nil {
 		return e.counts, err
@@ -102,7 +107,7 @@ func Run(ctx context.Context, o Options) (Counts, error) {
 	err = audit.Read(files, audit.Filter{}, e.record)
 	var damage *audit.DamageError
 	if errors.As(err, &damage) {
-		err = nil // the numbers tell what is missing
+		err = nil // the holes report what is missing
 	}
 	if err == nil {
 		err = e.flush()
@@ -117,20 +122,21 @@ const (
 	flushDelay = time.Second
 )
 
-// Follow is Run, and goes on with records as they are written, until ctx ends. While the receiver
-// fails it tries again, and reads no further; failed is called with each such error.
+// Follow hands on records as Run does, and then each record that is written, until ctx ends. While
+// the receiver fails, Follow tries again and reads no further. It calls failed with each error of
+// the receiver.
 func Follow(ctx context.Context, o Options, failed func(error)) (Counts, error) {
 	o.Sink = &persistent{o.Sink, failed}
 	since := time.Now()
 	counts, err := Run(ctx, o)
 	if err != nil {
-		return counts, ended(ctx, err)
+		return counts, ignoreEnd(ctx, err)
 	}
-	e := &exporter{Options: o, ctx: ctx, done: map[string]mark{}, counts: counts}
+	e := &exporter{Options: o, ctx: ctx, saved: map[string]mark{}, counts: counts}
 	if err := e.load(); err != nil {
 		return counts, err
 	}
-	e.ahead = maps.Clone(e.done)
+	e.ahead = maps.Clone(e.saved)
 	records := make(chan audit.Entry)
 	var reading sync.WaitGroup
 	defer reading.Wait()
@@ -154,20 +160,20 @@ func Follow(ctx context.Context, o Options, failed func(error)) (Counts, error) 
 		select {
 		case r, ok := <-records:
 			if !ok {
-				return e.counts, cmp.Or(err, ended(ctx, e.flush()))
+				return e.counts, cmp.Or(err, ignoreEnd(ctx, e.flush()))
 			}
 			sendErr = e.record(r)
 		case <-tick.C:
 			sendErr = e.flush()
 		}
 		if sendErr != nil {
-			return e.counts, ended(ctx, sendErr)
+			return e.counts, ignoreEnd(ctx, sendErr)
 		}
 	}
 }
 
-// ended returns err, or nil if it only says that ctx has ended.
-func ended(ctx context.Context, err error) error {
+// ignoreEnd returns err, or nil if it only says that ctx has ended.
+func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -201,7 +207,7 @@ func (e *exporter) load() error {
 		return nil
 	}
 	if err == nil {
-		err = json.Unmarshal(data, &e.done)
+		err = json.Unmarshal(data, &e.saved)
 	}
 	if err != nil {
 		return fmt.Errorf("the cursor %s cannot be read: %w; without that file, everything is handed on again", names.Quote(e.Cursor), err)
@@ -209,7 +215,8 @@ func (e *exporter) load() error {
 	return nil
 }
 
-// record takes a record of the files, in the order of its session.
+// record adds a record of the files to the batch, after the hole before it, if there is one. The
+// records of a session come in their order.
 func (e *exporter) record(r audit.Entry) error {
 	if err := e.ctx.Err(); err != nil {
 		return err
@@ -234,7 +241,7 @@ func (e *exporter) record(r audit.Entry) error {
 	return nil
 }
 
-// holeBefore returns the hole between the last record of a session and r, nil if there is none.
+// holeBefore returns the hole between the last record of a session and r, or nil.
 func (e *exporter) holeBefore(r audit.Entry, last mark, isKnown bool) *Hole {
 	next := last.Seq + 1
 	switch {
@@ -288,13 +295,13 @@ func (e *exporter) flush() error {
 		}
 	}
 	e.batch = e.batch[:0]
-	e.done = maps.Clone(e.ahead)
+	e.saved = maps.Clone(e.ahead)
 	return e.save()
 }
 
 // save replaces the cursor file.
 func (e *exporter) save() error {
-	data, err := json.Marshal(e.done)
+	data, err := json.Marshal(e.saved)
 	if err != nil {
 		return err
 	}

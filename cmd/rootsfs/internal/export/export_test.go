@@ -30,7 +30,7 @@ type archive struct {
 	*testing.T
 	dir  string
 	opt  audit.Options
-	sink kept
+	sink failingSink
 }
 
 func newArchive(t *testing.T) *archive {
@@ -69,13 +69,13 @@ func (a *archive) edit(change func(lines []string) []string) {
 	testkit.Must(a, os.WriteFile(files[0], []byte(strings.Join(change(strings.Split(string(data), "\n")), "\n")), 0o600))
 }
 
-// kept is a sink that keeps items. One of its sends fails.
-type kept struct {
+// failingSink is a sink that keeps items. One of its sends fails.
+type failingSink struct {
 	items []Item
 	fails int // which send fails, counted from 1; 0: none
 }
 
-func (k *kept) Send(_ context.Context, items []Item) error {
+func (k *failingSink) Send(_ context.Context, items []Item) error {
 	k.fails--
 	if k.fails == 0 {
 		return errors.New("the receiver is away")
@@ -84,7 +84,7 @@ func (k *kept) Send(_ context.Context, items []Item) error {
 	return nil
 }
 
-func (k *kept) Close() error { return nil }
+func (k *failingSink) Close() error { return nil }
 
 // Every record is passed on once and in order, even after an error of the receiver and a
 // restart.
@@ -237,7 +237,7 @@ func TestFollow(t *testing.T) {
 	a := newArchive(t)
 	a.write(2)
 	ctx, stop := context.WithCancel(context.Background())
-	s := &passing{items: make(chan Item, 100)}
+	s := &chanSink{items: make(chan Item, 100)}
 	done := make(chan error)
 	go func() {
 		_, err := Follow(ctx, Options{Dir: a.opt.Dir, Cursor: filepath.Join(a.dir, "cursor"), AnchorOf: a.opt.AnchorOf, Sink: s}, func(err error) { t.Error(err) })
@@ -255,19 +255,19 @@ func TestFollow(t *testing.T) {
 	testkit.Must(t, <-done)
 }
 
-// passing is a sink that passes items on.
-type passing struct{ items chan Item }
+// chanSink is a sink that sends items to a channel.
+type chanSink struct{ items chan Item }
 
-func (p *passing) Send(_ context.Context, items []Item) error {
+func (p *chanSink) Send(_ context.Context, items []Item) error {
 	for _, i := range items {
 		p.items <- i
 	}
 	return nil
 }
 
-func (p *passing) Close() error { return nil }
+func (p *chanSink) Close() error { return nil }
 
-// A collector gets log records, and what it refuses is sent again.
+// A collector gets log records. Records that it refuses are sent again.
 func TestCollector(t *testing.T) {
 	a := newArchive(t)
 	a.write(3)

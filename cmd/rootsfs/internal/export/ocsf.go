@@ -27,7 +27,7 @@ const (
 	lifecycle       = 6002 // Application Lifecycle
 )
 
-// activity is the class of an event, and what was done: the number in that class and its name.
+// activity is the class of an event, and the activity in that class, by its number and name.
 type activity struct {
 	class, id int
 	name      string
@@ -162,8 +162,8 @@ const (
 	unknownType              = 0
 )
 
-// OCSF returns an item as an event of OCSF, a line of JSON without its end. What a terminal obeys
-// or hides is escaped.
+// OCSF returns an item as an event of OCSF, a line of JSON without its end. Control and invisible
+// characters are escaped.
 func OCSF(i *Item) ([]byte, error) {
 	line, err := json.Marshal(eventOf(i))
 	return names.JSON(line), err
@@ -175,7 +175,7 @@ func eventOf(i *Item) *event {
 	}
 	r := &i.Entry
 	a := activityOf(r.Op.Raw())
-	e := base(i, a)
+	e := newEvent(i, a)
 	e.Time, e.Duration = r.Time.UnixMilli(), r.DurationUS/1000
 	e.Severity, e.Status, e.Action, e.Disposition = informational, success, allowed, allowed
 	switch r.Verdict.Raw() {
@@ -191,17 +191,17 @@ func eventOf(i *Item) *event {
 		e.Count = n
 	}
 	e.Actor = actorOf(r)
-	e.subject(r)
+	e.addObject(r)
 	e.Unmapped = json.RawMessage(r.Line)
 	return e
 }
 
-// subject adds what the operation was done to.
-func (e *event) subject(r *audit.Entry) {
+// addObject adds the object of the operation: a file, a host or a root.
+func (e *event) addObject(r *audit.Entry) {
 	switch {
 	case e.Class == fileActivity:
-		e.File, e.FileResult = fileOf(r.Root, r.Name()), fileOf(r.Root2, r.Name2())
-		if e.File == nil { // the schema wants one
+		e.File, e.FileResult = fileOf(r.Name()), fileOf(r.Name2())
+		if e.File == nil { // the schema requires a file
 			e.File = &file{Name: r.Point.Raw(), Path: r.Point.Raw(), Type: unknownType}
 		}
 	case e.Class == networkActivity || e.Class == httpActivity:
@@ -218,7 +218,8 @@ func (e *event) subject(r *audit.Entry) {
 	}
 }
 
-func base(i *Item, a activity) *event {
+// newEvent returns an event with the fields that the events of all items have.
+func newEvent(i *Item, a activity) *event {
 	session, seq := i.Entry.Session.Raw(), i.Entry.Seq
 	e := &event{
 		Category: a.class / 1000, Class: a.class, Activity: a.id, ActivityName: a.name, Type: a.class*100 + a.id,
@@ -244,8 +245,8 @@ func actorOf(r *audit.Entry) *actor {
 	return a
 }
 
-// fileOf returns the file of a name that a record shows; nil: it has none.
-func fileOf(root, name names.Foreign) *file {
+// fileOf returns the file with a name of a record, or nil if the name is empty.
+func fileOf(name names.Foreign) *file {
 	path := name.Raw()
 	if path == "" {
 		return nil
@@ -260,10 +261,10 @@ func fileOf(root, name names.Foreign) *file {
 	return &file{Name: base, Path: path, Type: unknownType}
 }
 
-// holeEvent is the finding that records are missing.
+// holeEvent returns the finding that records are missing or were changed.
 func holeEvent(i *Item) *event {
 	h := i.Hole
-	e := base(i, activity{findingCategory, 1, "Create"})
+	e := newEvent(i, activity{findingCategory, 1, "Create"})
 	e.Time, e.Severity, e.Status = i.Entry.Time.UnixMilli(), informational, success
 	e.Metadata.UID += "/hole"
 	what := fmt.Sprintf("records %d to %d of session %s", h.From, h.To, names.Escape(i.Entry.Session.Raw()))
@@ -282,8 +283,8 @@ func holeEvent(i *Item) *event {
 // Lines is a Sink that appends OCSF events to a file, a line each.
 type Lines struct{ f *os.File }
 
-// NewLines opens a file for appending, which nobody else may read and which is no link; "-" is
-// standard output.
+// NewLines opens a file for appending; "-" is standard output. It refuses a link, and creates a
+// missing file with mode 0600.
 func NewLines(path string) (*Lines, error) {
 	if path == "-" {
 		return &Lines{os.Stdout}, nil

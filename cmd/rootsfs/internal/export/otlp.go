@@ -17,7 +17,7 @@ import (
 type Collector struct {
 	exporter *otlploghttp.Exporter
 	provider *sdklog.LoggerProvider
-	gathered gathering
+	emitted  recordBuffer
 }
 
 // NewCollector returns a sink for the collector at a URL, such as http://localhost:4318. Headers,
@@ -36,7 +36,7 @@ func NewCollector(ctx context.Context, address string) (*Collector, error) {
 		return nil, err
 	}
 	c.provider = sdklog.NewLoggerProvider(
-		sdklog.WithProcessor(&c.gathered),
+		sdklog.WithProcessor(&c.emitted),
 		sdklog.WithResource(sdkresource.NewSchemaless(attribute.String("service.name", "rootsfs"))),
 	)
 	return c, nil
@@ -44,12 +44,12 @@ func NewCollector(ctx context.Context, address string) (*Collector, error) {
 
 // Send implements Sink. The exporter itself tries again while the collector is busy.
 func (c *Collector) Send(ctx context.Context, items []Item) error {
-	c.gathered.records = nil
+	c.emitted.records = nil
 	logger := c.provider.Logger("github.com/rootsfs/rootsfs")
 	for i := range items {
 		logger.Emit(ctx, logRecord(&items[i]))
 	}
-	return c.exporter.Export(ctx, c.gathered.records)
+	return c.exporter.Export(ctx, c.emitted.records)
 }
 
 // Close implements Sink.
@@ -86,15 +86,15 @@ func logRecord(i *Item) (r log.Record) {
 	return r
 }
 
-// gathering is a processor that keeps what a logger emits. The processors of the SDK do not tell
-// whether the receiver has taken a record.
-type gathering struct{ records []sdklog.Record }
+// recordBuffer is a processor that keeps the emitted records, for Send to export. The processors of
+// the SDK do not report whether the receiver has taken a record.
+type recordBuffer struct{ records []sdklog.Record }
 
-func (g *gathering) OnEmit(_ context.Context, r *sdklog.Record) error {
+func (g *recordBuffer) OnEmit(_ context.Context, r *sdklog.Record) error {
 	g.records = append(g.records, r.Clone())
 	return nil
 }
 
-func (g *gathering) Enabled(context.Context, sdklog.EnabledParameters) bool { return true }
-func (g *gathering) Shutdown(context.Context) error                         { return nil }
-func (g *gathering) ForceFlush(context.Context) error                       { return nil }
+func (g *recordBuffer) Enabled(context.Context, sdklog.EnabledParameters) bool { return true }
+func (g *recordBuffer) Shutdown(context.Context) error                         { return nil }
+func (g *recordBuffer) ForceFlush(context.Context) error                       { return nil }

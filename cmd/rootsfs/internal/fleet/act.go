@@ -8,9 +8,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// An owner acts at one machine by requests to its sessions. Each is signed for a number that the
-// machine gave out, once and for a short time: a request that is repeated or comes late is refused.
-// The machine answers with frames, which are signed, too.
+// An owner acts at one machine by requests to its sessions. Each request is signed, together with a
+// number that the machine gave out. A number is valid once and for a short time, so a request that
+// is repeated or late is refused. The machine answers with frames, which are signed, too.
 
 // toMachine is a message to a machine at Names.Do. One field is set.
 type toMachine struct {
@@ -42,7 +42,7 @@ type act struct {
 type progress struct {
 	Machine string `json:"machine"`
 	Stream  string `json:"stream"`
-	Count   uint64 `json:"count"` // higher each time, so that no old one counts
+	Count   uint64 `json:"count"` // higher each time, so that an old progress is ignored
 	Read    uint64 `json:"read"`  // the number of the last frame that the owner has read
 	End     bool   `json:"end,omitempty"`
 }

@@ -22,17 +22,17 @@ import (
 // actLab is a machine m1 with one session, whose answers are handler's.
 type actLab struct {
 	*lab
-	actor  *actor
-	remote *Remote
-	in     control.Info
-	asked  atomic.Int64
-	full   atomic.Bool // records are not taken
-	heard  chan *nats.Msg
+	actor    *actor
+	remote   *Remote
+	in       control.Info
+	requests atomic.Int64   // requests that the session got
+	isFull   atomic.Bool    // the audit log rejects records
+	seen     chan *nats.Msg // messages to the machine
 }
 
 func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
 	t.Helper()
-	l := &actLab{lab: newLab(t), heard: make(chan *nats.Msg, 64)}
+	l := &actLab{lab: newLab(t), seen: make(chan *nats.Msg, 64)}
 	m := l.join("m1")
 	l.Setenv("XDG_RUNTIME_DIR", l.TempDir())
 	b, err := m.dial(false)
@@ -41,12 +41,12 @@ func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
 	log := slog.New(slog.DiscardHandler)
 	l.actor = &actor{m: m, bus: b, log: log, allows: func() []control.Access { return []control.Access{control.AccessGrant} }}
 	l.actor.record = func(guard.Record) error {
-		if l.full.Load() {
+		if l.isFull.Load() {
 			return errors.New("the disk is full")
 		}
 		return nil
 	}
-	_, err = l.owner.Bus.Conn.ChanSubscribe(b.Names.Do("m1"), l.heard)
+	_, err = l.owner.Bus.Conn.ChanSubscribe(b.Names.Do("m1"), l.seen)
 	l.must(err)
 	l.must(l.owner.Bus.Conn.Flush())
 	l.must(l.actor.listen(context.Background()))
@@ -54,7 +54,7 @@ func newActLab(t *testing.T, handler http.HandlerFunc) *actLab {
 	dir, err := control.Create("s")
 	l.must(err)
 	s, err := dir.Relay(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		l.asked.Add(1)
+		l.requests.Add(1)
 		handler(w, r)
 	}))
 	l.must(err)
@@ -83,12 +83,12 @@ func (l *actLab) act(path, body string) (int, string) {
 // An act counts if an owner has signed it: once, at its machine, and within a short time.
 func TestActsCountOnce(t *testing.T) {
 	l := newActLab(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
-	if status, body := l.act("/v1/roots.add", "{}"); status != http.StatusOK || body != "{}" || l.asked.Load() != 1 {
-		t.Fatalf("an act: %d %s, asked %d times", status, body, l.asked.Load())
+	if status, body := l.act("/v1/roots.add", "{}"); status != http.StatusOK || body != "{}" || l.requests.Load() != 1 {
+		t.Fatalf("an act: %d %s, asked %d times", status, body, l.requests.Load())
 	}
 	l.must(l.owner.Bus.Conn.Flush())
-	for range len(l.heard) { // everything that the bus has carried to the machine, again
-		l.must(l.owner.Bus.Conn.Publish(l.owner.Names.Do("m1"), (<-l.heard).Data))
+	for range len(l.seen) { // everything that the bus has carried to the machine, again
+		l.must(l.owner.Bus.Conn.Publish(l.owner.Names.Do("m1"), (<-l.seen).Data))
 	}
 	send := func(key *Key, change func(*act)) {
 		t.Helper()
@@ -114,8 +114,8 @@ func TestActsCountOnce(t *testing.T) {
 			l.actor.numbers[number] -= challengeTime + time.Second
 		}
 	})
-	if l.act("/v1/roots.add", "{}"); l.asked.Load() != 2 {
-		t.Errorf("the session was asked %d times, want 2: some act counted that should not", l.asked.Load())
+	if l.act("/v1/roots.add", "{}"); l.requests.Load() != 2 {
+		t.Errorf("the session was asked %d times, want 2: some act counted that should not", l.requests.Load())
 	}
 }
 
@@ -127,11 +127,11 @@ func TestActsAreJudged(t *testing.T) {
 		"/v1/tools": "{}", "/v1/http": "{}", "/v1/stage.contents": "{}", "/v1/stage.apply": "{}", "/v1/policy.set": "{}", "/v1/trash.empty": "{}", "/v1/../v1/status": "{}",
 		"/v1/consent.answer": `{"id":"a","approve":true}`, "/v1/consent.forget": "{}", "/v1/nothing": "{}", "/x/status": "{}",
 	} {
-		if status, got := l.act(path, body); status != control.RefusalStatus || l.asked.Load() != 0 {
-			t.Errorf("%s: %d %s, and the session was asked %d times", path, status, got, l.asked.Load())
+		if status, got := l.act(path, body); status != control.RefusalStatus || l.requests.Load() != 0 {
+			t.Errorf("%s: %d %s, and the session was asked %d times", path, status, got, l.requests.Load())
 		}
 	}
-	l.full.Store(true)
+	l.isFull.Store(true)
 	for _, path := range []string{"/v1/net.add", "/v1/status"} {
 		if status, got := l.act(path, "{}"); status != control.RefusalStatus || !strings.Contains(got, "cannot put it on record") {
 			t.Errorf("%s without a record: %d %s", path, status, got)
@@ -153,7 +153,7 @@ func TestAnswersInFrames(t *testing.T) {
 			_, _ = w.Write(whole)
 			return
 		}
-		_, _ = io.Copy(io.Discard, r.Body) // then the end of the connection is seen
+		_, _ = io.Copy(io.Discard, r.Body) // after that, the server notices the end of the connection
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 		close(ended)
@@ -187,7 +187,8 @@ func TestAnswersInFrames(t *testing.T) {
 	}
 }
 
-// A machine's texts reach no terminal, and its paths and names mean nothing here.
+// A machine's texts are escaped. Its paths are left out, and its sessions are named like s@m1, so
+// that none is taken for a local one.
 func TestAnswersAreClean(t *testing.T) {
 	var out bytes.Buffer
 	err := cleanJSON(&out, strings.NewReader(`{"status":{"session":"x","config":"/etc/passwd","audit_file":"/a","n":12345678901234567890,"roots":[{"name":"a\u001b[2J\u202e"}]},"\u001b":1}`+"\n"+`{"session":"y","stale":true}`), "s@m1")

@@ -31,13 +31,13 @@ type actor struct {
 
 	mu      sync.Mutex               // guards the fields below
 	numbers map[string]time.Duration // when they were given out, by control.BootTime
-	answers map[string]*answering    // by their streams
-	looked  map[string]time.Duration // when a look was on record last, by owner and session
+	answers map[string]*answerWriter // by their streams
+	looked  map[string]time.Duration // when the last look was recorded, by owner and session
 }
 
 // listen hears owners until the connection ends. Acts end with ctx.
 func (c *actor) listen(ctx context.Context) error {
-	c.numbers, c.answers, c.looked = map[string]time.Duration{}, map[string]*answering{}, map[string]time.Duration{}
+	c.numbers, c.answers, c.looked = map[string]time.Duration{}, map[string]*answerWriter{}, map[string]time.Duration{}
 	_, err := c.bus.Conn.Subscribe(c.bus.Names.Do(c.m.Machine), func(m *nats.Msg) {
 		if err := c.hear(ctx, m); err != nil {
 			c.log.Warn("an owner's act was refused", "error", err)
@@ -86,7 +86,7 @@ func (c *actor) hear(ctx context.Context, m *nats.Msg) error {
 	return nil
 }
 
-// challenge gives out a number.
+// challenge answers an owner with a new number for an act.
 func (c *actor) challenge(m *nats.Msg) error {
 	if !strings.HasPrefix(m.Reply, inbox(partyOwner)+".") {
 		return errors.New("no owner asks")
@@ -119,8 +119,9 @@ func (c *actor) expire(now time.Duration) {
 	}
 }
 
-// begin takes the number of an act, and begins its answer.
-func (c *actor) begin(ctx context.Context, a *act) (*answering, context.Context, error) {
+// begin uses up the number of an act, and begins its answer. The returned context ends with the
+// answer.
+func (c *actor) begin(ctx context.Context, a *act) (*answerWriter, context.Context, error) {
 	now, err := control.BootTime()
 	if err != nil {
 		return nil, nil, err
@@ -141,14 +142,14 @@ func (c *actor) begin(ctx context.Context, a *act) (*answering, context.Context,
 	}
 	delete(c.numbers, a.Number)
 	ctx, cancel := context.WithCancel(ctx)
-	to := &answering{c: c, stream: a.Stream, cancel: cancel, read: make(chan struct{}, 1)}
+	to := &answerWriter{c: c, stream: a.Stream, cancel: cancel, read: make(chan struct{}, 1)}
 	to.watchdog = time.AfterFunc(silenceTime, cancel)
 	c.answers[a.Stream] = to
 	return to, ctx, nil
 }
 
 // perform carries out an act, and answers it. An error ends the answer.
-func (c *actor) perform(ctx context.Context, a *act, by string, to *answering) error {
+func (c *actor) perform(ctx context.Context, a *act, by string, to *answerWriter) error {
 	if err := to.send(ctx, frame{}); err != nil { // the owner knows that the act was heard
 		return err
 	}
@@ -193,13 +194,13 @@ func (c *actor) request(ctx context.Context, a *act, by string) (*http.Response,
 	if err != nil {
 		return nil, err
 	}
-	if err := c.allowed(access); err != nil {
+	if err := c.checkAllowed(access); err != nil {
 		return nil, errors.Join(err, c.recordAct(a, by, guard.Refused, err))
 	}
 	switch access {
 	case control.AccessLook:
 		err = c.recordLook(a, by)
-	case control.AccessAnswer, control.AccessGrant: // what is not on record is not given
+	case control.AccessAnswer, control.AccessGrant: // without a record nothing is given
 		err = c.recordAct(a, by, guard.Allowed, nil)
 	}
 	if err != nil {
@@ -219,8 +220,8 @@ func notRecorded(err error) error {
 	return fmt.Errorf("the machine cannot put it on record, and does not do it: %w", err)
 }
 
-// allowed returns an error unless the machine's user allows a kind of acts.
-func (c *actor) allowed(access control.Access) error {
+// checkAllowed returns an error unless the machine's user allows a kind of acts.
+func (c *actor) checkAllowed(access control.Access) error {
 	switch {
 	case access == control.AccessLook, access == control.AccessStop:
 		return nil
@@ -229,11 +230,11 @@ func (c *actor) allowed(access control.Access) error {
 	case slices.Contains(c.allows(), access):
 		return nil
 	}
-	return refused("the machine %s does not let owners %s; its user allows it there, in the configuration (rootsfs help config): [fleet] allow = [%q]", c.m.Machine, wordOf[access], access)
+	return refused("the machine %s does not let owners %s; its user allows it there, in the configuration (rootsfs help config): [fleet] allow = [%q]", c.m.Machine, allowWords[access], access)
 }
 
-// wordOf has what a user allows, for people.
-var wordOf = map[control.Access]string{control.AccessAnswer: "answer questions", control.AccessGrant: "grant anything"}
+// allowWords describe the kinds of acts that a user can allow, for people.
+var allowWords = map[control.Access]string{control.AccessAnswer: "answer questions", control.AccessGrant: "grant anything"}
 
 // listSessions answers with the live sessions of this machine.
 func listSessions() (*http.Response, error) {
@@ -259,28 +260,28 @@ func sessionOf(a *act) (control.Info, error) {
 	return control.Info{}, fmt.Errorf("%w: %s has ended", control.ErrNoSession, names.Quote(a.Session))
 }
 
-// answering is the answer to an act that is under way.
-type answering struct {
+// answerWriter writes the frames of an answer that is under way.
+type answerWriter struct {
 	c        *actor
 	stream   string
 	cancel   context.CancelFunc
 	watchdog *time.Timer
-	read     chan struct{} // the owner has read more
+	read     chan struct{} // has a token when the owner has read more
 
-	mu     sync.Mutex // guards the fields below
-	number uint64     // of the last frame
-	count  uint64     // of the last progress
-	done   uint64     // the number of the last frame that the owner has read
+	mu       sync.Mutex // guards the fields below
+	number   uint64     // of the last frame
+	count    uint64     // of the last progress
+	lastRead uint64     // the number of the last frame that the owner has read
 }
 
-// progress notes that the owner is there.
-func (t *answering) progress(p progress) {
+// progress notes how far the owner has read, and that the owner is there.
+func (t *answerWriter) progress(p progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p.Count <= t.count {
 		return
 	}
-	t.count, t.done = p.Count, max(t.done, p.Read)
+	t.count, t.lastRead = p.Count, max(t.lastRead, p.Read)
 	if p.End {
 		t.cancel()
 		return
@@ -292,8 +293,8 @@ func (t *answering) progress(p progress) {
 	}
 }
 
-// send sends a frame. One with data waits until the owner has read enough of those before.
-func (t *answering) send(ctx context.Context, f frame) error {
+// send sends a frame. A frame with data waits until the owner has read enough of the earlier ones.
+func (t *answerWriter) send(ctx context.Context, f frame) error {
 	for len(f.Data) > 0 && t.isFull() {
 		select {
 		case <-t.read:
@@ -312,15 +313,15 @@ func (t *answering) send(ctx context.Context, f frame) error {
 	return t.c.bus.Conn.Publish(t.c.bus.Names.Up(t.c.m.Machine, t.stream), data)
 }
 
-// isFull reports whether the owner has to read before there is more.
-func (t *answering) isFull() bool {
+// isFull reports whether the owner has to read before a frame with data may be sent.
+func (t *answerWriter) isFull() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.number-min(t.done, t.number) >= frameWindow
+	return t.number-min(t.lastRead, t.number) >= frameWindow
 }
 
 // keepAlive sends empty frames until ctx ends.
-func (t *answering) keepAlive(ctx context.Context) {
+func (t *answerWriter) keepAlive(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -333,8 +334,8 @@ func (t *answering) keepAlive(ctx context.Context) {
 	}
 }
 
-// end sends the last frame, with why the answer ends early.
-func (t *answering) end(err error) {
+// end sends the last frame, with err if the answer ends early.
+func (t *answerWriter) end(err error) {
 	t.watchdog.Stop()
 	t.cancel()
 	last := frame{End: true}

@@ -28,14 +28,14 @@ import (
 // the promise: an order is on disk, then in the lease file, then carried out in every session,
 // and then the lease is extended.
 type agent struct {
-	m     *Member
-	bus   *Bus   // to the first server
-	buses []*Bus // to all
-	log   *slog.Logger
-	dir   memberDir
-	kept  store
-	wake  chan struct{} // asks for a lease now
-	shown atomic.Pointer[StandingStatus]
+	m      *Member
+	bus    *Bus   // to the first server
+	buses  []*Bus // to all
+	log    *slog.Logger
+	dir    memberDir
+	copies store         // of orders
+	wake   chan struct{} // asks for a lease now
+	status atomic.Pointer[StandingStatus]
 
 	// What the agent does to the machine.
 	carryOut   func(context.Context, []Revocation) ([]Ended, error)
@@ -44,16 +44,16 @@ type agent struct {
 	record     func(guard.Record) error
 	member     fs.FileInfo // of the membership's file; nil: there is none, in tests
 
-	mu      sync.Mutex // guards the fields below; held while an order is carried out
-	known   map[string]held
-	applied map[string]uint64
-	acks    map[string][]byte
-	missing map[string][]byte // orders that the keeper lacks
-	brought bool              // the last request had such orders
-	until   time.Duration     // the end of the lease, by control.BootTime
-	lock    string            // why the machine is locked, by the lease file
-	retired bool              // the agent has to begin anew
-	isLow   bool              // every session has seen the ceilings of the known orders
+	mu          sync.Mutex // guards the fields below; held while an order is carried out
+	known       map[string]signedOrder
+	applied     map[string]uint64
+	acks        map[string][]byte
+	missing     map[string][]byte // orders that the keeper lacks
+	sentMissing bool              // the last request for a lease had missing orders
+	until       time.Duration     // the end of the lease, by control.BootTime
+	leaseLock   string            // why the machine is locked, by the lease file; "": it is not
+	retired     bool              // the agent has to begin anew
+	isLow       bool              // every session has seen the ceilings of the known orders
 }
 
 // ack is a machine's signed word that an order is carried out.
@@ -82,24 +82,25 @@ const (
 	offlineTime = 250 * time.Millisecond
 )
 
-// newAgent reads what the machine knew when the agent ended.
+// newAgent returns an agent with the orders and the lease that the machine has on
+// disk, and with the numbers of the orders that it has carried out.
 func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func(guard.Record) error) (*agent, error) {
 	a := &agent{
-		m: m, bus: buses[0], buses: buses, log: log, dir: memberDir(dir), kept: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
+		m: m, bus: buses[0], buses: buses, log: log, dir: memberDir(dir), copies: store{filepath.Join(dir, "standing", m.ID)}, wake: make(chan struct{}, 1),
 		carryOut: carryOut, lower: lowerSessions, writeLease: control.WriteLease, record: record,
-		known: map[string]held{}, acks: map[string][]byte{},
+		known: map[string]signedOrder{}, acks: map[string][]byte{},
 	}
 	var err error
-	if a.applied, err = a.kept.loadApplied(); err != nil {
+	if a.applied, err = a.copies.loadApplied(); err != nil {
 		return nil, err
 	}
 	for _, to := range a.orders() {
-		if a.known[to], err = a.kept.load(m.Charter, to); err != nil {
+		if a.known[to], err = a.copies.load(m.Charter, to); err != nil {
 			return nil, fmt.Errorf("the machine's copy of an order cannot be read: %w", err)
 		}
 	}
 	if old, err := control.ReadLease(); err == nil && old.Fleet == m.Fleet && old.Machine == m.Machine {
-		a.until, a.lock = time.Duration(old.Until), old.Locked
+		a.until, a.leaseLock = time.Duration(old.Until), old.Locked
 	}
 	a.show()
 	if a.member, err = os.Stat(a.dir.member()); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +108,7 @@ func newAgent(m *Member, buses []*Bus, dir string, log *slog.Logger, record func
 	}
 	// The agent may have ended before the sessions were lowered.
 	a.isLow = !slices.ContainsFunc(a.orders(), func(to string) bool { return a.known[to].Ceiling.isSet() })
-	return a, a.keepCeilings() // a restored or removed file is not in force longer than this
+	return a, a.keepCeilings() // the file may have been changed or removed since
 }
 
 // orders returns the recipients of the orders that this machine carries out: all machines, and
@@ -123,8 +124,8 @@ func (a *agent) heads() map[string]uint64 {
 	return heads
 }
 
-// locked says why the machine is locked; "": it is not. The caller holds mu.
-func (a *agent) locked() string {
+// lockReason returns why an order locks the machine, or "". The caller holds mu.
+func (a *agent) lockReason() string {
 	for _, to := range a.orders() {
 		if why := a.known[to].Locked; why != "" {
 			return why
@@ -135,11 +136,11 @@ func (a *agent) locked() string {
 
 // write writes the lease file. The caller holds mu.
 func (a *agent) write() error {
-	l := control.Lease{Fleet: a.m.Fleet, Machine: a.m.Machine, Until: int64(a.until), Heads: a.heads(), Locked: a.locked()}
+	l := control.Lease{Fleet: a.m.Fleet, Machine: a.m.Machine, Until: int64(a.until), Heads: a.heads(), Locked: a.lockReason()}
 	if l.Locked != "" {
-		a.until, l.Until = 0, 0 // an unlocked machine needs a new lease
+		a.until, l.Until = 0, 0 // after an unlock the machine needs a new lease
 	}
-	if l.Locked == "" && a.lock != "" {
+	if l.Locked == "" && a.leaseLock != "" {
 		if err := a.recordUnlock(); err != nil {
 			return err
 		}
@@ -147,23 +148,23 @@ func (a *agent) write() error {
 	if err := a.writeLease(l); err != nil {
 		return err
 	}
-	a.lock = l.Locked
+	a.leaseLock = l.Locked
 	return nil
 }
 
-// show makes the machine's status say what holds. The caller holds mu, or is alone.
+// show updates the machine's status. The caller holds mu, or is alone.
 func (a *agent) show() {
-	st := &StandingStatus{Applied: map[string]uint64{}, Locked: names.Foreign(a.locked()), until: a.until}
+	st := &StandingStatus{Applied: map[string]uint64{}, Locked: names.Foreign(a.lockReason()), until: a.until}
 	for _, to := range a.orders() {
 		st.Applied[to] = a.applied[to]
 		st.Behind = st.Behind || a.applied[to] < a.known[to].Number
 	}
-	a.shown.Store(st)
+	a.status.Store(st)
 }
 
-// standing returns what holds now.
+// standing returns the machine's status, with the present rest of its lease.
 func (a *agent) standing() *StandingStatus {
-	st := *a.shown.Load()
+	st := *a.status.Load()
 	if now, err := control.BootTime(); err == nil {
 		st.LeftMS = max(st.until-now, 0).Milliseconds()
 	}
@@ -180,7 +181,7 @@ func (a *agent) receive(ctx context.Context, to string, data []byte) error {
 		return fmt.Errorf("an order was refused: %w", err)
 	}
 	if isNewer {
-		if err := a.kept.save(h); err != nil {
+		if err := a.copies.save(h); err != nil {
 			return err
 		}
 		a.known[to] = h
@@ -188,8 +189,8 @@ func (a *agent) receive(ctx context.Context, to string, data []byte) error {
 	return a.settle(ctx, to)
 }
 
-// settle carries out the known order and tells the owners. An order that was carried out before
-// is only told again: the ack may have been lost. The caller holds mu.
+// settle carries out the known order and acknowledges it to the owners. An order that was carried
+// out before is only acknowledged again, because the ack may have been lost. The caller holds mu.
 func (a *agent) settle(ctx context.Context, to string) error {
 	h := a.known[to]
 	if h.Number == 0 {
@@ -197,9 +198,9 @@ func (a *agent) settle(ctx context.Context, to string) error {
 	}
 	if a.applied[to] < h.Number {
 		begun := time.Now()
-		// A session that begins now sees that there is an order, and its ceiling, or is in the list
-		// that carryOut reads.
-		ceilingErr := a.keepCeilings() // what the order revokes ends all the same
+		// A session that begins after write reads the order and its ceiling. A session that began
+		// before is in the list that carryOut reads.
+		ceilingErr := a.keepCeilings() // after an error, the order still revokes
 		if err := a.write(); err != nil {
 			return err
 		}
@@ -221,7 +222,7 @@ func (a *agent) settle(ctx context.Context, to string) error {
 		}
 		was := a.applied[to]
 		a.applied[to] = h.Number
-		if err := a.kept.saveApplied(a.applied); err != nil {
+		if err := a.copies.saveApplied(a.applied); err != nil {
 			a.applied[to] = was
 			return err
 		}
@@ -229,7 +230,7 @@ func (a *agent) settle(ctx context.Context, to string) error {
 		if a.acks[to], err = a.ackOf(to, took, ended); err != nil {
 			return err
 		}
-		if a.until == 0 && a.locked() == "" {
+		if a.until == 0 && a.lockReason() == "" {
 			a.askNow()
 		}
 	}
@@ -248,10 +249,10 @@ func (a *agent) settle(ctx context.Context, to string) error {
 
 // ackOf signs what the agent has done. The caller holds mu.
 func (a *agent) ackOf(to string, took float64, ended []Ended) ([]byte, error) {
-	slices.SortStableFunc(ended, func(x, y Ended) int { // what is not over first
+	slices.SortStableFunc(ended, func(x, y Ended) int { // roots with errors first
 		return len(y.Error) - len(x.Error)
 	})
-	k := ack{Machine: a.m.Machine, For: to, Number: a.applied[to], Sum: hashOf(a.known[to].signed), TookMS: took, Locked: names.Foreign(a.locked()), Ended: ended}
+	k := ack{Machine: a.m.Machine, For: to, Number: a.applied[to], Sum: hashOf(a.known[to].signed), TookMS: took, Locked: names.Foreign(a.lockReason()), Ended: ended}
 	if len(ended) > maxEnded {
 		k.Ended, k.More = ended[:maxEnded], len(ended)-maxEnded
 	}
@@ -265,19 +266,20 @@ func (a *agent) ackOf(to string, took float64, ended []Ended) ([]byte, error) {
 func (a *agent) askNow() {
 	select {
 	case a.wake <- struct{}{}:
-	default: // it will
+	default: // the agent is going to ask anyway
 	}
 }
 
-// every is the time between two requests.
-func (a *agent) every() time.Duration { return min(a.m.Charter.lease()/3, longestWait) }
+// interval is the time between two requests.
+func (a *agent) interval() time.Duration { return min(a.m.Charter.lease()/3, longestWait) }
 
-// turn asks for a lease, and returns how long to wait before the next request.
-func (a *agent) turn(ctx context.Context, last *string) time.Duration {
+// tryRenew asks for a lease, and returns how long to wait before the next request. last is the text
+// of the last error, so that a repeated error is logged once.
+func (a *agent) tryRenew(ctx context.Context, last *string) time.Duration {
 	if !slices.ContainsFunc(a.buses, func(b *Bus) bool { return b.Conn.IsConnected() }) {
 		return offlineTime
 	}
-	every := a.every()
+	every := a.interval()
 	limit, cancel := context.WithTimeout(ctx, min(every, connectTime)+applyTime)
 	defer cancel()
 	err := a.renew(limit)
@@ -290,7 +292,7 @@ func (a *agent) turn(ctx context.Context, last *string) time.Duration {
 		if err != nil {
 			a.log.Warn("the lease is not renewed", "error", err)
 		} else {
-			a.log.Info("the fleet answers", "lease", a.m.Charter.lease(), "locked", a.shown.Load().Locked)
+			a.log.Info("the fleet answers", "lease", a.m.Charter.lease(), "locked", a.status.Load().Locked)
 		}
 	}
 	if err != nil {
@@ -322,7 +324,7 @@ func (a *agent) follow(ctx context.Context) {
 	last := ""
 	for ctx.Err() == nil && !a.isRetired() {
 		begun, err := control.BootTime()
-		wait := a.turn(ctx, &last)
+		wait := a.tryRenew(ctx, &last)
 		for now := begun; err == nil && now < begun+wait; now, err = control.BootTime() {
 			select {
 			case <-ctx.Done():
@@ -342,7 +344,8 @@ func (a *agent) follow(ctx context.Context) {
 	}
 }
 
-// listen hears orders. What was pushed while a connection was lost comes with a lease.
+// listen subscribes to orders. An order that was pushed while a connection was lost comes with the
+// next lease.
 func (a *agent) listen(ctx context.Context) error {
 	for _, b := range a.buses {
 		b.Conn.SetReconnectHandler(func(*nats.Conn) {
@@ -373,8 +376,8 @@ type Host struct {
 }
 
 // RunAgent connects the machine, carries out its orders, gets its leases and answers owners, until
-// ctx ends or the machine has left its fleet. What it does to the machine is recorded in an audit log. It calls ready when it has
-// begun: the connection may be made later.
+// ctx ends or the machine has left its fleet. It records its acts in an audit log. It calls ready
+// when it has begun, which may be before it is connected.
 func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.Options, host Host, ready func() error) (err error) {
 	dir, err := StateDir()
 	if err != nil {
@@ -385,31 +388,31 @@ func (m *Member) RunAgent(ctx context.Context, log *slog.Logger, records audit.O
 		return err
 	}
 	defer lock.Close()
-	kept, err := audit.Open(records)
+	recordLog, err := audit.Open(records)
 	if err != nil {
 		return fmt.Errorf("the records of the agent cannot be kept: %w", err)
 	}
-	defer func() { err = errors.Join(err, kept.Close()) }()
-	// An order is told as carried out when its record is in the file.
-	record := func(r guard.Record) error { return cmp.Or(kept.Record(r), kept.Flush()) }
+	defer func() { err = errors.Join(err, recordLog.Close()) }()
+	// The record is in the file before the agent acknowledges the order.
+	record := func(r guard.Record) error { return cmp.Or(recordLog.Record(r), recordLog.Flush()) }
 	ready = sync.OnceValue(ready)
 	for {
-		if err := m.act(ctx, dir, records.Dir, log, record, host, ready); !errors.Is(err, errRetired) {
+		if err := m.runCharter(ctx, dir, records.Dir, log, record, host, ready); !errors.Is(err, errRetired) {
 			return err
 		}
 		if m, err = OpenMember(); errors.Is(err, errNoMember) {
-			return nil // it has left
+			return nil // the machine has left
 		} else if err != nil {
 			return err
 		}
 	}
 }
 
-// act is RunAgent by one charter. It returns errRetired if there is a newer one.
-func (m *Member) act(ctx context.Context, dir, files string, log *slog.Logger, record func(guard.Record) error, host Host, ready func() error) error {
+// runCharter is RunAgent under one charter. It returns errRetired if there is a newer one.
+func (m *Member) runCharter(ctx context.Context, dir, files string, log *slog.Logger, record func(guard.Record) error, host Host, ready func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	buses, err := m.dialAll(true, logged(log)...)
+	buses, err := m.dialAll(true, logOptions(log)...)
 	if err != nil {
 		return err
 	}

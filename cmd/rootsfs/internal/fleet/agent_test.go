@@ -21,11 +21,11 @@ import (
 // puppet is a machine whose agent is real and whose sessions are a list in memory.
 type puppet struct {
 	*agent
-	mu    sync.Mutex
-	stuck error // a session that does not answer
-	did   []string
-	lease control.Lease // in the lease file
-	full  error         // records are not taken
+	mu          sync.Mutex
+	carryOutErr error // of a session that does not answer
+	actions     []string
+	lease       control.Lease // in the lease file
+	recordErr   error         // of an audit log that rejects records
 }
 
 // puppet makes a machine that has joined and has not asked for a lease.
@@ -52,13 +52,13 @@ func (l *lab) restart(m *Member, dir string) *puppet {
 	return p
 }
 
-// newPuppet makes an agent of a machine with the state in dir, which hears nothing yet.
+// newPuppet makes an agent of a machine with the state in dir. The agent does not listen yet.
 func newPuppet(m *Member, buses []*Bus, dir string) (*puppet, error) {
 	p := &puppet{}
 	a, err := newAgent(m, buses, dir, slog.New(slog.DiscardHandler), func(guard.Record) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.full
+		return p.recordErr
 	})
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func newPuppet(m *Member, buses []*Bus, dir string) (*puppet, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.lease = to
-		p.did = append(p.did, fmt.Sprintf("lease of %v, locked %q", to.Until > 0, to.Locked))
+		p.actions = append(p.actions, fmt.Sprintf("lease of %v, locked %q", to.Until > 0, to.Locked))
 		return nil
 	}
 	a.carryOut = func(_ context.Context, due []Revocation) ([]Ended, error) {
@@ -76,27 +76,27 @@ func newPuppet(m *Member, buses []*Bus, dir string) (*puppet, error) {
 		defer p.mu.Unlock()
 		var ended []Ended
 		for _, r := range due {
-			p.did = append(p.did, fmt.Sprintf("revoke %s%v", r.Root, r.All))
+			p.actions = append(p.actions, fmt.Sprintf("revoke %s%v", r.Root, r.All))
 			ended = append(ended, Ended{"s", control.Ended{Root: "code", State: "revoked"}})
 		}
-		return ended, p.stuck
+		return ended, p.carryOutErr
 	}
 	return p, nil
 }
 
-// fill makes records fail with err.
-func (p *puppet) fill(err error) {
+// failRecords makes records fail with err; nil: they succeed.
+func (p *puppet) failRecords(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.full = err
+	p.recordErr = err
 }
 
-// done returns what was done to the sessions since the last call.
-func (p *puppet) done() string {
+// takeActions returns what the agent has done to the sessions since the last call.
+func (p *puppet) takeActions() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	did := strings.Join(p.did, "; ")
-	p.did = nil
+	did := strings.Join(p.actions, "; ")
+	p.actions = nil
 	return did
 }
 
@@ -122,7 +122,7 @@ func (l *lab) give(o Order, wait time.Duration) Outcome {
 	return out
 }
 
-var everything = Order{Revoke: []Revocation{{All: true}}}
+var revokeAll = Order{Revoke: []Revocation{{All: true}}}
 
 // A machine carries out an order when it receives it, and reports that. A lease comes after the
 // orders, counts from when the machine asked, and none comes while the machine is locked.
@@ -130,27 +130,27 @@ func TestOrdersBeforeLeases(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
 	l.must(p.ask())
-	if did := p.done(); did != `lease of true, locked ""` {
+	if did := p.takeActions(); did != `lease of true, locked ""` {
 		t.Errorf("the first lease: %s", did)
 	}
-	out := l.give(everything, 10*time.Second)
+	out := l.give(revokeAll, 10*time.Second)
 	if !out.Done() || len(out.Machines[0].Ended) != 1 {
 		t.Errorf("the outcome is %+v", out)
 	}
-	if did := p.done(); did != `lease of true, locked ""; revoke true` {
+	if did := p.takeActions(); did != `lease of true, locked ""; revoke true` {
 		t.Errorf("a revocation: %s", did)
 	}
 	l.give(Order{Lock: "fire"}, 10*time.Second)
-	if did := p.done(); did != `lease of false, locked "fire"` {
+	if did := p.takeActions(); did != `lease of false, locked "fire"` {
 		t.Errorf("a lock: %s", did)
 	}
 	l.must(p.ask())
-	if did := p.done(); did != "" || p.lease.Until != 0 {
+	if did := p.takeActions(); did != "" || p.lease.Until != 0 {
 		t.Errorf("a locked machine asks: %s", did)
 	}
 	l.give(Order{Unlock: true}, 10*time.Second)
 	l.must(p.ask())
-	if did := p.done(); did != `lease of false, locked ""; lease of true, locked ""` {
+	if did := p.takeActions(); did != `lease of false, locked ""; lease of true, locked ""` {
 		t.Errorf("unlocked: %s", did)
 	}
 	asked := p.until - time.Minute
@@ -169,8 +169,8 @@ func TestNoLeaseBeforeTheOrderIsDone(t *testing.T) {
 	p := l.restart(m, dir)
 	l.must(p.ask())
 	until := p.lease.Until
-	p.stuck = errors.New("does not answer")
-	if out := l.give(everything, 300*time.Millisecond); out.Done() || out.DeadBy == nil {
+	p.carryOutErr = errors.New("does not answer")
+	if out := l.give(revokeAll, 300*time.Millisecond); out.Done() || out.DeadBy == nil {
 		t.Errorf("the outcome is %+v", out)
 	}
 	if err := p.ask(); err == nil || !strings.Contains(err.Error(), "does not answer") || p.lease.Until != until {
@@ -182,7 +182,7 @@ func TestNoLeaseBeforeTheOrderIsDone(t *testing.T) {
 	p.bus.Close()
 	again := l.restart(m, dir)
 	l.must(again.ask())
-	if did := again.done(); !strings.HasPrefix(did, `lease of false, locked ""; revoke true; lease of true`) {
+	if did := again.takeActions(); !strings.HasPrefix(did, `lease of false, locked ""; revoke true; lease of true`) {
 		t.Errorf("after the restart: %s", did)
 	}
 }
@@ -198,14 +198,14 @@ func TestBusReplays(t *testing.T) {
 	orders <- p.known["m1"].signed
 	l.give(Order{Machines: []string{"m1"}, Unlock: true}, 10*time.Second)
 	l.must(p.ask())
-	p.done()
-	if err := p.receive(context.Background(), "m1", <-orders); err != nil || p.done() != "" || p.locked() != "" {
+	p.takeActions()
+	if err := p.receive(context.Background(), "m1", <-orders); err != nil || p.takeActions() != "" || p.lockReason() != "" {
 		t.Errorf("an older order locks: %v", err)
 	}
 	if err := p.receive(context.Background(), allMachines, p.known["m1"].signed); err == nil {
 		t.Error("an order for the machine is taken for one for all")
 	}
-	old, err := Seal(l.server.keeperKey(t), p.m.ID, kindLease+ofReply, reply[leaseAnswer]{Number: "1", Body: leaseAnswer{LeaseMS: 1000}})
+	old, err := Seal(l.server.keeperKey(t), p.m.ID, kindLease+replySuffix, reply[leaseAnswer]{Number: "1", Body: leaseAnswer{LeaseMS: 1000}})
 	l.must(err)
 	if _, err := readReply[leaseAnswer](old, p.m.ID, kindLease, "2", p.m.Charter.isKeeper); err == nil {
 		t.Error("the answer to another request is a lease")
@@ -246,7 +246,7 @@ func TestTwoOwners(t *testing.T) {
 	}
 	all.Wait()
 	l.must(p.ask())
-	did := p.done()
+	did := p.takeActions()
 	for _, root := range []string{"a", "b", "c"} {
 		if !strings.Contains(did, "revoke "+root) {
 			t.Errorf("%s is not revoked: %s", root, did)
@@ -281,8 +281,8 @@ func TestAsksWhenConnectedAgain(t *testing.T) {
 	}
 }
 
-// An agent whose machine has left the fleet ends, and one whose machine has joined again begins anew:
-// it would ask for leases as the machine that it was before.
+// An agent whose machine has left the fleet ends. If the machine joins again, it gets a new agent: the
+// old one would ask for leases as the former machine.
 func TestAgentEndsWithTheMembership(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")

@@ -73,11 +73,11 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 		return false, nil // the caller says what to do
 	}
 	defer b.Close()
-	got, err := o.tell(ctx, &Charter{Fleet: o.Names.ID, Keepers: []string{key.Public()}}, []*Bus{b})
+	got, err := o.sendCharters(ctx, &Charter{Fleet: o.Names.ID, Keepers: []string{key.Public()}}, []*Bus{b})
 	if err != nil {
 		return false, err
 	}
-	if err := got.one(); err != nil {
+	if err := got.requireOne(); err != nil {
 		return false, nil
 	}
 	return true, o.Amend(ctx, func(c *Charter) error {
@@ -86,7 +86,7 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 		}
 		c.Keepers = append(slices.Clone(c.Keepers), key.Public())
 		if o.info.isExternal() {
-			return nil // it serves all keepers
+			return nil // the external server serves all keepers
 		}
 		if len(c.Servers) == 0 {
 			c.Servers = []string{o.info.Server}
@@ -96,8 +96,8 @@ func (o *Owner) AddKeeper(ctx context.Context, dir ServerDir, server string) (se
 	})
 }
 
-// keeperParts are the files that keepers have in common. A server that is not the fleet's own needs
-// only some.
+// keeperParts are the files that keepers have in common. A keeper at an external
+// server has only some of them.
 var keeperParts = []string{
 	"operator.jwt", "system.jwt", "account.jwt", "charter", "charters",
 	"keeper/operator.nk", "keeper/machines.nk", "keeper/invites.nk", "keeper/connection.json", "keeper/authority.pem",
@@ -133,8 +133,8 @@ func (o *Owner) makeKeeper(dir ServerDir, port string) error {
 	return key.Save(dir.signing())
 }
 
-// keeperHere returns the directory of the keeper on this machine. An owner who came later does not know
-// one, but the fleet's may be there.
+// keeperHere returns the directory of the keeper on this machine. The files of an owner who was added
+// later do not name it, but it may be the default one.
 func (o *Owner) keeperHere() (ServerDir, error) {
 	if o.info.Dir != "" {
 		return ServerDir(o.info.Dir), nil
@@ -220,7 +220,7 @@ type Party struct {
 
 // Parties returns the owners and keepers of the fleet, by the charter that the keepers have.
 func (o *Owner) Parties(ctx context.Context) ([]Party, error) {
-	if _, err := o.known(ctx); err != nil {
+	if _, err := o.syncKeepers(ctx); err != nil {
 		return nil, err
 	}
 	var list []Party

@@ -23,36 +23,36 @@ import (
 // runtime directory of its own. Commands that run with that directory reach these sessions, and no
 // other.
 type Bridge struct {
-	remotes []*Remote
-	log     *slog.Logger
-	dir     string // XDG_RUNTIME_DIR of the commands
-	lock    *os.File
-	shown   map[shownKey]*shownSession
+	remotes  []*Remote
+	log      *slog.Logger
+	dir      string // XDG_RUNTIME_DIR of the commands
+	lock     *os.File
+	sessions map[sessionKey]*bridgedSession
 }
 
-// shownKey tells sessions apart.
-type shownKey struct {
+// sessionKey tells sessions apart.
+type sessionKey struct {
 	machine, session string
 	pid              int
 	start            uint64
 }
 
-type shownSession struct {
+type bridgedSession struct {
 	dir    *control.Dir
 	server *control.Server
 }
 
 // The bounds of a bridge.
 const (
-	maxShown    = 50              // sessions
+	maxSessions = 50              // sessions of all machines
 	refreshTime = 2 * time.Second // between two looks for sessions that began or ended
 	bridgeDirs  = ".with-"        // the beginning of the names of bridges' directories
 )
 
-// NewBridge makes a bridge to machines, each of which has to answer. From then on the sessions of
-// this process are those of the bridge. The caller closes it.
+// NewBridge makes a bridge to machines, each of which has to answer. It sets XDG_RUNTIME_DIR of this
+// process to the bridge's directory. The caller must call Close.
 func NewBridge(ctx context.Context, remotes []*Remote, log *slog.Logger) (*Bridge, error) {
-	b := &Bridge{remotes: remotes, log: log, shown: map[shownKey]*shownSession{}}
+	b := &Bridge{remotes: remotes, log: log, sessions: map[sessionKey]*bridgedSession{}}
 	if err := b.makeDir(); err != nil {
 		return nil, err
 	}
@@ -129,51 +129,51 @@ func (b *Bridge) Follow(ctx context.Context) {
 	}
 }
 
-// refresh shows a machine's sessions that are not shown yet, and no longer shows those that have ended.
+// refresh adds a machine's new sessions to the bridge, and removes those that have ended.
 func (b *Bridge) refresh(ctx context.Context, r *Remote) error {
 	all, err := r.Sessions(ctx)
 	if err != nil {
 		return err
 	}
-	live := map[shownKey]bool{}
+	live := map[sessionKey]bool{}
 	for _, in := range all {
 		if control.CheckName(in.Name) != nil {
 			continue // no session of a rootsfs has such a name
 		}
-		key := shownKey{r.Machine, in.Name, in.PID, in.Start}
+		key := sessionKey{r.Machine, in.Name, in.PID, in.Start}
 		live[key] = true
-		if b.shown[key] != nil {
+		if b.sessions[key] != nil {
 			continue
 		}
-		if len(b.shown) >= maxShown {
-			return fmt.Errorf("there are more than %d sessions: name fewer machines", maxShown)
+		if len(b.sessions) >= maxSessions {
+			return fmt.Errorf("there are more than %d sessions: name fewer machines", maxSessions)
 		}
-		if b.shown[key], err = b.show(r, in); err != nil {
-			delete(b.shown, key)
+		if b.sessions[key], err = b.add(r, in); err != nil {
+			delete(b.sessions, key)
 			return err
 		}
 	}
-	for key, s := range b.shown {
+	for key, s := range b.sessions {
 		if key.machine == r.Machine && !live[key] {
 			s.close()
-			delete(b.shown, key)
+			delete(b.sessions, key)
 		}
 	}
 	return nil
 }
 
-// show makes the directory and socket of a session. It takes nothing from the machine but names,
-// times and the version: paths of the session would mean files here.
-func (b *Bridge) show(r *Remote, in control.Info) (*shownSession, error) {
+// add makes the directory and socket of a session. It uses only the name, the start time and the
+// version of the session: commands would take its paths for files of this machine.
+func (b *Bridge) add(r *Remote, in control.Info) (*bridgedSession, error) {
 	var dir *control.Dir
 	err := control.ErrTaken
-	for n := 1; errors.Is(err, control.ErrTaken) && n <= maxShown; n++ {
-		dir, err = control.Create(shownName(in.Name, r.Machine, n))
+	for n := 1; errors.Is(err, control.ErrTaken) && n <= maxSessions; n++ {
+		dir, err = control.Create(bridgedName(in.Name, r.Machine, n))
 	}
 	if err != nil {
 		return nil, err
 	}
-	s := &shownSession{dir: dir}
+	s := &bridgedSession{dir: dir}
 	if s.server, err = dir.Relay(b.log, relay{r, in, dir.Name()}); err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
@@ -184,8 +184,8 @@ func (b *Bridge) show(r *Remote, in control.Info) (*shownSession, error) {
 	return s, nil
 }
 
-// shownName returns the name of a session, with a number if it is not the first of that name.
-func shownName(session, machine string, n int) string {
+// bridgedName returns the name of a session, with a number if it is not the first of that name.
+func bridgedName(session, machine string, n int) string {
 	end := "@" + machine
 	if n > 1 {
 		end = "-" + strconv.Itoa(n) + end
@@ -194,17 +194,17 @@ func shownName(session, machine string, n int) string {
 	return session[:min(len(session), most-len(end))] + end
 }
 
-func (s *shownSession) close() {
+func (s *bridgedSession) close() {
 	s.server.Close()
-	_ = s.dir.Remove() // Close of the bridge removes what is left
+	_ = s.dir.Remove() // after an error, Bridge.Close removes the directory
 }
 
 // Close ends the bridge and removes its directory.
 func (b *Bridge) Close() {
-	for _, s := range b.shown {
+	for _, s := range b.sessions {
 		s.close()
 	}
-	_ = os.RemoveAll(b.dir) // the next bridge removes what is left
+	_ = os.RemoveAll(b.dir) // after an error, the next bridge removes the rest
 	_ = b.lock.Close()
 }
 
@@ -233,7 +233,7 @@ func (h relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		h.refuse(w, fmt.Errorf("the machine %s answered with status %d; is it of another version? see: rootsfs fleet machines", h.r.Machine, a.Status))
 		return
 	}
-	out := flushed{w, http.NewResponseController(w)}
+	out := flushWriter{w, http.NewResponseController(w)}
 	if strings.HasSuffix(q.URL.Path, "/metrics") {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		w.WriteHeader(a.Status)
@@ -252,13 +252,13 @@ func (h relay) refuse(w http.ResponseWriter, err error) {
 	_, _ = w.Write(control.RefusalBody(err)) // the client has gone, or reads it
 }
 
-// flushed sends each write on at once.
-type flushed struct {
+// flushWriter is a writer that flushes each write.
+type flushWriter struct {
 	w http.ResponseWriter
 	*http.ResponseController
 }
 
-func (f flushed) Write(p []byte) (int, error) {
+func (f flushWriter) Write(p []byte) (int, error) {
 	_ = f.SetWriteDeadline(time.Now().Add(2 * silenceTime)) // the reader may have stopped reading
 	n, err := f.w.Write(p)
 	if err == nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Address says where a fleet's server is, and how to know it.
+// Address says where a fleet's server is, and how to recognize it.
 type Address struct {
-	Server string `json:"server"` // HOST:PORT; those of another's cluster with commas between them
+	Server string `json:"server"` // HOST:PORT; for an external cluster several, with commas
 	Pin    string `json:"pin"`    // the fingerprint of the fleet's authority
 }
 
@@ -72,9 +72,9 @@ const (
 	partyKeeper = "KEEPER"
 )
 
-// dial connects a party: a machine or an invite by its name, partyOwner or partyKeeper. If stays is
-// set, the connection is made again whenever it is lost, and dial does not wait for the first.
-func dial(n Names, to Address, party string, cred func() (credential, error), stays bool, more ...nats.Option) (*Bus, error) {
+// dial connects a party: a machine or an invite by its name, partyOwner or partyKeeper. If reconnects
+// is set, the connection is made again whenever it is lost, and dial does not wait for the first one.
+func dial(n Names, to Address, party string, cred func() (credential, error), reconnects bool, more ...nats.Option) (*Bus, error) {
 	if _, err := to.port(); err != nil {
 		return nil, err
 	}
@@ -85,12 +85,12 @@ func dial(n Names, to Address, party string, cred func() (credential, error), st
 			func() (string, error) { c, err := cred(); return c.JWT, err },
 			func(nonce []byte) ([]byte, error) { return signNonce(cred, nonce) }),
 		nats.Secure(to.tls(n)),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // it would print
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // the default handler would print
 	}
 	if !to.isExternal() {
 		opts = append(opts, nats.TLSHandshakeFirst())
 	}
-	if stays {
+	if reconnects {
 		opts = append(opts, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
 			nats.CustomReconnectDelay(reconnectDelay))
 	} else {
@@ -103,8 +103,8 @@ func dial(n Names, to Address, party string, cred func() (credential, error), st
 	return &Bus{Names: n, Conn: c, party: party, at: to}, nil
 }
 
-// signNonce proves to a server that the credential's key is there. The server chooses the nonce:
-// a key that signs anything else must never come here.
+// signNonce proves to a server that this party has the credential's key. The server chooses the nonce,
+// so that key must sign nothing else.
 func signNonce(cred func() (credential, error), nonce []byte) ([]byte, error) {
 	c, err := cred()
 	if err != nil {
@@ -130,7 +130,7 @@ func unreachable(to Address, err error) error {
 	return fmt.Errorf("the fleet's server at %s cannot be reached: %w; see that it runs there (rootsfs fleet serve), and that its port is open", at, err)
 }
 
-// refused is an error with the exit code for what an owner or keeper does not allow.
+// refused returns an error with the exit code for what an owner or keeper does not allow.
 func refused(format string, args ...any) error {
 	return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(format, args...)}
 }
@@ -189,7 +189,7 @@ func (b *Bus) Answer(m *nats.Msg, party string, data []byte) error {
 // into them: a keeper's key signs only connections with these rights.
 func machineRights(n Names) jwt.UserPermissionLimits {
 	const name = "{{name()}}"
-	r := limited(n.machine(name, ">"))
+	r := publishRights(n.machine(name, ">"))
 	r.Sub.Allow.Add(n.OrdersForAll(), n.Orders(name), n.Do(name), n.Status(), inbox(name)+".>")
 	r.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: 10 * time.Second}
 	return r
@@ -198,13 +198,13 @@ func machineRights(n Names) jwt.UserPermissionLimits {
 // inviteRights are the rights of an invite: to ask to be enrolled.
 func inviteRights(n Names) jwt.UserPermissionLimits {
 	const id = "{{name()}}"
-	r := limited(n.join(id))
+	r := publishRights(n.join(id))
 	r.Sub.Allow.Add(inbox(id) + ".>")
 	return r
 }
 
-// limited returns rights to publish on one subject, and what one connection may use.
-func limited(publish string) jwt.UserPermissionLimits {
+// publishRights returns rights to publish on one subject, with the bounds of a connection.
+func publishRights(publish string) jwt.UserPermissionLimits {
 	r := jwt.UserPermissionLimits{AllowedConnectionTypes: jwt.StringList{jwt.ConnectionTypeStandard}}
 	r.NatsLimits = jwt.NatsLimits{Subs: 64, Payload: 256 << 10, Data: jwt.NoLimit}
 	r.Pub.Allow.Add(publish)

@@ -16,14 +16,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A ceiling is part of the standing order, as a lock is. The agent keeps the texts in a file, which
-// each session of its user reads beside the machine's own ceiling, and keeps to all of them.
+// A ceiling is part of the standing order, as a lock is. The agent keeps the texts of the ceilings in
+// a file. Each session of the user reads that file and the machine's own ceiling, and keeps to all
+// of them.
 
 // next returns the ceiling that follows c, which may be nil.
 func (c *CeilingText) next(text string) *CeilingText {
 	n := &CeilingText{Number: 1, Text: text}
 	if c != nil {
-		n.Number = max(c.Number+1, 1) // after the highest of all it begins anew: the order's number decides
+		n.Number = max(c.Number+1, 1) // wraps around to 1; the order's number decides which is newer
 	}
 	return n
 }
@@ -31,8 +32,8 @@ func (c *CeilingText) next(text string) *CeilingText {
 // isSet reports whether there is a ceiling.
 func (c *CeilingText) isSet() bool { return c != nil && c.Text != "" }
 
-// keepCeilings writes the ceilings of the known orders, if the file has others. The sessions have to
-// be lowered then. The caller holds mu, or is alone.
+// keepCeilings writes the ceilings of the known orders, if the file has others. It then clears isLow,
+// because the sessions have to read the file. The caller holds mu, or is alone.
 func (a *agent) keepCeilings() error {
 	all := config.FleetCeilings{Fleet: a.m.Fleet, Ceilings: []config.FleetCeiling{}}
 	for _, to := range a.orders() {
@@ -56,8 +57,8 @@ func (a *agent) keepCeilings() error {
 	return writeJSON(file, all)
 }
 
-// lowerAll makes every session keep to the ceilings in the file. It returns ended with the roots
-// that this has ended, too. The caller holds mu.
+// lowerAll makes every session keep to the ceilings in the file. It returns ended, extended by the
+// roots that this has ended. The caller holds mu.
 func (a *agent) lowerAll(ctx context.Context, ended []Ended) ([]Ended, error) {
 	if a.isLow {
 		return ended, nil
@@ -67,8 +68,8 @@ func (a *agent) lowerAll(ctx context.Context, ended []Ended) ([]Ended, error) {
 	return append(ended, more...), err
 }
 
-// lowerSessions makes every live session of this machine look at the ceiling. When it returns nil,
-// each has taken back what the ceiling forbids.
+// lowerSessions makes every live session of this machine read the ceiling. When it returns nil, each
+// session has revoked what the ceiling forbids.
 func lowerSessions(ctx context.Context) ([]Ended, error) {
 	all, err := control.List()
 	if err != nil {
@@ -86,7 +87,7 @@ func lowerSessions(ctx context.Context) ([]Ended, error) {
 			for _, e := range got.Ended {
 				ended = append(ended, Ended{names.Foreign(in.Name), e})
 			}
-			if err = gone(in, err); err != nil {
+			if err = ignoreEnded(in, err); err != nil {
 				errs = append(errs, fmt.Errorf("session %s: %w", in.Name, err))
 			}
 		})

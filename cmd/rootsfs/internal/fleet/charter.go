@@ -13,8 +13,8 @@ type Charter struct {
 	Number  uint64   `json:"n"`
 	Owners  []string `json:"owners"`
 	Keepers []string `json:"keepers"`
-	// Servers are the keepers' servers, HOST:PORT, in the order of the keepers. None: the fleet has one,
-	// at the address by which a party joined.
+	// Servers are the keepers' servers, HOST:PORT, in the order of the keepers. An empty list: the
+	// fleet has one server, at the address by which a party joined.
 	Servers []string `json:"servers,omitempty"`
 	LeaseMS int64    `json:"lease_ms"` // 0: for ever
 }
@@ -35,7 +35,7 @@ func (c *Charter) lease() time.Duration {
 // forever is the lease of a fleet that has none.
 const forever = 10 * 365 * 24 * time.Hour
 
-// OpenCharter returns a charter that this party has kept, or whose hash it knows. A fleet's first
+// OpenCharter opens a charter that this party has on disk, or whose hash it knows. A fleet's first
 // charter must be signed by one of the owners that it names.
 func OpenCharter(data []byte, fleet string) (*Charter, error) {
 	var c Charter
@@ -63,20 +63,20 @@ func (c *Charter) succeed(data []byte) (*Charter, error) {
 		return nil, errors.New("the charter has another lease, and owners have counted on this one")
 	case len(next.Servers) > 0 && len(next.Servers) != len(next.Keepers):
 		return nil, errors.New("the charter has not one server for each keeper")
-	case hasTwice(next.Keepers) || hasTwice(next.Owners):
+	case hasDuplicate(next.Keepers) || hasDuplicate(next.Owners):
 		return nil, errors.New("the charter has a key twice")
-	case len(c.Keepers)-common(c.Keepers, next.Keepers) > 1:
+	case len(c.Keepers)-countCommon(c.Keepers, next.Keepers) > 1:
 		return nil, errors.New("the charter removes two keepers at once: an order could be lost with them")
 	}
 	return &next, nil
 }
 
-func hasTwice(list []string) bool {
+func hasDuplicate(list []string) bool {
 	return len(slices.Compact(slices.Sorted(slices.Values(list)))) < len(list)
 }
 
-// common returns how many of list are in other, too.
-func common(list, other []string) (n int) {
+// countCommon returns how many of list are in other, too.
+func countCommon(list, other []string) (n int) {
 	for _, one := range list {
 		if slices.Contains(other, one) {
 			n++

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// checkpoint is a machine's signed word about an audit file that it has sent: up to the record Seq,
-// whose hash is Hash, the file is as the machine read it. The hash covers all records of the file
+// checkpoint is a machine's signed statement about an audit file that it has sent: up to the record
+// Seq, whose hash is Hash, the file is as the machine read it. The hash covers all records of the file
 // before that one.
 type checkpoint struct {
 	Machine string `json:"machine"`
@@ -20,8 +20,8 @@ type checkpoint struct {
 	File    string `json:"file"`
 	Seq     uint64 `json:"seq"`
 	Hash    string `json:"hash"`
-	// Follows is the number of the last record that the machine sent before the first of the file. If
-	// that is not the number before, the machine's log had deleted the records between.
+	// Follows is the number of the last record that the machine sent before the first record of the
+	// file. If there are numbers between these two, the machine's log had deleted those records.
 	Follows uint64    `json:"follows"`
 	At      time.Time `json:"at"`
 
@@ -42,8 +42,8 @@ func openCheckpoint(data []byte, n Names, machine, key string) (*checkpoint, err
 	return c, nil
 }
 
-// sessionOfFile returns the session of an audit file that is not compressed; "": the name is
-// another, or has a directory in it.
+// sessionOfFile returns the session of an audit file that is not compressed. It returns "" for any
+// other name, and for a name with a directory in it.
 func sessionOfFile(name string) string {
 	session, ok := audit.SessionOf(name)
 	if !ok || filepath.Base(name) != name || filepath.Ext(name) != ".jsonl" {
@@ -80,7 +80,7 @@ func (c *chain) add(line []byte) (audit.Entry, error) {
 	return e, err
 }
 
-// isHeader reports whether a record is the first of the audit file with a name.
+// isHeader reports whether a record is the first one of the audit file with the name file.
 func isHeader(e *audit.Entry, file string) bool { return e.Op == "session" && e.File == file }
 
 // splitLines returns the lines of whole records. It refuses a torn or empty line, and one that is
@@ -99,7 +99,7 @@ func splitLines(data []byte) ([][]byte, error) {
 	return lines, nil
 }
 
-// The bounds of what a machine sends.
+// The bounds of the records that a machine sends.
 const (
 	maxRecordLine  = 64 << 10 // longer than any record of this version
 	batchBytes     = 48 << 10 // of records of all sessions, after which they are sent
@@ -107,10 +107,11 @@ const (
 	maxRecordFile  = 8 << 20 // a log begins a new file long before
 )
 
-// recordBatch has records of one audit file that follow each other, on their way to the keeper.
+// recordBatch has consecutive records of one audit file, for the keeper.
 type recordBatch struct {
 	Session string `json:"session"`
-	// After is the last record of the session that the keeper had when the machine heard of it.
+	// After is the number of the last record of the session that the keeper has, as far as the
+	// machine knows.
 	After      uint64 `json:"after"`
 	Lines      []byte `json:"lines,omitempty"`
 	Checkpoint []byte `json:"checkpoint,omitempty"` // up to the last of the records

@@ -32,7 +32,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cleanJSON copies the JSON values of an answer about a session that is called name here.
+// cleanJSON copies the JSON values of an answer, with escaped texts. The session of the answer is
+// called name here.
 func cleanJSON(w io.Writer, r io.Reader, name string) error {
 	from := &bounded{r: r}
 	dec := json.NewDecoder(from)
@@ -46,7 +47,7 @@ func cleanJSON(w io.Writer, r io.Reader, name string) error {
 		v = cleanValue(v)
 		if top, ok := v.(map[string]any); ok {
 			makeLocal(top, name)
-			if status, ok := top["status"].(map[string]any); ok { // of an update
+			if status, ok := top["status"].(map[string]any); ok { // an update has a status
 				makeLocal(status, name)
 			}
 		}
@@ -60,18 +61,18 @@ func cleanJSON(w io.Writer, r io.Reader, name string) error {
 	}
 }
 
-// makeLocal takes the machine's name for its session out of an answer, and what commands take for
-// files or mounts of this machine.
-func makeLocal(of map[string]any, name string) {
-	if _, ok := of["session"]; ok {
-		of["session"] = name
+// makeLocal replaces the name of the session in a part of an answer. It removes the fields that
+// commands would take for files or mounts of this machine.
+func makeLocal(fields map[string]any, name string) {
+	if _, ok := fields["session"]; ok {
+		fields["session"] = name
 	}
 	for _, key := range []string{"config", "audit_file", "stale"} {
-		delete(of, key)
+		delete(fields, key)
 	}
 }
 
-// cleanValue escapes what a terminal would obey or not show in the texts of a value.
+// cleanValue escapes control and invisible characters in the texts of a value.
 func cleanValue(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -90,7 +91,7 @@ func cleanValue(v any) any {
 	return v
 }
 
-// cleanText copies lines of text.
+// cleanText copies lines of text, escaped.
 func cleanText(w io.Writer, r io.Reader) error {
 	lines := bufio.NewScanner(&bounded{r, maxClean})
 	for lines.Scan() {

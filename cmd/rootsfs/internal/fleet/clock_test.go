@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 )
 
-// issuedLater returns a machine's claim as a server makes it whose clock is ahead.
+// issuedLater returns a machine's claim as a server whose clock is ahead would make it.
 func (l *lab) issuedLater(token string, ahead time.Duration) string {
 	l.Helper()
 	parts := strings.Split(token, ".")
@@ -29,9 +29,9 @@ func (l *lab) issuedLater(token string, ahead time.Duration) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(sig)
 }
 
-// A clock that was wrong, and was set right, costs no machine its place in the fleet, and leaves none
-// there: neither certificates nor claims begin at a time, a machine keeps the credential that is valid
-// longer, and a removed machine has no access, whatever clock its claim is by.
+// If the server's clock was wrong and was set right, no machine loses its access, and no removed
+// machine keeps it. Certificates and claims have no beginning. A machine keeps the credential that is
+// valid longer. A removed machine has no access, even by a claim of a clock that was ahead.
 func TestClockThatWasWrong(t *testing.T) {
 	l := newLab(t)
 	m := l.join("m1")

@@ -16,12 +16,12 @@ import (
 )
 
 // StateDir returns the directory in which this user keeps the files of fleets, or a path below it. No
-// root may touch it.
+// root may overlap it.
 func StateDir(elem ...string) (string, error) {
 	return xdg.State(append([]string{"fleet"}, elem...)...)
 }
 
-// DefaultServerDir returns the ServerDir if the owner names none.
+// DefaultServerDir returns the ServerDir for an owner who names none.
 func DefaultServerDir() (ServerDir, error) {
 	dir, err := StateDir("server")
 	return ServerDir(dir), err
@@ -31,7 +31,7 @@ func DefaultServerDir() (ServerDir, error) {
 type Plan struct {
 	Name   string
 	Server string        // HOST:PORT, where machines reach the server
-	Creds  *Creds        // of a server that is there already; nil: the fleet has its own
+	Creds  *Creds        // for an external server; nil: the fleet has a server of its own
 	Lease  time.Duration // how long a machine that does not hear from the fleet goes on; 0: for ever
 }
 
@@ -194,7 +194,7 @@ func (c *creation) useCreds() error {
 	return errors.Join(writeJSON(c.dir.connection(), c.plan.Creds.credential), writeJSON(c.owner.connection(), c.plan.Creds.credential))
 }
 
-// finish writes the files that say that a fleet is there.
+// finish writes the files that mark the fleet as created.
 func (c *creation) finish() error {
 	port, err := Address{c.plan.Server, c.pin}.port()
 	if err != nil {

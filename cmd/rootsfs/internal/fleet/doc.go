@@ -38,9 +38,10 @@
 // orders. Where a whole disk was restored, the keeper learns that from the first owner, or machine,
 // that knows an order which it lacks; until then it gives leases by its older orders. A session
 // that began before its machine joined hears revocations, and has no lease. All keepers of
-// a fleet together can withhold the newest records of a session that no owner has pulled, and the
-// oldest as if they had been too many. The server can withhold, delay and repeat messages, and sees all of them. Names of subjects
-// and fields of messages may change with every version.
+// a fleet together can withhold the newest records of a session that no owner has pulled. They can
+// also withhold the oldest ones, as if these had been more than the machine's share of the disk. The
+// server can withhold, delay and repeat messages, and sees all of them. Names of subjects and fields
+// of messages may change with every version.
 //
 // # Size
 //
@@ -49,7 +50,7 @@
 // keeper, 3.8 KB in 5 files at the keeper after 3 orders on record, and 53 bytes a second on the wire
 // at rest with a lease of a minute, 27 with two. A request for a lease takes the keeper 0.7 ms of a
 // processor. Of three revocations the p99 of confirmations was 0.42 to 0.96 s, while other
-// programs kept the machine busy, and all machines said how they are within 0.24 s.
+// programs kept the machine busy, and all machines reported their status within 0.24 s.
 //
 // What breaks first is a keeper's answer to an owner, which names all machines in one message: the
 // server's bound of 1 MiB (max_payload, https://docs.nats.io/reference/faq) is reached by about 2,500

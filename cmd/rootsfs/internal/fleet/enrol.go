@@ -11,12 +11,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A machine joins by one keeper. The machine tells the others, with what that keeper has signed.
+// A machine joins through one keeper. It brings the other keepers a record that this keeper has signed.
 
 const kindEnrolment = "enrolment"
 
-// enrolment returns the record of a machine, signed for other keepers; nil: the fleet has no others, or
-// the machine has one already.
+// enrolment returns the record of a machine, signed for other keepers. It returns nil if there are no
+// others, or if the machine already has a signed record.
 func (r *registrar) enrolment(rec *machineRecord, has []byte) ([]byte, error) {
 	c, err := r.charter()
 	if err != nil || len(c.Keepers) == 1 {
@@ -29,8 +29,8 @@ func (r *registrar) enrolment(rec *machineRecord, has []byte) ([]byte, error) {
 	return Seal(r.key, r.s.Names.ID, kindEnrolment, rec)
 }
 
-// maxEnrolment bounds what a machine sends with each request for a lease. It comes from a
-// keeper. With a longer one a request would exceed what the server takes, and reach no keeper.
+// maxEnrolment bounds the signed record, which a machine sends with each request for a lease. With a
+// longer one, from a hostile keeper, the request would be too long for the server, and reach no keeper.
 const maxEnrolment = 4 << 10
 
 // isEnrolled reports whether a keeper of the charter has signed a record of this machine.
@@ -74,7 +74,7 @@ func (r *registrar) learn(m *nats.Msg) error {
 	return writeJSON(r.machineFile(rec.Name), rec)
 }
 
-// numberOf returns the number of a request for a lease without a look at the signer.
+// numberOf returns the number of a request for a lease. It does not check who has signed the request.
 func numberOf(data []byte, fleet string) (string, error) {
 	var q request[leaseRequest]
 	_, err := Open(data, fleet, kindLease, anyKey, &q)
@@ -83,8 +83,8 @@ func numberOf(data []byte, fleet string) (string, error) {
 
 func (r *registrar) removedDir() string { return r.s.dir.file("keeper", "removed") }
 
-// forget records that the machine that joined by an invite was removed.
-func (r *registrar) forget(invite string) error {
+// recordRemoval records that the machine that joined by an invite was removed.
+func (r *registrar) recordRemoval(invite string) error {
 	if !inviteSyntax.MatchString(invite) {
 		return errors.New("it names no invite")
 	}

@@ -23,9 +23,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// someServers are NATS servers of somebody else, in one cluster: with their own accounts, and
-// certificates of an authority that the system knows.
-type someServers struct {
+// externalServers are NATS servers in one cluster, with accounts of their own, and certificates by an
+// authority that the system trusts.
+type externalServers struct {
 	*testing.T
 	at      string // their addresses
 	list    []*server.Server
@@ -34,11 +34,12 @@ type someServers struct {
 	creds   func() string // makes a file of credentials
 }
 
-// someAuthority is an authority that the system knows: it is asked once in a process.
-var someAuthority = sync.OnceValues(func() (*authority, error) { return newAuthority(Names{"localhost"}) })
+// systemAuthority returns the one authority of all these servers: a process reads the authorities that
+// the system trusts only once.
+var systemAuthority = sync.OnceValues(func() (*authority, error) { return newAuthority(Names{"localhost"}) })
 
-// start starts a server. The next time it has the same address.
-func (all *someServers) start(i int) {
+// start starts a server, or starts it again at the same address.
+func (all *externalServers) start(i int) {
 	all.Helper()
 	o := all.options(i)
 	o.Port = all.ports[i]
@@ -55,26 +56,26 @@ func (all *someServers) start(i int) {
 }
 
 // await waits until the servers are a cluster.
-func (all *someServers) await() {
+func (all *externalServers) await() {
 	all.Helper()
 	alone := func(s *server.Server) bool { return s.NumRoutes() < len(all.list)-1 }
 	testkit.Until(all, "the servers are a cluster", func() bool { return !slices.ContainsFunc(all.list, alone) })
 }
 
-func newSomeServers(t *testing.T, n int) *someServers {
+func newExternalServers(t *testing.T, n int) *externalServers {
 	t.Helper()
-	all := &someServers{T: t, list: make([]*server.Server, n), ports: slices.Repeat([]int{server.RANDOM_PORT}, n)}
+	all := &externalServers{T: t, list: make([]*server.Server, n), ports: slices.Repeat([]int{server.RANDOM_PORT}, n)}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	ca, err := someAuthority()
+	ca, err := systemAuthority()
 	must(err)
 	authorities := filepath.Join(t.TempDir(), "ca.pem")
 	must(os.WriteFile(authorities, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.der}), 0o600))
-	t.Setenv("SSL_CERT_FILE", authorities) // the first connection of this process that asks the system reads it
+	t.Setenv("SSL_CERT_FILE", authorities) // the first connection of this process that uses the system's authorities reads it
 	conf, err := ca.serverTLS(Names{"localhost"})
 	must(err)
 	operator, err := nkeys.CreateOperator()
@@ -132,7 +133,7 @@ func newSomeServers(t *testing.T, n int) *someServers {
 }
 
 // newLabAt makes a fleet that uses these servers, with a keeper and a machine m1.
-func newLabAt(t *testing.T, all *someServers) (*lab, *Member) {
+func newLabAt(t *testing.T, all *externalServers) (*lab, *Member) {
 	t.Helper()
 	l := &lab{T: t, log: &strings.Builder{}, home: t.TempDir()}
 	t.Setenv("HOME", l.home)
@@ -165,10 +166,10 @@ func (l *lab) startKeeper(dir ServerDir) *Server {
 	return s
 }
 
-// A fleet uses a server that is there already: machines join, get leases and carry out orders. Three
+// A fleet uses an external server: machines join, get leases and carry out orders. Three
 // keepers on the one server are three.
 func TestServerOfOthers(t *testing.T) {
-	l, m := newLabAt(t, newSomeServers(t, 1))
+	l, m := newLabAt(t, newExternalServers(t, 1))
 	p := l.restart(m, t.TempDir())
 	l.must(p.ask())
 	var others []*Server
@@ -182,11 +183,11 @@ func TestServerOfOthers(t *testing.T) {
 			t.Fatalf("the keeper is not added: %v, %v", serves, err)
 		}
 	}
-	p = l.begun(p)
+	p = l.withNewestCharter(p)
 	others[1].Stop()
 	l.must(p.ask())
-	p.done()
-	if out := l.give(everything, 10*time.Second); !out.Done() {
+	p.takeActions()
+	if out := l.give(revokeAll, 10*time.Second); !out.Done() {
 		t.Errorf("with two of three keepers: %+v", out)
 	}
 }
@@ -199,12 +200,12 @@ func TestClusterOfOthers(t *testing.T) {
 	if os.Getenv("ROOTSFS_SOAK") != "" {
 		rounds = 20
 	}
-	others := newSomeServers(t, 3)
+	others := newExternalServers(t, 3)
 	l := &recordLab{state: t.TempDir(), files: filepath.Join(t.TempDir(), "audit")}
 	l.lab, l.m = newLabAt(t, others)
 	l.archive = &Archive{Owner: l.owner, Dir: filepath.Join(t.TempDir(), "archive")}
 	p := l.restart(l.m, t.TempDir())
-	l.connects(p, 1)
+	l.waitConnected(p, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { p.follow(ctx); close(ended) }()
@@ -217,7 +218,7 @@ func TestClusterOfOthers(t *testing.T) {
 		i := slices.IndexFunc(others.list, func(s *server.Server) bool { return s.Addr().String() == p.bus.Conn.ConnectedAddr() })
 		go others.list[i].Shutdown()
 		last = l.record(log, "work", 20)
-		l.must(l.giveUntilDone(everything))
+		l.must(l.giveUntilDone(revokeAll))
 		l.awaitRecord(l.server, "work", last)
 		others.list[i].WaitForShutdown()
 		if rounds > 1 {
@@ -225,7 +226,7 @@ func TestClusterOfOthers(t *testing.T) {
 			others.await()
 		}
 	}
-	if did := p.done(); strings.Count(did, "revoke true") < rounds {
+	if did := p.takeActions(); strings.Count(did, "revoke true") < rounds {
 		t.Errorf("the orders are not carried out: %s", did)
 	}
 	l.must(log.Close())

@@ -46,7 +46,8 @@ func (f *realFleet) ip(args ...string) {
 	}
 }
 
-// cut ends what passes between a party and the others, without a word to either.
+// cut takes down the network between a party and the others if off is set, and puts it up again
+// otherwise. Neither side is told.
 func (f *realFleet) cut(home string, off bool) {
 	to := "up"
 	if off {
@@ -56,11 +57,11 @@ func (f *realFleet) cut(home string, off bool) {
 	f.ip("-n", fmt.Sprintf("rfs%d-hub", os.Getpid()), "link", "set", name[strings.LastIndexByte(name, '-')+1:], to)
 }
 
-// uptimes are how long machines have run by their own clocks, beside this machine. The others' are
-// this machine's.
+// uptimes are the machines with clocks of their own. A machine with 0 has just been booted. Any other
+// has been up for so much longer than this machine.
 var uptimes = map[string]time.Duration{"m1": 0, "m2": 10 * 365 * 24 * time.Hour}
 
-// newClock makes a time namespace, in which CLOCK_BOOTTIME and CLOCK_MONOTONIC are others. It returns
+// newClock makes a time namespace, in which CLOCK_BOOTTIME and CLOCK_MONOTONIC have offsets. It returns
 // the file by which programs enter it; "": the machine has this machine's clock.
 func (f *realFleet) newClock(name string) string {
 	f.Helper()
@@ -132,7 +133,7 @@ func (f *realFleet) newServer(dir ServerDir, name string) *netServer {
 }
 
 // faults returns what can fail.
-func faults(f *realFleet, servers []*netServer, all []*watched) (list []fault) {
+func faults(f *realFleet, servers []*netServer, all []*probedMachine) (list []fault) {
 	for _, s := range servers {
 		list = append(list,
 			fault{"stop the server " + s.host, func() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }, func() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }},

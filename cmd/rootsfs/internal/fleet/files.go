@@ -36,8 +36,8 @@ func writeFile(file string, content func(*os.File) ([]byte, error)) error {
 	})
 }
 
-// readOwn reads a file of the fleet's state. It refuses one that is not the user's own, that
-// others can write, that others can read (it may be a key), or that is larger than maxFile.
+// readOwn reads a file of the fleet's state, which may be a key. It refuses a file that is not the
+// user's own, that others can read or write, or that is larger than maxFile.
 func readOwn(file string) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -252,9 +252,9 @@ func TestInviteOver(t *testing.T) {
 	if tok.JWT, err = l.server.sign(invitesKey, inv.Public, tok.Invite, time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	over, err := tok.encode()
+	expired, err := tok.encode()
 	l.must(err)
-	if _, err := Join(context.Background(), over, nil); err == nil || !strings.Contains(err.Error(), "has expired or was taken back") {
+	if _, err := Join(context.Background(), expired, nil); err == nil || !strings.Contains(err.Error(), "has expired or was taken back") {
 		t.Errorf("an expired claim: %v", err)
 	}
 	// An owner's request, once more: it makes no second invite.
@@ -262,7 +262,7 @@ func TestInviteOver(t *testing.T) {
 	l.must(err)
 	got, err := l.owner.Bus.Request(context.Background(), l.owner.Names.invites(), q)
 	l.must(err)
-	if _, err := readReply[invited](got, l.owner.Names.ID, kindInvite, "1", l.owner.Charter.isKeeper); err == nil || !strings.Contains(err.Error(), "is there already") {
+	if _, err := readReply[inviteAnswer](got, l.owner.Names.ID, kindInvite, "1", l.owner.Charter.isKeeper); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("a replayed request: %v", err)
 	}
 }
@@ -300,7 +300,7 @@ func TestRemove(t *testing.T) {
 	b, err := m.dial(false)
 	l.must(err)
 	defer b.Close()
-	if _, err := askAsMachine[invited](context.Background(), m, b, b.Names.Renew("laptop"), kindRenew); err != nil {
+	if _, err := askAsMachine[inviteAnswer](context.Background(), m, b, b.Names.Renew("laptop"), kindRenew); err != nil {
 		t.Fatalf("before: %v", err)
 	}
 	l.must(l.owner.Remove(context.Background(), "laptop"))

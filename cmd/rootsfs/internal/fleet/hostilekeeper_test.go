@@ -19,7 +19,7 @@ func TestNumbersAreNotUsedUp(t *testing.T) {
 	for i := range honest {
 		honest[i] = newTestKeeper(t, c, owner)
 	}
-	o := &Owner{Names: Names{c.Fleet}, Charter: c, key: owner, kept: store{t.TempDir()}}
+	o := &Owner{Names: Names{c.Fleet}, Charter: c, key: owner, copies: store{t.TempDir()}}
 	misses := 0 // requests that one of the honest keepers does not hear
 	o.order = func(_ context.Context, q orderRequest) (map[string]orderAnswer, error) {
 		q.Charter = c.Number
@@ -36,7 +36,7 @@ func TestNumbersAreNotUsedUp(t *testing.T) {
 			}
 			got.of[c.Keepers[i]] = a
 		}
-		return got.of, got.enough(c)
+		return got.of, got.requireMajority(c)
 	}
 	for i := range 3 {
 		misses = 1
@@ -54,7 +54,7 @@ func TestNumbersAreNotUsedUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := newer(data, c, allMachines, held{}); err == nil {
+		if _, _, err := newer(data, c, allMachines, signedOrder{}); err == nil {
 			t.Errorf("a machine takes an order with %s", what)
 		}
 		if _, err := honest[0].order(orderRequest{Charter: 1, For: allMachines, Order: data, Kept: true}); err == nil {
@@ -71,14 +71,14 @@ func TestNumbersAreNotUsedUp(t *testing.T) {
 
 // number returns the number of the owner's newest order.
 func (o *Owner) number(t *testing.T) uint64 {
-	h, err := o.kept.load(o.Charter, allMachines)
+	h, err := o.copies.load(o.Charter, allMachines)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h.Number
 }
 
-// One of several keepers cannot keep a machine from the others by what it signs about the machine.
+// One of several keepers cannot sign a record of a machine that keeps the machine from the others.
 func TestEnrolmentOfAHostileKeeper(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
@@ -113,8 +113,8 @@ func TestEnrolmentOfAHostileKeeper(t *testing.T) {
 	}
 }
 
-// One of three keepers cannot put a machine's name on another key, by which it would answer in the machine's
-// place, and cannot hide a machine.
+// One of three keepers cannot give a machine's name to another key, so that it could answer in the
+// machine's place. It cannot hide a machine either.
 func TestMachinesOfAHostileKeeper(t *testing.T) {
 	machine := machineRecord{Name: "m1", Signing: "right", Invite: "A"}
 	right := keeperState{Machines: []machineRecord{machine}}
@@ -142,7 +142,7 @@ func TestMachinesOfAHostileKeeper(t *testing.T) {
 	}
 }
 
-// A keeper that brings the charter of a former owner does not win over the others, nor by chance.
+// A machine does not follow a keeper that brings the charter of a former owner, not even by chance.
 func TestCharterOfAHostileKeeper(t *testing.T) {
 	owner, former := newTestKey(t), newTestKey(t)
 	c := Charter{Fleet: "acme-a", Number: 1, Owners: []string{owner.Public(), former.Public()}, Keepers: []string{"a", "b", "c"}}
@@ -180,12 +180,12 @@ func TestCharterOfAHostileKeeper(t *testing.T) {
 	}
 }
 
-// A keeper that says again and again that it lacks orders does not have a machine ask without a pause: all keepers
-// would hear that.
+// A keeper that answers again and again that it lacks orders cannot make a machine ask without a pause,
+// which would load all keepers.
 func TestMissingOrdersAreBroughtOnce(t *testing.T) {
-	a := &agent{m: &Member{Machine: "m1"}, wake: make(chan struct{}, 1), known: map[string]held{}}
+	a := &agent{m: &Member{Machine: "m1"}, wake: make(chan struct{}, 1), known: map[string]signedOrder{}}
 	for _, brought := range []bool{false, true} {
-		a.brought = brought
+		a.sentMissing = brought
 		if _, err := a.leaseOf(leaseAnswer{Missing: []string{allMachines}}); err == nil {
 			t.Error("a keeper that lacks orders gives a lease")
 		}

@@ -81,8 +81,9 @@ type Owner struct {
 	charters charters
 	charter  []byte
 	order    func(context.Context, orderRequest) (map[string]orderAnswer, error) // askOrder; tests replace it
-	kept     store                                                               // this owner's own copies of orders
-	// BroughtBack says that the keeper was restored from an older copy, and has this owner's orders again.
+	copies   store                                                               // this owner's own copies of orders
+	// BroughtBack says that a keeper was restored from an older copy, and that this owner has brought
+	// back its orders.
 	BroughtBack bool
 }
 
@@ -118,14 +119,14 @@ func (o *Owner) dial(c *Charter) ([]*Bus, error) {
 	})
 }
 
-// ReadOwner reads the owner's keys of this user, for what needs no server.
+// ReadOwner reads the owner's keys of this user, for work that needs no server.
 func ReadOwner() (*Owner, error) {
 	state, err := StateDir("owner")
 	if err != nil {
 		return nil, err
 	}
 	dir := ownerDir(state)
-	o := &Owner{dir: dir, charters: dir.charters(), kept: store{filepath.Join(state, "standing")}}
+	o := &Owner{dir: dir, charters: dir.charters(), copies: store{filepath.Join(state, "standing")}}
 	err = readJSON(dir.fleet(), &o.info)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &control.Error{Class: control.NoSuch, Text: "this user owns no fleet on this machine; make one: rootsfs fleet init NAME"}
@@ -192,7 +193,7 @@ func (o *Owner) Invite(ctx context.Context, machine string, valid time.Duration)
 		return Invite{}, err
 	}
 	q := inviteRequest{ID: newInviteID(), Machine: machine, Public: public, Expires: time.Now().Add(valid).UTC().Truncate(time.Second)}
-	got, err := askKeeper[inviteRequest, invited](ctx, o, o.Names.invites(), kindInvite, q)
+	got, err := askKeeper[inviteRequest, inviteAnswer](ctx, o, o.Names.invites(), kindInvite, q)
 	if err != nil {
 		return Invite{}, err
 	}
@@ -220,13 +221,13 @@ func (o *Owner) Remove(ctx context.Context, machine string) error {
 			if err != nil {
 				return err
 			}
-			return got.enough(o.Charter)
+			return got.requireMajority(o.Charter)
 		}
 	}
 	return &control.Error{Class: control.NoSuch, Text: fmt.Sprintf("there is no machine %s; see: rootsfs fleet machines", names.Quote(machine))}
 }
 
-// askRemoval has the keepers remove a machine. The owner keeps that it was removed.
+// askRemoval has the keepers remove a machine. It first records the removal on the owner's disk.
 func (o *Owner) askRemoval(ctx context.Context, q removeRequest) (answers[struct{}], error) {
 	if inviteSyntax.MatchString(q.Invite) {
 		if err := writeSynced(filepath.Join(o.dir.removed(), q.Invite), nil); err != nil {
@@ -276,79 +277,79 @@ func Join(ctx context.Context, text string, creds *Creds) (*Member, error) {
 	return m, m.save(credential{got.JWT, seed}, got.Charter)
 }
 
-// ask asks the keeper to enrol a machine with a signing key and a connection's key. What it
-// returns is the keeper's, by the charter that the token names.
-func (t *token) ask(ctx context.Context, key *Key, public string) (joined, *Charter, error) {
+// ask asks the keeper to enrol a machine with a signing key and a connection's key. It checks that a
+// keeper of the charter that the token names has signed the answer.
+func (t *token) ask(ctx context.Context, key *Key, public string) (joinAnswer, *Charter, error) {
 	b, err := dial(Names{t.Fleet}, Address{t.Server, t.Pin}, cmp.Or(t.Machine, t.Invite), func() (credential, error) { return credential{t.JWT, t.Seed}, nil }, false)
 	if err != nil {
-		return joined{}, nil, err
+		return joinAnswer{}, nil, err
 	}
 	defer b.Close()
 	q := request[joinRequest]{rand.Text(), joinRequest{t.Invite, public}}
 	data, err := Seal(key, t.Fleet, kindJoin, q)
 	if err != nil {
-		return joined{}, nil, err
+		return joinAnswer{}, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	answered, err := b.Request(ctx, b.Names.join(t.Invite), data)
 	if err != nil {
-		return joined{}, nil, err
+		return joinAnswer{}, nil, err
 	}
 	return t.check(answered, key, public, q.Number)
 }
 
-// check returns what the answer to a request to join says.
-func (t *token) check(answered []byte, key *Key, public, number string) (joined, *Charter, error) {
+// check verifies the answer to a request to join, and returns its contents and the charter.
+func (t *token) check(answered []byte, key *Key, public, number string) (joinAnswer, *Charter, error) {
 	// The charter in the answer says which keepers may have signed it. The token has the charter's
 	// hash.
 	var unread reply[json.RawMessage]
-	if _, err := Open(answered, t.Fleet, kindJoin+ofReply, anyKey, &unread); err != nil {
-		return joined{}, nil, err
+	if _, err := Open(answered, t.Fleet, kindJoin+replySuffix, anyKey, &unread); err != nil {
+		return joinAnswer{}, nil, err
 	}
 	if unread.Refused != "" {
-		return joined{}, nil, refused("the fleet did not let this machine in: %s", names.EscapeQuoted(unread.Refused))
+		return joinAnswer{}, nil, refused("the fleet did not let this machine in: %s", names.EscapeQuoted(unread.Refused))
 	}
-	var got joined
+	var got joinAnswer
 	if err := json.Unmarshal(unread.Body, &got); err != nil {
-		return joined{}, nil, err
+		return joinAnswer{}, nil, err
 	}
 	if hashOf(got.Charter) != t.Charter {
-		return joined{}, nil, errors.New("the server has another charter than the invite names: ask the owner for a new invite")
+		return joinAnswer{}, nil, errors.New("the server has another charter than the invite names: ask the owner for a new invite")
 	}
 	charter, err := OpenCharter(got.Charter, t.Fleet)
 	if err != nil {
-		return joined{}, nil, err
+		return joinAnswer{}, nil, err
 	}
-	if got, err = readReply[joined](answered, t.Fleet, kindJoin, number, charter.isKeeper); err != nil {
-		return joined{}, nil, err
+	if got, err = readReply[joinAnswer](answered, t.Fleet, kindJoin, number, charter.isKeeper); err != nil {
+		return joinAnswer{}, nil, err
 	}
 	if got.Invite != t.Invite || got.Signing != key.Public() || got.Connection != public || CheckName("a machine", got.Machine) != nil {
-		return joined{}, nil, errors.New("the keeper's answer is for another machine")
+		return joinAnswer{}, nil, errors.New("the keeper's answer is for another machine")
 	}
 	return got, charter, nil
 }
 
-// Leave takes this user's machine out of its fleet. It does so also when the keeper does not
-// answer; told says whether it did.
-func (m *Member) Leave(ctx context.Context) (told bool, err error) {
+// Leave takes this user's machine out of its fleet, even if no keeper answers. isConfirmed reports
+// whether one has.
+func (m *Member) Leave(ctx context.Context) (isConfirmed bool, err error) {
 	if all, err := m.dialAll(false); err == nil {
 		for _, b := range all {
-			_, err = askAsMachine[invited](ctx, m, b, b.Names.Leave(m.Machine), kindLeave)
-			told = told || err == nil
+			_, err = askAsMachine[inviteAnswer](ctx, m, b, b.Names.Leave(m.Machine), kindLeave)
+			isConfirmed = isConfirmed || err == nil
 		}
 		closeAll(all)
 	}
 	dir, err := StateDir()
 	if err != nil {
-		return told, err
+		return isConfirmed, err
 	}
 	files := memberDir(dir)
-	// First the file that says that the machine is a member: without it the other files have no effect.
+	// The file by which the machine is a member goes first: without it the others have no effect.
 	for _, file := range []string{files.member(), files.connection(), files.signing(), files.charters().newest(), files.enrolment(), files.ceiling()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return told, err
+			return isConfirmed, err
 		}
 	}
-	return told, atomicfile.SyncDir(dir)
+	return isConfirmed, atomicfile.SyncDir(dir)
 }

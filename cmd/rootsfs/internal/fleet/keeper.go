@@ -12,19 +12,21 @@ import (
 // keeper gives leases. It confirms an order after the order is on its own disk: from then on it
 // gives no lease to a machine that does not have the order.
 type keeper struct {
-	r    *registrar
-	kept store
+	r      *registrar
+	copies store // of orders
 
-	mu   sync.Mutex // guards the fields below
-	held map[string]held
+	mu     sync.Mutex             // guards the fields below
+	orders map[string]signedOrder // by recipient
 	// restored names this start of a keeper whose directory is an older copy; "": the directory has
 	// every order.
 	restored string
 	push     func(to string, order []byte) error
-	heard    map[string]time.Time // when a machine last asked for a lease, unless the bus has repeated an old request
+	// heard says when each machine asked for a lease the last time. A request that the bus repeats
+	// counts, too.
+	heard map[string]time.Time
 }
 
-// The kinds of what machines and owners ask about leases and orders.
+// The kinds of the requests of machines and owners about leases and orders.
 const (
 	kindLease = "lease"
 	kindOrder = "order"
@@ -36,16 +38,16 @@ type leaseRequest struct {
 	Charter   uint64            `json:"charter"`
 	Heads     map[string]uint64 `json:"heads"`
 	Orders    map[string][]byte `json:"orders,omitempty"`
-	Enrolment []byte            `json:"enrolment,omitempty"` // by a keeper that knows the machine, for one that does not
+	Enrolment []byte            `json:"enrolment,omitempty"` // record of the machine that a keeper has signed, for keepers that do not know the machine
 }
 
-// leaseAnswer is the lease. It counts from when the machine asked, and only if the machine has the
-// charter and the orders of Heads.
+// leaseAnswer is a keeper's answer, with the lease. The lease counts from when the machine asked, and
+// only if the machine has the charter and the orders of Heads.
 type leaseAnswer struct {
-	Charters [][]byte          `json:"charters,omitempty"` // those that the machine lacks: there is no lease until it has them
+	Charters [][]byte          `json:"charters,omitempty"` // charters that the machine lacks; it gets no lease before it has them
 	Heads    map[string]uint64 `json:"heads"`
-	Orders   map[string][]byte `json:"orders,omitempty"`  // those that the machine lacks
-	Missing  []string          `json:"missing,omitempty"` // orders that the keeper lacks: there is no lease until it has them
+	Orders   map[string][]byte `json:"orders,omitempty"`  // orders that the machine lacks
+	Missing  []string          `json:"missing,omitempty"` // recipients of orders that the keeper lacks; it gives no lease before it has them
 	LeaseMS  int64             `json:"lease_ms"`
 	// Restored says that the keeper lacks orders, and gives no lease until an owner has brought them back.
 	Restored  bool   `json:"restored,omitempty"`
@@ -54,7 +56,7 @@ type leaseAnswer struct {
 
 // newKeeper answers machines and owners until the connection is closed.
 func newKeeper(r *registrar) (*keeper, error) {
-	k := &keeper{r: r, kept: store{r.s.dir.file("keeper", "standing")}, held: map[string]held{}, heard: map[string]time.Time{}}
+	k := &keeper{r: r, copies: store{r.s.dir.file("keeper", "standing")}, orders: map[string]signedOrder{}, heard: map[string]time.Time{}}
 	k.push = func(to string, order []byte) error { return r.s.Bus.Conn.Publish(r.s.Names.Orders(to), order) }
 	if err := k.begin(); err != nil {
 		return nil, err
@@ -72,22 +74,22 @@ func newKeeper(r *registrar) (*keeper, error) {
 	return k, r.s.Bus.Conn.Flush()
 }
 
-// of returns the order for a machine or all machines. The caller holds mu.
-func (k *keeper) of(c *Charter, to string) (held, error) {
-	if h, ok := k.held[to]; ok {
+// orderFor returns the keeper's order for a machine or all machines. The caller holds mu.
+func (k *keeper) orderFor(c *Charter, to string) (signedOrder, error) {
+	if h, ok := k.orders[to]; ok {
 		return h, nil
 	}
-	h, err := k.kept.load(c, to)
+	h, err := k.copies.load(c, to)
 	if err != nil {
 		return h, fmt.Errorf("the keeper's copy of an order cannot be read: %w", err)
 	}
-	k.held[to] = h
+	k.orders[to] = h
 	return h, nil
 }
 
 // keep stores an order if it is newer than the keeper's. The caller holds mu.
-func (k *keeper) keep(c *Charter, to string, data []byte) (held, error) {
-	old, err := k.of(c, to)
+func (k *keeper) keep(c *Charter, to string, data []byte) (signedOrder, error) {
+	old, err := k.orderFor(c, to)
 	if err != nil {
 		return old, err
 	}
@@ -95,17 +97,17 @@ func (k *keeper) keep(c *Charter, to string, data []byte) (held, error) {
 	if err != nil || !isNewer {
 		return old, err
 	}
-	if err := k.kept.save(h); err != nil {
+	if err := k.copies.save(h); err != nil {
 		return old, err
 	}
-	k.held[to] = h
+	k.orders[to] = h
 	if k.restored == "" {
 		if err := k.r.s.dir.writeMark(k.heads()); err != nil {
 			return old, err
 		}
 	}
 	k.r.s.log.Info("an order is kept", "for", to, "number", h.Number)
-	// A machine that does not hear it now gets it with its next lease.
+	// A machine that misses this message gets the order with its next lease.
 	return h, k.push(to, data)
 }
 
@@ -130,14 +132,14 @@ type orderRequest struct {
 type orderAnswer struct {
 	Order    []byte  `json:"order,omitempty"`
 	Promised promise `json:"promised"`
-	Taken    bool    `json:"taken,omitempty"` // it is the one of the request, by the attempt that had the promise
+	Taken    bool    `json:"taken,omitempty"` // Order is that of the request, whose attempt had the promise
 	Restored string  `json:"restored,omitempty"`
 }
 
-// errRestored says that a keeper does not vote.
+// errRestored says that a restored keeper does not vote.
 var errRestored = errors.New("the keeper was restored from an older copy; run: rootsfs fleet machines")
 
-// order answers an owner.
+// order answers an orderRequest, after it has taken the step that the request asks for.
 func (k *keeper) order(q orderRequest) (a orderAnswer, err error) {
 	if q.For != allMachines {
 		if err := CheckName("a machine", q.For); err != nil {
@@ -150,13 +152,13 @@ func (k *keeper) order(q orderRequest) (a orderAnswer, err error) {
 	if err != nil {
 		return a, err
 	}
-	if q.Charter != c.Number { // its orders count by the keepers of another charter
+	if q.Charter != c.Number { // the owner counts the votes of another charter's keepers
 		return a, fmt.Errorf("the fleet has the charter %d, and the owner's is %d: give the command again", c.Number, q.Charter)
 	}
 	if q.Lost {
 		k.distrust()
 	}
-	h, err := k.of(c, q.For)
+	h, err := k.orderFor(c, q.For)
 	if err != nil {
 		return a, err
 	}
@@ -177,16 +179,16 @@ func (k *keeper) order(q orderRequest) (a orderAnswer, err error) {
 	return a, err
 }
 
-// keeperQuestion is an owner's question for a keeper's state.
+// keeperQuestion asks a keeper for its state.
 type keeperQuestion struct {
 	Charter uint64 `json:"charter"` // the number of the owner's charter
 }
 
-// keeperState is the state of a keeper as it tells an owner: its charter, the machines, and the
-// numbers of its orders.
+// keeperState is a keeper's answer to an owner: its charter, the machines, and the numbers of its
+// orders.
 type keeperState struct {
 	Charter  uint64            `json:"charter"`
-	Charters [][]byte          `json:"charters,omitempty"` // those that the owner lacks
+	Charters [][]byte          `json:"charters,omitempty"` // charters that the owner lacks
 	Machines []machineRecord   `json:"machines"`
 	Removed  []string          `json:"removed,omitempty"` // the invites of machines that were removed
 	Heads    map[string]uint64 `json:"heads"`
@@ -194,7 +196,7 @@ type keeperState struct {
 	Restored string            `json:"restored,omitempty"` // see keeper.restored
 }
 
-// machines returns all machines.
+// machines answers a keeperQuestion.
 func (k *keeper) machines(q keeperQuestion) (keeperState, error) {
 	c, err := k.r.charter()
 	if err != nil {
@@ -214,7 +216,7 @@ func (k *keeper) machines(q keeperQuestion) (keeperState, error) {
 		rec := &all[i]
 		rec.Heard, rec.Newest = k.heard[rec.Name], map[string]uint64{}
 		for _, to := range []string{allMachines, rec.Name} {
-			h, err := k.of(c, to)
+			h, err := k.orderFor(c, to)
 			if err != nil {
 				return keeperState{}, err
 			}
@@ -230,11 +232,11 @@ func (k *keeper) onLease(m *nats.Msg) {
 	if err := k.r.learn(m); err != nil {
 		k.r.s.log.Warn("a machine of another keeper is not known here", "subject", m.Subject, "error", err)
 	}
-	q, rec, err := ofMachine[leaseRequest](k.r, m, kindLease)
+	q, rec, err := openMachineRequest[leaseRequest](k.r, m, kindLease)
 	if err != nil {
 		k.r.s.log.Warn("a lease was not given", "subject", m.Subject, "error", err)
 		if name := k.r.s.Names.MachineOf(m.Subject); name != "" && rec == nil {
-			number, _ := numberOf(m.Data, k.r.s.Names.ID) // the machine then does not wait for this keeper
+			number, _ := numberOf(m.Data, k.r.s.Names.ID) // by the answer, the machine does not wait for this keeper
 			answer(k.r, m, name, kindLease, number, leaseAnswer{}, err)
 		}
 		return
@@ -260,17 +262,17 @@ func (k *keeper) lease(machine string, q leaseRequest) (leaseAnswer, error) {
 	k.heard[machine] = time.Now().UTC().Truncate(time.Second)
 	a := leaseAnswer{Heads: map[string]uint64{}, Orders: map[string][]byte{}, LeaseMS: c.lease().Milliseconds()}
 	for _, to := range []string{allMachines, machine} {
-		h, err := k.of(c, to)
+		h, err := k.orderFor(c, to)
 		if err != nil {
 			return leaseAnswer{}, err
 		}
 		if data := q.Orders[to]; data != nil {
-			lacked := h.Number
+			before := h.Number
 			if h, err = k.keep(c, to, data); err != nil {
 				return leaseAnswer{}, err
 			}
-			if h.Number > lacked && len(c.Keepers) == 1 {
-				k.distrust() // machines get their orders from this keeper: it had that one, and perhaps others
+			if h.Number > before && len(c.Keepers) == 1 {
+				k.distrust() // the machine got the order from this keeper, which has lost it, and perhaps others
 			}
 		}
 		a.Heads[to] = h.Number

@@ -34,10 +34,10 @@ func (c *Charter) servers(joined Address) []Address {
 	return list
 }
 
-// dialAll connects to servers at the same time. It returns the connections in the order of the
-// servers, to those that answer. If one has answered it does not wait long for the others, unless
-// the connections stay.
-func dialAll(list []Address, stays bool, dial func(Address) (*Bus, error)) ([]*Bus, error) {
+// dialAll connects to all servers at the same time. It returns the connections to those that answer,
+// in the order of the servers. If reconnects is false, it does not wait long for the others when one has
+// answered.
+func dialAll(list []Address, reconnects bool, dial func(Address) (*Bus, error)) ([]*Bus, error) {
 	type outcome struct {
 		i   int
 		b   *Bus
@@ -58,7 +58,7 @@ func dialAll(list []Address, stays bool, dial func(Address) (*Bus, error)) ([]*B
 		select {
 		case o := <-done:
 			all[o.i], errs = o.b, append(errs, o.err)
-			if o.err == nil && !stays && late == nil {
+			if o.err == nil && !reconnects && late == nil {
 				late = time.After(4 * restTime)
 			}
 			continue
@@ -80,10 +80,10 @@ func dialAll(list []Address, stays bool, dial func(Address) (*Bus, error)) ([]*B
 	return all, nil
 }
 
-// How long the other keepers may take to answer, when a majority has, and when one has.
+// How long the other keepers may take to answer.
 const (
-	restTime = 250 * time.Millisecond
-	mostTime = 3 * time.Second
+	restTime = 250 * time.Millisecond // after a majority has answered
+	mostTime = 3 * time.Second        // after the first one has answered
 )
 
 // answers holds the answers of keepers to one request, by their keys.
@@ -93,9 +93,9 @@ type answers[T any] struct {
 	errNone error // why nobody answered
 }
 
-// gather sends a request over each connection, and returns the keepers' answers: when all that are
-// reached have answered, or some time after the first and a majority have, or when ctx ends. An
-// answer that no keeper of the charter has signed does not count.
+// gather sends a request over each connection, and returns the keepers' answers. It returns when all
+// keepers that the request reaches have answered, restTime after a majority has, mostTime after the
+// first one has, or when ctx ends. An answer that no keeper of the charter has signed does not count.
 func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind, number string, data []byte) answers[Out] {
 	a := answers[Out]{of: map[string]Out{}, errNone: errors.New("the fleet's keeper does not answer; see that rootsfs fleet serve runs")}
 	heard, lost := make(chan *nats.Msg, 4*maxParties*len(all)), make(chan struct{}, len(all))
@@ -156,8 +156,8 @@ func gather[Out any](ctx context.Context, all []*Bus, c *Charter, subject, kind,
 	return a
 }
 
-// one returns an error unless a keeper has answered: for a request that any keeper can answer.
-func (a answers[T]) one() error {
+// requireOne returns an error unless a keeper has answered.
+func (a answers[T]) requireOne() error {
 	switch {
 	case len(a.of) > 0:
 		return nil
@@ -167,8 +167,8 @@ func (a answers[T]) one() error {
 	return a.errNone
 }
 
-// enough returns an error unless a majority has answered.
-func (a answers[T]) enough(c *Charter) error {
+// requireMajority returns an error unless a majority has answered.
+func (a answers[T]) requireMajority(c *Charter) error {
 	switch {
 	case len(a.of) >= c.majority():
 		return nil
@@ -180,10 +180,10 @@ func (a answers[T]) enough(c *Charter) error {
 	return fmt.Errorf("%d of %d keepers answer, and %d are needed; see that rootsfs fleet serve runs there", len(a.of), len(c.Keepers), c.majority())
 }
 
-// openReply is readReply that says which keeper has signed the answer; "": none.
+// openReply is readReply, but also returns the keeper that has signed the answer; "": no keeper has.
 func openReply[Out any](data []byte, fleet, kind, number string, isKeeper func(string) bool) (by string, out Out, err error) {
 	var a reply[json.RawMessage]
-	by, err = Open(data, fleet, kind+ofReply, isKeeper, &a)
+	by, err = Open(data, fleet, kind+replySuffix, isKeeper, &a)
 	switch {
 	case err != nil:
 		return "", out, fmt.Errorf("the answer is not the keeper's: %w", err)

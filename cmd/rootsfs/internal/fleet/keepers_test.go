@@ -39,8 +39,8 @@ func (l *lab) addKeeper() *Server {
 	return s
 }
 
-// begun starts a machine's agent again until it has the newest charter, and returns it.
-func (l *lab) begun(p *puppet) *puppet {
+// withNewestCharter starts a machine's agent again until it has the newest charter, and returns it.
+func (l *lab) withNewestCharter(p *puppet) *puppet {
 	l.Helper()
 	for range 8 {
 		err := p.ask()
@@ -50,7 +50,7 @@ func (l *lab) begun(p *puppet) *puppet {
 		closeAll(p.buses)
 		p.m.Charter, _, err = p.m.dir.charters().load(p.m.ID)
 		l.must(err)
-		p = l.restart(p.m, filepath.Dir(filepath.Dir(p.kept.dir)))
+		p = l.restart(p.m, filepath.Dir(filepath.Dir(p.copies.dir)))
 	}
 	l.Fatal("the agent retires again and again")
 	return nil
@@ -75,8 +75,8 @@ func (l *lab) startServer(s *Server) *Server {
 	return again
 }
 
-// connects waits until an agent is connected to some servers.
-func (l *lab) connects(p *puppet, servers int) {
+// waitConnected waits until an agent is connected to so many servers.
+func (l *lab) waitConnected(p *puppet, servers int) {
 	l.Helper()
 	testkit.Until(l, fmt.Sprintf("the agent is connected to %d servers", servers), func() bool {
 		up := 0
@@ -96,7 +96,7 @@ func TestThreeKeepers(t *testing.T) {
 	l := newLab(t)
 	p := l.puppet("m1")
 	l.must(p.ask())
-	l.give(everything, 10*time.Second) // before there are others
+	l.give(revokeAll, 10*time.Second) // before there are others
 	alone := l.owner.Charter
 	second, third := l.addKeeper(), l.addKeeper()
 	stale := *l.owner
@@ -104,18 +104,18 @@ func TestThreeKeepers(t *testing.T) {
 	if _, err := stale.askOrder(context.Background(), orderRequest{For: allMachines, Promise: nextNumber(0), Attempt: "A"}); err == nil {
 		t.Error("the first keeper promises a number to an owner who does not know the others")
 	}
-	p = l.begun(p)
+	p = l.withNewestCharter(p)
 	if err := p.ask(); err != nil || len(p.m.Charter.Keepers) != 3 || len(p.buses) != 3 {
 		t.Fatalf("with three keepers: %v", err)
 	}
-	late := l.puppet("m2") // it joins by one keeper
+	late := l.puppet("m2") // the machine joins through one keeper
 	l.must(late.ask())
 	if err := late.ask(); err != nil {
 		t.Errorf("the others do not know a machine that one has enrolled: %v", err)
 	}
-	p.done()
+	p.takeActions()
 
-	third.Stop() // it misses an order
+	third.Stop() // the third keeper misses an order
 	l.stopServer(third)
 	if out := l.give(Order{Lock: "fire"}, 10*time.Second); !out.Done() {
 		t.Errorf("with two of three keepers: %+v", out)
@@ -124,13 +124,14 @@ func TestThreeKeepers(t *testing.T) {
 	if _, err := l.owner.Give(context.Background(), Order{Unlock: true}, time.Second); err == nil || !strings.Contains(err.Error(), "1 of 3 keepers answer, and 2 are needed") {
 		t.Errorf("one keeper takes an order: %v", err)
 	}
-	// A machine that has missed the order, too, and reaches the keeper that has and the one that has not.
+	// The machine has missed the order, too. It reaches one keeper that has the order, and one that
+	// lacks it.
 	l.startServer(third)
 	closeAll(p.buses)
 	p = l.restart(p.m, t.TempDir())
-	l.connects(p, 2)
+	l.waitConnected(p, 2)
 	l.must(p.ask())
-	if did := p.done(); !strings.Contains(did, `locked "fire"`) || strings.Contains(did, "lease of true") {
+	if did := p.takeActions(); !strings.Contains(did, `locked "fire"`) || strings.Contains(did, "lease of true") {
 		t.Errorf("the keeper that has missed the order gives a lease: %s", did)
 	}
 	if out := l.give(Order{Unlock: true}, 10*time.Second); !out.Done() {
@@ -138,7 +139,7 @@ func TestThreeKeepers(t *testing.T) {
 	}
 	l.must(p.ask())
 	l.stopServer(l.server)
-	l.connects(p, 1)
+	l.waitConnected(p, 1)
 	if err := p.ask(); err == nil || !strings.Contains(err.Error(), "1 of 3 keepers give a lease, and 2 are needed") {
 		t.Errorf("one keeper gives a lease: %v", err)
 	}
@@ -179,13 +180,13 @@ func TestExchangeOfKeys(t *testing.T) {
 	}
 	evil := newTestKey(t)
 	l.forge(former, evil)
-	p = l.begun(p)
+	p = l.withNewestCharter(p)
 	if p.m.Charter.isKeeper(evil.Public()) || p.m.Charter.isOwner(former.key.Public()) {
 		t.Error("the machine follows the charter of a former owner")
 	}
 	late := l.puppet("m2")
 	l.must(late.ask())
-	if p.locked() != "fire" || late.locked() != "fire" {
+	if p.lockReason() != "fire" || late.lockReason() != "fire" {
 		t.Error("the order of a former owner does not hold")
 	}
 	if err := p.receive(ctx, allMachines, sealedBy(t, former.key, p, nextNumber(p.known[allMachines].Number))); err == nil {
@@ -203,7 +204,7 @@ func TestExchangeOfKeys(t *testing.T) {
 	l.must(copyFiles(string(first.dir), string(here)))
 	l.server = l.addKeeper()
 	l.must(l.owner.Amend(ctx, RemoveKeeper(KeyName(first.keeperKey(t).Public()))))
-	p = l.begun(p)
+	p = l.withNewestCharter(p)
 	if err := p.ask(); err != nil || len(p.m.Charter.Keepers) != 1 {
 		t.Errorf("a lease of the new keeper: %v", err)
 	}
@@ -213,8 +214,9 @@ func TestExchangeOfKeys(t *testing.T) {
 	}
 }
 
-// An owner who is charters behind takes one in between without handing it on only if most keepers have
-// answered and none has another one there: a keeper can bring what a former owner has signed.
+// An owner who is several charters behind follows one in between without giving it to the keepers only
+// if a majority of the keepers has answered and none has another charter with its number: a keeper can
+// bring a charter that a former owner has signed.
 func TestChartersAreAgreed(t *testing.T) {
 	o := &Owner{Charter: &Charter{Keepers: []string{"a", "b", "c"}}}
 	second, third, fork := []byte("second"), []byte("third"), []byte("fork")
@@ -228,7 +230,7 @@ func TestChartersAreAgreed(t *testing.T) {
 		"one has another there":     {map[string]keeperState{"a": knows(second, third), "b": knows(fork, third)}, false},
 		"one of three has answered": {map[string]keeperState{"a": knows(second, third)}, false},
 	} {
-		if got := o.agreed(c.state, 0, second); got != c.want {
+		if got := o.isAgreed(c.state, 0, second); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -253,7 +255,7 @@ func TestOwnerFollowsCharters(t *testing.T) {
 	l.home = t.TempDir() // the other owner's
 	l.must(copyFiles(other, filepath.Join(l.home, ".local/state/rootsfs/fleet/owner")))
 	l.connectOwner()
-	if _, err := l.owner.known(ctx); err != nil || l.owner.Charter.Number != 4 {
+	if _, err := l.owner.syncKeepers(ctx); err != nil || l.owner.Charter.Number != 4 {
 		t.Errorf("the other owner has charter %d: %v", l.owner.Charter.Number, err)
 	}
 	l.must(l.owner.Amend(ctx, RemoveOwner(KeyName(first.key.Public()))))
@@ -262,8 +264,8 @@ func TestOwnerFollowsCharters(t *testing.T) {
 	}
 }
 
-// forge answers machines that ask for a lease by the first charter with another second charter, which
-// a former owner has signed, and a keeper of that charter.
+// forge answers machines that ask for a lease. The answer has a second charter that a former owner has
+// signed, and is signed by evil, the keeper of that charter.
 func (l *lab) forge(former *Owner, evil *Key) {
 	l.Helper()
 	fork, err := Seal(former.key, former.Names.ID, kindCharter, Charter{
@@ -275,7 +277,7 @@ func (l *lab) forge(former *Owner, evil *Key) {
 		if err != nil {
 			return
 		}
-		data, err := Seal(evil, former.Names.ID, kindLease+ofReply, reply[leaseAnswer]{Number: number, Body: leaseAnswer{Charters: [][]byte{fork}}})
+		data, err := Seal(evil, former.Names.ID, kindLease+replySuffix, reply[leaseAnswer]{Number: number, Body: leaseAnswer{Charters: [][]byte{fork}}})
 		if err == nil {
 			_ = m.Respond(data)
 		}
@@ -308,7 +310,7 @@ func TestCharterOfKeepers(t *testing.T) {
 	}
 }
 
-// sealedBy is an order for all machines by a key.
+// sealedBy returns an order for all machines that a key has signed.
 func sealedBy(t *testing.T, k *Key, p *puppet, number uint64) []byte {
 	data, err := Seal(k, p.m.ID, kindStanding, Standing{For: allMachines, Number: number})
 	if err != nil {
@@ -317,7 +319,7 @@ func sealedBy(t *testing.T, k *Key, p *puppet, number uint64) []byte {
 	return data
 }
 
-// newTestKeeper returns a keeper of a charter that no bus reaches.
+// newTestKeeper returns a keeper of a charter, without a bus.
 func newTestKeeper(t *testing.T, c *Charter, owner *Key) *keeper {
 	dir := ServerDir(t.TempDir())
 	r := &registrar{s: &Server{Names: Names{c.Fleet}, dir: dir, log: slog.New(slog.DiscardHandler)}}
@@ -325,7 +327,7 @@ func newTestKeeper(t *testing.T, c *Charter, owner *Key) *keeper {
 	if err := errors.Join(err, writeSynced(dir.charters().newest(), data), dir.writeMark(nil)); err != nil {
 		t.Fatal(err)
 	}
-	return &keeper{r: r, kept: store{dir.file("keeper", "standing")}, held: map[string]held{}, push: func(string, []byte) error { return nil }}
+	return &keeper{r: r, copies: store{dir.file("keeper", "standing")}, orders: map[string]signedOrder{}, push: func(string, []byte) error { return nil }}
 }
 
 // Owners give orders at the same time, to keepers of which some do not hear them or are not heard.
@@ -352,7 +354,7 @@ func TestPromises(t *testing.T) {
 	var wait sync.WaitGroup
 	for owner := range 3 {
 		r := rand.New(rand.NewPCG(seed, uint64(owner)))
-		o := &Owner{Names: Names{c.Fleet}, Charter: c, key: key, kept: store{t.TempDir()}}
+		o := &Owner{Names: Names{c.Fleet}, Charter: c, key: key, copies: store{t.TempDir()}}
 		o.order = func(_ context.Context, q orderRequest) (map[string]orderAnswer, error) {
 			q.Charter = c.Number
 			got := answers[orderAnswer]{of: map[string]orderAnswer{}, errNone: errors.New("nobody answers")}
@@ -366,7 +368,7 @@ func TestPromises(t *testing.T) {
 				}
 				time.Sleep(time.Duration(r.IntN(300)) * time.Microsecond)
 			}
-			return got.of, got.enough(c)
+			return got.of, got.requireMajority(c)
 		}
 		wait.Go(func() {
 			for i := range 8 {
@@ -388,7 +390,7 @@ func TestPromises(t *testing.T) {
 		t.Fatalf("%d orders were confirmed", len(all))
 	}
 	for i, k := range keepers {
-		h := k.held[allMachines]
+		h := k.orders[allMachines]
 		for _, one := range all {
 			has := slices.ContainsFunc(h.Revoked, func(r Revocation) bool { return r.Root == one.root })
 			if h.Number >= one.number && !has {

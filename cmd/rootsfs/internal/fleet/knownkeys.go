@@ -70,8 +70,8 @@ func (k *knownKeys) knows(key string) bool {
 	return slices.ContainsFunc(k.Keys, func(one knownKey) bool { return one.Key == key })
 }
 
-// ofDir returns the key that a record directory is for; "": it is unknown.
-func (k *knownKeys) ofDir(machine, dir string) string {
+// keyOfDir returns the key whose records a directory has; "": the key is unknown.
+func (k *knownKeys) keyOfDir(machine, dir string) string {
 	for _, one := range k.Keys {
 		if recordDirName(machine, one.Key) == dir {
 			return one.Key

@@ -23,7 +23,7 @@ var errRetired = errors.New("the fleet has a new charter")
 func (a *agent) renew(ctx context.Context) error {
 	a.mu.Lock()
 	q := leaseRequest{Charter: a.m.Charter.Number, Heads: a.heads(), Orders: a.missing, Enrolment: a.m.enrolment}
-	a.missing, a.brought = nil, a.missing != nil
+	a.missing, a.sentMissing = nil, a.missing != nil
 	a.mu.Unlock()
 	asked, err := control.BootTime()
 	if err != nil {
@@ -64,7 +64,7 @@ func (a *agent) askKeepers(ctx context.Context, q leaseRequest) (got answers[lea
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	got = gather[leaseAnswer](ctx, a.buses, c, a.bus.Names.Lease(a.m.Machine), kindLease, asked.Number, data)
-	return got, got.one()
+	return got, got.requireOne()
 }
 
 // successor returns the charter that follows c by the answers of keepers; nil: none does. A keeper of c has
@@ -104,7 +104,8 @@ func (a *agent) retire(next []byte) error {
 	return errRetired
 }
 
-// enrol keeps what a keeper has signed about this machine, unless it has that. The caller holds mu.
+// enrol keeps the record of this machine that a keeper has signed, unless the machine has a valid one.
+// The caller holds mu.
 func (a *agent) enrol(got map[string]leaseAnswer) error {
 	for _, g := range got {
 		if a.m.isEnrolled(a.m.enrolment) || !a.m.isEnrolled(g.Enrolment) {
@@ -136,7 +137,7 @@ func (a *agent) extend(ctx context.Context, asked time.Duration, got ...leaseAns
 		}
 		lease, given = min(lease, one), given+1
 	}
-	if a.locked() != "" {
+	if a.lockReason() != "" {
 		return nil
 	}
 	if most := a.m.Charter.majority(); given < most {
@@ -148,7 +149,7 @@ func (a *agent) extend(ctx context.Context, asked time.Duration, got ...leaseAns
 	was := a.until
 	a.until = max(a.until, asked+lease)
 	if err := a.write(); err != nil {
-		a.until = was // the sessions see no other
+		a.until = was // the sessions still read the earlier lease
 		return err
 	}
 	return nil
@@ -168,7 +169,7 @@ func (a *agent) leaseOf(got leaseAnswer) (time.Duration, error) {
 		for _, to := range got.Missing {
 			a.missing[to] = a.known[to].signed
 		}
-		if !a.brought { // a keeper that has got them, and says so again, waits
+		if !a.sentMissing { // otherwise the last request had them, and the next one waits for its time
 			a.askNow()
 		}
 		return 0, fmt.Errorf("%w: it lacks orders that this machine has; they are sent to it", errNoLease)

@@ -14,40 +14,40 @@ type limits struct {
 	rate  rate.Limit
 	burst int
 
-	mu sync.Mutex // guards of
-	of map[string]*rate.Limiter
+	mu       sync.Mutex               // guards limiters
+	limiters map[string]*rate.Limiter // by party
 }
 
-// maxLimited bounds the parties that are remembered: a server of others may let one use many subjects.
+// maxLimited bounds the parties that are remembered: an external server may let one use many subjects.
 const maxLimited = 1 << 14
 
 func newLimits(perSecond rate.Limit, burst int) *limits {
-	return &limits{rate: perSecond, burst: burst, of: map[string]*rate.Limiter{}}
+	return &limits{rate: perSecond, burst: burst, limiters: map[string]*rate.Limiter{}}
 }
 
 // admits charges a party with a message, and reports whether it is read.
 func (l *limits) admits(party string, cost int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := l.of[party]
+	one := l.limiters[party]
 	if one == nil {
-		if len(l.of) >= maxLimited {
-			clear(l.of)
+		if len(l.limiters) >= maxLimited {
+			clear(l.limiters)
 		}
 		one = rate.NewLimiter(l.rate, l.burst)
-		l.of[party] = one
+		l.limiters[party] = one
 	}
 	return one.AllowN(time.Now(), cost)
 }
 
-// What a machine, or the bearer of an invite, may ask of a keeper on one subject. An agent asks once
-// a second at most, and repeats what was not answered.
+// How often a machine, or the bearer of an invite, may ask a keeper on one subject. An agent asks once
+// a second at most, and repeats requests that were not answered.
 const (
 	requestRate  = 10 // in a second
 	requestBurst = 100
 )
 
-// bounded returns a handler of requests that answers each sender only so often. The server lets a
+// bounded returns a handler that calls handle within the bounds of each subject. The server lets a
 // machine publish on its own subjects only.
 func (r *registrar) bounded(handle nats.MsgHandler) nats.MsgHandler {
 	return func(m *nats.Msg) {

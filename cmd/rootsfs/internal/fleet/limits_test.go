@@ -7,7 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A machine that asks the keeper again and again is heard so often only, and another one gets its lease.
+// A machine that floods the keeper with requests gets a bounded number of answers, and another machine
+// gets its lease.
 func TestFloodOfRequests(t *testing.T) {
 	l := newLab(t)
 	p1, p2 := l.puppet("m1"), l.puppet("m2")
@@ -27,9 +28,9 @@ func TestFloodOfRequests(t *testing.T) {
 			l.must(p2.bus.Conn.PublishRequest(subject, inbox("m2")+".x", data))
 		}
 		l.must(p2.bus.Conn.Flush())
-		// It comes after all of the flood, on both subjects.
+		// These requests come after the whole flood, on both subjects.
 		l.must(p1.ask())
-		_, err = askAsMachine[invited](t.Context(), p1.m, p1.bus, n.Renew("m1"), kindRenew)
+		_, err = askAsMachine[inviteAnswer](t.Context(), p1.m, p1.bus, n.Renew("m1"), kindRenew)
 		l.must(err)
 		l.must(p2.bus.Conn.Flush())
 		if got := answered.Load(); got == 0 || got > sent/2 {

@@ -100,7 +100,7 @@ func (m *Machine) StateText() string {
 
 // judge sets the state of a machine that has answered. newest has the numbers of the orders for it.
 func (m *Machine) judge(newest map[string]uint64) {
-	st := StandingStatus{LeftMS: 1} // of a machine that does not say: it has carried out nothing
+	st := StandingStatus{LeftMS: 1} // a machine that does not report it has carried out nothing
 	if m.Standing != nil {
 		st = *m.Standing
 	}
@@ -125,15 +125,15 @@ func (m *Machine) judge(newest map[string]uint64) {
 // newest returns for each machine the numbers of the newest orders that the keeper or this owner
 // has.
 func (o *Owner) newest(recs []machineRecord) ([]map[string]uint64, error) {
-	all, err := o.kept.load(o.Charter, allMachines)
+	all, err := o.copies.load(o.Charter, allMachines)
 	if err != nil {
-		return nil, ownCopy(err)
+		return nil, ownCopyError(err)
 	}
 	list := make([]map[string]uint64, len(recs))
 	for i, rec := range recs {
-		own, err := o.kept.load(o.Charter, rec.Name)
+		own, err := o.copies.load(o.Charter, rec.Name)
 		if err != nil {
-			return nil, ownCopy(err)
+			return nil, ownCopyError(err)
 		}
 		list[i] = map[string]uint64{allMachines: max(all.Number, rec.Newest[allMachines]), rec.Name: max(own.Number, rec.Newest[rec.Name])}
 	}
@@ -146,26 +146,26 @@ func KeyName(public string) string {
 	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:])[:16]
 }
 
-// list asks the keeper which machines there are.
+// list asks the keepers which machines there are.
 func (o *Owner) list(ctx context.Context) ([]machineRecord, error) {
-	state, err := o.known(ctx)
+	state, err := o.syncKeepers(ctx)
 	return merge(state, o.removed(state)), err
 }
 
-// statusAnswer is a machine's signed answer to the question how it is.
+// statusAnswer is a machine's signed answer to a statusQuestion.
 type statusAnswer struct {
 	Number  string        `json:"number"`
 	Machine string        `json:"machine"`
 	Status  MachineStatus `json:"status"`
 }
 
-// statusQuestion is the question. It needs no signature: every owner may ask.
+// statusQuestion asks all machines for their status. It needs no signature: every owner may ask.
 type statusQuestion struct {
 	Number string `json:"number"`
 }
 
-// Machines returns all machines of the fleet: those that have answered within a time, and the
-// others. An answer counts if the machine of its name has signed it.
+// Machines returns all machines of the fleet, with the status of those that answer within wait. An
+// answer counts if the machine that it names has signed it.
 func (o *Owner) Machines(ctx context.Context, wait time.Duration) ([]Machine, error) {
 	recs, err := o.list(ctx)
 	if err != nil {
@@ -228,7 +228,7 @@ func (o *Owner) answerOf(recs []machineRecord, data []byte, number string) (int,
 	return i, &a.Status
 }
 
-// AnswerStatus has the machine answer owners that ask how it is, until the connection ends.
+// AnswerStatus answers owners that ask for the machine's status, until the connection ends.
 func (m *Member) AnswerStatus(b *Bus, status func() MachineStatus) error {
 	_, err := b.Conn.Subscribe(b.Names.Status(), func(q *nats.Msg) {
 		var asked statusQuestion
@@ -236,14 +236,14 @@ func (m *Member) AnswerStatus(b *Bus, status func() MachineStatus) error {
 			return
 		}
 		if data, err := Seal(m.key, m.ID, kindStatus, statusAnswer{asked.Number, m.Machine, status()}); err == nil {
-			_ = q.Respond(data) // an owner who hears nothing says so
+			_ = q.Respond(data) // the owner reports a machine without an answer
 		}
 	})
 	return err
 }
 
-// logged returns the options of a connection that logs when it is lost and made.
-func logged(log *slog.Logger) []nats.Option {
+// logOptions returns the options of a connection that logs when it is lost and made.
+func logOptions(log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			log.Warn("the fleet's server refuses", "error", err)
@@ -253,7 +253,7 @@ func logged(log *slog.Logger) []nats.Option {
 	}
 }
 
-// renewTime is how often the age of the credential is looked at.
+// renewTime is how often the age of the credential is checked.
 const renewTime = time.Hour
 
 // KeyName is the fingerprint of the machine's signing key.

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// TestMain makes this binary the two programs, too: all tests with the fleet's server are in one
-// package, because linking the server takes long.
+// TestMain lets this binary run as rootsfs and rootsfs-fleet, too. All tests with the fleet's server are
+// in one package, because linking the server takes long.
 func TestMain(m *testing.M) {
 	sandbox.Main()
 	own := cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Member is this user's machine as a member of a fleet: its directory with the file
-// member.json, from which sessions know that they need a lease, and the files beside that.
+// Member is this user's machine as a member of a fleet. Its directory has the file member.json, by
+// which sessions know that they need a lease, and other files.
 type Member struct {
 	Fleet   string `json:"fleet"` // the owners' name for it
 	ID      string `json:"id"`
@@ -78,7 +78,7 @@ func OpenMember() (*Member, error) {
 	return m, readJSON(dir.connection(), &m.cred)
 }
 
-// save writes the membership; the file by which sessions know of it comes last.
+// save writes the membership. The file by which sessions know of the membership comes last.
 func (m *Member) save(cred credential, charter []byte) error {
 	state, err := StateDir()
 	if err != nil {
@@ -104,14 +104,14 @@ func (m *Member) save(cred credential, charter []byte) error {
 }
 
 // dial connects the machine.
-func (m *Member) dial(stays bool, more ...nats.Option) (*Bus, error) {
-	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, stays, more...)
+func (m *Member) dial(reconnects bool, more ...nats.Option) (*Bus, error) {
+	return dial(Names{m.ID}, m.Address, m.Machine, m.credential, reconnects, more...)
 }
 
 // dialAll connects the machine to every server of the fleet.
-func (m *Member) dialAll(stays bool, more ...nats.Option) ([]*Bus, error) {
-	return dialAll(m.Charter.servers(m.Address), stays, func(to Address) (*Bus, error) {
-		return dial(Names{m.ID}, to, m.Machine, m.credential, stays, more...)
+func (m *Member) dialAll(reconnects bool, more ...nats.Option) ([]*Bus, error) {
+	return dialAll(m.Charter.servers(m.Address), reconnects, func(to Address) (*Bus, error) {
+		return dial(Names{m.ID}, to, m.Machine, m.credential, reconnects, more...)
 	})
 }
 
@@ -156,7 +156,7 @@ func (m *Member) renewCredential(ctx context.Context, b *Bus) error {
 	if err == nil && time.Until(time.Unix(claims.Expires, 0)) > machineTime/2 {
 		return nil
 	}
-	got, err := askAsMachine[invited](ctx, m, b, b.Names.Renew(m.Machine), kindRenew)
+	got, err := askAsMachine[inviteAnswer](ctx, m, b, b.Names.Renew(m.Machine), kindRenew)
 	if err != nil {
 		return err
 	}

@@ -22,10 +22,11 @@ var (
 	inviteSyntax = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 )
 
-// allMachines is the name that orders for all machines have in the place of a machine's.
+// allMachines is the recipient of orders for all machines. No machine has this name.
 const allMachines = "all"
 
-// CheckName returns an error unless a fleet or machine may have this name. what says which.
+// CheckName returns an error unless a fleet or machine may have this name. The error begins with what,
+// such as "a machine".
 func CheckName(what, name string) error {
 	if nameSyntax.MatchString(name) && name != allMachines {
 		return nil
@@ -44,14 +45,15 @@ func (n Names) Name() string { return n.ID[:max(0, strings.LastIndexByte(n.ID, '
 // newInviteID returns the ID of a new invite, which no machine can be called.
 func newInviteID() string { return rand.Text() }
 
-// What a machine says. The first token after the fleet's is "m", the second the machine's name.
+// Subjects on which a machine publishes. The first token after the fleet's is "m", the second the
+// machine's name.
 
 func (n Names) machine(machine, what string) string { return n.ID + ".m." + machine + "." + what }
 
 // Lease is where a machine asks for its lease.
 func (n Names) Lease(machine string) string { return n.machine(machine, "lease") }
 
-// Ack is where a machine tells that it has carried out an order.
+// Ack is where a machine acknowledges an order that it has carried out.
 func (n Names) Ack(machine string) string { return n.machine(machine, "ack") }
 
 // Renew is where a machine asks for a new connection credential.
@@ -62,7 +64,7 @@ func (n Names) Records(machine, keeper string) string { return n.machine(machine
 
 func recordsTo(keeper string) string { return "audit." + keyID(keeper) }
 
-// Leave is where a machine tells that it leaves the fleet.
+// Leave is where a machine announces that it leaves the fleet.
 func (n Names) Leave(machine string) string { return n.machine(machine, "leave") }
 
 // OfMachines returns the pattern of the subjects of all machines that end in what.
@@ -79,7 +81,7 @@ func (n Names) MachineOf(subject string) string {
 	return machine
 }
 
-// What owners and keepers say to machines.
+// Subjects on which owners and keepers publish to machines.
 
 // OrdersForAll is where the orders for all machines are pushed.
 func (n Names) OrdersForAll() string { return n.Orders(allMachines) }
@@ -90,10 +92,10 @@ func (n Names) Orders(machine string) string { return n.ID + ".o." + machine }
 // Do is where a machine hears its owners' commands.
 func (n Names) Do(machine string) string { return n.ID + ".do." + machine }
 
-// Status is where owners ask all machines how they are.
+// Status is where owners ask all machines for their status.
 func (n Names) Status() string { return n.ID + ".q.all" }
 
-// What owners say to keepers.
+// Subjects on which owners publish to keepers.
 
 func (n Names) keeper(what string) string { return n.ID + ".k." + what }
 
@@ -104,7 +106,8 @@ func (n Names) invites() string  { return n.keeper("invite") }
 func (n Names) machines() string { return n.keeper("machines") }
 func (n Names) removals() string { return n.keeper("remove") }
 
-// Where owners ask every keeper of which machines it has records, and one keeper for them.
+// Subjects on which owners ask every keeper which machines it has records of, and one keeper for a list
+// of files and for the contents of a file.
 func (n Names) recordMachines() string           { return n.keeper("records.machines") }
 func (n Names) recordFiles(keeper string) string { return n.keeper("records.files." + keyID(keeper)) }
 func (n Names) recordFile(keeper string) string  { return n.keeper("records.file." + keyID(keeper)) }

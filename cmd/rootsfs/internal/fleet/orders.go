@@ -16,7 +16,7 @@ type Ended struct {
 	control.Ended
 }
 
-// carryOut revokes in every live session of this machine, and has the sessions look at the
+// carryOut revokes in every live session of this machine, and has the sessions read the
 // lease. When it returns nil, each session has answered. If an Ended has an error, new accesses
 // to its root are already refused, but calls under way may still take effect.
 func carryOut(ctx context.Context, due []Revocation) ([]Ended, error) {
@@ -60,13 +60,13 @@ func carryOutIn(ctx context.Context, in control.Info, due []Revocation) (ended [
 			ended = append(ended, Ended{names.Foreign(in.Name), e})
 		}
 		if err != nil {
-			return ended, gone(in, err)
+			return ended, ignoreEnded(in, err)
 		}
 	}
 	got, err := control.ReadLeaseNow.Call(ctx, c, control.None{})
 	var refusal *control.Error
 	if errors.As(err, &refusal) && got.Lease.Fleet == "" {
-		// It began before the machine joined, and has no lease.
+		// The session began before the machine joined, and has no lease.
 		if lease, err := control.ReadLease(); err != nil || lease.Locked == "" {
 			return ended, err
 		}
@@ -74,13 +74,13 @@ func carryOutIn(ctx context.Context, in control.Info, due []Revocation) (ended [
 		for _, e := range got {
 			ended = append(ended, Ended{names.Foreign(in.Name), e})
 		}
-		return ended, gone(in, err)
+		return ended, ignoreEnded(in, err)
 	}
 	if errors.As(err, &refusal) {
 		// The session is paused, and says what it could not take back.
 		return append(ended, Ended{names.Foreign(in.Name), control.Ended{State: "paused", Error: names.Text(err.Error())}}), nil
 	}
-	return ended, gone(in, err)
+	return ended, ignoreEnded(in, err)
 }
 
 // revokeIn revokes in one session. It returns nil if there is nothing to revoke.
@@ -99,8 +99,8 @@ func revokeIn(ctx context.Context, c *control.Client, r Revocation) ([]control.E
 	return nil, err
 }
 
-// gone returns err, or nil if the session is no longer alive.
-func gone(in control.Info, err error) error {
+// ignoreEnded returns err, or nil if the session has ended.
+func ignoreEnded(in control.Info, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -15,10 +15,10 @@ import (
 // Order is an owner's order to machines.
 type Order struct {
 	Machines []string     // none: all, also those that join later
-	Revoke   []Revocation // what ends
+	Revoke   []Revocation // the roots and hosts that end
 	Lock     string       // why the machines are locked
 	Unlock   bool
-	Ceiling  *string // the text of another ceiling; "": none any more
+	Ceiling  *string // the text of the new ceiling; "": the ceiling is removed; nil: it stays
 }
 
 // OrderState says how far a machine has carried out an order.
@@ -69,7 +69,7 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 		return Outcome{}, err
 	}
 	acks := make(chan *nats.Msg, (4*len(recs)+64)*len(o.buses))
-	for _, b := range o.buses { // a machine tells it by every server
+	for _, b := range o.buses { // a machine acknowledges on every server
 		sub, err := b.Conn.ChanSubscribe(o.Names.OfMachines("ack"), acks)
 		if err != nil {
 			return Outcome{}, err
@@ -80,7 +80,7 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 	if len(to) == 0 {
 		to = []string{allMachines}
 	}
-	placed := map[string]held{}
+	placed := map[string]signedOrder{}
 	for _, one := range to {
 		if placed[one], err = o.place(ctx, one, order.change); err != nil {
 			return Outcome{}, err
@@ -90,7 +90,8 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 	// A majority of the keepers confirmed before now, and none of these has given a lease since to a
 	// machine without the order.
 	if lease := o.Charter.lease(); lease != forever && !order.lifts() {
-		// Two clocks that are set right slowly differ by at most a thousandth, also CLOCK_BOOTTIME.
+		// While clocks are corrected slowly, they run too fast or too slow by a thousandth at most,
+		// CLOCK_BOOTTIME included.
 		by := time.Now().Add(lease + lease/1000 + 2*leaseSlack).UTC().Truncate(time.Second)
 		out.DeadBy = &by
 	}
@@ -101,7 +102,7 @@ func (o *Owner) Give(ctx context.Context, order Order, wait time.Duration) (Outc
 	return out, nil
 }
 
-// change makes the order part of a document.
+// change applies the order to a document.
 func (order *Order) change(s *Standing) {
 	for _, r := range order.Revoke {
 		r.Number = s.Number
@@ -122,7 +123,7 @@ func (order *Order) lifts() bool {
 }
 
 // orderOf returns the order that was placed for a machine.
-func orderOf(placed map[string]held, machine string) held {
+func orderOf(placed map[string]signedOrder, machine string) signedOrder {
 	if h, ok := placed[machine]; ok {
 		return h
 	}
@@ -143,12 +144,12 @@ func (o *Owner) recipients(ctx context.Context, which []string) ([]machineRecord
 	return slices.DeleteFunc(recs, func(rec machineRecord) bool { return !slices.Contains(which, rec.Name) }), nil
 }
 
-func ownCopy(err error) error {
+func ownCopyError(err error) error {
 	return fmt.Errorf("the owner's copy of an order cannot be read: %w", err)
 }
 
 // collect pushes orders to the machines until all have answered or wait is over.
-func (o *Owner) collect(ctx context.Context, placed map[string]held, recs []machineRecord, acks <-chan *nats.Msg, wait time.Duration, out *Outcome) {
+func (o *Owner) collect(ctx context.Context, placed map[string]signedOrder, recs []machineRecord, acks <-chan *nats.Msg, wait time.Duration, out *Outcome) {
 	timeout, again := time.NewTimer(wait), time.NewTicker(pushTime)
 	defer timeout.Stop()
 	defer again.Stop()
@@ -166,10 +167,10 @@ func (o *Owner) collect(ctx context.Context, placed map[string]held, recs []mach
 			}
 			missing--
 		case <-again.C:
-			// The keeper has pushed them. A machine that has just connected did not hear that.
+			// The keeper has pushed each order once. A machine that connected later has missed it.
 			for to, h := range placed {
 				for _, b := range o.buses {
-					_ = b.Conn.Publish(o.Names.Orders(to), h.signed) // the order is kept: what was not heard is no answer
+					_ = b.Conn.Publish(o.Names.Orders(to), h.signed) // after an error, the machine is reported without an answer
 				}
 			}
 		case <-timeout.C:

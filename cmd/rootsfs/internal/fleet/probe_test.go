@@ -19,7 +19,7 @@ func probe() {
 	if lease, err := time.ParseDuration(os.Getenv("ROOTSFS_LEASE")); err == nil {
 		wait = lease / 100
 	}
-	reopen := func() error { // a root that was granted again is another
+	reopen := func() error { // a root that was granted again is another root
 		f, err := os.OpenFile(os.Args[1], os.O_RDWR, 0)
 		if err != nil {
 			return err

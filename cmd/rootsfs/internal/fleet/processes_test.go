@@ -73,7 +73,7 @@ func (f *realFleet) command(home string, args ...string) *exec.Cmd {
 			args = append([]string{"nsenter", "--net=/run/netns/" + net}, args...)
 		}
 	}
-	if clock := f.times[home]; clock != "" && args[0] != "fleet-probe" { // its times are the test's
+	if clock := f.times[home]; clock != "" && args[0] != "fleet-probe" { // the probe prints times by the test's clock
 		args = append([]string{"nsenter", "--time=" + clock}, args...)
 	}
 	cmd := exec.Command(args[0], args[1:]...)
@@ -314,8 +314,8 @@ func TestKeeperKilledAndBack(t *testing.T) {
 	f.recordsArrive(m)
 }
 
-// recordsArrive fails the test unless the owner gets every record that the machine has now, as it
-// is there, and no other.
+// recordsArrive fails the test unless the owner gets every record that the machine has now, unchanged
+// and once.
 func (f *realFleet) recordsArrive(m *realMachine) {
 	f.Helper()
 	lines := func(dir string) (list []string) {

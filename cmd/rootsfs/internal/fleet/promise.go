@@ -13,9 +13,9 @@ import (
 
 // Owners give orders at the same time, and some keepers do not answer. An order is given in two
 // steps, so that an order with a higher number contains every confirmed order with a lower one. First
-// a majority of the keepers promises a number, and tells its newest orders: from then on these
+// a majority of the keepers promises a number, and reports its newest orders: from then on these
 // keepers take no order with a lower number. Then the owner makes the order from the newest of
-// those, and a majority takes it.
+// the reported ones, and a majority takes it.
 
 // promise is the number that a keeper has promised to an attempt at an order.
 type promise struct {
@@ -51,9 +51,9 @@ func (k *keeper) promises() (map[string]uint64, error) {
 	return numbers, nil
 }
 
-// renounce promises the numbers to no attempt. A restored keeper has lost what it promised: an attempt
-// with a lower number could get the votes that it promised to another one. The other keepers of a
-// majority know that number. The caller holds mu.
+// renounce promises the numbers to no attempt. A restored keeper has lost its promises, and could give
+// its vote to an attempt with a lower number than it had promised to another one. The other keepers of
+// a majority know that number. The caller holds mu.
 func (k *keeper) renounce(numbers map[string]uint64) error {
 	for to, n := range numbers {
 		if err := CheckName("a machine", to); err != nil && to != allMachines {
@@ -75,7 +75,7 @@ func (k *keeper) renounce(numbers map[string]uint64) error {
 
 // promise promises a number if it is the highest. It returns what the keeper has promised. The
 // caller holds mu.
-func (k *keeper) promise(to string, want promise, h held) (promise, error) {
+func (k *keeper) promise(to string, want promise, h signedOrder) (promise, error) {
 	p, err := k.promisedTo(to)
 	if err == nil && !isUsable(want.Number) {
 		err = errNumber
@@ -91,7 +91,7 @@ func (k *keeper) promise(to string, want promise, h held) (promise, error) {
 
 // accept takes an order of the attempt that has the keeper's promise, and reports whether it did. The
 // caller holds mu.
-func (k *keeper) accept(c *Charter, q orderRequest, h held) (held, bool, error) {
+func (k *keeper) accept(c *Charter, q orderRequest, h signedOrder) (signedOrder, bool, error) {
 	p, err := k.promisedTo(q.For)
 	if err != nil {
 		return h, false, err
@@ -107,29 +107,30 @@ func (k *keeper) accept(c *Charter, q orderRequest, h held) (held, bool, error) 
 // orderTries bounds the attempts: other owners may give orders at the same time.
 const orderTries = 16
 
-// place has the keepers keep a changed order. An error means that it may not hold.
-func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (held, error) {
+// place has the keepers keep the newest order, changed by change, as the next order. An error means that
+// it may not hold.
+func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (signedOrder, error) {
 	seen := uint64(0)
 	for try := range orderTries {
-		newest, err := o.kept.load(o.Charter, to)
+		newest, err := o.copies.load(o.Charter, to)
 		if err != nil {
-			return held{}, ownCopy(err)
+			return signedOrder{}, ownCopyError(err)
 		}
 		want := promise{nextNumber(max(newest.Number, seen)), rand.Text()}
 		got, err := o.order(ctx, orderRequest{For: to, Promise: want.Number, Attempt: want.Attempt})
 		if err != nil {
-			return held{}, err
+			return signedOrder{}, err
 		}
 		granted := 0
 		for _, a := range got {
-			if isUsable(a.Promised.Number) { // a keeper may say any number, and the others promise no such one
+			if isUsable(a.Promised.Number) { // a hostile keeper can name a number that no other keeper promises
 				seen = max(seen, a.Promised.Number)
 			}
 			if a.Promised == want {
 				granted++
 			}
 			if newest, err = a.newer(o.Charter, to, newest); err != nil {
-				return held{}, err
+				return signedOrder{}, err
 			}
 		}
 		if granted >= o.Charter.majority() {
@@ -140,23 +141,23 @@ func (o *Owner) place(ctx context.Context, to string, change func(*Standing)) (h
 		}
 		time.Sleep(mathrand.N(time.Duration(try+1) * 10 * time.Millisecond))
 	}
-	return held{}, errors.New("other owners give orders at the same time: give yours again")
+	return signedOrder{}, errors.New("other owners give orders at the same time: give yours again")
 }
 
 // propose makes an order with the number of a promise, and has the keepers take it. It returns the
-// zero held if a majority has promised a higher number meanwhile.
-func (o *Owner) propose(ctx context.Context, to string, p promise, newest held, change func(*Standing)) (held, error) {
+// zero signedOrder if a majority has promised a higher number meanwhile.
+func (o *Owner) propose(ctx context.Context, to string, p promise, newest signedOrder, change func(*Standing)) (signedOrder, error) {
 	doc, err := newest.next(to, p.Number, change)
 	if err != nil {
-		return held{}, err
+		return signedOrder{}, err
 	}
 	data, err := Seal(o.key, o.Names.ID, kindStanding, doc)
 	if err != nil {
-		return held{}, err
+		return signedOrder{}, err
 	}
 	got, err := o.order(ctx, orderRequest{For: to, Order: data, Attempt: p.Attempt})
 	if err != nil {
-		return held{}, fmt.Errorf("the order may not hold: %w", err)
+		return signedOrder{}, fmt.Errorf("the order may not hold: %w", err)
 	}
 	// A keeper that has the order from a machine, and not from this attempt, does not count: it may
 	// have promised a higher number to another attempt.
@@ -167,14 +168,14 @@ func (o *Owner) propose(ctx context.Context, to string, p promise, newest held, 
 		}
 	}
 	if taken < o.Charter.majority() {
-		return held{}, nil
+		return signedOrder{}, nil
 	}
-	h := held{doc, data, o.key.Public()}
-	return h, o.kept.save(h)
+	h := signedOrder{doc, data, o.key.Public()}
+	return h, o.copies.save(h)
 }
 
 // newer returns the order of a keeper's answer, or old if that is newer.
-func (a orderAnswer) newer(c *Charter, to string, old held) (held, error) {
+func (a orderAnswer) newer(c *Charter, to string, old signedOrder) (signedOrder, error) {
 	if a.Order == nil {
 		return old, nil
 	}
@@ -193,18 +194,18 @@ func (a orderAnswer) newer(c *Charter, to string, old held) (held, error) {
 }
 
 // current returns the newest order that a keeper or this owner has, and has all keepers keep it.
-func (o *Owner) current(ctx context.Context, to string) (held, error) {
-	newest, err := o.kept.load(o.Charter, to)
+func (o *Owner) current(ctx context.Context, to string) (signedOrder, error) {
+	newest, err := o.copies.load(o.Charter, to)
 	if err != nil {
-		return held{}, ownCopy(err)
+		return signedOrder{}, ownCopyError(err)
 	}
 	got, err := o.order(ctx, orderRequest{For: to})
 	if err != nil {
-		return held{}, err
+		return signedOrder{}, err
 	}
 	for _, a := range got {
 		if newest, err = a.newer(o.Charter, to, newest); err != nil {
-			return held{}, err
+			return signedOrder{}, err
 		}
 	}
 	for _, a := range got {
@@ -224,5 +225,5 @@ func (o *Owner) askOrder(ctx context.Context, q orderRequest) (map[string]orderA
 	if err != nil {
 		return nil, err
 	}
-	return got.of, got.enough(o.Charter)
+	return got.of, got.requireMajority(o.Charter)
 }

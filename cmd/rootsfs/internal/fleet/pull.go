@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Archive is an owner's own copy of the records of machines, a directory for each of them. What is
-// in it was checked against the machine's key before it was written.
+// Archive is an owner's own copy of the records of machines, a directory for each machine. Records are
+// checked against the machine's key before they are written.
 type Archive struct {
 	Owner *Owner
 	Dir   string
@@ -31,12 +31,12 @@ type Archive struct {
 
 // keeperRecords lists the records of one keeper, as far as this process has heard.
 type keeperRecords struct {
-	seen    map[string]string // how much there was of a machine at the last pull, by directory
+	seen    map[string]string // sentMachine.Changes at the last pull, by directory
 	has     map[string]uint64 // the last record of each file, by directory and name
 	problem error             // why the last pull did not read everything; nil: it did
 }
 
-// keeperError is an error that is one keeper's: what another one has can be read.
+// keeperError is an error of one keeper. The records of the other keepers can still be read.
 type keeperError struct{ error }
 
 func (e keeperError) Unwrap() error { return e.error }
@@ -52,7 +52,7 @@ type Pulled struct {
 	Records int           `json:"records"`
 	Issues  []RecordIssue `json:"issues"`
 
-	name string // of Dir
+	name string // the last element of Dir
 }
 
 // RecordIssue says why records of a file were not taken.
@@ -64,19 +64,19 @@ type RecordIssue struct {
 	Problem names.Foreign `json:"problem"`
 }
 
-// maxIssues bounds the issues of one machine in a pull: a keeper can name any number of files, and a machine
-// can sign any number that are no audit files.
+// maxIssues bounds the issues of one machine in a pull: a keeper can name any number of files, and a
+// machine can sign any number of files that are no audit files.
 const maxIssues = 200
 
-// Pull brings the records that keepers have and the archive lacks. each, unless nil, is called for
-// every record, in the order of its session, unless the first keeper that answers lacks some that another
-// one has. An error means that no keeper could be read; issues say what a keeper has and the machine
-// has not signed.
+// Pull copies the records that keepers have and the archive lacks. It calls each, unless that is nil,
+// for every copied record. The records of a session come in their order, unless the first keeper lacks
+// some that another keeper has. An error means that no keeper could be read. Issues are about files of a
+// keeper that are not as the machine has signed them.
 func (a *Archive) Pull(ctx context.Context, each func(machine string, e *audit.Entry) error) ([]Pulled, error) {
 	o := a.Owner
 	got, err := askKeepers[struct{}, []sentMachine](ctx, o, o.Names.recordMachines(), kindRecordMachines, struct{}{})
 	if err == nil {
-		err = got.one()
+		err = got.requireOne()
 	}
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (a *Archive) Pull(ctx context.Context, each func(machine string, e *audit.E
 	return out, nil
 }
 
-// pullKeeper brings what one keeper has. It adds to the outcome of each machine.
+// pullKeeper copies the records of one keeper. It adds to the outcome of each machine.
 func (a *Archive) pullKeeper(ctx context.Context, keeper string, all []sentMachine, out *[]Pulled, each func(string, *audit.Entry) error) error {
 	for _, m := range all {
 		if !a.wants(m.Machine) || CheckName("a machine", m.Machine) != nil {
@@ -126,7 +126,7 @@ func (a *Archive) pullKeeper(ctx context.Context, keeper string, all []sentMachi
 			i = len(*out)
 			*out = append(*out, Pulled{Machine: m.Machine, Key: KeyName(m.Key), Dir: filepath.Join(a.Dir, name), Issues: []RecordIssue{}, name: name})
 		}
-		p := &pulling{Archive: a, Pulled: &(*out)[i], keeper: keeper, each: each}
+		p := &keeperPull{Archive: a, Pulled: &(*out)[i], keeper: keeper, each: each}
 		if err := a.Owner.checkKeys(m.Machine, keysOf(all, m.Machine)); err != nil {
 			p.issue("", RecordsTampered, err)
 		} else if err := p.pull(ctx, m.sentBy); err != nil {
@@ -137,8 +137,8 @@ func (a *Archive) pullKeeper(ctx context.Context, keeper string, all []sentMachi
 	return nil
 }
 
-// pulling is a pull of one machine's records from one keeper.
-type pulling struct {
+// keeperPull is a pull of one machine's records from one keeper.
+type keeperPull struct {
 	*Archive
 	*Pulled
 	keeper string
@@ -146,10 +146,10 @@ type pulling struct {
 }
 
 // isOnly reports whether the fleet has one keeper. Of several, each may lack what another one has.
-func (p *pulling) isOnly() bool { return len(p.Owner.Charter.Keepers) == 1 }
+func (p *keeperPull) isOnly() bool { return len(p.Owner.Charter.Keepers) == 1 }
 
 // askRecords sends a request about records to the keeper of a pull.
-func askRecords[In, Out any](ctx context.Context, p *pulling, subject, kind string, in In) (Out, error) {
+func askRecords[In, Out any](ctx context.Context, p *keeperPull, subject, kind string, in In) (Out, error) {
 	out, err := askOneKeeper[In, Out](ctx, p.Owner.key, p.Owner.Charter, p.Owner.buses, p.keeper, subject, kind, in)
 	if err != nil {
 		err = keeperError{err}
@@ -171,7 +171,7 @@ func keysOf(all []sentMachine, machine string) (keys []string) {
 	return keys
 }
 
-func (p *pulling) issue(file string, state RecordState, err error) {
+func (p *keeperPull) issue(file string, state RecordState, err error) {
 	is := RecordIssue{Session: names.Foreign(sessionOfFile(file)), File: names.Foreign(file), State: state, Problem: foreign(err)}
 	if !p.isOnly() {
 		is.Keeper = KeyName(p.keeper)
@@ -179,8 +179,8 @@ func (p *pulling) issue(file string, state RecordState, err error) {
 	p.Issues = append(p.Issues, is)
 }
 
-// pull brings the records of the machine.
-func (p *pulling) pull(ctx context.Context, m sentBy) error {
+// pull copies the records of the machine.
+func (p *keeperPull) pull(ctx context.Context, m sentBy) error {
 	d := recordDir{p.Owner.Names, p.Pulled.Dir, m.Machine, m.Key}
 	unlock, err := d.lock()
 	if err != nil {
@@ -225,8 +225,8 @@ func (d recordDir) lock() (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// pullFile brings what the archive lacks of one file.
-func (p *pulling) pullFile(ctx context.Context, d recordDir, f sentFile) error {
+// pullFile copies the records of one file that the archive lacks.
+func (p *keeperPull) pullFile(ctx context.Context, d recordDir, f sentFile) error {
 	theirs, err := openCheckpoint(f.Checkpoint, d.names, d.machine, d.key)
 	if err == nil && theirs.File != f.File {
 		err = errors.New("it is about another file")
@@ -246,7 +246,7 @@ func (p *pulling) pullFile(ctx context.Context, d recordDir, f sentFile) error {
 	}
 	switch {
 	case own != nil && own.Seq > theirs.Seq && !p.isOnly():
-		return nil // Keepers says so
+		return nil // Archive.Keepers reports that the keeper lacks records
 	case own != nil && own.Seq > theirs.Seq:
 		p.issue(f.File, RecordsCut, fmt.Errorf("the keeper has records up to %d, and had them up to %d", theirs.Seq, own.Seq))
 		return nil
@@ -285,9 +285,9 @@ func (p *pulling) pullFile(ctx context.Context, d recordDir, f sentFile) error {
 	return nil
 }
 
-// fetch returns what the archive lacks of a file, and its checkpoint, which is nil if it is not the
-// machine's. A keeper can name any size: more than maxRecordFile is refused.
-func (p *pulling) fetch(ctx context.Context, d recordDir, name string) (data []byte, c *checkpoint, err error) {
+// fetch returns the bytes of a file that the archive lacks, and the file's checkpoint. The checkpoint is
+// nil if the machine has not signed it. A keeper can name any size: more than maxRecordFile is refused.
+func (p *keeperPull) fetch(ctx context.Context, d recordDir, name string) (data []byte, c *checkpoint, err error) {
 	from := int64(0)
 	if st, err := os.Lstat(d.file(name)); err == nil {
 		from = st.Size()
@@ -314,8 +314,9 @@ func (p *pulling) fetch(ctx context.Context, d recordDir, name string) (data []b
 	}
 }
 
-// checkNew checks records that follow those of the checkpoint own, up to the keeper's. It returns
-// them, without what the keeper has after its checkpoint, or what is wrong with them.
+// checkNew checks the records from the checkpoint own to theirs, the checkpoint of the keeper. It
+// returns the records up to theirs, decoded and as bytes. For wrong records it returns their state and
+// an error.
 func checkNew(own, theirs *checkpoint, data []byte) ([]audit.Entry, []byte, RecordState, error) {
 	if theirs == nil {
 		return nil, nil, RecordsTampered, errors.New("the keeper's checkpoint is not the machine's")

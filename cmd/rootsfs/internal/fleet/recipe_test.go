@@ -30,8 +30,8 @@ esac
 echo $! >>"$PIDS"
 `
 
-// The README's commands for three machines do what it says, as they stand there. A machine is a HOME; the
-// token that the reader would paste is the one that was printed, and the port is a free one.
+// The README's commands for three machines work literally, except for two texts: the token is the one
+// that a command before has printed, and the port is a free one. Each machine is a HOME.
 func TestRecipe(t *testing.T) {
 	data, err := os.ReadFile("../../../../README.md")
 	if err != nil {

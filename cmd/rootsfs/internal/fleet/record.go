@@ -13,7 +13,7 @@ import (
 const RecordsSession = "fleet"
 
 // recordOf begins the record of an act that an order demands.
-func (a *agent) recordOf(op names.Op, h held) guard.Record {
+func (a *agent) recordOf(op names.Op, h signedOrder) guard.Record {
 	owner := "owner " + KeyName(h.by)
 	return guard.Record{
 		Time: time.Now(), Via: guard.ViaControl, Op: op, Verdict: guard.Allowed,
@@ -24,7 +24,7 @@ func (a *agent) recordOf(op names.Op, h held) guard.Record {
 
 // recordOrder records an order that was carried out, the roots that it ended, and its lock. It comes
 // after the act: a full disk must not keep anything alive. The caller holds mu.
-func (a *agent) recordOrder(h held, took time.Duration, ended []Ended) error {
+func (a *agent) recordOrder(h signedOrder, took time.Duration, ended []Ended) error {
 	order := a.recordOf(names.OpSet, h)
 	order.Duration = took
 	order.Detail += fmt.Sprintf("; roots ended: %d", len(ended))
@@ -60,7 +60,7 @@ func (a *agent) recordOrder(h held, took time.Duration, ended []Ended) error {
 
 // recordUnlock records that the machine is no longer locked, before it happens. The caller holds mu.
 func (a *agent) recordUnlock() error {
-	var newest held
+	var newest signedOrder
 	for _, h := range a.known {
 		if h.Number > newest.Number {
 			newest = h

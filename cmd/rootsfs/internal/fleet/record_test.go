@@ -62,32 +62,32 @@ func TestNoLeaseWithoutRecords(t *testing.T) {
 	p := l.puppet("m1")
 	l.must(p.ask())
 	until := p.lease.Until
-	p.fill(errors.New("the disk is full"))
-	if out := l.give(everything, 200*time.Millisecond); out.Done() {
+	p.failRecords(errors.New("the disk is full"))
+	if out := l.give(revokeAll, 200*time.Millisecond); out.Done() {
 		t.Errorf("told as done: %+v", out)
 	}
-	if did := p.done(); !strings.Contains(did, "revoke true") {
+	if did := p.takeActions(); !strings.Contains(did, "revoke true") {
 		t.Errorf("not carried out: %s", did)
 	}
 	if err := p.ask(); err == nil || !strings.Contains(err.Error(), "the disk is full") || p.lease.Until != until {
 		t.Errorf("a lease of %v more, %v", time.Duration(p.lease.Until-until), err)
 	}
-	p.fill(nil)
+	p.failRecords(nil)
 	l.must(p.ask())
 	l.give(Order{Lock: "fire"}, 10*time.Second)
-	p.fill(errors.New("the disk is full"))
+	p.failRecords(errors.New("the disk is full"))
 	if out := l.give(Order{Unlock: true}, 200*time.Millisecond); out.Done() || p.lease.Locked != "fire" {
 		t.Errorf("the lock ends without a record: %+v", out)
 	}
-	p.fill(nil)
+	p.failRecords(nil)
 	l.must(p.ask())
 	if p.lease.Locked != "" {
 		t.Error("the lock does not end")
 	}
 }
 
-// An owner sees whether a machine has carried out the newest order, by the number of the keeper
-// and that of the machine, and then what the machine reports.
+// An owner sees whether a machine has carried out the newest order, by comparing the numbers of the
+// keeper and of the machine. If it has, the owner sees the state that the machine reports.
 func TestStatesOfMachines(t *testing.T) {
 	session := func(paused ...bool) (all []SessionStatus) {
 		for _, is := range paused {
@@ -149,12 +149,12 @@ func TestMachinesBehind(t *testing.T) {
 	}
 	before := p.standing()
 	says = func() *StandingStatus { return before }
-	number := l.give(everything, 10*time.Second).Machines[0].Number
+	number := l.give(revokeAll, 10*time.Second).Machines[0].Number
 	for _, what := range []string{"the owner's and the keeper's", "the keeper's"} {
 		if m := look(); m.State != MachineBehind || m.Behind == nil || m.Behind.Newest != number || m.Behind.Applied != 0 {
 			t.Errorf("by %s number: %+v, %+v", what, m, m.Behind)
 		}
-		l.must(os.RemoveAll(l.owner.kept.dir)) // the keeper's number alone tells
+		l.must(os.RemoveAll(l.owner.copies.dir)) // the keeper's number alone tells
 	}
 	says = p.standing
 	if m := look(); m.State != MachineLive {

@@ -27,7 +27,7 @@ var errNotConnected = errors.New("the keeper's server is not connected")
 // askOneKeeper sends a request, which key signs, to one keeper, and returns that keeper's answer.
 func askOneKeeper[In, Out any](ctx context.Context, key *Key, c *Charter, all []*Bus, keeper, subject, kind string, in In) (out Out, err error) {
 	b := c.busTo(keeper, all)
-	if b == nil || !b.Conn.IsConnected() { // what is published now would be sent later
+	if b == nil || !b.Conn.IsConnected() { // the request would be sent later
 		return out, errNotConnected
 	}
 	q := request[In]{rand.Text(), in}

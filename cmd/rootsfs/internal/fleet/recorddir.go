@@ -19,11 +19,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// recordDir is a directory with the records that one machine has sent under one key: its audit
-// files as they are there, and beside each the machine's newest checkpoint of it. A record counts
-// once its checkpoint is on disk. Whatever a file has after its checkpoint is cut off before the file
-// grows. The
-// keeper has such directories, and so has an owner's archive.
+// recordDir is a directory with the records that one machine has sent under one key: unchanged copies
+// of its audit files, and beside each file the machine's newest checkpoint of it. A record counts once
+// its checkpoint is on disk. Whatever a file has after its checkpoint is cut off before the file grows.
+// Keepers have such directories, and so has an owner's archive.
 type recordDir struct {
 	names   Names
 	dir     string
@@ -126,7 +125,7 @@ func (c *checkpoint) signedPart(data []byte) ([]byte, bool) {
 	return data[:i+len(end)], true
 }
 
-// newest returns the checkpoint of the newest file of a session that is whole; nil: there is none.
+// newest returns the checkpoint of the newest intact file of a session; nil: there is none.
 // It removes what a crash has left after the checkpoint. A file that is not as its checkpoint says
 // is set aside: the machine sends it again if it can.
 func (d recordDir) newest(session string) (*checkpoint, error) {
@@ -146,8 +145,8 @@ func (d recordDir) newest(session string) (*checkpoint, error) {
 	return nil, nil
 }
 
-// errDamaged says that a file is not as its checkpoint says, or that the checkpoint is not the
-// machine's.
+// errDamaged says that a file does not match its checkpoint, or that the machine has not signed the
+// checkpoint.
 var errDamaged = errors.New("it was changed here")
 
 // mend removes what a crash has left in a file: what comes after its checkpoint, and the whole file

@@ -18,8 +18,8 @@ import (
 )
 
 // recordKeeper is the part of the keeper that has the audit records of machines. It confirms records
-// when they are on its disk, each with the machine's checkpoint. It does not read them: an owner
-// checks them. A machine has a share of the disk and of the time: one that sends more loses its own
+// when they are on its disk, with the machine's checkpoint. It does not verify their hashes: an owner
+// does. Each machine has a share of the disk and of the time. A machine that sends more loses its own
 // oldest records, and waits.
 type recordKeeper struct {
 	r     *registrar
@@ -30,12 +30,12 @@ type recordKeeper struct {
 	limits *limits       // bytes of each machine
 
 	mu       sync.Mutex // guards the fields below
-	machines map[string]*keptRecords
+	machines map[string]*recordStore
 	writing  map[string]bool // the machines in busy
 }
 
-// keptRecords are the records of one machine.
-type keptRecords struct {
+// recordStore has the records of one machine.
+type recordStore struct {
 	recordDir
 	changes atomic.Uint64 // since the keeper began
 
@@ -44,11 +44,11 @@ type keptRecords struct {
 	size   int64                  // -1: not known yet
 }
 
-// The bounds of what a keeper takes.
+// The bounds of a record keeper.
 const (
 	recordShare  = 1 << 30   // of one machine
 	recordCharge = 64 << 10  // for each file, besides its bytes: a machine must not use up the inodes
-	recordRate   = 2 << 20   // bytes of one machine in a second, as they come: above that nobody reads them
+	recordRate   = 2 << 20   // bytes of one machine in a second; messages above that are dropped unread
 	recordBurst  = 8 << 20   // bytes at once
 	recordCost   = 8 << 10   // bytes that a message counts for at least: a short one is work, too
 	freeBytes    = 256 << 20 // that stay free for orders
@@ -59,7 +59,7 @@ const (
 
 // newRecordKeeper takes the records of machines, and answers owners, until the connection is closed.
 func newRecordKeeper(r *registrar) (*recordKeeper, error) {
-	k := &recordKeeper{r: r, run: rand.Text(), share: recordShare, busy: make(chan struct{}, recordsBusy), limits: newLimits(recordRate, recordBurst), machines: map[string]*keptRecords{}, writing: map[string]bool{}}
+	k := &recordKeeper{r: r, run: rand.Text(), share: recordShare, busy: make(chan struct{}, recordsBusy), limits: newLimits(recordRate, recordBurst), machines: map[string]*recordStore{}, writing: map[string]bool{}}
 	n, own := r.s.Names, r.key.Public()
 	for subject, handle := range map[string]nats.MsgHandler{
 		n.OfMachines(recordsTo(own)): k.onRecords,
@@ -80,7 +80,7 @@ func (k *recordKeeper) onRecords(m *nats.Msg) {
 	if machine == "" || !k.begin(machine, len(m.Data)) {
 		return // the server lets a machine send under its own name only; the machine sends again
 	}
-	q, rec, err := ofMachine[recordBatch](k.r, m, kindRecords)
+	q, rec, err := openMachineRequest[recordBatch](k.r, m, kindRecords)
 	if err != nil {
 		k.end(machine)
 		k.r.s.log.Warn("records were not taken", "subject", m.Subject, "error", err)
@@ -98,8 +98,8 @@ func (k *recordKeeper) onRecords(m *nats.Msg) {
 	}()
 }
 
-// begin reports whether a machine's message is read. A machine sends one, and waits for the answer:
-// one that does not wait must not be in the place of others.
+// begin reports whether a machine's message is read. A machine sends one message, and waits for the
+// answer. The messages of a machine that does not wait are dropped, so that they delay no other machine.
 func (k *recordKeeper) begin(machine string, size int) bool {
 	if !k.limits.admits(machine, max(size, recordCost)) {
 		return false
@@ -113,7 +113,7 @@ func (k *recordKeeper) begin(machine string, size int) bool {
 	return true
 }
 
-// end is called once for each begin that was true.
+// end must be called once for each begin that has reported true.
 func (k *recordKeeper) end(machine string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -133,12 +133,12 @@ type sentBy struct {
 }
 
 // acquire returns the records of a machine, locked: the caller must unlock mu of them.
-func (k *recordKeeper) acquire(machine, key string) (*keptRecords, error) {
+func (k *recordKeeper) acquire(machine, key string) (*recordStore, error) {
 	name := recordDirName(machine, key)
 	k.mu.Lock()
 	d := k.machines[name]
 	if d == nil {
-		d = &keptRecords{recordDir: recordDir{k.r.s.Names, filepath.Join(k.dir(), name), machine, key}, newest: map[string]*checkpoint{}, size: -1}
+		d = &recordStore{recordDir: recordDir{k.r.s.Names, filepath.Join(k.dir(), name), machine, key}, newest: map[string]*checkpoint{}, size: -1}
 		k.machines[name] = d
 	}
 	k.mu.Unlock()
@@ -161,7 +161,7 @@ func (k *recordKeeper) acquire(machine, key string) (*keptRecords, error) {
 }
 
 // head returns the newest checkpoint of a session. The caller holds mu.
-func (d *keptRecords) head(session string) (*checkpoint, error) {
+func (d *recordStore) head(session string) (*checkpoint, error) {
 	if c, ok := d.newest[session]; ok {
 		return c, nil
 	}
@@ -222,8 +222,8 @@ func (k *recordKeeper) receive(rec *machineRecord, b recordBatch) (recordsAnswer
 // maxSessionName is the longest name of a session that an audit file can have.
 const maxSessionName = 128
 
-// check refuses records that are not those of the checkpoint. Whether their hashes are right, an
-// owner checks.
+// check refuses records that are not those of the checkpoint. It does not verify their hashes: an owner
+// does.
 func (b *recordBatch) check(c *checkpoint, last uint64, isNew bool) error {
 	lines, err := splitLines(b.Lines)
 	switch {
@@ -255,7 +255,7 @@ func (b *recordBatch) check(c *checkpoint, last uint64, isNew bool) error {
 	return nil
 }
 
-// full says why the keeper takes no records; "": it does.
+// full returns the reason why the keeper takes no records, or "" if it takes them.
 func (k *recordKeeper) full() string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(string(k.r.s.dir), &st); err == nil && st.Bavail*uint64(st.Bsize) < freeBytes {
@@ -266,14 +266,14 @@ func (k *recordKeeper) full() string {
 
 // add writes records, and removes the machine's oldest if they are more than its share. The caller
 // holds mu of d.
-func (k *recordKeeper) add(d *keptRecords, c *checkpoint, lines []byte, isNew bool) error {
+func (k *recordKeeper) add(d *recordStore, c *checkpoint, lines []byte, isNew bool) error {
 	if _, err := os.Stat(d.recordDir.file(machineFile)); err != nil {
 		if err := writeJSON(d.recordDir.file(machineFile), sentBy{d.machine, d.key}); err != nil {
 			return err
 		}
 	}
 	if err := d.recordDir.add(c, lines, isNew); err != nil {
-		delete(d.newest, c.Session) // it is read again: there may be records without a checkpoint
+		delete(d.newest, c.Session) // head reads the file again: it may have records without a checkpoint
 		return err
 	}
 	d.newest[c.Session] = c
@@ -288,9 +288,10 @@ func (k *recordKeeper) add(d *keptRecords, c *checkpoint, lines []byte, isNew bo
 	return d.shrink(k.share-k.share/10, c.File)
 }
 
-// shrink removes the oldest file of the session with the most bytes, until at most size bytes are
-// left. The newest file of a session goes only if each session has no other, and keep never does. The caller holds mu.
-func (d *keptRecords) shrink(size int64, keep string) error {
+// shrink removes the oldest file of the session with the most bytes, again and again, until at most size
+// bytes are left. It removes the only file of a session only if no session has more files, and never
+// the file keep. The caller holds mu.
+func (d *recordStore) shrink(size int64, keep string) error {
 	list, err := d.recordDir.files("")
 	if err != nil {
 		return err
@@ -337,7 +338,7 @@ func (d *keptRecords) shrink(size int64, keep string) error {
 	return nil
 }
 
-// What owners ask about records.
+// The requests of owners about records.
 
 const (
 	kindRecordMachines = "record-machines"
@@ -345,7 +346,7 @@ const (
 	kindRecordFile     = "record-file"
 )
 
-// sentMachine is a machine, or one that was removed, of which the keeper has records.
+// sentMachine is a present or removed machine of which the keeper has records.
 type sentMachine struct {
 	sentBy
 	Changes string `json:"changes"` // another text when there are more records
@@ -388,7 +389,7 @@ type sentFile struct {
 
 // files returns at most listFiles files of a machine, in the order of their names.
 func (k *recordKeeper) files(q filesRequest) ([]sentFile, error) {
-	d, err := k.asked(q.sentBy)
+	d, err := k.acquireExisting(q.sentBy)
 	if err != nil {
 		return nil, err
 	}
@@ -409,8 +410,8 @@ func (k *recordKeeper) files(q filesRequest) ([]sentFile, error) {
 	return out, nil
 }
 
-// asked returns the records that an owner asks for, locked as acquire does.
-func (k *recordKeeper) asked(by sentBy) (*keptRecords, error) {
+// acquireExisting is acquire for a machine of which the keeper must have records.
+func (k *recordKeeper) acquireExisting(by sentBy) (*recordStore, error) {
 	if err := CheckName("a machine", by.Machine); err != nil {
 		return nil, err
 	}
@@ -434,16 +435,17 @@ type fileAnswer struct {
 	Checkpoint []byte `json:"checkpoint"`
 }
 
+// file returns a part of an audit file.
 func (k *recordKeeper) file(q fileRequest) (a fileAnswer, err error) {
 	if sessionOfFile(q.File) == "" {
 		return a, fmt.Errorf("%s is no audit file", names.Quote(q.File))
 	}
-	d, err := k.asked(q.sentBy)
+	d, err := k.acquireExisting(q.sentBy)
 	if err != nil {
 		return a, err
 	}
 	defer d.mu.Unlock()
-	if _, err := d.head(sessionOfFile(q.File)); err != nil { // it removes what a crash has left
+	if _, err := d.head(sessionOfFile(q.File)); err != nil { // head removes what a crash has left
 		return a, err
 	}
 	f, err := d.open(q.File, os.O_RDONLY)

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// Records that the machine's log deleted before they were sent are a hole, by the machine's signed
-// word, and no tampering. Those that the keeper had and deleted are another kind of hole.
+// Records that the machine's log deleted before they were sent are a hole, and no tampering: the machine
+// has signed that. Records that the keeper had and deleted are another kind of hole.
 func TestHoles(t *testing.T) {
 	l := newRecordLab(t)
 	l.write("young", 60)
@@ -112,7 +112,7 @@ func TestFloodKeepsOthersRecords(t *testing.T) {
 	l.m = l.join("m2")
 	l.state, l.files = t.TempDir(), t.TempDir()
 	l.must(os.Chmod(l.files, 0o700))
-	k.limits.of = map[string]*rate.Limiter{}
+	k.limits.limiters = map[string]*rate.Limiter{}
 	last := l.write("flood", 200)
 	l.send(l.shippers(), "flood", last)
 	files, err := audit.Files(l.keeperDir(), "flood")
@@ -129,8 +129,8 @@ func TestFloodKeepsOthersRecords(t *testing.T) {
 	}
 }
 
-// A machine's records are its own: the keeper takes none that another machine has signed, that are
-// about another, or whose file would be elsewhere.
+// A machine's records are its own: the keeper takes no records that another machine has signed, that
+// are about another machine, or whose file would be in another directory.
 func TestMachineSendsOnlyItsOwn(t *testing.T) {
 	l := newRecordLab(t)
 	last := l.write("work", 3)
@@ -222,8 +222,8 @@ func TestKeeperCannotNameAnotherKey(t *testing.T) {
 	}
 }
 
-// A keeper that refuses records, which it has read then, cannot have the machine sign that its log deleted them: neither
-// at once, nor when the log has deleted them and the agent began again.
+// A keeper that refuses records after reading them cannot make the machine sign that its log deleted
+// them: neither at once, nor when the log has deleted them and the agent began again.
 func TestRefusedRecordsAreMissing(t *testing.T) {
 	l := newRecordLab(t)
 	log := l.open("work", 4<<10)
@@ -278,8 +278,8 @@ func (s *shipper) refused(session string) uint64 {
 	return x.Passed
 }
 
-// A machine with any number of files that it has not signed, or not as they are, does not keep an owner from the
-// records of the others.
+// A machine with any number of files that it has not signed, or not with these contents, does not keep
+// an owner from the records of the other machines.
 func TestManyIssues(t *testing.T) {
 	l := newRecordLab(t)
 	l.send(l.shippers(), "work", l.write("work", 3))
@@ -299,9 +299,9 @@ func TestManyIssues(t *testing.T) {
 	}
 }
 
-// Each of several keepers has the records. One that is away delays none of the others, and one that
-// comes later gets what the machine still has. An owner gets from one keeper what another one lacks,
-// or has changed, and is told which.
+// Each of several keepers has the records. A keeper that is away delays none of the others. A keeper
+// that is added later gets the records that the machine still has. An owner gets from one keeper the
+// records that another keeper lacks or has changed, and is told which keeper that is.
 func TestEveryKeeperHasTheRecords(t *testing.T) {
 	l := newRecordLab(t)
 	old := l.write("old", 20)

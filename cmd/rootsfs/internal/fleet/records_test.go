@@ -119,11 +119,11 @@ func (l *recordLab) kept(s *Server, session string) uint64 {
 	return c.Seq
 }
 
-// restartKeeper has the keeper forget what it does not have on disk.
+// restartKeeper drops the state that the keeper does not have on disk, as a restart does.
 func (l *recordLab) restartKeeper() {
 	l.server.records.mu.Lock()
 	defer l.server.records.mu.Unlock()
-	l.server.records.machines = map[string]*keptRecords{}
+	l.server.records.machines = map[string]*recordStore{}
 	l.archive.keepers = nil
 }
 

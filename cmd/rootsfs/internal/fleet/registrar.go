@@ -29,7 +29,7 @@ type machineRecord struct {
 	Newest map[string]uint64 `json:"newest,omitempty"` // the numbers of the orders that it should have
 }
 
-// inviteRecord is an invite, and what became of it.
+// inviteRecord is an invite and its use.
 type inviteRecord struct {
 	ID       string    `json:"id"`
 	Machine  string    `json:"machine"`
@@ -46,7 +46,7 @@ type registrar struct {
 	key      *Key // the keeper's signing key
 	requests *limits
 
-	mu sync.Mutex // one change at a time
+	mu sync.Mutex // held during a change of the files
 }
 
 // machineTime is how long a machine's connection is valid; it is renewed long before.
@@ -101,7 +101,7 @@ const (
 	kindRenew    = "renew"
 	kindLeave    = "leave"
 	kindStatus   = "status"
-	ofReply      = ".reply"
+	replySuffix  = ".reply"
 )
 
 // fromOwner returns the handler of a request that only owners may make. The bus can repeat an old
@@ -135,7 +135,7 @@ func answer[Out any](r *registrar, m *nats.Msg, party, kind, number string, out 
 	if err != nil {
 		a = reply[Out]{Number: number, Refused: refusalText(err)}
 	}
-	data, err := Seal(r.key, r.s.Names.ID, kind+ofReply, a)
+	data, err := Seal(r.key, r.s.Names.ID, kind+replySuffix, a)
 	if err == nil {
 		err = r.s.Bus.Answer(m, party, data)
 	}
@@ -144,7 +144,8 @@ func answer[Out any](r *registrar, m *nats.Msg, party, kind, number string, out 
 	}
 }
 
-// refusalText returns the text of a keeper's error for the party that asked, which may not see its disk.
+// refusalText returns the text of a keeper's error for the party that asked, which may not see the
+// keeper's disk.
 func refusalText(err error) string {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fmt.Sprintf("the keeper's disk is full (%v): make room there, and give the command again", err)
@@ -184,31 +185,31 @@ type inviteRequest struct {
 	Expires time.Time `json:"expires"`
 }
 
-// invited has the claim with which the bearer of an invite connects.
-type invited struct {
+// inviteAnswer has the claim with which the bearer of an invite connects.
+type inviteAnswer struct {
 	JWT string `json:"jwt"`
 }
 
-func (r *registrar) invite(q inviteRequest) (invited, error) {
+func (r *registrar) invite(q inviteRequest) (inviteAnswer, error) {
 	if err := CheckName("a machine", q.Machine); err != nil {
-		return invited{}, err
+		return inviteAnswer{}, err
 	}
 	if left := time.Until(q.Expires); left <= 0 || left > maxInvite || !inviteSyntax.MatchString(q.ID) {
-		return invited{}, errors.New("the invite has expired, or is longer valid than a week")
+		return inviteAnswer{}, errors.New("the invite has expired, or is longer valid than a week")
 	}
 	if rec, err := r.machine(q.Machine); rec != nil || err != nil {
-		return invited{}, errors.Join(err, fmt.Errorf("there is a machine %s; to let another one have the name: rootsfs fleet remove %s", q.Machine, names.ShellWord(q.Machine)))
+		return inviteAnswer{}, errors.Join(err, fmt.Errorf("there is a machine %s; to let another one have the name: rootsfs fleet remove %s", q.Machine, names.ShellWord(q.Machine)))
 	}
 	file := r.inviteFile(q.ID)
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		return invited{}, errors.New("the invite is there already")
+		return inviteAnswer{}, errors.New("the invite is there already")
 	}
 	token, err := r.s.sign(invitesKey, q.Public, q.ID, q.Expires)
 	if err != nil {
-		return invited{}, err
+		return inviteAnswer{}, err
 	}
 	r.forgetInvites()
-	return invited{token}, writeJSON(file, inviteRecord{ID: q.ID, Machine: q.Machine, Public: q.Public, Expires: q.Expires})
+	return inviteAnswer{token}, writeJSON(file, inviteRecord{ID: q.ID, Machine: q.Machine, Public: q.Public, Expires: q.Expires})
 }
 
 // forgetInvites removes the records of invites that ended long ago: their claims have expired,
@@ -229,9 +230,9 @@ type joinRequest struct {
 	Connection string `json:"connection"`
 }
 
-// joined is the answer to a joinRequest: the machine's name and connection, and the fleet's
+// joinAnswer is the answer to a joinRequest: the machine's name and connection, and the fleet's
 // charter.
-type joined struct {
+type joinAnswer struct {
 	Machine    string `json:"machine"`
 	Invite     string `json:"invite"`
 	Signing    string `json:"signing"`
@@ -260,12 +261,12 @@ func (r *registrar) onJoin(m *nats.Msg) {
 	} else {
 		r.s.log.Info("a machine has joined", "machine", out.Machine, "key", KeyName(by))
 	}
-	answer(r, m, r.joining(id), kindJoin, q.Number, out, err)
+	answer(r, m, r.joiningParty(id), kindJoin, q.Number, out, err)
 }
 
-// joining returns the party in whose inbox the bearer of an invite gets the answer: at a server of the
-// fleet's own the invite, and at another server the machine.
-func (r *registrar) joining(id string) string {
+// joiningParty returns the party in whose inbox the bearer of an invite gets the answer: the invite at a
+// server of the fleet's own, and the machine at an external server.
+func (r *registrar) joiningParty(id string) string {
 	var inv inviteRecord
 	if r.s.nats == nil && readJSON(r.inviteFile(id), &inv) == nil {
 		return inv.Machine
@@ -274,47 +275,48 @@ func (r *registrar) joining(id string) string {
 }
 
 // join enrols a machine. The same machine may ask twice, because an answer can be lost.
-func (r *registrar) join(q joinRequest, by string) (joined, error) {
+func (r *registrar) join(q joinRequest, by string) (joinAnswer, error) {
 	var inv inviteRecord
 	if err := readJSON(r.inviteFile(q.Invite), &inv); err != nil {
-		return joined{}, errors.New("there is no such invite")
+		return joinAnswer{}, errors.New("there is no such invite")
 	}
 	rec, err := r.machine(inv.Machine)
 	switch {
 	case err != nil:
-		return joined{}, err
+		return joinAnswer{}, err
 	case time.Now().After(inv.Expires):
-		return joined{}, errors.New("the invite has expired")
+		return joinAnswer{}, errors.New("the invite has expired")
 	case inv.UsedBy != "" && inv.UsedBy != by:
 		inv.Refusals++
-		return joined{}, errors.Join(fmt.Errorf("the invite of %s has been used, by the key %s; if that is not yours, have the owner remove it: rootsfs fleet remove %s", inv.Machine, KeyName(inv.UsedBy), names.ShellWord(inv.Machine)), writeJSON(r.inviteFile(q.Invite), inv))
+		return joinAnswer{}, errors.Join(fmt.Errorf("the invite of %s has been used, by the key %s; if that is not yours, have the owner remove it: rootsfs fleet remove %s", inv.Machine, KeyName(inv.UsedBy), names.ShellWord(inv.Machine)), writeJSON(r.inviteFile(q.Invite), inv))
 	case inv.UsedBy != "" && (rec == nil || rec.Invite != inv.ID || rec.Connection != q.Connection):
-		return joined{}, fmt.Errorf("the invite of %s has been used", inv.Machine)
+		return joinAnswer{}, fmt.Errorf("the invite of %s has been used", inv.Machine)
 	case inv.UsedBy == "" && rec != nil:
-		return joined{}, fmt.Errorf("there is a machine %s", inv.Machine)
+		return joinAnswer{}, fmt.Errorf("there is a machine %s", inv.Machine)
 	}
 	inv.UsedBy = by
 	if err := writeJSON(r.inviteFile(q.Invite), inv); err != nil {
-		return joined{}, err
+		return joinAnswer{}, err
 	}
 	rec = &machineRecord{Name: inv.Machine, Signing: by, Connection: q.Connection, Invite: inv.ID, Joined: time.Now().UTC().Truncate(time.Second)}
 	if err := writeJSON(r.machineFile(rec.Name), rec); err != nil {
-		return joined{}, err
+		return joinAnswer{}, err
 	}
 	token, err := r.s.sign(machinesKey, rec.Connection, rec.Name, time.Now().Add(machineTime))
 	if err != nil {
-		return joined{}, err
+		return joinAnswer{}, err
 	}
 	charter, err := readOwn(r.s.dir.charters().newest())
 	if err != nil {
-		return joined{}, err
+		return joinAnswer{}, err
 	}
 	enrolled, err := r.enrolment(rec, nil)
-	return joined{Machine: rec.Name, Invite: inv.ID, Signing: by, Connection: rec.Connection, JWT: token, Charter: charter, Enrolment: enrolled}, err
+	return joinAnswer{Machine: rec.Name, Invite: inv.ID, Signing: by, Connection: rec.Connection, JWT: token, Charter: charter, Enrolment: enrolled}, err
 }
 
-// ofMachine checks that the machine of a subject has signed a request.
-func ofMachine[In any](r *registrar, m *nats.Msg, kind string) (q request[In], rec *machineRecord, err error) {
+// openMachineRequest opens a request that the machine of its subject has signed. It returns the record
+// of the machine, too.
+func openMachineRequest[In any](r *registrar, m *nats.Msg, kind string) (q request[In], rec *machineRecord, err error) {
 	name := r.s.Names.MachineOf(m.Subject)
 	if name == "" {
 		return q, nil, errors.New("it is of no machine")
@@ -332,22 +334,22 @@ func ofMachine[In any](r *registrar, m *nats.Msg, kind string) (q request[In], r
 func (r *registrar) onRenew(m *nats.Msg) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	q, rec, err := ofMachine[struct{}](r, m, kindRenew)
+	q, rec, err := openMachineRequest[struct{}](r, m, kindRenew)
 	if err != nil {
 		r.s.log.Warn("a credential was not renewed", "error", err)
 		return
 	}
 	token, err := r.s.sign(machinesKey, rec.Connection, rec.Name, time.Now().Add(machineTime))
-	answer(r, m, rec.Name, kindRenew, q.Number, invited{token}, err)
+	answer(r, m, rec.Name, kindRenew, q.Number, inviteAnswer{token}, err)
 }
 
 // onLeave removes a machine that leaves. Its answer comes before its connection ends.
 func (r *registrar) onLeave(m *nats.Msg) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	q, rec, err := ofMachine[struct{}](r, m, kindLeave)
+	q, rec, err := openMachineRequest[struct{}](r, m, kindLeave)
 	if err == nil {
-		err = errors.Join(r.forget(rec.Invite), os.Remove(r.machineFile(rec.Name)))
+		err = errors.Join(r.recordRemoval(rec.Invite), os.Remove(r.machineFile(rec.Name)))
 	}
 	if err != nil {
 		r.s.log.Warn("a machine could not leave", "error", err)
@@ -373,7 +375,7 @@ func (r *registrar) remove(q removeRequest) (struct{}, error) {
 	if err := CheckName("a machine", q.Machine); err != nil {
 		return struct{}{}, err
 	}
-	if err := r.forget(q.Invite); err != nil {
+	if err := r.recordRemoval(q.Invite); err != nil {
 		return struct{}{}, err
 	}
 	rec, err := r.machine(q.Machine)

@@ -59,8 +59,8 @@ func (r *Remote) Act(ctx context.Context, in control.Info, path string, body []b
 	if err != nil {
 		return nil, err
 	}
-	a := &Answer{r: r, bus: bus, stream: rand.Text(), heard: make(chan *nats.Msg, 8*frameWindow), queue: make(chan frame, 2*frameWindow), closed: make(chan struct{})}
-	if a.sub, err = bus.Conn.ChanSubscribe(bus.Names.Up(r.Machine, a.stream), a.heard); err != nil {
+	a := &Answer{r: r, bus: bus, stream: rand.Text(), messages: make(chan *nats.Msg, 8*frameWindow), queue: make(chan frame, 2*frameWindow), closed: make(chan struct{})}
+	if a.sub, err = bus.Conn.ChanSubscribe(bus.Names.Up(r.Machine, a.stream), a.messages); err != nil {
 		return nil, err
 	}
 	sealed, err := Seal(r.o.key, r.o.Names.ID, kindAct, act{
@@ -81,7 +81,7 @@ func (r *Remote) Act(ctx context.Context, in control.Info, path string, body []b
 	return a, nil
 }
 
-// challenge asks the machine for a number, by each server until one reaches it.
+// challenge asks the machine for a number, over each server until one reaches the machine.
 func (r *Remote) challenge(ctx context.Context) (number string, b *Bus, err error) {
 	question, err := toMachine{Challenge: true}.encode()
 	if err != nil {
@@ -101,11 +101,11 @@ func (r *Remote) challenge(ctx context.Context) (number string, b *Bus, err erro
 			return "", nil, ctx.Err()
 		}
 	}
-	return "", nil, r.silent(err)
+	return "", nil, r.silentError(err)
 }
 
-// silent is the error of a machine that does not answer.
-func (r *Remote) silent(err error) error {
+// silentError returns the error of a machine that does not answer.
+func (r *Remote) silentError(err error) error {
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
 		return fmt.Errorf("the machine %s does not answer; see: rootsfs fleet machines", r.Machine)
 	}
@@ -125,15 +125,15 @@ func (a *Answer) send(t toMachine) error {
 type Answer struct {
 	Status int
 
-	r      *Remote
-	bus    *Bus // by which the machine answers
-	stream string
-	sub    *nats.Subscription
-	heard  chan *nats.Msg
-	queue  chan frame // that were checked; closed at the end
-	rest   []byte     // of a frame
-	end    sync.Once
-	closed chan struct{}
+	r        *Remote
+	bus      *Bus // by which the machine answers
+	stream   string
+	sub      *nats.Subscription
+	messages chan *nats.Msg // from the machine, not checked yet
+	queue    chan frame     // checked frames; closed at the end of the answer
+	rest     []byte         // of the frame that Read has begun
+	end      sync.Once
+	closed   chan struct{}
 
 	mu   sync.Mutex // guards the fields below
 	last uint64     // the number of the last frame that came
@@ -149,13 +149,13 @@ func (a *Answer) receive() {
 	defer close(a.queue)
 	alive, tick := time.Now(), time.NewTicker(progressTime/8)
 	defer tick.Stop()
-	var told, count uint64
+	var reported, count uint64
 	for turn := 0; ; turn++ {
 		select {
-		case m := <-a.heard:
+		case m := <-a.messages:
 			f, err := a.open(m)
 			if err != nil {
-				continue // somebody else's
+				continue // from somebody else
 			}
 			alive = time.Now()
 			if err := a.deliver(f); err != nil || f.End {
@@ -165,15 +165,16 @@ func (a *Answer) receive() {
 			continue
 		case <-a.closed:
 			count++
-			a.tell(progress{Count: count, End: true})
+			a.sendProgress(progress{Count: count, End: true})
 			return
 		case <-tick.C:
 		}
 		read := a.progress()
-		if turn%8 == 0 || read >= told+frameWindow/4 {
+		// Every eighth tick is a sign of life. Between these, report each quarter of the window.
+		if turn%8 == 0 || read >= reported+frameWindow/4 {
 			count++
-			told = read
-			a.tell(progress{Count: count, Read: read})
+			reported = read
+			a.sendProgress(progress{Count: count, Read: read})
 		}
 		if time.Since(alive) > silenceTime {
 			a.fail(errSilent)
@@ -191,7 +192,7 @@ func (a *Answer) open(m *nats.Msg) (f frame, err error) {
 	return f, err
 }
 
-// deliver queues the next frame for the reader. One that came before is left out.
+// deliver queues the next frame for the reader. It drops a frame that came before.
 func (a *Answer) deliver(f frame) error {
 	a.mu.Lock()
 	next := a.last + 1
@@ -227,7 +228,8 @@ func (a *Answer) progress() uint64 {
 	return a.read
 }
 
-func (a *Answer) tell(p progress) {
+// sendProgress tells the machine how far the answer is read.
+func (a *Answer) sendProgress(p progress) {
 	p.Machine, p.Stream = a.r.Machine, a.stream
 	sealed, err := Seal(a.r.o.key, a.r.o.Names.ID, kindProgress, p)
 	if err == nil {
@@ -258,30 +260,31 @@ func (a *Answer) begin(ctx context.Context) error {
 		select {
 		case f, ok := <-a.queue:
 			if !ok {
-				return a.why(errors.New("no answer"))
+				return a.endError(errors.New("no answer"))
 			}
-			a.note(f)
+			a.noteRead(f)
 			if f.Status != 0 {
 				a.Status, a.rest = f.Status, f.Data
 				return nil
 			}
 			heard.Stop()
 		case <-heard.C:
-			return a.r.silent(context.DeadlineExceeded)
+			return a.r.silentError(context.DeadlineExceeded)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-func (a *Answer) note(f frame) {
+// noteRead notes that a frame was read.
+func (a *Answer) noteRead(f frame) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.read = f.Number
 }
 
-// why returns why the answer ended.
-func (a *Answer) why(otherwise error) error {
+// endError returns why the answer ended early, or otherwise if it did not.
+func (a *Answer) endError(otherwise error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err != nil {
@@ -295,9 +298,9 @@ func (a *Answer) Read(p []byte) (int, error) {
 	for len(a.rest) == 0 {
 		f, ok := <-a.queue
 		if !ok {
-			return 0, a.why(io.EOF)
+			return 0, a.endError(io.EOF)
 		}
-		a.note(f)
+		a.noteRead(f)
 		a.rest = f.Data
 	}
 	n := copy(p, a.rest)

@@ -14,12 +14,12 @@ import (
 )
 
 // A keeper whose directory was restored from an older copy has lost orders that it had confirmed.
-// By the rest it would give leases to machines that have not heard of the lost ones. So a keeper
-// marks its directory, and gives no lease in one that is a copy until an owner has brought back
-// the orders.
+// With its other orders, it would give leases to machines that have not heard of the lost ones. So a
+// keeper marks its directory, and gives no lease in a directory that is a copy until an owner has
+// brought back the orders.
 
-// mark is the content of the mark file: where the file itself is, and which orders the directory had.
-// A copy of the file is another file.
+// mark is the content of the mark file: the identity of the file itself, and the orders that the
+// directory had. A copy of the file has another identity.
 type mark struct {
 	Inode uint64            `json:"inode"`
 	Born  int64             `json:"born_ns"` // 0: the file system does not say
@@ -28,7 +28,7 @@ type mark struct {
 
 func (d ServerDir) mark() string { return d.file("keeper", "mark") }
 
-// identify returns where a file is.
+// identify returns a mark with the identity of a file.
 func identify(f *os.File) (mark, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
@@ -42,7 +42,7 @@ func identify(f *os.File) (mark, error) {
 }
 
 // writeMark marks a directory as one that has the newest orders of its keeper. It makes a new file
-// each time: a copy that is written over the file of a later mark is found, too.
+// each time, so that an older copy that is written over the file is detected, too.
 func (d ServerDir) writeMark(heads map[string]uint64) error {
 	return writeFile(d.mark(), func(f *os.File) ([]byte, error) {
 		m, err := identify(f)
@@ -55,7 +55,7 @@ func (d ServerDir) writeMark(heads map[string]uint64) error {
 }
 
 // isMarked reports whether a directory has the mark that was written there, and every order of
-// the mark. An order that is newer than the mark was kept while the keeper ended.
+// the mark. An order may be newer than the mark, if the keeper ended before it wrote the mark.
 func (d ServerDir) isMarked(heads map[string]uint64) (bool, error) {
 	f, err := os.Open(d.mark())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,20 +96,20 @@ func (s store) all() ([]string, error) {
 	return list, nil
 }
 
-// begin reads the keeper's orders, and finds out whether they are all.
+// begin reads the keeper's orders, and finds out whether some were lost.
 func (k *keeper) begin() error {
 	c, err := k.r.charter()
 	if err != nil {
 		return err
 	}
-	list, err := k.kept.all()
+	list, err := k.copies.all()
 	if err != nil {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, to := range list {
-		if _, err := k.of(c, to); err != nil {
+		if _, err := k.orderFor(c, to); err != nil {
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func (k *keeper) begin() error {
 // heads returns the numbers of the keeper's orders. The caller holds mu.
 func (k *keeper) heads() map[string]uint64 {
 	heads := map[string]uint64{}
-	for to, h := range k.held {
+	for to, h := range k.orders {
 		if h.Number > 0 {
 			heads[to] = h.Number
 		}
@@ -149,7 +149,7 @@ func (k *keeper) distrust() {
 	k.r.s.log.Error("this keeper's directory is a copy, and may lack orders: it gives no lease until an owner has run: rootsfs fleet machines; or, for a new keeper: rootsfs fleet keeper add, once more")
 }
 
-// trust ends distrust, after the keeper has taken over what the others have promised. The owner's
+// trust ends distrust, after the keeper has taken over the promises of the others. The owner's
 // request names this copy, because the bus could repeat one about an earlier copy. The caller holds mu.
 func (k *keeper) trust(restored []string, promised map[string]uint64) error {
 	switch {
@@ -175,7 +175,7 @@ func (o *Owner) states(ctx context.Context) (map[string]keeperState, error) {
 	if err != nil {
 		return nil, err
 	}
-	return got.of, got.enough(o.Charter)
+	return got.of, got.requireMajority(o.Charter)
 }
 
 // heads returns the highest numbers that keepers have.
@@ -189,9 +189,9 @@ func heads(state map[string]keeperState) map[string]uint64 {
 	return all
 }
 
-// known is states, after the keepers that lack charters or orders have got them from this owner and
-// the others.
-func (o *Owner) known(ctx context.Context) (map[string]keeperState, error) {
+// syncKeepers brings every keeper the charters and orders that it lacks, from this owner and the other
+// keepers. It returns the states of the keepers after that.
+func (o *Owner) syncKeepers(ctx context.Context) (map[string]keeperState, error) {
 	state, err := o.states(ctx)
 	if err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (o *Owner) known(ctx context.Context) (map[string]keeperState, error) {
 		return nil, err
 	}
 	newest := heads(state)
-	own, err := o.own()
+	own, err := o.ownOrders()
 	if err != nil {
 		return nil, err
 	}
@@ -224,8 +224,8 @@ func (o *Owner) known(ctx context.Context) (map[string]keeperState, error) {
 	return o.removeAgain(ctx, state)
 }
 
-// bringBack gives the keepers that lack orders the newest ones, and has restored keepers trust what
-// they have then. An order of another owner that only a lost directory had is not brought back.
+// bringBack gives the keepers that lack orders the newest ones. Restored keepers then trust their
+// directories again. An order of another owner that only a lost directory had is not brought back.
 func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, newest map[string]uint64) (map[string]keeperState, error) {
 	var restored []string
 	promised := map[string]uint64{}
@@ -244,7 +244,7 @@ func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, new
 	if len(restored) == 0 && !behind {
 		return state, nil
 	}
-	// The others must be so many that each majority has one of them, without the restored ones.
+	// Each majority must have one of the other keepers that answer, which were not restored.
 	n, others := len(o.Charter.Keepers), len(state)-len(restored)
 	if len(restored) > 0 && others <= n-o.Charter.majority() && len(state) < n {
 		return nil, fmt.Errorf("a keeper was restored from an older copy, and the %d others that answer may not have every order: start the other keepers, and give the command again", others)
@@ -263,8 +263,8 @@ func (o *Owner) bringBack(ctx context.Context, state map[string]keeperState, new
 	return o.states(ctx)
 }
 
-// removeAgain has keepers remove the machines that they know and that were removed: a keeper was restored
-// from an older copy, or did not run then.
+// removeAgain has keepers remove machines that were removed before. A keeper still knows such a machine
+// if it was restored from an older copy, or did not run at the removal.
 func (o *Owner) removeAgain(ctx context.Context, state map[string]keeperState) (map[string]keeperState, error) {
 	gone, again := o.removed(state), map[removeRequest]bool{}
 	for _, s := range state {
@@ -285,8 +285,8 @@ func (o *Owner) removeAgain(ctx context.Context, state map[string]keeperState) (
 	return o.states(ctx)
 }
 
-// removed returns the invites of the machines that were removed: by this owner, or by the word of a
-// majority of the keepers. One keeper must not hide a machine.
+// removed returns the invites of the machines that were removed: by this owner, or as a majority of the
+// keepers says. One keeper must not hide a machine.
 func (o *Owner) removed(state map[string]keeperState) map[string]bool {
 	gone, by := map[string]bool{}, map[string]int{}
 	entries, _ := os.ReadDir(o.dir.removed()) // there is none before the first
@@ -302,16 +302,16 @@ func (o *Owner) removed(state map[string]keeperState) map[string]bool {
 	return gone
 }
 
-// own returns this owner's copies of orders.
-func (o *Owner) own() (map[string]held, error) {
-	list, err := o.kept.all()
+// ownOrders returns this owner's copies of orders.
+func (o *Owner) ownOrders() (map[string]signedOrder, error) {
+	list, err := o.copies.all()
 	if err != nil {
 		return nil, err
 	}
-	own := map[string]held{}
+	own := map[string]signedOrder{}
 	for _, to := range list {
-		if own[to], err = o.kept.load(o.Charter, to); err != nil {
-			return nil, ownCopy(err)
+		if own[to], err = o.copies.load(o.Charter, to); err != nil {
+			return nil, ownCopyError(err)
 		}
 	}
 	return own, nil
@@ -352,7 +352,7 @@ func merge(state map[string]keeperState, gone map[string]bool) []machineRecord {
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		all := slices.SortedFunc(maps.Values(byName[name]), func(x, y *candidate) int { return y.keepers - x.keepers })
 		if len(all) > 1 && all[0].keepers == all[1].keepers {
-			all[0].Signing = "" // nothing is signed by it: the machine does not answer
+			all[0].Signing = "" // no key: answers of the machine do not count
 		}
 		list = append(list, all[0].machineRecord)
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// again starts the server once more, after change, and the agents of machines.
-func (l *lab) again(change func(), machines ...**puppet) {
+// restartServer stops the server, calls change, and starts the server and the agents of machines again.
+func (l *lab) restartServer(change func(), machines ...**puppet) {
 	l.Helper()
 	l.server.Stop()
 	change()
@@ -22,15 +22,15 @@ func (l *lab) again(change func(), machines ...**puppet) {
 	l.server = s
 	l.Cleanup(s.Stop)
 	l.connectOwner()
-	for _, p := range machines { // they do not wait for their next attempt to connect
+	for _, p := range machines { // a restarted agent does not wait for its next attempt to connect
 		(*p).bus.Conn.Close()
-		*p = l.restart((*p).m, filepath.Dir(filepath.Dir((*p).kept.dir)))
+		*p = l.restart((*p).m, filepath.Dir(filepath.Dir((*p).copies.dir)))
 	}
 }
 
 // A keeper whose directory is an older copy gives no lease to a machine that has not heard of a
-// lost order, nor to others, until an owner has brought the order back. A keeper that only ended
-// does.
+// lost order, nor to others, until an owner has brought the order back. A keeper that was only
+// restarted does.
 func TestRestoredKeeper(t *testing.T) {
 	l := newLab(t)
 	p1, p2 := l.puppet("m1"), l.puppet("m2")
@@ -51,13 +51,13 @@ func TestRestoredKeeper(t *testing.T) {
 		"the orders alone":  `rm "$DIR/keeper/standing/m2"`,
 	} {
 		l.must(p2.ask()) // the machine has what there is
-		p2.done()
+		p2.takeActions()
 		run(`rm -rf "$SAVED"; cp -a "$DIR" "$SAVED"`)()
-		p2.bus.Conn.Close() // it is cut off
-		if out := l.give(Order{Machines: []string{"m2"}, Revoke: everything.Revoke}, 50*time.Millisecond); out.Done() {
+		p2.bus.Conn.Close() // the machine is cut off
+		if out := l.give(Order{Machines: []string{"m2"}, Revoke: revokeAll.Revoke}, 50*time.Millisecond); out.Done() {
 			t.Fatalf("%s: the machine that is cut off answers: %+v", what, out)
 		}
-		l.again(run(restore), &p1, &p2)
+		l.restartServer(run(restore), &p1, &p2)
 		for who, p := range map[string]*puppet{"without the order": p2, "that needs no lost order": p1} {
 			if err := p.ask(); err == nil || !strings.Contains(err.Error(), "restored from an older copy") {
 				t.Errorf("%s: a machine %s got a lease: %v", what, who, err)
@@ -68,20 +68,20 @@ func TestRestoredKeeper(t *testing.T) {
 			t.Errorf("%s: the owner does not know", what)
 		}
 		l.must(p2.ask())
-		if did := p2.done(); !strings.Contains(did, "revoke true; lease of true") {
+		if did := p2.takeActions(); !strings.Contains(did, "revoke true; lease of true") {
 			t.Errorf("%s: the order has not come before the lease: %s", what, did)
 		}
 		l.must(p1.ask())
 	}
-	l.again(func() {}, &p1)
+	l.restartServer(func() {}, &p1)
 	if err := p1.ask(); err != nil {
 		t.Errorf("a keeper that was only ended: %v", err)
 	}
 }
 
-// A keeper that cannot see that it was restored, because the whole disk was, learns it from a machine
-// or an owner who knows an order that it lacks. An owner's old word on an earlier copy, which the
-// bus repeats, changes nothing.
+// A keeper cannot see that it was restored if its whole disk was. It learns that from a machine or an
+// owner that knows an order which the keeper lacks. If the bus repeats an owner's request about an
+// earlier copy, it changes nothing.
 func TestRestoredDisk(t *testing.T) {
 	l := newLab(t)
 	p1, p2 := l.puppet("m1"), l.puppet("m2")
@@ -96,10 +96,10 @@ func TestRestoredDisk(t *testing.T) {
 			}
 		},
 	} {
-		if out := l.give(everything, 10*time.Second); !out.Done() {
+		if out := l.give(revokeAll, 10*time.Second); !out.Done() {
 			t.Fatalf("%s: %+v", what, out)
 		}
-		l.again(lose, &p1, &p2)
+		l.restartServer(lose, &p1, &p2)
 		learn()
 		if err := p2.ask(); err == nil || !strings.Contains(err.Error(), "restored from an older copy") {
 			t.Errorf("%s: %v", what, err)
@@ -112,7 +112,7 @@ func TestRestoredDisk(t *testing.T) {
 		l.must(p1.ask())
 		l.must(p2.ask())
 	}
-	l.again(lose, &p1, &p2)
+	l.restartServer(lose, &p1, &p2)
 	_, err := l.owner.Machines(context.Background(), 50*time.Millisecond) // the owner is the first
 	if l.must(err); !l.owner.BroughtBack {
 		t.Error("the owner has not seen that the keeper lacks its order")
@@ -120,8 +120,9 @@ func TestRestoredDisk(t *testing.T) {
 	l.must(p2.ask())
 }
 
-// A keeper that is an older copy takes no invite of the copy, which may have been used since. It does not
-// know a machine again that was removed since, once an owner has been there who knows that.
+// A keeper whose directory is an older copy takes no invite of the copy, which may have been used since.
+// The copy may have a machine that was removed since. The keeper removes it again when an owner who
+// knows of the removal asks the keeper.
 func TestRestoredInvites(t *testing.T) {
 	l := newLab(t)
 	ctx := context.Background()
@@ -133,7 +134,7 @@ func TestRestoredInvites(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	_, err := Join(ctx, text, nil)
 	l.must(err)
-	l.again(func() { l.must(errors.Join(os.RemoveAll(dir), copyFiles(saved, dir))) })
+	l.restartServer(func() { l.must(errors.Join(os.RemoveAll(dir), copyFiles(saved, dir))) })
 	for _, when := range []string{"before an owner has been there", "after that"} {
 		t.Setenv("HOME", t.TempDir())
 		if _, err := Join(ctx, text, nil); err == nil || !strings.Contains(err.Error(), "there is no such invite") {

@@ -21,8 +21,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// watched is a machine with a process that accesses its file all the time.
-type watched struct {
+// probedMachine is a machine with a process that accesses its file all the time.
+type probedMachine struct {
 	*realMachine
 	probe *exec.Cmd
 	mu    sync.Mutex
@@ -36,14 +36,14 @@ type access struct {
 
 func now() int64 {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it is there
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // the clock exists
 	return ts.Nano()
 }
 
 // watch starts the process.
-func watch(m *realMachine) *watched {
+func watch(m *realMachine) *probedMachine {
 	cmd := m.f.command(m.home, "fleet-probe", m.file)
-	w := &watched{realMachine: m, probe: cmd}
+	w := &probedMachine{realMachine: m, probe: cmd}
 	out, err := cmd.StdoutPipe()
 	m.f.must(err)
 	m.f.must(cmd.Start())
@@ -63,8 +63,8 @@ func watch(m *realMachine) *watched {
 	return w
 }
 
-// since returns which kinds of accesses succeeded that began in a time.
-func (w *watched) since(from, to int64) map[string]int {
+// succeeded counts the successful accesses that began between two times, by kind.
+func (w *probedMachine) succeeded(from, to int64) map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	kinds := map[string]int{}
@@ -76,18 +76,19 @@ func (w *watched) since(from, to int64) map[string]int {
 	return kinds
 }
 
-// forget begins anew.
-func (w *watched) forget() {
+// forget drops the accesses that were seen so far.
+func (w *probedMachine) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen = nil
 }
 
-// TestSchedules shows the promises of a fleet under faults. In every schedule, random partitions, kills and
-// stops of servers and agents surround an order. No access begins that succeeds, once the machine
-// has answered; nor after the confirmation, the lease and a second, where it has not. When all is
-// repaired, every machine works again. At the end each answer is on record on its machine, and the
-// owner's copies of all records are whole. The machines have run for different times by their clocks.
+// TestSchedules checks the promises of a fleet under faults. In every schedule, random partitions, kills
+// and stops of servers and agents surround an order. On a machine that has answered, no access that
+// begins after the answer succeeds. On any other machine, none succeeds that begins later than the
+// confirmation, the lease and a second. When all is repaired, every machine works again. At the end each
+// answer is on record on its machine, and the owner's copies of all records are whole. The machines'
+// clocks have different uptimes.
 //
 // ROOTSFS_SOAK=1 runs it; ROOTSFS_SEED repeats a run from the schedule with that seed on. With
 // ROOTSFS_SET_CLOCK=1 the clock is set by up to a day before and after orders, and stays wrong; this is
@@ -111,7 +112,7 @@ func TestSchedules(t *testing.T) {
 	for _, keepers := range []int{1, 3} {
 		t.Run(fmt.Sprint(keepers), func(t *testing.T) {
 			f, servers, all := newNetworkedFleet(t, keepers)
-			h := &history{told: map[string][]uint64{}, revoked: map[string]int{}, count: map[string]int{}}
+			h := &history{answered: map[string][]uint64{}, revoked: map[string]int{}, count: map[string]int{}}
 			clock := f.newWallClock()
 			for i := range schedules {
 				s := &schedule{realFleet: f, history: h, servers: servers, all: all, clock: clock, r: rand.New(rand.NewPCG(seed+uint64(i), 0))}
@@ -143,7 +144,7 @@ func testLease(t *testing.T) time.Duration {
 }
 
 // newNetworkedFleet is newRealFleet with keepers and machines in network namespaces.
-func newNetworkedFleet(t *testing.T, keepers int) (*realFleet, []*netServer, []*watched) {
+func newNetworkedFleet(t *testing.T, keepers int) (*realFleet, []*netServer, []*probedMachine) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root for network namespaces")
 	}
@@ -177,7 +178,7 @@ func newNetworkedFleet(t *testing.T, keepers int) (*realFleet, []*netServer, []*
 			t.Fatal(out)
 		}
 	}
-	var all []*watched
+	var all []*probedMachine
 	for _, name := range []string{"m1", "m2", "m3"} {
 		all = append(all, watch(f.newMachine(name)))
 	}
@@ -186,9 +187,9 @@ func newNetworkedFleet(t *testing.T, keepers int) (*realFleet, []*netServer, []*
 
 // history counts the outcomes of all schedules of a test.
 type history struct {
-	told    map[string][]uint64 // the numbers of orders that machines have answered
-	revoked map[string]int      // how many revocations from afar they have answered
-	count   map[string]int
+	answered map[string][]uint64 // the numbers of orders that machines have answered
+	revoked  map[string]int      // how many revocations from afar machines have answered
+	count    map[string]int
 }
 
 // schedule is one run of faults around an order.
@@ -196,18 +197,18 @@ type schedule struct {
 	*realFleet
 	*history
 	servers []*netServer
-	all     []*watched
+	all     []*probedMachine
 	clock   *wallClock
 	r       *rand.Rand
 	log     []string
 }
 
-// note adds to the log of what the schedule has done.
+// note adds a step to the log of the schedule.
 func (s *schedule) note(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf(format, args...))
 }
 
-// fail has something fail, and waits for a random time.
+// fail begins a fault, and waits for a random time.
 func (s *schedule) fail(x fault) {
 	s.note("%s", x.name)
 	x.fail()
@@ -225,7 +226,7 @@ func (s *schedule) setClock() {
 	s.count["clock set"]++
 }
 
-// The kinds of orders. The last one ends the roots of one machine, which does it from afar.
+// The kinds of orders. "with" ends the roots of one machine, from afar.
 var orders = map[string][]string{"lock": {"lock", "drill"}, "revoke": {"revoke", "--all"}, "ceiling": {"ceiling", "set"}, "with": {"with"}}
 
 func (s *schedule) run() {
@@ -245,7 +246,7 @@ func (s *schedule) run() {
 	for _, x := range failing[before:] {
 		s.fail(x)
 	}
-	if s.r.IntN(2) == 0 && len(failing) > 0 { // something is back while the rest is not
+	if s.r.IntN(2) == 0 && len(failing) > 0 { // one fault ends before the others
 		s.note("undo %s", failing[0].name)
 		failing[0].repair()
 	}
@@ -256,7 +257,7 @@ func (s *schedule) run() {
 	s.heal(kind)
 }
 
-// give gives an order. It returns from when on each machine is dead, as far as the owner knows.
+// give gives an order. It returns the time from which each machine is dead, as far as the owner knows.
 func (s *schedule) give(kind string) map[string]int64 {
 	args := append([]string{"fleet"}, orders[kind]...)
 	if kind == "with" {
@@ -283,14 +284,14 @@ func (s *schedule) give(kind string) map[string]int64 {
 			continue
 		}
 		dead[m.Name] = done
-		s.told[m.Name] = append(s.told[m.Name], m.Number)
+		s.answered[m.Name] = append(s.answered[m.Name], m.Number)
 		s.count[kind+" answered"]++
 	}
 	return dead
 }
 
 // revokeAt ends the roots of one machine from afar.
-func (s *schedule) revokeAt(w *watched) map[string]int64 {
+func (s *schedule) revokeAt(w *probedMachine) map[string]int64 {
 	s.note("%s", w.name)
 	if out, code := s.realFleet.run(s.home, "fleet", "with", w.name, "--", "rootsfs", "revoke", "--all"); code != 0 || !strings.Contains(out, "code") {
 		s.count["with failed"]++
@@ -301,7 +302,7 @@ func (s *schedule) revokeAt(w *watched) map[string]int64 {
 	return map[string]int64{w.name: now()}
 }
 
-// judge holds what machines did against the outcome of an order.
+// judge compares the accesses on the machines with the outcome of an order.
 func (s *schedule) judge(kind string, dead map[string]int64) {
 	end := now()
 	for _, at := range dead {
@@ -310,13 +311,13 @@ func (s *schedule) judge(kind string, dead map[string]int64) {
 	time.Sleep(time.Duration(end - now()))
 	for _, w := range s.all {
 		at, isDead := dead[w.name]
-		if kinds := w.since(at, end); isDead && len(kinds) > 0 {
+		if kinds := w.succeeded(at, end); isDead && len(kinds) > 0 {
 			s.Errorf("%s: accesses that began after it was dead (%s): %v", w.name, kind, kinds)
 		}
 	}
 }
 
-// heal lets every machine work again, and waits until it does.
+// heal lifts the order, and waits until every machine works again.
 func (s *schedule) heal(kind string) {
 	for _, w := range s.all {
 		w.forget()
@@ -339,7 +340,7 @@ func (s *schedule) heal(kind string) {
 			return w.reads()
 		})
 		for _, kind := range []string{"open", "read", "write", "page"} {
-			s.until(w.name+": "+kind, patience, func() bool { return w.since(0, now())[kind] > 0 })
+			s.until(w.name+": "+kind, patience, func() bool { return w.succeeded(0, now())[kind] > 0 })
 		}
 		w.forget()
 	}
@@ -347,12 +348,12 @@ func (s *schedule) heal(kind string) {
 
 // checkRecords checks that the machine's records have every order and act that it has answered, and
 // are whole, and that the owner gets all of them.
-func (h *history) checkRecords(w *watched) {
+func (h *history) checkRecords(w *probedMachine) {
 	out, code := w.f.run(w.home, "rootsfs", "audit", "show", "--session", "fleet", "--json")
 	if code != 0 {
 		w.f.Errorf("%s: %s", w.name, out)
 	}
-	for _, n := range h.told[w.name] {
+	for _, n := range h.answered[w.name] {
 		if !strings.Contains(out, fmt.Sprintf("order %d for all", n)) {
 			w.f.Errorf("%s has answered the order %d, and it is not on record", w.name, n)
 		}

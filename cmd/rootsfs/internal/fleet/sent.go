@@ -15,21 +15,21 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// ledger is how far the machine has sent its audit records, to each keeper and to any. It is on
-// disk, so that the machine can sign which records it never had to send: those that its log had
-// deleted before.
+// ledger says how far the machine has sent its audit records, to each keeper and to any keeper. It is on
+// disk, so that the machine can sign which records it could not send because its log had deleted them
+// before.
 type ledger struct {
 	m     *Member
 	log   *slog.Logger
 	dir   string
 	files string // the directory of the audit files
 
-	shown    atomic.Pointer[[]SentSession]
-	mu       sync.Mutex // guards sessions
+	status   atomic.Pointer[[]SentSession] // for the machine's status
+	mu       sync.Mutex                    // guards sessions
 	sessions map[string]*sentSession
 }
 
-// sentSession is how far one session is sent. The exported fields are on disk.
+// sentSession says how far one session is sent. The exported fields are on disk.
 type sentSession struct {
 	Checkpoint []byte `json:"checkpoint"` // the newest that a keeper has confirmed
 	Skipped    []span `json:"skipped,omitempty"`
@@ -39,7 +39,7 @@ type sentSession struct {
 	// Keepers has the newest checkpoint that each keeper has confirmed, by keyID.
 	Keepers map[string][]byte `json:"keepers,omitempty"`
 
-	confirmed *checkpoint // of Checkpoint; nil: nothing is
+	confirmed *checkpoint // Checkpoint, opened; nil: no keeper has confirmed a record
 }
 
 // span is a range of records.
@@ -70,7 +70,7 @@ func openLedger(m *Member, state, files string, log *slog.Logger) (*ledger, erro
 	return l, nil
 }
 
-// load reads how far a session is sent, and forgets a session that has no files any more.
+// load reads how far a session is sent. It removes the entry of a session without files.
 func (l *ledger) load(session string) error {
 	if !audit.WellNamed(session, maxSessionName) {
 		return nil
@@ -105,8 +105,8 @@ func (l *ledger) open(session string, data []byte) (*checkpoint, error) {
 	return c, err
 }
 
-// names returns the sessions of which a keeper has confirmed records.
-func (l *ledger) names() (list []string) {
+// confirmedSessions returns the sessions of which a keeper has confirmed records.
+func (l *ledger) confirmedSessions() (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, x := range l.sessions {
@@ -117,8 +117,8 @@ func (l *ledger) names() (list []string) {
 	return list
 }
 
-// at returns what a keeper has of a session; nil: that is unknown.
-func (l *ledger) at(keeper, session string) *checkpoint {
+// confirmedBy returns the newest checkpoint of a session that a keeper has confirmed; nil: it is unknown.
+func (l *ledger) confirmedBy(keeper, session string) *checkpoint {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if x := l.sessions[session]; x != nil && x.Keepers[keyID(keeper)] != nil {
@@ -139,8 +139,9 @@ func (l *ledger) session(name string) *sentSession {
 }
 
 // follows returns the number of the last record of a session that was sent before the record first,
-// which begins an audit file. last is the one that is sent just before it. Of the records between
-// first and the last that any keeper has confirmed or refused, none was sent: the log has deleted them.
+// which begins an audit file. last is the last record that was collected before. Records between first
+// and the last one that any keeper has confirmed or refused were never sent: the log has deleted them.
+// follows notes them as skipped.
 func (l *ledger) follows(session string, last, first uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,7 +177,7 @@ func (l *ledger) save(session string) error {
 	return writeJSON(filepath.Join(l.dir, session), l.session(session))
 }
 
-// confirm notes what a keeper has of a session; nil: nothing.
+// confirm notes the newest checkpoint of a session that a keeper has; nil: the keeper has none.
 func (l *ledger) confirm(keeper, session string, head *checkpoint) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +204,7 @@ func (l *ledger) confirm(keeper, session string, head *checkpoint) error {
 	return nil
 }
 
-// show makes the machine's status say what is confirmed. The caller holds mu, or is alone.
+// show updates the status. The caller holds mu, or is alone.
 func (l *ledger) show() {
 	type one struct {
 		name string
@@ -220,5 +221,5 @@ func (l *ledger) show() {
 	for _, x := range all[:min(len(all), maxSent)] {
 		list = append(list, SentSession{names.Foreign(x.name), x.Seq})
 	}
-	l.shown.Store(&list)
+	l.status.Store(&list)
 }

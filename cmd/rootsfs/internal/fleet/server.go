@@ -50,14 +50,14 @@ const (
 type serverInfo struct {
 	ID   string `json:"id"`
 	Port string `json:"port"`
-	// External is where a server or cluster is that is there already; "": the fleet has its own.
+	// External is the address of an external server or cluster; "": the fleet has a server of its own.
 	External string `json:"external,omitempty"`
 }
 
 // Server is a running server with its keeper.
 type Server struct {
 	Names Names
-	Addr  string // it listens there
+	Addr  string // the address that it listens on
 	Bus   *Bus   // the keeper's connection
 
 	dir     ServerDir
@@ -82,7 +82,7 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 	}
 	s := &Server{Names: Names{info.ID}, dir: dir, log: log, keys: map[string]nkeys.KeyPair{}}
 	if info.External != "" {
-		err = s.join(info.External)
+		err = s.connectExternal(info.External)
 	} else {
 		err = s.begin(listen, info.Port)
 	}
@@ -94,7 +94,7 @@ func Start(dir ServerDir, listen string, log *slog.Logger) (*Server, error) {
 		_, err = newKeeper(r)
 	}
 	if err == nil {
-		err = r.serve() // after the keeper has found out whether the directory is an older copy
+		err = r.serve() // after newKeeper, which finds out whether the directory is an older copy
 	}
 	if err == nil {
 		s.records, err = newRecordKeeper(r)
@@ -130,14 +130,14 @@ func (s *Server) begin(listen, port string) (err error) {
 	return nil
 }
 
-// join connects the keeper to a server that is there already.
-func (s *Server) join(at string) (err error) {
+// connectExternal connects the keeper to an external server.
+func (s *Server) connectExternal(at string) (err error) {
 	var own credential
 	if err := readJSON(s.dir.connection(), &own); err != nil {
 		return err
 	}
 	s.Addr = at
-	s.Bus, err = dial(s.Names, Address{Server: at}, partyKeeper, func() (credential, error) { return own, nil }, true, logged(s.log)...)
+	s.Bus, err = dial(s.Names, Address{Server: at}, partyKeeper, func() (credential, error) { return own, nil }, true, logOptions(s.log)...)
 	return err
 }
 
@@ -173,8 +173,8 @@ func (s *Server) connect() error {
 	return nil
 }
 
-// options returns how the server runs: nothing but this fleet, with what it has acknowledged on
-// disk.
+// options returns the options of the server: it serves only this fleet, and syncs before it
+// acknowledges.
 func (s *Server) options(listen, port string) (*server.Options, error) {
 	host, number, err := listenAddress(listen, port)
 	if err != nil {
@@ -232,14 +232,14 @@ func listenAddress(listen, port string) (host string, number int, err error) {
 		host = "0.0.0.0"
 		if l, err := net.Listen("tcp6", "[::]:0"); err == nil {
 			host = "::"
-			_ = l.Close() // it was only to see whether there is IPv6
+			_ = l.Close() // the listener only tests whether there is IPv6
 		}
 	}
 	return host, number, nil
 }
 
-// resolver knows the accounts of the fleet: its own, with the rights that this version gives, and
-// the system's, which no key can use.
+// resolver returns a resolver with the accounts of the fleet: its own account, with the rights that this
+// version gives, and the system's account, which no key can use.
 func (s *Server) resolver() (*server.MemAccResolver, error) {
 	r := &server.MemAccResolver{}
 	system, err := readOwn(s.dir.claims("system"))
@@ -294,7 +294,7 @@ func (s *Server) sign(with, public, party string, until time.Time) (string, erro
 }
 
 // refuse takes a connection's key back: the server ends its connections and accepts it no more. The
-// credentials for another's server have to be taken back there.
+// administrator of an external server has to take the credentials back there.
 func (s *Server) refuse(public string) error {
 	if s.nats == nil {
 		return nil
@@ -335,7 +335,7 @@ func readKey(file string) (nkeys.KeyPair, error) {
 	return kp, nil
 }
 
-// serverLog writes what the server logs to a slog.Logger. Its notices are details to an owner.
+// serverLog writes the server's log to a slog.Logger. The server's notices are debug messages there.
 type serverLog struct{ to *slog.Logger }
 
 func (l serverLog) Noticef(f string, v ...any) { l.to.Debug("server: " + fmt.Sprintf(f, v...)) }

@@ -33,21 +33,21 @@ type shipper struct {
 	every  time.Duration // how long a record waits for others
 	wait   time.Duration // after the keeper did not answer
 
-	sessions map[string]*sending
-	isLost   bool   // what the keeper has is not what the ledger says
-	size     int    // of the lines of all sessions
-	told     string // the last problem that was logged
+	sessions    map[string]*shipment
+	isLost      bool   // the keeper's checkpoints differ from the ledger: ask the keeper
+	size        int    // of the lines of all sessions
+	lastProblem string // the last problem that was logged
 
-	waits atomic.Value // string: told
+	problem atomic.Value // string: lastProblem, for other goroutines
 }
 
-// sending is how far a session is sent to the keeper.
-type sending struct {
+// shipment is the sending of one session's records to the keeper.
+type shipment struct {
 	name string
-	at   *checkpoint // what the keeper has; nil: nothing
+	at   *checkpoint // the newest that the keeper has; nil: it has none
 
 	// The records that are collected.
-	file    string // the audit file that they are in; "": unknown, they are passed over
+	file    string // the audit file of the records; "": unknown, the records are not sent
 	follows uint64
 	last    chain
 	lines   []byte
@@ -60,7 +60,7 @@ const (
 	shipRetry = 5 * time.Second
 )
 
-// shippers are those of one machine.
+// shippers are the shippers of one machine, one for each keeper.
 type shippers []*shipper
 
 // newShippers reads how far the machine has sent its records. It makes a shipper for each keeper.
@@ -72,7 +72,7 @@ func newShippers(m *Member, buses []*Bus, state, files string, shares func() boo
 	for _, keeper := range m.Charter.Keepers {
 		s := &shipper{
 			m: m, log: log, files: files, keeper: keeper, sent: sent, shares: shares, every: shipEvery, wait: shipRetry,
-			limit: rate.NewLimiter(shipRate, 2*maxRecordBatch), sessions: map[string]*sending{},
+			limit: rate.NewLimiter(shipRate, 2*maxRecordBatch), sessions: map[string]*shipment{},
 		}
 		if len(m.Charter.Keepers) > 1 {
 			s.log = log.With("keeper", KeyName(keeper))
@@ -89,12 +89,12 @@ func newShippers(m *Member, buses []*Bus, state, files string, shares func() boo
 // "": one does.
 func (all shippers) status() (sent []SentSession, problem names.Foreign) {
 	for _, s := range all {
-		text, _ := s.waits.Load().(string)
+		text, _ := s.problem.Load().(string)
 		if problem = names.Foreign(text); text == "" {
 			break
 		}
 	}
-	return *all[0].sent.shown.Load(), problem
+	return *all[0].sent.status.Load(), problem
 }
 
 // start sends records until ctx ends, or stop is called.
@@ -114,19 +114,19 @@ func (all shippers) start(ctx context.Context) (stop func()) {
 func (s *shipper) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if !s.shares() {
-			s.tell(errNotShared.Error())
+			s.setProblem(errNotShared.Error())
 			sleep(ctx, s.wait)
 			continue
 		}
-		if s.told == errNotShared.Error() {
-			s.tell("")
+		if s.lastProblem == errNotShared.Error() {
+			s.setProblem("")
 		}
 		err := s.follow(ctx)
-		if errors.Is(err, errMoved) { // in one session: it may have lost records of all
+		if errors.Is(err, errMoved) { // it may have lost records of all sessions
 			s.isLost = true
 			clear(s.sessions)
 		} else if err != nil && ctx.Err() == nil {
-			s.tell(err.Error())
+			s.setProblem(err.Error())
 		}
 		sleep(ctx, s.every)
 	}
@@ -140,26 +140,26 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// tell logs a problem once.
-func (s *shipper) tell(problem string) {
-	if problem != s.told && problem != "" {
+// setProblem notes why records wait, and logs each problem once; "": they do not wait.
+func (s *shipper) setProblem(problem string) {
+	if problem != s.lastProblem && problem != "" {
 		s.log.Warn("audit records wait on this machine", "error", problem)
 	}
-	s.told = problem
-	s.waits.Store(problem)
+	s.lastProblem = problem
+	s.problem.Store(problem)
 }
 
 // errMoved says that the keeper has less or more than the machine thought.
 var errMoved = errors.New("the keeper is elsewhere in the records")
 
-// locate finds out what the keeper has of the sessions that a keeper has records of. It asks a keeper
-// that is new, or has lost some.
+// locate finds out how far the keeper has each session of the ledger. It asks the keeper if the ledger
+// does not say that, or if the keeper has lost records.
 func (s *shipper) locate(ctx context.Context) error {
-	for _, name := range s.sent.names() {
+	for _, name := range s.sent.confirmedSessions() {
 		if s.sessions[name] != nil {
 			continue
 		}
-		at := s.sent.at(s.keeper, name)
+		at := s.sent.confirmedBy(s.keeper, name)
 		if at == nil || s.isLost {
 			a, err := s.ask(ctx, recordBatch{Session: name})
 			if err == nil && a.Wait != "" {
@@ -172,18 +172,18 @@ func (s *shipper) locate(ctx context.Context) error {
 				return err
 			}
 		}
-		s.sessions[name] = &sending{name: name, at: at}
+		s.sessions[name] = &shipment{name: name, at: at}
 	}
 	s.isLost = false
-	s.tell("")
+	s.setProblem("")
 	return nil
 }
 
 // errNotShared says that the machine's user keeps the records on the machine.
 var errNotShared = errors.New("fleet.share_records is false in the configuration, or that cannot be read")
 
-// follow sends the records that the keeper lacks, and goes on with those that are written, until ctx
-// ends or the keeper is elsewhere.
+// follow sends the records that the keeper lacks, and then each record that is written, until ctx ends
+// or an error.
 func (s *shipper) follow(ctx context.Context) error {
 	if err := s.locate(ctx); err != nil {
 		return err
@@ -234,22 +234,22 @@ func (s *shipper) follow(ctx context.Context) error {
 }
 
 // restart begins after the last record that the keeper has.
-func (x *sending) restart() {
+func (x *shipment) restart() {
 	x.lines, x.last, x.file, x.follows = nil, chain{}, "", 0
 	if x.at != nil {
 		x.last, x.file, x.follows = chain{x.at.Seq, x.at.Hash}, x.at.File, x.at.Follows
 	}
 }
 
-// collect adds a record.
+// collect adds a record to its session. It sends the collected records when they fill a batch.
 func (s *shipper) collect(ctx context.Context, r *audit.Entry) error {
 	session := r.Session.Raw()
 	if _, err := audit.ParseLine(r.Line); err != nil || !audit.WellNamed(session, maxSessionName) {
-		return nil // what is no record is missing in its file: an owner sees that
+		return nil // an owner sees that the record is missing in its file
 	}
 	x := s.sessions[session]
 	if x == nil {
-		x = &sending{name: session}
+		x = &shipment{name: session}
 		s.sessions[session] = x
 	}
 	if r.Seq <= x.last.seq {
@@ -281,14 +281,14 @@ func (s *shipper) collect(ctx context.Context, r *audit.Entry) error {
 }
 
 // begin begins an audit file with its header.
-func (s *shipper) begin(x *sending, header *audit.Entry) {
+func (s *shipper) begin(x *shipment, header *audit.Entry) {
 	x.file = ""
 	if sessionOfFile(header.File) == x.name {
 		x.file, x.follows = header.File, s.sent.follows(x.name, x.last.seq, header.Seq)
 	}
 }
 
-// flush sends what is collected.
+// flush sends the collected records of all sessions.
 func (s *shipper) flush(ctx context.Context) error {
 	for _, x := range s.sessions {
 		if err := s.send(ctx, x); err != nil {
@@ -299,7 +299,7 @@ func (s *shipper) flush(ctx context.Context) error {
 }
 
 // send sends the collected records of a session until the keeper has confirmed or refused them.
-func (s *shipper) send(ctx context.Context, x *sending) error {
+func (s *shipper) send(ctx context.Context, x *shipment) error {
 	if len(x.lines) == 0 {
 		return nil
 	}
@@ -339,12 +339,13 @@ func (s *shipper) send(ctx context.Context, x *sending) error {
 		case err == nil:
 			err = fmt.Errorf("%s", names.EscapeQuoted(a.Wait))
 		}
-		s.tell(err.Error())
+		s.setProblem(err.Error())
 		sleep(ctx, s.wait)
 	}
 }
 
-// confirm notes what the keeper has of a session. Only a checkpoint that this machine has signed counts.
+// confirm notes and returns the checkpoint of a session in the keeper's answer. Only a checkpoint that
+// this machine has signed counts.
 func (s *shipper) confirm(session string, a recordsAnswer) (head *checkpoint, err error) {
 	if a.Checkpoint != nil {
 		if head, err = s.sent.open(session, a.Checkpoint); err != nil {
@@ -355,14 +356,14 @@ func (s *shipper) confirm(session string, a recordsAnswer) (head *checkpoint, er
 }
 
 // settle ends the sending of the records up to a checkpoint, if the keeper has them.
-func (s *shipper) settle(x *sending, c *checkpoint, a recordsAnswer) (err error) {
+func (s *shipper) settle(x *shipment, c *checkpoint, a recordsAnswer) (err error) {
 	if x.at, err = s.confirm(x.name, a); err != nil {
 		return err
 	}
 	if x.at == nil || x.at.File != c.File || x.at.Seq != c.Seq || x.at.Hash != c.Hash {
 		return errMoved
 	}
-	s.tell("")
+	s.setProblem("")
 	s.size -= len(x.lines)
 	x.lines = nil
 	return nil

@@ -34,8 +34,8 @@ type CeilingText struct {
 	Text   string `json:"text"` // as in /etc/rootsfs/ceiling.toml; "": it was removed
 }
 
-// Revocation ends what matched it before the machine knew Number. A grant after that is a new
-// decision.
+// Revocation ends the roots and hosts that it names, if they were granted before the machine knew
+// Number. A later grant is a new decision.
 type Revocation struct {
 	Number  uint64 `json:"n"`
 	Session string `json:"session,omitempty"` // "": every session
@@ -56,17 +56,17 @@ const (
 )
 
 // openStanding returns a document that an owner has signed.
-func openStanding(data []byte, c *Charter, to string) (held, error) {
+func openStanding(data []byte, c *Charter, to string) (signedOrder, error) {
 	if len(data) > maxStanding*2 { // base64 takes a third more
-		return held{}, errors.New("the order is too long")
+		return signedOrder{}, errors.New("the order is too long")
 	}
-	h := held{signed: data}
+	h := signedOrder{signed: data}
 	var err error
 	if h.by, err = Open(data, c.Fleet, kindStanding, c.isOwner, &h.Standing); err != nil {
-		return held{}, err
+		return signedOrder{}, err
 	}
 	if h.For != to {
-		return held{}, fmt.Errorf("the order is for %s", names.Quote(h.For))
+		return signedOrder{}, fmt.Errorf("the order is for %s", names.Quote(h.For))
 	}
 	return h, h.check()
 }
@@ -92,7 +92,7 @@ func (s *Standing) check() error {
 	return nil
 }
 
-// check refuses a revocation that does not say one thing.
+// check refuses a revocation that does not name exactly one thing to revoke.
 func (r *Revocation) check() error {
 	given := 0
 	for _, is := range []bool{r.All, r.Root != "", r.Subject != "", r.Net} {
@@ -114,7 +114,7 @@ func (r *Revocation) check() error {
 	return nil
 }
 
-// request is the revocation as a session takes it.
+// request returns the revocation as a request to a session.
 func (r *Revocation) request() control.RevokeRequest {
 	q := control.RevokeRequest{All: r.All, Subject: r.Subject, Net: r.Net}
 	if r.Root != "" {

@@ -10,8 +10,8 @@ import (
 // owner, a keeper and each machine have one: the newest copy replaces the others.
 type store struct{ dir string }
 
-// held is an order with its signature.
-type held struct {
+// signedOrder is an order with its signature.
+type signedOrder struct {
 	Standing
 	signed []byte // nil: there is no order
 	by     string // the owner's key that has signed it
@@ -19,30 +19,30 @@ type held struct {
 
 func (s store) file(to string) string { return filepath.Join(s.dir, to) }
 
-// load returns the copy of the order for a machine or all machines; the zero held: there is none.
-func (s store) load(c *Charter, to string) (held, error) {
+// load returns the copy of the order for a machine or all machines; the zero signedOrder: there is none.
+func (s store) load(c *Charter, to string) (signedOrder, error) {
 	data, err := readOwn(s.file(to))
 	if errors.Is(err, fs.ErrNotExist) {
-		return held{}, nil
+		return signedOrder{}, nil
 	}
 	if err != nil {
-		return held{}, err
+		return signedOrder{}, err
 	}
 	// The owner who signed the order may have been removed since it was kept.
-	then := *c
-	h := held{signed: data}
+	withSigner := *c
+	h := signedOrder{signed: data}
 	if h.by, err = Open(data, c.Fleet, kindStanding, anyKey, &h.Standing); err != nil {
-		return held{}, err
+		return signedOrder{}, err
 	}
-	then.Owners = []string{h.by}
-	return openStanding(data, &then, to)
+	withSigner.Owners = []string{h.by}
+	return openStanding(data, &withSigner, to)
 }
 
 // save makes the order durable.
-func (s store) save(h held) error { return writeSynced(s.file(h.For), h.signed) }
+func (s store) save(h signedOrder) error { return writeSynced(s.file(h.For), h.signed) }
 
 // newer opens an order, and reports whether it has a higher number than old.
-func newer(data []byte, c *Charter, to string, old held) (held, bool, error) {
+func newer(data []byte, c *Charter, to string, old signedOrder) (signedOrder, bool, error) {
 	h, err := openStanding(data, c, to)
 	if err == nil && !isUsable(h.Number) {
 		err = errNumber
@@ -53,8 +53,8 @@ func newer(data []byte, c *Charter, to string, old held) (held, bool, error) {
 	return h, h.Number > old.Number, nil
 }
 
-// appliedFile is the name of the file with the numbers of what a machine has carried out. No
-// machine has such a name.
+// appliedFile is the name of the file with the numbers of the orders that a machine has carried out.
+// No machine has such a name.
 const appliedFile = ".applied"
 
 func (s store) loadApplied() (map[string]uint64, error) {

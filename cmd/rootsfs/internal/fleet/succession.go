@@ -62,7 +62,8 @@ func (s charters) adopt(c *Charter, chain [][]byte) (*Charter, error) {
 		if err != nil {
 			return c, err
 		}
-		// The copy by number comes first: a party tells others what it believes.
+		// The copy by number comes first: a party must be able to give others the charter that it
+		// follows.
 		if err := errors.Join(writeSynced(s.file(next.Number), data), writeSynced(s.newest(), data)); err != nil {
 			return c, err
 		}
@@ -121,7 +122,7 @@ func (r *registrar) adopt(q chainMessage) (charterNumber, error) {
 // Amend makes the next charter, and has the keepers keep it. The same change, given again after an
 // error, makes the same charter.
 func (o *Owner) Amend(ctx context.Context, change Amendment) error {
-	if _, err := o.known(ctx); err != nil {
+	if _, err := o.syncKeepers(ctx); err != nil {
 		return err
 	}
 	next := *o.Charter
@@ -133,23 +134,23 @@ func (o *Owner) Amend(ctx context.Context, change Amendment) error {
 		// The newest orders would be signed by a key that counts no more: a lock would not hold.
 		return refused("an owner is removed by another one: give this command with the keys of an owner who stays")
 	}
-	if err := o.resign(ctx, &next); err != nil {
+	if err := o.signAgain(ctx, &next); err != nil {
 		return err
 	}
 	data, err := Seal(o.key, o.Names.ID, kindCharter, next)
 	if err != nil {
 		return err
 	}
-	if err := o.hand(ctx, data); err != nil {
+	if err := o.distribute(ctx, data); err != nil {
 		return err
 	}
-	_, err = o.known(ctx) // it brings orders to a new keeper
+	_, err = o.syncKeepers(ctx) // this brings the orders to a new keeper
 	return err
 }
 
-// resign signs the orders of owners who are removed again, as this owner's: nobody takes an order of
-// a former owner.
-func (o *Owner) resign(ctx context.Context, next *Charter) error {
+// signAgain replaces each order of an owner whom next removes by the same order of this owner: nobody
+// takes an order of a former owner.
+func (o *Owner) signAgain(ctx context.Context, next *Charter) error {
 	state, err := o.states(ctx)
 	if err != nil {
 		return err
@@ -183,8 +184,8 @@ func (o *Owner) chain() (since uint64, chain [][]byte, err error) {
 	return since, chain, nil
 }
 
-// tell gives charters to the keepers of a charter.
-func (o *Owner) tell(ctx context.Context, to *Charter, buses []*Bus, more ...[]byte) (answers[charterNumber], error) {
+// sendCharters sends this owner's charters, and more after them, to the keepers of the charter to.
+func (o *Owner) sendCharters(ctx context.Context, to *Charter, buses []*Bus, more ...[]byte) (answers[charterNumber], error) {
 	since, chain, err := o.chain()
 	if err != nil {
 		return answers[charterNumber]{}, err
@@ -199,9 +200,9 @@ func (o *Owner) tell(ctx context.Context, to *Charter, buses []*Bus, more ...[]b
 	return gather[charterNumber](ctx, buses, to, o.Names.charters(), kindCharters, q.Number, message), nil
 }
 
-// hand gives the next charter to the keepers. It holds when a majority of the keepers of both
+// distribute gives the next charter to the keepers. It holds when a majority of the keepers of both
 // charters have it: from then on no majority gives a lease, or takes an order, by the old one.
-func (o *Owner) hand(ctx context.Context, data []byte) error {
+func (o *Owner) distribute(ctx context.Context, data []byte) error {
 	next, err := o.Charter.succeed(data)
 	if err != nil {
 		return err
@@ -218,7 +219,7 @@ func (o *Owner) hand(ctx context.Context, data []byte) error {
 		return err
 	}
 	defer closeAll(buses)
-	got, err := o.tell(ctx, &both, buses, data)
+	got, err := o.sendCharters(ctx, &both, buses, data)
 	if err != nil {
 		return err
 	}
@@ -268,36 +269,37 @@ func closeAll(all []*Bus) {
 	}
 }
 
-// agreed reports whether a majority of the keepers has answered, and none has another charter at
-// this place.
-func (o *Owner) agreed(state map[string]keeperState, place int, data []byte) bool {
+// isAgreed reports whether a majority of the keepers has answered, and none has another charter at the
+// index in keeperState.Charters.
+func (o *Owner) isAgreed(state map[string]keeperState, index int, data []byte) bool {
 	for _, s := range state {
-		if place < len(s.Charters) && !bytes.Equal(s.Charters[place], data) {
+		if index < len(s.Charters) && !bytes.Equal(s.Charters[index], data) {
 			return false
 		}
 	}
 	return len(state) >= o.Charter.majority()
 }
 
-// spread has this owner, and all keepers, know the newest charter that one of them has. It returns the
-// keepers' states then.
+// spread brings this owner and all keepers the newest charter that one of them has. It returns the
+// states of the keepers after that.
 func (o *Owner) spread(ctx context.Context, state map[string]keeperState) (map[string]keeperState, error) {
 	changed := false
 	var failed error
 	for _, s := range state {
 		for i, data := range s.Charters {
 			if _, err := o.Charter.succeed(data); err != nil {
-				continue // it is not the next: another keeper was first
+				continue // it is not the next charter: another keeper has brought that one already
 			}
 			var err error
-			if i < len(s.Charters)-1 && o.agreed(state, i, data) {
-				// It holds: an owner made the next one. Its keepers have that one, or are gone.
+			if i < len(s.Charters)-1 && o.isAgreed(state, i, data) {
+				// The charter holds, since an owner has made the one after it. Its keepers have that
+				// one, or are gone.
 				o.Charter, err = o.charters.adopt(o.Charter, [][]byte{data})
 			} else {
-				err = o.hand(ctx, data)
+				err = o.distribute(ctx, data)
 			}
 			if err != nil {
-				failed = err // the others may have another one: a former owner can have signed this
+				failed = err // another keeper may bring the right one: a former owner may have signed this one
 				break
 			}
 			changed = true
@@ -306,12 +308,12 @@ func (o *Owner) spread(ctx context.Context, state map[string]keeperState) (map[s
 	if failed != nil && !changed {
 		return nil, failed
 	}
-	behind := len(state) < len(o.Charter.Keepers) // one that does not know this owner does not answer
+	behind := len(state) < len(o.Charter.Keepers) // a keeper that does not know this owner does not answer
 	for _, s := range state {
 		behind = behind || s.Charter < o.Charter.Number
 	}
 	if behind && o.Charter.Number > 1 && !changed {
-		if _, err := o.tell(ctx, o.Charter, o.buses); err != nil {
+		if _, err := o.sendCharters(ctx, o.Charter, o.buses); err != nil {
 			return nil, err
 		}
 	}

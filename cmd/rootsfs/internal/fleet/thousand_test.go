@@ -116,11 +116,11 @@ func newCrowdMachine(ctx context.Context, home string, wire *atomic.Int64) (*cro
 		return nil, err
 	}
 	files := filepath.Join(home, "audit")
-	kept, err := audit.Open(audit.Options{Dir: files, Session: RecordsSession, Anchor: filepath.Join(home, "anchor")})
+	recordLog, err := audit.Open(audit.Options{Dir: files, Session: RecordsSession, Anchor: filepath.Join(home, "anchor")})
 	if err != nil {
 		return nil, err
 	}
-	c.agent.record = func(r guard.Record) error { return cmp.Or(kept.Record(r), kept.Flush()) }
+	c.agent.record = func(r guard.Record) error { return cmp.Or(recordLog.Record(r), recordLog.Flush()) }
 	c.carryOut = c.revoke
 	if c.ship, err = newShippers(m, buses, home, files, func() bool { return true }, slog.New(slog.DiscardHandler)); err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func cpuTime() time.Duration {
 func onDisk(dir string) (files, bytes int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
-			return nil // it is a measurement
+			return nil // files that cannot be read are not counted
 		}
 		if st, err := e.Info(); err == nil {
 			files, bytes = files+1, bytes+st.Size()
@@ -239,8 +239,8 @@ func onDisk(dir string) (files, bytes int64) {
 	return files, bytes
 }
 
-// crowdDir returns a directory for the homes of machines. It is in memory if it can be: one disk must
-// not stand for those of all machines.
+// crowdDir returns a directory for the homes of machines. It is in memory if possible, because one disk
+// would be slower than a disk for each machine.
 func crowdDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "rootsfs-crowd-")
 	if err != nil {
@@ -304,8 +304,8 @@ func (p *crowdProcess) ask(what string) (numbers []int64) {
 	return numbers
 }
 
-// Every machine of a large fleet carries out each order, by which what it has open can no longer be
-// read, and answers questions about its state. The machines are in a process of their own. With -v
+// Every machine of a large fleet carries out each order, after which its open file cannot be read, and
+// answers questions about its state. The machines are in a process of their own. With -v
 // times, memory, bytes at rest and on the wire are printed; ROOTSFS_SOAK=1 makes it a thousand.
 func TestThousandMachines(t *testing.T) {
 	n, rounds, rest := 8, 1, time.Duration(0)
@@ -365,10 +365,10 @@ func (l *lab) revokeCrowd(p *crowdProcess, n int) {
 		l.Fatalf("%d of %d files cannot be read before the order", dead, n)
 	}
 	begun := time.Now()
-	var heard []time.Duration // an ack, since the order was given
-	sub, err := l.owner.Bus.Conn.Subscribe(l.owner.Names.OfMachines("ack"), func(*nats.Msg) { heard = append(heard, time.Since(begun)) })
+	var acks []time.Duration // from the order to each ack
+	sub, err := l.owner.Bus.Conn.Subscribe(l.owner.Names.OfMachines("ack"), func(*nats.Msg) { acks = append(acks, time.Since(begun)) })
 	l.must(err)
-	out := l.give(everything, time.Minute)
+	out := l.give(revokeAll, time.Minute)
 	took := time.Since(begun)
 	l.must(sub.Drain())
 	testkit.Until(l, "the subscription has ended", func() bool { return !sub.IsValid() })
@@ -380,6 +380,6 @@ func (l *lab) revokeCrowd(p *crowdProcess, n int) {
 	if dead := p.ask("dead")[0]; len(out.Machines) != n || dead != int64(n) {
 		l.Fatalf("%d machines have answered, and %d of %d files cannot be read", len(out.Machines), dead, n)
 	}
-	slices.Sort(heard)
-	l.Logf("revoked on %d machines: %v; acks: %d, p50 %v, p99 %v, last %v", n, took, len(heard), heard[len(heard)/2], heard[len(heard)*99/100], heard[len(heard)-1])
+	slices.Sort(acks)
+	l.Logf("revoked on %d machines: %v; acks: %d, p50 %v, p99 %v, last %v", n, took, len(acks), acks[len(acks)/2], acks[len(acks)*99/100], acks[len(acks)-1])
 }

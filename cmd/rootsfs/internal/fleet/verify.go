@@ -91,8 +91,8 @@ type Unsure struct {
 	Wait    names.Foreign `json:"records_wait,omitempty"` // why the machine sends none; "": it has not answered
 }
 
-// AskMachines asks the machines how far keepers have confirmed their records. A Verify after that
-// notes what a Pull in between did not bring.
+// AskMachines asks the machines how far keepers have confirmed their records. A later Verify reports the
+// confirmed records that the archive lacks.
 func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (unsure []Unsure, err error) {
 	all, err := a.Owner.Machines(ctx, wait)
 	if err != nil {
@@ -121,7 +121,7 @@ func (a *Archive) AskMachines(ctx context.Context, wait time.Duration) (unsure [
 // KeeperReport is how one of several keepers differs from the archive.
 type KeeperReport struct {
 	Key     string        `json:"key"`               // its fingerprint
-	Problem names.Foreign `json:"problem,omitempty"` // why not all that it has was read
+	Problem names.Foreign `json:"problem,omitempty"` // why some of its records were not read
 	Lacks   []Lack        `json:"lacks,omitempty"`
 }
 
@@ -133,8 +133,8 @@ type Lack struct {
 	To      uint64        `json:"to"`
 }
 
-// Keepers returns what the keepers lacked at the last Pull of what the archive has, by the reports of
-// a Verify. It returns nil where the fleet has one keeper.
+// Keepers returns how the keepers differed from the archive at the last Pull. reports are those of a
+// Verify. Keepers returns nil if the fleet has one keeper.
 func (a *Archive) Keepers(reports []RecordReport) []KeeperReport {
 	if len(a.keepers) < 2 {
 		return nil
@@ -144,7 +144,7 @@ func (a *Archive) Keepers(reports []RecordReport) []KeeperReport {
 		k := KeeperReport{Key: KeyName(key)}
 		of := a.keepers[key]
 		switch {
-		case of == nil: // it was added after the Pull
+		case of == nil: // the keeper was added after the Pull
 			continue
 		case of.problem != nil:
 			k.Problem = foreign(of.problem)
@@ -158,7 +158,8 @@ func (a *Archive) Keepers(reports []RecordReport) []KeeperReport {
 	return out
 }
 
-// missing returns the records of the session that a keeper lacks, which has files up to the numbers of has.
+// missing returns the records of the session that a keeper lacks. has is the last record that the keeper
+// has of each file.
 func (r *RecordReport) missing(has map[string]uint64) (list []Lack) {
 	for _, f := range r.files {
 		l := Lack{r.Machine, r.Session, max(f.from, has[f.name]+1), f.to}
@@ -173,7 +174,7 @@ func (r *RecordReport) missing(has map[string]uint64) (list []Lack) {
 	return list
 }
 
-// compare notes the records that a keeper has confirmed to the machine, and the archive lacks.
+// compare notes the records that the archive lacks, although a keeper has confirmed them to the machine.
 func (c confirmation) compare(of machineKey, reports []RecordReport) []RecordReport {
 	for _, session := range slices.Sorted(maps.Keys(c)) {
 		i := slices.IndexFunc(reports, func(r RecordReport) bool { return r.Session.Raw() == session })
@@ -204,7 +205,7 @@ func (a *Archive) Verify() ([]RecordReport, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := recordDir{a.Owner.Names, filepath.Join(a.Dir, e.Name()), machine, known.ofDir(machine, e.Name())}
+		d := recordDir{a.Owner.Names, filepath.Join(a.Dir, e.Name()), machine, known.keyOfDir(machine, e.Name())}
 		reports, err := d.verify()
 		if err != nil {
 			return nil, fmt.Errorf("the records of %s: %w", machine, err)
@@ -307,7 +308,7 @@ func (d recordDir) verifyFile(c *checkpoint, data []byte, last *chain, r *Record
 	case here.seq != c.Seq || here.hash != c.Hash:
 		r.fail(RecordsTampered, fmt.Errorf("%s: record %d is not as the machine has signed it", c.File, c.Seq))
 	}
-	*last = chain{c.Seq, c.Hash} // one problem is told once
+	*last = chain{c.Seq, c.Hash} // so that one problem is not reported twice
 }
 
 // follow notes how the first record of a file follows the last of the file before. follows is the

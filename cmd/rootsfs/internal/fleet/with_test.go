@@ -76,7 +76,7 @@ func TestWithMachine(t *testing.T) {
 	}
 }
 
-// A ceiling of the owner's ends at once what it forbids in the sessions of a machine, and the
+// A ceiling of the owner ends at once the roots in the sessions of a machine that it forbids, and the
 // machine's commands name its line. It holds until the machine hears that it was removed, or leaves.
 func TestCeilingOfAFleet(t *testing.T) {
 	f, all := newRealFleet(t, "m1")
@@ -101,7 +101,7 @@ func TestCeilingOfAFleet(t *testing.T) {
 			t.Errorf("%q does not name the ceiling:\n%s", c, out)
 		}
 	}
-	// An owner who may grant gives no more than it from afar.
+	// An owner who may grant from afar gives no more than the ceiling allows.
 	// ceiling: root.path by fleet with
 	// ceiling: root.mode by fleet with
 	f.must(os.MkdirAll(filepath.Join(m.home, "config", "rootsfs"), 0o700))
@@ -118,10 +118,10 @@ func TestCeilingOfAFleet(t *testing.T) {
 	if out, code := f.run(f.home, "fleet", "ceiling", "show"); code != 0 || !strings.Contains(out, "# ceiling 1 for all, by owner SHA256:") || !strings.Contains(out, `path = "/srv"`) {
 		t.Errorf("show: %d\n%s", code, out)
 	}
-	// A file that was put back is the newest one again when the agent runs.
-	kept := filepath.Join(m.home, "state", "rootsfs", "fleet", "ceiling.json")
+	// If somebody puts back an older file, the agent writes the newest one again.
+	ceilingFile := filepath.Join(m.home, "state", "rootsfs", "fleet", "ceiling.json")
 	stop(m.agent)
-	f.must(os.WriteFile(kept, []byte(`{"fleet":"acme","ceilings":[]}`), 0o600))
+	f.must(os.WriteFile(ceilingFile, []byte(`{"fleet":"acme","ceilings":[]}`), 0o600))
 	m.startAgent()
 	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, line) {
 		t.Errorf("after an older file was put back:\n%s", out)
@@ -136,7 +136,7 @@ func TestCeilingOfAFleet(t *testing.T) {
 	if out, _ := f.run(m.home, "rootsfs", "config", "ceiling"); !strings.Contains(out, "this machine has no ceiling") {
 		t.Errorf("after leaving:\n%s", out)
 	}
-	if _, err := os.Stat(kept); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(ceilingFile); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the ceiling's file after leaving: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// openArchive opens the archive that the arguments name, and its owner, which the caller closes.
+// openArchive opens the archive that the arguments name. The caller must close its Owner.
 func openArchive(f *cli.FleetFlags, args []string) (*fleet.Archive, error) {
 	open := fleet.OpenOwner
 	if f.Offline {
@@ -25,7 +25,7 @@ func openArchive(f *cli.FleetFlags, args []string) (*fleet.Archive, error) {
 	}
 	a := &fleet.Archive{Owner: o, Machines: f.Machines}
 	if len(args) > 0 {
-		if a.Dir, err = filepath.Abs(args[0]); err == nil { // no root may touch the default, but may touch this
+		if a.Dir, err = filepath.Abs(args[0]); err == nil { // a root may contain this directory, but not the default one
 			err = writabledirs.NewJudge().File(a.Dir)
 		}
 	} else {
@@ -89,7 +89,7 @@ func printKeepers(all []fleet.KeeperReport, say func(string, ...any)) {
 	}
 }
 
-// printIssues prints what keepers have and machines have not signed.
+// printIssues prints the files of keepers that are not as the machines have signed them.
 func printIssues(got []fleet.Pulled, say func(string, ...any)) {
 	for _, m := range got {
 		for _, is := range m.Issues {
@@ -107,7 +107,7 @@ func printIssues(got []fleet.Pulled, say func(string, ...any)) {
 	}
 }
 
-// issuesFail returns the error of the exit code.
+// issuesFail returns an error for the exit code if there are issues.
 func issuesFail(got []fleet.Pulled) error {
 	if slices.ContainsFunc(got, func(m fleet.Pulled) bool { return len(m.Issues) > 0 }) {
 		return cli.Failed()
@@ -156,7 +156,7 @@ func follow(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 type verifyReport struct {
 	Fleet    string               `json:"fleet"`
 	Sessions []fleet.RecordReport `json:"sessions"`
-	Issues   []fleet.Pulled       `json:"issues,omitempty"`  // machines of which a keeper has something else
+	Issues   []fleet.Pulled       `json:"issues,omitempty"`  // only the machines with issues
 	Keepers  []fleet.KeeperReport `json:"keepers,omitempty"` // unless there is one
 	Unsure   []fleet.Unsure       `json:"unsure,omitempty"`
 }

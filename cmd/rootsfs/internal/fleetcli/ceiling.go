@@ -23,8 +23,8 @@ func removeCeiling(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []s
 	return give(ctx, p, f, fleet.Order{Ceiling: &none}, "no longer bound by this ceiling")
 }
 
-// ceilings is the output of ceiling show.
-type ceilings struct {
+// ceilingReport is the output of ceiling show.
+type ceilingReport struct {
 	Fleet    string             `json:"fleet"`
 	Ceilings []fleet.SetCeiling `json:"ceilings"`
 }
@@ -39,7 +39,7 @@ func showCeiling(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []str
 	if err != nil {
 		return err
 	}
-	return p.Report(ceilings{o.Names.Name(), list}, func() {
+	return p.Report(ceilingReport{o.Names.Name(), list}, func() {
 		if len(list) == 0 {
 			p.Say("there is no ceiling; set one: rootsfs fleet ceiling set FILE")
 		}

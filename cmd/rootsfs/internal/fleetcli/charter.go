@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// charterOf is the output of charter.
-type charterOf struct {
+// charterReport is the output of charter.
+type charterReport struct {
 	Fleet   string        `json:"fleet"`
 	Number  uint64        `json:"number"`
 	Parties []fleet.Party `json:"parties"`
@@ -23,7 +23,7 @@ func charter(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, _ []string)
 		if err != nil {
 			return err
 		}
-		return p.Report(charterOf{o.Names.Name(), o.Charter.Number, list}, func() {
+		return p.Report(charterReport{o.Names.Name(), o.Charter.Number, list}, func() {
 			rows := [][]string{{"ROLE", "KEY", "SERVER"}}
 			for _, one := range list {
 				server := one.Server
@@ -56,11 +56,11 @@ func newDir(arg string) (string, error) {
 	return dir, err
 }
 
-// added is the output of adding a keeper or an owner.
-type added struct {
+// addReport is the output of adding a keeper or an owner.
+type addReport struct {
 	Dir    string `json:"dir"`
 	Key    string `json:"key,omitempty"`
-	Serves bool   `json:"serves,omitempty"` // of a keeper: it runs, and is one of the fleet
+	Serves bool   `json:"serves,omitempty"` // the keeper runs, and is one of the fleet
 }
 
 func addKeeper(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
@@ -73,7 +73,7 @@ func addKeeper(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []st
 		if err != nil {
 			return err
 		}
-		return p.Report(added{Dir: dir, Serves: serves}, func() {
+		return p.Report(addReport{Dir: dir, Serves: serves}, func() {
 			if serves {
 				p.Say("the keeper at %s is one of %s; keepers: %d", names.EscapeQuoted(f.Server), o.Names.Name(), len(o.Charter.Keepers))
 				return
@@ -93,7 +93,7 @@ func addOwner(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, args []str
 		if err != nil {
 			return err
 		}
-		return p.Report(added{Dir: dir, Key: key}, func() {
+		return p.Report(addReport{Dir: dir, Key: key}, func() {
 			p.Say("owner %s of %s; move %s to the owner's machine, as ~/.local/state/rootsfs/fleet/owner", key, o.Names.Name(), names.ShellWord(dir))
 		})
 	})
@@ -113,7 +113,7 @@ func amend(ctx context.Context, p *cli.Printer, change fleet.Amendment, key stri
 		if err := o.Amend(ctx, change); err != nil {
 			return err
 		}
-		return p.Report(charterOf{Fleet: o.Names.Name(), Number: o.Charter.Number}, func() {
+		return p.Report(charterReport{Fleet: o.Names.Name(), Number: o.Charter.Number}, func() {
 			p.Say("%s has no part in %s any more", names.EscapeQuoted(key), o.Names.Name())
 		})
 	})

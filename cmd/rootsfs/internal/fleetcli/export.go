@@ -61,7 +61,7 @@ func exportRecords(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args 
 	return nil
 }
 
-// machineName returns this machine's name in its fleet, or that of the host.
+// machineName returns this machine's name in its fleet, or else the host's name.
 func machineName() string {
 	if m, err := fleet.OpenMember(); err == nil {
 		return m.Machine
@@ -70,7 +70,8 @@ func machineName() string {
 	return host
 }
 
-// cursorOf returns the file that holds how far an export to a target has come.
+// cursorOf returns the path of the cursor file of an export. By default there is one for each directory
+// and target.
 func cursorOf(f *cli.FleetFlags, dir string) (string, error) {
 	if f.Cursor != "" {
 		return filepath.Abs(f.Cursor)

@@ -6,7 +6,7 @@ package fleetcli
 
 import "github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 
-// Work returns what the commands do.
+// Work returns the functions of the commands, by the commands' names.
 func Work() cli.FleetWork {
 	return cli.FleetWork{
 		"init": initFleet, "serve": serve, "invite": invite, "remove": remove, "machines": machines,

@@ -24,7 +24,7 @@ type membership struct {
 	Fleet   string `json:"fleet"`
 	Machine string `json:"machine"`
 	Key     string `json:"key,omitempty"`
-	Told    *bool  `json:"told,omitempty"` // of leave: the fleet knows
+	Told    *bool  `json:"told,omitempty"` // after leave: a keeper has confirmed it
 }
 
 func join(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []string) error {
@@ -76,7 +76,7 @@ func agent(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) e
 	ctx, stop := cli.Until(ctx)
 	defer stop()
 	log := p.Log(f.Verbose)
-	records, err := recordsOf(log)
+	records, err := auditOptions(log)
 	if err != nil {
 		return err
 	}
@@ -90,9 +90,9 @@ func agent(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) e
 	})
 }
 
-// recordsOf returns where the agent keeps its records: beside those of the sessions. They name no
-// files, and so audit_paths does not matter.
-func recordsOf(log *slog.Logger) (audit.Options, error) {
+// auditOptions returns the options of the agent's audit log, which is beside those of the sessions. Its
+// records name no files, so the setting audit_paths does not matter.
+func auditOptions(log *slog.Logger) (audit.Options, error) {
 	dir, err := config.AuditDir()
 	if err != nil {
 		return audit.Options{}, err
@@ -121,8 +121,8 @@ func recordBounds(log *slog.Logger) (age time.Duration, total int64) {
 	return 0, 0
 }
 
-// allowedActs returns what the configuration allows the owners of the fleet now. If it cannot be
-// read, that is nothing.
+// allowedActs returns the acts that the configuration allows the owners of the fleet now, and none if
+// the configuration cannot be read.
 func allowedActs(log *slog.Logger) (list []control.Access) {
 	conf, _, err := config.LoadFlag("")
 	if err != nil {
@@ -135,17 +135,17 @@ func allowedActs(log *slog.Logger) (list []control.Access) {
 	return list
 }
 
-// sharesRecords reports whether the configuration lets the fleet have the audit records. If it
-// cannot be read, it does not.
+// sharesRecords reports whether the configuration lets the fleet have the audit records, and false if
+// the configuration cannot be read.
 func sharesRecords() bool {
 	conf, _, err := config.LoadFlag("")
 	return err == nil && !conf.RecordsStay
 }
 
-// sessionTime bounds how long a session may take to say how it is.
+// sessionTime bounds how long a session may take to answer with its status.
 const sessionTime = time.Second
 
-// status returns how this machine is.
+// status returns this machine's status.
 func status(ctx context.Context, version string) fleet.MachineStatus {
 	st := fleet.MachineStatus{Version: names.Foreign(version), Sessions: []fleet.SessionStatus{}}
 	all, err := control.List()

@@ -34,9 +34,9 @@ func unlock(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) 
 	return give(ctx, p, f, fleet.Order{Unlock: true}, "unlocked")
 }
 
-// give gives an order, and prints its outcome on each machine. what says what a machine is when the
-// order is carried out, such as dead.
-func give(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, order fleet.Order, what string) error {
+// give gives an order, and prints its outcome on each machine. state is the word for a machine that has
+// carried out the order, such as "dead".
+func give(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, order fleet.Order, state string) error {
 	o, err := fleet.OpenOwner()
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func give(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, order fleet.Or
 	if err != nil {
 		return err
 	}
-	if err := p.Report(out, func() { printOutcome(p, out, what) }); err != nil {
+	if err := p.Report(out, func() { printOutcome(p, out, state) }); err != nil {
 		return err
 	}
 	if !out.Done() {
@@ -61,24 +61,24 @@ func give(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, order fleet.Or
 	return nil
 }
 
-func printOutcome(p *cli.Printer, out fleet.Outcome, what string) {
+func printOutcome(p *cli.Printer, out fleet.Outcome, state string) {
 	if len(out.Machines) == 0 {
 		p.Say("the fleet has no machine; the order is for those that join")
 	}
 	for _, m := range out.Machines {
 		switch {
 		case m.State == fleet.OrderNoAnswer && out.DeadBy != nil:
-			p.Say("%s: no answer; %s by %s at the latest", m.Name, what, out.DeadBy.Local().Format(time.TimeOnly))
+			p.Say("%s: no answer; %s by %s at the latest", m.Name, state, out.DeadBy.Local().Format(time.TimeOnly))
 		case m.State == fleet.OrderNoAnswer:
-			p.Say("%s: no answer; it is %s when it hears the order", m.Name, what)
-		case what == "unlocked" && m.Locked != "":
+			p.Say("%s: no answer; it is %s when it hears the order", m.Name, state)
+		case state == "unlocked" && m.Locked != "":
 			p.Say("%s: still locked by another order: %q; see: rootsfs fleet unlock --machine %s", m.Name, m.Locked, names.ShellWord(m.Name))
-		case what == "bound":
+		case state == "bound":
 			p.Say("%s: bound in %.1f ms, roots ended: %d", m.Name, m.TookMS, len(m.Ended)+m.More)
-		case what == "dead":
+		case state == "dead":
 			p.Say("%s: dead in %.1f ms, roots: %d", m.Name, m.TookMS, len(m.Ended)+m.More)
 		default:
-			p.Say("%s: %s in %.1f ms", m.Name, what, m.TookMS)
+			p.Say("%s: %s in %.1f ms", m.Name, state, m.TookMS)
 		}
 		for _, e := range m.Ended {
 			if e.Error != "" {

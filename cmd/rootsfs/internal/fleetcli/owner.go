@@ -28,8 +28,8 @@ func invite(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, args []strin
 	return p.Report(inv, func() { p.Say("rootsfs fleet join %s", names.ShellWord(inv.Token)) })
 }
 
-// removed is the output of remove.
-type removed struct {
+// removeReport is the output of remove.
+type removeReport struct {
 	Machine string `json:"machine"`
 }
 
@@ -42,7 +42,7 @@ func remove(ctx context.Context, p *cli.Printer, _ *cli.FleetFlags, args []strin
 	if err := o.Remove(ctx, args[0]); err != nil {
 		return err
 	}
-	return p.Report(removed{args[0]}, func() { p.Say("%s is no machine of %s any more", args[0], o.Names.Name()) })
+	return p.Report(removeReport{args[0]}, func() { p.Say("%s is no machine of %s any more", args[0], o.Names.Name()) })
 }
 
 // machineList is the output of machines.
@@ -100,14 +100,14 @@ func machines(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string
 	}
 }
 
-// warnRestored says that a keeper was restored, and what that leaves open.
+// warnRestored warns that a keeper was restored, and says what is left to do.
 func warnRestored(p *cli.Printer, o *fleet.Owner) {
 	if o.BroughtBack {
 		p.Warn("the keeper was restored from an older copy. It has this owner's orders again; let other owners run this, too")
 	}
 }
 
-// changes returns what machines --watch compares: all but times, which always change.
+// changes returns the text that machines --watch compares. It has no times, which always change.
 func changes(all []fleet.Machine) (text string) {
 	for _, m := range all {
 		text += fmt.Sprintln(m.Name, m.StateText(), m.Key)

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The lengths of a lease that an owner may choose, besides none.
+// The bounds of the lease that an owner may choose, apart from 0.
 const (
 	shortestLease = 30 * time.Second
 	longestLease  = 24 * time.Hour
@@ -28,7 +28,7 @@ func serverDir(f *cli.FleetFlags) (fleet.ServerDir, error) {
 		return fleet.DefaultServerDir()
 	}
 	dir, err := filepath.Abs(f.Dir)
-	if err == nil { // no root may touch the default, but may touch this
+	if err == nil { // a root may contain this directory, but not the default one
 		err = writabledirs.NewJudge().File(dir)
 	}
 	return fleet.ServerDir(dir), err
@@ -80,8 +80,8 @@ func natsServer(urls string) string {
 	return strings.Join(list, ",")
 }
 
-// serving is the output of serve, when it is ready.
-type serving struct {
+// serveReport is the output of serve, when it is ready.
+type serveReport struct {
 	Fleet  string `json:"fleet"`
 	ID     string `json:"id"`
 	Listen string `json:"listen"`
@@ -92,7 +92,8 @@ func serve(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) e
 	if err != nil {
 		return err
 	}
-	// Its memory has the keys of the fleet: no core file, and no other process of the user's.
+	// The keys of the fleet are in this process's memory. Prevent a core file, and access by other
+	// processes of the user.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func serve(ctx context.Context, p *cli.Printer, f *cli.FleetFlags, _ []string) e
 		return err
 	}
 	defer s.Stop()
-	ready := serving{s.Names.Name(), s.Names.ID, s.Addr}
+	ready := serveReport{s.Names.Name(), s.Names.ID, s.Addr}
 	if err := p.Line(ready, func() { p.Say("fleet %s: serving at %s", ready.Fleet, ready.Listen) }); err != nil {
 		return err
 	}

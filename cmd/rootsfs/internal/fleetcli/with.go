@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The commands of rootsfs that only talk to sessions.
+// withCommands are the commands of rootsfs that only talk to sessions.
 var withCommands = []string{"console", "top", "status", "roots", "net", "consent", "why", "allow", "policy", "metrics", "revoke", "pause", "resume", "unmount"}
 
 // with runs a command with the sessions of machines.
@@ -65,8 +65,8 @@ func withCommand(words []string) ([]string, error) {
 	return append([]string{program}, words[1:]...), err
 }
 
-// runChild runs a command to its end, and returns its exit code as an error. Signals that the
-// terminal sends reach the command, too, which decides when it ends.
+// runChild runs a command to its end, and returns its exit code as an error. The terminal's signals reach
+// the command directly, and the command decides when it ends. Other signals are passed on.
 func runChild(argv []string) error {
 	caught := make(chan os.Signal, 4)
 	signal.Notify(caught, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)

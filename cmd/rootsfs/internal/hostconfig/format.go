@@ -108,8 +108,8 @@ func Default(f Format, home, config string, getenv func(name string) string) str
 }
 
 // ProjectOf returns the project's directory if the file at path configures the servers of a
-// project (.mcp.json, .vscode/mcp.json, .cursor/mcp.json, .gemini/settings.json and
-// .zed/settings.json), else "". A file of that name in the home directory is the user's own.
+// project, and "" otherwise. It knows the files by their names, such as .mcp.json or
+// .vscode/mcp.json. A file of such a name in the home directory is the user's own.
 func ProjectOf(path, home string) string {
 	dir, base := filepath.Split(path)
 	dir = filepath.Clean(dir)

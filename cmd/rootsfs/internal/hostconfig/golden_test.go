@@ -118,7 +118,7 @@ func golden(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Some as in a project, the others as the user's own.
+	// Parse some documents as files of a project, and the others as the user's own.
 	name := filepath.Base(path)
 	switch filepath.Base(filepath.Dir(path)) {
 	case "code-project":

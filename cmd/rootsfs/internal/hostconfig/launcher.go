@@ -65,7 +65,7 @@ const maxLaunchers = 8
 // FetcherOf returns the fetcher that words start, themselves or through shells and other
 // launchers; "": none. A fetcher needs the network.
 func FetcherOf(words []string) string {
-	for _, last := range launched(words, maxLaunchers) {
+	for _, last := range finalCommands(words, maxLaunchers) {
 		if i := slices.Index(fetchers, filepath.Base(last[0])); i >= 0 {
 			return fetchers[i]
 		}
@@ -78,9 +78,9 @@ func (s *Server) words() []string {
 	return names.List[string](slices.Insert(slices.Clone(s.Args), 0, s.Command))
 }
 
-// launched returns the commands that words run in the end: the words themselves, or the
-// commands that launchers among them start.
-func launched(words []string, depth int) (commands [][]string) {
+// finalCommands returns the commands that words run in the end: the words themselves, or the commands
+// that launchers among them start, up to a depth of nested launchers.
+func finalCommands(words []string, depth int) (commands [][]string) {
 	if len(words) == 0 {
 		return nil
 	}
@@ -95,7 +95,7 @@ func launched(words []string, depth int) (commands [][]string) {
 			return [][]string{words}
 		}
 		for _, command := range shellCommands(text) {
-			commands = append(commands, launched(command, depth-1)...)
+			commands = append(commands, finalCommands(command, depth-1)...)
 		}
 		return commands
 	}
@@ -106,7 +106,7 @@ func launched(words []string, depth int) (commands [][]string) {
 	if len(inner) == 0 {
 		return [][]string{words}
 	}
-	return launched(inner, depth-1)
+	return finalCommands(inner, depth-1)
 }
 
 // inner returns the command in the arguments of a launcher; nil: there is none.

@@ -29,11 +29,11 @@ const bom = "\xef\xbb\xbf"
 
 // Error describes a mistake in a document, and its place.
 type Error struct {
-	Line int // counted from 1; 0: the document as a whole, or the text has the line
+	Line int // counted from 1; 0: the mistake has no line, or the text of Err has it
 	Err  error
 }
 
-// Error is one line: line LINE: what is wrong.
+// Error returns one line of text, such as "line 3: not UTF-8".
 func (e *Error) Error() string {
 	if e.Line == 0 {
 		return e.Err.Error()
@@ -51,13 +51,13 @@ type Config struct {
 
 	head     []byte                 // a byte order mark, or nothing
 	body     []byte                 // the rest
-	newlines []int                  // offsets in body
+	newlines []int                  // offsets of the line ends in body
 	keys     map[int]*tomltree.Node // of a TOML document, by the offsets of their values
 }
 
-// Parse reads the document of the file at path. It uses only the last elements of the path,
-// where the content does not tell the format (see Format). programs are names of `rootsfs`,
-// beside its own, by which wrapped servers may call it.
+// Parse reads the document of the file at path. It uses the last elements of path if the content
+// does not show the format (see Format). programs are further names of `rootsfs` that wrapped
+// servers may call.
 //
 // The error is an *Error. A single server that cannot be read is no error of Parse: its Err
 // says why.
@@ -91,7 +91,7 @@ func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 	if err != nil {
 		return nil, &Error{Err: fmt.Errorf("not JSON: %s", syntax(err))}
 	}
-	if err := c.duplicates(&top); err != nil {
+	if err := c.checkKeys(&top); err != nil {
 		return nil, err
 	}
 	if err := c.findServers(path, &top, programs); err != nil {
@@ -152,7 +152,7 @@ func tooDeep(b []byte) int {
 				}
 			}
 		case '/':
-			i += comment(b[i:])
+			i += commentLength(b[i:])
 		case '{', '[':
 			if depth++; depth > maxDepth {
 				return i
@@ -164,9 +164,9 @@ func tooDeep(b []byte) int {
 	return -1
 }
 
-// comment returns the length, without the last byte, of the comment at the beginning of b, or
+// commentLength returns the length, without the last byte, of the comment at the beginning of b, or
 // 0.
-func comment(b []byte) int {
+func commentLength(b []byte) int {
 	end := ""
 	switch {
 	case bytes.HasPrefix(b, []byte("//")):
@@ -190,9 +190,9 @@ func (c *Config) errorf(offset int, format string, args ...any) *Error {
 	return &Error{Line: c.line(offset), Err: fmt.Errorf(format, args...)}
 }
 
-// duplicates refuses a duplicate key: hosts differ in which one they use, so the effect of a
-// change would not be known.
-func (c *Config) duplicates(v *hujson.Value) error {
+// checkKeys refuses a duplicate key, and the key __proto__. Hosts differ in how they read such
+// documents, so the effect of a change would not be known.
+func (c *Config) checkKeys(v *hujson.Value) error {
 	for v := range v.All() {
 		obj, ok := v.Value.(*hujson.Object)
 		if !ok {
@@ -219,7 +219,7 @@ func text(v *hujson.Value) string {
 	return l.String()
 }
 
-// member returns the member of obj with the name, and its index, or nil.
+// member returns the value of the member of obj with the name, and the member's index, or nil and -1.
 func member(obj *hujson.Object, name string) (*hujson.Value, int) {
 	for i := range obj.Members {
 		if text(&obj.Members[i].Name) == name {
@@ -246,7 +246,7 @@ func kindOf(v *hujson.Value) string {
 	return "true or false"
 }
 
-// findServers reads the servers at their places.
+// findServers reads all servers of a JSON document.
 func (c *Config) findServers(path string, top *hujson.Value, programs []string) error {
 	obj, ok := top.Value.(*hujson.Object)
 	if !ok {
@@ -287,15 +287,15 @@ func (c *Config) findServers(path string, top *hujson.Value, programs []string) 
 			return err
 		}
 	}
-	if found = c.hostCommands("", top) || found; !found {
+	if found = c.addHostCommands("", top) || found; !found {
 		return &Error{Err: errors.New(`has neither "mcpServers" nor "servers" nor "context_servers" nor "mcp": no MCP server is configured in it`)}
 	}
 	return nil
 }
 
-// hostCommands adds the commands in an object that Gemini CLI itself runs to the servers, as
-// HostCommand. It reports whether there is one.
-func (c *Config) hostCommands(within string, v *hujson.Value) (found bool) {
+// addHostCommands adds to the servers, as HostCommand, each command in an object that Gemini CLI
+// itself runs. It reports whether there is one.
+func (c *Config) addHostCommands(within string, v *hujson.Value) (found bool) {
 	obj, ok := v.Value.(*hujson.Object)
 	for i := 0; ok && i < len(obj.Members); i++ {
 		m := &obj.Members[i]
@@ -304,7 +304,7 @@ func (c *Config) hostCommands(within string, v *hujson.Value) (found bool) {
 			found = true
 			c.Servers = append(c.Servers, &Server{Name: names.Foreign(name), Line: c.line(m.Name.StartOffset), Kind: HostCommand})
 		case "mcp", "tools":
-			found = c.hostCommands(name+".", &m.Value) || found
+			found = c.addHostCommands(name+".", &m.Value) || found
 		}
 	}
 	return found
@@ -315,7 +315,7 @@ func (c *Config) hostCommands(within string, v *hujson.Value) (found bool) {
 // no servers, as in Gemini CLI's file.
 func mcpServers(path string, m *hujson.ObjectMember) *hujson.ObjectMember {
 	obj, ok := m.Value.Value.(*hujson.Object)
-	if named := strings.HasPrefix(filepath.Base(path), "opencode."); !ok || !named && !ofObjects(obj) {
+	if named := strings.HasPrefix(filepath.Base(path), "opencode."); !ok || !named && !hasOnlyObjects(obj) {
 		if named {
 			return m
 		}
@@ -323,18 +323,19 @@ func mcpServers(path string, m *hujson.ObjectMember) *hujson.ObjectMember {
 	}
 	if v, i := member(obj, "servers"); v != nil {
 		// A server may have the name "servers".
-		if servers, ok := v.Value.(*hujson.Object); ok && ofObjects(servers) {
+		if servers, ok := v.Value.(*hujson.Object); ok && hasOnlyObjects(servers) {
 			return &obj.Members[i]
 		}
 	}
 	return m
 }
 
-// ofObjects reports whether each member of obj is an object.
-func ofObjects(obj *hujson.Object) bool {
+// hasOnlyObjects reports whether each member of obj is an object.
+func hasOnlyObjects(obj *hujson.Object) bool {
 	return !slices.ContainsFunc(obj.Members, func(m hujson.ObjectMember) bool { return m.Value.Value.Kind() != '{' })
 }
 
+// readServers reads the servers in a member. mcp says whether the servers are in "mcp".
 func (c *Config) readServers(m *hujson.ObjectMember, project string, mcp bool, programs []string) error {
 	obj, ok := m.Value.Value.(*hujson.Object)
 	if !ok {

@@ -74,14 +74,14 @@ func TestServerErrors(t *testing.T) {
 	}
 }
 
-// The way in which a host starts or reaches a server is recognised as by the hosts.
+// Parse decides as the hosts do how a server is started or reached.
 func TestKinds(t *testing.T) {
 	for server, want := range map[string]Kind{
 		`{"command": "x"}`: Stdio,
 		`{"command": "x", "type": "stdio", "url": "u"}`: Stdio,
 		`{"url": "u"}`:       Remote,
 		`{"serverUrl": "u"}`: Remote,
-		`{"type": "http", "url": "u", "command": "x"}`: Stdio, // as it is for a host that goes by the command
+		`{"type": "http", "url": "u", "command": "x"}`: Stdio, // as in a host that decides by the command
 		`{"type": "sse"}`:                                          Remote,
 		`{"command": "rootsfs", "args": ["run"]}`:                  Wrapped,
 		`{"command": "/x/rootsfs", "args": ["serve"]}`:             Wrapped,

@@ -37,7 +37,7 @@ type Place struct {
 type Root struct {
 	Spec string
 	From string // the argument or variable that it comes from, for a person
-	Path string // that it leads to; "" if only the host knows it, in the project
+	Path string // path that Spec leads to; "" if only the host knows the path, in the project
 }
 
 // Proposal has the roots and the command that a server seems to need.
@@ -89,7 +89,7 @@ type proposer struct {
 	// isContainer: a daemon binds the paths in the arguments.
 	isContainer bool
 	cwd         string   // where the server is started; "" if that is not known
-	paths       []string // that the roots lead to; "" if only the host knows it
+	paths       []string // paths of the roots; "" if only the host knows the path
 	names       []guard.RootName
 }
 
@@ -181,7 +181,7 @@ func (p *proposer) absolute(t target, from string) {
 		if dir := filepath.Dir(filepath.Clean(t.path)); dir != "/" && p.at.Look(dir) == Dir {
 			p.notef("%s names what does not exist in %s: if the server makes it, it needs a directory that is given with --root PATH:rw", from, names.Quote(dir))
 		}
-	case script && workspace(head):
+	case script && isWorkspace(head):
 		// The workspace is the project.
 		if t = (target{text: head}); p.at.Base != "" {
 			t.path = p.at.Base
@@ -206,7 +206,7 @@ func isScript(path string) bool { return slices.Contains(scripts, filepath.Ext(p
 // kernel's.
 var neverProposed = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys", "/dev"}
 
-// add proposes a root, once.
+// add proposes a root, unless the same root is proposed already, needs no proposal, or may not be one.
 func (p *proposer) add(t target, from string) {
 	path := ""
 	if t.path != "" {
@@ -264,7 +264,7 @@ func (p *proposer) remarks(s *Server) {
 	if i := slices.Index(versionManagers, name); i >= 0 {
 		p.notef("%s keeps its versions in your HOME, and HOME is private inside: write the full path of the program that it starts, which \"%[1]s which\" tells, or give its directory with --root", versionManagers[i])
 	}
-	for _, inner := range launched(words, maxLaunchers) {
+	for _, inner := range finalCommands(words, maxLaunchers) {
 		if i := slices.Index(containerTools, filepath.Base(inner[0])); i >= 0 && containerTools[i] != name {
 			p.notef("it is started by %s, whose daemon a confined server does not reach: leave it out with --server, or use another way to start it", containerTools[i])
 		}

@@ -31,7 +31,7 @@ func TestUnwrapEdited(t *testing.T) {
 		{`{"command": "rootsfs", "args": ["run", "--", "x", ]}`, `{"command": "x", "args": [ ]}`},
 		// The "--" in the server's own arguments stays, with its spelling.
 		{`{"command": "rootsfs", "args": ["run", "--", "\u0078", "--", "\/"]}`, `{"command": "\u0078", "args": ["--", "\/"]}`},
-		// Not of the form.
+		// These are not of the form that Wrap writes.
 		{`{"command": "rootsfs", "args": ["serve", "--", "x"]}`, ``},
 		{`{"command": "rootsfs", "args": ["run", "--"]}`, ``},
 		{`{"command": "rootsfs", "args": ["run", "x"]}`, ``},
@@ -88,7 +88,7 @@ func FuzzWrap(f *testing.F) {
 			c.Propose(s, place("/home/u/code/.mcp.json"))
 			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, names.List[string](s.Env)...), Home: env, Net: net}
 		}
-		// What JSON cannot hold becomes something else, as everywhere.
+		// hujson replaces bytes that JSON cannot hold.
 		prog = hujson.String(prog).String()
 		wrapped := c.Wrap(prog, plans)
 		w, err := Parse("mcp.json", wrapped, prog)
@@ -117,8 +117,7 @@ func FuzzWrap(f *testing.F) {
 	})
 }
 
-// rest is the document without commands and arguments of started servers, and its
-// comments.
+// rest returns the document without the commands and arguments of servers, and its comments.
 func rest(t *testing.T, c *Config) any {
 	v, err := hujson.Parse(bytes.Clone(endLastLine(c.body)))
 	if err != nil {

@@ -92,7 +92,7 @@ func inValue(text string) []valuePart {
 	return nil
 }
 
-// inURI returns the path of a URI without a host, that of a file or a database.
+// inURI returns the path in the URI of a file or a database. The URI must have no host.
 func inURI(text string) (path string, ok bool) {
 	rest := text
 	for {
@@ -114,7 +114,7 @@ func inURI(text string) (path string, ok bool) {
 		rest = after
 	}
 	if strings.HasPrefix(rest, "/") {
-		rest = "/" + strings.TrimLeft(rest, "/") // SQLAlchemy has one more
+		rest = "/" + strings.TrimLeft(rest, "/") // SQLAlchemy writes one more slash
 	}
 	if decoded, err := url.PathUnescape(rest); err == nil {
 		rest = decoded

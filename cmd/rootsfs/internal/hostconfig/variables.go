@@ -9,23 +9,23 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// workspace reports whether a text is a host's variable for the directory of the project.
+// isWorkspace reports whether a text is a host's variable for the directory of the project.
 // Claude Code sets its variable for servers only, so configurations give it a default:
 // ${CLAUDE_PROJECT_DIR:-.}
-func workspace(s string) bool {
+func isWorkspace(s string) bool {
 	for _, name := range []string{"workspaceFolder", "CLAUDE_PROJECT_DIR"} {
 		// If the default is not the project's directory, the default itself is the path.
 		if rest, ok := strings.CutPrefix(s, "${"+name); ok && (strings.HasPrefix(rest, "}") || strings.HasPrefix(rest, ":")) {
-			otherwise, given := strings.CutPrefix(rest, ":-")
-			return !given || strings.HasPrefix(otherwise, ".}")
+			otherwise, hasDefault := strings.CutPrefix(rest, ":-")
+			return !hasDefault || strings.HasPrefix(otherwise, ".}")
 		}
 	}
 	return false
 }
 
-// fillsIn reports whether a host replaces a part of the text: by a setting of its own, which a
+// hasSubstitution reports whether a host replaces a part of the text: by a setting of its own, which a
 // project may define, by the content of a file, or by a variable.
-func fillsIn(s string) bool {
+func hasSubstitution(s string) bool {
 	return strings.Contains(s, "$") || strings.Contains(s, "{file:") || strings.Contains(s, "{env:")
 }
 
@@ -40,7 +40,7 @@ func (p *proposer) expand(s string) (target, bool) {
 	switch {
 	case strings.HasPrefix(s, "{file:"):
 		return target{}, false
-	case fillsIn(strings.TrimPrefix(strings.TrimPrefix(first, "${"), "{env:")), fillsIn(after):
+	case hasSubstitution(strings.TrimPrefix(strings.TrimPrefix(first, "${"), "{env:")), hasSubstitution(after):
 		if strings.Contains(after, "/") {
 			p.notef("%s holds a variable that can lead anywhere: name what it needs with --root", names.Quote(s))
 		}
@@ -62,9 +62,9 @@ func (p *proposer) expand(s string) (target, bool) {
 	}
 	value, known := "", true
 	switch {
-	case p.format == ClaudeDesktop || p.format == Cline || p.format == Zed || p.format == Codex || p.format == OpenCode: // they expand nothing
+	case p.format == ClaudeDesktop || p.format == Cline || p.format == Zed || p.format == Codex || p.format == OpenCode: // these hosts expand nothing
 		return target{}, false
-	case workspace("${" + name + "}"):
+	case isWorkspace("${" + name + "}"):
 		value = p.at.Base
 		known = value != "" && !strings.HasPrefix(name, "workspaceFolder:") // another one of several
 	case name == "userHome" && p.format != ClaudeCode:
@@ -80,7 +80,7 @@ func (p *proposer) expand(s string) (target, bool) {
 	switch {
 	case !known && names.Under(filepath.Join("/x", rest), "/x"):
 		// Only the host knows the value. The variable for the workspace is surely a path.
-		return target{text: s}, workspace("${" + name + "}")
+		return target{text: s}, isWorkspace("${" + name + "}")
 	case !known:
 		p.notef("%s leads out of the project: name what it needs with --root", names.Quote(s))
 		return target{}, false
@@ -122,19 +122,19 @@ func (s *Server) Steers(own bool, more ...string) []string {
 	for _, v := range s.set {
 		name, _, _ := strings.Cut(v.name, "=")
 		steers := IsSteering(name) || slices.Contains(more, name)
-		if !own && (steers || fillsIn(v.name)) || own && (steers && projectFills(v.value) || projectFills(v.name)) {
+		if !own && (steers || hasSubstitution(v.name)) || own && (steers && hasProjectSubstitution(v.value) || hasProjectSubstitution(v.name)) {
 			list = append(list, v.name)
 		}
 	}
-	if s.EnvFile != "" && (!own || projectFills(s.EnvFile.Raw()) || !strings.ContainsAny(s.EnvFile[:1].Raw(), "/~$")) {
+	if s.EnvFile != "" && (!own || hasProjectSubstitution(s.EnvFile.Raw()) || !strings.ContainsAny(s.EnvFile[:1].Raw(), "/~$")) {
 		list = append(list, "envFile")
 	}
 	return list
 }
 
-// projectFills reports whether a host replaces a part of the text by a value that a project can
+// hasProjectSubstitution reports whether a host replaces a part of the text by a value that a project can
 // choose: any but the home directory and the variables of the host's own environment.
-func projectFills(s string) bool {
+func hasProjectSubstitution(s string) bool {
 	for rest, ok := s, true; ok; {
 		var name string
 		if _, rest, ok = strings.Cut(rest, "${"); !ok {

@@ -99,11 +99,11 @@ func (c *Config) wrap(s *Server, program string, h How) []edit {
 	}
 	list := s.obj.Members[s.args].Value
 	if len(s.list.Elements) == 0 {
-		// Right after the bracket; see emptied.
+		// Insert right after the bracket; see removeArgs.
 		at := list.StartOffset + 1
 		return []edit{first, {at, at, strings.Join(words, ", ")}}
 	}
-	// Before the first argument, so that a comment above it stays above it.
+	// Insert right before the first argument, so that a comment above the arguments stays above them.
 	at := s.list.Elements[0].StartOffset
 	sep := "," + separator(s.list)
 	return []edit{first, {at, at, strings.Join(words, sep) + sep}}
@@ -206,14 +206,14 @@ func (c *Config) unwrap(s *Server, i int) []edit {
 	if i+1 < len(list) {
 		return []edit{first, {list[0].StartOffset, list[i+1].StartOffset, ""}}
 	}
-	return append([]edit{first}, c.emptied(s)...)
+	return append([]edit{first}, c.removeArgs(s)...)
 }
 
-// emptied removes the arguments of a list if none of them was the server's own. Wrap leaves no
-// white space after the bracket of a list that was there, and some after that of a new list. So
-// Unwrap knows which of the two to restore. If an editor has changed the white space since,
+// removeArgs removes the arguments of a list that has none of the server's own, or the whole member
+// if Wrap has added it. Wrap leaves no white space after the bracket of a list that was there, and
+// some after the bracket of a new list. So Unwrap knows which of the two to restore. If an editor has changed the white space since,
 // either result means the same.
-func (c *Config) emptied(s *Server) []edit {
+func (c *Config) removeArgs(s *Server) []edit {
 	value := &s.obj.Members[s.args].Value
 	list := s.list.Elements
 	last := &list[len(list)-1]

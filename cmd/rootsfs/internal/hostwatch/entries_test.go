@@ -17,7 +17,7 @@ func TestEntries(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	changed := make(chan struct{}, 1)
 	New(t.Context()).Signal(at("link/records"), Entries, changed)
-	quiet(changed, nil)
+	drain(changed, nil)
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -48,7 +48,7 @@ func TestEntries(t *testing.T) {
 		t.Log(step.name)
 		testkit.Must(t, step.do())
 		<-changed
-		quiet(changed, nil)
+		drain(changed, nil)
 	}
 }
 
@@ -70,25 +70,25 @@ func TestTwoPathsToOneFile(t *testing.T) {
 	<-one
 	stopTwo := w.Signal(at("2/f"), Path, two)
 	<-two
-	quiet(one, two)
+	drain(one, two)
 	testkit.Must(t, add(at("3/f")))
 	<-one
 	<-two
 	stopOne()
-	quiet(one, two)
+	drain(one, two)
 	testkit.Must(t, add(at("3/f")))
 	<-two
 	stopOne = w.Signal(at("1/f"), Path, one)
 	<-one
 	stopTwo()
-	quiet(one, two)
+	drain(one, two)
 	testkit.Must(t, add(at("3/f")))
 	<-one
 	stopOne()
 }
 
-// quiet receives the reports of earlier changes, so that the next report is about a later one.
-func quiet(one, two <-chan struct{}) {
+// drain receives the reports of earlier changes, so that the next report is about a later one.
+func drain(one, two <-chan struct{}) {
 	for {
 		select {
 		case <-one:

@@ -98,9 +98,9 @@ func start(ctx context.Context, open func() (*fsnotify.Watcher, error)) *Watcher
 // Done returns a channel that is closed when no path is reported any more.
 func (w *Watcher) Done() <-chan struct{} { return w.done }
 
-// Watch calls changed when the path is watched, and whenever it may have changed. If
-// changed reports that it could not look, it is called again. One goroutine calls it for
-// all paths.
+// Watch calls changed when the path is watched, and whenever the path may have changed. If
+// changed returns false, because it could not look at the path, Watch calls it again. One
+// goroutine makes the calls for all paths.
 func (w *Watcher) Watch(path string, scope Scope, changed func() (looked bool)) (stop func()) {
 	s := &subscription{path: path, scope: scope, changed: changed}
 	w.mu.Lock()
@@ -159,6 +159,7 @@ func (w *Watcher) Problem() string {
 	return strings.Join(reasons, "; ")
 }
 
+// check makes run check the paths of subscriptions.
 func (w *Watcher) check(all ...*subscription) {
 	if len(all) == 0 {
 		return
@@ -178,8 +179,8 @@ func (w *Watcher) run(ctx context.Context) {
 	defer close(w.done)
 	defer w.closeNotify()
 	for w.await(ctx, nil) {
-		over := time.NewTimer(gather)
-		for w.await(ctx, over.C) {
+		deadline := time.NewTimer(gather)
+		for w.await(ctx, deadline.C) {
 		}
 		w.mu.Lock()
 		due, recheck := w.due, recheckEvery*time.Duration(1+len(w.all)/recheckMost)
@@ -199,8 +200,8 @@ func (w *Watcher) run(ctx context.Context) {
 	}
 }
 
-// await notes one event. It reports false if ctx or the given time ends first.
-func (w *Watcher) await(ctx context.Context, over <-chan time.Time) bool {
+// await notes one event. It reports false if ctx ends or deadline has a value first.
+func (w *Watcher) await(ctx context.Context, deadline <-chan time.Time) bool {
 	var events <-chan fsnotify.Event
 	if w.notify != nil {
 		events = w.notify.Events
@@ -208,11 +209,11 @@ func (w *Watcher) await(ctx context.Context, over <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-over:
+	case <-deadline:
 		return false
 	case <-w.kick:
 	case e := <-events:
-		w.check(w.files.concerned(e, w.forget)...)
+		w.check(w.files.subscriptionsOf(e, w.forget)...)
 	case <-w.broken:
 		w.retryAt = time.Now().Add(recheckEvery)
 		w.closeNotify()
@@ -221,7 +222,7 @@ func (w *Watcher) await(ctx context.Context, over <-chan time.Time) bool {
 	return true
 }
 
-// receiveErrors receives the errors of notify until there are no more. It has a goroutine of
+// receiveErrors receives the errors of notify until notify is closed. It has a goroutine of
 // its own, because fsnotify may wait for the receiver while it holds the lock that Add
 // needs.
 func (w *Watcher) receiveErrors(notify *fsnotify.Watcher, broken chan<- struct{}) {
@@ -235,7 +236,7 @@ func (w *Watcher) receiveErrors(notify *fsnotify.Watcher, broken chan<- struct{}
 	}
 }
 
-// closeNotify gives the inotify instance back.
+// closeNotify closes the inotify instance, and forgets the files that it watched.
 func (w *Watcher) closeNotify() {
 	if w.notify != nil {
 		_ = w.notify.Close()

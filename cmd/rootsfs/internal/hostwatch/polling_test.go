@@ -85,7 +85,7 @@ func TestNotLocal(t *testing.T) {
 }
 
 // If events cannot be read (as when the user's epoll watches are used up), the paths are
-// reported every recheckEvery, and watched again when they can be.
+// reported every recheckEvery. They are watched again when events can be read.
 func TestEventsCannotBeRead(t *testing.T) {
 	opened, failed := make(chan *fsnotify.Watcher, 2), fmt.Errorf("read: %w", unix.EAGAIN)
 	w := start(t.Context(), func() (*fsnotify.Watcher, error) {

@@ -56,9 +56,9 @@ func newFileTable() fileTable {
 	return fileTable{byPath: map[string]*watchedFile{}, byID: map[fileID][]*watchedFile{}}
 }
 
-// concerned returns the subscriptions that an event concerns. If the file of the event was
+// subscriptionsOf returns the subscriptions that an event concerns. If the file of the event was
 // moved or removed, it calls gone for it.
-func (t *fileTable) concerned(e fsnotify.Event, gone func(*watchedFile)) (all []*subscription) {
+func (t *fileTable) subscriptionsOf(e fsnotify.Event, gone func(*watchedFile)) (all []*subscription) {
 	path := filepath.Clean(e.Name) // in the directory "/" names begin with two slashes
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	if in := t.byPath[dir]; in != nil {

@@ -11,7 +11,7 @@ func Man(page, name, section, summary string) string {
 	return b.String()
 }
 
-// body renders a page without its first heading, for a page that begins otherwise.
+// body renders a page without its first heading, for a man page, which has a heading of its own.
 func body(page string) string {
 	var b strings.Builder
 	for i, bl := range parse(page) {

@@ -120,11 +120,11 @@ func columns(rows [][]string, width int) []string {
 		}
 		cells = append(cells, line)
 	}
-	over := gap*(len(widths)-1) - width
+	excess := gap*(len(widths)-1) - width
 	for _, w := range widths {
-		over += w
+		excess += w
 	}
-	for over > 0 {
+	for excess > 0 {
 		widest := -1
 		for i, w := range widths {
 			if w > mins[i] && (widest < 0 || w > widths[widest]) {
@@ -135,7 +135,7 @@ func columns(rows [][]string, width int) []string {
 			return stacked(cells, width)
 		}
 		widths[widest]--
-		over--
+		excess--
 	}
 	var out []string
 	for _, row := range cells {

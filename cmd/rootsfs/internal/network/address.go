@@ -18,8 +18,9 @@ var closedPrefixes = prefixes(
 	"fc00::/7", "fe80::/9", "ff00::/8",
 )
 
-// embedding maps IPv6 prefixes whose addresses lead to an embedded IPv4 address to the byte at
-// which that begins. The IPv4 address is judged in their place.
+// embedding has the IPv6 prefixes whose addresses lead to an embedded IPv4 address, each with the
+// index of the byte at which the IPv4 address begins. The IPv4 address is judged in place of the
+// IPv6 address.
 var embedding = map[netip.Prefix]int{
 	netip.MustParsePrefix("::/96"):           12,
 	netip.MustParsePrefix("::ffff:0:0:0/96"): 12,

@@ -18,8 +18,8 @@ import (
 // Bounds of questions. A program chooses the names that it connects to, and asks as often as it
 // likes; a person has to answer.
 const (
-	// maxQuestions is how many questions are open at a time, and how many may be asked before
-	// questionEvery counts.
+	// maxQuestions bounds the questions that are open at a time. A program may also cause as many
+	// at once; then one more each questionEvery.
 	maxQuestions  = 16
 	questionEvery = 5 * time.Second
 	// maxWaiting is how many connections wait for one answer. Connections to one host do not take
@@ -43,10 +43,10 @@ var (
 type Ask struct {
 	// Put asks a person, once for all waiting connections to a host and port. It calls
 	// q.Permit if the host is permitted, or returns the reason why not. ctx ends when the
-	// question is over without an answer. It is called concurrently.
+	// question is over without an answer. Put may be called concurrently.
 	Put func(ctx context.Context, q Question) error
 	// Denied returns why connections to a host and port are refused without another question,
-	// because it was denied before. It is called concurrently.
+	// because a person denied the host before. Denied may be called concurrently.
 	Denied func(host string, port uint16) error
 	// For is how long a question waits for its answer.
 	For time.Duration
@@ -93,7 +93,7 @@ func (t target) rule() Rule {
 	return Rule{Name: t.host, Port: t.port}
 }
 
-// openQuestion is a question that is put, with connections that wait for its answer.
+// openQuestion is a question that has no answer yet, with the connections that wait for it.
 type openQuestion struct {
 	ctx     context.Context //nolint:containedctx // ends when the question is over, its cause says why
 	cancel  context.CancelCauseFunc
@@ -105,7 +105,7 @@ type asking struct {
 	open    map[target]*openQuestion
 	waiting int // connections, for any answer
 	fresh   *rate.Limiter
-	over    atomic.Bool // all rules were revoked: no more questions
+	over    atomic.Bool // all rules were revoked, so no more questions are put
 }
 
 func newAsking() *asking {
@@ -148,15 +148,15 @@ func (g *Gate) ask(c *conn) {
 	})
 }
 
-// join makes a connection wait for the answer to the question about its host, which it puts
-// if it is not open.
+// join makes a connection wait for the answer to the question about its host. If there is no open
+// question about the host, join puts one.
 func (g *Gate) join(c *conn) (*openQuestion, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := target{c.host, c.port}
 	q := g.asking.open[t]
 	if q != nil && q.ctx.Err() != nil {
-		q = nil // it is over, and Put has not returned yet
+		q = nil // the question is over, and its Put has not returned yet
 	}
 	switch {
 	case g.closed:
@@ -227,7 +227,8 @@ func (g *Gate) endQuestionLocked(t target, q *openQuestion, cause error) {
 	q.cancel(cause)
 }
 
-// endQuestionsLocked ends every question, or those about hosts that a rule permits now.
+// endQuestionsLocked ends every question. If permittedOnly is set, it ends only the questions about
+// hosts that a rule permits now.
 func (g *Gate) endQuestionsLocked(cause error, permittedOnly bool) {
 	for t, q := range g.asking.open {
 		if permittedOnly && !g.permitsLocked(connTo(t)) {
@@ -280,6 +281,6 @@ func (g *Gate) reachedLocked() (list []Reached, others int) {
 	slices.SortFunc(list, func(a, b Reached) int {
 		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
 	})
-	shown := min(len(list), maxReached)
-	return list[:shown], len(list) - shown
+	n := min(len(list), maxReached)
+	return list[:n], len(list) - n
 }

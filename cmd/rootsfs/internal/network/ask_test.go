@@ -27,12 +27,12 @@ func init() {
 	// many connects to args[1:] at the same time, as "get" does, and prints each outcome.
 	programs["many"] = func(args []string) error {
 		var all sync.WaitGroup
-		said := make([]string, len(args)-1)
+		results := make([]string, len(args)-1)
 		for i, address := range args[1:] {
-			all.Go(func() { said[i] = exchangeWith(address, args[0]) })
+			all.Go(func() { results[i] = exchangeWith(address, args[0]) })
 		}
 		all.Wait()
-		fmt.Println(strings.Join(said, "\n"))
+		fmt.Println(strings.Join(results, "\n"))
 		return nil
 	}
 }
@@ -52,13 +52,13 @@ func exchangeWith(address, send string) string {
 	if err == nil {
 		b, err = io.ReadAll(c)
 	}
-	if err != nil { // a reset is told once
+	if err != nil { // read and write report a reset only once
 		return "error: " + err.Error()
 	}
 	return string(b)
 }
 
-// person answers questions as answer says, and counts them.
+// person answers questions with answer, and keeps them.
 type person struct {
 	mu     sync.Mutex
 	asked  []Question
@@ -79,8 +79,8 @@ func (p *person) questions() []Question {
 	return append([]Question{}, p.asked...)
 }
 
-// waiting waits until a number of questions were asked.
-func (p *person) waiting(t *testing.T, n int) []Question {
+// waitAsked waits until at least n questions were asked, and returns them.
+func (p *person) waitAsked(t *testing.T, n int) []Question {
 	t.Helper()
 	var q []Question
 	if !testkit.Eventually(func() bool { q = p.questions(); return len(q) >= n }) {
@@ -97,8 +97,8 @@ func nobody(ctx context.Context, _ Question) error {
 	return context.Cause(ctx)
 }
 
-// asks returns the options of a gate that asks p and resolves names to this machine.
-func asks(t *testing.T, p *person, rules string, wait time.Duration) Options {
+// askOptions returns the options of a gate that asks p and resolves names to this machine.
+func askOptions(t *testing.T, p *person, rules string, wait time.Duration) Options {
 	t.Helper()
 	denied := func(host string, _ uint16) error {
 		if host == p.denied {
@@ -123,9 +123,9 @@ func TestQuestionIsAnswered(t *testing.T) {
 		}
 		return q.Permit()
 	}}
-	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
+	n := newNamespace(t, askOptions(t, p, "127.0.0.1", time.Minute))
 	cmd, out := n.start("many", "hi", "a.test:"+port, "A.test:"+port, "no.test:"+port, "a.test:"+port)
-	for _, q := range p.waiting(t, 2) {
+	for _, q := range p.waitAsked(t, 2) {
 		if q.Program.PID != cmd.Process.Pid || q.Program.Path.Raw() != exe(t) {
 			t.Errorf("the program is %+v, want %d %s", q.Program, cmd.Process.Pid, exe(t))
 		}
@@ -161,7 +161,7 @@ func exe(t *testing.T) string {
 func TestQuestionTellsWhatWasReached(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: yes}
-	n := newNamespace(t, asks(t, p, "127.0.0.1,a.test", time.Minute))
+	n := newNamespace(t, askOptions(t, p, "127.0.0.1,a.test", time.Minute))
 	if got := n.run("series", "hello", "a.test:"+port, "b.test:"+port, "a.test:"+port, "b.test:"+port); got != strings.Repeat("you said hello\n", 3)+"you said hello" {
 		t.Errorf("got %q", got)
 	}
@@ -181,7 +181,7 @@ func TestQuestionTimesOut(t *testing.T) {
 		late <- q.Permit()
 		return nil
 	}}
-	n := newNamespace(t, asks(t, p, "127.0.0.1", 50*time.Millisecond))
+	n := newNamespace(t, askOptions(t, p, "127.0.0.1", 50*time.Millisecond))
 	if got := n.run("series", "hello", "a.test:"+port, "a.test:"+port); !strings.Contains(got, "error: ") {
 		t.Errorf("got %q", got)
 	}
@@ -202,7 +202,7 @@ func TestClosedAddressesAreNotAsked(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: func(context.Context, Question) error { return ErrDenied }}
 	var asked atomic.Int64
-	o := asks(t, p, "", time.Minute)
+	o := askOptions(t, p, "", time.Minute)
 	o.Resolver = resolver(&asked, local)
 	n := newNamespace(t, o)
 	got := n.run("many", "hi", "169.254.169.254:80", "10.0.0.1:80", "192.168.1.1:443", "100.100.100.200:80", "[fd00::1]:80", "[fe80::1]:80",
@@ -214,7 +214,7 @@ func TestClosedAddressesAreNotAsked(t *testing.T) {
 		t.Errorf("questions: %+v; a resolver was asked %d times", q, asked.Load())
 	}
 	p = &person{answer: yes}
-	n = newNamespace(t, asks(t, p, "", time.Minute))
+	n = newNamespace(t, askOptions(t, p, "", time.Minute))
 	if got := n.run("get", "a.test:"+port, "hi"); strings.Contains(got, "you said") {
 		t.Errorf("a name that leads to this machine: %q", got)
 	}
@@ -231,7 +231,7 @@ func TestAddressIsAsked(t *testing.T) {
 		}
 		return ErrDenied
 	}}
-	n := newNamespace(t, asks(t, p, "", time.Minute))
+	n := newNamespace(t, askOptions(t, p, "", time.Minute))
 	n.run("many", "hi", "1.1.1.1:7", "[2606:4700::1]:7", "[::ffff:1.1.1.1]:7")
 	if q := p.questions(); len(q) < 2 || len(q) > 3 { // the third comes while the first is open, or after
 		t.Errorf("%+v", q)
@@ -242,7 +242,7 @@ func TestAddressIsAsked(t *testing.T) {
 func TestDeniedIsNotAskedAgain(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: yes, denied: "no.test"}
-	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
+	n := newNamespace(t, askOptions(t, p, "127.0.0.1", time.Minute))
 	args := []string{"hi"}
 	for range 2 * maxQuestions {
 		args = append(args, "no.test:"+port)
@@ -260,7 +260,7 @@ func TestDeniedIsNotAskedAgain(t *testing.T) {
 func TestNobodyIsAskedAfterRemoveAll(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: yes}
-	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
+	n := newNamespace(t, askOptions(t, p, "127.0.0.1", time.Minute))
 	if _, err := n.g.names.address("late.test"); err != nil { // the program knows its address
 		t.Fatal(err)
 	}
@@ -304,9 +304,9 @@ func TestQuestionIsOver(t *testing.T) {
 				late <- q.Permit()
 				return nil
 			}}
-			n := newNamespace(t, asks(t, p, "127.0.0.1,other.test", time.Minute))
+			n := newNamespace(t, askOptions(t, p, "127.0.0.1,other.test", time.Minute))
 			_, out := n.start("get", "a.test:"+port, "hello")
-			p.waiting(t, 1)
+			p.waitAsked(t, 1)
 			n.g.Expire(Rule{Name: "none.test"}) // ends no question
 			c.end(n.g)
 			b, _ := io.ReadAll(out)
@@ -364,7 +364,7 @@ func TestAskingWithLessReach(t *testing.T) {
 		{"127.0.0.1:53", func(s *Sockets) { s.Route.Close(); s.Route = nil }},
 	} {
 		p := &person{answer: yes}
-		n := newNamespace(t, asks(t, p, "127.0.0.1:"+port+",a.test:"+port, time.Minute))
+		n := newNamespace(t, askOptions(t, p, "127.0.0.1:"+port+",a.test:"+port, time.Minute))
 		n.dns, n.lacks = c.dns, c.lacks
 		got := n.run("series", "hi", "b.test:"+port, "b.test:"+port, "127.0.0.1:443", "127.0.0.1:80", "a.test:"+port, "b.test:81")
 		if strings.Count(got, "you said hi") != 3 || strings.Count(got, "error: ") != 3 {
@@ -379,7 +379,7 @@ func TestAskingWithLessReach(t *testing.T) {
 // After Ask.Until hosts without a rule do not exist.
 func TestAskingEnds(t *testing.T) {
 	p := &person{answer: yes}
-	o := asks(t, p, "", time.Minute)
+	o := askOptions(t, p, "", time.Minute)
 	o.Ask.Until = time.Now()
 	n := newNamespace(t, o)
 	if got := n.run("lookup", "a.test"); got != "a.test [] true" {

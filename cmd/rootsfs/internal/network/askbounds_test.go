@@ -26,7 +26,7 @@ func init() {
 			}
 		}
 		fmt.Println(exchangeWith(args[last], args[0]))
-		time.Sleep(time.Minute) // is killed
+		time.Sleep(time.Minute) // the test kills the program
 		return nil
 	}
 }
@@ -36,13 +36,13 @@ func init() {
 func TestFloodOfQuestions(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: nobody}
-	n := newNamespace(t, asks(t, p, "127.0.0.1,*.ok.test", time.Minute))
+	n := newNamespace(t, askOptions(t, p, "127.0.0.1,*.ok.test", time.Minute))
 	args := []string{"hi"}
 	for i := range 200 {
 		args = append(args, fmt.Sprintf("h%d.test:%s", i, port))
 	}
 	cmd, out := n.start("many", args...)
-	refused := func() (few, many int) {
+	refused := func() (others, many int) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		for _, e := range n.events {
@@ -60,8 +60,8 @@ func TestFloodOfQuestions(t *testing.T) {
 		_, many := refused()
 		return many >= 200-maxQuestions-1 && many+open == 200
 	})
-	if few, many := refused(); few != 0 || many < 200-maxQuestions-1 || open != 200-many || waiting != open {
-		t.Errorf("%d refused otherwise, %d for too many questions, %d open, %d wait", few, many, open, waiting)
+	if others, many := refused(); others != 0 || many < 200-maxQuestions-1 || open != 200-many || waiting != open {
+		t.Errorf("%d refused otherwise, %d for too many questions, %d open, %d wait", others, many, open, waiting)
 	}
 	n.g.Remove()
 	b, _ := io.ReadAll(out)
@@ -75,13 +75,13 @@ func TestFloodOfQuestions(t *testing.T) {
 func TestWaitingConnectionsAreBounded(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: nobody}
-	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
+	n := newNamespace(t, askOptions(t, p, "127.0.0.1", time.Minute))
 	args := []string{"hi"}
 	for range maxWaiting + 10 {
 		args = append(args, "a.test:"+port)
 	}
 	cmd, _ := n.start("many", args...)
-	p.waiting(t, 1)
+	p.waitAsked(t, 1)
 	count := func() (n0 int) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -110,7 +110,7 @@ func TestOneHostWaitsAlone(t *testing.T) {
 		full.Store(true)
 		return nobody(ctx, q)
 	}}
-	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
+	n := newNamespace(t, askOptions(t, p, "127.0.0.1", time.Minute))
 	args := []string{"hi"}
 	for range 10 * maxWaiting {
 		args = append(args, "a.test:"+port)

@@ -27,15 +27,15 @@ type conn struct {
 	port    uint16
 	began   time.Time
 	service *Service // whose name is host, or that has dialled; nil: none
-	program Program  // from connect on
+	program Program  // set by connect
 
 	sent, received atomic.Int64
 
-	// From register on.
+	// These are set by register.
 	ctx    context.Context //nolint:containedctx // until the connection ends
 	cancel context.CancelFunc
 
-	// Behind the gate's mutex.
+	// The gate's mutex guards these.
 	outside     *net.TCPConn
 	addr        netip.AddrPort // of outside
 	needsAddr   bool           // addr is closed by default: a rule of its own permits it
@@ -65,9 +65,9 @@ func (g *Gate) accept(l *listener) {
 }
 
 // acceptOne waits for a connection and decides about it. The connection is counted before it is
-// taken from the kernel, so that hasQueued finds it in one place or the other.
+// taken from the kernel, so that hasQueued finds it in the kernel or in the count.
 func (g *Gate) acceptOne(l *listener) error {
-	_ = l.await() // if it is closed, Accept says so
+	_ = l.await() // if l is closed, Accept returns the error
 	g.deciding.Add(1)
 	defer g.deciding.Add(-1)
 	in, err := l.Accept()
@@ -108,7 +108,7 @@ const (
 // decide returns the action for a connection to an address, and why it is refused. A
 // connection to splice or serve is then in the table.
 func (g *Gate) decide(c *conn, addr netip.Addr) (action, error) {
-	err := g.target(c, addr)
+	err := g.findDestination(c, addr)
 	if err == nil {
 		err = g.register(c)
 	}
@@ -123,16 +123,16 @@ func (g *Gate) decide(c *conn, addr netip.Addr) (action, error) {
 	return actionRefuse, err
 }
 
-// refuse resets a connection that was not carried, after it has waited.
+// refuse resets a connection that was not carried. waited is how long it has waited for an answer.
 func (g *Gate) refuse(c *conn, reason error, waited time.Duration) {
 	program := g.owner(c, true)
 	reset(c.inside)
 	g.note(Event{State: Refused, Host: names.Foreign(c.host), Port: c.port, Program: program, Began: c.began, Duration: waited, Reason: reason})
 }
 
-// target finds the destination of the program: the name that has the address, or the address
+// findDestination sets the destination of a connection: the name that has the address, or the address
 // itself.
-func (g *Gate) target(c *conn, addr netip.Addr) error {
+func (g *Gate) findDestination(c *conn, addr netip.Addr) error {
 	name, isOurs := g.names.name(addr)
 	switch {
 	case !isOurs:
@@ -225,7 +225,7 @@ func (g *Gate) connect(c *conn) error {
 	return err
 }
 
-// noteEnd takes a connection that was dialled out of the table and records its end.
+// noteEnd removes a dialled connection from the table and records its end.
 func (g *Gate) noteEnd(c *conn, err error) {
 	if reason := g.unregister(c); reason != nil {
 		err = reason
@@ -296,7 +296,7 @@ func (g *Gate) establish(c *conn, out *net.TCPConn, needsAddr bool) error {
 	return c.reason
 }
 
-// unregister takes a connection out of the table and returns why the gate ended it, if it did.
+// unregister removes a connection from the table and returns why the gate ended it, if it did.
 func (g *Gate) unregister(c *conn) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -307,7 +307,7 @@ func (g *Gate) unregister(c *conn) error {
 	return c.reason
 }
 
-// dropLocked takes a connection out of the table, if it is there.
+// dropLocked removes a connection from the table, if it is there.
 func (g *Gate) dropLocked(c *conn) {
 	if _, ok := g.conns[c]; !ok {
 		return
@@ -435,7 +435,8 @@ func (g *Gate) requireServer(c *conn, name string) error {
 	return nil
 }
 
-// sendOn sends the program's next n bytes, of which some were taken already, and takes no more.
+// sendOn sends the program's next n bytes to the host. The first of them are in taken. It reads the
+// others from the program, and no more.
 func (c *conn) sendOn(k *credit, taken []byte, n int) error {
 	b := make([]byte, min(n, 4<<10))
 	for have := copy(b, taken); n > 0; have = 0 {
@@ -472,7 +473,7 @@ func reset(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// resetAll resets connections that were taken out of the table. It resets them side by side:
+// resetAll resets connections that were removed from the table. It resets them side by side:
 // each waits for reads and writes under way, and many of those wait for a processor.
 func resetAll(list []*conn) {
 	var wg sync.WaitGroup

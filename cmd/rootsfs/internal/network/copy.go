@@ -34,7 +34,7 @@ func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 		waiting, err := may.copyOnce(to, from)
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = dst.CloseWrite() // it fails if dst has gone, and then dst's own direction ends, too
+			_ = dst.CloseWrite() // after an error dst has gone, and dst's own direction ends, too
 			return nil
 		case errors.Is(err, unix.EAGAIN):
 			err = waitWritable(to)

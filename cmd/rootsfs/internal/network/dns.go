@@ -113,7 +113,7 @@ func (g *Gate) lookup(q dnsmessage.Question) (dnsmessage.ResourceBody, dnsmessag
 		if g.mayResolve(name) { // below a wildcard
 			g.refuseName(names.Quote(name), errNotName)
 		}
-		return nil, dnsmessage.RCodeNameError // others are not recorded: they may be anything
+		return nil, dnsmessage.RCodeNameError // other names are not recorded: they may be anything
 	case !g.mayResolve(name):
 		g.refuseName(name, ErrNoRule)
 		return nil, dnsmessage.RCodeNameError
