@@ -41,7 +41,7 @@ func init() {
 	}
 }
 
-// answerAfter serves at 127.0.0.1: it answers when count bytes have come, then every byte.
+// answerAfter serves at 127.0.0.1: it answers when count bytes have come, then echoes every byte.
 func answerAfter(t *testing.T, count int) (port string) {
 	return serve(t, func(c net.Conn) {
 		if _, err := io.ReadFull(c, make([]byte, count)); err != nil {
