@@ -136,7 +136,8 @@ func newSetup(_ testing.TB, change func(*guard.Config)) *setup {
 	return s
 }
 
-func (s *setup) seen(k guard.EventKind) (n int) {
+// countEvents returns how many events of a kind there were.
+func (s *setup) countEvents(k guard.EventKind) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.events {

@@ -28,7 +28,7 @@ func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if st, _ := s.Lookup("r"); st.State != guard.Live || s.seen(guard.EventUnavailable) != 0 {
+		if st, _ := s.Lookup("r"); st.State != guard.Live || s.countEvents(guard.EventUnavailable) != 0 {
 			t.Errorf("%v ended the root", errno)
 		}
 		set(nil, true) // now it can be seen that the directory is gone
@@ -37,7 +37,7 @@ func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 }
 
 // A grant or an ending is not refused because of a lock that nobody holds any more, however
-// late the registry gets to run. (On a busy machine, revocations were refused.)
+// late the registry gets to run. (Otherwise revocations could fail on a busy machine.)
 func TestFreeLocksAreTakenLate(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Nanosecond })
 	for i := range 30 {

@@ -15,7 +15,7 @@ import (
 // Early data arrive even in very small records. (If a part of a record's header stays in the
 // kernel, it may occupy the connection's whole receive buffer.)
 func TestEarlyDataInSmallRecords(t *testing.T) {
-	first, _ := secondHello(t, "api.test")
+	first, _ := helloPair(t, "api.test")
 	begin := earlyHello(t, first)
 	for size := 1; size <= 7; size++ {
 		sent := bytes.Clone(begin)

@@ -49,7 +49,7 @@ func (s *Session) state() control.Status {
 	st.Profile, st.Config, st.ConfigError = s.conf.status()
 	st.Ceiling = s.ceilingStatus()
 	select {
-	case <-s.left:
+	case <-s.unlisted:
 		st.Mounted = false
 	default:
 	}
@@ -66,7 +66,7 @@ func (s *Session) state() control.Status {
 	}
 	st.Suspended, st.Paused, st.Lease = s.suspended(), s.paused(), s.leaseStatus()
 	questions, _ := s.consent.Waiting()
-	st.Process, st.Files, st.Questions = process(roots), brokered(s.broker), len(questions)
+	st.Process, st.Files, st.Questions = process(roots), brokerStats(s.broker), len(questions)
 	addSharing(&st)
 	st.Denials = len(s.consent.Denials())
 	st.Server, st.Recent = s.server.Load(), recentOf(s.audit)
@@ -194,8 +194,8 @@ func process(roots []guard.Status) control.Process {
 	return p
 }
 
-// brokered returns the figures of the connected servers.
-func brokered(b *broker.Broker) []broker.Stats {
+// brokerStats returns the figures of the connected servers.
+func brokerStats(b *broker.Broker) []broker.Stats {
 	list := []broker.Stats{}
 	for _, one := range b.Sessions() {
 		list = append(list, one.Stats())

@@ -20,7 +20,7 @@ func asksForHost(width, height int, host broker.Host) *model {
 	m.apply(sessionhub.Update{Asked: true, Questions: []control.Question{{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{
 		Kind: broker.HostKind, ID: "h", Subject: "s", Asked: m.now, Until: m.now.Add(time.Minute), Host: &host,
 	}}}, Denials: []control.Denial{{OfSession: control.OfSession{Session: "s"}, ID: "d", Subject: "s", Host: names.Foreign(host.String())}}})
-	m.view, m.said = viewAsk, ""
+	m.view, m.message = viewAsk, ""
 	return m
 }
 
@@ -48,8 +48,8 @@ func TestHostQuestion(t *testing.T) {
 		m := asksForHost(100, 60, host)
 		readAll(m)
 		m.since = time.Now().Add(-2 * settle)
-		if got := m.press(key, key) != nil; got != answers || m.typing != typingNothing || m.bad == answers {
-			t.Errorf("%s answers: %v, says %q", key, got, m.said)
+		if got := m.press(key, key) != nil; got != answers || m.typing != typingNothing || m.isError == answers {
+			t.Errorf("%s answers: %v, says %q", key, got, m.message)
 		}
 	}
 	m = asksForHost(100, 60, broker.Host{Name: "1.1.1.1", Port: 1})

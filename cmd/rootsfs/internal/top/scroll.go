@@ -147,8 +147,8 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// unseen returns why the question in front cannot be allowed yet; "": it can.
-func (m *model) unseen() string {
+// unseenReason returns why the question in front cannot be allowed yet; "": it can.
+func (m *model) unseenReason() string {
 	n := m.scroll.missing()
 	if n == 0 {
 		return ""

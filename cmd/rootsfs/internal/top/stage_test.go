@@ -15,8 +15,8 @@ import (
 // showsStage is a model with the changes of a stage on the screen, and the diff of the first.
 func showsStage() *model {
 	m := full(100, 40)
-	m.view, m.said = viewStage, ""
-	m.stage = stageView{session: "s", root: "code", store: "/store", loading: true, diffed: -1}
+	m.view, m.message = viewStage, ""
+	m.stage = stageView{session: "s", root: "code", store: "/store", loading: true, diffRow: -1}
 	row := func(path string, class byte, kind, why string) sessionhub.StageRow {
 		return sessionhub.StageRow{StageChange: control.StageChange{Path: []byte(path), Class: class, Why: names.Text(why)}, Kind: kind}
 	}
@@ -62,7 +62,7 @@ func TestStageKeysSettle(t *testing.T) {
 			t.Errorf("%s acts at once", key)
 		}
 		if m = settled(showsStage()); m.press(key, key) == nil {
-			t.Errorf("%s does not act: %s", key, m.said)
+			t.Errorf("%s does not act: %s", key, m.message)
 		}
 		if settled(m); m.press(key, key) != nil {
 			t.Errorf("%s acts twice", key)
@@ -70,11 +70,11 @@ func TestStageKeysSettle(t *testing.T) {
 	}
 	m := showsStage()
 	m.press("down", "")
-	if settled(m); m.press("a", "a") != nil || !strings.Contains(m.said, "diff") {
-		t.Errorf("a change is applied whose diff was not shown: %q", m.said)
+	if settled(m); m.press("a", "a") != nil || !strings.Contains(m.message, "diff") {
+		t.Errorf("a change is applied whose diff was not shown: %q", m.message)
 	}
 	m.setDiff(stageDiffMsg{"/store", 0, "a.go", sessionhub.StageDiffAnswer{}})
-	if m.stage.diffed != -1 {
+	if m.stage.diffRow != -1 {
 		t.Error("the diff of another change is taken for that of the chosen one")
 	}
 	m.setStage(stageMsg{store: "/other"})

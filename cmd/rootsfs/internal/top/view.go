@@ -115,12 +115,12 @@ func (m *model) head(p *page) {
 }
 
 func (m *model) foot(p *page) {
-	if m.said != "" {
+	if m.message != "" {
 		style := good
-		if m.bad {
+		if m.isError {
 			style = wrong
 		}
-		m.note(p, style, names.EscapeQuoted(m.said), 3)
+		m.note(p, style, names.EscapeQuoted(m.message), 3)
 	}
 	switch m.typing {
 	case typingPath:
