@@ -101,7 +101,7 @@ func TestHiddenIsNoAbuse(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadWrite})
 	s.SetAbuse(ledger.Abuse{Refusals: 5, Suspend: true})
-	judged := func(op guard.Op) error {
+	judge := func(op guard.Op) error {
 		l, err := s.Admit(bg, requestAs(t, "a", op))
 		if err != nil {
 			return err
@@ -109,8 +109,8 @@ func TestHiddenIsNoAbuse(t *testing.T) {
 		return l.Done(0, l.Judge().Name("", ".env"))
 	}
 	for range 50 {
-		wantKind(t, judged(names.OpLookup), names.Hidden)
-		wantKind(t, judged(names.OpOpen), names.Hidden)
+		wantKind(t, judge(names.OpLookup), names.Hidden)
+		wantKind(t, judge(names.OpOpen), names.Hidden)
 	}
 	if len(s.Suspended()) != 0 {
 		t.Fatalf("suspended: %+v", s.Suspended())
@@ -119,7 +119,7 @@ func TestHiddenIsNoAbuse(t *testing.T) {
 		t.Errorf("%d records of what was looked for", n)
 	}
 	for range 6 {
-		wantKind(t, judged(names.OpCreate), names.Permission)
+		wantKind(t, judge(names.OpCreate), names.Permission)
 	}
 	if len(s.Suspended()) != 1 {
 		t.Error("making hidden names is not counted")

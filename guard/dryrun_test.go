@@ -37,11 +37,11 @@ func TestDryRunAgrees(t *testing.T) {
 			dry := guard.DryRun{}
 			asked := req
 			asked.Dry = &dry
-			e := dry.Explanation(req.Path, s.judged(asked))
+			e := dry.Explanation(req.Path, s.judgeOnce(asked))
 			if after := stateOf(s); !reflect.DeepEqual(before, after) {
 				t.Fatalf("root %d: the dry run of %v %v left something behind: %+v, before %+v", n, req.Op, req.Path, after, before)
 			}
-			agree(t, &req, &e, s.judged(req))
+			agree(t, &req, &e, s.judgeOnce(req))
 		}
 		if _, err := s.RevokeAll(bg); err != nil { // also waits until no operation holds a root
 			t.Fatal(err)
@@ -63,8 +63,8 @@ func agree(t *testing.T, req *guard.Request, e *guard.Explanation, err error) {
 	t.Errorf("%v %v with %v: the dry run says %+v, the operation %v", req.Op, req.Path, req.Need, *e, err)
 }
 
-// judged admits a request, judges its name as a resolution does, and ends it.
-func (s *setup) judged(req guard.Request) error {
+// judgeOnce admits a request, judges its name as a resolution does, and ends it.
+func (s *setup) judgeOnce(req guard.Request) error {
 	l, err := s.Admit(bg, req)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 		s.grant(t, "r", "/a", guard.Policy{})
 		set := func(cannot error, gone bool) {
 			s.open.mu.Lock()
-			s.open.checkErr, s.open.gone["/a"] = cannot, gone
+			s.open.checkErr, s.open.vanished["/a"] = cannot, gone
 			s.open.mu.Unlock()
 		}
 		set(&guard.Error{Kind: names.IO, Err: fmt.Errorf("/a: %w", errno)}, true)

@@ -259,7 +259,7 @@ func TestUnavailable(t *testing.T) {
 	}
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 	s.open.mu.Lock()
-	s.open.gone["/a"] = true
+	s.open.vanished["/a"] = true
 	s.open.mu.Unlock()
 	for range 2 {
 		if err := s.Recheck(bg, "r"); err != nil {

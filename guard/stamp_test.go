@@ -21,7 +21,7 @@ func TestStamps(t *testing.T) {
 		{"revoked", func(_ *testing.T, s *setup) error { _, err := s.Revoke(bg, "r"); return err }, names.Revoked},
 		{"another revoked", func(_ *testing.T, s *setup) error { _, err := s.Revoke(bg, "other"); return err }, 0},
 		{"unavailable", func(_ *testing.T, s *setup) error {
-			s.open.gone["/a"] = true
+			s.open.vanished["/a"] = true
 			return s.Recheck(bg, "r")
 		}, names.Unavailable},
 		{"granted again", func(t *testing.T, s *setup) error {

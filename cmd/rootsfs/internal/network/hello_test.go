@@ -243,12 +243,12 @@ func TestSecondHelloIsChecked(t *testing.T) {
 // teeConn keeps what is read.
 type teeConn struct {
 	net.Conn
-	seen *bytes.Buffer
+	copy *bytes.Buffer
 }
 
 func (c *teeConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.seen.Write(p[:n])
+	c.copy.Write(p[:n])
 	return n, err
 }
 

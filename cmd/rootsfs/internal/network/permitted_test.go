@@ -68,7 +68,7 @@ func TestRemoveEndsWhatItPermitted(t *testing.T) {
 	for _, c := range []struct {
 		what, host string
 		sent       []byte
-		gone       string // a rule
+		removed    string // a rule
 		ended      int
 	}{
 		{"the name", "a.test", hello("a.test"), "a.test", 1},
@@ -91,7 +91,7 @@ func TestRemoveEndsWhatItPermitted(t *testing.T) {
 				if line, err := r.ReadString('\n'); line != "begun\n" {
 					t.Fatal(line, err)
 				}
-				gone := mustRules(t, strings.ReplaceAll(c.gone, "PORT", port))
+				gone := mustRules(t, strings.ReplaceAll(c.removed, "PORT", port))
 				if list := n.g.Conns(); len(list) != 1 || slices.Contains(list[0].Rules, gone[0]) != (c.ended == 1) {
 					t.Errorf("before that the connections are %+v", list)
 				}

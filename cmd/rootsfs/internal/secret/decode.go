@@ -79,7 +79,7 @@ func decode(res *http.Response, reserve func() error) error {
 				return err
 			}
 		}
-		body, isDecoded = &decoded{ReadCloser: body, open: open}, true
+		body, isDecoded = &decodedBody{ReadCloser: body, open: open}, true
 	}
 	if isDecoded {
 		res.Body, res.ContentLength = body, -1
@@ -89,9 +89,9 @@ func decode(res *http.Response, reserve func() error) error {
 	return nil
 }
 
-// decoded is a body that is decompressed. The first Read opens the decompressor, because that
+// decodedBody is a body that is decompressed. The first Read opens the decompressor, because that
 // waits for the host's first bytes.
-type decoded struct {
+type decodedBody struct {
 	io.ReadCloser
 	open func(io.Reader) (io.Reader, error)
 	from io.Reader // the decompressor; nil before the first Read
@@ -99,7 +99,7 @@ type decoded struct {
 }
 
 // Read implements io.Reader.
-func (d *decoded) Read(p []byte) (int, error) {
+func (d *decodedBody) Read(p []byte) (int, error) {
 	if d.from == nil && d.err == nil {
 		d.from, d.err = d.open(d.ReadCloser)
 		if d.err == io.EOF { // an empty body stays empty
@@ -113,7 +113,7 @@ func (d *decoded) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (d *decoded) Close() error {
+func (d *decodedBody) Close() error {
 	if z, ok := d.from.(*zstd.Decoder); ok {
 		z.Close()
 	}

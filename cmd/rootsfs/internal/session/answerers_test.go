@@ -191,12 +191,12 @@ func TestConsentIsOneClients(t *testing.T) {
 			if !begin(t, s, file).ask() {
 				t.Fatal("not granted")
 			}
-			notShared(t, s)
+			checkNotShared(t, s)
 		})
 	}
 }
 
-func notShared(t *testing.T, s *Session) {
+func checkNotShared(t *testing.T, s *Session) {
 	t.Helper()
 	other := newGreedy(t, overHTTP(t, s, control.HTTPRequest{})(""), "2025-11-25", true)
 	if text, ok := other.call("list_allowed_directories", map[string]any{}); !ok || strings.Contains(text, "private") {

@@ -25,10 +25,10 @@ import (
 type journal struct {
 	reg *guard.Registry
 
-	mu   sync.Mutex // guards the fields below, and keeps lines whole
-	file *os.File
-	next uint64
-	left int // names that still exist
+	mu        sync.Mutex // guards the fields below, and keeps lines whole
+	file      *os.File
+	next      uint64
+	openNames int // how many names still exist
 }
 
 // journalEntry is one line: a name that was made, or, with Done, removed.
@@ -68,13 +68,13 @@ func (j *journal) Begin(p guard.Path) (done func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.next++
-	j.left++
+	j.openNames++
 	n := j.next
 	j.write(journalEntry{N: n, Dir: st.Grant.Resolved, Rel: []byte(p.Rel())})
 	return func() {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.left--
+		j.openNames--
 		j.write(journalEntry{N: n, Done: true})
 	}
 }
@@ -99,7 +99,7 @@ func (j *journal) close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.file != nil {
-		if j.left == 0 {
+		if j.openNames == 0 {
 			_ = os.Remove(j.file.Name())
 		}
 		_ = j.file.Close()

@@ -63,12 +63,12 @@ func fleetOf() (string, error) {
 		err = errors.New("it names no fleet")
 	}
 	if err != nil {
-		return "", notLeased("whether this machine belongs to a fleet cannot be read in %s: %v", names.Quote(file), err)
+		return "", leaseError("whether this machine belongs to a fleet cannot be read in %s: %v", names.Quote(file), err)
 	}
 	return member.Fleet, nil
 }
 
-func notLeased(format string, args ...any) error {
+func leaseError(format string, args ...any) error {
 	return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(format, args...)}
 }
 
@@ -90,15 +90,15 @@ func (l *machineLease) read() (control.Lease, error) {
 	of := "this machine belongs to the fleet " + names.Quote(l.fleet)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return got, notLeased("%s, which has not answered yet; see that its agent runs", of)
+		return got, leaseError("%s, which has not answered yet; see that its agent runs", of)
 	case err != nil:
-		return got, notLeased("%s, and %v", of, err)
+		return got, leaseError("%s, and %v", of, err)
 	case got.Fleet != l.fleet:
-		return got, notLeased("%s, and the lease is of the fleet %s", of, names.Quote(got.Fleet))
+		return got, leaseError("%s, and the lease is of the fleet %s", of, names.Quote(got.Fleet))
 	case got.Locked != "":
-		return got, notLeased("%s, which has locked it: %s", of, names.Quote(got.Locked))
+		return got, leaseError("%s, which has locked it: %s", of, names.Quote(got.Locked))
 	case got.Left() <= leaseOften:
-		return got, notLeased("%s, which has not answered since %s; see that its agent runs", of, got.Written.Local().Format(time.DateTime))
+		return got, leaseError("%s, which has not answered since %s; see that its agent runs", of, got.Written.Local().Format(time.DateTime))
 	}
 	return got, nil
 }
@@ -126,7 +126,7 @@ func (l *machineLease) checkUnchanged() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil && !maps.Equal(got.Heads, l.current.Heads) {
-		err = notLeased("the fleet %s has given an order while the session began: start it again", names.Quote(l.fleet))
+		err = leaseError("the fleet %s has given an order while the session began: start it again", names.Quote(l.fleet))
 	}
 	return err
 }
@@ -191,7 +191,7 @@ func (s *Session) readLease(ctx context.Context, _ control.None) (a control.Leas
 		return a, invalid("this machine belongs to no fleet")
 	}
 	err = s.lookAtLease(ctx)
-	return control.LeaseAnswer{Lease: *s.leaseStatus(), Paused: s.paused()}, err
+	return control.LeaseAnswer{Lease: *s.leaseStatus(), Paused: s.pauses()}, err
 }
 
 // leaseStatus describes the lease; nil: the machine belongs to no fleet.

@@ -141,7 +141,7 @@ func TestLeaseRunsOut(t *testing.T) {
 		return l.Done(0, nil)
 	}
 	testkit.Must(t, read())
-	testkit.Until(t, "the pause", func() bool { return len(s.paused()) == 1 })
+	testkit.Until(t, "the pause", func() bool { return len(s.pauses()) == 1 })
 	if !net.isPaused.Load() {
 		t.Error("the network goes on during the pause")
 	}
@@ -158,7 +158,7 @@ func TestLeaseRunsOut(t *testing.T) {
 		t.Errorf("the owner resumes without a lease: %v", err)
 	}
 	writeLease(t, time.Hour, nil)
-	testkit.Until(t, "the end of the pause", func() bool { return len(s.paused()) == 0 })
+	testkit.Until(t, "the end of the pause", func() bool { return len(s.pauses()) == 0 })
 	testkit.Must(t, read())
 	testkit.Until(t, "the network", func() bool { return !net.isPaused.Load() })
 }
@@ -204,8 +204,8 @@ func TestPausesOfNetwork(t *testing.T) {
 	testkit.Must(t, err)
 	a, err := s.resume(context.Background(), control.ResumeRequest{All: true})
 	testkit.Must(t, err)
-	if a.Pause == nil || a.Pause.Reason != "fire" || !net.isPaused.Load() || len(s.paused()) != 1 {
-		t.Errorf("the owner's pause has ended: %+v, network paused %v, %+v", a.Pause, net.isPaused.Load(), s.paused())
+	if a.Pause == nil || a.Pause.Reason != "fire" || !net.isPaused.Load() || len(s.pauses()) != 1 {
+		t.Errorf("the owner's pause has ended: %+v, network paused %v, %+v", a.Pause, net.isPaused.Load(), s.pauses())
 	}
 	testkit.Must(t, s.endPause(guard.PausedByLease))
 	if net.isPaused.Load() {

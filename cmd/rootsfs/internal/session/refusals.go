@@ -43,7 +43,7 @@ func (f *refusals) setLast(r *control.Refusal, request guard.Request) {
 	f.last, f.request = r, request
 }
 
-func (f *refusals) lastNoted() (*control.Refusal, guard.Request) {
+func (f *refusals) lastRefusal() (*control.Refusal, guard.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last, f.request

@@ -64,7 +64,7 @@ func (s *Session) state() control.Status {
 			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
 		})
 	}
-	st.Suspended, st.Paused, st.Lease = s.suspended(), s.paused(), s.leaseStatus()
+	st.Suspended, st.Paused, st.Lease = s.suspendedServers(), s.pauses(), s.leaseStatus()
 	questions, _ := s.consent.Waiting()
 	st.Process, st.Files, st.Questions = process(roots), brokerStats(s.broker), len(questions)
 	addSharing(&st)
@@ -257,7 +257,7 @@ func (s *Session) Explain(ctx context.Context, req guard.Request) guard.Explanat
 // liftable returns the last refusal that a grant would have avoided, with the grant that
 // would lift it now, or nil.
 func (f *refusals) liftable(ctx context.Context, reg *guard.Registry, tree *vfs.Tree) *control.Refusal {
-	noted, refused := f.lastNoted()
+	noted, refused := f.lastRefusal()
 	if noted == nil {
 		return nil
 	}

@@ -73,7 +73,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 		return nil
 	}
 	at := rows[m.row]
-	if key == "m" && at.root.Mode != widest(&at.root) && m.isEarly() {
+	if key == "m" && at.root.Mode != widest(&at.root) && m.refuseEarly() {
 		return nil
 	}
 	switch key {
@@ -119,7 +119,7 @@ func (m *model) pressAsk(key string) tea.Cmd {
 		}
 		return nil
 	}
-	if m.isEarly() {
+	if m.refuseEarly() {
 		return nil
 	}
 	if why := m.unseenReason(); why != "" && (key == "r" || key == "w") {
@@ -138,10 +138,10 @@ func (m *model) pressAsk(key string) tea.Cmd {
 	return m.answer(req)
 }
 
-// isEarly reports whether a key comes so soon that the user may have typed it at an earlier
+// refuseEarly reports whether a key comes so soon that the user may have typed it at an earlier
 // screen. Each early key starts the time again, so keys of a user who goes on typing, or holds
 // a key down, stay early.
-func (m *model) isEarly() bool {
+func (m *model) refuseEarly() bool {
 	if m.now.Sub(m.since) >= settle {
 		return false
 	}

@@ -26,11 +26,11 @@ func (m *model) viewAsk(p *page) {
 			m.scroll.end = len(p.lines)
 		}
 	}
-	m.denied(p)
+	m.viewDenials(p)
 }
 
-// denied lists the remembered denials.
-func (m *model) denied(p *page) {
+// viewDenials lists the remembered denials.
+func (m *model) viewDenials(p *page) {
 	list := m.denials
 	if m.typing == typingForget {
 		list = m.denialChoices

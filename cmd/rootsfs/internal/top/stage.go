@@ -134,7 +134,7 @@ func (m *model) pressStage(key string) tea.Cmd {
 	case "enter":
 		return m.loadStage(nil)
 	}
-	if !slices.Contains([]string{"a", "d", "u"}, key) || st.acting || m.isEarly() {
+	if !slices.Contains([]string{"a", "d", "u"}, key) || st.acting || m.refuseEarly() {
 		return nil
 	}
 	store := st.store

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// showsStage is a model with the changes of a stage on the screen, and the diff of the first.
-func showsStage() *model {
+// newStageModel is a model with the changes of a stage on the screen, and the diff of the first.
+func newStageModel() *model {
 	m := full(100, 40)
 	m.view, m.message = viewStage, ""
 	m.stage = stageView{session: "s", root: "code", store: "/store", loading: true, diffRow: -1}
@@ -30,7 +30,7 @@ func showsStage() *model {
 
 // The changes of a staged root are listed with a conflict's reason and the diff of the chosen one.
 func TestStageIsShown(t *testing.T) {
-	m := showsStage()
+	m := newStageModel()
 	text := ansi.Strip(m.View().Content)
 	for _, want := range []string{`staged in "code", session s: 3`, "last checkpoint: 3", `M "a.go"`, "-old", "+    new", `C "b.go"`, `B "node_modules"`, "a: apply it"} {
 		if !strings.Contains(text, want) {
@@ -57,18 +57,18 @@ func TestStageIsShown(t *testing.T) {
 func TestStageKeysSettle(t *testing.T) {
 	settled := func(m *model) *model { m.since = time.Now().Add(-2 * settle); return m }
 	for _, key := range []string{"a", "d", "u"} {
-		m := showsStage()
+		m := newStageModel()
 		if m.press(key, key) != nil {
 			t.Errorf("%s acts at once", key)
 		}
-		if m = settled(showsStage()); m.press(key, key) == nil {
+		if m = settled(newStageModel()); m.press(key, key) == nil {
 			t.Errorf("%s does not act: %s", key, m.message)
 		}
 		if settled(m); m.press(key, key) != nil {
 			t.Errorf("%s acts twice", key)
 		}
 	}
-	m := showsStage()
+	m := newStageModel()
 	m.press("down", "")
 	if settled(m); m.press("a", "a") != nil || !strings.Contains(m.message, "diff") {
 		t.Errorf("a change is applied whose diff was not shown: %q", m.message)
