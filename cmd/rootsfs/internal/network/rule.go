@@ -206,8 +206,8 @@ func (r Rule) IsOneHost() bool {
 	return r.Prefix.IsSingleIP() || r.Name != "" && !strings.HasPrefix(r.Name, "*")
 }
 
-// Covers reports whether the rule permits everything that the rule one permits. It is false if
-// one is a rule for several hosts; see Holds.
+// Covers reports whether the rule permits everything that the rule one permits, which must be for
+// one host (IsOneHost). Holds is for any two rules.
 func (r Rule) Covers(one Rule) bool {
 	return r.hasPort(one.Port) && (one.Name != "" && r.hasName(one.Name) || one.Prefix.IsSingleIP() && r.hasAddr(one.Prefix.Addr()))
 }

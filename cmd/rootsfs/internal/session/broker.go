@@ -45,7 +45,7 @@ func (s *Session) serveFiles() {
 }
 
 // startJournal removes the unfinished files of killed sessions from the roots, and opens the
-// journal of this session's own.
+// journal of this session.
 func (s *Session) startJournal(ctx context.Context) error {
 	dir, err := config.StateDir("unfinished")
 	if err != nil {

@@ -56,8 +56,7 @@ func (s *Session) closeStages() {
 }
 
 // settleTime bounds how long the answer to a command of the owner's waits until programs see what the
-// command has changed. Programs see it later only if one of them keeps the kernel from dropping its
-// caches.
+// command has changed. They see it later only if one of them blocks the notice to the kernel.
 const settleTime = time.Second
 
 // onStage is onTree for a command that changes what programs see.
