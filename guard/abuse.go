@@ -80,9 +80,9 @@ func (g *Registry) Rejudge(ctx context.Context, s Subject) error {
 	return err
 }
 
-// Barred returns the refusal of everything that a subject asks for, or nil: the registry is
-// paused, or the subject is suspended. Admit makes this check itself; Barred is for requests
-// that do not pass the gate.
+// Barred returns the error with which all requests of a subject are refused while the registry is
+// paused or the subject is suspended, else nil. Admit makes this check itself; Barred is for
+// requests that do not pass the gate.
 func (g *Registry) Barred(s Subject) error {
 	if err := g.barred(s, time.Now(), false); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// as returns a request of a subject.
-func as(t *testing.T, s guard.Subject, op guard.Op) guard.Request {
+// requestAs returns a request of a subject.
+func requestAs(t *testing.T, s guard.Subject, op guard.Op) guard.Request {
 	t.Helper()
 	r := req(t, op)
 	r.Caller.Subject = s
@@ -25,19 +25,19 @@ func TestAbuseIsTold(t *testing.T) {
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
 	s.SetAbuse(ledger.Abuse{Refusals: 10})
 	for range 10 {
-		wantKind(t, s.once(as(t, "a", names.OpUnlink), 0), names.ReadOnly)
-		wantKind(t, s.once(as(t, "b", names.OpRead), 0), 0)
+		wantKind(t, s.once(requestAs(t, "a", names.OpUnlink), 0), names.ReadOnly)
+		wantKind(t, s.once(requestAs(t, "b", names.OpRead), 0), 0)
 	}
-	if n := s.seen(guard.EventAbuse); n != 0 {
+	if n := s.countEvents(guard.EventAbuse); n != 0 {
 		t.Fatalf("%d events at the bound", n)
 	}
 	for range 20 {
-		wantKind(t, s.once(as(t, "a", names.OpUnlink), 0), names.ReadOnly)
+		wantKind(t, s.once(requestAs(t, "a", names.OpUnlink), 0), names.ReadOnly)
 	}
-	if n := s.seen(guard.EventAbuse); n != 1 || len(s.rec.Of(names.OpAbuse)) != 1 || s.rec.Of(names.OpAbuse)[0].Subject != "a" {
+	if n := s.countEvents(guard.EventAbuse); n != 1 || len(s.rec.Of(names.OpAbuse)) != 1 || s.rec.Of(names.OpAbuse)[0].Subject != "a" {
 		t.Errorf("%d events, records %+v", n, s.rec.Of(names.OpAbuse))
 	}
-	wantKind(t, s.once(as(t, "a", names.OpRead), 0), 0)
+	wantKind(t, s.once(requestAs(t, "a", names.OpRead), 0), 0)
 	if len(s.Suspended()) != 0 {
 		t.Error("suspended without having been asked to")
 	}
@@ -53,7 +53,7 @@ func TestAbuseSuspends(t *testing.T) {
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
 	s.SetAbuse(ledger.Abuse{Escapes: 3, Refusals: 1000, Suspend: true})
 	escape := func() error {
-		l, err := s.Admit(bg, as(t, "a", names.OpReadlink))
+		l, err := s.Admit(bg, requestAs(t, "a", names.OpReadlink))
 		if err != nil {
 			return err
 		}
@@ -64,11 +64,11 @@ func TestAbuseSuspends(t *testing.T) {
 	}
 	for range 3 {
 		wantKind(t, escape(), names.Suspended)
-		wantKind(t, s.once(as(t, "a", names.OpLookup), 0), names.Suspended)
+		wantKind(t, s.once(requestAs(t, "a", names.OpLookup), 0), names.Suspended)
 	}
-	wantKind(t, s.once(as(t, "", names.OpRead), 0), 0)
-	wantKind(t, s.once(as(t, "b", names.OpRead), 0), 0)
-	owner := as(t, "a", names.OpGetattr)
+	wantKind(t, s.once(requestAs(t, "", names.OpRead), 0), 0)
+	wantKind(t, s.once(requestAs(t, "b", names.OpRead), 0), 0)
+	owner := requestAs(t, "a", names.OpGetattr)
 	owner.Caller.Via = guard.ViaControl
 	wantKind(t, s.once(owner, 0), 0)
 	list := s.Suspended()
@@ -79,18 +79,18 @@ func TestAbuseSuspends(t *testing.T) {
 	if calls := v.all(); calls[len(calls)-1] != "narrowed" {
 		t.Errorf("nothing was taken back: %q", calls)
 	}
-	if n := s.seen(guard.EventSuspended); n != 1 || len(s.rec.Of(names.OpSuspend)) != 1 {
+	if n := s.countEvents(guard.EventSuspended); n != 1 || len(s.rec.Of(names.OpSuspend)) != 1 {
 		t.Errorf("%d events, %d records", n, len(s.rec.Of(names.OpSuspend)))
 	}
 	wantKind(t, s.Resume("b"), names.NotExist)
 	wantKind(t, s.Resume("a"), 0)
 	wantKind(t, s.Resume("a"), names.NotExist)
-	wantKind(t, s.once(as(t, "a", names.OpRead), 0), 0)
+	wantKind(t, s.once(requestAs(t, "a", names.OpRead), 0), 0)
 	for range 3 { // counted anew
 		wantKind(t, escape(), names.Escaped)
 	}
-	wantKind(t, s.once(as(t, "a", names.OpRead), 0), 0)
-	if s.seen(guard.EventResumed) != 1 || len(s.rec.Of(names.OpResume)) != 1 {
+	wantKind(t, s.once(requestAs(t, "a", names.OpRead), 0), 0)
+	if s.countEvents(guard.EventResumed) != 1 || len(s.rec.Of(names.OpResume)) != 1 {
 		t.Error("the resumption is not told of")
 	}
 }
@@ -101,16 +101,16 @@ func TestHiddenIsNoAbuse(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadWrite})
 	s.SetAbuse(ledger.Abuse{Refusals: 5, Suspend: true})
-	judged := func(op guard.Op) error {
-		l, err := s.Admit(bg, as(t, "a", op))
+	judge := func(op guard.Op) error {
+		l, err := s.Admit(bg, requestAs(t, "a", op))
 		if err != nil {
 			return err
 		}
 		return l.Done(0, l.Judge().Name("", ".env"))
 	}
 	for range 50 {
-		wantKind(t, judged(names.OpLookup), names.Hidden)
-		wantKind(t, judged(names.OpOpen), names.Hidden)
+		wantKind(t, judge(names.OpLookup), names.Hidden)
+		wantKind(t, judge(names.OpOpen), names.Hidden)
 	}
 	if len(s.Suspended()) != 0 {
 		t.Fatalf("suspended: %+v", s.Suspended())
@@ -119,7 +119,7 @@ func TestHiddenIsNoAbuse(t *testing.T) {
 		t.Errorf("%d records of what was looked for", n)
 	}
 	for range 6 {
-		wantKind(t, judged(names.OpCreate), names.Permission)
+		wantKind(t, judge(names.OpCreate), names.Permission)
 	}
 	if len(s.Suspended()) != 1 {
 		t.Error("making hidden names is not counted")
@@ -136,16 +136,16 @@ func TestSuspendedAmongMany(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 200 {
-				_ = s.once(as(t, "a", names.OpUnlink), 0)
+				_ = s.once(requestAs(t, "a", names.OpUnlink), 0)
 				before := s.IsSuspended("a")
-				if err := s.once(as(t, "a", names.OpRead), 0); before && names.Reason(err) != names.Suspended {
+				if err := s.once(requestAs(t, "a", names.OpRead), 0); before && names.Reason(err) != names.Suspended {
 					t.Errorf("admitted: %v", err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if len(s.Suspended()) != 1 || s.seen(guard.EventSuspended) != 1 {
-		t.Errorf("%+v, %d events", s.Suspended(), s.seen(guard.EventSuspended))
+	if len(s.Suspended()) != 1 || s.countEvents(guard.EventSuspended) != 1 {
+		t.Errorf("%+v, %d events", s.Suspended(), s.countEvents(guard.EventSuspended))
 	}
 }

@@ -13,18 +13,18 @@ import (
 // wall is a wall clock that can be set to differ from the machine's, or stopped.
 type wall struct {
 	stopped time.Time
-	off     atomic.Int64
+	offset  atomic.Int64
 }
 
 func (w *wall) now() time.Time {
 	if !w.stopped.IsZero() {
 		return w.stopped
 	}
-	return time.Now().Add(time.Duration(w.off.Load()))
+	return time.Now().Add(time.Duration(w.offset.Load()))
 }
 
-// granted returns a registry with that clock, and a root that ends after a duration by it.
-func (w *wall) granted(t *testing.T, look time.Duration, l guard.Limits, in time.Duration) *setup {
+// newSetup returns a registry with that clock, and a root that ends after a duration by it.
+func (w *wall) newSetup(t *testing.T, look time.Duration, l guard.Limits, in time.Duration) *setup {
 	t.Helper()
 	s := newSetup(t, nil)
 	s.SetWall(w.now, look)
@@ -42,19 +42,19 @@ func (w *wall) granted(t *testing.T, look time.Duration, l guard.Limits, in time
 func TestClockSetBack(t *testing.T) {
 	t.Run("granted", func(t *testing.T) {
 		w := &wall{stopped: time.Now()}
-		gone(t, w.granted(t, time.Minute, guard.Limits{}, 50*time.Millisecond), "r")
+		gone(t, w.newSetup(t, time.Minute, guard.Limits{}, 50*time.Millisecond), "r")
 	})
 	t.Run("renewed", func(t *testing.T) {
 		w := &wall{stopped: time.Now()}
-		s := w.granted(t, time.Minute, guard.Limits{}, time.Hour)
+		s := w.newSetup(t, time.Minute, guard.Limits{}, time.Hour)
 		wantKind(t, s.Renew(bg, "r", w.now().Add(50*time.Millisecond)), 0)
 		gone(t, s, "r")
 	})
 	t.Run("not used", func(t *testing.T) {
 		w := &wall{}
-		s := w.granted(t, 10*time.Millisecond, guard.Limits{Idle: time.Second}, 0)
+		s := w.newSetup(t, 10*time.Millisecond, guard.Limits{Idle: time.Second}, 0)
 		_ = s.once(req(t, names.OpRead), 0) // on a slow machine it may have ended
-		w.off.Store(int64(-time.Hour))
+		w.offset.Store(int64(-time.Hour))
 		gone(t, s, "r")
 	})
 }
@@ -70,16 +70,16 @@ func TestClockSetForward(t *testing.T) {
 		}
 		t.Run(name+", asked", func(t *testing.T) {
 			w := &wall{}
-			s := w.granted(t, time.Hour, l, in)
+			s := w.newSetup(t, time.Hour, l, in)
 			wantKind(t, s.once(req(t, names.OpRead), 0), 0)
-			w.off.Store(int64(time.Hour))
+			w.offset.Store(int64(time.Hour))
 			wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 			gone(t, s, "r")
 		})
 		t.Run(name+", not asked", func(t *testing.T) {
 			w := &wall{}
-			s := w.granted(t, 10*time.Millisecond, l, in)
-			w.off.Store(int64(time.Hour))
+			s := w.newSetup(t, 10*time.Millisecond, l, in)
+			w.offset.Store(int64(time.Hour))
 			gone(t, s, "r")
 		})
 	}
@@ -94,14 +94,14 @@ func (f *flusher) Flush(_ context.Context, c guard.Change) error  { return f.wri
 // If a root ends late, its dirty data is still written back.
 func TestOverdueFlushes(t *testing.T) {
 	w := &wall{}
-	s := w.granted(t, time.Hour, guard.Limits{}, 30*time.Minute)
+	s := w.newSetup(t, time.Hour, guard.Limits{}, 30*time.Minute)
 	written := make(chan error, 1)
 	s.AddView(&flusher{func() error {
 		err := s.once(req(t, names.OpWrite), 1)
 		written <- err
 		return err
 	}})
-	w.off.Store(int64(time.Hour))
+	w.offset.Store(int64(time.Hour))
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 	wantKind(t, <-written, 0)
 	gone(t, s, "r")

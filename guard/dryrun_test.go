@@ -33,15 +33,15 @@ func TestDryRunAgrees(t *testing.T) {
 		}
 		for range each {
 			req := randomRequest(t, rnd)
-			before := observed(s)
+			before := stateOf(s)
 			dry := guard.DryRun{}
 			asked := req
 			asked.Dry = &dry
-			e := dry.Explanation(req.Path, s.judged(asked))
-			if after := observed(s); !reflect.DeepEqual(before, after) {
+			e := dry.Explanation(req.Path, s.judgeOnce(asked))
+			if after := stateOf(s); !reflect.DeepEqual(before, after) {
 				t.Fatalf("root %d: the dry run of %v %v left something behind: %+v, before %+v", n, req.Op, req.Path, after, before)
 			}
-			agree(t, &req, &e, s.judged(req))
+			agree(t, &req, &e, s.judgeOnce(req))
 		}
 		if _, err := s.RevokeAll(bg); err != nil { // also waits until no operation holds a root
 			t.Fatal(err)
@@ -63,8 +63,8 @@ func agree(t *testing.T, req *guard.Request, e *guard.Explanation, err error) {
 	t.Errorf("%v %v with %v: the dry run says %+v, the operation %v", req.Op, req.Path, req.Need, *e, err)
 }
 
-// judged admits a request, judges its name as a resolution does, and ends it.
-func (s *setup) judged(req guard.Request) error {
+// judgeOnce admits a request, judges its name as a resolution does, and ends it.
+func (s *setup) judgeOnce(req guard.Request) error {
 	l, err := s.Admit(bg, req)
 	if err != nil {
 		return err
@@ -76,8 +76,8 @@ func (s *setup) judged(req guard.Request) error {
 	return l.Done(0, err)
 }
 
-// seen returns the state that a dry run must not change.
-type seen struct {
+// registryState is the state that a dry run must not change.
+type registryState struct {
 	roots   []guard.Status
 	usage   []ledger.Usage
 	records int
@@ -85,11 +85,11 @@ type seen struct {
 	stopped []ledger.Suspension
 }
 
-func observed(s *setup) seen {
+func stateOf(s *setup) registryState {
 	s.mu.Lock()
 	events := len(s.events)
 	s.mu.Unlock()
-	return seen{s.Roots(), s.Usage(), len(s.rec.All()), events, s.Suspended()}
+	return registryState{s.Roots(), s.Usage(), len(s.rec.All()), events, s.Suspended()}
 }
 
 func pick[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }

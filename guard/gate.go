@@ -18,7 +18,7 @@ type Request struct {
 	Op     Op
 	Path   Path
 	Path2  Path   // the second path of rename and link; same root, or EXDEV
-	Need   Rights // further rights that the arguments take
+	Need   Rights // further rights that the arguments require
 	// Epoch is the lifetime of the root that the operation is meant for: paths and files
 	// of one lifetime mean nothing in the next. 0: the present one.
 	Epoch uint64

@@ -309,7 +309,7 @@ func TestRecords(t *testing.T) {
 			t.Errorf("%v: records of a refusal: %+v", op, recs[before:])
 		}
 	}
-	if n := s.seen(guard.EventRefusal); n == 0 {
+	if n := s.countEvents(guard.EventRefusal); n == 0 {
 		t.Error("no event tells of the refusals") // R146
 	}
 }
@@ -328,7 +328,7 @@ func TestUnrecordedCloseIsTold(t *testing.T) {
 	for i, failure := range []error{syscall.ENOSPC, syscall.ENOSPC, nil, syscall.ENOSPC} {
 		s.rec.Fail(failure)
 		s.Closed(h, who, path(t, "r", "a"), 10, 0, "", 0)
-		if got, want := s.seen(guard.EventUnrecorded), 1+i/3; got != want {
+		if got, want := s.countEvents(guard.EventUnrecorded), 1+i/3; got != want {
 			t.Errorf("close %d (%v): the owner was told %d times, want %d", i, failure, got, want)
 		}
 	}
@@ -374,7 +374,7 @@ func TestFullSink(t *testing.T) {
 	wantKind(t, s.once(req(t, names.OpGetattr), 0), 0) // owes no record
 	none := guard.Request{Caller: who, Op: names.OpMkdir, Path: path(t, "none", "a")}
 	wantKind(t, s.once(none, 0), names.NoConsent)
-	if s.seen(guard.EventRefusal) == 0 {
+	if s.countEvents(guard.EventRefusal) == 0 {
 		t.Error("the refusal went unnoticed")
 	}
 }

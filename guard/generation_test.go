@@ -42,9 +42,9 @@ func (s *setup) admit(t *testing.T, r guard.Request) *guard.Lease {
 	return l
 }
 
-// answeredEarly begins an operation on the root r that is answered before its end. Its detached
-// part continues with the lease.
-func (s *setup) answeredEarly(t *testing.T) *guard.Lease {
+// abandonedLease begins an operation on the root r that is answered before its end, and returns
+// the lease with which the operation's detached part continues.
+func (s *setup) abandonedLease(t *testing.T) *guard.Lease {
 	t.Helper()
 	l := s.admit(t, req(t, names.OpWrite))
 	d, done := l.Detach()
@@ -165,11 +165,11 @@ func TestNothingIsChangedAfterTheAnswer(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			s := newShort(t)
-			l := s.answeredEarly(t)
+			l := s.abandonedLease(t)
 			if err := l.Change(func() error { return nil }); err != nil {
 				t.Errorf("before the root changed: %v", err)
 			}
-			hangs := s.answeredEarly(t)
+			hangs := s.abandonedLease(t)
 			err := hangs.Change(func() error {
 				err := change(s)
 				if err == nil || !strings.Contains(err.Error(), arrives) {
@@ -195,7 +195,7 @@ func TestRootEndsBeforeAChangeBegins(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			s := newShort(t)
-			l := s.answeredEarly(t)
+			l := s.abandonedLease(t)
 			var changed error
 			during(t, "change", func() { changed = change(s) })
 			began := false
@@ -213,7 +213,7 @@ func TestRevokeWaitsForChanges(t *testing.T) {
 	s.grant(t, "r", "/a", guard.Policy{})
 	v := &view{}
 	s.AddView(v)
-	l := s.answeredEarly(t)
+	l := s.abandonedLease(t)
 	began, invalidated, returned := make(chan struct{}), make(chan struct{}), make(chan error)
 	v.onInvalidate = func(guard.Change) { close(invalidated) } // operations have been waited for
 	go func() {
@@ -266,7 +266,7 @@ func TestOperationsWaitedForInVainChangeNothing(t *testing.T) {
 // If a root vanishes while a call is in its source, its end reports the call.
 func TestRevokeOfAVanishedRootTellsOfChanges(t *testing.T) {
 	s := newShort(t)
-	err := s.answeredEarly(t).Change(func() error {
+	err := s.abandonedLease(t).Change(func() error {
 		if err := s.vanish("r", "/a"); err == nil || !strings.Contains(err.Error(), arrives) {
 			t.Errorf("the root vanishes: %v", err)
 		}

@@ -111,7 +111,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 		return nil, err
 	}
 	ask.Resolved = src.Resolved()
-	ask.Policy.Rights = g.stagedIfWanted(ask, src)
+	ask.Policy.Rights = g.stagedByCeiling(ask, src)
 	err = g.checkRules(ask, src.Location())
 	if err == nil && ask.Origin != "" { // without an origin a person is asked, who sees Resolved
 		err = g.judgeLinks(ask.Dir.Raw(), src.Resolved(), src.Links())
@@ -123,9 +123,9 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	return src, nil
 }
 
-// stagedIfWanted returns the rights of a grant, with all changes staged where a ceiling demands that.
+// stagedByCeiling returns the rights of a grant, with all changes staged if a ceiling demands that.
 // A single file cannot be staged: the rules refuse it, and name the ceiling's line.
-func (g *Registry) stagedIfWanted(ask *Grant, src Source) Rights {
+func (g *Registry) stagedByCeiling(ask *Grant, src Source) Rights {
 	if src.File() != "" {
 		return ask.Policy.Rights
 	}
@@ -145,19 +145,19 @@ func (g *Registry) checkRules(ask *Grant, location string) error {
 // GrantProposed grants proposals in one transaction, as GrantAll does. got has one grant for
 // each proposal, which may be narrower than the proposed one and must not be wider.
 func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Grant) ([]Grant, error) {
-	made := make([]*root, 0, len(list))
+	added := make([]*root, 0, len(list))
 	for i, p := range list {
 		r, err := g.prepare(p, got[i])
 		if err != nil {
 			return nil, g.recordRefusedGrant(p.ask, err)
 		}
-		made = append(made, r)
+		added = append(added, r)
 	}
-	release, err := g.pauseMoves(ctx, made)
+	release, err := g.pauseMoves(ctx, added)
 	if err != nil {
 		return nil, g.recordRefusedGrant(list[0].ask, err)
 	}
-	outers, err := g.commit(made)
+	outers, err := g.commit(added)
 	release()
 	if err != nil {
 		return nil, g.recordRefusedGrant(list[0].ask, err)
@@ -165,7 +165,7 @@ func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Gr
 	for _, p := range list {
 		p.src = nil // it belongs to the root now
 	}
-	return g.announce(ctx, made, outers)
+	return g.announce(ctx, added, outers)
 }
 
 // prepare makes the root of a proposal, and does not add it to the registry.
@@ -173,7 +173,7 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	if p.src == nil {
 		return nil, &Error{Kind: names.Internal, Err: errors.New("the proposal was granted or given up")}
 	}
-	got.Policy.Rights = g.stagedIfWanted(&got, p.src)
+	got.Policy.Rights = g.stagedByCeiling(&got, p.src)
 	got.Expires = g.rootRules().End(got.Expires, g.clock.Wall())
 	if got.WiderThan(&p.ask) {
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approval is wider than what was asked")}
@@ -231,14 +231,14 @@ func (g *Registry) stage(p *Proposal, got *Grant) error {
 }
 
 // announce records new roots that are visible now, and notifies views and listeners.
-func (g *Registry) announce(ctx context.Context, made, outers []*root) ([]Grant, error) {
-	got := make([]Grant, len(made))
-	for i, r := range made {
+func (g *Registry) announce(ctx context.Context, added, outers []*root) ([]Grant, error) {
+	got := make([]Grant, len(added))
+	for i, r := range added {
 		got[i] = r.grant
 		detail := r.grant.Resolved + " (" + r.grant.Origin + ")" + lifted(&r.grant.Policy.Patterns)
 		if err := g.recordOwner(r, names.OpGrant, r.policy.Load().Rights, detail); err != nil {
 			// A grant that cannot be recorded is taken back.
-			for _, r := range made {
+			for _, r := range added {
 				_, _ = g.end(context.WithoutCancel(ctx), r, RevokedState)
 			}
 			return nil, err
@@ -251,7 +251,7 @@ func (g *Registry) announce(ctx context.Context, made, outers []*root) ([]Grant,
 	for _, outer := range outers {
 		narrowErrs = append(narrowErrs, g.narrowViews(ctx, outer))
 	}
-	for _, r := range made {
+	for _, r := range added {
 		_ = g.invalidateViews(ctx, Change{Root: r.name, Epoch: r.epoch, Kind: ChangeAdded})
 		g.notify(Event{Kind: EventAdded, Root: r.name, Detail: r.policy.Load().Rights.String() + " " + r.grant.Resolved})
 	}

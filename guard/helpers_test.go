@@ -27,7 +27,7 @@ type fakeOpener struct {
 	closed   int
 	absent   map[string]bool
 	at       map[string]string // locations, by path
-	gone     map[string]bool   // Check fails
+	vanished map[string]bool   // Check fails
 	checkErr error             // of a Check that cannot look
 	// cannotStage is the error of Stage.
 	cannotStage error
@@ -101,7 +101,7 @@ func (s *fakeSource) Check() error {
 	if s.o.checkErr != nil {
 		return s.o.checkErr
 	}
-	if s.o.gone[s.path] {
+	if s.o.vanished[s.path] {
 		return &guard.Error{Kind: names.Unavailable}
 	}
 	return nil
@@ -123,7 +123,7 @@ type setup struct {
 }
 
 func newSetup(_ testing.TB, change func(*guard.Config)) *setup {
-	s := &setup{rec: &guardtest.Recorder{}, open: &fakeOpener{absent: map[string]bool{}, gone: map[string]bool{}}}
+	s := &setup{rec: &guardtest.Recorder{}, open: &fakeOpener{absent: map[string]bool{}, vanished: map[string]bool{}}}
 	cfg := guard.Config{Opener: s.open, Auditor: s.rec, Observe: func(e guard.Event) {
 		s.mu.Lock()
 		s.events = append(s.events, e)
@@ -136,7 +136,8 @@ func newSetup(_ testing.TB, change func(*guard.Config)) *setup {
 	return s
 }
 
-func (s *setup) seen(k guard.EventKind) (n int) {
+// countEvents returns how many events of a kind there were.
+func (s *setup) countEvents(k guard.EventKind) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.events {
@@ -160,7 +161,7 @@ func (s *setup) grant(t testing.TB, name, dir string, p guard.Policy) {
 // vanish removes the directory of a root, which ends the root.
 func (s *setup) vanish(name guard.RootName, dir string) error {
 	s.open.mu.Lock()
-	s.open.gone[dir] = true
+	s.open.vanished[dir] = true
 	s.open.mu.Unlock()
 	return s.Recheck(bg, name)
 }

@@ -74,7 +74,7 @@ func (j Judge) Dir(rel string) error {
 	}
 	return j.eachRules(rel, func(r *root, set *rules.RuleSet, rel string) error {
 		v, err := set.JudgeDir(r.facts, rel)
-		return j.decide(r, rel, "", v, err)
+		return j.noteVerdict(r, rel, "", v, err)
 	})
 }
 
@@ -141,13 +141,13 @@ func (j Judge) eachRules(rel string, f func(r *root, set *rules.RuleSet, rel str
 func (j Judge) held() error {
 	req := &j.l.req
 	if v := j.heldVerdict(req.Held); v.Effect != pattern.None {
-		if err := j.decide(j.l.root, req.Path.Rel(), "", v, rules.Refused(req.access(false), v)); err != nil {
+		if err := j.noteVerdict(j.l.root, req.Path.Rel(), "", v, rules.Refused(req.access(false), v)); err != nil {
 			return err
 		}
 	}
 	// The second file is the one that is written, or given another name.
 	if v := j.heldVerdict(req.HeldTarget); v.Effect != pattern.None {
-		return j.decide(j.l.root, req.Path2.Rel(), "", v, rules.Refused(rules.ToChange, v))
+		return j.noteVerdict(j.l.root, req.Path2.Rel(), "", v, rules.Refused(rules.ToChange, v))
 	}
 	return nil
 }
@@ -155,13 +155,13 @@ func (j Judge) held() error {
 // in judges a name by the rules of one root, which contains the directory dir.
 func (j Judge) in(r *root, set *rules.RuleSet, a rules.Access, dir, base string, t pattern.Type) error {
 	v, err := set.Judge(r.facts, j.l.req.Op, a, dir, base, t)
-	return j.decide(r, dir, base, v, err)
+	return j.noteVerdict(r, dir, base, v, err)
 }
 
 // Now judges an open file by the path below the root that it has now.
 func (j Judge) Now(a rules.Access, rel string) error {
 	v, _ := j.effect(rel)
-	return j.decide(j.l.root, rel, "", v, rules.Refused(a, v))
+	return j.noteVerdict(j.l.root, rel, "", v, rules.Refused(a, v))
 }
 
 func (j Judge) heldVerdict(h *Hold) pattern.Verdict {
@@ -243,7 +243,7 @@ func (j Judge) Move(from, to string) func(rel, name string, t pattern.Type) erro
 					moved = &rules.Move{From: from, To: to}
 				}
 				v, err := set.JudgeInMoved(r.facts, moved, path, t)
-				return j.decide(r, path, "", v, err)
+				return j.noteVerdict(r, path, "", v, err)
 			})
 			if err != nil {
 				return err
@@ -253,9 +253,9 @@ func (j Judge) Move(from, to string) func(rel, name string, t pattern.Type) erro
 	}
 }
 
-// decide notes the verdict of the rules of r about a name for a dry run, and returns err, which
-// is the refusal or nil.
-func (j Judge) decide(r *root, dir, base string, v pattern.Verdict, err error) error {
+// noteVerdict notes the verdict of the rules of r about a name for a dry run, and returns err,
+// which is the refusal or nil.
+func (j Judge) noteVerdict(r *root, dir, base string, v pattern.Verdict, err error) error {
 	if j.l.req.Dry != nil && (v.Rule != nil || v.Lifted != nil) {
 		j.l.req.Dry.note(Step{Kind: StepRule, Root: r.name, At: strings.TrimSuffix(rules.Join(dir, base), "/"), Verdict: v, Refused: err != nil})
 	}

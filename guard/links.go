@@ -5,7 +5,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// CheckLinks returns a *LinkError, in an *Error, if path passes a link that a
+// CheckLinks returns a *rules.LinkError, in an *Error, if path passes a link that a
 // program or another user can change. The end of path need not exist.
 func (g *Registry) CheckLinks(path string) error {
 	resolved, links, err := g.cfg.Opener.Trace(path)

@@ -169,10 +169,10 @@ func (m *moveLock) wait(ctx context.Context, l *Lease, weight int64) error {
 // pauseMoves waits until no directory is being moved that overlaps with the new roots, and
 // keeps further moves from beginning until release, when the roots are granted. Otherwise
 // names could be created through a new root in a directory that is being judged for a move.
-func (g *Registry) pauseMoves(ctx context.Context, made []*root) (release func(), err error) {
+func (g *Registry) pauseMoves(ctx context.Context, added []*root) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Deadline)
 	defer cancel()
-	locks := g.snap.Load().overlapping(made...)
+	locks := g.snap.Load().overlapping(added...)
 	for i, m := range locks {
 		if m.sem.TryAcquire(1) {
 			continue // the lock is free, so it is acquired even if ctx has ended

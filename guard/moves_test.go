@@ -9,8 +9,8 @@ import (
 )
 
 // R004, R095: while one server moves a directory, nobody can make a name in it through another
-// root: a root at the same directory, around it or inside. Roots elsewhere do not wait. (With a
-// lock for each root, the name would be made at once.)
+// root: a root at the same directory, around it or inside. Roots elsewhere do not wait. (If the lock
+// belonged to the root and not to the directory, the name would be made at once.)
 func TestNobodyMakesNamesInWhatIsMoved(t *testing.T) {
 	for _, c := range []struct {
 		name, mover, maker string
@@ -26,11 +26,11 @@ func TestNobodyMakesNamesInWhatIsMoved(t *testing.T) {
 			s := newSetup(t, nil)
 			grantTo(t, s, "moves", c.mover, "a", guard.ReadWrite)
 			grantTo(t, s, "makes", c.maker, "b", guard.ReadWrite)
-			mover, err := s.Admit(bg, of(t, req(t, names.OpRename), "a", "moves"))
+			mover, err := s.Admit(bg, requestIn(t, req(t, names.OpRename), "a", "moves"))
 			wantKind(t, err, 0)
 			unlock, err := mover.Moving(bg)
 			wantKind(t, err, 0)
-			maker, err := s.Admit(bg, of(t, req(t, names.OpMkdir), "b", "makes"))
+			maker, err := s.Admit(bg, requestIn(t, req(t, names.OpMkdir), "b", "makes"))
 			wantKind(t, err, 0)
 			made := make(chan error, 1)
 			go func() {
@@ -61,7 +61,7 @@ func TestNobodyMakesNamesInWhatIsMoved(t *testing.T) {
 func TestGrantWaitsForMoves(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = 50 * time.Millisecond })
 	grantTo(t, s, "moves", "/dir", "a", guard.ReadWrite)
-	mover, err := s.Admit(bg, of(t, req(t, names.OpRename), "a", "moves"))
+	mover, err := s.Admit(bg, requestIn(t, req(t, names.OpRename), "a", "moves"))
 	wantKind(t, err, 0)
 	unlock, err := mover.Moving(bg)
 	wantKind(t, err, 0)
@@ -78,7 +78,7 @@ func TestGrantWaitsForMoves(t *testing.T) {
 	unlock, err = mover.Moving(bg)
 	wantKind(t, err, 0)
 	defer unlock()
-	maker, err := s.Admit(bg, of(t, req(t, names.OpMkdir), "b", "late"))
+	maker, err := s.Admit(bg, requestIn(t, req(t, names.OpMkdir), "b", "late"))
 	wantKind(t, err, 0)
 	made := make(chan error, 1)
 	go func() {

@@ -237,7 +237,7 @@ func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 				return err
 			}
 		}
-		if err := l.Charges().nested(c); err != nil {
+		if err := l.Charges().chargeNested(c); err != nil {
 			return err
 		}
 	}

@@ -47,7 +47,7 @@ type pauses struct {
 
 // machineLease is the lease of the machine, at whose end the registry pauses by itself.
 type machineLease struct {
-	at     time.Time   // by both clocks of this process, as they were when the lease was set
+	end    time.Time   // by both clocks of this process, as they were when the lease was set
 	set    time.Time   // when it was set
 	isOver func() bool // asks the clock that decides
 	reason string
@@ -66,13 +66,13 @@ const maxDrift = time.Second
 // pause.
 func (g *Registry) SetMachineLease(left time.Duration, isOver func() bool, reason string) {
 	now := time.Now()
-	g.pauses.lease.Store(&machineLease{at: now.Add(left), set: now, isOver: isOver, reason: reason})
+	g.pauses.lease.Store(&machineLease{end: now.Add(left), set: now, isOver: isOver, reason: reason})
 }
 
 // hasPassed reports whether the lease is over at the time now, which has a monotonic reading.
 func (e *machineLease) hasPassed(now time.Time) bool {
 	drift := now.Round(0).Sub(e.set.Round(0)) - now.Sub(e.set)
-	if now.Before(e.at) && drift.Abs() <= maxDrift {
+	if now.Before(e.end) && drift.Abs() <= maxDrift {
 		return false
 	}
 	return e.isOver()

@@ -38,8 +38,8 @@ func TestPauseFlushesBeforeItShuts(t *testing.T) {
 	own.Caller.Via = guard.ViaControl
 	wantKind(t, s.once(own, 0), 0)
 	recs := s.rec.Of(names.OpPause)
-	if len(recs) != 1 || recs[0].Cause != "owner" || recs[0].Reason != "lunch" || recs[0].Verdict != guard.Allowed || s.seen(guard.EventPaused) != 1 {
-		t.Errorf("records %+v, %d events", recs, s.seen(guard.EventPaused))
+	if len(recs) != 1 || recs[0].Cause != "owner" || recs[0].Reason != "lunch" || recs[0].Verdict != guard.Allowed || s.countEvents(guard.EventPaused) != 1 {
+		t.Errorf("records %+v, %d events", recs, s.countEvents(guard.EventPaused))
 	}
 	wantKind(t, s.EndPause(guard.PausedByOwner), 0)
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
@@ -100,9 +100,9 @@ func TestRevokeWhilePaused(t *testing.T) {
 // paused.
 func TestPauseAndExpiry(t *testing.T) {
 	w := &wall{}
-	s := w.granted(t, 10*time.Millisecond, guard.Limits{}, time.Hour)
+	s := w.newSetup(t, 10*time.Millisecond, guard.Limits{}, time.Hour)
 	wantKind(t, s.Pause(bg, guard.PausedByOwner, ""), 0)
-	w.off.Store(int64(2 * time.Hour))
+	w.offset.Store(int64(2 * time.Hour))
 	gone(t, s, "r")
 	s.grant(t, "later", "/b", guard.Policy{})
 	later := req(t, names.OpRead)
@@ -131,7 +131,7 @@ func TestGateComparesTheClockItself(t *testing.T) {
 		t.Error("a dry run has paused the registry")
 	}
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Paused)
-	testkit.Until(t, "the pause", func() bool { return s.seen(guard.EventPaused) == 1 })
+	testkit.Until(t, "the pause", func() bool { return s.countEvents(guard.EventPaused) == 1 })
 	if got := fmt.Sprint(v.all()); got != "[flush paused]" {
 		t.Errorf("views were called: %v", got)
 	}
@@ -187,8 +187,8 @@ func TestPauseIsNoAbuse(t *testing.T) {
 	s.SetAbuse(ledger.Abuse{Refusals: 3, Suspend: true})
 	wantKind(t, s.Pause(bg, guard.PausedByOwner, ""), 0)
 	for range 20 {
-		wantKind(t, s.once(as(t, "a", names.OpRead), 0), names.Paused)
+		wantKind(t, s.once(requestAs(t, "a", names.OpRead), 0), names.Paused)
 	}
 	wantKind(t, s.EndPause(guard.PausedByOwner), 0)
-	wantKind(t, s.once(as(t, "a", names.OpRead), 0), 0)
+	wantKind(t, s.once(requestAs(t, "a", names.OpRead), 0), 0)
 }

@@ -45,16 +45,16 @@ func (c Charges) reserve() error {
 		c.l.subject = subject
 	}
 	for _, x := range c.l.crossed {
-		if err := c.nested(x.root); err != nil {
+		if err := c.chargeNested(x.root); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// nested charges a nested root that the operation has entered with what the lease has
-// reserved.
-func (c Charges) nested(r *root) error {
+// chargeNested charges the quota of a nested root that the operation has entered with the amounts
+// that the lease has reserved.
+func (c Charges) chargeNested(r *root) error {
 	if !c.l.reserved || c.l.notes == nil {
 		return nil // no quota bounds the operation, or reserve has yet to run
 	}

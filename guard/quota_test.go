@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// of returns the request for another subject and another root.
-func of(t testing.TB, r guard.Request, s guard.Subject, root string) guard.Request {
+// requestIn returns the request for another subject and another root.
+func requestIn(t testing.TB, r guard.Request, s guard.Subject, root string) guard.Request {
 	r.Caller.Subject, r.Path = s, path(t, root, "a")
 	return r
 }
@@ -26,8 +26,8 @@ func TestSubjectQuotas(t *testing.T) {
 	s.SetQuotas(map[guard.Subject]ledger.Quota{"one": {MaxWritten: 20, MaxCreated: 1, MaxFile: 100}, ledger.AnySubject: {MaxWritten: 10}})
 	w := req(t, names.OpWrite)
 	w.Bytes = 10
-	wantKind(t, s.once(of(t, w, "one", "r"), 10), 0)
-	wantKind(t, s.once(of(t, w, "one", "q"), 10), 0)
+	wantKind(t, s.once(requestIn(t, w, "one", "r"), 10), 0)
+	wantKind(t, s.once(requestIn(t, w, "one", "q"), 10), 0)
 	refused := func(r guard.Request, errno syscall.Errno, limit int64) {
 		t.Helper()
 		var ge *guard.Error
@@ -35,27 +35,27 @@ func TestSubjectQuotas(t *testing.T) {
 			t.Errorf("%v; want errno %d and limit %d", err, errno, limit)
 		}
 	}
-	refused(of(t, w, "one", "r"), syscall.EDQUOT, 20)
-	refused(of(t, w, "two", "q"), syscall.EDQUOT, 15) // the root's, of which one has used ten
-	wantKind(t, s.once(of(t, w, "two", "r"), 10), 0)
-	refused(of(t, w, "two", "r"), syscall.EDQUOT, 10)
-	wantKind(t, s.once(of(t, w, "three", "r"), 10), 0) // each for itself
+	refused(requestIn(t, w, "one", "r"), syscall.EDQUOT, 20)
+	refused(requestIn(t, w, "two", "q"), syscall.EDQUOT, 15) // the root's, of which one has used ten
+	wantKind(t, s.once(requestIn(t, w, "two", "r"), 10), 0)
+	refused(requestIn(t, w, "two", "r"), syscall.EDQUOT, 10)
+	wantKind(t, s.once(requestIn(t, w, "three", "r"), 10), 0) // each for itself
 	for range 5 {
-		wantKind(t, s.once(of(t, w, "", "r"), 10), 0) // no subject: only the root counts
+		wantKind(t, s.once(requestIn(t, w, "", "r"), 10), 0) // no subject: only the root counts
 	}
 	big := req(t, names.OpTruncate)
 	big.Size = 101
-	refused(of(t, big, "one", "r"), syscall.EFBIG, 100)
+	refused(requestIn(t, big, "one", "r"), syscall.EFBIG, 100)
 	mk := req(t, names.OpMkdir)
 	mk.Names = 1
-	wantKind(t, s.once(of(t, mk, "one", "r"), 0), 0)
-	refused(of(t, mk, "one", "q"), syscall.EDQUOT, 1)
+	wantKind(t, s.once(requestIn(t, mk, "one", "r"), 0), 0)
+	refused(requestIn(t, mk, "one", "q"), syscall.EDQUOT, 1)
 
 	// A changed quota includes the earlier use.
 	s.SetQuotas(map[guard.Subject]ledger.Quota{"one": {MaxWritten: 25}})
-	refused(of(t, w, "one", "r"), syscall.EDQUOT, 25)
+	refused(requestIn(t, w, "one", "r"), syscall.EDQUOT, 25)
 	w.Bytes = 5
-	wantKind(t, s.once(of(t, w, "one", "r"), 5), 0)
+	wantKind(t, s.once(requestIn(t, w, "one", "r"), 5), 0)
 	use := map[guard.Subject]ledger.Usage{}
 	for _, u := range s.Usage() {
 		use[u.Subject] = u
@@ -68,7 +68,7 @@ func TestSubjectQuotas(t *testing.T) {
 	}
 	s.SetQuotas(nil)
 	w.Bytes = 1000
-	wantKind(t, s.once(of(t, w, "one", "r"), 1000), 0)
+	wantKind(t, s.once(requestIn(t, w, "one", "r"), 1000), 0)
 }
 
 // R193: many writers of two subjects on two roots write fully, partly or not at all. Their
@@ -87,7 +87,7 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 		wg.Go(func() {
 			for i := range 400 {
 				ri, si := (i+w)%2, (i/2)%2
-				r := of(t, req(t, names.OpReplace), subjects[si], roots[ri])
+				r := requestIn(t, req(t, names.OpReplace), subjects[si], roots[ri])
 				r.Bytes, r.Names = 7, 1
 				l, err := s.Admit(bg, r)
 				if err != nil {
@@ -119,14 +119,14 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 	for ri := range roots {
 		for si := range subjects {
 			for ok := true; ok; {
-				r := of(t, req(t, names.OpReplace), subjects[si], roots[ri])
+				r := requestIn(t, req(t, names.OpReplace), subjects[si], roots[ri])
 				r.Bytes = 1
 				if ok = s.once(r, 1) == nil; ok {
 					wrote[ri][si].Add(1)
 				}
 			}
 			for ok := true; ok; {
-				r := of(t, req(t, names.OpMkdir), subjects[si], roots[ri])
+				r := requestIn(t, req(t, names.OpMkdir), subjects[si], roots[ri])
 				r.Names = 1
 				if ok = s.once(r, 0) == nil; ok {
 					made[ri][si].Add(1)

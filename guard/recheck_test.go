@@ -19,7 +19,7 @@ func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 		s.grant(t, "r", "/a", guard.Policy{})
 		set := func(cannot error, gone bool) {
 			s.open.mu.Lock()
-			s.open.checkErr, s.open.gone["/a"] = cannot, gone
+			s.open.checkErr, s.open.vanished["/a"] = cannot, gone
 			s.open.mu.Unlock()
 		}
 		set(&guard.Error{Kind: names.IO, Err: fmt.Errorf("/a: %w", errno)}, true)
@@ -28,7 +28,7 @@ func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if st, _ := s.Lookup("r"); st.State != guard.Live || s.seen(guard.EventUnavailable) != 0 {
+		if st, _ := s.Lookup("r"); st.State != guard.Live || s.countEvents(guard.EventUnavailable) != 0 {
 			t.Errorf("%v ended the root", errno)
 		}
 		set(nil, true) // now it can be seen that the directory is gone
@@ -37,7 +37,7 @@ func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 }
 
 // A grant or an ending is not refused because of a lock that nobody holds any more, however
-// late the registry gets to run. (On a busy machine, revocations were refused.)
+// late the registry gets to run. (Otherwise revocations could fail on a busy machine.)
 func TestFreeLocksAreTakenLate(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Nanosecond })
 	for i := range 30 {

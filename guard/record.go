@@ -136,13 +136,13 @@ func isOrdinary(op Op, e *Error) bool {
 	return false
 }
 
-// RequestedPath is the detail of a record that is about the path q, because the links of
-// the requested path asked led there. It is "" if the two are the same.
-func RequestedPath(asked, q Path) string {
-	if asked == q {
+// RequestedPath returns the detail of a record that is about the path resolved, because the links
+// of the path requested led there. It is "" if the two are the same.
+func RequestedPath(requested, resolved Path) string {
+	if requested == resolved {
 		return ""
 	}
-	return "asked for " + names.Escape(asked.String())
+	return "asked for " + names.Escape(requested.String())
 }
 
 // recorder writes the record of an operation, for which room was promised.

@@ -13,13 +13,13 @@ import (
 // scarce is an auditor that has room as long as err is nil.
 type scarce struct {
 	panicking
-	err   error
-	asked guard.Record
-	taken []guard.Record
+	err       error
+	requested guard.Record
+	records   []guard.Record
 }
 
 func (s *scarce) Reserve(ctx context.Context, _ <-chan struct{}, r *guard.Record) (int64, error) {
-	s.asked = *r
+	s.requested = *r
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -27,7 +27,7 @@ func (s *scarce) Reserve(ctx context.Context, _ <-chan struct{}, r *guard.Record
 }
 
 func (s *scarce) Record(r guard.Record) error {
-	s.taken = append(s.taken, r)
+	s.records = append(s.records, r)
 	return nil
 }
 
@@ -38,12 +38,12 @@ func TestReserveConnection(t *testing.T) {
 	g := newSetup(t, func(c *guard.Config) { c.Auditor = log })
 	r := guard.Record{Op: names.OpRequest, Detail: "GET /x"}
 	room, err := g.ReserveConnection(bg, r)
-	if err != nil || room != 7 || log.asked.Via != guard.ViaNet || log.asked.Detail != r.Detail {
-		t.Errorf("%d, %v, asked for %+v", room, err, log.asked)
+	if err != nil || room != 7 || log.requested.Via != guard.ViaNet || log.requested.Detail != r.Detail {
+		t.Errorf("%d, %v, asked for %+v", room, err, log.requested)
 	}
 	r.Room = room
-	if err := g.NoteConnection(r); err != nil || len(log.taken) != 1 || log.taken[0].Room != room || log.taken[0].Via != guard.ViaNet {
-		t.Errorf("%v, taken: %+v", err, log.taken)
+	if err := g.NoteConnection(r); err != nil || len(log.records) != 1 || log.records[0].Room != room || log.records[0].Via != guard.ViaNet {
+		t.Errorf("%v, taken: %+v", err, log.records)
 	}
 	log.err = errors.New("write /home/me/audit: no space left on device")
 	if _, err := g.ReserveConnection(bg, r); err == nil || strings.Contains(err.Error(), "/home") || !strings.Contains(err.Error(), "make room") {
@@ -81,10 +81,10 @@ func TestRecordsHaveFacts(t *testing.T) {
 		t.Fatal("a root of this name is granted")
 	}
 	ops := []guard.Op{names.OpGrant, names.OpSet, names.OpRevoke, names.OpGrant}
-	if len(log.taken) != len(ops) {
-		t.Fatalf("%+v", log.taken)
+	if len(log.records) != len(ops) {
+		t.Fatalf("%+v", log.records)
 	}
-	for i, r := range log.taken {
+	for i, r := range log.records {
 		if r.Op != ops[i] || r.Facts != (guard.Facts{Dir: ask.Dir.Raw(), Origin: ask.Origin}) {
 			t.Errorf("%v: %+v", r.Op, r.Facts)
 		}

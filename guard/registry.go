@@ -41,9 +41,9 @@ type Change struct {
 }
 
 // View is a way in which the kernel or a peer sees a root: a mount, a watch hub, a brokered
-// session. Invalidate returns when nothing that the change forbids, of what was handed out
-// before, can be used any more. If ctx ends earlier, it returns an error that says what could
-// not be taken back.
+// session. Invalidate takes back everything that was handed out before and that the change
+// forbids, and returns when nothing of that can be used any more. If ctx ends earlier, it returns
+// an error that says what could not be taken back.
 type View interface {
 	Invalidate(ctx context.Context, c Change) error
 }
@@ -219,11 +219,11 @@ func (g *Registry) objection(old *Policy, next Policy) error {
 
 // commit makes the new roots part of a new snapshot, or changes nothing. outers are the
 // roots whose nesting has changed.
-func (g *Registry) commit(made []*root) (outers []*root, err error) {
+func (g *Registry) commit(added []*root) (outers []*root, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := g.snap.Load().next()
-	for _, r := range made {
+	for _, r := range added {
 		// The ceilings may have been lowered meanwhile.
 		if err := g.rules.CheckCeilings(r.grant.Resolved, r.grant.Policy.Rights); err != nil {
 			return nil, err
@@ -257,13 +257,13 @@ func (g *Registry) commit(made []*root) (outers []*root, err error) {
 			return t.id == r.src.ID() && t.file == r.src.File() && r.grant.Subject.Covers(t.whose)
 		})
 	}
-	outers = g.updateNesting(next, made)
+	outers = g.updateNesting(next, added)
 	g.snap.Store(next)
 	return outers, nil
 }
 
-// WasRevoked reports whether a root of this name has ended that was granted to the subject, or to
-// everybody. For any other subject it is as if the root had never existed. Another root may have
+// WasRevoked reports whether a root of this name was granted to the subject, or to everybody, and
+// has ended. For any other subject it is as if the root had never existed. Another root may have
 // the name now.
 func (g *Registry) WasRevoked(name RootName, who Subject) bool {
 	g.mu.Lock()

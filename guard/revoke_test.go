@@ -63,7 +63,7 @@ func TestRevokeOrder(t *testing.T) {
 	if _, ok := s.Lookup("r"); ok {
 		t.Error("the root is still listed")
 	}
-	if s.seen(guard.EventRevoked) != 1 {
+	if s.countEvents(guard.EventRevoked) != 1 {
 		t.Error("no event")
 	}
 }
@@ -213,7 +213,7 @@ func TestExpiry(t *testing.T) {
 			break
 		}
 	}
-	testkit.Until(t, "the event of the expiry", func() bool { return s.seen(guard.EventExpired) > 0 })
+	testkit.Until(t, "the event of the expiry", func() bool { return s.countEvents(guard.EventExpired) > 0 })
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
 	if got := v.all(); !slices.Equal(got, []string{"added", "flush", "ended"}) && !slices.Equal(got, []string{"flush", "ended", "added"}) {
 		t.Errorf("views were told %q", got)
@@ -259,7 +259,7 @@ func TestUnavailable(t *testing.T) {
 	}
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
 	s.open.mu.Lock()
-	s.open.gone["/a"] = true
+	s.open.vanished["/a"] = true
 	s.open.mu.Unlock()
 	for range 2 {
 		if err := s.Recheck(bg, "r"); err != nil {
@@ -270,7 +270,7 @@ func TestUnavailable(t *testing.T) {
 	if st, ok := s.Lookup("r"); !ok || st.State != guard.UnavailableState {
 		t.Errorf("%+v %v", st, ok)
 	}
-	if s.seen(guard.EventUnavailable) != 1 || len(s.rec.Of(names.OpUnavailable)) != 1 {
+	if s.countEvents(guard.EventUnavailable) != 1 || len(s.rec.Of(names.OpUnavailable)) != 1 {
 		t.Error("one event and one record are due")
 	}
 	wantKind(t, s.Set(bg, "r", guard.Read), names.Unavailable)

@@ -108,7 +108,7 @@ type root struct {
 	leavePlace func()
 
 	dead      chan struct{} // closed when the gate shuts
-	takenBack chan struct{} // closed when its operations are drained and its views told
+	takenBack chan struct{} // closed when its operations are drained and its views invalidated
 	// changing serialises changes of this root. It is a channel, because it is held across
 	// calls of views.
 	changing chan struct{}

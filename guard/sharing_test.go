@@ -9,8 +9,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// shared is a registry with one directory granted to two subjects.
-func shared(t *testing.T) *setup {
+// newSharedSetup returns a registry with one directory granted to two subjects.
+func newSharedSetup(t *testing.T) *setup {
 	s := newSetup(t, nil)
 	for _, g := range []struct {
 		root, subject string
@@ -28,21 +28,21 @@ func grantTo(t *testing.T, s *setup, root, dir, subject string, rights guard.Rig
 	wantKind(t, err, 0)
 }
 
-// as tries an operation of a subject in a root.
-func (s *setup) as(t testing.TB, who, root string, op guard.Op) error {
+// tryAs tries an operation of a subject in a root.
+func (s *setup) tryAs(t testing.TB, who, root string, op guard.Op) error {
 	t.Helper()
-	return s.once(of(t, req(t, op), guard.Subject(who), root), 0)
+	return s.once(requestIn(t, req(t, op), guard.Subject(who), root), 0)
 }
 
 // R006, R004: two subjects have one directory with two policies. Each has its own policy.
 // Revoking one root does not affect the other.
 func TestOneDirectoryForTwoSubjects(t *testing.T) {
-	s := shared(t)
-	wantKind(t, s.as(t, "editor", "one", names.OpUnlink), 0)
-	wantKind(t, s.as(t, "reviewer", "two", names.OpRead), 0)
-	wantKind(t, s.as(t, "reviewer", "two", names.OpUnlink), names.ReadOnly)
-	wantKind(t, s.as(t, "reviewer", "one", names.OpRead), names.NoConsent)
-	wantKind(t, s.as(t, "editor", "two", names.OpRead), names.NoConsent)
+	s := newSharedSetup(t)
+	wantKind(t, s.tryAs(t, "editor", "one", names.OpUnlink), 0)
+	wantKind(t, s.tryAs(t, "reviewer", "two", names.OpRead), 0)
+	wantKind(t, s.tryAs(t, "reviewer", "two", names.OpUnlink), names.ReadOnly)
+	wantKind(t, s.tryAs(t, "reviewer", "one", names.OpRead), names.NoConsent)
+	wantKind(t, s.tryAs(t, "editor", "two", names.OpRead), names.NoConsent)
 	for who, want := range map[guard.Subject]string{"editor": "one/x", "reviewer": "two/x", "": "", "third": ""} {
 		p, err := s.Parse(who, "/dir/x")
 		if p.String() != want || want == "" && !errors.Is(err, names.NoConsent) {
@@ -64,10 +64,10 @@ func TestOneDirectoryForTwoSubjects(t *testing.T) {
 	if _, err := s.Revoke(bg, "one"); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, s.as(t, "editor", "one", names.OpRead), names.Revoked)
-	wantKind(t, s.as(t, "reviewer", "two", names.OpRead), 0)
+	wantKind(t, s.tryAs(t, "editor", "one", names.OpRead), names.Revoked)
+	wantKind(t, s.tryAs(t, "reviewer", "two", names.OpRead), 0)
 	grantTo(t, s, "one", "/dir", "editor", guard.ReadOnly)
-	wantKind(t, s.as(t, "editor", "one", names.OpRead), 0)
+	wantKind(t, s.tryAs(t, "editor", "one", names.OpRead), 0)
 }
 
 // R162: besides a grant for everybody, a subject may have its own for the same directory. Its
@@ -77,8 +77,8 @@ func TestOwnGrantBesideEverybodys(t *testing.T) {
 	v := &view{}
 	s.AddView(v)
 	grantTo(t, s, "all", "/dir", "", guard.ReadWrite)
-	wantKind(t, s.as(t, "reviewer", "all", names.OpUnlink), 0)
-	l, err := s.Admit(bg, of(t, req(t, names.OpOpen), "reviewer", "all"))
+	wantKind(t, s.tryAs(t, "reviewer", "all", names.OpUnlink), 0)
+	l, err := s.Admit(bg, requestIn(t, req(t, names.OpOpen), "reviewer", "all"))
 	wantKind(t, err, 0)
 	held := l.Hold()
 	wantKind(t, l.Done(0, nil), 0)
@@ -86,17 +86,17 @@ func TestOwnGrantBesideEverybodys(t *testing.T) {
 	if !slices.Contains(v.all(), "narrowed") {
 		t.Errorf("what was handed out before was not taken back: %q", v.all())
 	}
-	write := of(t, req(t, names.OpWrite), "reviewer", "all")
+	write := requestIn(t, req(t, names.OpWrite), "reviewer", "all")
 	write.Held, write.Need = held, guard.Write
 	if err := s.once(write, 0); !errors.Is(err, guard.ErrJudgeAgain) {
 		t.Errorf("an old handle: %v", err)
 	}
 	for root, op := range map[string]guard.Op{"all": names.OpUnlink, "own": names.OpUnlink} {
-		wantKind(t, s.as(t, "reviewer", root, op), names.ReadOnly)
-		wantKind(t, s.as(t, "reviewer", root, names.OpRead), 0)
+		wantKind(t, s.tryAs(t, "reviewer", root, op), names.ReadOnly)
+		wantKind(t, s.tryAs(t, "reviewer", root, names.OpRead), 0)
 	}
-	wantKind(t, s.as(t, "editor", "all", names.OpUnlink), 0) // nobody else is concerned
-	wantKind(t, s.as(t, "", "all", names.OpUnlink), 0)
+	wantKind(t, s.tryAs(t, "editor", "all", names.OpUnlink), 0) // nobody else is concerned
+	wantKind(t, s.tryAs(t, "", "all", names.OpUnlink), 0)
 	if p, err := s.Parse("reviewer", "/dir/x"); err != nil || p.Root != "own" {
 		t.Errorf("%v, %v", p, err)
 	}
@@ -104,7 +104,7 @@ func TestOwnGrantBesideEverybodys(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	// No operation of the subject through everybody's root outlives its own root.
-	inFlight, err := s.Admit(bg, of(t, req(t, names.OpRead), "reviewer", "all"))
+	inFlight, err := s.Admit(bg, requestIn(t, req(t, names.OpRead), "reviewer", "all"))
 	wantKind(t, err, 0)
 	if st, _ := s.Lookup("own"); st.InFlight != 1 {
 		t.Errorf("%d operations under way that its ending waits for, want 1", st.InFlight)
@@ -116,22 +116,22 @@ func TestOwnGrantBesideEverybodys(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	<-shut(s, "own")
+	<-shutChannel(s, "own")
 	wantKind(t, inFlight.Done(0, nil), 0)
 	<-done
-	wantKind(t, s.as(t, "reviewer", "all", names.OpRead), names.Revoked) // revocation never widens
-	wantKind(t, s.as(t, "editor", "all", names.OpRead), 0)
+	wantKind(t, s.tryAs(t, "reviewer", "all", names.OpRead), names.Revoked) // revocation never widens
+	wantKind(t, s.tryAs(t, "editor", "all", names.OpRead), 0)
 	grantTo(t, s, "own", "/dir", "reviewer", guard.ReadOnly)
-	wantKind(t, s.as(t, "reviewer", "all", names.OpRead), 0)
+	wantKind(t, s.tryAs(t, "reviewer", "all", names.OpRead), 0)
 	if _, err := s.Revoke(bg, "all"); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, s.as(t, "reviewer", "own", names.OpRead), 0)
-	wantKind(t, s.as(t, "reviewer", "all", names.OpRead), names.Revoked)
+	wantKind(t, s.tryAs(t, "reviewer", "own", names.OpRead), 0)
+	wantKind(t, s.tryAs(t, "reviewer", "all", names.OpRead), names.Revoked)
 }
 
-// shut returns a channel that is closed when the root admits no more operations.
-func shut(s *setup, root guard.RootName) <-chan struct{} {
+// shutChannel returns a channel that is closed when the root admits no more operations.
+func shutChannel(s *setup, root guard.RootName) <-chan struct{} {
 	shut := make(chan struct{})
 	go func() {
 		defer close(shut)
@@ -153,7 +153,7 @@ func TestNestedRootsOfSubjects(t *testing.T) {
 	grantTo(t, s, "inner", "/dir/sub", "b", guard.ReadOnly)
 	in, _ := s.Lookup("inner")
 	cross := func(who, root string, op guard.Op) error {
-		l, err := s.Admit(bg, of(t, req(t, op), guard.Subject(who), root))
+		l, err := s.Admit(bg, requestIn(t, req(t, op), guard.Subject(who), root))
 		if err != nil {
 			return err
 		}

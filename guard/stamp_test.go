@@ -21,7 +21,7 @@ func TestStamps(t *testing.T) {
 		{"revoked", func(_ *testing.T, s *setup) error { _, err := s.Revoke(bg, "r"); return err }, names.Revoked},
 		{"another revoked", func(_ *testing.T, s *setup) error { _, err := s.Revoke(bg, "other"); return err }, 0},
 		{"unavailable", func(_ *testing.T, s *setup) error {
-			s.open.gone["/a"] = true
+			s.open.vanished["/a"] = true
 			return s.Recheck(bg, "r")
 		}, names.Unavailable},
 		{"granted again", func(t *testing.T, s *setup) error {
@@ -41,7 +41,7 @@ func TestStamps(t *testing.T) {
 		{"suspended", func(t *testing.T, s *setup) error {
 			s.SetAbuse(ledger.Abuse{Refusals: 1, Suspend: true})
 			for len(s.Suspended()) == 0 {
-				wantKind(t, s.once(as(t, "server", names.OpFsync), 0), 0)
+				wantKind(t, s.once(requestAs(t, "server", names.OpFsync), 0), 0)
 				_ = s.NoteRefusal(guard.Caller{Subject: "server", Via: guard.ViaFiles}, names.Permission, "test")
 			}
 			return nil

@@ -25,7 +25,7 @@ func TestGrantsOfASession(t *testing.T) {
 		{two, "all", 0}, {two, "whole", 0}, {two, "own", names.NoConsent},
 		{"serve", "own", names.NoConsent}, {"other#1", "whole", names.NoConsent}, {"", "own", names.NoConsent},
 	} {
-		wantKind(t, s.as(t, c.who, c.root, names.OpRead), c.want)
+		wantKind(t, s.tryAs(t, c.who, c.root, names.OpRead), c.want)
 		p, err := s.Parse(guard.Subject(c.who), "/"+c.root+"/x")
 		if wantKind(t, err, c.want); err == nil && p.String() != c.root+"/x" {
 			t.Errorf("%s: %v", c.who, p)
@@ -49,9 +49,9 @@ func TestSessionsGrantBesideItsSubjects(t *testing.T) {
 	s := newSetup(t, nil)
 	grantTo(t, s, "whole", "/dir", "serve", guard.ReadWrite)
 	grantTo(t, s, "own", "/dir", one, guard.ReadOnly)
-	wantKind(t, s.as(t, one, "whole", names.OpUnlink), names.ReadOnly)
-	wantKind(t, s.as(t, two, "whole", names.OpUnlink), 0)
-	wantKind(t, s.as(t, "serve", "whole", names.OpUnlink), 0)
+	wantKind(t, s.tryAs(t, one, "whole", names.OpUnlink), names.ReadOnly)
+	wantKind(t, s.tryAs(t, two, "whole", names.OpUnlink), 0)
+	wantKind(t, s.tryAs(t, "serve", "whole", names.OpUnlink), 0)
 	if p, err := s.Parse(one, "/dir/x"); err != nil || p.Root != "own" {
 		t.Errorf("%v, %v", p, err)
 	}
@@ -61,8 +61,8 @@ func TestSessionsGrantBesideItsSubjects(t *testing.T) {
 	if _, err := s.Revoke(bg, "own"); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, s.as(t, one, "whole", names.OpRead), names.Revoked)
-	wantKind(t, s.as(t, two, "whole", names.OpRead), 0)
+	wantKind(t, s.tryAs(t, one, "whole", names.OpRead), names.Revoked)
+	wantKind(t, s.tryAs(t, two, "whole", names.OpRead), 0)
 }
 
 // A new session of a subject resets neither its quota nor its suspension.
@@ -71,7 +71,7 @@ func TestSessionsShareTheirSubjectsBounds(t *testing.T) {
 	s.SetQuotas(map[guard.Subject]ledger.Quota{ledger.AnySubject: {MaxCreated: 1}})
 	grantTo(t, s, "all", "/all", "", guard.ReadWrite)
 	create := func(who guard.Subject) error {
-		q := of(t, req(t, names.OpCreate), who, "all")
+		q := requestIn(t, req(t, names.OpCreate), who, "all")
 		q.Names = 1
 		return s.once(q, 0)
 	}
@@ -80,15 +80,15 @@ func TestSessionsShareTheirSubjectsBounds(t *testing.T) {
 	wantKind(t, create("other#1"), 0)
 	s.SetAbuse(ledger.Abuse{Refusals: 1, Suspend: true})
 	for range 2 {
-		wantKind(t, s.as(t, "serve#1", "nowhere", names.OpRead), names.NoConsent)
+		wantKind(t, s.tryAs(t, "serve#1", "nowhere", names.OpRead), names.NoConsent)
 	}
-	wantKind(t, s.as(t, "serve#2", "all", names.OpRead), names.Suspended)
-	wantKind(t, s.as(t, "other#1", "all", names.OpRead), 0)
+	wantKind(t, s.tryAs(t, "serve#2", "all", names.OpRead), names.Suspended)
+	wantKind(t, s.tryAs(t, "other#1", "all", names.OpRead), 0)
 	if list := s.Suspended(); len(list) != 1 || list[0].Subject != "serve" {
 		t.Errorf("%+v", list)
 	}
 	if err := s.Resume("serve#2"); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, s.as(t, "serve#1", "all", names.OpRead), 0)
+	wantKind(t, s.tryAs(t, "serve#1", "all", names.OpRead), 0)
 }

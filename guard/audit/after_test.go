@@ -24,7 +24,7 @@ func TestAfter(t *testing.T) {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	all := entries(t, o)
-	// A file that is no audit file inside: who reads it, says so.
+	// Damage the first file, so that reading it fails.
 	if err := os.WriteFile(files[0], []byte("nonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// ParseLine refuses a line whose JSON says something else than the places that the chain reads.
+// ParseLine refuses a line whose JSON differs from the fields that the chain reads at fixed places.
 func TestParseLine(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)

@@ -7,7 +7,7 @@
 // to one listener (nf_tables, TPROXY), and answers DNS. A name that a rule permits gets an
 // address of its own from 198.18.0.0/15, so a connection's name is known and not guessed. The
 // gate resolves the name itself, checks the very address that it dials, and copies bytes both
-// ways. A Service is a name inside whose connections are answered outside instead.
+// ways. A Service is a name inside the namespace. Connections to it are answered outside instead.
 //
 // With Options.Ask a connection to a host without a rule waits while a person is asked.
 //
@@ -25,9 +25,10 @@
 //
 // # Not promised
 //
-// An approved host can be used to send anything out. The gate reads only hellos of TLS, so that
-// HTTP can ask a host for another one. A host may pass a connection on (a proxy, a hosting
-// service with many customers). The kernel refuses UDP other than DNS, without a record.
+// An approved host can be used to send anything out. The gate checks the server name of TLS, but
+// not the Host header of HTTP, so a request may name another host. A host may pass a connection on
+// (a proxy, a hosting service with many customers). The kernel refuses UDP other than DNS, without
+// a record.
 // If a host is down, the program's connection is accepted and then reset, because the kernel
 // accepts before the gate dials.
 package network

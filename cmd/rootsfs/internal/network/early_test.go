@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Early data arrive even in very small records. (A part of a header that is left in the kernel
-// occupies a piece of memory, which may be the connection's whole buffer.)
+// Early data arrive even in very small records. (If a part of a record's header stays in the
+// kernel, it may occupy the connection's whole receive buffer.)
 func TestEarlyDataInSmallRecords(t *testing.T) {
-	first, _ := secondHello(t, "api.test")
+	first, _ := helloPair(t, "api.test")
 	begin := earlyHello(t, first)
 	for size := 1; size <= 7; size++ {
 		sent := bytes.Clone(begin)
@@ -51,7 +51,7 @@ func TestEarlyDataInSmallRecords(t *testing.T) {
 	}
 }
 
-// smallPair returns the ends of a connection, of which the second has little room to receive.
+// smallPair returns both ends of a connection. The accepted end has a small receive buffer.
 func smallPair(t *testing.T) (dialled, accepted *net.TCPConn) {
 	t.Helper()
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {

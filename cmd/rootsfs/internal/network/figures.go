@@ -13,7 +13,7 @@ type Conn struct {
 	Port           uint16
 	Addr           netip.AddrPort
 	Sent, Received int64
-	Rate           int64 // bytes a second both ways, since the latest look that is at least a second old
+	Rate           int64 // bytes a second both ways, between the two latest looks; see rateLocked
 	Began          time.Time
 	// ServerNames are the names in hellos of TLS that differ from Host.
 	ServerNames []string
@@ -26,7 +26,7 @@ type Conn struct {
 type Totals struct {
 	Opened         int64 // connections
 	Refused        int64 // connections and look-ups of names
-	Failed         int64 // connections that their host did not take
+	Failed         int64 // connections that their host did not accept
 	Sent, Received int64 // bytes from and to the program
 }
 
@@ -74,14 +74,15 @@ func (g *Gate) Conns() []Conn {
 	return list
 }
 
-// look has a time, and the bytes that a connection had moved by then.
+// look is one measurement of a connection's rate.
 type look struct {
 	at    time.Time
-	moved int64
-	rate  int64
+	moved int64 // bytes until then
+	rate  int64 // bytes a second since the look before
 }
 
-// rateLocked returns the bytes a second since the latest look that is at least a second old.
+// rateLocked returns the bytes a second between the two latest looks. It takes another look if
+// the latest one is at least a second old.
 func (c *conn) rateLocked(now time.Time, moved int64) int64 {
 	if c.look.at.IsZero() {
 		c.look.at = c.began

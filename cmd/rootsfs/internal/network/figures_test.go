@@ -14,7 +14,7 @@ import (
 // A gate counts the bytes that it carries and the connections that it refuses, and reports the
 // speed.
 func TestFigures(t *testing.T) {
-	port := pouring(t)
+	port := serveEndless(t)
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test:"+port), Resolver: resolver(new(atomic.Int64), local)})
 	if got := n.run("get", "api.test:"+port, "hello"); !strings.Contains(got, "error:") {
 		t.Errorf("a name that leads to this machine: got %q", got)
@@ -35,13 +35,13 @@ func TestFigures(t *testing.T) {
 	}
 
 	n = newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
-	cmd, out := n.start("flood", "api.test:"+pouring(t))
+	cmd, out := n.start("flood", "api.test:"+serveEndless(t))
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "begun\n" {
 		t.Fatal(line, err)
 	}
 	n.g.mu.Lock()
 	for c := range n.g.conns {
-		c.look.at = c.began.Add(-time.Second) // a first look
+		c.look.at = c.began.Add(-time.Second) // old enough for the next look to measure a rate
 	}
 	n.g.mu.Unlock()
 	testkit.Until(t, "delivered bytes are counted", func() bool { return n.g.Totals().Received > 0 })

@@ -55,7 +55,7 @@ type Options struct {
 	// instead of refusing at once. Their names resolve inside as with ResolveAll. Nil: no
 	// questions.
 	Ask *Ask
-	// Services are names inside that are answered outside. Each has another name or port.
+	// Services are names inside that are answered outside. No two share both name and port.
 	Services []*Service
 	// Resolver resolves permitted names; nil is the machine's.
 	Resolver *net.Resolver
@@ -87,7 +87,7 @@ type Gate struct {
 	reached map[target]*Reached // by connections that have ended
 	closed  bool
 	paused  bool
-	// answered is how many connections services answer.
+	// answered counts the connections that services answer.
 	answered int
 	inside   *inside // nil before Serve
 }
@@ -298,8 +298,8 @@ func (g *Gate) Close() {
 	g.served.Wait()
 }
 
-// endLocked takes the connections that isEnding selects out of the table, so that none that is
-// being dialled begins. The caller resets them.
+// endLocked takes the connections that isEnding selects out of the table. A connection that is
+// still being dialled then never begins. The caller resets the returned connections.
 func (g *Gate) endLocked(reason error, isEnding func(*conn) bool) (ended []*conn) {
 	for c := range g.conns {
 		if isEnding(c) {

@@ -403,7 +403,7 @@ func TestRemoveEndsConnections(t *testing.T) {
 	if ended := n.g.Remove(rule...); ended != 1 {
 		t.Errorf("%d connections were ended", ended)
 	}
-	c := received(n)
+	c := receivedBytes(n)
 	rest, _ := io.ReadAll(r)
 	_ = cmd.Wait()
 	if !strings.Contains(string(rest), "error:") {
@@ -416,9 +416,9 @@ func TestRemoveEndsConnections(t *testing.T) {
 	}
 }
 
-// received returns the bytes that the event of the ended connection has, or -1 if there is no
+// receivedBytes returns the bytes that the event of the ended connection has, or -1 if there is no
 // such event yet.
-func received(n *namespace) int64 {
+func receivedBytes(n *namespace) int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, e := range n.events {

@@ -157,7 +157,7 @@ func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
 	}
 	end, err := helloEnd(begin)
 	if errors.Is(err, errNotHello) && h.hasBegun && !h.isEarly {
-		return last, true, nil // the server has chosen TLS 1.2, or takes no such handshake
+		return last, true, nil // the server has chosen TLS 1.2, or refuses the handshake
 	}
 	if end == 0 || err != nil {
 		return part{}, false, err

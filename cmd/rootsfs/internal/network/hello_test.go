@@ -41,9 +41,9 @@ func TestServerNameAfterWarnings(t *testing.T) {
 	}
 }
 
-// secondHello returns the two hellos of a handshake with a server that asks for another one:
+// helloPair returns the two hellos of a handshake with a server that asks for another one:
 // the first has no key for the only curve that the server takes.
-func secondHello(t *testing.T, server string) (first, second []byte) {
+func helloPair(t *testing.T, server string) (first, second []byte) {
 	t.Helper()
 	cert, err := tls.X509KeyPair(testCert(t))
 	if err != nil {
@@ -107,8 +107,8 @@ func records(record []byte, n int) (out []byte) {
 
 // The name in a second hello is checked, whatever skipped messages come before it.
 func TestSecondHello(t *testing.T) {
-	api, _ := secondHello(t, "api.test")
-	_, second := secondHello(t, "evil.test")
+	api, _ := helloPair(t, "api.test")
+	_, second := helloPair(t, "evil.test")
 	second = bytes.TrimPrefix(second, []byte("\x14\x03\x03\x00\x01\x01")) // comes before it
 	second = second[:recordSize(second)]
 	if second[0] != handshakeRecord || second[recordHeader] != clientHello {
@@ -243,12 +243,12 @@ func TestSecondHelloIsChecked(t *testing.T) {
 // teeConn keeps what is read.
 type teeConn struct {
 	net.Conn
-	seen *bytes.Buffer
+	copy *bytes.Buffer
 }
 
 func (c *teeConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.seen.Write(p[:n])
+	c.copy.Write(p[:n])
 	return n, err
 }
 

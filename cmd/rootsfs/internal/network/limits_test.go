@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// pouring serves connections that send without an end.
-func pouring(t *testing.T) (port string) { return pouringAfter(t, 0) }
+// serveEndless serves connections that send without an end.
+func serveEndless(t *testing.T) (port string) { return serveEndlessAfter(t, 0) }
 
-// pouringAfter serves connections that send without an end once they have got a number of
+// serveEndlessAfter serves connections that send without an end once they have got a number of
 // bytes.
-func pouringAfter(t *testing.T, bytes int64) (port string) {
+func serveEndlessAfter(t *testing.T, bytes int64) (port string) {
 	return serve(t, func(c net.Conn) {
 		if _, err := io.CopyN(io.Discard, c, bytes); err != nil {
 			return
@@ -29,14 +29,14 @@ func pouringAfter(t *testing.T, bytes int64) (port string) {
 	})
 }
 
-func limited(t *testing.T, hosts string, l Limits) *namespace {
+func newLimited(t *testing.T, hosts string, l Limits) *namespace {
 	return newNamespace(t, Options{
 		Rules: append(mustRules(t, hosts), mustRules(t, "127.0.0.1")...), Resolver: resolver(new(atomic.Int64), local), Limits: l,
 	})
 }
 
-// moved returns how many bytes the records of ended connections have.
-func (n *namespace) moved() (total int64) {
+// movedBytes returns how many bytes the records of ended connections have.
+func (n *namespace) movedBytes() (total int64) {
 	n.g.Close() // waits for the last records
 	for _, e := range n.events {
 		if e.State == Ended {
@@ -50,13 +50,13 @@ func (n *namespace) moved() (total int64) {
 // connections are refused.
 func TestBytesInAllAreLimited(t *testing.T) {
 	const most = 3<<20 + 7
-	port := pouringAfter(t, 1)
-	n := limited(t, "api.test", Limits{Bytes: most})
+	port := serveEndlessAfter(t, 1)
+	n := newLimited(t, "api.test", Limits{Bytes: most})
 	got := n.run("pour", "4", "api.test:"+port)
 	if got != "4 were reset\nerror: refused" {
 		t.Errorf("got %q", got)
 	}
-	if total := n.moved(); total != most {
+	if total := n.movedBytes(); total != most {
 		t.Errorf("%d bytes were moved, want %d", total, most)
 	}
 	limits := 0
@@ -107,7 +107,7 @@ func init() {
 
 func TestConnectionsAreLimited(t *testing.T) {
 	port := serve(t, func(c net.Conn) { c.Read(make([]byte, 1)) })
-	n := limited(t, "api.test", Limits{Connections: 5})
+	n := newLimited(t, "api.test", Limits{Connections: 5})
 	cmd, out := n.start("hold", "api.test:"+port)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "refused\n" {
 		t.Errorf("got %q, %v", line, err)
@@ -128,13 +128,13 @@ func TestBytesPerSecondAreLimited(t *testing.T) {
 		io.ReadFull(c, make([]byte, 1))
 		c.Write(make([]byte, each))
 	})
-	n := limited(t, "api.test", Limits{BytesPerSecond: speed})
+	n := newLimited(t, "api.test", Limits{BytesPerSecond: speed})
 	began := time.Now()
 	if got := n.run("pour", "4", "api.test:"+port); got != "4 were reset" { // they ended
 		t.Errorf("got %q", got)
 	}
 	took := time.Since(began)
-	total := n.moved()
+	total := n.movedBytes()
 	if least := time.Duration(float64(total-speed/10) / speed * float64(time.Second)); total < 4*each || took < least {
 		t.Errorf("%d bytes took %v, want at least %v", total, took, least)
 	}
@@ -142,8 +142,8 @@ func TestBytesPerSecondAreLimited(t *testing.T) {
 
 // A connection that waits for its pace ends like any other.
 func TestRemoveEndsWaitingConnections(t *testing.T) {
-	port := pouring(t)
-	n := limited(t, "api.test", Limits{BytesPerSecond: 1})
+	port := serveEndless(t)
+	n := newLimited(t, "api.test", Limits{BytesPerSecond: 1})
 	cmd, out := n.start("flood", "api.test:"+port)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "begun\n" {
 		t.Fatal(line, err)

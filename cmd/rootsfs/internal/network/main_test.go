@@ -77,7 +77,7 @@ type namespace struct {
 	events []Event
 	drop   bool // no event is kept
 	dns    string
-	lacks  func(*Sockets) // takes away what the kernel is not to have
+	lacks  func(*Sockets) // removes the sockets that the kernel of the test lacks
 }
 
 // newNamespace returns a namespace with its own gate.
@@ -173,7 +173,7 @@ func (n *namespace) run(name string, args ...string) string {
 	n.t.Helper()
 	cmd, out := n.start(name, args...)
 	b, _ := io.ReadAll(out)
-	_ = cmd.Wait() // the output tells
+	_ = cmd.Wait() // the output has the program's error
 	return string(bytes.TrimSpace(b))
 }
 

@@ -80,8 +80,8 @@ func memory() int64 {
 	return bytes + int64(m.StackInuse)
 }
 
-// settled waits until the gate holds a number of connections.
-func (n *namespace) settled(count int) {
+// waitForConns waits until the gate holds a number of connections.
+func (n *namespace) waitForConns(count int) {
 	n.t.Helper()
 	if !testkit.Eventually(func() bool { return len(n.g.Conns()) == count }) {
 		n.t.Errorf("%d connections are held, want %d", len(n.g.Conns()), count)
@@ -99,7 +99,7 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "opened\n" {
 		t.Fatal(line, err)
 	}
-	n.settled(count)
+	n.waitForConns(count)
 	// The host of this test has a goroutine for each, too.
 	each := (memory() - before) / count
 	t.Logf("%d bytes for each connection, the host's side included", each)
@@ -107,7 +107,7 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 		t.Errorf("each connection holds %d bytes", each)
 	}
 	_ = cmd.Process.Kill()
-	n.settled(0)
+	n.waitForConns(0)
 }
 
 // A flood of connections that are closed or refused at once leaves nothing in memory.
@@ -121,7 +121,7 @@ func TestFloodOfConnectionsLeavesNothing(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "opened\n" {
 		t.Fatal(line, err)
 	}
-	n.settled(0)
+	n.waitForConns(0)
 	// The host's side of this test has to end its goroutines, too. On a busy machine it does so
 	// late.
 	var left int64

@@ -54,7 +54,7 @@ func (s *Sockets) addRoutes() error {
 
 func (s *Sockets) route(r request) error { return exchange(int(s.Route.Fd()), r) }
 
-// divert adds, as nft shows it:
+// divert adds this table, in the notation of nft:
 //
 //	table inet rootsfs {
 //		chain divert {

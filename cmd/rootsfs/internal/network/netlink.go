@@ -56,7 +56,7 @@ func routeMsg(family byte) []byte {
 	return join([]byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL}, native32(0))
 }
 
-// Of nf_tables; the last two are not in x/sys/unix.
+// Constants of nf_tables. x/sys/unix lacks the first three.
 const (
 	priorityMangle         = 0xffffff6a // -150
 	nftaTproxyFamily       = 1
@@ -82,7 +82,7 @@ func expression(name string, data []byte) []byte {
 	return nested(unix.NFTA_LIST_ELEM, join(attr(unix.NFTA_EXPR_NAME, text(name)), nested(unix.NFTA_EXPR_DATA, data)))
 }
 
-// onProtocol goes on for TCP over family only.
+// onProtocol ends the rule for everything but TCP over family.
 func onProtocol(family byte) []byte {
 	meta := func(key uint32) []byte {
 		return expression("meta", join(attr(unix.NFTA_META_DREG, big32(nftRegister)), attr(unix.NFTA_META_KEY, big32(key))))

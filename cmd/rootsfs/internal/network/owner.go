@@ -37,14 +37,15 @@ type diag struct {
 
 	mu      sync.Mutex // guards the fields below
 	socket  *os.File   // NETLINK_SOCK_DIAG, of the namespace
-	request uint32     // number of the last one
+	request uint32     // number of the last request
 
 	last  atomic.Int64  // process that held the last socket that was looked for
-	spent *rate.Limiter // of the time for records, in microseconds
+	spent *rate.Limiter // of the time that searches for records take, in microseconds
 }
 
-// Time for the search of processes that records name: a tenth of a processor's, and this much at
-// once. If a program makes many connections, the records of the later ones lack the process.
+// These limit the time for finding the processes that records name: a tenth of a processor's time,
+// and at most searchBurst at once. If a program makes many connections, the records of the later
+// ones lack the process.
 const (
 	searchPart  = 100_000 // microseconds a second
 	searchBurst = 500_000
@@ -77,9 +78,10 @@ func (d *diag) close() {
 	}
 }
 
-// owner returns the process that has made a connection; the zero Program if it is not found, or
-// if searches for records have taken too long. Nothing that the process says of itself is used:
-// the kernel names the socket, and the file that the process runs.
+// owner returns the process that has made a connection, or the zero Program if it is not found. A
+// search forRecord takes less time than one for a question, and is left out if such searches have
+// taken too long. Nothing that the process says of itself is used: the kernel names the socket,
+// and the file that the process runs.
 func (g *Gate) owner(c *conn, forRecord bool) Program {
 	g.mu.Lock()
 	in := g.inside
@@ -115,8 +117,8 @@ const (
 )
 
 // inode returns the inode of the TCP socket that is bound to from and connected to to
-// (sock_diag(7)). If that is closed, the kernel answers with one that listens at from, or with
-// one that no process holds, whose inode is 0.
+// (sock_diag(7)). If that socket is closed, it returns an error: the kernel then answers with a
+// socket that listens at from, or with one that no process holds and whose inode is 0.
 func (d *diag) inode(from, to netip.AddrPort, patience time.Duration) (uint32, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,8 +174,8 @@ func diagRequest(seq uint32, from, to netip.AddrPort) []byte {
 	return join(b, native32(seq), native32(0), body)
 }
 
-// holder returns a process of the network namespace that holds a socket. It looks at first before
-// the others.
+// holder returns a process of the network namespace that holds a socket. It tries the process with
+// the number first, if that is not 0, before all others.
 func holder(netns uint64, socket uint32, first int, end time.Time) Program {
 	want := fmt.Sprintf("net:[%d]", netns)
 	holds := func(pid int) bool {

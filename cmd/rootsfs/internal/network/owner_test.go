@@ -31,8 +31,7 @@ func TestEventsNameThePrograms(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	if named != 7 { // two are opened and end
-
+	if named != 7 { // two connections are opened and end, and three are refused
 		t.Errorf("%d programs are named", named)
 	}
 }
@@ -42,7 +41,7 @@ func TestSearchesOfProgramsAreBounded(t *testing.T) {
 	port := echo(t)
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
 	cmd, _ := n.start("idle", "kept", "1", "api.test:"+port)
-	n.settled(1)
+	n.waitForConns(1)
 	var c *conn
 	n.g.mu.Lock()
 	for c = range n.g.conns {

@@ -41,7 +41,7 @@ func init() {
 	}
 }
 
-// answerAfter serves at 127.0.0.1: it answers when count bytes have come, then every byte.
+// answerAfter serves at 127.0.0.1: it answers when count bytes have come, then echoes every byte.
 func answerAfter(t *testing.T, count int) (port string) {
 	return serve(t, func(c net.Conn) {
 		if _, err := io.ReadFull(c, make([]byte, count)); err != nil {
@@ -52,10 +52,10 @@ func answerAfter(t *testing.T, count int) (port string) {
 	})
 }
 
-// secondHelloOf returns the second hello alone of a handshake that asks for a server.
-func secondHelloOf(t *testing.T, server string) []byte {
+// secondHello returns the second hello alone of a handshake that asks for a server.
+func secondHello(t *testing.T, server string) []byte {
 	t.Helper()
-	_, second := secondHello(t, server)
+	_, second := helloPair(t, server)
 	if second[0] == changeCipherRecord {
 		second = second[recordSize(second):]
 	}
@@ -68,7 +68,7 @@ func TestRemoveEndsWhatItPermitted(t *testing.T) {
 	for _, c := range []struct {
 		what, host string
 		sent       []byte
-		gone       string // a rule
+		removed    string // a rule
 		ended      int
 	}{
 		{"the name", "a.test", hello("a.test"), "a.test", 1},
@@ -76,8 +76,8 @@ func TestRemoveEndsWhatItPermitted(t *testing.T) {
 		{"the server name", "a.test", hello("b.test"), "b.test", 1},
 		{"the server name, by a wildcard", "a.test", hello("c.wild.test"), "*.wild.test", 1},
 		{"the name, which is not the server name", "a.test", hello("b.test"), "a.test", 1},
-		{"the server name of the second hello", "a.test", append(hello("a.test"), secondHelloOf(t, "b.test")...), "b.test", 1},
-		{"the server name of the first hello", "a.test", append(hello("b.test"), secondHelloOf(t, "a.test")...), "b.test", 1},
+		{"the server name of the second hello", "a.test", append(hello("a.test"), secondHello(t, "b.test")...), "b.test", 1},
+		{"the server name of the first hello", "a.test", append(hello("b.test"), secondHello(t, "a.test")...), "b.test", 1},
 		{"the address", "127.0.0.1", []byte("hello"), "127.0.0.1:PORT", 1},
 		{"the server name at an address", "127.0.0.1", hello("b.test"), "b.test", 1},
 		{"another name", "a.test", hello("a.test"), "b.test", 0},
@@ -91,7 +91,7 @@ func TestRemoveEndsWhatItPermitted(t *testing.T) {
 				if line, err := r.ReadString('\n'); line != "begun\n" {
 					t.Fatal(line, err)
 				}
-				gone := mustRules(t, strings.ReplaceAll(c.gone, "PORT", port))
+				gone := mustRules(t, strings.ReplaceAll(c.removed, "PORT", port))
 				if list := n.g.Conns(); len(list) != 1 || slices.Contains(list[0].Rules, gone[0]) != (c.ended == 1) {
 					t.Errorf("before that the connections are %+v", list)
 				}

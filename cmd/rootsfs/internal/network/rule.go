@@ -156,10 +156,10 @@ func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// rooted returns a host as it is looked up. A name with a dot is complete (resolv.conf(5),
-// search): otherwise a name below an approved wildcard, which the program chooses, could lead to
-// a host of the machine's search domains. A name without a dot is approved as the machine
-// resolves it.
+// rooted returns a host as it is looked up. A name with a dot gets a final dot, so that no search
+// domain completes it (resolv.conf(5)): otherwise a name below an approved wildcard, which the
+// program chooses, could lead to a host of the machine's search domains. A name without a dot is
+// approved as the machine resolves it.
 func rooted(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
 		return host
@@ -206,8 +206,8 @@ func (r Rule) IsOneHost() bool {
 	return r.Prefix.IsSingleIP() || r.Name != "" && !strings.HasPrefix(r.Name, "*")
 }
 
-// Covers reports whether the rule permits everything that one, a rule for one host,
-// permits.
+// Covers reports whether the rule permits everything that the rule one permits, which must be for
+// one host (IsOneHost). Holds is for any two rules.
 func (r Rule) Covers(one Rule) bool {
 	return r.hasPort(one.Port) && (one.Name != "" && r.hasName(one.Name) || one.Prefix.IsSingleIP() && r.hasAddr(one.Prefix.Addr()))
 }

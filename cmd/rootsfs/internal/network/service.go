@@ -14,16 +14,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Service is a name inside whose connections are answered outside, by Serve, and not copied
-// to a host. Serve may connect to one host, by Gate.Dial. The program itself still needs a rule
-// for that host.
+// Service is a name inside the namespace. Connections to it are answered outside, by Serve, and
+// not copied to a host. Serve may connect to one host, by Gate.Dial. The program itself still
+// needs a rule for that host.
 type Service struct {
 	Name string // inside: lower case, without a final dot; or an address
 	At   uint16 // the port inside; 0: ServicePort
-	// For has the services on whose behalf this one answers, at the name and port of their own
-	// host. It lasts until the last of them is removed, and never dials. Removing any of them
-	// ends the connections to this one, which may carry bytes of each. Other ports of the name,
-	// and this one when the service is gone, are as the rules say. nil: RemoveService removes it.
+	// For has the services on whose behalf this service answers, at the name and port of their own
+	// host. This service never dials, and lasts until the last of them is removed. Removing any of
+	// them ends the connections to this service, which may carry bytes of each. The rules decide
+	// about other ports of the name, and about this port when the service is gone. If For is nil,
+	// RemoveService removes the service.
 	For  []*Service
 	Host string // the host that Dial connects to: in the form of Name, or an address
 	Port uint16
@@ -136,7 +137,7 @@ func (g *Gate) handOver(c *conn) {
 	}
 }
 
-// unserve takes a connection that its service has closed out of the table.
+// unserve removes from the table a connection that its service has closed.
 func (g *Gate) unserve(c *conn) {
 	c.cancel()
 	_ = g.unregister(c)

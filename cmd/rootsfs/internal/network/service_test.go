@@ -266,8 +266,8 @@ func TestServiceAtAHost(t *testing.T) {
 	}
 }
 
-// Removing one of the services on whose behalf another answers ends the connections to that
-// one, which may carry bytes of either.
+// A door answers on behalf of two services. Removing one of them ends the connections to the door,
+// which may carry bytes of either.
 func TestRemoveServiceAtAHost(t *testing.T) {
 	n, door := newDoor(t, func(c net.Conn) {
 		b := make([]byte, 4096)

@@ -24,8 +24,8 @@ func (l *lateListener) Accept() (net.Conn, error) {
 }
 
 // A connection is queued until the gate has decided about it, also in the moment when the gate has
-// just taken it from the kernel. (Then Settle found nothing, and the refusal of a program's last
-// connection was not on record.)
+// just taken it from the kernel. (Otherwise Settle would not wait for it, and the refusal of a
+// program's last connection would not be on record.)
 func TestTakenConnectionIsQueued(t *testing.T) {
 	tcp, err := net.Listen("tcp4", "127.0.0.1:0")
 	testkit.Must(t, err)

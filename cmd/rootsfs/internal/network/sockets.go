@@ -25,8 +25,8 @@ type Sockets struct {
 	Stream4   *os.File // AF_INET, SOCK_STREAM
 	Stream6   *os.File // AF_INET6, SOCK_STREAM
 	Diag      *os.File // AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG; nil: questions do not name the program
-	// Listeners are AF_INET, SOCK_STREAM, for single ports; see Listeners. The gate keeps
-	// those that it does not need yet for rules that come later.
+	// Listeners are AF_INET, SOCK_STREAM, for single ports; the function Listeners returns how
+	// many. The gate keeps those that it does not need yet for rules that come later.
 	Listeners []*os.File
 }
 
@@ -260,8 +260,8 @@ func (g *Gate) hasQueued() bool {
 	return slices.ContainsFunc(g.inside.listeners, (*listener).hasBacklog) || g.deciding.Load() > 0
 }
 
-// listener is a listening socket. One of package net alone does not tell that it has a connection
-// without taking the connection.
+// listener is a listening socket. A net.Listener alone cannot report a waiting connection without
+// accepting it.
 type listener struct {
 	net.Listener
 	socket *os.File // the same socket

@@ -24,10 +24,10 @@ import (
 
 const (
 	timeout = 5 * time.Second // of the whole call, connection included
-	// most is how much of a text is shown, bytes before it is escaped.
-	most = 300
-	// atATime bounds the calls in progress, which a slow service may not answer.
-	atATime = 4
+	// maxText is how many bytes of a text are shown, counted before the text is escaped.
+	maxText = 300
+	// maxCalls bounds the calls in progress: a slow service may not answer them.
+	maxCalls = 4
 )
 
 // Notifier shows notifications. Make it with New.
@@ -39,11 +39,11 @@ type Notifier struct {
 
 // New returns a Notifier. failed may be nil.
 func New(failed func(error)) *Notifier {
-	return &Notifier{running: make(chan struct{}, atATime), Failed: failed}
+	return &Notifier{running: make(chan struct{}, maxCalls), Failed: failed}
 }
 
-// Show shows a notification in a goroutine. Beyond atATime at a time it drops
-// notifications. summary is the program's own text; body may hold foreign text.
+// Show shows a notification in a goroutine. It drops the notification if maxCalls are in
+// progress. summary is the program's own text; body may hold foreign text.
 func (n *Notifier) Show(summary, body string) {
 	// Use only the variable. Without an address, or with "autolaunch:", ConnectSessionBus would
 	// start another bus by dbus-launch of PATH.
@@ -89,8 +89,8 @@ var markup = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 // text escapes foreign text for the body of a notification. Names in it may have been
 // quoted already: quotation marks and backslashes stay as they are.
 func text(s string) string {
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "…"
 	}
 	return markup.Replace(names.EscapeQuoted(s))
 }

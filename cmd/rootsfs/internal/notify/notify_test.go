@@ -22,7 +22,7 @@ func TestText(t *testing.T) {
 		`<a href="x">y</a> & z`:     `&lt;a href="x"&gt;y&lt;/a&gt; &amp; z`,
 		"\u202eevil\n\x1b[2J":       `\u{202e}evil\n\u{1b}[2J`,
 		names.Quote("/a\u202e\"b"):  `"/a\u{202e}\"b"`, // quoted already
-		strings.Repeat("x", 1000):   strings.Repeat("x", most) + "…",
+		strings.Repeat("x", 1000):   strings.Repeat("x", maxText) + "…",
 		"\xff" + "not UTF-8 \u200b": `\xffnot UTF-8 \u{200b}`,
 	} {
 		if got := text(in); got != want {
@@ -39,7 +39,7 @@ func (d *desktop) Notify(app string, _ uint32, _, summary, body string, actions 
 	return 1, nil
 }
 
-// bus begins a session bus for the test.
+// bus starts a session bus for the test.
 func bus(t *testing.T) {
 	t.Helper()
 	path, err := exec.LookPath("dbus-daemon")
@@ -90,7 +90,7 @@ func TestShow_R083(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("nothing was shown")
 	}
-	for range atATime { // its answer, before the bus is gone
+	for range maxCalls { // wait for the call to end, before the bus is gone
 		n.running <- struct{}{}
 	}
 }

@@ -128,21 +128,21 @@ func withoutPoller() bool {
 }
 
 const (
-	prSetNoNewPrivs    = 38 // PR_SET_NO_NEW_PRIVS of prctl(2)
-	setModeFilter      = 1  // SECCOMP_SET_MODE_FILTER
-	filterFlagTSync    = 1  // SECCOMP_FILTER_FLAG_TSYNC
-	retErrno           = 0x0005_0000
-	retAllow           = 0x7fff_0000
-	seccompDataNumber  = 0 // offset of nr in struct seccomp_data
-	sysSeccompAMD64    = 317
-	sysSeccompGeneric  = 277
-	instructionsOfThis = 4
+	prSetNoNewPrivs   = 38 // PR_SET_NO_NEW_PRIVS of prctl(2)
+	setModeFilter     = 1  // SECCOMP_SET_MODE_FILTER
+	filterFlagTSync   = 1  // SECCOMP_FILTER_FLAG_TSYNC
+	retErrno          = 0x0005_0000
+	retAllow          = 0x7fff_0000
+	seccompDataNumber = 0 // offset of nr in struct seccomp_data
+	sysSeccompAMD64   = 317
+	sysSeccompGeneric = 277
+	filterSize        = 4 // instructions
 )
 
 // answerEpollCtl makes every thread's epoll_ctl answer with errno from now on. Of several
 // filters with the same kind of answer the newest decides.
 func answerEpollCtl(errno syscall.Errno) bool {
-	code := [instructionsOfThis]syscall.SockFilter{
+	code := [filterSize]syscall.SockFilter{
 		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: seccompDataNumber},
 		{Code: syscall.BPF_JMP | syscall.BPF_JEQ | syscall.BPF_K, Jf: 1, K: syscall.SYS_EPOLL_CTL},
 		{Code: syscall.BPF_RET | syscall.BPF_K, K: retErrno | uint32(errno)},

@@ -120,7 +120,7 @@ func TestCompressedStream(t *testing.T) {
 }
 
 // An answer that needs much memory to be decompressed has one of a bounded number of places until it
-// has ended: the program may have stored it at the host.
+// has ended: the program may have stored many such answers at the host.
 func TestWindowsAreBounded(t *testing.T) {
 	next := make(chan struct{})
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
@@ -196,7 +196,7 @@ func TestCredentialIsInQuery(t *testing.T) {
 		placeholder + "=1":                                   placeholder + "=1",
 	} {
 		res, body := l.get("/x?" + query)
-		got := l.at()[len(l.at())-1]
+		got := l.requests()[len(l.requests())-1]
 		if got.URL.RawQuery != want || (got.Header.Get("Authorization") == "") != strings.Contains(want, "odd") {
 			t.Errorf("%s: sent as %s with %q", query, got.URL.RawQuery, got.Header)
 		}
@@ -207,7 +207,7 @@ func TestCredentialIsInQuery(t *testing.T) {
 			t.Errorf("%s: on record is %+v", query, rec)
 		}
 	}
-	// In a form it stays what it is, and another credential is refused as always.
+	// Another credential in the query is refused as without in = ["query"].
 	if res, body := l.get("/x?key=mine"); res.StatusCode != 400 || !strings.Contains(body, "another credential") {
 		t.Errorf("%s %q", res.Status, body)
 	}

@@ -17,8 +17,8 @@ import (
 
 // Authority is the certificate authority of one run. It signs for the hosts of the run's
 // secrets and for no other: its certificates say so, and clients check that. Programs trust a
-// root, whose key has signed one certificate and is gone. Java does not check what a root says
-// about itself, and so only what is below it is safe to have a key.
+// root, whose key has signed one certificate and is gone. Java ignores the constraints of the root
+// itself, so the only key that is kept is that of the certificate below the root.
 type Authority struct {
 	root, certificate *x509.Certificate
 	key               *ecdsa.PrivateKey // of certificate, in the memory of this process and nowhere else
@@ -36,25 +36,26 @@ const validFor = 397 * 24 * time.Hour
 
 // NewAuthority makes an authority for the hosts of secrets.
 func NewAuthority(list []*Secret) (*Authority, error) {
-	root, rootKey, err := signed(constrained(authorityName, 1, list), nil, nil)
+	root, rootKey, err := newCertificate(constrained(authorityName, 1, list), nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	below := pkix.Name{Organization: authorityName.Organization, CommonName: authorityName.CommonName + ", by this process"}
-	certificate, key, err := signed(constrained(below, 0, list), root, rootKey)
+	certificate, key, err := newCertificate(constrained(below, 0, list), root, rootKey)
 	return &Authority{root, certificate, key}, err
 }
 
-// signed makes a key and a certificate for it. Without a parent it is its own.
-func signed(t, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+// newCertificate makes a key and a certificate for it from a template. parentKey signs the
+// certificate. Without a parent the certificate signs itself.
+func newCertificate(t, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
 	if parent == nil {
-		parent, by = t, key
+		parent, parentKey = t, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, parent, key.Public(), by)
+	der, err := x509.CreateCertificate(rand.Reader, t, parent, key.Public(), parentKey)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a certificate for the hosts of secrets: %w", err)
 	}
@@ -62,8 +63,8 @@ func signed(t, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificat
 	return c, key, err
 }
 
-// constrained returns a template of an authority for the hosts of secrets, with some further
-// ones below it.
+// constrained returns the template of an authority that may sign only for the hosts of secrets.
+// Below it a chain may have this many further authorities.
 func constrained(name pkix.Name, below int, list []*Secret) *x509.Certificate {
 	t := template(name)
 	t.IsCA, t.BasicConstraintsValid, t.MaxPathLen, t.MaxPathLenZero, t.KeyUsage = true, true, below, below == 0, x509.KeyUsageCertSign
@@ -75,7 +76,7 @@ func constrained(name pkix.Name, below int, list []*Secret) *x509.Certificate {
 			t.PermittedDNSDomains = append(t.PermittedDNSDomains, s.URL.Host)
 		}
 	}
-	// A kind of name without any permitted one would be free.
+	// If no name of a kind is permitted, clients permit every name of that kind.
 	if t.PermittedDNSDomains == nil {
 		t.PermittedDNSDomains = []string{"rootsfs.invalid"}
 	}
@@ -85,14 +86,14 @@ func constrained(name pkix.Name, below int, list []*Secret) *x509.Certificate {
 	return t
 }
 
-// template returns a template with what all certificates have.
+// template returns the fields that all certificates have.
 func template(subject pkix.Name) *x509.Certificate {
 	serial := make([]byte, 16)
 	_, _ = rand.Read(serial) // it never fails
 	now := time.Now()
-	return &x509.Certificate{
+	return &x509.Certificate{ // valid an hour ago, too: the clock may be set back
 		SerialNumber: new(big.Int).SetBytes(serial), Subject: subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(validFor), // the clock may be set back
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(validFor),
 	}
 }
 
@@ -110,7 +111,7 @@ func (a *Authority) leaf(host string) (tls.Certificate, error) {
 	} else {
 		t.DNSNames = []string{host}
 	}
-	c, key, err := signed(t, a.certificate, a.key)
+	c, key, err := newCertificate(t, a.certificate, a.key)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

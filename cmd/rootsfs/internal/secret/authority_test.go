@@ -20,7 +20,8 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 )
 
-// signFor returns a certificate of the authority for names that it should not sign for.
+// signFor returns a certificate for a name, signed with the authority's key even if the authority
+// must not sign for that name.
 func signFor(t *testing.T, a *Authority, name string, ca bool) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -96,7 +97,7 @@ func TestAuthorityIsConstrained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An authority below this one is none.
+	// The key can sign an authority below this one, but the path length makes clients refuse it.
 	if err := signFor(t, a, "api.example.com", true).CheckSignatureFrom(a.certificate); err != nil {
 		t.Error(err)
 	}
@@ -176,7 +177,8 @@ func TestConstraintsHoldForClients(t *testing.T) {
 	}
 }
 
-// A placeholder has the shape of its key, another one each time, and nothing else in common.
+// A placeholder has the shape of its key and has nothing else in common with it. Each call returns
+// another one.
 func TestPlaceholder(t *testing.T) {
 	for credential, prefix := range map[string]string{
 		key: "ghp_",

@@ -22,25 +22,25 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Hosts of AWS get no credential, but a signature of the request by it (Signature Version 4). The
-// program signs with the placeholder. Its signature is taken off, and the request that is sent
-// gets one by the owner's key, for the service and region that the program has named.
+// Hosts of AWS do not get the credential: it signs the requests (Signature Version 4). The program
+// signs with the placeholder. The proxy removes that signature and signs the request with the
+// owner's key, for the service and region that the program has named.
 
-// Headers of AWS, and the beginning of payload hashes that are none.
+// Headers of AWS. amzStreaming begins the values of amzContent that stand for a body in chunks.
 const (
 	amzContent   = "X-Amz-Content-Sha256"
 	amzAlgorithm = "AWS4-HMAC-SHA256"
 	amzStreaming = "STREAMING-"
 )
 
-// maxHashed bounds a body whose hash the program has not sent in a header, which is held in
-// memory (see Slots); only services with small requests leave the hash out.
+// maxHashed bounds a body whose hash the program has not sent in a header. Such a body is held in
+// memory (see Slots). Clients leave the hash out only for services with small requests.
 const maxHashed = 16 << 20
 
 // signature has the parts of a request's signature that the program chooses.
 type signature struct {
 	service, region string
-	payload         string // the hash of the body, or what S3 takes for one
+	payload         string // the hash of the body, or a word that S3 accepts instead
 }
 
 // awsHeaders are further headers that hosts of AWS get.
@@ -58,11 +58,11 @@ func CheckScope(text string) error {
 	return nil
 }
 
-// keyServices are services whose answers can be keys that are good without rootsfs. Some hosts
-// answer for several services.
+// keyServices are services whose answers can be keys that the program could use without rootsfs.
+// Some hosts answer for several services.
 var keyServices = []string{"iam", "sts"}
 
-// errSignedURL refuses a signature in the query: it would be the program's own.
+// errSignedURL refuses a signature in the query: the program has made it with the placeholder.
 var errSignedURL = errors.New("this URL is signed in advance, by a placeholder, and is worth nothing: send the request with a header Authorization")
 
 // readSignature reads the program's own signature, and refuses what cannot be signed again.
@@ -104,8 +104,9 @@ func (s *Secret) readSignature(r *http.Request) (*signature, *refusal) {
 // copySource is the header with the object of S3 that a request copies.
 const copySource = "X-Amz-Copy-Source"
 
-// checkObject refuses a request for another object than the rules are for: by a path that S3 takes
-// as it was written, and a copy of what the program may not read.
+// checkObject refuses a request that reaches another object of S3 than the rules were checked for:
+// by a path that S3 reads as it was written and the rules as it was cleaned, by a rename, or by a
+// copy of an object that the program may not read.
 func (x *exchange) checkObject(r *http.Request) *refusal {
 	s, sources := x.p.secret, r.Header[copySource]
 	if x.path.isChanged {
@@ -131,7 +132,8 @@ func (x *exchange) checkObject(r *http.Request) *refusal {
 	return nil
 }
 
-// payloadText matches a hash, and what stands for none.
+// payloadText matches the values of amzContent that can be signed again: a hash, or a word that
+// stands for no hash. It also matches a missing header.
 var payloadText = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(|[0-9a-f]{64}|UNSIGNED-PAYLOAD|STREAMING-UNSIGNED-PAYLOAD-TRAILER)$`)
 })
@@ -193,12 +195,12 @@ func (x *exchange) sign(ctx context.Context, r *http.Request) error {
 	}
 	isS3 := strings.HasPrefix(x.signature.service, "s3")
 	if isS3 {
-		r.URL.RawPath = strictly.Replace(x.path.sent)
+		r.URL.RawPath = s3Encoding.Replace(x.path.sent)
 	}
 	return v4.NewSigner().SignHTTP(ctx, keys, r, x.signature.payload, x.signature.service, x.signature.region, time.Now(), func(o *v4.SignerOptions) {
 		o.DisableURIPathEscaping = isS3
 	})
 }
 
-// strictly encodes what url.PathEscape does not, as S3 does before it compares the signature.
-var strictly = strings.NewReplacer("$", "%24", "&", "%26", "+", "%2B", "=", "%3D", ":", "%3A", "@", "%40")
+// s3Encoding encodes what url.PathEscape does not, as S3 does before it compares the signature.
+var s3Encoding = strings.NewReplacer("$", "%24", "&", "%26", "+", "%2B", "=", "%3D", ":", "%3A", "@", "%40")

@@ -21,17 +21,17 @@ import (
 	"github.com/rootsfs/rootsfs/integration/sigv4"
 )
 
-// awsHost is a host that takes requests that the owner has signed.
+// awsHost is a host that accepts requests signed with the owner's keys.
 type awsHost struct {
-	mu   sync.Mutex
-	said []string // what each request was, or why it was refused
-	all  []byte   // of the requests, headers and bodies
+	mu    sync.Mutex
+	lines []string // one for each request; with an error if it was refused
+	all   []byte   // all headers and bodies of the requests
 }
 
 // owners are the keys as the host knows them.
 var owners = aws.Credentials{AccessKeyID: awsKeyID, SecretAccessKey: awsSecret, SessionToken: awsToken}
 
-// ServeHTTP answers like S3, and tells the access key and the token as some services do.
+// ServeHTTP answers like S3, or with the access key and the token, as some services do.
 func (h *awsHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err := sigv4.Verify(r, owners)
 	body, _ := io.ReadAll(r.Body)
@@ -43,7 +43,7 @@ func (h *awsHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		line += ": " + err.Error()
 	}
-	h.said = append(h.said, line)
+	h.lines = append(h.lines, line)
 	w.Header().Set("X-Key", awsKeyID)
 	switch {
 	case err != nil:
@@ -73,16 +73,16 @@ func newAWSLab(t *testing.T, s *Secret) (*doorLab, *awsHost) {
 	return d, host
 }
 
-// check reports other requests than those that the host should have got since the last call, and a
-// key in their bytes.
+// check reports an error if the host has not got the wanted requests since the last call, or if any
+// request had the secret key in it.
 func (h *awsHost) check(t *testing.T, want ...string) {
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if got := strings.Join(h.said, "\n"); got != strings.Join(want, "\n") {
+	if got := strings.Join(h.lines, "\n"); got != strings.Join(want, "\n") {
 		t.Errorf("the host got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
-	h.said = nil
+	h.lines = nil
 	if bytes.Contains(h.all, []byte(awsSecret)) {
 		t.Error("the secret key was sent to the host")
 	}

@@ -51,14 +51,15 @@ func awsKeys(id, key, token string, o *owner) found {
 	return found{value: key, keys: &signingKeys{id, token}, settings: settings{region: o.awsRegion()}}
 }
 
-// findKeysInVariables finds keys in the owner's variables.
+// findKeysInVariables finds keys in the owner's variables, and removes these from the environment
+// of this process.
 func findKeysInVariables(o *owner) (found, bool) {
 	id, key, token := o.lookup("AWS_ACCESS_KEY_ID"), o.lookup("AWS_SECRET_ACCESS_KEY"), o.lookup("AWS_SESSION_TOKEN")
 	if id == "" || key == "" {
 		return found{}, false
 	}
 	for _, name := range presets["aws"].variables {
-		_ = os.Unsetenv(name) // fails for no name of a variable
+		_ = os.Unsetenv(name) // fails only for an invalid name
 	}
 	f := awsKeys(id, key, token, o)
 	f.from = "the variable AWS_ACCESS_KEY_ID"
@@ -140,7 +141,7 @@ var awsDomains = []struct{ regions, domain string }{
 // awsDomain returns the domain of the hosts of a region.
 func awsDomain(region string) string {
 	i := slices.IndexFunc(awsDomains, func(d struct{ regions, domain string }) bool { return strings.HasPrefix(region, d.regions) })
-	return awsDomains[i].domain // every name has the last beginning
+	return awsDomains[i].domain // the last entry matches every region
 }
 
 // showAWS writes the files of AWS. They name one host, so buckets are in paths.

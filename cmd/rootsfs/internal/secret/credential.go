@@ -14,7 +14,7 @@ import (
 type Credential struct {
 	value, placeholder string
 	found              found
-	more               []part // of keys
+	more               []part // the other parts of signing keys
 }
 
 // part is a text that the program must not have, with its placeholder.
@@ -26,9 +26,10 @@ type found struct {
 	// login is USER:PASSWORD for HTTP Basic, one of which is the value; "": the source names no
 	// user, or the host wants none.
 	login string
-	keys  *signingKeys // the value is the key of these; nil: it is sent as it is
-	from  string       // where it was found, for the owner
-	// settings are for the program's file besides the credential: none of them is one.
+	// keys belong to a value that is a secret key and signs requests; nil: the value itself is sent.
+	keys *signingKeys
+	from string // where the credential was found, for the owner
+	// settings are the other entries of the program's file. None of them is a credential.
 	settings settings
 }
 
@@ -76,7 +77,7 @@ func (Credential) String() string { return "(a credential)" }
 // GoString implements fmt.GoStringer.
 func (Credential) GoString() string { return "(a credential)" }
 
-// From says where the credential was found, "" if the owner has said it himself.
+// From says where the credential was found, "" if the owner has named the source himself.
 func (c Credential) From() string { return c.found.from }
 
 // IsShort reports whether the credential is too short to be looked for in the bodies of answers.

@@ -26,7 +26,7 @@ var decompressors = map[string]func(io.Reader) (io.Reader, error){
 
 func gunzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 
-// inflate reads zlib's format, or what comes without its header from some hosts.
+// inflate reads zlib's format. Some hosts leave out its header.
 func inflate(r io.Reader) (io.Reader, error) {
 	in := bufio.NewReader(r)
 	head, err := in.Peek(2)
@@ -39,7 +39,7 @@ func inflate(r io.Reader) (io.Reader, error) {
 	return flate.NewReader(in), nil
 }
 
-// maxWindow bounds what zstd remembers, as RFC 9659 asks of those who send it by HTTP.
+// maxWindow bounds the window of zstd. RFC 9659 allows no larger one in HTTP.
 const maxWindow = 8 << 20
 
 func unzstd(r io.Reader) (io.Reader, error) {
@@ -52,9 +52,9 @@ type encodingError string
 // Error implements error.
 func (e encodingError) Error() string { return string(e) }
 
-// decode makes the body of an answer one that is not compressed. It returns an error if that is
-// not possible. It calls reserve for a body that needs a large window: the program may have
-// stored it at the host, compressed.
+// decode replaces the compressed body of an answer by one that is decompressed as it is read. It
+// returns an error if that is not possible. It calls reserve for a body that needs a large window:
+// the program may have stored such a body at the host.
 func decode(res *http.Response, reserve func() error) error {
 	coding := strings.ToLower(strings.Join(res.Header.Values("Content-Encoding"), ","))
 	if res.Body == http.NoBody || res.StatusCode == http.StatusSwitchingProtocols || res.Request.Method == http.MethodHead || res.StatusCode == http.StatusNotModified {
@@ -79,7 +79,7 @@ func decode(res *http.Response, reserve func() error) error {
 				return err
 			}
 		}
-		body, isDecoded = &decoded{ReadCloser: body, open: open}, true
+		body, isDecoded = &decodedBody{ReadCloser: body, open: open}, true
 	}
 	if isDecoded {
 		res.Body, res.ContentLength = body, -1
@@ -89,19 +89,20 @@ func decode(res *http.Response, reserve func() error) error {
 	return nil
 }
 
-// decoded is a body that is decompressed from its first byte on: before, it may take long.
-type decoded struct {
+// decodedBody is a body that is decompressed. The first Read opens the decompressor, because that
+// waits for the host's first bytes.
+type decodedBody struct {
 	io.ReadCloser
 	open func(io.Reader) (io.Reader, error)
-	from io.Reader // nil: it was not read yet
+	from io.Reader // the decompressor; nil before the first Read
 	err  error
 }
 
 // Read implements io.Reader.
-func (d *decoded) Read(p []byte) (int, error) {
+func (d *decodedBody) Read(p []byte) (int, error) {
 	if d.from == nil && d.err == nil {
 		d.from, d.err = d.open(d.ReadCloser)
-		if d.err == io.EOF { // nothing compressed is nothing
+		if d.err == io.EOF { // an empty body stays empty
 			d.from, d.err = bytes.NewReader(nil), nil
 		}
 	}
@@ -112,7 +113,7 @@ func (d *decoded) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (d *decoded) Close() error {
+func (d *decodedBody) Close() error {
 	if z, ok := d.from.(*zstd.Decoder); ok {
 		z.Close()
 	}

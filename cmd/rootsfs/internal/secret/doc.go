@@ -10,8 +10,8 @@
 // The credential goes to that host alone: in its header, in a header in which the program has
 // put the placeholder, or in the query if the owner says so. A key of AWS is not sent at all:
 // requests are signed with it. Sources are files and programs of the owner's that confined
-// programs cannot write; the program gets no other credential of such a file. The credential is
-// in no record or error of this package, and as it is in no answer. An Authority signs for the
+// programs cannot write; the program gets no other credential of such a file. No record or error
+// of this package has the credential, and no answer has it as it is. An Authority signs for the
 // hosts of its secrets and for no other: clients refuse any other certificate of its key. A
 // request whose method or path no rule allows is not sent. The path that is compared with the
 // rules is the path that is sent: decoded once, cleaned and encoded again. A path that servers

@@ -66,7 +66,7 @@ func (d *Door) noteHandshake(c net.Conn, state http.ConnState) {
 		return
 	}
 	p := d.proxies[0]
-	_ = p.opt.Record(Request{ // it is for a refusal, which needs no room
+	_ = p.opt.Record(Request{ // a refusal needs no reserved room
 		Secret: p.secret.Name, Host: p.secret.URL.Authority(), Began: time.Now(),
 		Refused: fmt.Errorf("the program does not trust the certificate authority of this run (%s): it has authorities of its own; let it use the base URL, or give it the file of the variable SSL_CERT_FILE", names.Escape(alert.Err.Error())),
 	})
@@ -78,22 +78,22 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.proxyOf(r).
 // proxyOf returns the proxy for a request: of the secret whose placeholder the request has, or
 // else of the one whose URL names the path most closely. Secrets that were revoked come last.
 func (d *Door) proxyOf(r *http.Request) *Proxy {
-	best, mark := d.proxies[0], -1
+	best, bestScore := d.proxies[0], -1
 	written, _, _ := strings.Cut(r.RequestURI, "?")
 	path, err := parsePath(written)
 	for _, p := range d.proxies {
 		if p.opt.Live != nil && !p.opt.Live() {
 			continue
 		}
-		own := 0
+		score := 0
 		if prefix := p.secret.URL.Prefix; err == nil && path.below(prefix) {
-			own = 1 + len(prefix)
+			score = 1 + len(prefix)
 		}
 		if p.isPresented(r) {
-			own += maxHeader
+			score += maxHeader // more than any prefix of a path has
 		}
-		if own > mark {
-			best, mark = p, own
+		if score > bestScore {
+			best, bestScore = p, score
 		}
 	}
 	return best

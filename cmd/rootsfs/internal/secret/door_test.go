@@ -137,7 +137,7 @@ func TestDoor(t *testing.T) {
 			if res.StatusCode != 200 || (res.ProtoMajor == 2) != hasHTTP2 {
 				t.Fatal(res.Proto, res.Status, body)
 			}
-			got := d.lab.at()[len(d.lab.at())-1]
+			got := d.lab.requests()[len(d.lab.requests())-1]
 			if !slices.Equal(got.Header[c.at], []string{c.want}) || c.at != "Authorization" && c.at != "User-Agent" && c.at != "X-Sent-On" && got.Header["Authorization"] != nil ||
 				got.Header["X-Original-Url"] != nil || got.Header["X-Http-Method-Override"] != nil {
 				t.Errorf("%d: %s: %s: the host got %q", i, c.name, c.value, got.Header)
@@ -180,7 +180,7 @@ func TestDoorIsForOneHost(t *testing.T) {
 			t.Errorf("server name %q: %v, want %s", name, err, want)
 		}
 	}
-	if n := len(d.lab.at()); n != 3 {
+	if n := len(d.lab.requests()); n != 3 {
 		t.Errorf("%d requests have arrived", n)
 	}
 }

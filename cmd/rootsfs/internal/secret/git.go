@@ -60,15 +60,15 @@ func noGit(err error) error {
 	return err
 }
 
-// judgeGit refuses a configuration of git that programs can write, and helpers and files of it
-// that they can.
+// judgeGit refuses git if programs can write its configuration, its helpers or its files with
+// credentials.
 func (o *owner) judgeGit(ctx context.Context) error {
 	text, err := o.output(ctx, program{words: []string{"git", "config", "--null", "--show-origin", "--list"}, isQuiet: true})
 	if err != nil {
 		return err
 	}
 	words := strings.Split(string(text), "\x00")
-	aliases, helpers := gitAliases{}, [][2]string{} // of helpers the key and the value
+	aliases, helpers := gitAliases{}, [][2]string{} // a helper is a key and a value
 	for i := 0; i+1 < len(words); i += 2 {
 		if file, ok := strings.CutPrefix(words[i], "file:"); ok {
 			if err := o.judge.File(path.Join("/", file)); err != nil {
@@ -89,8 +89,8 @@ func (o *owner) judgeGit(ctx context.Context) error {
 		}
 	}
 	for _, file := range presets["git"].files { // git's helper store reads the first ones
-		if place, err := outside(file); err == nil {
-			if err := o.judge.File(place); err != nil {
+		if path, err := ownersPath(file); err == nil {
+			if err := o.judge.File(path); err != nil {
 				return err
 			}
 		}
@@ -137,7 +137,7 @@ func (o *owner) judgeAliases(value string, aliases gitAliases) error {
 			}
 			seen[word] = true
 			next = append(next, aliases[strings.ToLower(word)]...)
-			if err := o.judgeFound(word); err != nil {
+			if err := o.judgeInPath(word); err != nil {
 				return err
 			}
 		}
@@ -155,7 +155,7 @@ func isNotInWord(c rune) bool {
 func (o *owner) judgeAlias(value string) error {
 	text, isShell := strings.CutPrefix(strings.TrimSpace(value), "!")
 	if fields := strings.Fields(text); !isShell && len(fields) > 0 {
-		if err := o.judgeFound("git-" + fields[0]); err != nil {
+		if err := o.judgeInPath("git-" + fields[0]); err != nil {
 			return err
 		}
 	}
@@ -163,9 +163,9 @@ func (o *owner) judgeAlias(value string) error {
 	return err
 }
 
-// judgeFound refuses a program that programs can write. One that PATH does not have is nobody's, or
-// git's own, which git finds elsewhere.
-func (o *owner) judgeFound(name string) error {
+// judgeInPath refuses a program in PATH that programs can write. It accepts a name that PATH does
+// not have: that is no program, or one of git's own, which git finds elsewhere.
+func (o *owner) judgeInPath(name string) error {
 	if _, err := o.judge.Program(name); err != nil && !errors.Is(err, exec.ErrNotFound) {
 		return err
 	}

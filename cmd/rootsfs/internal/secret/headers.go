@@ -74,7 +74,7 @@ func (p *Proxy) present(h http.Header) map[string]string {
 	return out
 }
 
-// credentialWords end words in the names of headers that take credentials.
+// credentialWords are the ends of words in the names of headers that take credentials.
 var credentialWords = []string{"auth", "authentication", "authorization", "cookie", "credential", "jwt", "key", "pass", "passwd", "password", "secret", "session", "token"}
 
 // isForCredentials reports whether a header takes credentials, by its name. In any other header the
@@ -96,9 +96,9 @@ func (p *Proxy) isPresented(r *http.Request) bool {
 }
 
 // fill returns the value of a header with the credential in the place of the placeholder, and
-// whether there was one. Around it stands only what belongs to credentials: a header that this
-// package does not know may name a path or a method for some servers, and the program must not
-// choose these.
+// whether there was one. The value may have nothing else but what belongs to credentials: a header
+// that this package does not know may name a path or a method for some servers, and the program
+// must not choose these.
 func (c Credential) fill(name, value string) (string, bool) {
 	scheme, rest, hasScheme := strings.Cut(strings.TrimSpace(value), " ")
 	rest = strings.TrimSpace(rest)

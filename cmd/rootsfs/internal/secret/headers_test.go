@@ -20,7 +20,7 @@ func TestPassedHeaders(t *testing.T) {
 			"Idempotency-Key", "Prefer", "Traceparent", "Tracestate", "Baggage", "X-Request-Id", "Cache-Control", "Last-Event-ID", "Mcp-Session-Id", "MCP-Protocol-Version",
 			"Notion-Version", "Stripe-Version", "HTTP-Referer", "X-Title",
 		}
-		kept := []string{
+		withheld := []string{
 			"Method-Override", "X-HTTP-Method", "X-HTTP-Method-Override", "X_HTTP_Method_Override", "X-Host", "X-HTTP-Host-Override", "X-HTTP-Path-Override",
 			"X-Override-URL", "X-Request-URI", "Request-URI", "Base-Url", "X-Proxy-URL", "X-Envoy-Original-Path", "X-Forwarded", "X-Forwarded-Host", "Forwarded",
 			"X-Real-IP", "Via", "X-Middleware-Subrequest", "X-Original-URL", "X-Rewrite-URL", "Destination", "X-Amz-Copy-Source", "SOAPAction", "X-Amz-Target",
@@ -32,7 +32,7 @@ func TestPassedHeaders(t *testing.T) {
 		if own := []string{"X-Own-Header", "session_id", "DD-Application-Key"}; pass != nil {
 			sent = append(sent, own...)
 		} else {
-			kept = append(kept, own...)
+			withheld = append(withheld, own...)
 		}
 		for _, name := range append(slices.Clone(pass), "X-Stainless-*") {
 			if err := CheckPass(name); err != nil {
@@ -41,13 +41,13 @@ func TestPassedHeaders(t *testing.T) {
 		}
 		l := newLab(t, &Secret{Pass: pass}, hello)
 		var lines []string
-		for _, name := range slices.Concat(sent, kept) {
+		for _, name := range slices.Concat(sent, withheld) {
 			lines = append(lines, name+": value")
 		}
 		if res, body := l.get("/x", lines...); res.StatusCode != 200 {
 			t.Fatal(res.Status, body)
 		}
-		got := l.at()[0].Header
+		got := l.requests()[0].Header
 		missing := map[string]bool{}
 		for _, name := range sent {
 			missing[strings.ToLower(name)] = true
@@ -85,7 +85,7 @@ func TestOwnersUser(t *testing.T) {
 		if res, body := l.get("/x", "Authorization: "+value); res.StatusCode != 200 {
 			t.Fatal(res.Status, body)
 		}
-		if got := l.at()[len(l.at())-1].Header; !slices.Equal(got["Authorization"], []string{basic("git:" + credential)}) || got["X-Own"] != nil {
+		if got := l.requests()[len(l.requests())-1].Header; !slices.Equal(got["Authorization"], []string{basic("git:" + credential)}) || got["X-Own"] != nil {
 			t.Errorf("%q: the host got %q", value, got)
 		}
 	}
@@ -95,7 +95,7 @@ func TestOwnersUser(t *testing.T) {
 func TestCredentialsHeaderIsOne(t *testing.T) {
 	l := newLab(t, &Secret{Header: "x-api-key", Pass: []string{"X-*"}}, hello)
 	l.get("/x", "X-Api-Key: mine", "X-Api_Key: mine", "X-Api.Key: mine", "X-Other: yes")
-	got := l.at()[0].Header
+	got := l.requests()[0].Header
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		if strings.HasPrefix(name, "X-Api") && (name != "X-Api-Key" || !slices.Equal(got[name], []string{credential})) {
 			t.Errorf("the host got %s: %q", name, got[name])
@@ -122,11 +122,11 @@ func TestCredentialsInQueries(t *testing.T) {
 		"q=1&a;b=2&%zz=3":  "q=1",
 	} {
 		res, body := l.get("/x?" + query)
-		if at := l.at(); res.StatusCode != 200 || at[len(at)-1].URL.RawQuery != want {
+		if at := l.requests(); res.StatusCode != 200 || at[len(at)-1].URL.RawQuery != want {
 			t.Errorf("%s: %s %q, sent as %q, want %q", query, res.Status, body, at[len(at)-1].URL.RawQuery, want)
 		}
 	}
-	before := len(l.at())
+	before := len(l.requests())
 	l.proxy.secret.Pass = nil
 	for _, name := range []string{
 		"key", "api_key", "apikey", "API-Key", "api.key", "x-api-key", "access_token", "accessToken", "%61ccess_token", "access+token", "token", "token[]", "auth_token",
@@ -140,7 +140,7 @@ func TestCredentialsInQueries(t *testing.T) {
 			}
 		}
 	}
-	if n := len(l.at()); n != before {
+	if n := len(l.requests()); n != before {
 		t.Errorf("%d of them have arrived", n-before)
 	}
 }

@@ -78,7 +78,7 @@ func showHosts(list []shown) []HomeFile {
 
 // dockerConfig is Docker's config.json.
 type dockerConfig struct {
-	Made  string                `json:"rootsfs,omitempty"`
+	Note  string                `json:"rootsfs,omitempty"`
 	Auths map[string]dockerAuth `json:"auths"`
 }
 
@@ -125,7 +125,7 @@ func findDocker(text string, u URL, _ *owner) (found, bool) {
 
 // showDocker writes Docker's config.json.
 func showDocker(list []shown) []HomeFile {
-	conf := dockerConfig{Made: strings.Trim(madeBy, "# \n"), Auths: map[string]dockerAuth{}}
+	conf := dockerConfig{Note: strings.Trim(madeBy, "# \n"), Auths: map[string]dockerAuth{}}
 	for _, s := range list {
 		login := fmt.Sprintf("%s:%s", s.login(), s.placeholder)
 		conf.Auths[dockerKey(s.URL)] = dockerAuth{base64.StdEncoding.EncodeToString([]byte(login))}

@@ -116,12 +116,12 @@ func TestHTTP2Smuggling(t *testing.T) {
 			t.Errorf("%q: %s, want %s", c.fields, got, c.want)
 		}
 	}
-	for _, r := range d.lab.at() {
+	for _, r := range d.lab.requests() {
 		if r.RequestURI != "/x" || r.Host != "example.com" || r.Method != http.MethodGet || r.Header.Get("X-Two") != "" || r.ContentLength != 0 {
 			t.Errorf("arrived: %s %s for %s with %v", r.Method, r.RequestURI, r.Host, r.Header)
 		}
 	}
-	if n := len(d.lab.at()); n != 3 {
+	if n := len(d.lab.requests()); n != 3 {
 		t.Errorf("%d requests have arrived, want 3", n)
 	}
 }
@@ -149,7 +149,7 @@ func TestHTTP2Bodies(t *testing.T) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-	for _, r := range d.lab.at() {
+	for _, r := range d.lab.requests() {
 		if r.URL.Path != "/x" || len(r.Trailer) > 0 || r.Header.Get("Authorization") != "Bearer "+key {
 			t.Errorf("arrived: %s %s %v %v", r.Method, r.RequestURI, r.Header, r.Trailer)
 		}
@@ -252,7 +252,7 @@ func TestHTTP2Floods(t *testing.T) {
 	if res, err := d.client(true).Do(req); err == nil {
 		res.Body.Close()
 	}
-	if slices.ContainsFunc(d.lab.at(), func(r *http.Request) bool { return r.URL.Path == "/large" }) {
+	if slices.ContainsFunc(d.lab.requests(), func(r *http.Request) bool { return r.URL.Path == "/large" }) {
 		t.Error("a request with large headers has arrived")
 	}
 }
@@ -282,7 +282,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	for range maxRequests {
 		d.last(1)
 	}
-	if n := len(d.lab.at()); n != maxRequests {
+	if n := len(d.lab.requests()); n != maxRequests {
 		t.Errorf("%d requests have arrived", n)
 	}
 	for _, f := range all {

@@ -69,8 +69,8 @@ func (s *Secret) shownAs() string {
 // IsSigned reports whether the host gets signatures by the credential, and not the credential.
 func (s *Secret) IsSigned() bool { return s.shownAs() == awsFile }
 
-// outside returns the path of a file of the owner's HOME, written with ~.
-func outside(file string) (string, error) {
+// ownersPath returns the path, outside, of a file that is written as one of HOME with ~.
+func ownersPath(file string) (string, error) {
 	rest := strings.TrimPrefix(file, "~/")
 	if below, ok := strings.CutPrefix(rest, ".config/"); ok {
 		return xdg.Path("XDG_CONFIG_HOME", ".config", below)
@@ -98,7 +98,7 @@ func (s *Secret) Files() (list []string) {
 
 func pathsOf(files ...string) (list []string) {
 	for _, file := range files {
-		if path, err := outside(file); err == nil {
+		if path, err := ownersPath(file); err == nil {
 			list = append(list, path)
 		}
 	}
@@ -138,9 +138,9 @@ func (s *Secret) findInFile(_ context.Context, o *owner) (found, error) {
 	return o.findIn(s.shownAs(), keyFiles[s.shownAs()].find, s.URL)
 }
 
-// findIn finds the credential for a URL in a file of HOME, written with ~.
+// findIn finds the credential for a URL in a file that is written as one of HOME with ~.
 func (o *owner) findIn(file string, find func(text string, u URL, o *owner) (found, bool), u URL) (found, error) {
-	path, err := outside(file)
+	path, err := ownersPath(file)
 	if err != nil {
 		return found{}, err
 	}
@@ -178,7 +178,7 @@ func (s *Secret) findInVariables(o *owner) (f found, ok bool) {
 	}
 	for _, name := range s.outsideVariables() {
 		if value := o.lookup(name); value != "" && !s.IsSigned() {
-			_ = os.Unsetenv(name) // fails for no name of a variable
+			_ = os.Unsetenv(name) // fails only for an invalid name
 			f := found{value: value}
 			if user := s.preset().user; user != "" && s.Header == "" {
 				f = loginOf(user, value, "")

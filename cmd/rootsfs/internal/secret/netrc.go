@@ -11,7 +11,7 @@ import (
 func findNetrc(text string, u URL, _ *owner) (f found, ok bool) {
 	words := netrcWords(text)
 	machine, login, password := "", "", ""
-	take := func() {
+	endEntry := func() {
 		if !ok && password != "" && (machine == u.Host || machine == u.Authority()) {
 			f, ok = loginOf(login, password, ""), true
 		}
@@ -20,7 +20,7 @@ func findNetrc(text string, u URL, _ *owner) (f found, ok bool) {
 		word := words[0]
 		words = words[1:]
 		if word == "default" {
-			take()
+			endEntry()
 			machine, login, password = "", "", ""
 		}
 		if len(words) == 0 || word != "machine" && word != "login" && word != "password" && word != "account" {
@@ -30,7 +30,7 @@ func findNetrc(text string, u URL, _ *owner) (f found, ok bool) {
 		words = words[1:]
 		switch word {
 		case "machine":
-			take()
+			endEntry()
 			machine, login, password = value, "", ""
 		case "login":
 			login = value
@@ -38,7 +38,7 @@ func findNetrc(text string, u URL, _ *owner) (f found, ok bool) {
 			password = value
 		}
 	}
-	take()
+	endEntry()
 	return f, ok
 }
 

@@ -12,8 +12,8 @@ import (
 // npmRegistry is where npm finds packages unless a file says otherwise.
 const npmRegistry = "https://registry.npmjs.org"
 
-// npmValues returns the keys and values of an .npmrc, with the owner's variables in the place of
-// their names, and in their order the keys whose values name no variable.
+// npmValues returns the values of an .npmrc by their keys, with the owner's variables in the place
+// of their names. plain has the keys whose values name no variable, in the order of the file.
 func npmValues(text string, o *owner) (values map[string]string, plain []string) {
 	values = map[string]string{}
 	for line := range strings.Lines(text) {
@@ -25,7 +25,7 @@ func npmValues(text string, o *owner) (values map[string]string, plain []string)
 		value = strings.Trim(strings.TrimSpace(value), `"'`)
 		if strings.Contains(value, "${") { // npm knows no other form
 			value = os.Expand(value, o.lookup)
-			plain = slices.DeleteFunc(plain, func(k string) bool { return k == key }) // this line counts
+			plain = slices.DeleteFunc(plain, func(k string) bool { return k == key }) // the last line of a key counts
 		} else if !slices.Contains(plain, key) {
 			plain = append(plain, key)
 		}
@@ -38,7 +38,7 @@ func npmValues(text string, o *owner) (values map[string]string, plain []string)
 func findNpmrc(text string, u URL, o *owner) (found, bool) {
 	values, plain := npmValues(text, o)
 	var settings settings
-	for _, key := range plain { // a variable may hold another key
+	for _, key := range plain { // a variable may hold another credential
 		if key != "registry" && !(strings.HasPrefix(key, "@") && strings.HasSuffix(key, ":registry")) {
 			continue
 		}

@@ -21,10 +21,10 @@ import (
 // sending.
 type requestPath struct {
 	sent string // encoded
-	// kept is decoded, except that encoded slashes are %2F. split has slashes instead: servers
-	// that decode a path before they split it read it like this.
-	kept, split string
-	isChanged   bool // it was written with elements that are not sent: empty ones, . and ..
+	// decoded is the path with encoded slashes as %2F. split has slashes instead: servers that
+	// decode a path before they split it read it like this.
+	decoded, split string
+	isChanged      bool // it was written with elements that are not sent: empty ones, . and ..
 }
 
 const encodedSlash = "%2F"
@@ -82,7 +82,7 @@ func parsePath(escaped string) (requestPath, error) {
 	}
 	plain := func(s string) string { return s }
 	isSame := len(elems) == len(written) || len(elems) == len(written)-1 && written[len(elems)] == "" // after the final slash
-	return requestPath{sent: join(encodedSlash, url.PathEscape), kept: join(encodedSlash, plain), split: join("/", plain), isChanged: !isSame}, nil
+	return requestPath{sent: join(encodedSlash, url.PathEscape), decoded: join(encodedSlash, plain), split: join("/", plain), isChanged: !isSame}, nil
 }
 
 // parseElem decodes one element, splits it at its encoded slashes, and refuses an ambiguous
@@ -186,10 +186,10 @@ func (r Rule) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 // may decode the path and put it into a request like that (nginx, proxy_pass with $uri), and
 // servers such as uWSGI then take the rest for the protocol.
 func (r Rule) allows(method string, p requestPath) bool {
-	if r.method != "*" && r.method != method && !(r.method == "GET" && method == "HEAD") || len(p.kept) > r.paths.MaxPath() {
+	if r.method != "*" && r.method != method && !(r.method == "GET" && method == "HEAD") || len(p.decoded) > r.paths.MaxPath() {
 		return false
 	}
-	reading := p.kept
+	reading := p.decoded
 	if !strings.Contains(string(r.paths), encodedSlash) {
 		reading = p.split
 	}
@@ -197,7 +197,7 @@ func (r Rule) allows(method string, p requestPath) bool {
 	if !strings.Contains(string(r.paths), " ") {
 		beforeSpace, _, _ = strings.Cut(reading, " ")
 	}
-	return r.paths.Match(p.kept) && r.paths.Match(reading) && r.paths.Match(beforeSpace)
+	return r.paths.Match(p.decoded) && r.paths.Match(reading) && r.paths.Match(beforeSpace)
 }
 
 // allowed reports whether one of the rules allows a request.
@@ -205,8 +205,8 @@ func allowed(rules []Rule, method string, p requestPath) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool { return r.allows(method, p) })
 }
 
-// noRule returns the reason why a request is not sent: the rule that would allow it, and those
-// that there are. The rule comes first, because records cut off long texts.
+// noRule returns the reason why a request is not sent. The text has the rule that would allow the
+// request before the rules that the secret has, because records cut off long texts.
 func (s *Secret) noRule(method string, p requestPath, rule string) error {
 	texts := make([]string, len(s.Allow))
 	for i, rule := range s.Allow {
@@ -216,20 +216,20 @@ func (s *Secret) noRule(method string, p requestPath, rule string) error {
 	if rule != "" {
 		would = fmt.Sprintf(" (%s in allow of its [[secret]] block would)", names.Quote(rule))
 	}
-	return fmt.Errorf("no rule of the secret %s allows %s %s%s; it allows: %s", s.Name, names.Escape(method), names.Quote(p.kept), would, strings.Join(texts, ", "))
+	return fmt.Errorf("no rule of the secret %s allows %s %s%s; it allows: %s", s.Name, names.Escape(method), names.Quote(p.decoded), would, strings.Join(texts, ", "))
 }
 
 // maxProposed is the length of the longest path that a rule is proposed for.
 const maxProposed = 200
 
-// ruleFor returns the rule that allows a request and no other, "" if the method is *, or the path is long or has
-// characters that the owner could misread: the program has written it.
+// ruleFor returns the rule that allows a request and no other. It returns "" if the method is *, or
+// the path is long or has characters that the owner could misread: the program has written it.
 func ruleFor(method string, p requestPath) string {
 	isOther := func(c rune) bool {
 		return c >= utf8.RuneSelf || !strings.ContainsRune("/-._~@+", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
 	}
-	text := method + " " + p.kept
-	if rule, err := parseRule(text); err != nil || method == "*" || len(p.kept) > maxProposed || strings.ContainsFunc(p.kept, isOther) || !rule.allows(method, p) {
+	text := method + " " + p.decoded
+	if rule, err := parseRule(text); err != nil || method == "*" || len(p.decoded) > maxProposed || strings.ContainsFunc(p.decoded, isOther) || !rule.allows(method, p) {
 		return ""
 	}
 	return text
@@ -237,5 +237,5 @@ func ruleFor(method string, p requestPath) string {
 
 // below reports whether the path is prefix or lies below it. A prefix has no final slash.
 func (p requestPath) below(prefix string) bool {
-	return p.kept == prefix || strings.HasPrefix(p.kept, prefix+"/")
+	return p.decoded == prefix || strings.HasPrefix(p.decoded, prefix+"/")
 }

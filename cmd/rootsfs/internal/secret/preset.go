@@ -27,7 +27,7 @@ type preset struct {
 // presets are the presets by the names of secrets.
 var presets map[string]preset
 
-func init() { // their functions refer to it
+func init() { // the functions of the presets refer to the variable itself
 	at := func(url string) func(*owner) (string, error) {
 		return func(*owner) (string, error) { return url, nil }
 	}

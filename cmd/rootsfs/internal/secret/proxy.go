@@ -56,7 +56,7 @@ type Options struct {
 	// Reserve promises room for the record of a request that is about to be sent. After an
 	// error, which the program gets, the request is not sent. It is called concurrently.
 	Reserve func(context.Context, Request) (room int64, err error)
-	// Record takes the outcome of each request. It is called concurrently.
+	// Record records the outcome of each request. It is called concurrently.
 	Record func(Request) error
 	// Live reports whether the secret was not revoked; nil: it cannot be.
 	Live func() bool
@@ -99,7 +99,7 @@ func newTransport(o Options) *http.Transport {
 	return &http.Transport{
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) },
 		TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
-		// Answers go to the program as they come, also compressed.
+		// decode decompresses answers, not the transport.
 		DisableCompression: true, ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout,
 		HTTP2:               &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread, MaxReadFrameSize: bufferSize},
 		MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxAnswerHeader,
@@ -153,11 +153,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer x.releaseMemory()
 	if no != nil {
 		x.rec.Refused, x.rec.Status = no.err, no.status
-		say(w, no.status, no.err)
+		writeError(w, no.status, no.err)
 		return
 	}
-	// The host may answer before it has got the whole body.
-	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1 has it
+	// The host may answer before it has got the whole body. HTTP/2 always permits that.
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	r.Body = &countedBody{ReadCloser: r.Body, count: &x.sent}
 	proxy := httputil.ReverseProxy{
 		BufferPool: buffers{},
@@ -202,8 +202,8 @@ func (f finalAnswer) Write(p []byte) (n int, err error) {
 // Unwrap gives http.ResponseController the writer below.
 func (f finalAnswer) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// say answers a request that the host has not answered.
-func say(w http.ResponseWriter, status int, err error) {
+// writeError answers a request that the host has not answered.
+func writeError(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
@@ -220,7 +220,7 @@ type exchange struct {
 	hasMemory      bool       // it has a place of Slots.memory
 	upgrade        string     // the other protocol that the program asks for; "": none
 	isHTTPS        bool       // the program speaks to the host, and not to the base URL
-	presented      []string   // header values with the credential that the program's own were replaced by
+	presented      []string   // header values with the credential, in the place of the program's own
 	sent, received atomic.Int64
 	rec            Request
 }
@@ -255,7 +255,7 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	case queryErr != nil:
 		return &refusal{http.StatusBadRequest, queryErr}
 	case !path.below(s.URL.Prefix):
-		return &refusal{http.StatusForbidden, fmt.Errorf("the secret %s is for paths below %s, and this is %s", s.Name, s.URL.Prefix, names.Quote(path.kept))}
+		return &refusal{http.StatusForbidden, fmt.Errorf("the secret %s is for paths below %s, and this is %s", s.Name, s.URL.Prefix, names.Quote(path.decoded))}
 	case s.Allow != nil && !allowed(s.Allow, r.Method, path):
 		x.rec.Permit = ruleFor(r.Method, path)
 		return &refusal{http.StatusForbidden, s.noRule(r.Method, path, x.rec.Permit)}
@@ -345,7 +345,7 @@ func (x *exchange) answer(res *http.Response) error {
 	}
 	res.Body = &countedBody{
 		ReadCloser: body, count: &x.received, failed: &x.rec.Failed,
-		closed: func() { x.clean(res.Trailer) }, // which is there when the body was read
+		closed: func() { x.clean(res.Trailer) }, // the trailer comes after the body
 	}
 	return nil
 }
@@ -354,7 +354,7 @@ func (x *exchange) answer(res *http.Response) error {
 // links to the host into links to the proxy.
 func (x *exchange) clean(h http.Header) {
 	maps.DeleteFunc(h, func(name string, values []string) bool {
-		return strings.Contains(parameterKey(name), "setcookie") || x.p.isName(name) || slices.ContainsFunc(values, x.tells) // the host sends back what it has got
+		return strings.Contains(parameterKey(name), "setcookie") || x.p.nameReveals(name) || slices.ContainsFunc(values, x.reveals) // the host sends back what it has got
 	})
 	if x.isHTTPS {
 		return
@@ -370,9 +370,9 @@ func (x *exchange) clean(h http.Header) {
 	}
 }
 
-// isName reports whether the name of a header, compared without case, contains the credential
+// nameReveals reports whether the name of a header, compared without case, contains the credential
 // as it is or as HTTP Basic encodes it.
-func (p *Proxy) isName(name string) bool {
+func (p *Proxy) nameReveals(name string) bool {
 	holds := func(text string) bool {
 		return text != "" && strings.Contains(strings.ToLower(name), strings.ToLower(text))
 	}
@@ -391,7 +391,7 @@ func (x *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		x.rec.Failed, x.rec.Status = errors.New("the program did not wait for the answer"), 0
 	}
-	say(w, http.StatusBadGateway, x.p.explain(err))
+	writeError(w, http.StatusBadGateway, x.p.explain(err))
 }
 
 // explain tells the program why there is no answer. It leaves out facts about the machine,
@@ -427,13 +427,13 @@ func (p *Proxy) explain(err error) error {
 func (x *exchange) record() {
 	rec := x.rec
 	rec.Sent, rec.Received, rec.Duration = x.sent.Load(), x.received.Load(), time.Since(rec.Began)
-	if rec.Failed != nil && x.p.tells(rec.Failed.Error()) {
+	if rec.Failed != nil && x.p.reveals(rec.Failed.Error()) {
 		rec.Failed = errors.New("it failed, with an error that cannot be told") // none does, as far as is known
 	}
 	_ = x.p.opt.Record(rec) // a request that was sent has room, and any other one was refused
 }
 
-// countedBody counts the bytes of a body, and keeps why it broke off.
+// countedBody counts the bytes of a body, and stores the error with which it broke off in failed.
 type countedBody struct {
 	io.ReadCloser
 	count  *atomic.Int64

@@ -127,8 +127,8 @@ func (l *lab) last(n int) Request {
 	return l.records[len(l.records)-1]
 }
 
-// at returns the requests that have arrived at the host.
-func (l *lab) at() []*http.Request {
+// requests returns the requests that have arrived at the host.
+func (l *lab) requests() []*http.Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.arrived)
@@ -153,7 +153,7 @@ func TestCredentialIsAdded(t *testing.T) {
 		if res.StatusCode != 200 || body != "hello" {
 			t.Fatal(res.Status, body)
 		}
-		r := l.at()[0]
+		r := l.requests()[0]
 		if got := r.Header[c.header]; !slices.Equal(got, []string{c.want}) {
 			t.Errorf("%+v: the host got %q", c.secret, got)
 		}
@@ -230,7 +230,7 @@ func TestRefusedRequests(t *testing.T) {
 			}
 		}
 	}
-	if got := l.at(); len(got) != 0 {
+	if got := l.requests(); len(got) != 0 {
 		t.Errorf("%d requests have arrived at the host, the first for %s", len(got), got[0].RequestURI)
 	}
 }
@@ -252,9 +252,9 @@ func TestSmuggling(t *testing.T) {
 			t.Errorf("%q: %s %q, want %q", request, res.Status, body, want)
 		}
 	}
-	for _, r := range l.at() {
+	for _, r := range l.requests() {
 		if r.URL.Path == "/admin" {
-			continue // a request of its own, by the one reading of these bytes
+			continue // one way to read these bytes makes it a request of its own
 		}
 		if got := r.Header["Authorization"]; !slices.Equal(got, []string{"Bearer " + credential}) {
 			t.Errorf("%s: the host got %q", r.URL.Path, got)
@@ -322,7 +322,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("the answer has %v", res.Header)
 		}
 	}
-	if n := len(l.at()); n != 4 {
+	if n := len(l.requests()); n != 4 {
 		t.Errorf("%d requests have arrived", n)
 	}
 }
@@ -366,8 +366,8 @@ func TestCredentialIsNotEchoed(t *testing.T) {
 	}
 }
 
-// What a host sends that HTTP does not know reaches the program neither as a good answer nor by
-// the log of net/http, where it could hold the credential.
+// An answer that is not valid HTTP does not reach the program, and unsolicited bytes do not reach the
+// log of net/http: they could hold the credential.
 func TestWrongAnswers(t *testing.T) {
 	var logged bytes.Buffer
 	log.SetOutput(&logged)
@@ -381,7 +381,7 @@ func TestWrongAnswers(t *testing.T) {
 		defer c.Close()
 		fmt.Fprintf(c, "HTTP/1.1 %s x\r\nContent-Length: 0\r\n\r\n%s", r.URL.Query().Get("status"), r.Header.Get("Authorization"))
 	})
-	l.proxy.transport.ForceAttemptHTTP2 = false // its connections are not hijacked
+	l.proxy.transport.ForceAttemptHTTP2 = false // a connection by HTTP/2 cannot be hijacked
 	for _, status := range []string{"000", "099", "101", "103", "1000", "2x0"} {
 		if res, body := l.get("/?status=" + status); res.StatusCode != 502 || !strings.HasPrefix(body, "rootsfs: ") {
 			t.Errorf("%s: %s %q", status, res.Status, body)

@@ -11,10 +11,10 @@ import (
 
 // ledger is an audit log with room for some records.
 type ledger struct {
-	mu    sync.Mutex
-	room  int
-	taken []Request
-	calls sync.WaitGroup // of record that are still to come
+	mu      sync.Mutex
+	room    int
+	records []Request
+	calls   sync.WaitGroup // of record that are still to come
 }
 
 func (l *ledger) reserve(_ context.Context, r Request) (int64, error) {
@@ -39,7 +39,7 @@ func (l *ledger) record(r Request) error {
 	case r.Room == 0:
 		l.room--
 	}
-	l.taken = append(l.taken, r)
+	l.records = append(l.records, r)
 	return nil
 }
 
@@ -81,7 +81,7 @@ func TestUnrecordedRequestsAreNotSent(t *testing.T) {
 		t.Errorf("with room again: %s %q", res.Status, body)
 	}
 	log.calls.Wait()
-	sent := len(slices.DeleteFunc(log.taken, func(r Request) bool { return r.Status != 200 }))
+	sent := len(slices.DeleteFunc(log.records, func(r Request) bool { return r.Status != 200 }))
 	if arrived != room || sent != room+1 {
 		t.Errorf("%d requests have arrived at the host, %d are on record with the last one; there was room for %d", arrived, sent, room)
 	}

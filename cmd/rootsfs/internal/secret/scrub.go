@@ -16,21 +16,22 @@ import (
 // would be found in texts that have nothing to do with it.
 const minScrubbed = 8
 
-// scrubbed removes a credential from a body. Bytes pass as they come: only those that may be
+// scrubber removes a credential from a body. Bytes pass as they come: only those that may be
 // the rest of the credential wait for the next ones, and only when minScrubbed bytes of it have
 // passed. So a host that sends the credential in two parts reveals only its beginning.
-type scrubbed struct {
+type scrubber struct {
 	io.ReadCloser
 	key, mask []byte // of the same length
-	known     int    // of key, at its beginning, that the program may know
+	known     int    // how many bytes at the beginning of key the program may know
 	window    []byte // bytes that have passed, at most len(key)-1, and then those that have not
-	passed    int    // of window
-	waiting   int    // of window, at its end
+	passed    int    // how many bytes at the beginning of window have passed
+	waiting   int    // how many bytes at the end of window wait
 	err       error  // of the last read
 }
 
-// scrub returns a body without a text, in whose place it has another one of the same length. known is
-// how much of the text the program may know, at its beginning.
+// scrub returns a body with a placeholder in the place of a text, or with asterisks if the two have
+// different lengths. The program may know the first bytes of the text; known is their number. A text
+// of less than minScrubbed bytes is not removed.
 func scrub(body io.ReadCloser, text, placeholder string, known int) io.ReadCloser {
 	if len(text) < minScrubbed {
 		return body
@@ -38,7 +39,7 @@ func scrub(body io.ReadCloser, text, placeholder string, known int) io.ReadClose
 	if len(placeholder) != len(text) {
 		placeholder = strings.Repeat("*", len(text))
 	}
-	return &scrubbed{ReadCloser: body, key: []byte(text), mask: []byte(placeholder), known: known}
+	return &scrubber{ReadCloser: body, key: []byte(text), mask: []byte(placeholder), known: known}
 }
 
 // spellings returns a text in the other forms in which hosts write it: as URLs and JSON encode it.
@@ -57,7 +58,7 @@ func spellings(text string) (list []string) {
 }
 
 // Read implements io.Reader.
-func (s *scrubbed) Read(p []byte) (int, error) {
+func (s *scrubber) Read(p []byte) (int, error) {
 	for len(p) > 0 && len(s.window)-s.waiting == s.passed && s.err == nil {
 		s.fill(len(p))
 	}
@@ -70,7 +71,7 @@ func (s *scrubbed) Read(p []byte) (int, error) {
 }
 
 // fill reads the next bytes, at most size of them.
-func (s *scrubbed) fill(size int) {
+func (s *scrubber) fill(size int) {
 	if extra := s.passed - (len(s.key) - 1); extra > 0 {
 		s.window, s.passed = append(s.window[:0], s.window[extra:]...), s.passed-extra
 	}
@@ -94,7 +95,7 @@ func (s *scrubbed) fill(size int) {
 }
 
 // partial returns how many bytes at the end of the window may be the beginning of the text.
-func (s *scrubbed) partial() int {
+func (s *scrubber) partial() int {
 	for n := min(len(s.key)-1, len(s.window)); n >= minScrubbed; n-- {
 		if s.mayBegin(s.window[len(s.window)-n:]) {
 			return n
@@ -107,7 +108,7 @@ func (s *scrubbed) partial() int {
 // that has a host send bytes of its choice sees by the time whether they are held back. So what
 // follows the known beginning counts by its characters alone: otherwise the program could find the
 // text out, one byte after the other.
-func (s *scrubbed) mayBegin(b []byte) bool {
+func (s *scrubber) mayBegin(b []byte) bool {
 	if s.known == 0 || len(b) <= s.known { // minScrubbed bytes are too many to be found out
 		return bytes.HasPrefix(s.key, b)
 	}
@@ -131,7 +132,7 @@ func knownInBasic(encoded, value string) int {
 }
 
 // Write writes to the host. It is for the body of a connection that has changed its protocol.
-func (s *scrubbed) Write(p []byte) (int, error) {
+func (s *scrubber) Write(p []byte) (int, error) {
 	w, ok := s.ReadCloser.(io.Writer)
 	if !ok {
 		return 0, errors.ErrUnsupported
@@ -139,16 +140,16 @@ func (s *scrubbed) Write(p []byte) (int, error) {
 	return w.Write(p)
 }
 
-// tells reports whether a text contains the credential, or the value of a header that had it.
-func (x *exchange) tells(text string) bool {
-	return x.p.tells(text) || slices.ContainsFunc(x.presented, func(value string) bool {
+// reveals reports whether a text contains the credential, or the value of a header that had it.
+func (x *exchange) reveals(text string) bool {
+	return x.p.reveals(text) || slices.ContainsFunc(x.presented, func(value string) bool {
 		return strings.Contains(text, strings.TrimPrefix(value, "Basic "))
 	})
 }
 
-// tells reports whether a text contains the credential: as it is, as HTTP Basic encodes it, or
+// reveals reports whether a text contains the credential: as it is, as HTTP Basic encodes it, or
 // as URLs encode it.
-func (p *Proxy) tells(text string) bool {
+func (p *Proxy) reveals(text string) bool {
 	decode := func(text string) string {
 		return encodedByte().ReplaceAllStringFunc(text, func(s string) string {
 			b, _ := strconv.ParseUint(s[1:], 16, 8)

@@ -91,7 +91,7 @@ func ParseURL(text string) (URL, error) {
 	if out.Prefix == "" {
 		return out, nil
 	}
-	if p, err := parsePath(out.Prefix); err != nil || p.sent != out.Prefix || p.kept != out.Prefix || p.split != p.kept {
+	if p, err := parsePath(out.Prefix); err != nil || p.sent != out.Prefix || p.decoded != out.Prefix || p.split != p.decoded {
 		return URL{}, fmt.Errorf("%s: write the path plainly, without encoding", names.Quote(text))
 	}
 	return out, nil

@@ -13,11 +13,11 @@ const maxRequests = 128
 // an answer that is decompressed (maxWindow). Further ones wait.
 const maxInMemory = 8
 
-// Slots has a place for each request that is under way with the secrets of a run, and for each of
-// these that holds much memory.
+// Slots has places for the requests that are under way with the secrets of a run, and further places
+// for the requests that hold much memory.
 type Slots struct{ requests, memory chan struct{} }
 
-// NewSlots returns free places.
+// NewSlots returns Slots with free places.
 func NewSlots() *Slots {
 	return &Slots{make(chan struct{}, maxRequests), make(chan struct{}, maxInMemory)}
 }
@@ -55,8 +55,8 @@ func (x *exchange) releaseMemory() {
 	}
 }
 
-// buffers lends buffers for bodies that are larger than httputil's: each is passed on with a record of
-// TLS of its own.
+// buffers lends buffers for copying bodies. They are larger than httputil's, because each write makes
+// a record of TLS of its own.
 type buffers struct{}
 
 const bufferSize = 128 << 10

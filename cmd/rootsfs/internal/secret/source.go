@@ -80,7 +80,7 @@ func (s *Secret) find(ctx context.Context, o *owner) (f found, err error) {
 			err = errors.New("the variable is not set here: set it, or say where the credential is, with file or command in a [[secret]] block")
 		}
 		text = []byte(value)
-		_ = os.Unsetenv(s.Name) // fails for no name of a variable
+		_ = os.Unsetenv(s.Name) // fails only for an invalid name
 	}
 	value := string(bytes.TrimSpace(text))
 	if err == nil && value != "" && s.IsSigned() {
@@ -89,7 +89,7 @@ func (s *Secret) find(ctx context.Context, o *owner) (f found, err error) {
 	return found{value: value}, err
 }
 
-// read returns the beginning of a file that programs cannot write.
+// read returns at most maxFile bytes of a file. It refuses a file that programs can write.
 func (o *owner) read(path string) ([]byte, error) {
 	if err := o.judge.File(path); err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func (o *owner) read(path string) ([]byte, error) {
 	return readFile(path)
 }
 
-// readFile returns the beginning of a regular file. Another kind of file could have no writer,
-// or no end.
+// readFile returns at most maxFile bytes of a regular file. Another kind of file could have no
+// writer, or no end.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -123,7 +123,7 @@ type program struct {
 	isQuiet bool     // its messages are not for a person
 }
 
-// output runs a program and returns the beginning of its standard output.
+// output runs a program and returns at most maxFile bytes of its standard output.
 func (o *owner) output(ctx context.Context, p program) ([]byte, error) {
 	path, err := o.judge.Command(p.words)
 	if err != nil {

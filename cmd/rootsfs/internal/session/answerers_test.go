@@ -50,7 +50,7 @@ var ways = map[consent.Way]func(t *testing.T, s *Session, file, revision string,
 		own.AskThrough(g)
 		return attempt{g, func() bool {
 			permitted := false
-			err := s.consent.AskHost(in(t, time.Minute), broker.Host{Name: "a.test", Port: 443}, func(time.Duration) error { permitted = true; return nil })
+			err := s.consent.AskHost(contextFor(t, time.Minute), broker.Host{Name: "a.test", Port: 443}, func(time.Duration) error { permitted = true; return nil })
 			return err == nil && permitted
 		}}
 	},
@@ -142,15 +142,15 @@ func TestAnswerers(t *testing.T) {
 							want = one
 						}
 					}
-					s, file := askable(t, c.conf, way == consent.WayMount)
+					s, file := startWithFile(t, c.conf, way == consent.WayMount)
 					a := begin(t, s, file, revision, slices.Contains(c.ready, consent.StartingHost))
 					var granted bool
-					over := make(chan struct{})
+					done := make(chan struct{})
 					go func() {
-						defer close(over)
+						defer close(done)
 						granted = a.ask()
 					}()
-					q := waitsOrDone(t, s, over)
+					q := awaitQuestion(t, s, done)
 					if (q != nil) != (want == consent.Owner) {
 						t.Errorf("a question waits for the owner: %v, and %q should answer", q != nil, want)
 					}
@@ -158,11 +158,11 @@ func TestAnswerers(t *testing.T) {
 						_, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true})
 						testkit.Must(t, err)
 					}
-					<-over
+					<-done
 					if granted != (want != "") {
 						t.Errorf("granted: %v, and %q should answer", granted, want)
 					}
-					if n := a.asked.Load(); n > 0 && !slices.Contains(consent.Answerers(way), consent.StartingHost) {
+					if n := a.questions.Load(); n > 0 && !slices.Contains(consent.Answerers(way), consent.StartingHost) {
 						t.Errorf("whoever asks was asked %d times", n)
 					}
 					if n := len(s.Registry().Roots()); way != consent.WayNetwork && (n > 0) != granted {
@@ -187,16 +187,16 @@ func TestConsentIsOneClients(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, file := askable(t, "", false)
+			s, file := startWithFile(t, "", false)
 			if !begin(t, s, file).ask() {
 				t.Fatal("not granted")
 			}
-			notShared(t, s)
+			checkNotShared(t, s)
 		})
 	}
 }
 
-func notShared(t *testing.T, s *Session) {
+func checkNotShared(t *testing.T, s *Session) {
 	t.Helper()
 	other := newGreedy(t, overHTTP(t, s, control.HTTPRequest{})(""), "2025-11-25", true)
 	if text, ok := other.call("list_allowed_directories", map[string]any{}); !ok || strings.Contains(text, "private") {

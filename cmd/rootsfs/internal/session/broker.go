@@ -44,9 +44,9 @@ func (s *Session) serveFiles() {
 	})
 }
 
-// keepJournal removes the unfinished files of killed sessions from the roots, and begins to
-// note those of this one.
-func (s *Session) keepJournal(ctx context.Context) error {
+// startJournal removes the unfinished files of killed sessions from the roots, and opens the
+// journal of this session.
+func (s *Session) startJournal(ctx context.Context) error {
 	dir, err := config.StateDir("unfinished")
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (s *Session) keepJournal(ctx context.Context) error {
 // are not theirs.
 func (s *Session) Connect(w consent.Way, subject guard.Subject) *broker.Session {
 	if subject == sharedSubject {
-		subject = subject.InSession(s.sharings.Add(1))
+		subject = subject.InSession(s.clients.Add(1))
 	}
 	return s.broker.SessionFor(subject, s.consent.Asker(w))
 }

@@ -21,10 +21,10 @@ func (s *Session) Run(stop <-chan struct{}) error {
 		s.log.Info("stopping: revoking every root, then unmounting")
 		s.end(cmp.Or(s.opt.Stopped, "stopped by a signal"))
 	case <-s.ending.Done():
-	case <-s.left:
-		s.lost()
+	case <-s.unlisted:
+		s.endWithoutMount()
 	case <-s.served():
-		s.lost()
+		s.endWithoutMount()
 	}
 	<-s.endDone
 	if s.outcome.err != nil {
@@ -53,11 +53,11 @@ func (s *Session) anchorErr() error {
 // mount could not be unmounted, it tries again for a while. The connection ends with the
 // process, and then only a dead entry stays in the table of mounts.
 func (s *Session) waitServed() {
-	for tries := 0; s.outcome.isStuck && tries < mostUnmounts; tries++ {
+	for tries := 0; s.outcome.isStuck && tries < maxUnmountRetries; tries++ {
 		select {
 		case <-s.served():
 			return
-		case <-time.After(unmountAgain):
+		case <-time.After(unmountInterval):
 		}
 		s.outcome.isStuck = s.unmount() != nil
 	}
@@ -71,32 +71,32 @@ func (s *Session) waitServed() {
 // The interval and the number of further attempts to unmount. An unmount fails for want of
 // descriptors, or if fusermount3 does not find the mount in its table.
 const (
-	unmountAgain = 2 * time.Second
-	mostUnmounts = 5
+	unmountInterval   = 2 * time.Second
+	maxUnmountRetries = 5
 )
 
 // The kernel releases a mount that nobody holds within milliseconds. A process that is just
 // making a mount namespace (a container that starts, a `rootsfs run`) has copies of all mounts
 // for a moment.
 const (
-	letGoAfter = 300 * time.Millisecond
-	lookFor    = 500 * time.Millisecond // the longest search in one process
+	releaseTimeout = 300 * time.Millisecond
+	holderTimeout  = 500 * time.Millisecond // of the search in one process
 )
 
-// lookWhoHolds logs which processes still hold the detached mount. Everything is revoked, so a
-// holder reads and changes nothing, and gets errors from now on. So the session does not wait
+// findHolders finds and logs the processes that still hold the detached mount. Everything is
+// revoked, so a holder reads and changes nothing, and only gets errors. The session does not wait
 // for it: a container or sandbox that began meanwhile may hold the mount for days.
-func (s *Session) lookWhoHolds() {
+func (s *Session) findHolders() {
 	if s.mnt == nil || s.opt.Leave {
 		return
 	}
 	select {
 	case <-s.mnt.Served():
 		return
-	case <-time.After(letGoAfter):
+	case <-time.After(releaseTimeout):
 	}
 	s.outcome.isHeld = true
-	s.outcome.holders = mountpoint.Holders(s.mnt.Info(), lookFor)
+	s.outcome.holders = mountpoint.Holders(s.mnt.Info(), holderTimeout)
 	s.log.Warn("something still held the mount; it gets errors from now on", "mountpoint", s.Point(), "holders", s.outcome.holders)
 }
 
@@ -121,8 +121,8 @@ func (s *Session) end(why string) {
 		}
 		s.outcome.err = errors.Join(err, closeErr)
 		if s.outcome.err == nil {
-			s.lookWhoHolds()
-		} else { // until no program holds the mount
+			s.findHolders()
+		} else { // the session stays until no program holds the mount
 			if err := s.publish(closeErr == nil); err != nil {
 				s.log.Error("the session file could not be brought up to date", "error", err)
 			}

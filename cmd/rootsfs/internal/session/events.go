@@ -94,7 +94,7 @@ func (s *Session) observe(e guard.Event) {
 		s.opt.Observe(e)
 	}
 	if e.Kind == guard.EventAdded && s.avail != nil {
-		s.avail.Update() // of a consent, too; s.avail is set before anything except Start grants
+		s.avail.Update() // for grants by consent, too; only Start grants while s.avail is nil
 	}
 	switch e.Kind {
 	case guard.EventUnavailable:

@@ -34,7 +34,7 @@ func TestWatch(t *testing.T) {
 	if first.Status == nil || len(first.Status.Roots) != 2 || first.Waiting == nil {
 		t.Fatalf("the first update: %+v", first)
 	}
-	asked(t, s, "v", "/x")
+	askOwner(t, s, "v", "/x")
 	for u := range updates {
 		if u.Waiting != nil && len(u.Waiting.Questions) == 1 {
 			break
@@ -67,7 +67,7 @@ func TestWatchDenials(t *testing.T) {
 		return nil
 	}
 	denials(0)
-	if _, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: asked(t, s, "v", "/x"), Remember: true}); err != nil {
+	if _, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: askOwner(t, s, "v", "/x"), Remember: true}); err != nil {
 		t.Fatal(err)
 	}
 	one := denials(1)[0]
@@ -100,13 +100,13 @@ func TestWatchLosesEvents(t *testing.T) {
 	}
 }
 
-// asked makes a question about one directory wait in a session.
-func asked(t *testing.T, s *Session, subject guard.Subject, dir string) (id string) {
+// askOwner makes a question about one directory wait in a session.
+func askOwner(t *testing.T, s *Session, subject guard.Subject, dir string) (id string) {
 	t.Helper()
 	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
 		Items: []broker.Item{{Requested: names.Foreign(dir), Resolved: names.Foreign(dir), Mode: "ro", Rights: guard.ReadOnly}}}
 	go func() { _, _ = s.consent.Asker(consent.WayToken).Ask(t.Context(), q) }()
-	return waitsOrDone(t, s, nil).ID
+	return awaitQuestion(t, s, nil).ID
 }
 
 // updatesOf returns the updates of a session, until the test ends.

@@ -70,7 +70,7 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 		}
 		e := x.Tree.Explain(ctx, ask)
 		a := x.answer(&e, req.Op)
-		next, shown := x.behind(&e, ask.Path.Root)
+		next, shown := x.linkTarget(&e, ask.Path.Root)
 		if !shown || links == maxLinks {
 			if a.Allowed {
 				a.Link = passed
@@ -110,7 +110,7 @@ func (x Explainer) Locate(req *control.CheckRequest) string {
 	return req.Path
 }
 
-// liesInRoot compares names; nothing is looked up.
+// liesInRoot reports whether a path lies below the directory of a root, by its name alone.
 func (x Explainer) liesInRoot(full string) bool {
 	return slices.ContainsFunc(x.Registry.Roots(), func(st guard.Status) bool {
 		return names.Under(full, st.Grant.Dir.Raw()) || names.Under(full, st.Grant.Resolved)
@@ -157,9 +157,9 @@ func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
 	return a
 }
 
-// behind returns the path on the host to which the link that caused the refusal leads programs.
-// shown is false if they do not see the link, or there is none.
-func (x Explainer) behind(e *guard.Explanation, root guard.RootName) (next string, shown bool) {
+// linkTarget returns the path on the host that programs reach by the link that caused the refusal.
+// shown is false if programs do not see the link, or if no link caused it.
+func (x Explainer) linkTarget(e *guard.Explanation, root guard.RootName) (next string, shown bool) {
 	if e.Link == nil {
 		return "", false
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// explained returns a session with two roots: "code" may be written to, and "lib" only read. Of
-// the system, programs see /etc.
-func explained(t *testing.T) (x Explainer, code, lib string) {
+// newExplainer returns an Explainer of two roots: "code" is writable, "lib" read-only. Outside the
+// roots, programs see only /etc.
+func newExplainer(t *testing.T) (x Explainer, code, lib string) {
 	t.Helper()
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -46,7 +46,7 @@ func explained(t *testing.T) (x Explainer, code, lib string) {
 // A link that leaves its root is judged at the place to which it leads in the mount: in another
 // root, in a directory of the system, or nowhere.
 func TestExplainLinks(t *testing.T) {
-	x, code, _ := explained(t)
+	x, code, _ := newExplainer(t)
 	for _, c := range []struct {
 		path, op           string
 		allowed            bool
@@ -83,7 +83,7 @@ func TestExplainLinks(t *testing.T) {
 // A path may begin with a root's name or the mountpoint, may be absolute, or may be relative to
 // the working directory if that lies in a root.
 func TestExplainLocates(t *testing.T) {
-	x, code, _ := explained(t)
+	x, code, _ := newExplainer(t)
 	x.Point = "/mnt/point"
 	for _, c := range []struct{ path, dir, root, want string }{
 		{"code/a", code, "", "code/a"},

@@ -42,7 +42,7 @@ type Front struct {
 func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req control.HTTPRequest) (*Front, error) {
 	bound := connlimit.New(tools.SessionRequests*req.Sessions, s.log)
 	opt := tools.HTTPOptions{
-		Registry: s.reg, Subject: subject, Number: func() uint64 { return s.sharings.Add(1) },
+		Registry: s.reg, Subject: subject, Number: func() uint64 { return s.clients.Add(1) },
 		Token: req.Token, Port: req.Port, Hosts: req.Hosts, Origins: req.Origins, Sessions: req.Sessions, UserSessions: req.UserSessions,
 		Admitted: bound.Trust, Log: s.log,
 	}
@@ -95,10 +95,10 @@ func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(f.s.ending, cancel)()
-	over := make(chan error, 1)
-	go func() { over <- f.http.Serve(l) }()
+	done := make(chan error, 1)
+	go func() { done <- f.http.Serve(l) }()
 	select {
-	case err = <-over:
+	case err = <-done:
 	case <-ctx.Done():
 		f.tools.Withdraw()
 		last, cancel := context.WithTimeout(context.Background(), httpGraceful)
@@ -106,7 +106,7 @@ func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
 		if f.http.Shutdown(last) != nil {
 			_ = f.http.Close() // a call that takes its time, or a client that does not read
 		}
-		err = <-over
+		err = <-done
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -140,7 +140,7 @@ const sharedSubject guard.Subject = "serve"
 // the program that calls, as a session of the subject. The caller closes them, before the
 // session.
 func (s *Session) NewTools(subject guard.Subject, req control.ToolsRequest) *tools.Server {
-	return s.newTools(consent.WayStdio, subject.InSession(s.sharings.Add(1)), req)
+	return s.newTools(consent.WayStdio, subject.InSession(s.clients.Add(1)), req)
 }
 
 func (s *Session) newTools(way consent.Way, subject guard.Subject, req control.ToolsRequest) *tools.Server {

@@ -186,14 +186,14 @@ func (s *Session) setMode(ctx context.Context, req control.SetRequest) (control.
 	return control.SetAnswer{Root: root}, err
 }
 
-// granted is a remembered grant, perhaps after its end.
-type granted struct {
+// pastGrant is a remembered grant, perhaps after its end.
+type pastGrant struct {
 	guard.Grant
 	at time.Time
 }
 
 // life returns the intended duration of the grant; 0: as long as the session.
-func (g *granted) life() time.Duration {
+func (g *pastGrant) life() time.Duration {
 	if g.Expires.IsZero() {
 		return 0
 	}
@@ -205,7 +205,7 @@ func (g *granted) life() time.Duration {
 
 // grantAll makes the grants that the owner has approved (each has an Origin), all or none.
 func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Grant, error) {
-	if err := s.lease.allowsGrants(); err != nil {
+	if err := s.lease.checkGrants(); err != nil {
 		return nil, err
 	}
 	for i := range asks {
@@ -297,8 +297,8 @@ type Bound struct {
 	Trash rules.Trash
 }
 
-// over reports whether the bound has ended at the time now, so that no root can begin.
-func (b Bound) over(now time.Time) bool {
+// hasEnded reports whether the bound has ended at the time now, so that no root can begin.
+func (b Bound) hasEnded(now time.Time) bool {
 	return !b.Expires.IsZero() && !now.Before(b.Expires)
 }
 

@@ -51,8 +51,8 @@ func TestBound(t *testing.T) {
 	if one.Policy.OtherFileSystems {
 		t.Error("other file systems are entered")
 	}
-	if (Bound{}).over(now) || !(Bound{Expires: now}).over(now) || (Bound{Expires: late}).over(now) {
-		t.Error("Over is wrong")
+	if (Bound{}).hasEnded(now) || !(Bound{Expires: now}).hasEnded(now) || (Bound{Expires: late}).hasEnded(now) {
+		t.Error("hasEnded is wrong")
 	}
 }
 

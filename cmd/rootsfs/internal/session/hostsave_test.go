@@ -14,7 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-func in(t *testing.T, d time.Duration) context.Context {
+// contextFor returns a context of a question that nobody answers within d.
+func contextFor(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), d, network.ErrUnanswered)
 	t.Cleanup(cancel)
 	return ctx
@@ -22,22 +23,22 @@ func in(t *testing.T, d time.Duration) context.Context {
 
 // If an answer cannot be saved, the host is not allowed and the question stays open.
 func TestHostIsSaved(t *testing.T) {
-	opt, _ := places(t)
+	opt, _ := newOptions(t)
 	opt.Unmounted, opt.Name = true, "me"
-	s := running(t, opt)
+	s := startWith(t, opt)
 	file := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "rootsfs/config.toml")
 	testkit.Must(t, os.MkdirAll(filepath.Dir(file), 0o700))
 	testkit.Must(t, os.WriteFile(file, []byte("oops = 1\n"), 0o600))
-	result, ctx := make(chan error, 1), in(t, time.Minute)
+	result, ctx := make(chan error, 1), contextFor(t, time.Minute)
 	go func() {
 		result <- s.consent.AskHost(ctx, broker.Host{Name: "a.test", Port: 443}, func(time.Duration) error { return nil })
 	}()
-	q := waitsOrDone(t, s, nil)
+	q := awaitQuestion(t, s, nil)
 	if _, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true, Save: true}); err == nil || !strings.Contains(err.Error(), "unknown key") {
 		t.Errorf("saved in a bad file: %v", err)
 	}
 	testkit.Must(t, os.Remove(file))
-	ans, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: waitsOrDone(t, s, nil).ID, Approve: true, Save: true})
+	ans, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: awaitQuestion(t, s, nil).ID, Approve: true, Save: true})
 	if err != nil || ans.Saved != file {
 		t.Errorf("%+v, %v", ans, err)
 	}

@@ -26,10 +26,10 @@ import (
 
 // greedy is an MCP client that says yes to every question that it gets.
 type greedy struct {
-	t       *testing.T
-	asked   atomic.Int64
-	unable  bool // it can show no form after all
-	session *mcp.ClientSession
+	t         *testing.T
+	questions atomic.Int64
+	unable    bool // it can show no form after all
+	session   *mcp.ClientSession
 }
 
 func newGreedy(t *testing.T, transport mcp.Transport, revision string, forms bool, roots ...string) *greedy {
@@ -54,7 +54,7 @@ func newGreedy(t *testing.T, transport mcp.Transport, revision string, forms boo
 
 // Elicit implements broker.Elicitor.
 func (g *greedy) Elicit(_ context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	g.asked.Add(1)
+	g.questions.Add(1)
 	if g.unable {
 		return nil, errors.New("not supported")
 	}
@@ -97,11 +97,11 @@ func overHTTP(t *testing.T, s *Session, req control.HTTPRequest) func(token stri
 	f, err := s.NewFront(t.Context(), "serve", req)
 	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan error, 1)
-	go func() { over <- f.Serve(ctx, l) }()
+	done := make(chan error, 1)
+	go func() { done <- f.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
-		testkit.Must(t, <-over)
+		testkit.Must(t, <-done)
 		f.Close()
 	})
 	return func(token string) mcp.Transport {
@@ -109,11 +109,11 @@ func overHTTP(t *testing.T, s *Session, req control.HTTPRequest) func(token stri
 	}
 }
 
-// askable starts a session, and makes a file that it was not granted. In conf, FILE stands
+// startWithFile starts a session, and makes a file that it was not granted. In conf, FILE stands
 // for the file.
-func askable(t *testing.T, conf string, mounted bool) (s *Session, file string) {
+func startWithFile(t *testing.T, conf string, mounted bool) (s *Session, file string) {
 	t.Helper()
-	opt, work := places(t)
+	opt, work := newOptions(t)
 	opt.Unmounted, opt.Name = !mounted, "me"
 	file = filepath.Join(work, "private")
 	testkit.Must(t, os.WriteFile(file, []byte("private"), 0o600))
@@ -122,11 +122,11 @@ func askable(t *testing.T, conf string, mounted bool) (s *Session, file string) 
 	var err error
 	opt.Config, err = config.Load(path)
 	testkit.Must(t, err)
-	return running(t, opt), file
+	return startWith(t, opt), file
 }
 
-// running starts a session that ends with the test.
-func running(t *testing.T, opt Options) *Session {
+// startWith starts a session with options. The session ends with the test.
+func startWith(t *testing.T, opt Options) *Session {
 	t.Helper()
 	s, err := Start(context.Background(), opt)
 	testkit.Must(t, err)
@@ -139,8 +139,8 @@ func running(t *testing.T, opt Options) *Session {
 	return s
 }
 
-// waitsOrDone returns the question that waits, or nil when the call is over without one.
-func waitsOrDone(t *testing.T, s *Session, over <-chan struct{}) *control.Question {
+// awaitQuestion waits for a question and returns it, or nil if done is closed first.
+func awaitQuestion(t *testing.T, s *Session, done <-chan struct{}) *control.Question {
 	t.Helper()
 	for {
 		list, changed := s.consent.Waiting()
@@ -149,7 +149,7 @@ func waitsOrDone(t *testing.T, s *Session, over <-chan struct{}) *control.Questi
 		}
 		select {
 		case <-changed:
-		case <-over:
+		case <-done:
 			return nil
 		case <-time.After(time.Minute):
 			t.Fatal("neither a question nor an answer")
@@ -174,7 +174,7 @@ func TestHTTPCallersAnswerNothing(t *testing.T) {
 	} {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 			t.Run(name+" "+revision, func(t *testing.T) {
-				s, file := askable(t, "", false)
+				s, file := startWithFile(t, "", false)
 				req, token := how(t)
 				g := newGreedy(t, overHTTP(t, s, req)(token), revision, true)
 				for _, tool := range []struct {
@@ -186,24 +186,24 @@ func TestHTTPCallersAnswerNothing(t *testing.T) {
 				} {
 					var text string
 					var ok bool
-					over := make(chan struct{})
+					done := make(chan struct{})
 					go func() {
-						defer close(over)
+						defer close(done)
 						text, ok = g.call(tool.name, tool.args)
 					}()
-					q := waitsOrDone(t, s, over)
+					q := awaitQuestion(t, s, done)
 					if q == nil {
 						t.Errorf("%s: nobody was asked, and the answer is %v: %q", tool.name, ok, text)
 						continue
 					}
 					_, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: q.ID})
 					testkit.Must(t, err)
-					<-over
+					<-done
 					if ok || strings.Contains(text, filepath.Dir(file)) || !strings.Contains(text, "owner") {
 						t.Errorf("%s after the owner's no: %v: %q", tool.name, ok, text)
 					}
 				}
-				if n := g.asked.Load(); n != 0 {
+				if n := g.questions.Load(); n != 0 {
 					t.Errorf("the caller was asked %d times", n)
 				}
 				if b, err := os.ReadFile(file); string(b) != "private" {
@@ -216,7 +216,7 @@ func TestHTTPCallersAnswerNothing(t *testing.T) {
 
 // Another client cannot answer a client's question, even if it knows the id.
 func TestHTTPCallersDoNotAnswerEachOther(t *testing.T) {
-	s, file := askable(t, "", false)
+	s, file := startWithFile(t, "", false)
 	to := overHTTP(t, s, control.HTTPRequest{Token: testToken})
 	var calls sync.WaitGroup
 	ask := func(state string) {

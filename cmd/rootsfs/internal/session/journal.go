@@ -25,14 +25,14 @@ import (
 type journal struct {
 	reg *guard.Registry
 
-	mu   sync.Mutex // guards the fields below, and keeps lines whole
-	file *os.File
-	next uint64
-	left int // names that still exist
+	mu        sync.Mutex // guards the fields below, and keeps lines whole
+	file      *os.File
+	next      uint64
+	openNames int // how many names still exist
 }
 
-// unfinished is one line: a name that was made, or, with Done, removed.
-type unfinished struct {
+// journalEntry is one line: a name that was made, or, with Done, removed.
+type journalEntry struct {
 	N    uint64 `json:"n"`
 	Done bool   `json:"done,omitempty"`
 	Dir  string `json:"dir,omitempty"` // of the root, resolved
@@ -68,19 +68,19 @@ func (j *journal) Begin(p guard.Path) (done func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.next++
-	j.left++
+	j.openNames++
 	n := j.next
-	j.write(unfinished{N: n, Dir: st.Grant.Resolved, Rel: []byte(p.Rel())})
+	j.write(journalEntry{N: n, Dir: st.Grant.Resolved, Rel: []byte(p.Rel())})
 	return func() {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.left--
-		j.write(unfinished{N: n, Done: true})
+		j.openNames--
+		j.write(journalEntry{N: n, Done: true})
 	}
 }
 
 // write appends a line; the caller holds mu.
-func (j *journal) write(u unfinished) {
+func (j *journal) write(u journalEntry) {
 	if j.file == nil {
 		return
 	}
@@ -99,7 +99,7 @@ func (j *journal) close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.file != nil {
-		if j.left == 0 {
+		if j.openNames == 0 {
 			_ = os.Remove(j.file.Name())
 		}
 		_ = j.file.Close()
@@ -162,12 +162,12 @@ func cleanJournal(ctx context.Context, path string, reg *guard.Registry, tree *v
 
 // readJournal returns the names that were made and not removed. If the last line is not
 // complete, the session was killed while it wrote the line, and the name was not made yet.
-func readJournal(f *os.File) []unfinished {
-	open := map[uint64]unfinished{}
+func readJournal(f *os.File) []journalEntry {
+	open := map[uint64]journalEntry{}
 	s := bufio.NewScanner(f)
 	s.Buffer(nil, 1<<20)
 	for s.Scan() {
-		var u unfinished
+		var u journalEntry
 		if json.Unmarshal(bytes.TrimSpace(s.Bytes()), &u) != nil {
 			continue
 		}

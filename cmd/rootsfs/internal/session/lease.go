@@ -29,7 +29,7 @@ type machineLease struct {
 	fleet string
 
 	mu       sync.Mutex // guards the fields below after the session's start
-	now      control.Lease
+	current  control.Lease
 	isPaused bool       // the session is paused because the lease has run out
 	wake     *bootTimer // says when to look again
 }
@@ -63,12 +63,12 @@ func fleetOf() (string, error) {
 		err = errors.New("it names no fleet")
 	}
 	if err != nil {
-		return "", notLeased("whether this machine belongs to a fleet cannot be read in %s: %v", names.Quote(file), err)
+		return "", leaseError("whether this machine belongs to a fleet cannot be read in %s: %v", names.Quote(file), err)
 	}
 	return member.Fleet, nil
 }
 
-func notLeased(format string, args ...any) error {
+func leaseError(format string, args ...any) error {
 	return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(format, args...)}
 }
 
@@ -80,7 +80,7 @@ func leaseOfMachine() (*machineLease, error) {
 		return nil, err
 	}
 	l := &machineLease{fleet: fleet}
-	l.now, err = l.read()
+	l.current, err = l.read()
 	return l, err
 }
 
@@ -90,15 +90,15 @@ func (l *machineLease) read() (control.Lease, error) {
 	of := "this machine belongs to the fleet " + names.Quote(l.fleet)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return got, notLeased("%s, which has not answered yet; see that its agent runs", of)
+		return got, leaseError("%s, which has not answered yet; see that its agent runs", of)
 	case err != nil:
-		return got, notLeased("%s, and %v", of, err)
+		return got, leaseError("%s, and %v", of, err)
 	case got.Fleet != l.fleet:
-		return got, notLeased("%s, and the lease is of the fleet %s", of, names.Quote(got.Fleet))
+		return got, leaseError("%s, and the lease is of the fleet %s", of, names.Quote(got.Fleet))
 	case got.Locked != "":
-		return got, notLeased("%s, which has locked it: %s", of, names.Quote(got.Locked))
+		return got, leaseError("%s, which has locked it: %s", of, names.Quote(got.Locked))
 	case got.Left() <= leaseOften:
-		return got, notLeased("%s, which has not answered since %s; see that its agent runs", of, got.Written.Local().Format(time.DateTime))
+		return got, leaseError("%s, which has not answered since %s; see that its agent runs", of, got.Written.Local().Format(time.DateTime))
 	}
 	return got, nil
 }
@@ -108,7 +108,7 @@ func (l *machineLease) apply(reg *guard.Registry) {
 	if l == nil {
 		return
 	}
-	now := l.now
+	now := l.current
 	reg.SetMachineLease(now.Left(), func() bool { return now.Left() <= 0 }, l.reason(&now))
 }
 
@@ -120,19 +120,19 @@ func (l *machineLease) reason(now *control.Lease) string {
 	return "the fleet " + l.fleet
 }
 
-// unchanged returns an error if the fleet has given orders since the lease was read.
-func (l *machineLease) unchanged() error {
+// checkUnchanged returns an error if the fleet has given orders since the lease was read.
+func (l *machineLease) checkUnchanged() error {
 	got, err := l.read()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err == nil && !maps.Equal(got.Heads, l.now.Heads) {
-		err = notLeased("the fleet %s has given an order while the session began: start it again", names.Quote(l.fleet))
+	if err == nil && !maps.Equal(got.Heads, l.current.Heads) {
+		err = leaseError("the fleet %s has given an order while the session began: start it again", names.Quote(l.fleet))
 	}
 	return err
 }
 
-// allowsGrants returns an error if no root may be granted.
-func (l *machineLease) allowsGrants() error {
+// checkGrants returns an error if no root may be granted.
+func (l *machineLease) checkGrants() error {
 	if l == nil {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (s *Session) followLease(ctx context.Context) {
 	l := s.lease
 	l.mu.Lock()
 	l.wake = wake
-	err = wake.set(nextLook(l.now.Left(), l.isPaused))
+	err = wake.set(nextLook(l.current.Left(), l.isPaused))
 	l.mu.Unlock()
 	for err == nil && wake.wait() == nil {
 		if err := s.lookAtLease(ctx); err != nil {
@@ -168,16 +168,16 @@ func (s *Session) lookAtLease(ctx context.Context) (err error) {
 	defer l.mu.Unlock()
 	got, readErr := control.ReadLease()
 	if readErr == nil && got.Fleet == l.fleet {
-		l.now = got
+		l.current = got
 	}
-	left := l.now.Left()
+	left := l.current.Left()
 	switch {
 	case left > leaseOften && readErr == nil:
 		l.apply(s.reg)
 		l.isPaused = s.continueByLease()
 	case left <= leaseOften && !l.isPaused:
 		l.isPaused = true
-		err = s.beginPause(ctx, guard.PausedByLease, l.reason(&l.now))
+		err = s.beginPause(ctx, guard.PausedByLease, l.reason(&l.current))
 	}
 	if l.wake != nil {
 		err = errors.Join(err, l.wake.set(nextLook(left, l.isPaused)))
@@ -191,7 +191,7 @@ func (s *Session) readLease(ctx context.Context, _ control.None) (a control.Leas
 		return a, invalid("this machine belongs to no fleet")
 	}
 	err = s.lookAtLease(ctx)
-	return control.LeaseAnswer{Lease: *s.leaseStatus(), Paused: s.paused()}, err
+	return control.LeaseAnswer{Lease: *s.leaseStatus(), Paused: s.pauses()}, err
 }
 
 // leaseStatus describes the lease; nil: the machine belongs to no fleet.
@@ -203,12 +203,13 @@ func (s *Session) leaseStatus() *control.LeaseStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return &control.LeaseStatus{
-		Fleet: names.Foreign(l.fleet), Machine: names.Foreign(l.now.Machine), Locked: names.Foreign(l.now.Locked),
-		LeftMS: max(l.now.Left(), 0).Milliseconds(), Written: l.now.Written,
+		Fleet: names.Foreign(l.fleet), Machine: names.Foreign(l.current.Machine), Locked: names.Foreign(l.current.Locked),
+		LeftMS: max(l.current.Left(), 0).Milliseconds(), Written: l.current.Written,
 	}
 }
 
-// continueByLease ends the pause of the lease, if there is one, and reports whether it goes on.
+// continueByLease ends the pause of the lease, if there is one. It reports whether the session stays
+// paused because that failed.
 func (s *Session) continueByLease() (isPaused bool) {
 	err := s.endPause(guard.PausedByLease)
 	if err != nil && !errors.Is(err, names.NotExist) { // NotExist: there is none

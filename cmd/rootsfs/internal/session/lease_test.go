@@ -17,10 +17,10 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// joined returns options of a session without a mount, on a machine of the fleet acme.
-func joined(t *testing.T, roots ...string) (opt Options, work string) {
+// newFleetOptions returns options of a session without a mount, on a machine of the fleet acme.
+func newFleetOptions(t *testing.T, roots ...string) (opt Options, work string) {
 	t.Helper()
-	opt, work = places(t, roots...)
+	opt, work = newOptions(t, roots...)
 	opt.Unmounted, opt.Name = true, "s"
 	member := filepath.Join(work, "state/rootsfs/fleet/member.json")
 	testkit.Must(t, os.MkdirAll(filepath.Dir(member), 0o700))
@@ -28,8 +28,8 @@ func joined(t *testing.T, roots ...string) (opt Options, work string) {
 	return opt, work
 }
 
-// leased writes a lease of a duration, as the fleet's agent does. change may alter it.
-func leased(t *testing.T, left time.Duration, change func(l *control.Lease)) {
+// writeLease writes a lease of a duration, as the fleet's agent does. change may alter it.
+func writeLease(t *testing.T, left time.Duration, change func(l *control.Lease)) {
 	t.Helper()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	testkit.Must(t, err)
@@ -58,36 +58,36 @@ func TestNoStartWithoutLease(t *testing.T) {
 		says  string
 	}{
 		"none":         {func(*testing.T) {}, `"acme", which has not answered yet`},
-		"over":         {func(t *testing.T) { leased(t, -time.Second, nil) }, `"acme", which has not answered since`},
-		"locked":       {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Locked = "fire" }) }, `has locked it: "fire"`},
-		"earlier boot": {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.BootID = "x" }) }, "earlier boot"},
-		"other clock":  {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.TimeNS = "time:[1]" }) }, "clock of another time namespace"},
-		"other fleet":  {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Fleet = "bolt" }) }, `is of the fleet "bolt"`},
-		"newer format": {func(t *testing.T) { leased(t, time.Hour, func(l *control.Lease) { l.Format = 2 }) }, "format 2"},
+		"over":         {func(t *testing.T) { writeLease(t, -time.Second, nil) }, `"acme", which has not answered since`},
+		"locked":       {func(t *testing.T) { writeLease(t, time.Hour, func(l *control.Lease) { l.Locked = "fire" }) }, `has locked it: "fire"`},
+		"earlier boot": {func(t *testing.T) { writeLease(t, time.Hour, func(l *control.Lease) { l.BootID = "x" }) }, "earlier boot"},
+		"other clock":  {func(t *testing.T) { writeLease(t, time.Hour, func(l *control.Lease) { l.TimeNS = "time:[1]" }) }, "clock of another time namespace"},
+		"other fleet":  {func(t *testing.T) { writeLease(t, time.Hour, func(l *control.Lease) { l.Fleet = "bolt" }) }, `is of the fleet "bolt"`},
+		"newer format": {func(t *testing.T) { writeLease(t, time.Hour, func(l *control.Lease) { l.Format = 2 }) }, "format 2"},
 		"open to others": {func(t *testing.T) {
-			leased(t, time.Hour, nil)
+			writeLease(t, time.Hour, nil)
 			testkit.Must(t, os.Chmod(file(), 0o644))
 		}, "open to other users"},
 		"another's": {func(t *testing.T) {
-			leased(t, time.Hour, nil)
+			writeLease(t, time.Hour, nil)
 			if os.Geteuid() != 0 {
 				t.Skip("only root gives files away")
 			}
 			testkit.Must(t, os.Chown(file(), 65534, 65534))
 		}, "belongs to the user with id 65534"},
 		"a link": {func(t *testing.T) {
-			leased(t, time.Hour, nil)
+			writeLease(t, time.Hour, nil)
 			testkit.Must(t, os.Rename(file(), file()+".real"))
 			testkit.Must(t, os.Symlink("lease.real", file()))
 		}, "cannot be used"},
 		"membership unknown": {func(t *testing.T) {
 			state := filepath.Join(os.Getenv("XDG_STATE_HOME"), "rootsfs/fleet/member.json")
 			testkit.Must(t, os.WriteFile(state, []byte("{"), 0o600))
-			leased(t, time.Hour, nil)
+			writeLease(t, time.Hour, nil)
 		}, "whether this machine belongs to a fleet"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opt, _ := joined(t, "r")
+			opt, _ := newFleetOptions(t, "r")
 			c.lease(t)
 			s, err := Start(context.Background(), opt)
 			if err == nil {
@@ -104,11 +104,11 @@ func TestNoStartWithoutLease(t *testing.T) {
 // If the fleet gives an order after the session has read the lease, and before the fleet's
 // agent can find the session, the session does not begin.
 func TestHeadsMovedDuringStart(t *testing.T) {
-	opt, _ := joined(t, "r")
-	leased(t, time.Hour, nil)
+	opt, _ := newFleetOptions(t, "r")
+	writeLease(t, time.Hour, nil)
 	opt.Observe = func(e guard.Event) {
 		if e.Kind == guard.EventAdded {
-			leased(t, time.Hour, func(l *control.Lease) { l.Heads["all"] = 2 })
+			writeLease(t, time.Hour, func(l *control.Lease) { l.Heads["all"] = 2 })
 		}
 	}
 	s, err := Start(context.Background(), opt)
@@ -124,10 +124,10 @@ func TestHeadsMovedDuringStart(t *testing.T) {
 // When the lease runs out, the session pauses, grants nothing, and cannot be resumed by its
 // owner. It continues with the next lease. An invalid file is no lease.
 func TestLeaseRunsOut(t *testing.T) {
-	opt, work := joined(t, "r")
+	opt, work := newFleetOptions(t, "r")
 	net := &pausedNetwork{}
 	opt.Network = net
-	leased(t, 1200*time.Millisecond, nil)
+	writeLease(t, 1200*time.Millisecond, nil)
 	s, err := Start(context.Background(), opt)
 	testkit.Must(t, err)
 	ended, stop := make(chan error, 1), make(chan struct{})
@@ -141,7 +141,7 @@ func TestLeaseRunsOut(t *testing.T) {
 		return l.Done(0, nil)
 	}
 	testkit.Must(t, read())
-	testkit.Until(t, "the pause", func() bool { return len(s.paused()) == 1 })
+	testkit.Until(t, "the pause", func() bool { return len(s.pauses()) == 1 })
 	if !net.isPaused.Load() {
 		t.Error("the network goes on during the pause")
 	}
@@ -157,8 +157,8 @@ func TestLeaseRunsOut(t *testing.T) {
 	if _, err := s.resume(context.Background(), control.ResumeRequest{All: true}); control.Classify(err) != control.NotApproved {
 		t.Errorf("the owner resumes without a lease: %v", err)
 	}
-	leased(t, time.Hour, nil)
-	testkit.Until(t, "the end of the pause", func() bool { return len(s.paused()) == 0 })
+	writeLease(t, time.Hour, nil)
+	testkit.Until(t, "the end of the pause", func() bool { return len(s.pauses()) == 0 })
 	testkit.Must(t, read())
 	testkit.Until(t, "the network", func() bool { return !net.isPaused.Load() })
 }
@@ -166,21 +166,21 @@ func TestLeaseRunsOut(t *testing.T) {
 // A lease file is in force when the session has answered that it has read it: a lock pauses the
 // session, and the next lease resumes it.
 func TestLeaseIsReadNow(t *testing.T) {
-	opt, _ := joined(t, "r")
-	leased(t, time.Hour, nil)
+	opt, _ := newFleetOptions(t, "r")
+	writeLease(t, time.Hour, nil)
 	s, err := Start(context.Background(), opt)
 	testkit.Must(t, err)
 	ended, stop := make(chan error, 1), make(chan struct{})
 	go func() { ended <- s.Run(stop) }()
 	defer func() { close(stop); testkit.Must(t, <-ended) }()
 	for range 3 {
-		leased(t, 0, func(l *control.Lease) { l.Locked = "fire" })
+		writeLease(t, 0, func(l *control.Lease) { l.Locked = "fire" })
 		a, err := s.readLease(context.Background(), control.None{})
 		testkit.Must(t, err)
 		if len(a.Paused) != 1 || !strings.Contains(a.Paused[0].Reason.Raw(), "fire") || a.Lease.Locked != "fire" || a.Lease.LeftMS != 0 {
 			t.Fatalf("locked: %+v", a)
 		}
-		leased(t, time.Hour, nil)
+		writeLease(t, time.Hour, nil)
 		a, err = s.readLease(context.Background(), control.None{})
 		testkit.Must(t, err)
 		if len(a.Paused) != 0 || a.Lease.LeftMS <= 0 || a.Lease.Fleet != "acme" || a.Lease.Machine != "m" {
@@ -191,7 +191,7 @@ func TestLeaseIsReadNow(t *testing.T) {
 
 // The network stays paused until the last pause has ended.
 func TestPausesOfNetwork(t *testing.T) {
-	opt, _ := places(t, "r")
+	opt, _ := newOptions(t, "r")
 	net := &pausedNetwork{}
 	opt.Unmounted, opt.Name, opt.Network = true, "s", net
 	s, err := Start(context.Background(), opt)
@@ -204,8 +204,8 @@ func TestPausesOfNetwork(t *testing.T) {
 	testkit.Must(t, err)
 	a, err := s.resume(context.Background(), control.ResumeRequest{All: true})
 	testkit.Must(t, err)
-	if a.Pause == nil || a.Pause.Reason != "fire" || !net.isPaused.Load() || len(s.paused()) != 1 {
-		t.Errorf("the owner's pause has ended: %+v, network paused %v, %+v", a.Pause, net.isPaused.Load(), s.paused())
+	if a.Pause == nil || a.Pause.Reason != "fire" || !net.isPaused.Load() || len(s.pauses()) != 1 {
+		t.Errorf("the owner's pause has ended: %+v, network paused %v, %+v", a.Pause, net.isPaused.Load(), s.pauses())
 	}
 	testkit.Must(t, s.endPause(guard.PausedByLease))
 	if net.isPaused.Load() {

@@ -126,14 +126,14 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	s := m.s
 	set(sessionInfo, 1, s.dir.Name(), names.Escape(s.Point()), s.opt.Version)
-	set(auditOK, is(s.audit.healthy()))
+	set(auditOK, boolValue(s.audit.healthy()))
 	waiting, _ := s.consent.Waiting()
 	set(questions, float64(len(waiting)))
 	roots := s.reg.Roots()
 	s.avail.AskFree(s.ctx, roots)
 	for _, r := range roots {
 		name := string(r.Grant.Root) // valid UTF-8: names.ParseRootName has seen to that
-		set(rootLive, is(r.State == guard.Live), name)
+		set(rootLive, boolValue(r.State == guard.Live), name)
 		if n := s.avail.Place(r.Epoch).Free; n != nil && r.State == guard.Live {
 			set(rootFree, float64(*n), name)
 		}
@@ -148,7 +148,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	bySubject := map[string]*server{}
-	for _, st := range brokered(s.broker) {
+	for _, st := range brokerStats(s.broker) {
 		subject := cmp.Or(names.Escape(st.Subject), "none")
 		if bySubject[subject] == nil {
 			bySubject[subject] = &server{}
@@ -162,7 +162,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func is(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -54,7 +54,7 @@ func (s *Session) addNet(_ context.Context, req control.NetRequest) (control.Net
 	case s.isEnding():
 		return out, errEnding
 	}
-	if err := s.lease.allowsGrants(); err != nil {
+	if err := s.lease.checkGrants(); err != nil {
 		return out, err
 	}
 	if err := s.checkHosts(req.Hosts); err != nil {

@@ -25,7 +25,7 @@ func (n *closingNetwork) Close() {
 
 // A session that ends closes its network before its audit log.
 func TestNetworkEndsBeforeTheAuditLog(t *testing.T) {
-	opt, _ := places(t)
+	opt, _ := newOptions(t)
 	n := &closingNetwork{}
 	opt.Network = n
 	var err error

@@ -32,7 +32,7 @@ func (s *Session) pause(ctx context.Context, req control.PauseRequest) (control.
 	begun := time.Now()
 	err := s.beginPause(ctx, guard.PausedByOwner, req.Reason)
 	a := control.PauseAnswer{TookMS: float64(time.Since(begun).Microseconds()) / 1000}
-	for _, p := range s.paused() {
+	for _, p := range s.pauses() {
 		if p.Cause == string(guard.PausedByOwner) {
 			a.Paused = p
 		}
@@ -68,8 +68,8 @@ func (s *Session) endPause(cause guard.PauseCause) error {
 	return nil
 }
 
-// paused returns the pauses in force.
-func (s *Session) paused() []control.Paused { return pausesOf(s.reg) }
+// pauses returns the pauses in force.
+func (s *Session) pauses() []control.Paused { return pausesOf(s.reg) }
 
 func pausesOf(reg *guard.Registry) (list []control.Paused) {
 	for _, p := range reg.Paused() {
@@ -78,8 +78,8 @@ func pausesOf(reg *guard.Registry) (list []control.Paused) {
 	return list
 }
 
-// suspended returns the servers that are suspended.
-func (s *Session) suspended() (list []control.Suspended) {
+// suspendedServers returns the servers that are suspended.
+func (s *Session) suspendedServers() (list []control.Suspended) {
 	for _, who := range s.reg.Suspended() {
 		list = append(list, control.Suspended{Subject: names.Foreign(who.Subject), Since: who.Since, Why: names.Foreign(who.Why)})
 	}
@@ -94,11 +94,11 @@ func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.
 	}
 	which := []guard.Subject{guard.Subject(req.Subject)}
 	if req.All {
-		list := s.paused()
+		list := s.pauses()
 		for i := range list {
 			if list[i].Cause == string(guard.PausedByOwner) {
 				err := s.endPause(guard.PausedByOwner)
-				a.Pause, a.Suspended = &list[i], s.suspended()
+				a.Pause, a.Suspended = &list[i], s.suspendedServers()
 				return a, err
 			}
 		}

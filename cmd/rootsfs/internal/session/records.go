@@ -155,6 +155,7 @@ func (r *records) flush() {
 	}
 }
 
+// opened returns the log, nil before it was opened.
 func (r *records) opened() *audit.Log {
 	r.mu.Lock()
 	defer r.mu.Unlock()

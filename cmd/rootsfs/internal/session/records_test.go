@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-func begun(r *records) error {
+func beginRecords(r *records) error {
 	_, err := r.begin()
 	return err
 }
@@ -35,9 +35,9 @@ func TestRecordsAreHeldUntilTheSessionServes(t *testing.T) {
 		want  []string
 	}{
 		{"never", func(*records) error { return nil }, nil},
-		{"by Start", begun, []string{"session", "grant"}},
+		{"by Start", beginRecords, []string{"session", "grant"}},
 		{"by a request", func(r *records) error { return r.Record(refusal) }, []string{"session", "grant", "write"}},
-		{"by both", func(r *records) error { return errors.Join(r.Record(refusal), begun(r), r.Record(grant)) }, []string{"session", "grant", "write", "grant"}},
+		{"by both", func(r *records) error { return errors.Join(r.Record(refusal), beginRecords(r), r.Record(grant)) }, []string{"session", "grant", "write", "grant"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -82,7 +82,7 @@ func TestRecordsAreHeldUntilTheSessionServes(t *testing.T) {
 func TestRecordsWithoutALog(t *testing.T) {
 	broken := errors.New("no space")
 	r := &records{open: func() (*audit.Log, error) { return nil, broken }}
-	if err := begun(r); err != broken {
+	if err := beginRecords(r); err != broken {
 		t.Errorf("begin: %v", err)
 	}
 	if err := r.Record(guard.Record{Op: names.OpRead, Via: guard.ViaFUSE}); err != broken {

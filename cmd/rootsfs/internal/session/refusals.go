@@ -11,10 +11,10 @@ import (
 // refusals remembers, for `rootsfs allow --last`, the last refusal that a grant would have
 // avoided, and the grants that the owner may want again.
 type refusals struct {
-	mu      sync.Mutex                 // guards the fields below
-	grants  map[guard.RootName]granted // the last one of each name, whether it has ended or not
-	last    *control.Refusal           // nil: there was none
-	request guard.Request              // that of last
+	mu      sync.Mutex                   // guards the fields below
+	grants  map[guard.RootName]pastGrant // the last one of each name, whether it has ended or not
+	last    *control.Refusal             // nil: there was none
+	request guard.Request                // that of last
 }
 
 // noteGrants remembers grants that were made at a moment.
@@ -22,15 +22,15 @@ func (f *refusals) noteGrants(list []guard.Grant, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.grants == nil {
-		f.grants = map[guard.RootName]granted{}
+		f.grants = map[guard.RootName]pastGrant{}
 	}
 	for _, g := range list {
-		f.grants[g.Root] = granted{g, at}
+		f.grants[g.Root] = pastGrant{g, at}
 	}
 }
 
 // grant returns the last grant of a name.
-func (f *refusals) grant(name guard.RootName) (g granted, ok bool) {
+func (f *refusals) grant(name guard.RootName) (g pastGrant, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	g, ok = f.grants[name]
@@ -43,7 +43,7 @@ func (f *refusals) setLast(r *control.Refusal, request guard.Request) {
 	f.last, f.request = r, request
 }
 
-func (f *refusals) lastNoted() (*control.Refusal, guard.Request) {
+func (f *refusals) lastRefusal() (*control.Refusal, guard.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last, f.request

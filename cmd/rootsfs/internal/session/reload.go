@@ -34,16 +34,17 @@ func (s *Session) followConfig(ctx context.Context) {
 	changes := make(chan struct{}, 1)
 	defer s.paths.Signal(s.opt.Config.Path, hostwatch.Path, changes)()
 	done := config.Watch(ctx, s.opt.Config.Path, changes, s.opt.Config.Debounce, func(c *config.Config, err error) {
-		s.reloaded(ctx, c, err)
+		s.reload(ctx, c, err)
 	})
 	// Apply changes between the first reading and the beginning of the watch.
 	now, err := config.LoadIfPresent(s.opt.Config.Path)
-	s.reloaded(ctx, now, err)
+	s.reload(ctx, now, err)
 	<-done
 }
 
-// reloaded gets each new state of the file. A state with a mistake changes nothing.
-func (s *Session) reloaded(ctx context.Context, next *config.Config, err error) {
+// reload puts a new state of the file in force, or reports err, the mistake in it. A state with a
+// mistake changes nothing.
+func (s *Session) reload(ctx context.Context, next *config.Config, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -118,7 +119,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	if err != nil {
 		return config.Changes{}, err
 	}
-	s.keepNew(old, next)
+	s.protectNewFiles(old, next)
 	ch := config.DiffRoots(before, after)
 	if err := s.change(ctx, &ch); err != nil {
 		return config.Changes{}, err
@@ -137,9 +138,9 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	return ch, nil
 }
 
-// keepNew protects the files of new secrets: later roots may not contain them. A live root
+// protectNewFiles protects the files of new secrets: later roots may not contain them. A live root
 // stays.
-func (s *Session) keepNew(old, next *config.Config) {
+func (s *Session) protectNewFiles(old, next *config.Config) {
 	had := old.Keep()
 	for _, k := range next.Keep() {
 		if !slices.Contains(had, k) {
@@ -149,39 +150,39 @@ func (s *Session) keepNew(old, next *config.Config) {
 	}
 }
 
-// change makes the changes. New roots come first: they may be refused, and then nothing has
-// changed. Only a root with the name or the directory of a removed one has to come after the
-// removal.
+// change grants, changes and revokes configured roots. New roots come first: they may be refused,
+// and then nothing has changed. Only a root with the name or the directory of a removed one has to
+// come after the removal.
 func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	now := time.Now()
-	var first, then []guard.Grant
-	leaving := map[string]bool{}
+	var grantsFirst, grantsAfter []guard.Grant
+	freedPaths := map[string]bool{}
 	for _, r := range ch.Removed {
-		leaving[r.Path] = true
+		freedPaths[r.Path] = true
 	}
 	isStaged := func(r config.Root) bool { return s.opt.askWithin(r, now).Policy.Rights.Staged() }
 	for i := range ch.Changed {
 		c := &ch.Changed[i]
 		c.ModeOnly = c.ModeOnly && isStaged(c.Old) == isStaged(c.New) // a live root cannot become staged
-		leaving[c.Old.Path] = leaving[c.Old.Path] || !c.ModeOnly && !c.PatternsOnly
+		freedPaths[c.Old.Path] = freedPaths[c.Old.Path] || !c.ModeOnly && !c.PatternsOnly
 	}
 	for _, r := range ch.Added {
 		switch g := s.opt.askWithin(r, now); {
 		case s.opt.expired(r, now) || s.has(g) || !s.opt.isFor(r):
-		case leaving[r.Path]:
-			then = append(then, g)
+		case freedPaths[r.Path]:
+			grantsAfter = append(grantsAfter, g)
 		default:
-			first = append(first, g)
+			grantsFirst = append(grantsFirst, g)
 		}
 	}
-	if len(first) > 0 {
-		if _, err := s.grant(ctx, first); err != nil {
+	if len(grantsFirst) > 0 {
+		if _, err := s.grant(ctx, grantsFirst); err != nil {
 			return err
 		}
 	}
-	var going []guard.RootName
+	var ending []guard.RootName
 	for _, r := range ch.Removed {
-		going = append(going, r.Name)
+		ending = append(ending, r.Name)
 	}
 	var errs []error
 	for _, c := range ch.Changed {
@@ -194,18 +195,18 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 			errs = append(errs, ignoreGone(s.reg.SetPatterns(ctx, c.New.Name, p)))
 			continue
 		}
-		going = append(going, c.Old.Name)
+		ending = append(ending, c.Old.Name)
 		if !s.opt.expired(c.New, now) && s.opt.isFor(c.New) {
-			then = append(then, s.opt.askWithin(c.New, now))
+			grantsAfter = append(grantsAfter, s.opt.askWithin(c.New, now))
 		}
 	}
-	going = slices.DeleteFunc(going, func(n guard.RootName) bool { _, ok := s.reg.Lookup(n); return !ok })
-	if len(going) > 0 {
-		_, err := s.reg.Revoke(ctx, going...)
+	ending = slices.DeleteFunc(ending, func(n guard.RootName) bool { _, ok := s.reg.Lookup(n); return !ok })
+	if len(ending) > 0 {
+		_, err := s.reg.Revoke(ctx, ending...)
 		errs = append(errs, ignoreGone(err))
 	}
-	if len(then) > 0 {
-		_, err := s.grant(ctx, then)
+	if len(grantsAfter) > 0 {
+		_, err := s.grant(ctx, grantsAfter)
 		errs = append(errs, err)
 	}
 	s.avail.Update()
@@ -228,7 +229,7 @@ func (o *Options) askWithin(r config.Root, now time.Time) guard.Grant {
 
 // expired reports whether the time of a configured root, or of the bound, has ended.
 func (o *Options) expired(r config.Root, now time.Time) bool {
-	return r.Expired(now) || o.Bound.over(now)
+	return r.Expired(now) || o.Bound.hasEnded(now)
 }
 
 // has reports whether a root is in force already, as after `roots add --save`.

@@ -128,14 +128,14 @@ type Session struct {
 	broker   *broker.Broker
 	consent  *consent.Questions
 	shared   atomic.Int64                     // MCP clients served over the control socket
-	sharings atomic.Uint64                    // number of such clients so far
+	clients  atomic.Uint64                    // number of clients and servers so far that became sessions of a subject
 	watching *watch.Hub                       // of all servers and MCP clients
 	server   atomic.Pointer[control.Confined] // nil: the session runs none
 	paths    *hostwatch.Watcher               // of the roots and the configuration
 	avail    *availability.Monitor            // nil until the session is open
 	watches  sync.WaitGroup                   // of the roots and the configuration
 	started  time.Time
-	left     <-chan struct{} // closed when the mount is not in the table of mounts any more; nil: it never was
+	unlisted <-chan struct{} // closed when the mount is not in the table of mounts any more; nil: it never was
 	ctx      context.Context // ends with the session
 	cancel   context.CancelFunc
 
@@ -167,7 +167,7 @@ type outcome struct {
 // Start begins a session. When it returns, the session's mount, if it has one, answers, and
 // commands find the session.
 func Start(ctx context.Context, opt Options) (_ *Session, err error) {
-	if err := enoughFiles(); err != nil {
+	if err := checkFileLimit(); err != nil {
 		return nil, err
 	}
 	// Other processes of the user must not get the descriptors of this process (those of the
@@ -178,7 +178,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if !opt.Unmounted {
 		collectLate()
 		// Short runs do without further threads.
-		time.AfterFunc(lasting, raiseMaxProcs)
+		time.AfterFunc(shortRun, raiseMaxProcs)
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), endDone: make(chan struct{}),
@@ -205,7 +205,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 		return nil, err
 	}
 	s.serveFiles()
-	if err := s.keepJournal(ctx); err != nil {
+	if err := s.startJournal(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.open(ctx); err != nil {
@@ -255,6 +255,7 @@ func (s *Session) prepare() (err error) {
 	return nil
 }
 
+// grantFirst makes the registry with its rules, and grants the first roots.
 func (s *Session) grantFirst(ctx context.Context) error {
 	keeps, err := RootKeeps(s.opt.point(), s.opt.Keep)
 	if err != nil {
@@ -309,16 +310,16 @@ func (s *Session) open(ctx context.Context) (err error) {
 	}
 	// From here on the fleet's agent finds the session. It may have revoked between the first
 	// look at the lease and now.
-	if err := s.lease.unchanged(); err != nil {
+	if err := s.lease.checkUnchanged(); err != nil {
 		return err
 	}
 	s.watches.Go(func() { s.followLease(ctx) })
 	return nil
 }
 
-// lasting is the age at which a session no longer counts as a short run. Work that only longer
+// shortRun is the age at which a session no longer counts as a short run. Work that only longer
 // sessions need begins then.
-const lasting = 250 * time.Millisecond
+const shortRun = 250 * time.Millisecond
 
 // watch watches the places of the roots and the configuration until ctx ends. Short runs end
 // before it begins.
@@ -326,7 +327,7 @@ func (s *Session) watch(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-time.After(lasting):
+	case <-time.After(shortRun):
 	}
 	s.watches.Go(func() { s.followCeiling(ctx) })
 	if s.opt.Config != nil {
@@ -415,18 +416,18 @@ func (s *Session) SetServer(c control.Confined) { s.server.Store(&c) }
 // Mount is the session's mount; nil: it has none.
 func (s *Session) Mount() *mount.Mount { return s.mnt }
 
-// leastFiles is how many descriptors a session and its mount need, with a few to spare. A
+// minFiles is how many descriptors a session and its mount need, with a few to spare. A
 // session that runs out of them during its start cannot even clean up.
-const leastFiles = 64
+const minFiles = 64
 
-// enoughFiles refuses a limit of descriptors that is too low for serving. The Go runtime has
+// checkFileLimit refuses a limit of descriptors that is too low for serving. The Go runtime has
 // raised the limit to the hard one.
-func enoughFiles() error {
+func checkFileLimit() error {
 	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur >= leastFiles {
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur >= minFiles {
 		return nil
 	}
-	return &control.Error{Text: fmt.Sprintf("only %d files may be open at a time (ulimit -n), and rootsfs needs %d: raise that limit", limit.Cur, leastFiles), Class: control.System}
+	return &control.Error{Text: fmt.Sprintf("only %d files may be open at a time (ulimit -n), and rootsfs needs %d: raise that limit", limit.Cur, minFiles), Class: control.System}
 }
 
 // LogFile returns the log file of a session that runs as a daemon.

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(childfs.Main(m)) }
 
-// places returns options of a session with its own directories, which lie in work.
-func places(t *testing.T, roots ...string) (opt Options, work string) {
+// newOptions returns options of a session with its own directories, which lie in work.
+func newOptions(t *testing.T, roots ...string) (opt Options, work string) {
 	t.Helper()
 	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip("a real mount is needed: ", err)
@@ -58,7 +58,7 @@ func places(t *testing.T, roots ...string) (opt Options, work string) {
 // start begins a session in directories of its own and ends it with the test.
 func start(t *testing.T, roots ...string) (*Session, string) {
 	t.Helper()
-	opt, work := places(t, roots...)
+	opt, work := newOptions(t, roots...)
 	s, err := Start(context.Background(), opt)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestStartLeavesNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opt, work := places(t, "r")
+			opt, work := newOptions(t, "r")
 			change(&opt, work)
 			if s, err := Start(context.Background(), opt); err == nil {
 				s.end("the test")

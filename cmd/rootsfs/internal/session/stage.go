@@ -55,8 +55,8 @@ func (s *Session) closeStages() {
 	}
 }
 
-// settleTime is how long the answer to a command of the owner's waits for programs to see what it
-// has changed. It is longer only where a program keeps the kernel from being told.
+// settleTime bounds how long the answer to a command of the owner's waits until programs see what the
+// command has changed. They see it later only if one of them blocks the notice to the kernel.
 const settleTime = time.Second
 
 // onStage is onTree for a command that changes what programs see.
@@ -92,11 +92,11 @@ func ListStage(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req con
 	return control.AnswerOf(&vfs.StageResult{Done: list}), err
 }
 
-// mostAhead is how many bytes StageContents reads of the files that are read next.
-const mostAhead = 1 << 20
+// maxReadAhead is how many bytes StageContents reads of all files in StageContentsRequest.Next.
+const maxReadAhead = 1 << 20
 
-// StageContents reads the contents of a file in the stage, or in the source, and of small files
-// that are read next.
+// StageContents reads the contents of a file in the stage, or in the source, and ahead of time those
+// of small files that the caller names as next.
 func StageContents(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.StageContentsRequest) (control.StageContentsAnswer, error) {
 	root, err := stagedRoot(reg, req.Store)
 	if err != nil {
@@ -104,7 +104,7 @@ func StageContents(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req
 	}
 	text, err := tree.StageContents(ctx, root, string(req.Path), req.Staged, req.Most)
 	ans := control.StageContentsAnswer{Contents: text}
-	for left := int64(mostAhead); err == nil && left > 0 && len(ans.Next) < len(req.Next); {
+	for left := int64(maxReadAhead); err == nil && left > 0 && len(ans.Next) < len(req.Next); {
 		f := &req.Next[len(ans.Next)]
 		next, nextErr := tree.StageContents(ctx, root, string(f.Path), f.Staged, min(req.Most, left))
 		if nextErr != nil {

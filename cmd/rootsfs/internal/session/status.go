@@ -49,7 +49,7 @@ func (s *Session) state() control.Status {
 	st.Profile, st.Config, st.ConfigError = s.conf.status()
 	st.Ceiling = s.ceilingStatus()
 	select {
-	case <-s.left:
+	case <-s.unlisted:
 		st.Mounted = false
 	default:
 	}
@@ -64,9 +64,9 @@ func (s *Session) state() control.Status {
 			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
 		})
 	}
-	st.Suspended, st.Paused, st.Lease = s.suspended(), s.paused(), s.leaseStatus()
+	st.Suspended, st.Paused, st.Lease = s.suspendedServers(), s.pauses(), s.leaseStatus()
 	questions, _ := s.consent.Waiting()
-	st.Process, st.Files, st.Questions = process(roots), brokered(s.broker), len(questions)
+	st.Process, st.Files, st.Questions = process(roots), brokerStats(s.broker), len(questions)
 	addSharing(&st)
 	st.Denials = len(s.consent.Denials())
 	st.Server, st.Recent = s.server.Load(), recentOf(s.audit)
@@ -194,8 +194,8 @@ func process(roots []guard.Status) control.Process {
 	return p
 }
 
-// brokered returns the figures of the connected servers.
-func brokered(b *broker.Broker) []broker.Stats {
+// brokerStats returns the figures of the connected servers.
+func brokerStats(b *broker.Broker) []broker.Stats {
 	list := []broker.Stats{}
 	for _, one := range b.Sessions() {
 		list = append(list, one.Stats())
@@ -257,7 +257,7 @@ func (s *Session) Explain(ctx context.Context, req guard.Request) guard.Explanat
 // liftable returns the last refusal that a grant would have avoided, with the grant that
 // would lift it now, or nil.
 func (f *refusals) liftable(ctx context.Context, reg *guard.Registry, tree *vfs.Tree) *control.Refusal {
-	noted, refused := f.lastNoted()
+	noted, refused := f.lastRefusal()
 	if noted == nil {
 		return nil
 	}

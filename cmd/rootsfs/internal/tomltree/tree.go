@@ -55,7 +55,7 @@ type Kind byte
 // The kinds of nodes.
 const (
 	Scalar Kind = iota // a text, number, flag or time
-	List               // with the items as children, of [[NAME]] blocks too
+	List               // with the items as children; the [[NAME]] blocks of one name are a list, too
 	Table              // with the values of its keys as children, in the order of their first places
 )
 
@@ -191,7 +191,7 @@ func (b *builder) header(e *unstable.Node) (*Node, error) {
 				next.Kind = List
 			}
 		case next.origin == closed, isLast && !isList && next.Kind == Table && next.origin != implicit:
-			err = b.twice(next, key)
+			err = b.duplicate(next, key)
 		case isLast && isList != (next.Kind == List):
 			err = b.errorf(next, key, "%s is both a table and a list of tables; remove one of them", names.Quote(next.Name))
 		}
@@ -218,7 +218,7 @@ func (b *builder) keyValue(at *Node, e *unstable.Node, isInline bool) error {
 		key := keys.Node()
 		next := at.Get(string(key.Data))
 		if next != nil && (keys.IsLast() || next.origin != dotted) {
-			return b.twice(next, key)
+			return b.duplicate(next, key)
 		}
 		if next == nil {
 			var err error
@@ -295,8 +295,8 @@ func (b *builder) item(list *Node, raw unstable.Range, kind Kind) *Node {
 	return n
 }
 
-// twice returns the error for a key that is in use.
-func (b *builder) twice(n *Node, key *unstable.Node) error {
+// duplicate returns the error for a key that is in use.
+func (b *builder) duplicate(n *Node, key *unstable.Node) error {
 	return b.errorf(n, key, "the key %s is given twice, first in line %d; remove one of them", names.Quote(n.Name), n.Line)
 }
 

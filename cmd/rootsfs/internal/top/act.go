@@ -17,28 +17,28 @@ import (
 
 // revoke revokes roots of sessions, and reports the results in one message.
 func (m *model) revoke(req control.RevokeRequest, sessions ...string) tea.Cmd {
-	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
+	return m.inBackground(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		start := time.Now()
-		said, failed := []string{}, false
+		results, failed := []string{}, false
 		for _, r := range m.live.Revoke(ctx, sessions, req) {
 			text := r.Error
 			if failed = failed || text != ""; text == "" {
-				text = sayEnded(r.Session, r.Ended, time.Since(start))
+				text = describeEnded(r.Session, r.Ended, time.Since(start))
 			}
-			said = append(said, text)
+			results = append(results, text)
 		}
-		switch all := strings.Join(said, "; "); {
+		switch all := strings.Join(results, "; "); {
 		case failed:
-			return badMsg{all}, nil
+			return errorMsg{all}, nil
 		case all == "":
-			return saidMsg{"no session is live"}, nil
+			return resultMsg{"no session is live"}, nil
 		default:
-			return saidMsg{all}, nil
+			return resultMsg{all}, nil
 		}
 	})
 }
 
-func sayEnded(session string, ended []control.Ended, took time.Duration) string {
+func describeEnded(session string, ended []control.Ended, took time.Duration) string {
 	var parts []string
 	for _, e := range ended {
 		parts = append(parts, fmt.Sprintf("%s %s in %.1f ms", names.Escape(e.Root), e.State, e.TookMS))
@@ -74,7 +74,7 @@ func (m *model) setMode(r rootRow) tea.Cmd {
 
 // answer decides the question in front.
 func (m *model) answer(req control.AnswerRequest) tea.Cmd {
-	q := m.questions[m.asked]
+	q := m.questions[m.frontIndex]
 	req.ID = q.ID
 	if req.Approve {
 		req.ForMS = spans[m.span].Milliseconds()
@@ -82,19 +82,19 @@ func (m *model) answer(req control.AnswerRequest) tea.Cmd {
 	}
 	return m.do(q.Session, func(ctx context.Context, c *control.Client) (string, error) {
 		a, err := control.AnswerQuestion.Call(ctx, c, req)
-		var said []string
+		var parts []string
 		for _, one := range a.Answered {
 			for _, p := range one.Allowed {
-				said = append(said, "allowed "+p.String())
+				parts = append(parts, "allowed "+p.String())
 			}
 			for _, p := range one.Denied {
-				said = append(said, "denied "+p.String())
+				parts = append(parts, "denied "+p.String())
 			}
 		}
 		if req.Remember {
-			said = append(said, "and remembered")
+			parts = append(parts, "and remembered")
 		}
-		return strings.Join(said, ", "), err
+		return strings.Join(parts, ", "), err
 	})
 }
 
@@ -106,9 +106,9 @@ func (m *model) lift(d control.Denial) tea.Cmd {
 	})
 }
 
-// look requests the contents of an item of a question.
-func (m *model) look(q control.Question, i int) tea.Cmd {
-	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
+// preview requests the contents of an item of a question.
+func (m *model) preview(q control.Question, i int) tea.Cmd {
+	return m.inBackground(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		key := previewKey(q.ID, i)
 		c, err := m.live.Client(q.Session)
 		if err != nil {
@@ -133,8 +133,8 @@ func (m *model) look(q control.Question, i int) tea.Cmd {
 // find searches the records.
 func (m *model) find() tea.Cmd {
 	m.finding = true
-	q := auditview.Query{Filter: audit.Filter{Path: m.glob}, Limit: keptFound}
-	return m.beside(findFor, func(ctx context.Context) (tea.Msg, error) {
+	q := auditview.Query{Filter: audit.Filter{Path: m.glob}, Limit: maxFound}
+	return m.inBackground(findTimeout, func(ctx context.Context) (tea.Msg, error) {
 		f, err := m.store.Find(ctx, q)
 		return foundMsg{f}, err
 	})
@@ -142,7 +142,7 @@ func (m *model) find() tea.Cmd {
 
 // verify checks the chains.
 func (m *model) verify() tea.Cmd {
-	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
+	return m.inBackground(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		reports, err := m.store.Verify(ctx, "")
 		if err != nil {
 			return nil, err
@@ -155,6 +155,6 @@ func (m *model) verify() tea.Cmd {
 			whole++
 			records += r.Records
 		}
-		return saidMsg{fmt.Sprintf("%d sessions, %d records: whole", whole, records)}, nil
+		return resultMsg{fmt.Sprintf("%d sessions, %d records: whole", whole, records)}, nil
 	})
 }

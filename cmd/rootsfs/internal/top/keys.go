@@ -22,7 +22,7 @@ func (m *model) press(key, text string) tea.Cmd {
 		return tea.Quit
 	}
 	if m.typing != typingNothing {
-		return m.typed(key, text)
+		return m.pressTyping(key, text)
 	}
 	switch key {
 	case "q":
@@ -69,11 +69,11 @@ func (m *model) pressNow(key string) tea.Cmd {
 		return nil
 	}
 	if m.now.Sub(m.moved) < settle {
-		m.said, m.bad = "the chosen root has just ended or changed: look again, then press the key", true
+		m.message, m.isError = "the chosen root has just ended or changed: look again, then press the key", true
 		return nil
 	}
 	at := rows[m.row]
-	if key == "m" && at.root.Mode != widest(&at.root) && m.early() {
+	if key == "m" && at.root.Mode != widest(&at.root) && m.refuseEarly() {
 		return nil
 	}
 	switch key {
@@ -84,7 +84,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 	case "m":
 		return m.setMode(at)
 	case "s":
-		return m.seeStage(at)
+		return m.showStage(at)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 func (m *model) pressAsk(key string) tea.Cmd {
 	if key == "f" && len(m.denials) > 0 {
 		// The list does not change while the user types a number.
-		m.typing, m.text, m.listed = typingForget, "", m.denials
+		m.typing, m.text, m.denialChoices = typingForget, "", m.denials
 		return nil
 	}
 	if len(m.questions) == 0 {
@@ -100,34 +100,34 @@ func (m *model) pressAsk(key string) tea.Cmd {
 	}
 	switch key {
 	case "up", "k":
-		m.asked = max(0, m.asked-1)
-		return m.bring()
+		m.frontIndex = max(0, m.frontIndex-1)
+		return m.bringToFront()
 	case "down", "j":
-		m.asked = min(m.asked+1, len(m.questions)-1)
-		return m.bring()
+		m.frontIndex = min(m.frontIndex+1, len(m.questions)-1)
+		return m.bringToFront()
 	case "t":
 		m.span = (m.span + 1) % len(spans)
 		return nil
 	case "n":
-		if m.questions[m.asked].Host != nil {
-			m.said, m.bad = "a host is allowed as it is asked for: w, or t and w for a time", true
+		if m.questions[m.frontIndex].Host != nil {
+			m.message, m.isError = "a host is allowed as it is asked for: w, or t and w for a time", true
 			return nil
 		}
 		m.typing, m.text = typingPath, m.path
 		if m.text == "" {
-			m.text = m.questions[m.asked].Items[0].Resolved.Raw()
+			m.text = m.questions[m.frontIndex].Items[0].Resolved.Raw()
 		}
 		return nil
 	}
-	if m.early() {
+	if m.refuseEarly() {
 		return nil
 	}
-	if why := m.unseen(); why != "" && (key == "r" || key == "w") {
-		m.said, m.bad = why, true
+	if why := m.unseenReason(); why != "" && (key == "r" || key == "w") {
+		m.message, m.isError = why, true
 		return nil
 	}
-	if key == "r" && m.questions[m.asked].Host != nil {
-		m.said, m.bad = "a host is allowed as it is asked for: w", true
+	if key == "r" && m.questions[m.frontIndex].Host != nil {
+		m.message, m.isError = "a host is allowed as it is asked for: w", true
 		return nil
 	}
 	req, ok := map[string]control.AnswerRequest{"r": {Approve: true, Mode: "ro"}, "w": {Approve: true}, "d": {}, "D": {Remember: true}}[key]
@@ -138,15 +138,15 @@ func (m *model) pressAsk(key string) tea.Cmd {
 	return m.answer(req)
 }
 
-// early reports whether a key comes so soon that the user may have typed it at an earlier
+// refuseEarly reports whether a key comes so soon that the user may have typed it at an earlier
 // screen. Each early key starts the time again, so keys of a user who goes on typing, or holds
 // a key down, stay early.
-func (m *model) early() bool {
+func (m *model) refuseEarly() bool {
 	if m.now.Sub(m.since) >= settle {
 		return false
 	}
 	m.since = m.now
-	m.said, m.bad = "this has just come, moved or changed: look again, then press the key", true
+	m.message, m.isError = "this has just come, moved or changed: look again, then press the key", true
 	return true
 }
 
@@ -166,8 +166,8 @@ func (m *model) pressHistory(key string) tea.Cmd {
 	return nil
 }
 
-// typed handles a key while the user types a line.
-func (m *model) typed(key, text string) tea.Cmd {
+// pressTyping handles a key while the user types a line.
+func (m *model) pressTyping(key, text string) tea.Cmd {
 	what := m.typing
 	switch key {
 	case "esc":
@@ -203,11 +203,11 @@ func (m *model) typed(key, text string) tea.Cmd {
 		return m.find()
 	case typingForget:
 		n, err := strconv.Atoi(strings.TrimSpace(m.text))
-		if err != nil || n < 1 || n > len(m.listed) {
-			m.said, m.bad = fmt.Sprintf("there is no denial %s: write a number from 1 to %d", names.QuoteShort(m.text), len(m.listed)), true
+		if err != nil || n < 1 || n > len(m.denialChoices) {
+			m.message, m.isError = fmt.Sprintf("there is no denial %s: write a number from 1 to %d", names.QuoteShort(m.text), len(m.denialChoices)), true
 			return nil
 		}
-		return m.lift(m.listed[n-1])
+		return m.lift(m.denialChoices[n-1])
 	case typingNothing, typingSure:
 	}
 	return nil

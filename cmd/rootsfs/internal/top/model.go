@@ -43,10 +43,10 @@ const settle = 700 * time.Millisecond
 const stalled = 3 * time.Second
 
 const (
-	keptEvents = 200
-	keptFound  = 200
-	actTimeout = time.Minute
-	findFor    = 20 * time.Second
+	maxEvents   = 200
+	maxFound    = 200
+	actTimeout  = time.Minute
+	findTimeout = 20 * time.Second
 )
 
 // view is a part of the console: its sessions, questions or records.
@@ -86,7 +86,7 @@ type model struct {
 	speeds        map[string]*speeds
 	questions     []control.Question
 	denials       []control.Denial
-	listed        []control.Denial // the denials when the user began to choose one
+	denialChoices []control.Denial // the denials when the user began to choose one
 	events        []control.Event  // the newest first
 	lost          int
 	row           int       // of the roots of all sessions
@@ -94,7 +94,7 @@ type model struct {
 	mode          string    // of the chosen root
 	moved         time.Time // when another root came to row without a key
 	scroll        scroll
-	asked         int // the index of the question in front
+	frontIndex    int // the index of the question in front
 	front         string
 	frontQuestion control.Question
 	since         time.Time // when the target of keys came to the front, or a key came too soon
@@ -107,8 +107,8 @@ type model struct {
 	found         auditview.Found
 	finding       bool
 	stage         stageView
-	said          string
-	bad           bool
+	message       string
+	isError       bool // message is one
 }
 
 // framesPerSecond is how often the screen may change. bubbletea wakes up that often, even if
@@ -118,8 +118,8 @@ const framesPerSecond = 20
 // Messages.
 type (
 	tickMsg    time.Time
-	saidMsg    struct{ text string }
-	badMsg     struct{ text string }
+	resultMsg  struct{ text string }
+	errorMsg   struct{ text string }
 	foundMsg   struct{ found auditview.Found }
 	previewMsg struct{ key, text string }
 )
@@ -183,10 +183,10 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, tick()
 	case sessionhub.Update:
 		return m, m.apply(msg)
-	case saidMsg:
-		m.said, m.bad = msg.text, false
-	case badMsg:
-		m.said, m.bad = msg.text, true
+	case resultMsg:
+		m.message, m.isError = msg.text, false
+	case errorMsg:
+		m.message, m.isError = msg.text, true
 	case foundMsg:
 		m.found, m.finding = msg.found, false
 	case stageMsg:
@@ -209,15 +209,15 @@ func (m *model) apply(u sessionhub.Update) tea.Cmd {
 		m.rechoose()
 	}
 	for _, e := range u.Events {
-		m.events = append([]control.Event{e}, m.events[:min(len(m.events), keptEvents-1)]...)
+		m.events = append([]control.Event{e}, m.events[:min(len(m.events), maxEvents-1)]...)
 	}
 	m.lost += u.Lost
 	if !u.Asked {
 		return nil
 	}
 	m.questions, m.denials = u.Questions, u.Denials
-	m.forget()
-	return m.settle()
+	m.dropPreviews()
+	return m.keepFront()
 }
 
 // countSpeeds updates the speeds from the counters of sessions, and drops those of ended
@@ -234,12 +234,12 @@ func (m *model) countSpeeds() {
 	m.speeds = next
 }
 
-// settle notes which question is in front now, and requests previews of its items.
-func (m *model) settle() tea.Cmd {
-	m.asked = max(0, min(m.asked, len(m.questions)-1))
+// keepFront notes which question is in front now, and requests previews of its items.
+func (m *model) keepFront() tea.Cmd {
+	m.frontIndex = max(0, min(m.frontIndex, len(m.questions)-1))
 	for i := range m.questions { // keep the question in front there
 		if m.questions[i].ID == m.front {
-			m.asked = i
+			m.frontIndex = i
 			if !reflect.DeepEqual(m.questions[i], m.frontQuestion) {
 				// It is another question with the same id.
 				maps.DeleteFunc(m.previews, func(key, _ string) bool { return strings.HasPrefix(key, m.front+"/") })
@@ -248,11 +248,11 @@ func (m *model) settle() tea.Cmd {
 			return nil
 		}
 	}
-	return m.bring()
+	return m.bringToFront()
 }
 
-// bring brings the question at asked to the front.
-func (m *model) bring() tea.Cmd {
+// bringToFront brings the question at frontIndex to the front.
+func (m *model) bringToFront() tea.Cmd {
 	m.front, m.since, m.path, m.span, m.frontQuestion = "", m.now, "", 0, control.Question{}
 	if m.view == viewAsk {
 		m.scroll.begin()
@@ -263,20 +263,20 @@ func (m *model) bring() tea.Cmd {
 	if len(m.questions) == 0 {
 		return nil
 	}
-	q := m.questions[m.asked]
+	q := m.questions[m.frontIndex]
 	m.front, m.frontQuestion = q.ID, q
 	var looks []tea.Cmd
 	for i := range q.Items {
 		if _, known := m.previews[previewKey(q.ID, i)]; !known && q.Items[i].Problem == "" {
-			looks = append(looks, m.look(q, i))
+			looks = append(looks, m.preview(q, i))
 		}
 	}
 	// One after the other: the session refuses too many previews at a time.
 	return tea.Sequence(looks...)
 }
 
-// forget drops the previews of ended questions.
-func (m *model) forget() {
+// dropPreviews drops the previews of ended questions.
+func (m *model) dropPreviews() {
 	for key := range m.previews {
 		id, _, _ := strings.Cut(key, "/")
 		live := false
@@ -346,14 +346,14 @@ func (m *model) rows() []rootRow {
 	return out
 }
 
-// beside runs f in the background, with a time limit.
-func (m *model) beside(limit time.Duration, f func(context.Context) (tea.Msg, error)) tea.Cmd {
+// inBackground runs f in the background, with a time limit.
+func (m *model) inBackground(limit time.Duration, f func(context.Context) (tea.Msg, error)) tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(m.ctx, limit)
 		defer cancel()
 		msg, err := f(ctx)
 		if err != nil {
-			return badMsg{control.Text(err)}
+			return errorMsg{control.Text(err)}
 		}
 		return msg
 	}
@@ -361,12 +361,12 @@ func (m *model) beside(limit time.Duration, f func(context.Context) (tea.Msg, er
 
 // do runs f in the background, with a session's client.
 func (m *model) do(session string, f func(context.Context, *control.Client) (string, error)) tea.Cmd {
-	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
+	return m.inBackground(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		c, err := m.live.Client(session)
 		if err != nil {
 			return nil, err
 		}
 		text, err := f(ctx, c)
-		return saidMsg{text}, err
+		return resultMsg{text}, err
 	})
 }

@@ -49,7 +49,7 @@ func full(width, height int) *model {
 		diff: sessionhub.StageDiffAnswer{Lines: []string{"@@ -1 +1 @@", "-" + hostile, "+" + hostile, "+" + strings.Repeat(" ", 400) + "far away", "+\t\tx"}}}
 	m.speeds["s"].total = []rate{{ops: 1}, {ops: 1 << 40, read: 1 << 60}}
 	m.found = auditview.Found{Entries: []auditview.Entry{{Session: hostile, Op: hostile, Verdict: "refused", Path: hostile, Detail: hostile}}}
-	m.said, m.glob, m.text, m.path = hostile, hostile, hostile, "/"+hostile
+	m.message, m.glob, m.text, m.path = hostile, hostile, hostile, "/"+hostile
 	return m
 }
 
@@ -124,7 +124,7 @@ func TestAnswersSettle(t *testing.T) {
 	late := first
 	late.ID = "a"
 	m.apply(sessionhub.Update{Asked: true, Questions: []control.Question{late, first}})
-	if m.front != "r" || m.asked != 1 {
+	if m.front != "r" || m.frontIndex != 1 {
 		t.Errorf("in front is %s", m.front)
 	}
 }
@@ -154,7 +154,7 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 		rows := m.rows()
 		switch {
 		case m.view == viewAsk && len(m.questions) > 0:
-			return fmt.Sprintf("%+v", m.questions[m.asked])
+			return fmt.Sprintf("%+v", m.questions[m.frontIndex])
 		case m.view == viewNow && len(rows) > 0:
 			return fmt.Sprintf("%+v", rows[m.row].root)
 		}
@@ -281,12 +281,12 @@ func TestForget(t *testing.T) {
 	}
 	first := m.denials[0]
 	m.apply(sessionhub.Update{Asked: true, Questions: m.questions, Denials: []control.Denial{{ID: "other"}, first}})
-	if len(m.listed) != 1 || m.listed[0].ID != first.ID {
-		t.Errorf("the list moved under the finger: %+v", m.listed)
+	if len(m.denialChoices) != 1 || m.denialChoices[0].ID != first.ID {
+		t.Errorf("the list moved under the finger: %+v", m.denialChoices)
 	}
 	for _, wrong := range []string{"", "0", "2", "x", "-1", "99999999999999999999"} {
-		m.typing, m.text, m.listed = typingForget, wrong, m.listed[:1]
-		if press("enter") != nil || !m.bad {
+		m.typing, m.text, m.denialChoices = typingForget, wrong, m.denialChoices[:1]
+		if press("enter") != nil || !m.isError {
 			t.Errorf("%q is taken for a number", wrong)
 		}
 	}
@@ -358,18 +358,18 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 			q.Items = append(q.Items, broker.Item{Resolved: names.Foreign(fmt.Sprintf("/%s/end%d", strings.Repeat("deep/", 20), i)), Mode: "rw"})
 		}
 		m.view = viewAsk
-		m.bring()
+		m.bringToFront()
 		m.View()
 		m.since = time.Now().Add(-2 * settle)
 		for _, k := range []string{"r", "w"} {
-			if m.press(k, k) != nil || !m.bad {
+			if m.press(k, k) != nil || !m.isError {
 				t.Errorf("%v: %s allows what was not on the screen", size, k)
 			}
 		}
 		if m.press("d", "d") == nil {
 			t.Errorf("%v: it cannot be denied unread", size)
 		}
-		m.said = ""
+		m.message = ""
 		seen := ""
 		m.View()
 		for n := 0; m.scroll.missing() > 0; n++ {
@@ -390,7 +390,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		}
 		m.since = m.now.Add(-2 * settle)
 		if m.press("r", "r") == nil {
-			t.Errorf("%v: read, and cannot be allowed: %s", size, m.said)
+			t.Errorf("%v: read, and cannot be allowed: %s", size, m.message)
 		}
 		// Text that comes later and is not on the screen does not count as read.
 		m.since = m.now.Add(-2 * settle)
@@ -404,7 +404,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		}
 		m.since = m.now.Add(-2 * settle)
 		if m.press("r", "r") == nil {
-			t.Errorf("%v: read again, and cannot be allowed: %s", size, m.said)
+			t.Errorf("%v: read again, and cannot be allowed: %s", size, m.message)
 		}
 		// After a change of the screen's size, or of the question, the text has to be read
 		// again.
@@ -438,7 +438,7 @@ func TestTheMarkStays(t *testing.T) {
 	}
 	list("a", "b", "d")
 	for _, k := range []string{"x", "X", "m"} {
-		if m.press(k, k) != nil || !m.bad {
+		if m.press(k, k) != nil || !m.isError {
 			t.Errorf("%s ends %s, which nobody chose", k, at())
 		}
 	}
@@ -470,7 +470,7 @@ func TestManyEvents(t *testing.T) {
 	for i := range 10_000 {
 		m.apply(sessionhub.Update{Events: []control.Event{{OfSession: control.OfSession{Session: "s"}, Kind: "refusal", PID: int32(i)}}})
 	}
-	if len(m.events) != keptEvents || m.events[0].PID != 9999 {
+	if len(m.events) != maxEvents || m.events[0].PID != 9999 {
 		t.Errorf("%d events, the newest is %d", len(m.events), m.events[0].PID)
 	}
 }

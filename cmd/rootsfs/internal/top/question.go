@@ -17,23 +17,23 @@ func (m *model) viewAsk(p *page) {
 	for i := range m.questions {
 		q := &m.questions[i]
 		style := bold
-		if i == m.asked {
+		if i == m.frontIndex {
 			style, m.scroll.at = bold.Reverse(true), len(p.lines)
 		}
 		p.add(style, "%s asks, in session %s: %s left", who(q, max(p.width/4, 8)), brief(q.Session, 16), until(q.Until.Sub(m.now)))
-		if i == m.asked {
+		if i == m.frontIndex {
 			m.question(p, q)
 			m.scroll.end = len(p.lines)
 		}
 	}
-	m.denied(p)
+	m.viewDenials(p)
 }
 
-// denied lists the remembered denials.
-func (m *model) denied(p *page) {
+// viewDenials lists the remembered denials.
+func (m *model) viewDenials(p *page) {
 	list := m.denials
 	if m.typing == typingForget {
-		list = m.listed
+		list = m.denialChoices
 	}
 	if len(list) == 0 {
 		return

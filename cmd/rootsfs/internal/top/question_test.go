@@ -13,14 +13,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// asksForHost is a model with a question about a host in front.
-func asksForHost(width, height int, host broker.Host) *model {
+// newHostModel is a model with a question about a host in front.
+func newHostModel(width, height int, host broker.Host) *model {
 	m := full(width, height)
 	m.path = ""
 	m.apply(sessionhub.Update{Asked: true, Questions: []control.Question{{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{
 		Kind: broker.HostKind, ID: "h", Subject: "s", Asked: m.now, Until: m.now.Add(time.Minute), Host: &host,
 	}}}, Denials: []control.Denial{{OfSession: control.OfSession{Session: "s"}, ID: "d", Subject: "s", Host: names.Foreign(host.String())}}})
-	m.view, m.said = viewAsk, ""
+	m.view, m.message = viewAsk, ""
 	return m
 }
 
@@ -31,7 +31,7 @@ func TestHostQuestion(t *testing.T) {
 	for range maxReached + 2 {
 		host.Reached = append(host.Reached, broker.Reached{Host: "files.example.org", Port: 22, Sent: 2048, Received: 5})
 	}
-	m := asksForHost(100, 60, host)
+	m := newHostModel(100, 60, host)
 	text := ansi.Strip(m.View().Content)
 	for _, want := range []string{
 		`the command asks, in session s: `, `to connect to "api.example.org" port 443`, `its program "/usr/bin/curl", process 17`,
@@ -45,14 +45,14 @@ func TestHostQuestion(t *testing.T) {
 		t.Errorf("%d reached hosts are shown", n)
 	}
 	for key, answers := range map[string]bool{"r": false, "n": false, "w": true, "d": true, "D": true} {
-		m := asksForHost(100, 60, host)
+		m := newHostModel(100, 60, host)
 		readAll(m)
 		m.since = time.Now().Add(-2 * settle)
-		if got := m.press(key, key) != nil; got != answers || m.typing != typingNothing || m.bad == answers {
-			t.Errorf("%s answers: %v, says %q", key, got, m.said)
+		if got := m.press(key, key) != nil; got != answers || m.typing != typingNothing || m.isError == answers {
+			t.Errorf("%s answers: %v, says %q", key, got, m.message)
 		}
 	}
-	m = asksForHost(100, 60, broker.Host{Name: "1.1.1.1", Port: 1})
+	m = newHostModel(100, 60, broker.Host{Name: "1.1.1.1", Port: 1})
 	if text := ansi.Strip(m.View().Content); !strings.Contains(text, "which of its programs it is, is not known") || !strings.Contains(text, "it has reached no host so far") {
 		t.Errorf("%s", text)
 	}
@@ -60,7 +60,7 @@ func TestHostQuestion(t *testing.T) {
 
 func TestHostQuestionIsSafe(t *testing.T) {
 	for _, size := range [][2]int{{150, 40}, {80, 24}, {20, 5}, {1, 1}, {0, 0}} {
-		m := asksForHost(size[0], size[1], broker.Host{Name: names.Foreign(strings.Repeat(hostile, 9)), Program: names.Foreign("/" + strings.Repeat(hostile, 9)), Reached: []broker.Reached{{Host: hostile}}})
+		m := newHostModel(size[0], size[1], broker.Host{Name: names.Foreign(strings.Repeat(hostile, 9)), Program: names.Foreign("/" + strings.Repeat(hostile, 9)), Reached: []broker.Reached{{Host: hostile}}})
 		for _, l := range strings.Split(ansi.Strip(m.View().Content), "\n") {
 			if ansi.StringWidth(l) > max(size[0], 1) || strings.ContainsAny(l, "\x1b\x07\u202e\u200b\r\u2800\u115f") || strings.Contains(l, "   b") {
 				t.Errorf("%v: %q", size, l)

@@ -15,11 +15,11 @@ type scroll struct {
 	follow bool // the line at stays on the screen until the user scrolls
 	at     int  // the chosen root, or the first line of the question in front
 	// end is the line after the question in front. text has the lines of the question without
-	// the first, which counts down. shown has those of them that have been on the screen. They
+	// the first, which counts down. shownLines has those of them that have been on the screen. They
 	// are compared by their texts, because a preview that arrives moves lines.
-	end   int
-	text  []string
-	shown map[string]bool
+	end        int
+	text       []string
+	shownLines map[string]bool
 }
 
 // turn scrolls by a number of lines.
@@ -67,23 +67,23 @@ func (s *scroll) show(p *page, room int, ask bool) []string {
 
 // note notes which lines of the question in front are on the screen, up to the line last.
 func (s *scroll) note(lines []string, last int) {
-	if s.shown == nil {
-		s.shown = map[string]bool{}
+	if s.shownLines == nil {
+		s.shownLines = map[string]bool{}
 	}
 	from := min(s.at+1, s.end)
 	s.text = lines[from:s.end]
 	for i := max(from, s.top); i < min(last, s.end); i++ {
-		s.shown[lines[i]] = true
+		s.shownLines[lines[i]] = true
 	}
 }
 
 // missing returns how many lines of the question in front have not been on the screen.
 func (s *scroll) missing() (n int) {
-	if s.shown == nil {
+	if s.shownLines == nil {
 		return 1 // nothing has been on the screen yet
 	}
 	for _, line := range s.text {
-		if !s.shown[line] {
+		if !s.shownLines[line] {
 			n++
 		}
 	}
@@ -147,8 +147,8 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// unseen returns why the question in front cannot be allowed yet; "": it can.
-func (m *model) unseen() string {
+// unseenReason returns why the question in front cannot be allowed yet; "": it can.
+func (m *model) unseenReason() string {
 	n := m.scroll.missing()
 	if n == 0 {
 		return ""

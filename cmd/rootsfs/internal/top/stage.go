@@ -24,17 +24,17 @@ type stageView struct {
 	row                  int
 	loading, failed      bool
 	diff                 sessionhub.StageDiffAnswer // of row
-	diffed               int                        // the row that diff is of; -1: none yet
+	diffRow              int                        // the row that diff is of; -1: none yet
 	acting               bool                       // no further key counts before the session has answered
 }
 
 // stageMsg has the changes of a stage, and stageDiffMsg the diff of one.
 type (
 	stageMsg struct {
-		store       string
-		list        sessionhub.StageListAnswer
-		said        string
-		bad, failed bool // failed: there is no list
+		store           string
+		list            sessionhub.StageListAnswer
+		message         string
+		isError, failed bool // failed: there is no list
 	}
 	stageDiffMsg struct {
 		store string
@@ -44,13 +44,13 @@ type (
 	}
 )
 
-// seeStage shows the staged changes of a root.
-func (m *model) seeStage(r rootRow) tea.Cmd {
+// showStage shows the staged changes of a root.
+func (m *model) showStage(r rootRow) tea.Cmd {
 	if r.root.Stage == nil {
-		m.said, m.bad = "the root is not staged: its programs change your files", true
+		m.message, m.isError = "the root is not staged: its programs change your files", true
 		return nil
 	}
-	m.stage = stageView{session: r.session, root: r.root.Name.Raw(), store: r.root.Stage.Store.Raw(), loading: true, diffed: -1}
+	m.stage = stageView{session: r.session, root: r.root.Name.Raw(), store: r.root.Stage.Store.Raw(), loading: true, diffRow: -1}
 	m.view, m.since = viewStage, m.now
 	m.scroll.begin()
 	return m.loadStage(nil)
@@ -60,20 +60,20 @@ func (m *model) seeStage(r rootRow) tea.Cmd {
 func (m *model) loadStage(act func(ctx context.Context, c *control.Client) (string, bool, error)) tea.Cmd {
 	store, session := m.stage.store, m.stage.session
 	m.stage.acting = true
-	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
+	return m.inBackground(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		msg := stageMsg{store: store}
 		c, err := m.live.Client(session)
 		if err == nil && act != nil {
 			var actErr error
-			if msg.said, msg.bad, actErr = act(ctx, c); actErr != nil {
-				msg.said, msg.bad = control.Text(actErr), true
+			if msg.message, msg.isError, actErr = act(ctx, c); actErr != nil {
+				msg.message, msg.isError = control.Text(actErr), true
 			}
 		}
 		if err == nil {
 			msg.list, err = sessionhub.StageList(ctx, c, control.StageRequest{Store: store})
 		}
 		if err != nil {
-			msg.said, msg.bad, msg.failed = control.Text(err), true, true
+			msg.message, msg.isError, msg.failed = control.Text(err), true, true
 		}
 		return msg, nil
 	})
@@ -86,8 +86,8 @@ func (m *model) setStage(msg stageMsg) tea.Cmd {
 		return nil // another one is shown now
 	}
 	st.list, st.loading, st.failed, st.acting, m.since = msg.list, false, msg.failed, false, m.now
-	if msg.said != "" {
-		m.said, m.bad = msg.said, msg.bad
+	if msg.message != "" {
+		m.message, m.isError = msg.message, msg.isError
 	}
 	return m.chooseChange(st.row)
 }
@@ -95,7 +95,7 @@ func (m *model) setStage(msg stageMsg) tea.Cmd {
 // chooseChange moves the mark to a change, and asks for its diff.
 func (m *model) chooseChange(row int) tea.Cmd {
 	st := &m.stage
-	st.row, st.diffed, m.since = max(0, min(row, len(st.list.Rows)-1)), -1, m.now
+	st.row, st.diffRow, m.since = max(0, min(row, len(st.list.Rows)-1)), -1, m.now
 	m.scroll.follow = true
 	if len(st.list.Rows) == 0 {
 		return nil
@@ -104,7 +104,7 @@ func (m *model) chooseChange(row int) tea.Cmd {
 	if change.Class == sessionhub.UnitClass {
 		return nil
 	}
-	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
+	return m.inBackground(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		c, err := m.live.Client(session)
 		if err != nil {
 			return nil, err
@@ -118,7 +118,7 @@ func (m *model) chooseChange(row int) tea.Cmd {
 func (m *model) setDiff(msg stageDiffMsg) {
 	st := &m.stage
 	if msg.store == st.store && msg.row == st.row && st.row < len(st.list.Rows) && string(st.list.Rows[st.row].Path) == msg.path {
-		st.diff, st.diffed, m.since = msg.diff, msg.row, m.now
+		st.diff, st.diffRow, m.since = msg.diff, msg.row, m.now
 	}
 }
 
@@ -134,7 +134,7 @@ func (m *model) pressStage(key string) tea.Cmd {
 	case "enter":
 		return m.loadStage(nil)
 	}
-	if !slices.Contains([]string{"a", "d", "u"}, key) || st.acting || m.early() {
+	if !slices.Contains([]string{"a", "d", "u"}, key) || st.acting || m.refuseEarly() {
 		return nil
 	}
 	store := st.store
@@ -148,8 +148,8 @@ func (m *model) pressStage(key string) tea.Cmd {
 		return nil
 	}
 	change := st.list.Rows[st.row]
-	if change.Class != sessionhub.UnitClass && st.diffed != st.row {
-		m.said, m.bad = "its diff is not on the screen yet", true
+	if change.Class != sessionhub.UnitClass && st.diffRow != st.row {
+		m.message, m.isError = "its diff is not on the screen yet", true
 		return nil
 	}
 	req := control.StageRequest{Store: store, Paths: [][]byte{change.Path}}
@@ -216,7 +216,7 @@ func (m *model) change(p *page, c *sessionhub.StageRow) {
 	if c.Class == sessionhub.UnitClass {
 		return
 	}
-	if st.diffed != st.row {
+	if st.diffRow != st.row {
 		p.add(faint, "    comparing")
 		return
 	}

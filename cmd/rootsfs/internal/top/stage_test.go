@@ -12,11 +12,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// showsStage is a model with the changes of a stage on the screen, and the diff of the first.
-func showsStage() *model {
+// newStageModel is a model with the changes of a stage on the screen, and the diff of the first.
+func newStageModel() *model {
 	m := full(100, 40)
-	m.view, m.said = viewStage, ""
-	m.stage = stageView{session: "s", root: "code", store: "/store", loading: true, diffed: -1}
+	m.view, m.message = viewStage, ""
+	m.stage = stageView{session: "s", root: "code", store: "/store", loading: true, diffRow: -1}
 	row := func(path string, class byte, kind, why string) sessionhub.StageRow {
 		return sessionhub.StageRow{StageChange: control.StageChange{Path: []byte(path), Class: class, Why: names.Text(why)}, Kind: kind}
 	}
@@ -30,7 +30,7 @@ func showsStage() *model {
 
 // The changes of a staged root are listed with a conflict's reason and the diff of the chosen one.
 func TestStageIsShown(t *testing.T) {
-	m := showsStage()
+	m := newStageModel()
 	text := ansi.Strip(m.View().Content)
 	for _, want := range []string{`staged in "code", session s: 3`, "last checkpoint: 3", `M "a.go"`, "-old", "+    new", `C "b.go"`, `B "node_modules"`, "a: apply it"} {
 		if !strings.Contains(text, want) {
@@ -57,24 +57,24 @@ func TestStageIsShown(t *testing.T) {
 func TestStageKeysSettle(t *testing.T) {
 	settled := func(m *model) *model { m.since = time.Now().Add(-2 * settle); return m }
 	for _, key := range []string{"a", "d", "u"} {
-		m := showsStage()
+		m := newStageModel()
 		if m.press(key, key) != nil {
 			t.Errorf("%s acts at once", key)
 		}
-		if m = settled(showsStage()); m.press(key, key) == nil {
-			t.Errorf("%s does not act: %s", key, m.said)
+		if m = settled(newStageModel()); m.press(key, key) == nil {
+			t.Errorf("%s does not act: %s", key, m.message)
 		}
 		if settled(m); m.press(key, key) != nil {
 			t.Errorf("%s acts twice", key)
 		}
 	}
-	m := showsStage()
+	m := newStageModel()
 	m.press("down", "")
-	if settled(m); m.press("a", "a") != nil || !strings.Contains(m.said, "diff") {
-		t.Errorf("a change is applied whose diff was not shown: %q", m.said)
+	if settled(m); m.press("a", "a") != nil || !strings.Contains(m.message, "diff") {
+		t.Errorf("a change is applied whose diff was not shown: %q", m.message)
 	}
 	m.setDiff(stageDiffMsg{"/store", 0, "a.go", sessionhub.StageDiffAnswer{}})
-	if m.stage.diffed != -1 {
+	if m.stage.diffRow != -1 {
 		t.Error("the diff of another change is taken for that of the chosen one")
 	}
 	m.setStage(stageMsg{store: "/other"})

@@ -115,12 +115,12 @@ func (m *model) head(p *page) {
 }
 
 func (m *model) foot(p *page) {
-	if m.said != "" {
+	if m.message != "" {
 		style := good
-		if m.bad {
+		if m.isError {
 			style = wrong
 		}
-		m.note(p, style, names.EscapeQuoted(m.said), 3)
+		m.note(p, style, names.EscapeQuoted(m.message), 3)
 	}
 	switch m.typing {
 	case typingPath:
@@ -183,7 +183,7 @@ func (m *model) root(p *page, r *control.Root, rate rate, here bool) {
 	switch {
 	case p.width >= 120:
 		p.add(style, "  %-16s %-4s %-11s %6s/s %9s/s %8d ops %6d refused  %-12s %s", name, r.Mode, r.State,
-			short(rate.ops), bytes, r.Ops, r.Refused, m.ending(r.Expires), path)
+			short(rate.ops), bytes, r.Ops, r.Refused, m.endText(r.Expires), path)
 	case p.width >= 64:
 		p.add(style, "  %-12s %-3s %-5s %5s/s %7s/s %4d refused  %s", name, r.Mode, r.State, short(rate.ops), bytes, r.Refused, path)
 	default:
@@ -193,7 +193,7 @@ func (m *model) root(p *page, r *control.Root, rate rate, here bool) {
 		p.addExact(none, "    ", names.Quote(r.Name))
 	}
 	if here && p.width < 120 {
-		p.addWrapped(none, "    ", fmt.Sprintf("%s: %d ops, %d refused, end: %s", path, r.Ops, r.Refused, m.ending(r.Expires)), 3)
+		p.addWrapped(none, "    ", fmt.Sprintf("%s: %d ops, %d refused, end: %s", path, r.Ops, r.Refused, m.endText(r.Expires)), 3)
 	}
 }
 
@@ -304,7 +304,7 @@ func (m *model) viewHistory(p *page) {
 	}
 }
 
-func (m *model) ending(t *time.Time) string {
+func (m *model) endText(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}

@@ -66,23 +66,23 @@ func (k *knownDirs) file(path string) error {
 	case info == nil:
 		return k.File(path)
 	case info.Mode().IsRegular():
-		return k.place(at)
+		return k.resolvedFile(at)
 	}
 	target, err := os.Readlink(at)
-	if err != nil || k.place(at) != nil {
+	if err != nil || k.resolvedFile(at) != nil {
 		return k.File(path)
 	}
 	if !strings.Contains(target, "/") && target != ".." {
 		return nil
 	}
 	if to, info := k.entry(target); info != nil && info.Mode().IsRegular() {
-		return k.place(to)
+		return k.resolvedFile(to)
 	}
 	return k.File(path)
 }
 
-// entry returns the path of an entry without links on the way to it, and what it is; nil if others than
-// the owner can change it, or the way to it is not plain.
+// entry returns the path of an entry with the links to its directory resolved, and its FileInfo. The
+// FileInfo is nil if others than the owner can change the entry, or if path is not absolute and clean.
 func (k *knownDirs) entry(path string) (at string, info fs.FileInfo) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 		return "", nil

@@ -26,7 +26,7 @@ import (
 
 // Judge knows the directories that confined programs can write.
 type Judge struct {
-	coming  []string // without links
+	dirs    []string // besides those of history; without links
 	history *Dirs    // nil: no session was ever started
 	opener  guard.Opener
 }
@@ -48,47 +48,47 @@ func (e *Error) Error() string {
 }
 
 // NewJudge returns a Judge that knows the directories of all sessions so far, including
-// live ones. coming has the directories that programs will be able to write: roots of the
+// live ones. dirs are the directories that programs will be able to write: roots of the
 // configuration and of the command line, and a kept HOME. A file in a mount of rootsfs lies in
 // a root, whatever its path.
-func NewJudge(coming ...string) *Judge {
+func NewJudge(dirs ...string) *Judge {
 	j := &Judge{opener: vfs.Opener()}
 	if d, err := Open(); err == nil { // without a state directory no session can start
 		j.history = d
 	}
-	for _, dir := range coming {
+	for _, dir := range dirs {
 		if resolved, _, err := j.opener.Trace(dir); err == nil {
-			j.coming = append(j.coming, resolved)
+			j.dirs = append(j.dirs, resolved)
 		}
 	}
 	mounts, err := mountpoint.Ours()
 	if err != nil {
-		j.coming = append(j.coming, "/") // it is not known what lies in one
+		j.dirs = append(j.dirs, "/") // any file may lie in a mount
 	}
 	for _, m := range mounts {
-		j.coming = append(j.coming, m.Point)
+		j.dirs = append(j.dirs, m.Point)
 	}
 	return j
 }
 
-// Holder returns the directory, writable by programs, that is or contains place, a path without
-// links; "" if there is none.
-func (j *Judge) Holder(place string) string {
-	for _, dir := range j.coming {
-		if names.Under(place, dir) {
+// Holder returns the directory that programs can write and that is or contains path; "" if there is
+// none. path has no links.
+func (j *Judge) Holder(path string) string {
+	for _, dir := range j.dirs {
+		if names.Under(path, dir) {
 			return dir
 		}
 	}
 	if j.history == nil {
 		return ""
 	}
-	return j.history.Writer(place)
+	return j.history.Writer(path)
 }
 
-// place refuses a place, a path without links, that programs can write.
-func (j *Judge) place(place string) error {
-	if dir := j.Holder(place); dir != "" {
-		return &guard.Error{Kind: names.Permission, Err: &Error{Path: place, Dir: dir}}
+// resolvedFile is File for a path without links.
+func (j *Judge) resolvedFile(path string) error {
+	if dir := j.Holder(path); dir != "" {
+		return &guard.Error{Kind: names.Permission, Err: &Error{Path: path, Dir: dir}}
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (j *Judge) File(path string) error {
 			return &guard.Error{Kind: names.Permission, Err: &rules.LinkError{Asked: path, Link: l.Path, Others: who, Resolved: resolved}}
 		}
 	}
-	return j.place(resolved)
+	return j.resolvedFile(resolved)
 }
 
 // ReadFile is os.ReadFile for a file that File does not refuse.
@@ -142,8 +142,8 @@ func (j *Judge) Program(name string) (string, error) {
 		return "", err
 	}
 	var refused error
-	_, err = sandbox.Interpreter(path, func(place string) bool {
-		err := j.place(place)
+	_, err = sandbox.Interpreter(path, func(resolved string) bool {
+		err := j.resolvedFile(resolved)
 		if refused == nil {
 			refused = err
 		}
@@ -169,15 +169,15 @@ func (j *Judge) Command(words []string) (path string, err error) {
 		return "", err
 	}
 	for _, arg := range words[1:] {
-		if err := j.pathsOf(arg); err != nil {
+		if err := j.checkPaths(arg); err != nil {
 			return "", err
 		}
 	}
 	return path, nil
 }
 
-// pathsOf refuses a text with an absolute path that File refuses.
-func (j *Judge) pathsOf(text string) error {
+// checkPaths refuses a text with an absolute path that File refuses.
+func (j *Judge) checkPaths(text string) error {
 	for _, p := range pathsIn(text) {
 		if _, _, err := j.opener.Trace(p); err != nil {
 			continue // it is no path, or leads nowhere
@@ -193,12 +193,12 @@ func (j *Judge) pathsOf(text string) error {
 // may contain them, too.
 const separators = " \t\n\"'`;|&()<>=:,[]{}@+%!^#*?"
 
-// unquoted removes a shell's quotes, which matter for where a path begins and ends.
-var unquoted = strings.NewReplacer(`"`, "", "'", "", `\`, "")
+// unquoter removes a shell's quotes: they hide where a path begins and ends.
+var unquoter = strings.NewReplacer(`"`, "", "'", "", `\`, "")
 
-// expanded returns a text with the values of its variables, as a shell has them in an argument
-// or in BASH_ENV. For forms such as ${NAME:-other} it takes the value of NAME.
-func expanded(text string) string {
+// expandVariables returns a text with the values of its variables, as a shell has them in an
+// argument or in BASH_ENV. For forms such as ${NAME:-other} it uses the value of NAME.
+func expandVariables(text string) string {
 	return os.Expand(text, func(name string) string {
 		if end := strings.IndexFunc(name, func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsDigit(c) }); end > 0 {
 			name = name[:end]
@@ -213,8 +213,8 @@ func expanded(text string) string {
 // pathsIn returns the absolute paths that a text may hold, which may be an option or a shell
 // script. Where a path ends is not known: each end that it can have is a path of its own.
 func pathsIn(text string) (list []string) {
-	plain := unquoted.Replace(text)
-	for _, text := range []string{text, plain, expanded(plain)} {
+	plain := unquoter.Replace(text)
+	for _, text := range []string{text, plain, expandVariables(plain)} {
 		for i := range len(text) {
 			if !mayBegin(text, i) {
 				continue
@@ -255,7 +255,7 @@ func (j *Judge) Environ(drop func(name string) bool) (env []string) {
 		switch {
 		case name == "PATH":
 			env = append(env, "PATH="+j.searchPath(value))
-		case drop != nil && drop(name), name != "HOME" && j.pathsOf(value) != nil: // left out
+		case drop != nil && drop(name), name != "HOME" && j.checkPaths(value) != nil: // left out
 		default:
 			env = append(env, e)
 		}

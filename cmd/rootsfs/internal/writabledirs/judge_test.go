@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// judged makes three directories: root is about to be writable, early was writable once, and
-// own never was.
-func judged(t *testing.T) (j *Judge, dir string) {
+// newTestJudge returns a Judge and makes four directories: root is about to be writable, early was
+// writable once, own and rootless never were.
+func newTestJudge(t *testing.T) (j *Judge, dir string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -60,7 +60,7 @@ func isRefused(err error) bool {
 
 // A file that programs can write is refused by its path, and by each link on the path.
 func TestFile(t *testing.T) {
-	j, dir := judged(t)
+	j, dir := newTestJudge(t)
 	for path, refused := range map[string]bool{
 		"own/tool": false, "own/to-own": false, "own/none": false, "rootless/tool": false, "own": false,
 		"root/tool": true, "early/tool": true, "early/none": true, "root": true, "to-root/tool": true,
@@ -79,7 +79,7 @@ func TestFile(t *testing.T) {
 // A program is also refused because of other files that determine its behaviour, and a relative
 // path because of the directory that it is relative to.
 func TestProgram(t *testing.T) {
-	j, dir := judged(t)
+	j, dir := newTestJudge(t)
 	t.Chdir(filepath.Join(dir, "own"))
 	path := os.Getenv("PATH")
 	for _, c := range []struct {
@@ -116,7 +116,7 @@ func TestProgram(t *testing.T) {
 
 // Arguments may be files, options with a path, or scripts for a shell.
 func TestCommand(t *testing.T) {
-	_, dir := judged(t)
+	_, dir := newTestJudge(t)
 	if err := os.Mkdir(filepath.Join(dir, "a root, mine"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestCommand(t *testing.T) {
 // A program that the owner's program runs itself is not found where confined programs can
 // write.
 func TestEnviron(t *testing.T) {
-	j, dir := judged(t)
+	j, dir := newTestJudge(t)
 	t.Setenv("PATH", strings.Join([]string{dir + "/root", ".", dir + "/own", "", dir + "/early/dir", dir + "/to-root", "/usr/bin"}, ":"))
 	t.Setenv("DROPPED", "x")
 	t.Setenv("LEFT", "y")
@@ -176,7 +176,7 @@ func TestEnviron(t *testing.T) {
 
 // Without a list of the directories that were writable, every file is refused.
 func TestUnknown(t *testing.T) {
-	j, dir := judged(t)
+	j, dir := newTestJudge(t)
 	list := filepath.Join(dir, "state", "rootsfs", "writable")
 	if err := errors.Join(os.Remove(list), os.Mkdir(list, 0o700)); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ type trialOpener struct{ guard.Opener }
 // Stage implements guard.Opener.
 func (trialOpener) Stage(src guard.Source, _ *guard.Grant) (guard.Source, error) { return src, nil }
 
-// CheckLinks returns an error with a *guard.LinkError in its chain if path passes a
+// CheckLinks returns an error with a *rules.LinkError in its chain if path passes a
 // link that a program or another user can change. The end of path need not exist.
 func CheckLinks(path string) error {
 	reg, err := Registry(rules.RootRules{})

@@ -35,10 +35,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// maxDirs is how many directories are kept when the file is shortened, at twice as many.
+// maxDirs is how many directories are kept when the file is shortened. That happens when it has twice
+// as many.
 const maxDirs = 10_000
 
-// Dirs has the directories that one file lists. It implements guard.History.
+// Dirs has the directories that one file lists. It implements rules.History.
 type Dirs struct {
 	path string
 
@@ -64,7 +65,7 @@ type readOnly struct{ *Dirs }
 
 func (readOnly) Writable(string) error { return nil }
 
-// Writable implements guard.History.
+// Writable implements rules.History.
 func (d *Dirs) Writable(dir string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +79,7 @@ func (d *Dirs) Writable(dir string) error {
 	return nil
 }
 
-// Writer implements guard.History. If the file cannot be read, everything counts as
+// Writer implements rules.History. If the file cannot be read, everything counts as
 // written by programs.
 func (d *Dirs) Writer(path string) string {
 	d.mu.Lock()
@@ -198,7 +199,7 @@ func (d *Dirs) replaceLocked(list []string) error {
 	return atomicfile.Replace(d.path, func(f *os.File) error {
 		w := bufio.NewWriter(f)
 		for _, dir := range list {
-			_, _ = w.WriteString(strconv.Quote(dir) + "\n") // Flush tells
+			_, _ = w.WriteString(strconv.Quote(dir) + "\n") // Flush returns the error
 		}
 		return w.Flush()
 	})

@@ -36,8 +36,8 @@ func checkPoint(path string) (string, error) {
 	if !errors.Is(err, mountpoint.ErrStale) {
 		return point, err
 	}
-	if cleared := mountpoint.ClearStale(path); cleared != nil {
-		return "", err // CheckMountpoint describes the mount further up, or of another user
+	if clearErr := mountpoint.ClearStale(path); clearErr != nil {
+		return "", err // the error of Check describes a mount further up, or of another user
 	}
 	return mountpoint.Check(path)
 }
@@ -69,7 +69,7 @@ func (s *Session) mount() (err error) {
 func (s *Session) watchMount(ctx context.Context) error {
 	if s.Point() != "" {
 		var err error
-		if s.left, err = mountpoint.WatchGone(ctx, s.mnt.Info().ID); err != nil {
+		if s.unlisted, err = mountpoint.WatchGone(ctx, s.mnt.Info().ID); err != nil {
 			return err
 		}
 	}
@@ -91,8 +91,8 @@ func (s *Session) served() <-chan struct{} {
 	return s.mnt.Served()
 }
 
-// lost ends a session whose mount is gone: it was unmounted, or its connection was aborted.
-func (s *Session) lost() {
+// endWithoutMount ends a session whose mount was unmounted, or has lost its connection.
+func (s *Session) endWithoutMount() {
 	if s.isEnding() {
 		return // the owner ended the session
 	}
