@@ -405,13 +405,13 @@ func (l *limits) budgetsOf(s guard.Subject, now time.Time) [2]*budget {
 	if !l.tight() {
 		return [2]*budget{own}
 	}
-	left := max(0, rate.Limit(l.share-l.shareUsed)/rate.Limit(l.share-l.share/2))
+	remaining := max(0, rate.Limit(l.share-l.shareUsed)/rate.Limit(l.share-l.share/2))
 	burst := l.sharedBurst
-	if left == 0 {
+	if remaining == 0 {
 		burst = 0 // no operation may begin
 	}
-	l.shared.refusals.SetLimitAt(now, l.refusals.perSecond*left)
-	l.shared.work.SetLimitAt(now, l.work.perSecond*left)
+	l.shared.refusals.SetLimitAt(now, l.refusals.perSecond*remaining)
+	l.shared.work.SetLimitAt(now, l.work.perSecond*remaining)
 	l.shared.refusals.SetBurstAt(now, burst)
 	l.shared.work.SetBurstAt(now, burst)
 	return [2]*budget{own, l.shared}

@@ -55,7 +55,7 @@ func (d sessionsDir) count(session string) int {
 }
 
 // prune prunes, and returns the session of each file that it deleted.
-func (d sessionsDir) prune(p pruning) (gone []string) {
+func (d sessionsDir) prune(p pruning) (pruned []string) {
 	d.t.Helper()
 	p.dir, p.anchor = filepath.Join(d.dir, "audit"), d.anchor
 	deleted, err := prune(p)
@@ -64,9 +64,9 @@ func (d sessionsDir) prune(p pruning) (gone []string) {
 	}
 	for _, path := range deleted {
 		n, _ := nameOf(path)
-		gone = append(gone, n.session)
+		pruned = append(pruned, n.session)
 	}
-	return gone
+	return pruned
 }
 
 // bytes returns the size of the files of a session, or of all sessions for "".
@@ -98,9 +98,9 @@ func TestPruneByAge(t *testing.T) {
 	d.fill("old", 3, 100)
 	d.fill("new", 3, 1)
 	before := d.verify("old")
-	gone := d.prune(pruning{maxAge: DefaultMaxAge})
-	if len(gone) != 3 || gone[0] != "old" || d.count("old") != 0 || d.count("new") != 3 {
-		t.Errorf("%q", gone)
+	pruned := d.prune(pruning{maxAge: DefaultMaxAge})
+	if len(pruned) != 3 || pruned[0] != "old" || d.count("old") != 0 || d.count("new") != 3 {
+		t.Errorf("%q", pruned)
 	}
 	if got := d.verify("old"); got.Pruned != before.To || got.Files != 0 {
 		t.Errorf("%+v", got)
@@ -121,12 +121,12 @@ func TestPruneBySize(t *testing.T) {
 	d.fill("small", 2, 50) // the oldest
 	d.fill("large", 12, 1)
 	all := d.bytes("")
-	if gone := d.prune(pruning{maxTotal: 1 << 40}); len(gone) != 0 || d.bytes("") != all {
-		t.Errorf("without need: %q", gone)
+	if pruned := d.prune(pruning{maxTotal: 1 << 40}); len(pruned) != 0 || d.bytes("") != all {
+		t.Errorf("without need: %q", pruned)
 	}
-	gone := d.prune(pruning{maxTotal: all / 2})
-	if len(gone) < 3 || d.bytes("") > all/2 || d.count("small") != 2 || gone[0] != "large" {
-		t.Errorf("%q, %d of %d left", gone, d.bytes(""), all)
+	pruned := d.prune(pruning{maxTotal: all / 2})
+	if len(pruned) < 3 || d.bytes("") > all/2 || d.count("small") != 2 || pruned[0] != "large" {
+		t.Errorf("%q, %d of %d left", pruned, d.bytes(""), all)
 	}
 	if got := d.verify("large"); got.Pruned == 0 || got.From != got.Pruned+1 {
 		t.Errorf("%+v", got)
@@ -151,11 +151,11 @@ func TestPruneSparesLiveSessions(t *testing.T) {
 		mustRecord(t, l, refusal(t, fmt.Sprint("f", i)))
 	}
 	live := d.bytes("live")
-	if gone := d.prune(pruning{maxTotal: 2*d.bytes("ended") + 1000}); len(gone) != 0 || live == 0 {
-		t.Errorf("%q", gone)
+	if pruned := d.prune(pruning{maxTotal: 2*d.bytes("ended") + 1000}); len(pruned) != 0 || live == 0 {
+		t.Errorf("%q", pruned)
 	}
-	if gone := d.prune(pruning{maxTotal: 1, maxAge: time.Nanosecond}); d.count("ended") != 0 || d.bytes("live") != live {
-		t.Errorf("%q", gone)
+	if pruned := d.prune(pruning{maxTotal: 1, maxAge: time.Nanosecond}); d.count("ended") != 0 || d.bytes("live") != live {
+		t.Errorf("%q", pruned)
 	}
 	mustRecord(t, l, refusal(t, "goes on"))
 	mustClose(t, l)

@@ -91,17 +91,17 @@ func (c *Ceiling) within(resolved string, rights Rights) (Rights, error) {
 	if err != nil {
 		return 0, err
 	}
-	left := rights
+	allowed := rights
 	for _, p := range list {
-		if p.Rights.Staged() && !left.Staged() {
-			left &^= MutatingRights
+		if p.Rights.Staged() && !allowed.Staged() {
+			allowed &^= MutatingRights
 		}
-		left &= p.Rights | Stage
+		allowed &= p.Rights | Stage
 	}
-	if left&ReadWrite == 0 {
+	if allowed&ReadWrite == 0 {
 		return 0, c.Check(resolved, rights)
 	}
-	return left, nil
+	return allowed, nil
 }
 
 // wantsStage reports whether a root at resolved that can change anything has to be staged.

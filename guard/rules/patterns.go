@@ -241,7 +241,7 @@ func readIgnores(src Tree, opt pattern.Options) ([]pattern.Rule, error) {
 		return nil, err
 	}
 	added := false
-	found := func(f Ignore) {
+	addFile := func(f Ignore) {
 		rules, added = append(rules, parseIgnore(f)...), true
 	}
 	enter := func(dir string) bool {
@@ -255,7 +255,7 @@ func readIgnores(src Tree, opt pattern.Options) ([]pattern.Rule, error) {
 		up, name := Split(dir)
 		return name != ".git" && set.At(up).Judge(up, name, pattern.Dir, nil).Effect == pattern.None
 	}
-	if err := src.Ignores(found, enter); err != nil {
+	if err := src.Ignores(addFile, enter); err != nil {
 		return nil, err
 	}
 	return rules, nil

@@ -81,14 +81,14 @@ func (r *repos) covers(path string, bare bool, look func(rel string) (Identity, 
 	return false
 }
 
-func (r *repos) add(rel string, made repo) {
+func (r *repos) add(rel string, part repo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.m == nil {
 		r.m = map[string]repo{}
 	}
 	if _, known := r.m[rel]; known || len(r.m) < maxRepos {
-		r.m[rel] = made
+		r.m[rel] = part
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *repos) move(from, to string, exchange bool) {
 		return
 	}
 	next := make(map[string]repo, len(r.m))
-	for rel, made := range r.m {
+	for rel, part := range r.m {
 		switch {
 		case rel == from || strings.HasPrefix(rel, from+"/"):
 			rel = to + rel[len(from):]
@@ -126,7 +126,7 @@ func (r *repos) move(from, to string, exchange bool) {
 		case rel == to || strings.HasPrefix(rel, to+"/"):
 			continue
 		}
-		next[rel] = made
+		next[rel] = part
 	}
 	r.m = next
 }

@@ -157,8 +157,8 @@ func (r RootRules) CheckLocation(resolved, location string, locationOf func(path
 		return nil
 	}
 	for _, k := range r.Keep {
-		kept := locationOf(k.Path)
-		if kept == "" || !names.Under(kept, location) && !names.Under(location, kept) {
+		reserved := locationOf(k.Path)
+		if reserved == "" || !names.Under(reserved, location) && !names.Under(location, reserved) {
 			continue
 		}
 		return &names.Error{Kind: names.Permission, Err: fmt.Errorf(

@@ -113,7 +113,7 @@ func createTurn(dir, direct string, files int) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	made := time.Since(start)
+	creation := time.Since(start)
 	if err := wantTree(direct, int64(files), int64(files)*repoFile); err != nil {
 		return 0, err
 	}
@@ -123,7 +123,7 @@ func createTurn(dir, direct string, files int) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	return made + time.Since(start), os.Remove(dir)
+	return creation + time.Since(start), os.Remove(dir)
 }
 
 func (r *report) turnsTable() string {

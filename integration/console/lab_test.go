@@ -189,7 +189,7 @@ func (l *lab) ask(message, mode string, paths ...string) {
 }
 
 // awaitAnswer waits for the answer to the server's last request.
-func (l *lab) heard() string {
+func (l *lab) awaitAnswer() string {
 	l.t.Helper()
 	found := ""
 	testkit.Until(l.t, "the server hears", func() bool {
