@@ -70,8 +70,9 @@
 //   - To keep within Options.MaxTotal, files of the session with the most bytes are deleted,
 //     never those of a live session. A live session writes no more than its share, half of
 //     MaxTotal. When half of the share is used, all its subjects together are slowed. The
-//     less is left, the slower they get, and the more of their refusals are summed up. When nothing is left,
-//     their operations are refused. The owner's own records are not slowed.
+//     less is left, the slower they get, and the more of their refusals are summed up.
+//     When nothing is left, their operations are refused. The owner's own records are not
+//     slowed.
 //   - Verify detects within a session: a line edited, removed, inserted or moved;
 //     a file renamed, removed, replaced or cut short before the anchored line;
 //     and the removal of the oldest files, unless this package pruned them.

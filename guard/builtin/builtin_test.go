@@ -97,8 +97,8 @@ func fifty() (out []pattern.Rule) {
 	return out
 }
 
-// BenchmarkJudge measures the cost of a name that no rule matches, with the built-in rules and with fifty
-// more patterns.
+// BenchmarkJudge measures the cost of a name that no rule matches, with the built-in rules and with
+// fifty more patterns.
 func BenchmarkJudge(b *testing.B) {
 	for _, with := range []struct {
 		name  string

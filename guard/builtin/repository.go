@@ -18,7 +18,8 @@ const gitDir = ".git"
 //   - in a directory of git's, the directory of a worktree, a submodule, or a rebase or merge
 //     that has begun
 //
-// isDir says that a directory is created, and not a file. isBare reports whether a directory with another name than .git is a directory of git.
+// isDir says that a directory is created, and not a file. isBare reports whether a directory with
+// another name than .git is a directory of git.
 func IsPart(rel string, isDir bool, isBare func(rel string) bool) bool {
 	elems := strings.Split(rel, "/")
 	last := elems[len(elems)-1]

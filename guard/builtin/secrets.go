@@ -63,9 +63,9 @@ var controls = []ruleGroup{
 		"where the root is a home directory, the owner's programs take commands from it"},
 }
 
-// foreignTrees are directories with other people's code. There, names like those in the tables have no
-// meaning, and package managers replace the files at any time. Of the built-in rules, only
-// those about version control apply there.
+// foreignTrees are directories with other people's code. There, names like those in the tables have
+// no meaning, and package managers replace the files at any time. Of the built-in rules, only those
+// about version control apply there.
 const foreignTrees = "node_modules/ vendor/ site-packages/"
 
 // Reserved returns the rules that hide a name everywhere. No Allow lifts them.

@@ -125,8 +125,8 @@ func Message[S ~string](text S) string {
 }
 
 // Fold breaks an escaped line into parts that fit a terminal with that many columns, so that the
-// terminal breaks none of them. The first part begins with indent, each further one with indent and a bar. So
-// no part of a hostile line can look like a line of rootsfs.
+// terminal breaks none of them. The first part begins with indent, each further one with indent and
+// a bar. So no part of a hostile line can look like a line of rootsfs.
 func Fold(line, indent string, columns int) string {
 	var b strings.Builder
 	b.WriteString(indent)

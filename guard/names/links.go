@@ -24,7 +24,7 @@ const maxLinks = 40
 type LinkStep struct {
 	Dir, Name string // Dir is absolute and has no links
 	Last      bool   // the name is the last one of the path
-	FromLink  bool   // a link has pushNames the name there
+	FromLink  bool   // a link has put the name there
 }
 
 // Path returns the path of the name.

@@ -73,7 +73,8 @@ type outcome struct {
 	Status   status `json:"status"`
 }
 
-// judge returns the outcome of a goal. ok says that it was measured, and reached that the goal is met.
+// judge returns the outcome of a goal. ok says that it was measured, and reached that the goal is
+// met.
 func judge(goal, limit string, ok bool, measured string, reached bool) outcome {
 	switch {
 	case !ok:

@@ -181,7 +181,7 @@ type netWay struct {
 	name    string
 	missing string // why the peer is not available
 	argv    []string
-	attach  func(ctx context.Context, pid int) (stop func(), err error) // joins the client's network from outside; nil: not needed
+	attach  func(ctx context.Context, pid int) (stop func(), err error) // serves the client's network from outside; nil: not needed
 }
 
 func (n *networkLab) networkPeers() []netWay {

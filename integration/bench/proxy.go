@@ -39,8 +39,8 @@ const (
 )
 
 // proxyTurns is how often the server with the proxy and the server without take turns within a
-// repetition, each for a part of its time. The speed of a machine that others use changes fourfold from one
-// second to the next (measured), so only neighbours in time can be compared.
+// repetition, each for a part of its time. The speed of a machine that others use changes fourfold
+// from one second to the next (measured), so only neighbours in time can be compared.
 const proxyTurns = 10
 
 // proxyRow is one case; the samples are one per turn, each with its neighbour.

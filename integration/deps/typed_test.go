@@ -218,8 +218,8 @@ func printsItself(t types.Type) bool {
 	return t != nil && slices.Contains([]string{"names.Foreign", "names.Text", "names.RootName", "rules.Subject"}, strings.TrimPrefix(types.Unalias(t).String(), module+"/guard/"))
 }
 
-// printedRaws finds calls of Raw, and conversions to another type, of texts that print themselves, where
-// the result is printed.
+// printedRaws finds calls of Raw, and conversions to another type, of texts that print themselves,
+// where the result is printed.
 func (c *typedPackage) printedRaws(f *ast.File) (found []ast.Node) {
 	var stack []ast.Node
 	ast.Inspect(f, func(n ast.Node) bool {

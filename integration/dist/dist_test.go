@@ -60,8 +60,8 @@ func dist(t testing.TB, top string, args ...string) string {
 	return command(t, top, append([]string{program}, args...)...)
 }
 
-// nativeFlag returns the flag with which the builder compiles for this machine only. make soak compiles
-// for the others, too: that takes as long as all the rest.
+// nativeFlag returns the flag with which the builder compiles for this machine only. make soak
+// compiles for the others, too: that takes as long as all the rest.
 func nativeFlag() string { return fmt.Sprintf("-native=%v", os.Getenv("ROOTSFS_SOAK") == "") }
 
 // releaseOnce builds the release that the tests examine.

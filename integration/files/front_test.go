@@ -21,11 +21,10 @@ import (
 // can describes the limits of files/*: no links, no attributes, and paths are text.
 var can = guardtest.Can{ParsesPaths: true, KindsOnly: true}
 
-// The suite's cases have the same verdicts and bytes over a real MCP session as with the tree
-// and a mount. A server with broker/client sends the requests to a host with broker, over each
-// transport. Another server writes JSON itself, so that no library
-// checks its paths before the broker.
-// R002, R003, R063, R064, R065, R066, R067, R070.
+// The suite's cases have the same verdicts and bytes over a real MCP session as with the tree and a
+// mount. A server with broker/client sends the requests to a host with broker, over each transport.
+// Another server writes JSON itself, so that no library checks its paths before the broker. R002,
+// R003, R063, R064, R065, R066, R067, R070.
 func TestConformance(t *testing.T) {
 	const least = 280 // of the cases: as many as files/* can express
 	for name := range transports {
