@@ -62,16 +62,17 @@
 //     there is no room is refused before it begins. Bytes written to an open file are in
 //     the record of its close. The guard reserves room for that record when a file is
 //     opened for writing, so such writes go on while the disk is full. A record without a
-//     reservation waits while the disk is merely slow. How many of them were not taken
-//     because the disk is full is itself recorded (op "lost") once there is room.
+//     reservation waits while the disk is merely slow, and is dropped if the disk is full. Once
+//     there is room again, a line of op "lost" says how many records were dropped.
 //   - Whatever one subject does, its refusals and failures take at most 1 MiB and then 4
 //     KiB a second. Its other records take about 256 MiB and then 24 KiB a second,
 //     compressed.
 //   - To keep within Options.MaxTotal, files of the session with the most bytes are deleted,
 //     never those of a live session. A live session writes no more than its share, half of
-//     MaxTotal. When half of the share is used, all its subjects together are slowed, and ever
-//     more as less is left. More of their refusals are summed up, too. When nothing is left,
-//     their operations are refused. The owner's own records are not slowed.
+//     MaxTotal. When half of the share is used, all its subjects together are slowed. The
+//     less is left, the slower they get, and the more of their refusals are summed up.
+//     When nothing is left, their operations are refused. The owner's own records are not
+//     slowed.
 //   - Verify detects within a session: a line edited, removed, inserted or moved;
 //     a file renamed, removed, replaced or cut short before the anchored line;
 //     and the removal of the oldest files, unless this package pruned them.

@@ -385,12 +385,12 @@ func appendText(b []byte, s string, limit int) ([]byte, int) {
 	end := len(b) + limit
 	start, i := 0, 0 // s[start:i] needs no escaping and is not appended yet
 	for i < len(s) {
-		if c := s[i]; c < utf8.RuneSelf && plain[c] && len(b)+i-start < end {
+		if c := s[i]; c < utf8.RuneSelf && plainASCII[c] && len(b)+i-start < end {
 			i++ // most bytes need no escape
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if shown(r) && (r != utf8.RuneError || n > 1) {
+		if isPlain(r) && (r != utf8.RuneError || n > 1) {
 			if len(b)+i+n-start > end {
 				break
 			}
@@ -409,16 +409,16 @@ func appendText(b []byte, s string, limit int) ([]byte, int) {
 	return append(b, '"'), i
 }
 
-// shown reports whether a rune is written as it is.
-func shown(r rune) bool {
+// isPlain reports whether a rune is written without an escape.
+func isPlain(r rune) bool {
 	if r < utf8.RuneSelf {
-		return plain[r]
+		return plainASCII[r]
 	}
 	return unicode.IsPrint(r) && !unicode.Is(unicode.Cf, r)
 }
 
-// plain are the bytes a JSON string can hold as they are.
-var plain = func() (t [utf8.RuneSelf]bool) {
+// plainASCII has the ASCII characters that are written without an escape.
+var plainASCII = func() (t [utf8.RuneSelf]bool) {
 	for c := byte(' '); c < 0x7f; c++ {
 		t[c] = c != '"' && c != '\\'
 	}

@@ -41,7 +41,8 @@ func allowed(t testing.TB, rel string) guard.Record {
 	}
 }
 
-// This applies the rule of the package comment to the text only, as another tool would.
+// checkSeal checks the end of a line by the rule of the package comment, from the text alone, as
+// another tool would. It returns the line's hash, which is prev of the next line.
 func checkSeal(t *testing.T, line string, prev [32]byte) (hash [32]byte) {
 	t.Helper()
 	body, rest, ok := strings.Cut(line, `,"hash":"`)
@@ -121,8 +122,8 @@ func oneLine(t *testing.T, line []byte) Entry {
 func TestEscaping(t *testing.T) {
 	long := strings.TrimSuffix(strings.Repeat(strings.Repeat("\x01", 255)+"/", 16), "/")
 	for _, c := range []struct {
-		name, rel, shows string
-		raw              bool
+		name, rel, want string
+		hasRaw          bool // the line has raw_path
 	}{
 		{"newline forging a record", "a\n{\"seq\":9}", `"path":"a\n{\"seq\":9}"`, false},
 		{"quotes and backslash", `a"b\c`, `"path":"a\"b\\c"`, false},
@@ -142,11 +143,11 @@ func TestEscaping(t *testing.T) {
 			r := refusal(t, c.rel)
 			r.Path2 = r.Path
 			line := e.item(&item{rec: r, count: 1})
-			if !strings.Contains(string(line), c.shows) {
-				t.Errorf("%s\nlacks %s", line, c.shows)
+			if !strings.Contains(string(line), c.want) {
+				t.Errorf("%s\nlacks %s", line, c.want)
 			}
 			got := oneLine(t, line)
-			if got.Name().Raw() != c.rel || got.Name2().Raw() != c.rel || (got.RawPath != nil) != c.raw {
+			if got.Name().Raw() != c.rel || got.Name2().Raw() != c.rel || (got.RawPath != nil) != c.hasRaw {
 				t.Errorf("decoded to %q", got.Name())
 			}
 		})
@@ -209,7 +210,7 @@ func TestR086PathsHashAndNone(t *testing.T) {
 	r := refusal(t, "medical/diagnosis.txt")
 	r.Path2 = at(t, "code", "insurance\xff")
 	r.Detail = "/home/ann/medical"
-	hashes := func(mode PathMode, key []byte, r guard.Record) Entry {
+	encoded := func(mode PathMode, key []byte, r guard.Record) Entry {
 		line := newEncoder("s", mode, key, mark{}).item(&item{rec: r, count: 1})
 		for _, secret := range []string{"medical", "diagnosis", "insurance", "ann", "raw_path"} {
 			if bytes.Contains(line, []byte(secret)) {
@@ -218,11 +219,11 @@ func TestR086PathsHashAndNone(t *testing.T) {
 		}
 		return oneLine(t, line)
 	}
-	none := hashes(PathsNone, nil, r)
+	none := encoded(PathsNone, nil, r)
 	if (none.Path+none.PathHash+none.Path2Hash).Raw()+none.DetailHash != "" || none.Root != "code" {
 		t.Errorf("none: %s", none.Line)
 	}
-	a, b, other := hashes(PathsHash, k1, r), hashes(PathsHash, k1, r), hashes(PathsHash, k2, r)
+	a, b, other := encoded(PathsHash, k1, r), encoded(PathsHash, k1, r), encoded(PathsHash, k2, r)
 	if len(a.PathHash) != 16 || len(a.Path2Hash) != 16 || len(a.DetailHash) != 16 || a.PathHash == a.Path2Hash {
 		t.Errorf("hash: %s", a.Line)
 	}
@@ -230,7 +231,7 @@ func TestR086PathsHashAndNone(t *testing.T) {
 		t.Error("equal paths must correlate under one key only")
 	}
 	r.Path = at(t, "code2", "medical/diagnosis.txt")
-	if hashes(PathsHash, k1, r).PathHash == a.PathHash {
+	if encoded(PathsHash, k1, r).PathHash == a.PathHash {
 		t.Error("the same path in another root must not correlate")
 	}
 }

@@ -133,8 +133,9 @@ func decode(line []byte) (Entry, error) {
 	return e, nil
 }
 
-// ParseLine decodes a line that comes from elsewhere. It refuses a line whose number or hashes are
-// not at the places where the chain has them. Entry.Line is the line itself.
+// ParseLine decodes a line that comes from elsewhere. It refuses a line of which the JSON fields
+// seq, prev and hash differ from the text at the places from which the chain is checked.
+// Entry.Line is the line itself.
 func ParseLine(line []byte) (Entry, error) {
 	e, err := decode(line)
 	if err != nil {
@@ -191,7 +192,7 @@ func (f *Filter) match(e *Entry) bool {
 	case !guard.Subject(f.Subject).Covers(guard.Subject(e.Subject)):
 	case f.Op != "" && !e.has(f.Op):
 	case f.Denied && e.Verdict != "refused":
-	case f.Path != "" && !globs(pattern.Glob(f.Path), e.Root.Raw(), e.Name().Raw()) && !globs(pattern.Glob(f.Path), e.root2().Raw(), e.Name2().Raw()):
+	case f.Path != "" && !globMatches(pattern.Glob(f.Path), e.Root.Raw(), e.Name().Raw()) && !globMatches(pattern.Glob(f.Path), e.root2().Raw(), e.Name2().Raw()):
 	default:
 		return true
 	}
@@ -208,8 +209,8 @@ var closeOp = names.OpClose.String()
 // Times returns how many records the entry stands for, the closes in it not counted.
 func (e *Entry) Times() int64 { return max(e.Count, 1) }
 
-// globs reports whether a glob matches a path, with or without its root's name.
-func globs(glob pattern.Glob, root, name string) bool {
+// globMatches reports whether a glob matches a path, with or without its root's name.
+func globMatches(glob pattern.Glob, root, name string) bool {
 	if name == "" {
 		return root != "" && string(glob) == root
 	}

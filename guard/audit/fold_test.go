@@ -207,8 +207,8 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 	}
 }
 
-// Records that are not summed up wait: a subject that has used up its budget is slowed down,
-// and no other.
+// A subject that has used up its budget has to wait before each operation. No other subject
+// waits.
 func TestPace(t *testing.T) {
 	o := options(t)
 	o.work = pace{burst: 10_000, perSecond: 1000}

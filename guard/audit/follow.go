@@ -13,18 +13,18 @@ const (
 	// followDelay is the interval at which Follow reads the directory without a signal from its
 	// caller.
 	followDelay = 250 * time.Millisecond
-	// listDelay is how long Follow relies on the directory's time of change, which some network
-	// file systems do not keep. If that time is less than listDelay before a listing, there may
-	// have been a change after the listing as well: the clock of a file system has coarse
-	// ticks.
+	// listDelay is how long a listing is reused if the directory's time of change stays the same.
+	// Some network file systems do not keep that time. A listing is not reused if the directory
+	// had changed less than listDelay before it. The clock of a file system has coarse ticks, so
+	// a change after the listing may have the same time.
 	listDelay = 2 * time.Second
 )
 
 // Follow calls fn for the records of a session (all sessions if it is "") that
 // the filter selects, as they are written, until ctx ends; then it returns nil.
-// It begins with the next record or, if f.Since is set, with the records since then, or, if f.After
-// is not nil, with the first record that it does not pass over. It
-// goes on across rotation and into sessions that begin later. Lines that are no records
+// If f.After is not nil, Follow begins with the first record that f.After does not pass over. Else,
+// if f.Since is set, it begins with the records since then. Else it begins with the next record.
+// It goes on across rotation and into sessions that begin later. Lines that are no records
 // are skipped; a file pruned before Follow opened it shows as a gap in Seq. An error of
 // fn ends Follow and is returned.
 //
@@ -35,7 +35,7 @@ func Follow(ctx context.Context, dir, session string, f Filter, changes <-chan s
 	return follow(ctx, dir, session, f, changes, fn, func() {})
 }
 
-// follow calls ready when it knows where to begin.
+// follow is Follow. It calls ready when it has found the record to begin with.
 func follow(ctx context.Context, dir, session string, f Filter, changes <-chan struct{}, fn func(Entry) error, ready func()) error {
 	if err := f.check(); err != nil {
 		return err
@@ -80,12 +80,13 @@ func follow(ctx context.Context, dir, session string, f Filter, changes <-chan s
 	}
 }
 
+// follower is the state of one Follow.
 type follower struct {
 	dir, session string
-	files        []*followed      // those that are not read to their end
-	known        map[logName]bool // all files that were listed last
-	changed      time.Time        // the directory's time then
-	listed       time.Time
+	files        []*followed      // files that are not read to their end
+	known        map[logName]bool // all files of the last listing
+	listed       time.Time        // time of the last listing
+	changed      time.Time        // the directory's time of change, as of the last listing
 }
 
 // followed is a file that is being read. It stays open until the session has gone on to another
@@ -126,7 +127,7 @@ func (t *follower) list() error {
 	return nil
 }
 
-// skip reads to the present end.
+// skip passes over all records that are written already.
 func (t *follower) skip(ctx context.Context) error {
 	if err := t.list(); err != nil {
 		return err
@@ -135,7 +136,7 @@ func (t *follower) skip(ctx context.Context) error {
 	return t.read(ctx, func([]byte) error { return nil })
 }
 
-// skipDone lists the files, and drops those of which f.After passes over every record.
+// skipDone lists the files, and drops each file of which f.After passes over every record.
 func (t *follower) skipDone(f *Filter) error {
 	if err := t.list(); err != nil {
 		return err

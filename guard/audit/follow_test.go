@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 var errStop = errors.New("enough")
@@ -72,7 +74,7 @@ func TestFollowSinceAndFilter(t *testing.T) {
 		r := allowed(t, fmt.Sprint(i))
 		r.Time = time.Unix(int64(1000+i), 0)
 		if i%2 == 0 {
-			r.Verdict = 2
+			r.Verdict = guard.Refused
 		}
 		mustRecord(t, l, r)
 	}

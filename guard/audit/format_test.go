@@ -15,23 +15,23 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// older is a copy of the records of four sessions that the last version with format 1 has
-// written: a mount with two roots, a run, a run with a network and a secret, and a server.
-type older struct{ dir, anchors string }
+// olderRecords is a copy of the records of four sessions, which the last version with format 1
+// wrote: a mount with two roots, a run, a run with a network and a secret, and a server.
+type olderRecords struct{ dir, anchors string }
 
 // olderSessions has the number of lines of each session.
 var olderSessions = map[string]uint64{"mounted": 13, "ran": 9, "netted": 14, "served": 7}
 
-func newOlder(t *testing.T) older {
+func newOlderRecords(t *testing.T) olderRecords {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("testdata/format1")); err != nil {
 		t.Fatal(err)
 	}
-	return older{filepath.Join(dir, "audit"), filepath.Join(dir, "anchors")}
+	return olderRecords{filepath.Join(dir, "audit"), filepath.Join(dir, "anchors")}
 }
 
-func (o older) verify(t *testing.T, session string) Report {
+func (o olderRecords) verify(t *testing.T, session string) Report {
 	t.Helper()
 	r, err := Verify(o.dir, session, filepath.Join(o.anchors, session+".anchor"))
 	if err != nil {
@@ -42,7 +42,7 @@ func (o older) verify(t *testing.T, session string) Report {
 
 // Records of format 1 verify, with their anchor, and a change of one byte is found.
 func TestOlderRecordsVerify(t *testing.T) {
-	o := newOlder(t)
+	o := newOlderRecords(t)
 	for session, lines := range olderSessions {
 		if r := o.verify(t, session); !r.OK || !r.Anchored || r.AnchoredAt != lines || r.Records != lines {
 			t.Errorf("%s: %+v", session, r)
@@ -67,7 +67,7 @@ func TestOlderRecordsVerify(t *testing.T) {
 // Read and Follow deliver every record of format 1, and Read says that they are of a version
 // that wrote no facts.
 func TestOlderRecordsAreRead(t *testing.T) {
-	o := newOlder(t)
+	o := newOlderRecords(t)
 	files, err := Files(o.dir, "")
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestOlderRecordsAreRead(t *testing.T) {
 // If a session of an older version begins again, it continues its chain, in the new format.
 // Each line is read in the format of its file.
 func TestOlderSessionGoesOn(t *testing.T) {
-	o := newOlder(t)
+	o := newOlderRecords(t)
 	opt := Options{Dir: o.dir, Session: "mounted", Anchor: filepath.Join(o.anchors, "mounted.anchor")}
 	l := mustOpen(t, opt)
 	mustRecord(t, l, refusal(t, "new"))

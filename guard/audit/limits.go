@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A server chooses its operations, and so its refusals: how many, and under how many names.
+// A server chooses its operations, and so the number of its refusals and the names in them.
 // Three limits keep it from filling the disk, and from causing the records of others to be
 // pruned:
 //
@@ -45,8 +45,8 @@ const (
 	maxBudgets = 256
 	// maxSumOps is how many operations a sum names.
 	maxSumOps = 8
-	// maxSumText is how much of the subject and of the sample's path and detail a
-	// sum holds, bytes.
+	// maxSumText is the most bytes of each text in a sum: of the subject, and of the sample's path
+	// and detail.
 	maxSumText = 512
 	// sumBound is how long the line of a sum can be at most.
 	sumBound = 6 << 10
@@ -69,7 +69,7 @@ const (
 type limits struct {
 	folds   map[foldKey]*group
 	sums    map[sumKey]*group
-	opens   map[openKey]*item // those that a close can still be counted in
+	opens   map[openKey]*item // items of opens, in which a close can still be counted
 	sweepAt time.Time         // when the next group ends
 
 	refusals, work pace // of each subject
@@ -184,7 +184,7 @@ func (l *Log) countLocked(r *guard.Record, now time.Time) bool {
 		}
 	}
 	size := refusalBytes + len(r.Path.Rel()) + len(r.Path2.Rel()) + factBytes(&r.Facts) + len(r.Detail)
-	if !summable(r) || affords(l.budgetsOf(r.Subject, now), size, now) {
+	if !summable(r) || chargeRefusal(l.budgetsOf(r.Subject, now), size, now) {
 		return false
 	}
 	l.sumLocked(r, now)
@@ -238,7 +238,7 @@ func (l *limits) sumSpan() time.Duration {
 	return sumSpan
 }
 
-// sample is r with no more text than a sum has room for.
+// sample returns r with no more text than a sum has room for.
 func sample(r *guard.Record) guard.Record {
 	out := *r
 	out.Path2 = guard.Path{}
@@ -253,7 +253,7 @@ func sample(r *guard.Record) guard.Record {
 	return out
 }
 
-// factBytes is how many bytes the texts of f have together.
+// factBytes returns how many bytes the texts of f have together.
 func factBytes(f *guard.Facts) (n int) {
 	if *f == (guard.Facts{}) {
 		return 0
@@ -405,45 +405,45 @@ func (l *limits) budgetsOf(s guard.Subject, now time.Time) [2]*budget {
 	if !l.tight() {
 		return [2]*budget{own}
 	}
-	left := max(0, rate.Limit(l.share-l.shareUsed)/rate.Limit(l.share-l.share/2))
+	remaining := max(0, rate.Limit(l.share-l.shareUsed)/rate.Limit(l.share-l.share/2))
 	burst := l.sharedBurst
-	if left == 0 {
+	if remaining == 0 {
 		burst = 0 // no operation may begin
 	}
-	l.shared.refusals.SetLimitAt(now, l.refusals.perSecond*left)
-	l.shared.work.SetLimitAt(now, l.work.perSecond*left)
+	l.shared.refusals.SetLimitAt(now, l.refusals.perSecond*remaining)
+	l.shared.work.SetLimitAt(now, l.work.perSecond*remaining)
 	l.shared.refusals.SetBurstAt(now, burst)
 	l.shared.work.SetBurstAt(now, burst)
 	return [2]*budget{own, l.shared}
 }
 
-// charge returns how many bytes a budget is charged for size bytes: at most all it can hold.
-func charge(b *rate.Limiter, size int) int { return min(size, max(1, b.Burst())) }
+// cappedSize returns size, but at most as much as a budget can hold.
+func cappedSize(b *rate.Limiter, size int) int { return min(size, max(1, b.Burst())) }
 
-// affords charges a refusal or a failure of size bytes to budgets, and reports whether
+// chargeRefusal charges a refusal or a failure of size bytes to budgets, and reports whether
 // they allow it a record of its own.
-func affords(budgets [2]*budget, size int, now time.Time) bool {
+func chargeRefusal(budgets [2]*budget, size int, now time.Time) bool {
 	for _, b := range budgets {
-		if b != nil && !b.refusals.AllowN(now, charge(b.refusals, size)) {
+		if b != nil && !b.refusals.AllowN(now, cappedSize(b.refusals, size)) {
 			return false
 		}
 	}
 	return true
 }
 
-// pause charges work of size bytes to budgets, and returns how long it has to wait until
-// they allow it. If that is more than limit, nothing is charged.
-func pause(budgets [2]*budget, size int, now time.Time, limit time.Duration) (wait time.Duration) {
-	var turns [2]rate.Reservation
+// chargeWork charges work of size bytes to budgets, and returns how long the work has to wait
+// until they allow it. If that is more than limit, nothing is charged.
+func chargeWork(budgets [2]*budget, size int, now time.Time, limit time.Duration) (wait time.Duration) {
+	var reservations [2]rate.Reservation
 	for i, b := range budgets {
 		if b != nil {
-			turns[i] = *b.work.ReserveN(now, charge(b.work, size))
-			wait = max(wait, min(turns[i].DelayFrom(now), max(maxPause, limit+1)))
+			reservations[i] = *b.work.ReserveN(now, cappedSize(b.work, size))
+			wait = max(wait, min(reservations[i].DelayFrom(now), max(maxPause, limit+1)))
 		}
 	}
 	if wait > limit {
-		for i := range turns {
-			turns[i].CancelAt(now) // no effect on the zero Reservation
+		for i := range reservations {
+			reservations[i].CancelAt(now) // no effect on the zero Reservation
 		}
 	}
 	return wait
@@ -463,7 +463,7 @@ func (l *Log) Pace(r *guard.Record, limit time.Duration) time.Duration {
 	budgets := l.budgetsOf(r.Subject, now)
 	size := workBytes + len(rel) - common(rel, budgets[0].last) + len(r.Path2.Rel())
 	budgets[0].last = rel
-	return pause(budgets, size, now, limit)
+	return chargeWork(budgets, size, now, limit)
 }
 
 // common returns the length of the beginning that two texts have in common.

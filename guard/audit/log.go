@@ -144,7 +144,7 @@ func (l *Log) Record(r guard.Record) error {
 	cost := lineBound(l.opts.Session, &r)
 	if room == 0 && !l.fitsLocked(cost) {
 		if err := l.makeRoomLocked(cost); err != nil {
-			l.missLocked(&r, now)
+			l.rejectLocked(&r, now)
 			l.mu.Unlock()
 			return err
 		}
@@ -188,9 +188,9 @@ func (l *Log) makeRoomLocked(cost int64) error {
 	}
 }
 
-// missLocked accounts for a record for which there is no room: it adds a refusal or a
+// rejectLocked accounts for a record for which there is no room: it adds a refusal or a
 // failure to a sum, and counts any other record as lost.
-func (l *Log) missLocked(r *guard.Record, now time.Time) {
+func (l *Log) rejectLocked(r *guard.Record, now time.Time) {
 	if summable(r) {
 		l.sumLocked(r, now)
 		return

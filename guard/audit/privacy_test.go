@@ -29,9 +29,9 @@ func TestR085NoContents(t *testing.T) {
 	}
 }
 
-// R086: no file of a session, including its anchor, contains any part of a path. In mode full
-// the same records contain them, so the test can fail. The target of a refused link is in no
-// file in any mode.
+// R086: no file of a session, including its anchor, contains any part of a path. In mode full the
+// files do contain path parts, which shows that the search would find them. The target of a refused
+// link is in no file in any mode.
 func TestR086FilesHoldNoPaths(t *testing.T) {
 	for mode, want := range map[PathMode]bool{PathsFull: true, PathsHash: false, PathsNone: false} {
 		o := options(t)

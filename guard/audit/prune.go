@@ -32,7 +32,7 @@ type pruning struct {
 
 // prune deletes files of sessions that have ended, the oldest of a session first. It
 // deletes those older than maxAge. While all files together are larger than maxTotal, it
-// deletes files of the session that has most, so that no session drives out the files of
+// deletes files of the session that has the most bytes, so that no session drives out the files of
 // others. Files of live sessions are never deleted, and count for at most half of maxTotal.
 // prune writes to each session's anchor which record is the first one kept, for Verify. It
 // returns the paths of the deleted files.
@@ -60,11 +60,11 @@ func prune(p pruning) (deleted []string, err error) {
 
 // sessionFiles are the files of one session.
 type sessionFiles struct {
-	name   string
-	live   bool
-	files  []prunable // from the oldest
-	chosen int        // how many of files, from the oldest, are to be deleted
-	left   int64      // bytes of the other files
+	name      string
+	live      bool
+	files     []prunable // from the oldest
+	chosen    int        // how many of files, from the oldest, are to be deleted
+	keptBytes int64      // bytes of the files that are not chosen
 }
 
 type prunable struct {
@@ -105,7 +105,7 @@ func sessionsIn(dir string) (out []*sessionFiles, err error) {
 			return nil, fmt.Errorf("audit: %w", err)
 		}
 		s.files = append(s.files, prunable{path, info.Size(), info.ModTime()})
-		s.left += info.Size()
+		s.keptBytes += info.Size()
 	}
 	return out, nil
 }
@@ -118,15 +118,15 @@ func choose(sessions []*sessionFiles, p pruning, now time.Time) {
 			s.choose()
 		}
 		if s.live {
-			live += s.left
+			live += s.keptBytes
 		} else {
-			ended += s.left
+			ended += s.keptBytes
 		}
 	}
 	for p.maxTotal > 0 && min(live, p.maxTotal/2)+ended > p.maxTotal {
 		var largest *sessionFiles
 		for _, s := range sessions {
-			if s.canChoose() && (largest == nil || s.left > largest.left) {
+			if s.canChoose() && (largest == nil || s.keptBytes > largest.keptBytes) {
 				largest = s
 			}
 		}
@@ -144,7 +144,7 @@ func (s *sessionFiles) canChoose() bool { return !s.live && s.chosen < len(s.fil
 func (s *sessionFiles) choose() int64 {
 	n := s.files[s.chosen].bytes
 	s.chosen++
-	s.left -= n
+	s.keptBytes -= n
 	return n
 }
 
@@ -238,7 +238,7 @@ func (k *keeper) maintain() {
 	if err := os.WriteFile(stamp, nil, 0o600); err != nil {
 		return // the disk is full: the next maintenance tries again
 	}
-	k.compressLeft()
+	k.compressLeftovers()
 	o := k.l.opts
 	if o.Bounds != nil {
 		o.MaxAge, o.MaxTotal = o.Bounds()
@@ -254,9 +254,9 @@ func (k *keeper) maintain() {
 	}
 }
 
-// compressLeft compresses files that a crash left uncompressed, unless they are small, and
+// compressLeftovers compresses files that a crash left uncompressed, unless they are small, and
 // removes those that already have a compressed copy.
-func (k *keeper) compressLeft() {
+func (k *keeper) compressLeftovers() {
 	dir, session := k.l.opts.Dir, k.l.opts.Session
 	current, _ := nameOf(k.l.Path())
 	list, err := listAll(dir, session)

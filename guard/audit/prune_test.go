@@ -8,194 +8,194 @@ import (
 	"time"
 )
 
-// house is a directory with the records of several sessions.
-type house struct {
+// sessionsDir is a directory for the records and anchors of several sessions.
+type sessionsDir struct {
 	t   *testing.T
 	dir string
 }
 
-func newHouse(t *testing.T) house { return house{t, t.TempDir()} }
+func newSessionsDir(t *testing.T) sessionsDir { return sessionsDir{t, t.TempDir()} }
 
-func (h house) anchor(session string) (string, error) {
-	return filepath.Join(h.dir, "anchors", session), nil
+func (d sessionsDir) anchor(session string) (string, error) {
+	return filepath.Join(d.dir, "anchors", session), nil
 }
 
-func (h house) options(session string) Options {
-	anchor, _ := h.anchor(session)
-	return Options{Dir: filepath.Join(h.dir, "audit"), Session: session, Anchor: anchor, MaxBytes: 4000}
+func (d sessionsDir) options(session string) Options {
+	anchor, _ := d.anchor(session)
+	return Options{Dir: filepath.Join(d.dir, "audit"), Session: session, Anchor: anchor, MaxBytes: 4000}
 }
 
 // fill makes records of a session until they take a number of files, and dates the files a
 // number of days back.
-func (h house) fill(session string, files int, days int) {
-	h.t.Helper()
-	l := mustOpen(h.t, h.options(session))
+func (d sessionsDir) fill(session string, files int, days int) {
+	d.t.Helper()
+	l := mustOpen(d.t, d.options(session))
 	for i := 0; ; i++ {
-		mustRecord(h.t, l, refusal(h.t, fmt.Sprint("f", i)))
-		if h.count(session) >= files {
+		mustRecord(d.t, l, refusal(d.t, fmt.Sprint("f", i)))
+		if d.count(session) >= files {
 			break
 		}
 	}
-	mustClose(h.t, l)
-	list, _ := Files(filepath.Join(h.dir, "audit"), session)
+	mustClose(d.t, l)
+	list, _ := Files(filepath.Join(d.dir, "audit"), session)
 	at := time.Now().AddDate(0, 0, -days)
 	for _, f := range list {
 		if err := os.Chtimes(f, at, at); err != nil {
-			h.t.Fatal(err)
+			d.t.Fatal(err)
 		}
 	}
 }
 
-func (h house) count(session string) int {
-	list, err := Files(filepath.Join(h.dir, "audit"), session)
+func (d sessionsDir) count(session string) int {
+	list, err := Files(filepath.Join(d.dir, "audit"), session)
 	if err != nil {
-		h.t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	return len(list)
 }
 
-// prune prunes, and returns the sessions of the files that are gone.
-func (h house) prune(p pruning) (gone []string) {
-	h.t.Helper()
-	p.dir, p.anchor = filepath.Join(h.dir, "audit"), h.anchor
+// prune prunes, and returns the session of each file that it deleted.
+func (d sessionsDir) prune(p pruning) (pruned []string) {
+	d.t.Helper()
+	p.dir, p.anchor = filepath.Join(d.dir, "audit"), d.anchor
 	deleted, err := prune(p)
 	if err != nil {
-		h.t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	for _, path := range deleted {
 		n, _ := nameOf(path)
-		gone = append(gone, n.session)
+		pruned = append(pruned, n.session)
 	}
-	return gone
+	return pruned
 }
 
 // bytes returns the size of the files of a session, or of all sessions for "".
-func (h house) bytes(session string) (n int64) {
-	h.t.Helper()
-	list, err := Files(filepath.Join(h.dir, "audit"), session)
+func (d sessionsDir) bytes(session string) (n int64) {
+	d.t.Helper()
+	list, err := Files(filepath.Join(d.dir, "audit"), session)
 	if err != nil {
-		h.t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	for _, f := range list {
 		info, err := os.Stat(f)
 		if err != nil {
-			h.t.Fatal(err)
+			d.t.Fatal(err)
 		}
 		n += info.Size()
 	}
 	return n
 }
 
-func (h house) verify(session string) Report {
-	h.t.Helper()
-	return mustVerify(h.t, h.options(session))
+func (d sessionsDir) verify(session string) Report {
+	d.t.Helper()
+	return mustVerify(d.t, d.options(session))
 }
 
 // Files that are too old are removed, even all files of a session. Verify reports the number of
 // removed records, and a session without records continues its chain.
 func TestPruneByAge(t *testing.T) {
-	h := newHouse(t)
-	h.fill("old", 3, 100)
-	h.fill("new", 3, 1)
-	was := h.verify("old")
-	gone := h.prune(pruning{maxAge: DefaultMaxAge})
-	if len(gone) != 3 || gone[0] != "old" || h.count("old") != 0 || h.count("new") != 3 {
-		t.Errorf("%q", gone)
+	d := newSessionsDir(t)
+	d.fill("old", 3, 100)
+	d.fill("new", 3, 1)
+	before := d.verify("old")
+	pruned := d.prune(pruning{maxAge: DefaultMaxAge})
+	if len(pruned) != 3 || pruned[0] != "old" || d.count("old") != 0 || d.count("new") != 3 {
+		t.Errorf("%q", pruned)
 	}
-	if got := h.verify("old"); got.Pruned != was.To || got.Files != 0 {
+	if got := d.verify("old"); got.Pruned != before.To || got.Files != 0 {
 		t.Errorf("%+v", got)
 	}
-	if got := h.verify("new"); got.Pruned != 0 {
+	if got := d.verify("new"); got.Pruned != 0 {
 		t.Errorf("%+v", got)
 	}
-	mustClose(t, mustOpen(t, h.options("old")))
-	if got := h.verify("old"); got.Pruned != was.To || got.From != was.To+1 {
-		t.Errorf("%+v, before %+v", got, was)
+	mustClose(t, mustOpen(t, d.options("old")))
+	if got := d.verify("old"); got.Pruned != before.To || got.From != before.To+1 {
+		t.Errorf("%+v, before %+v", got, before)
 	}
 }
 
 // If the records take too much room, the largest session loses its oldest files, and the other
 // sessions keep theirs.
 func TestPruneBySize(t *testing.T) {
-	h := newHouse(t)
-	h.fill("small", 2, 50) // the oldest
-	h.fill("large", 12, 1)
-	all := h.bytes("")
-	if gone := h.prune(pruning{maxTotal: 1 << 40}); len(gone) != 0 || h.bytes("") != all {
-		t.Errorf("without need: %q", gone)
+	d := newSessionsDir(t)
+	d.fill("small", 2, 50) // the oldest
+	d.fill("large", 12, 1)
+	all := d.bytes("")
+	if pruned := d.prune(pruning{maxTotal: 1 << 40}); len(pruned) != 0 || d.bytes("") != all {
+		t.Errorf("without need: %q", pruned)
 	}
-	gone := h.prune(pruning{maxTotal: all / 2})
-	if len(gone) < 3 || h.bytes("") > all/2 || h.count("small") != 2 || gone[0] != "large" {
-		t.Errorf("%q, %d of %d left", gone, h.bytes(""), all)
+	pruned := d.prune(pruning{maxTotal: all / 2})
+	if len(pruned) < 3 || d.bytes("") > all/2 || d.count("small") != 2 || pruned[0] != "large" {
+		t.Errorf("%q, %d of %d left", pruned, d.bytes(""), all)
 	}
-	if got := h.verify("large"); got.Pruned == 0 || got.From != got.Pruned+1 {
+	if got := d.verify("large"); got.Pruned == 0 || got.From != got.Pruned+1 {
 		t.Errorf("%+v", got)
 	}
 	// A file that somebody else removes is damage, also after pruning.
-	files, _ := Files(filepath.Join(h.dir, "audit"), "large")
+	files, _ := Files(filepath.Join(d.dir, "audit"), "large")
 	if err := os.Remove(files[0]); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Verify(filepath.Join(h.dir, "audit"), "large", h.options("large").Anchor); err != nil || got.OK {
+	if got, err := Verify(filepath.Join(d.dir, "audit"), "large", d.options("large").Anchor); err != nil || got.OK {
 		t.Errorf("a removed file: %+v, %v", got, err)
 	}
 }
 
-// A live session loses no records. For any amount of its records, those of ended sessions keep
-// half of the room.
+// A live session loses no records. However many it has, the records of ended sessions keep half of
+// the room.
 func TestPruneSparesLiveSessions(t *testing.T) {
-	h := newHouse(t)
-	h.fill("ended", 2, 1)
-	l := mustOpen(t, h.options("live"))
+	d := newSessionsDir(t)
+	d.fill("ended", 2, 1)
+	l := mustOpen(t, d.options("live"))
 	for i := range 200 {
 		mustRecord(t, l, refusal(t, fmt.Sprint("f", i)))
 	}
-	live := h.bytes("live")
-	if gone := h.prune(pruning{maxTotal: 2*h.bytes("ended") + 1000}); len(gone) != 0 || live == 0 {
-		t.Errorf("%q", gone)
+	live := d.bytes("live")
+	if pruned := d.prune(pruning{maxTotal: 2*d.bytes("ended") + 1000}); len(pruned) != 0 || live == 0 {
+		t.Errorf("%q", pruned)
 	}
-	if gone := h.prune(pruning{maxTotal: 1, maxAge: time.Nanosecond}); h.count("ended") != 0 || h.bytes("live") != live {
-		t.Errorf("%q", gone)
+	if pruned := d.prune(pruning{maxTotal: 1, maxAge: time.Nanosecond}); d.count("ended") != 0 || d.bytes("live") != live {
+		t.Errorf("%q", pruned)
 	}
 	mustRecord(t, l, refusal(t, "goes on"))
 	mustClose(t, l)
-	if got := h.verify("live"); got.Pruned != 0 {
+	if got := d.verify("live"); got.Pruned != 0 {
 		t.Errorf("%+v", got)
 	}
 }
 
 // Sessions prune when they begin, but do not examine the directory each time.
 func TestPruneAtStart(t *testing.T) {
-	h := newHouse(t)
-	h.fill("old", 3, 100)
-	o := h.options("new")
-	o.MaxAge, o.AnchorOf = DefaultMaxAge, h.anchor
-	var told []string
-	o.Pruned = func(path string) { told = append(told, path) }
+	d := newSessionsDir(t)
+	d.fill("old", 3, 100)
+	o := d.options("new")
+	o.MaxAge, o.AnchorOf = DefaultMaxAge, d.anchor
+	var pruned []string
+	o.Pruned = func(path string) { pruned = append(pruned, path) }
 	mustClose(t, mustOpen(t, o))
-	if h.count("old") != 3 || len(told) != 0 {
-		t.Errorf("pruned %v although the directory was looked at just now", told)
+	if d.count("old") != 3 || len(pruned) != 0 {
+		t.Errorf("pruned %v although the directory was examined just now", pruned)
 	}
 	stamp := filepath.Join(o.Dir, stampName)
 	if err := os.Chtimes(stamp, time.Time{}, time.Now().Add(-maintainDelay)); err != nil {
 		t.Fatal(err)
 	}
 	mustClose(t, mustOpen(t, o))
-	if h.count("old") != 0 || len(told) != 3 {
-		t.Errorf("pruned %v", told)
+	if d.count("old") != 0 || len(pruned) != 3 {
+		t.Errorf("pruned %v", pruned)
 	}
-	h.verify("old")
-	h.verify("new")
+	d.verify("old")
+	d.verify("new")
 }
 
-// The bounds are those at the time of a deletion, and not of the session's start.
+// A deletion uses the bounds of that moment, and not those of the session's start.
 //
 // ceiling: records.days by change
-func TestPruneByTheBoundsOfNow(t *testing.T) {
-	h := newHouse(t)
-	h.fill("old", 3, 100)
-	o := h.options("new")
-	o.MaxAge, o.AnchorOf = DefaultMaxAge, h.anchor
+func TestPruneUsesCurrentBounds(t *testing.T) {
+	d := newSessionsDir(t)
+	d.fill("old", 3, 100)
+	o := d.options("new")
+	o.MaxAge, o.AnchorOf = DefaultMaxAge, d.anchor
 	days := time.Duration(120)
 	o.Bounds = func() (time.Duration, int64) { return days * 24 * time.Hour, 0 }
 	prune := func() int {
@@ -204,7 +204,7 @@ func TestPruneByTheBoundsOfNow(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustClose(t, mustOpen(t, o))
-		return h.count("old")
+		return d.count("old")
 	}
 	if n := prune(); n != 3 {
 		t.Errorf("%d files are left, which the bounds keep", n)

@@ -52,7 +52,7 @@ func (e *DamageError) add(d Damage) {
 	e.List = append(e.List, d)
 }
 
-// orNil is e if there is any damage.
+// orNil returns e, or nil if there is no damage.
 func (e *DamageError) orNil() error {
 	if len(e.List) == 0 {
 		return nil
@@ -182,12 +182,12 @@ var deniedMark = []byte(`"verdict":"refused"`)
 
 // source reads the records of one session, one at a time.
 type source struct {
-	files []string
-	next  func() (Entry, error, bool)
-	entry Entry     // the next to be delivered, if more
-	more  bool      // false after the last entry or an error
-	err   error     // the error
-	time  time.Time // the latest time of an entry so far; entry is not sorted before it
+	files    []string
+	next     func() (Entry, error, bool)
+	entry    Entry     // the next to be delivered, if hasEntry
+	hasEntry bool      // false after the last entry or an error
+	err      error     // the error that ended the reading
+	time     time.Time // the latest time of an entry so far; entry is not sorted before it
 }
 
 // bySession makes a source of each session's files, in the order of files.
@@ -208,9 +208,9 @@ func bySession(files []string) (sources []*source) {
 
 // advance reads the next entry.
 func (s *source) advance() {
-	s.entry, s.err, s.more = s.next()
-	s.more = s.more && s.err == nil
-	if s.more && s.entry.Time.After(s.time) {
+	s.entry, s.err, s.hasEntry = s.next()
+	s.hasEntry = s.hasEntry && s.err == nil
+	if s.hasEntry && s.entry.Time.After(s.time) {
 		s.time = s.entry.Time
 	}
 }
@@ -219,7 +219,7 @@ func (s *source) advance() {
 func oldest(sources []*source) *source {
 	var first *source
 	for _, s := range sources {
-		if s.more && (first == nil || s.time.Before(first.time)) {
+		if s.hasEntry && (first == nil || s.time.Before(first.time)) {
 			first = s
 		}
 	}
@@ -261,7 +261,7 @@ type lineReader struct {
 	close func() error
 
 	line     []byte // the part of the present line that was read; cut if it is too long
-	size     int    // length of that part, without the cut
+	size     int    // length that line would have if it were not cut
 	complete bool   // next has returned the present line
 }
 
@@ -359,7 +359,7 @@ func lastLineOf(f *os.File) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	// A torn line of up to maxLine may follow.
+	// The last complete line, and a torn line after it, may each have up to maxLine bytes.
 	for window := int64(16 << 10); ; window *= 4 {
 		from := max(0, info.Size()-window)
 		b := make([]byte, info.Size()-from)

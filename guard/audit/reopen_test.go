@@ -19,12 +19,12 @@ func TestReopen(t *testing.T) {
 			l := mustOpen(t, long)
 			mustRecord(t, l, refusal(t, "a"))
 			mustClose(t, l)
-			mustClose(t, mustOpen(t, *o)) // a shorter name over a longer one
+			mustClose(t, mustOpen(t, *o)) // the anchor names a file with a shorter name than before
 		}},
 		{"killed", func(t *testing.T, o *Options) {
 			l := mustOpen(t, *o)
 			mustRecord(t, l, refusal(t, "a"))
-			killed(t, *o, l)
+			simulateKill(t, *o, l)
 		}},
 		{"killed before the first anchor", func(t *testing.T, o *Options) {
 			l, err := open(*o, func(path string) (sink, error) {
@@ -34,7 +34,7 @@ func TestReopen(t *testing.T) {
 			if err != nil || l.Anchored() == nil {
 				t.Fatalf("%v, or it was anchored", err)
 			}
-			killed(t, *o, l)
+			simulateKill(t, *o, l)
 		}},
 		{"the file is gone", func(t *testing.T, o *Options) {
 			l := mustOpen(t, *o)
@@ -72,17 +72,17 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// killed ends a log, and leaves the files as a kill of its process would.
-func killed(t *testing.T, o Options, l *Log) {
+// simulateKill ends a log, and leaves the files as a kill of its process would.
+func simulateKill(t *testing.T, o Options, l *Log) {
 	t.Helper()
-	there := map[string][]byte{}
+	contents := map[string][]byte{}
 	for _, pattern := range []string{o.Dir + "/*", o.Anchor} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, path := range paths {
-			if there[path], err = os.ReadFile(path); err != nil {
+			if contents[path], err = os.ReadFile(path); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -92,7 +92,7 @@ func killed(t *testing.T, o Options, l *Log) {
 	for _, path := range append(paths, o.Anchor) {
 		os.Remove(path)
 	}
-	for path, data := range there {
+	for path, data := range contents {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -35,21 +35,21 @@ func TestLiveSessionStaysInItsShare(t *testing.T) {
 	o.MaxTotal, o.MaxBytes = 2*share, 256<<10
 	o.work = pace{burst: 1 << 30, perSecond: 1 << 30} // a speed that no disk lasts for
 	l := mustOpen(t, o)
-	var done, not int64
+	var admitted, refusedOps int64
 	for i := range 120_000 {
 		r := allowed(t, fmt.Sprintf("%s/%d", rand.Text(), i))
 		r.Op, r.Subject = names.OpMkdir, guard.Subject(fmt.Sprint("s", i%300))
 		if l.Pace(&r, time.Second) > time.Second {
-			not++
+			refusedOps++
 			continue
 		}
 		if err := l.Record(r); err != nil {
 			t.Fatal(err)
 		}
-		done++
+		admitted++
 	}
-	if not == 0 || done == 0 {
-		t.Errorf("%d operations were admitted, and %d were not", done, not)
+	if refusedOps == 0 || admitted == 0 {
+		t.Errorf("%d operations were admitted, and %d were not", admitted, refusedOps)
 	}
 	for i := range 30_000 {
 		r := refusal(t, fmt.Sprintf("%s/%d", rand.Text(), i))
@@ -103,19 +103,19 @@ func TestShareGetsSlower(t *testing.T) {
 	for _, percent := range []int64{49, 50, 75, 90, 99} {
 		l := newLimits(&o)
 		l.shareUsed = l.share * percent / 100
-		pause(l.budgetsOf("s", now), l.sharedBurst, now, time.Hour) // what may be written at once
-		wait := pause(l.budgetsOf("s", now), 1000, now, time.Hour)
+		chargeWork(l.budgetsOf("s", now), l.sharedBurst, now, time.Hour) // all that may be written without waiting
+		wait := chargeWork(l.budgetsOf("s", now), 1000, now, time.Hour)
 		if (percent < 50) != (wait == 0) || wait < last {
 			t.Errorf("%d%%: %v, after %v", percent, wait, last)
 		}
 		last = wait
 	}
 	l := newLimits(&o)
-	if l.shareUsed = l.share; pause(l.budgetsOf("s", now), 1, now, time.Hour) <= time.Hour {
+	if l.shareUsed = l.share; chargeWork(l.budgetsOf("s", now), 1, now, time.Hour) <= time.Hour {
 		t.Error("without any share left an operation begins")
 	}
 	l = newLimits(&Options{work: o.work, refusals: o.refusals})
-	if l.shareUsed = 1 << 50; pause(l.budgetsOf("s", now), 1<<20, now, 0) != 0 || !affords(l.budgetsOf("s", now), 1<<20, now) {
+	if l.shareUsed = 1 << 50; chargeWork(l.budgetsOf("s", now), 1<<20, now, 0) != 0 || !chargeRefusal(l.budgetsOf("s", now), 1<<20, now) {
 		t.Error("without a bound something waits")
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Allocate promises that the file can grow to size bytes; errors.ErrUnsupported
-// where the file system promises nothing.
+// Allocate promises that the file can grow to size bytes. It returns errors.ErrUnsupported if the
+// file system cannot promise that.
 func (f logFile) Allocate(size int64) error {
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {

@@ -35,11 +35,11 @@ type Report struct {
 	Pruned uint64 `json:"pruned,omitempty"`
 }
 
-// Verify checks the chain of a session in dir, from its first file to its end,
-// and against the anchor; with anchorPath "" the chain alone. It can be used on
-// a live session. The report says what is wrong with the records. An error means that they
-// could not be read; fs.ErrNotExist, that there are no records, and no anchor that would show
-// that some are missing. The package comment says what an OK proves.
+// Verify checks the chain of a session in dir, from its first file to its end, and against the
+// anchor. With anchorPath "" it checks the chain alone. It can be used on a live session. The
+// report says what is wrong with the records. An error means that they could not be read. The
+// error is fs.ErrNotExist if there are no records, and no anchor either, which would show that
+// records are missing. The package comment says what an OK proves.
 func Verify(dir, session, anchorPath string) (r Report, err error) {
 	// A live session may prune a file between listing and opening it. That is rare, so
 	// a second attempt is nearly always enough.
@@ -73,7 +73,7 @@ func verifyOnce(dir, session, anchorPath string) (Report, error) {
 			v.fail(0, "the anchor is that of session %s", names.Quote(a.Session))
 			a = nil
 		default:
-			v.want(a.Count, a.Hash)
+			v.expectLine(a.Count, a.Hash)
 			v.keptFrom = a.KeptFrom
 		}
 	}
@@ -84,11 +84,11 @@ func verifyOnce(dir, session, anchorPath string) (Report, error) {
 	if len(files) == 0 && a == nil {
 		return v.report, fmt.Errorf("audit: no records of session %s: %w", names.Quote(session), fs.ErrNotExist)
 	}
-	if err := v.headers(files); err != nil {
+	if err := v.readHeaders(files); err != nil {
 		return v.report, err
 	}
 	for i, path := range files {
-		if err := v.file(path, i == len(files)-1); err != nil {
+		if err := v.checkFile(path, i == len(files)-1); err != nil {
 			return v.report, err
 		}
 	}
@@ -96,11 +96,12 @@ func verifyOnce(dir, session, anchorPath string) (Report, error) {
 	return v.report, nil
 }
 
+// verifier is the state of one Verify.
 type verifier struct {
 	report   Report
-	last     mark
-	started  bool
-	keptFrom uint64
+	last     mark              // the last line that was checked
+	started  bool              // a line was checked
+	keptFrom uint64            // the first line that was not pruned; 0: nothing says so
 	expect   map[uint64]string // hashes of lines, by number, as anchors name them
 }
 
@@ -113,16 +114,17 @@ func (v *verifier) fail(at uint64, format string, args ...any) {
 	}
 }
 
-func (v *verifier) want(seq uint64, hash string) {
+// expectLine notes that an anchor names the line seq with this hash.
+func (v *verifier) expectLine(seq uint64, hash string) {
 	if old, ok := v.expect[seq]; ok && old != hash {
 		v.fail(seq, "two anchors disagree about line %d", seq)
 	}
 	v.expect[seq] = hash
 }
 
-// headers reads the first lines of files, which have the anchors that Open found, and the line
-// up to which files were pruned.
-func (v *verifier) headers(files []string) error {
+// readHeaders reads the first line of each file. It has the anchor that Open found, and the number of
+// the first line that was not pruned.
+func (v *verifier) readHeaders(files []string) error {
 	for _, path := range files {
 		line, err := firstLine(path)
 		if err != nil && !gone(err) {
@@ -134,13 +136,14 @@ func (v *verifier) headers(files []string) error {
 		}
 		v.keptFrom = max(v.keptFrom, e.KeptFrom)
 		if e.AnchorSession == v.report.Session && e.AnchorSeq > 0 {
-			v.want(e.AnchorSeq, e.AnchorHash)
+			v.expectLine(e.AnchorSeq, e.AnchorHash)
 		}
 	}
 	return nil
 }
 
-func (v *verifier) file(path string, isLast bool) error {
+// checkFile checks all lines of a file. isLast says that the session has no later file.
+func (v *verifier) checkFile(path string, isLast bool) error {
 	v.report.Files++
 	base := strings.TrimSuffix(filepath.Base(path), compressedSuffix)
 	n := 0
@@ -148,7 +151,7 @@ func (v *verifier) file(path string, isLast bool) error {
 		n++
 		switch {
 		case err == nil:
-			v.line(base, line, n == 1)
+			v.checkLine(base, line, n == 1)
 		case errors.Is(err, errTorn):
 			v.report.Torn++
 		case errors.Is(err, errDamaged):
@@ -162,16 +165,16 @@ func (v *verifier) file(path string, isLast bool) error {
 		}
 	}
 	if n == 0 && !isLast {
-		// A crash between creating a file and its header; the numbers tell whether
-		// anything is missing.
+		// A crash came after the file was created and before its header was written. The numbers of
+		// the lines tell whether any is missing.
 		v.report.Torn++
 	}
 	return nil
 }
 
-// line checks a line against the one before. It then takes the line as the last one, even
-// if something is wrong with it, so that one problem is reported once.
-func (v *verifier) line(base string, line []byte, first bool) {
+// checkLine checks a line against the one before. It then takes the line as the last one, even
+// if something is wrong with the line, so that one problem is reported once.
+func (v *verifier) checkLine(base string, line []byte, isFirst bool) {
 	s, err := parseSeal(line)
 	if err != nil {
 		v.fail(v.last.seq+1, "%s: after line %d is something that is no record", base, v.last.seq)
@@ -202,21 +205,22 @@ func (v *verifier) line(base string, line []byte, first bool) {
 		}
 		delete(v.expect, s.seq)
 	}
-	if first || bytes.Contains(line, lostMark) {
-		v.special(base, line, s.seq, first)
+	if isFirst || bytes.Contains(line, lostMark) {
+		v.checkSpecial(base, line, s.seq, isFirst)
 	}
 }
 
 // lostMark is in the lines of op "lost" only; see deniedMark.
 var lostMark = []byte(`,"op":"lost",`)
 
-// special checks a header's fields, and counts lost records.
-func (v *verifier) special(base string, line []byte, seq uint64, first bool) {
+// checkSpecial checks the fields of a file's first line, which must be a header. Of any other line it
+// adds the lost records to the report.
+func (v *verifier) checkSpecial(base string, line []byte, seq uint64, isFirst bool) {
 	e, err := decode(line)
 	switch {
 	case err != nil:
 		v.fail(seq, "%s: line %d is not readable", base, seq)
-	case !first:
+	case !isFirst:
 		v.report.Lost += e.Lost
 	case e.Op != opSession:
 		v.fail(seq, "%s: the header is missing", base)
@@ -227,6 +231,7 @@ func (v *verifier) special(base string, line []byte, seq uint64, first bool) {
 	}
 }
 
+// finish completes the report after all lines. a is the session's anchor, nil if there is none.
 func (v *verifier) finish(a *anchor) {
 	v.report.To = v.last.seq
 	if !v.started && v.keptFrom > 1 {
@@ -256,7 +261,7 @@ func (v *verifier) finish(a *anchor) {
 	}
 }
 
-// seal is the parts of a line that chain it: its number, and the two hashes at its end.
+// seal has the parts of a line that chain it: its number, and the two hashes at its end.
 type seal struct {
 	mark
 	prev [hashLen]byte
@@ -306,8 +311,8 @@ func sealOf(line []byte, prev [hashLen]byte) (sum [hashLen]byte) {
 	return sum
 }
 
-// IsIntact reports whether a line of a file is as a log wrote it: whether its hash is that of the
-// line. It says nothing about the lines before and after.
+// IsIntact reports whether a line of a file is as a log wrote it: whether the hash in the line is
+// the right one. It says nothing about the lines before and after.
 func IsIntact(line []byte) bool {
 	s, err := parseSeal(line)
 	return err == nil && sealOf(line, s.prev) == s.hash

@@ -21,12 +21,13 @@ type tamperable struct {
 	files []string
 }
 
-func newTamperable(t *testing.T, fill string) *tamperable {
+// newTamperable makes a session with records of the paths prefix0, prefix1 and so on.
+func newTamperable(t *testing.T, prefix string) *tamperable {
 	o := options(t)
 	o.MaxBytes = 1800
 	l := mustOpen(t, o)
 	for i := range 12 {
-		mustRecord(t, l, refusal(t, fmt.Sprint(fill, i)))
+		mustRecord(t, l, refusal(t, fmt.Sprint(prefix, i)))
 	}
 	mustClose(t, l)
 	files, err := Files(o.Dir, o.Session)
@@ -195,8 +196,8 @@ func TestVerifyAfterRestart(t *testing.T) {
 	}
 }
 
-// A crash may leave an anchor behind the end of the file. That is no damage,
-// but the old anchor must still be one of the lines.
+// A crash may leave an old anchor, which names a line before the last one. That is no damage, if
+// the line is in the chain.
 func TestVerifyStaleAnchor(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
@@ -224,7 +225,7 @@ func TestVerifyNothing(t *testing.T) {
 	}
 }
 
-// parseSeal gets any contents of a file.
+// parseSeal is given any contents of a file. It accepts no line that is shorter than a seal.
 func FuzzParseSeal(f *testing.F) {
 	r := refusal(f, "x")
 	f.Add(bytes.TrimSpace(newEncoder("s", PathsFull, nil, mark{}).item(&item{rec: r, count: 1})))

@@ -72,7 +72,7 @@ type writer struct {
 
 	file      sink    // the current file
 	base      string  // its name
-	name      logName // parsed base; while the next file is begun, the name of that
+	name      logName // parsed base; while the next file is begun, the name of that file
 	size      int64   // of the current file
 	allocated int64   // bytes the current file can grow to
 	retryAt   int64   // size at which to try again to begin a new file
@@ -288,7 +288,7 @@ func (w *writer) anchor(now time.Time) {
 	}
 }
 
-// room returns how many more bytes the file has room for. The bytes in out need a part of it.
+// room returns how many more bytes the file has room for. The bytes in out need a part of that room.
 func (w *writer) room() int64 {
 	if w.allocated == infinite {
 		return infinite

@@ -12,13 +12,13 @@ import (
 // topsOf has the directories that are tops of the owner's repositories.
 type topsOf map[string]bool
 
-func (topsOf) IsDir(string) bool                   { return false }
-func (t topsOf) Top(dir string) bool               { return t[dir] }
-func (topsOf) Bare(string, pattern.Condition) bool { return false }
-func (topsOf) Made(string) bool                    { return false }
-func (topsOf) Tokens(string) bool                  { return false }
+func (topsOf) IsDir(string) bool                     { return false }
+func (t topsOf) IsTop(dir string) bool               { return t[dir] }
+func (topsOf) IsBare(string, pattern.Condition) bool { return false }
+func (topsOf) IsInUserRepo(string) bool              { return false }
+func (topsOf) HasTokens(string) bool                 { return false }
 
-// list makes rules of one list.
+// list returns rules with these patterns, all of the list l.
 func list(l pattern.List, texts ...string) (out []pattern.Rule) {
 	for _, t := range texts {
 		out = append(out, pattern.Rule{List: l, Text: t})
@@ -87,7 +87,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// fifty has patterns of all common forms, none of which matches.
+// fifty returns fifty rules with patterns of all common forms. None matches a name in these tests.
 func fifty() (out []pattern.Rule) {
 	for i := range 10 {
 		out = append(out, list(pattern.OwnHide, fmt.Sprintf("*.secret%d", i), fmt.Sprintf("/vault%d/", i))...)
@@ -97,8 +97,8 @@ func fifty() (out []pattern.Rule) {
 	return out
 }
 
-// This measures the cost of a name that no rule matches, with the built-in rules and with fifty
-// more patterns.
+// BenchmarkJudge measures the cost of a name that no rule matches, with the built-in rules and with
+// fifty more patterns.
 func BenchmarkJudge(b *testing.B) {
 	for _, with := range []struct {
 		name  string
@@ -118,7 +118,7 @@ func BenchmarkJudge(b *testing.B) {
 }
 
 // npm's credentials are found in every spelling. A value that npm takes from its environment
-// does not count as one.
+// does not count as a credential.
 func TestTokensOfNpm(t *testing.T) {
 	for text, want := range map[string]bool{
 		"registry=https://r/\n":                                     false,

@@ -18,14 +18,15 @@ const gitDir = ".git"
 //   - in a directory of git's, the directory of a worktree, a submodule, or a rebase or merge
 //     that has begun
 //
-// isBare reports whether a directory with another name than .git is a directory of git.
-func IsPart(rel string, dir bool, isBare func(rel string) bool) bool {
+// isDir says that a directory is created, and not a file. isBare reports whether a directory with
+// another name than .git is a directory of git.
+func IsPart(rel string, isDir bool, isBare func(rel string) bool) bool {
 	elems := strings.Split(rel, "/")
 	last := elems[len(elems)-1]
-	if slices.Contains(Tops, last) || !dir && strings.HasSuffix(last, ".fossil") {
+	if slices.Contains(Tops, last) || !isDir && strings.HasSuffix(last, ".fossil") {
 		return true
 	}
-	for i := len(elems) - 1; dir && i >= 0; i-- {
+	for i := len(elems) - 1; isDir && i >= 0; i-- {
 		if elems[i] == gitDir {
 			return isGitPart(elems[i+1:])
 		}
@@ -36,7 +37,7 @@ func IsPart(rel string, dir bool, isBare func(rel string) bool) bool {
 	return false
 }
 
-// isGitPart is the part of IsPart for directories of git's. below is the path in one.
+// isGitPart is IsPart for a directory that is created at the path below in a directory of git's.
 func isGitPart(below []string) bool {
 	switch {
 	case len(below) == 0:

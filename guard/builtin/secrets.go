@@ -28,7 +28,7 @@ import (
 
 // secrets are hidden, at any depth: a program that may read a project should not get
 // credentials for other services.
-var secrets = []reasons{
+var secrets = []ruleGroup{
 	{".env* !.env.example !.envrc", "environment files hold passwords and API keys; .env.example is the template without them, .envrc is protected"},
 	{"id_rsa id_dsa id_ecdsa id_ecdsa_sk id_ed25519 id_ed25519_sk *.pem *.key *.ppk *.p12 *.pfx *.jks *.keystore", "private keys"},
 	{".ssh", "keys, known hosts, and a configuration that names other machines"},
@@ -43,7 +43,7 @@ var secrets = []reasons{
 
 // controls are protected, at the root and in the top directory of each repository: other
 // programs run the commands in them with the owner's rights.
-var controls = []reasons{
+var controls = []ruleGroup{
 	{".mcp.json .claude .cursor .windsurf .codex .gemini .aider.conf.yml .roo .kilocode .kiro .amazonq .qwen .continue .junie .trae .opencode opencode.json opencode.jsonc .crush.json crush.json .config/opencode .clinerules .factory .grok .codebuddy .augment .goose .openhands .copilot .github/copilot .github/hooks .rovodev .vibe", "tells an AI client which programs to start and what they may do"},
 	{".vscode .idea .zed .helix *.code-workspace .config/zed .vs .fleet *.sublime-project .dir-locals.el .dir-locals-2.el", "editors run its tasks, and use the interpreters and tools it names"},
 	{".devcontainer .devcontainer.json", "editors run its initializeCommand on the host before they enter the container"},
@@ -63,12 +63,12 @@ var controls = []reasons{
 		"where the root is a home directory, the owner's programs take commands from it"},
 }
 
-// trees are directories with other people's code. There, names like those in the tables have no
-// meaning, and package managers replace the files at any time. Of the built-in rules, only
-// those about version control apply there.
-const trees = "node_modules/ vendor/ site-packages/"
+// foreignTrees are directories with other people's code. There, names like those in the tables have
+// no meaning, and package managers replace the files at any time. Of the built-in rules, only those
+// about version control apply there.
+const foreignTrees = "node_modules/ vendor/ site-packages/"
 
-// Reserved returns the rules for a name that is hidden anywhere, and that no Allow lifts.
+// Reserved returns the rules that hide a name everywhere. No Allow lifts them.
 func Reserved(name string) []pattern.Rule {
 	return []pattern.Rule{{List: pattern.ReservedHide, Text: name, Reason: "what was removed is kept there (rootsfs trash)"}}
 }
@@ -95,7 +95,7 @@ var rules = sync.OnceValue(func() []pattern.Rule {
 	out = append(out, vcsRules()...)
 	add(pattern.BuiltinProtect, "**/", ".gitmodules .gitmodules.lock",
 		"names the repositories that git fetches, and commands for them; git writes it under the other name", pattern.AtTop)
-	add(pattern.Except, "", trees,
+	add(pattern.Except, "", foreignTrees,
 		"other people's code: the built-in rules, but for those about version control, do not hold in it", pattern.Always)
 	return out
 })

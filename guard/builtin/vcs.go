@@ -20,14 +20,14 @@ type vcs struct {
 	// because a link or another directory in their place would lead the tool to other files. A
 	// missing one may be created.
 	tops       string
-	topsReason string    // why tops are protected
-	runs       []reasons // files with commands for the tool, or that lead it to such files
+	topsReason string      // why tops are protected
+	runs       []ruleGroup // files with commands for the tool, or that lead it to such files
 	// creatable has further such files, which may be created if they are missing.
-	creatable []reasons
+	creatable []ruleGroup
 }
 
-// reasons has patterns, separated by spaces, and the reason why they are built in.
-type reasons struct{ texts, reason string }
+// ruleGroup is several built-in rules with one reason: texts has their patterns, separated by spaces.
+type ruleGroup struct{ texts, reason string }
 
 const (
 	fossilRuns = "fossil runs the programs that its settings name"
@@ -40,8 +40,8 @@ var systems = []vcs{
 	// git(1): hooks run at commits, merges, checkouts and pushes; the configuration
 	// names pagers, editors, filters, fsmonitor and aliases. git writes a new
 	// configuration to config.lock, which it then renames. The repositories of submodules
-	// lie in .git/modules, and parts of those of worktrees in .git/worktrees.
-	{".git", "where it is a file or a link it leads git to another repository; where it is a directory, another would take its place", []reasons{
+	// lie in .git/modules. What git keeps for each worktree lies in .git/worktrees.
+	{".git", "where it is a file or a link it leads git to another repository; where it is a directory, another would take its place", []ruleGroup{
 		{".git/hooks .git/modules/**/hooks", "git runs hooks as the owner"},
 		{".git/config .git/config.worktree .git/modules/**/config .git/modules/**/config.worktree .git/worktrees/*/config.worktree",
 			"git runs the programs it names (pagers, editors, fsmonitor, filters)"},
@@ -52,20 +52,20 @@ var systems = []vcs{
 	// hg(1): [hooks], [alias], [extensions] and [ui] of hgrc run programs and load
 	// Python. A repository made by `hg share` reads the hgrc of the one that
 	// sharedpath names.
-	{".hg", "where it is a link it leads hg to another repository; where it is a directory, another would take its place", []reasons{
+	{".hg", "where it is a link it leads hg to another repository; where it is a directory, another would take its place", []ruleGroup{
 		{".hg/hgrc .hg/hgrc-not-shared", "hg runs the hooks and aliases it names, and loads its extensions"},
 		{".hg/store/journal .hg/store/journal.backupfiles .hg/store/undo .hg/store/undo.backupfiles", "hg recover and hg rollback put back what it lists, over any file of the owner's"},
 		{".hg/sharedpath", "leads hg to another configuration"},
 	}, nil},
-	// svn(1): wc.db has a queue of unfinished work (work_queue), which the next command
-	// does: file-install and file-move write to any path of the owner's, ".." included.
+	// svn(1): wc.db has a queue of unfinished work (work_queue). The next command carries it
+	// out: file-install and file-move write to any path of the owner's, ".." included.
 	// Hooks lie in the repository (see bares), and tunnels are configured in the owner's
 	// home directory.
-	{".svn", "where it is a link it leads svn to another working copy; where it is a directory, another would take its place", []reasons{
+	{".svn", "where it is a link it leads svn to another working copy; where it is a directory, another would take its place", []ruleGroup{
 		{".svn/wc.db .svn/wc.db-journal .svn/wc.db-wal", "svn cleanup does the work that is queued there: it writes any file of the owner's"},
 	}, nil},
 	// sl(1), a descendant of hg, which also works in .git/sl of a git repository.
-	{".sl", "where it is a link it leads sl to another repository; where it is a directory, another would take its place", []reasons{
+	{".sl", "where it is a link it leads sl to another repository; where it is a directory, another would take its place", []ruleGroup{
 		{".sl/config .sl/hgrc .git/sl/config .git/sl/hgrc", "sl runs the hooks and aliases it names"},
 		{".sl/store/journal .sl/store/journal.backupfiles .sl/store/undo .sl/store/undo.backupfiles", "sl recover and sl rollback put back what it lists, over any file of the owner's"},
 		{".sl/sharedpath", "leads sl to another configuration"},
@@ -73,50 +73,50 @@ var systems = []vcs{
 	// jj(1): fix.tools, merge-tools, ui.editor, ui.pager and signing name programs.
 	// Since version 0.38 the configuration lies in the home directory, found by an
 	// identifier. In a further workspace .jj/repo is a file that names the repository of
-	// the first. git_target names the git repository, whose hooks and configuration git
+	// the first workspace. git_target names the git repository, whose hooks and configuration git
 	// uses when jj calls it.
-	{".jj", "where it is a link it leads jj to another repository; where it is a directory, another would take its place", []reasons{
+	{".jj", "where it is a link it leads jj to another repository; where it is a directory, another would take its place", []ruleGroup{
 		{".jj/repo/config.toml .jj/workspace-config.toml", "jj runs the programs it names (fix.tools, editors, pagers)"},
 		{".jj/repo/config-id .jj/config-id .jj/workspace-config-id .jj/repo/store/git_target", "leads jj to another configuration"},
 		{".jj/repo/store/git/hooks .jj/repo/store/git/config", "git runs the programs it names when jj calls git"},
 	}, nil},
 	// bzr(1) and brz(1): post_commit of branch.conf names a Python function, and
 	// external_merge and bzr.mergetool.* name commands. location leads to another branch.
-	{".bzr", "where it is a link it leads bzr to another repository; where it is a directory, another would take its place", []reasons{
+	{".bzr", "where it is a link it leads bzr to another repository; where it is a directory, another would take its place", []ruleGroup{
 		{".bzr/branch/branch.conf .bzr/branches/**/branch.conf .bzr/control.conf", "bzr runs the commands it names (post_commit, merge tools)"},
 		{".bzr/branch/location", "leads bzr to another configuration"},
 	}, nil},
 	// pijul(1): the key record in [hooks] of the repository's configuration is a command.
-	{".pijul", "where it is a link it leads pijul to another repository; where it is a directory, another would take its place", []reasons{
+	{".pijul", "where it is a link it leads pijul to another repository; where it is a directory, another would take its place", []ruleGroup{
 		{".pijul/config .pijul/config.toml", "pijul runs the hooks it names"},
 	}, nil},
 	// darcs(1): prehook, posthook and "external-merge" in defaults, and test in prefs, are
 	// commands.
-	{"_darcs", "where it is a link it leads darcs to another repository; where it is a directory, another would take its place", []reasons{
+	{"_darcs", "where it is a link it leads darcs to another repository; where it is a directory, another would take its place", []ruleGroup{
 		{"_darcs/prefs/defaults _darcs/prefs/prefs", "darcs runs the hooks and the test it names"},
 	}, nil},
 	// mtn(1): monotonerc is a Lua program.
-	{"_MTN", "where it is a link it leads mtn to another workspace; where it is a directory, another would take its place", []reasons{
+	{"_MTN", "where it is a link it leads mtn to another workspace; where it is a directory, another would take its place", []ruleGroup{
 		{"_MTN/monotonerc _MTN/options", "mtn runs it, or the one it leads to"},
 	}, nil},
-	// fossil(1): the checkout's database names the repository's, whose settings
+	// fossil(1): the checkout's database names the repository's database, whose settings
 	// (editor, pager-command, diff-command, ssh-command) and hooks are commands. SQLite
 	// writes the contents of a journal into the database that lies beside it.
-	{".fslckout _FOSSIL_", "leads fossil to a repository, whose settings name programs", []reasons{
+	{".fslckout _FOSSIL_", "leads fossil to a repository, whose settings name programs", []ruleGroup{
 		{".fslckout-journal .fslckout-wal _FOSSIL_-journal _FOSSIL_-wal *.fossil-journal *.fossil-wal", fossilRuns},
-	}, []reasons{{"*.fossil", fossilRuns}}},
+	}, []ruleGroup{{"*.fossil", fossilRuns}}},
 	// repo(1) runs its main program, in Python, from .repo/repo. The projects that it checks
 	// out are git repositories.
-	{".repo", "where it is a link it leads repo to another client; where it is a directory, another would take its place", []reasons{
+	{".repo", "where it is a link it leads repo to another client; where it is a directory, another would take its place", []ruleGroup{
 		{".repo/repo .repo/hooks .repo/**/*.git/hooks .repo/**/*.git/config .repo/manifest.xml .repo/local_manifests", "repo runs it, or the hooks and programs it names"},
 	}, nil},
 	// cvs(1): the repository's name may contain the program that connects to it
 	// (:ext;CVS_RSH=PROGRAM:). p4(1) takes its editor and diff from .p4config.
-	{"", "", []reasons{
+	{"", "", []ruleGroup{
 		{"CVS/Checkin.prog CVS/Update.prog", cvsRuns},
 		{".p4config .p4enviro", "p4 runs the programs it names (P4EDITOR, P4DIFF)"},
 		{".hgsub", "names the repositories that hg fetches, and by which tool"},
-	}, []reasons{{"CVS/Root", cvsRuns}}},
+	}, []ruleGroup{{"CVS/Root", cvsRuns}}},
 }
 
 // gitWork has the directories of unfinished work of git (rebase, am, cherry-pick). They are
@@ -131,22 +131,22 @@ const (
 // own name: made by `git init --bare`, `git init --separate-git-dir`, `svnadmin create`.
 type bare struct {
 	condition pattern.Condition
-	parts     string    // the directory holds all of these, which may be replaced, but not removed or moved
-	runs      []reasons // as vcs.runs
-	work      string    // directories of unfinished work, see gitWork
+	parts     string      // the directory holds all of these, which may be replaced, but not removed or moved
+	runs      []ruleGroup // as vcs.runs
+	work      string      // directories of unfinished work, see gitWork
 }
 
 const partsReason = "git or svn knows a repository by it: without it, the rules for repositories would not hold"
 
 var bares = []bare{
-	{pattern.GitDir, "HEAD objects refs", []reasons{
+	{pattern.GitDir, "HEAD objects refs", []ruleGroup{
 		{"hooks", "git runs hooks as the owner"},
 		{"config config.worktree config.lock config.worktree.lock worktrees/*/config.worktree worktrees/*/config.worktree.lock",
 			"git runs the programs it names (pagers, editors, fsmonitor, filters)"},
 		{"commondir worktrees/*/commondir", "leads git to another configuration"},
 	}, "rebase-merge rebase-apply sequencer worktrees/*/rebase-merge worktrees/*/rebase-apply worktrees/*/sequencer"},
 	// svn(1) runs the hooks of a repository that it reaches as file://.
-	{pattern.SvnDir, "format db locks", []reasons{
+	{pattern.SvnDir, "format db locks", []ruleGroup{
 		{"hooks conf", "svn and svnserve run hooks, with the environment that conf says"},
 	}, ""},
 }
@@ -180,27 +180,27 @@ func vcsRules() []pattern.Rule {
 			out = append(out, r)
 		}
 	}
-	all := func(*pattern.Rule) {}
-	begins := func(r *pattern.Rule) { r.Self, r.Begins = true, true }
-	stays := func(r *pattern.Rule) { r.Self, r.Stays = true, true }
+	unchanged := func(*pattern.Rule) {}
+	creatable := func(r *pattern.Rule) { r.NameOnly, r.Creatable = true, true }
+	fixed := func(r *pattern.Rule) { r.NameOnly, r.Fixed = true, true }
 	below := func(r *pattern.Rule) { r.Text += "/**" }
 	for _, s := range systems {
 		for _, g := range s.runs {
-			add(g.texts, g.reason, pattern.Control, all)
+			add(g.texts, g.reason, pattern.Control, unchanged)
 		}
 		for _, g := range s.creatable {
-			add(g.texts, g.reason, pattern.Control, begins)
+			add(g.texts, g.reason, pattern.Control, creatable)
 		}
-		add(s.tops, s.topsReason, pattern.Control, begins)
+		add(s.tops, s.topsReason, pattern.Control, creatable)
 	}
-	add(gitWork, gitWorkReason, pattern.Control, begins)
+	add(gitWork, gitWorkReason, pattern.Control, creatable)
 	add(gitWork, gitWorkReason, pattern.Control, below)
 	for _, b := range bares {
 		for _, g := range b.runs {
-			add(g.texts, g.reason, b.condition, all)
+			add(g.texts, g.reason, b.condition, unchanged)
 		}
-		add(b.parts, partsReason, b.condition, stays)
-		add(b.work, gitWorkReason, b.condition, begins)
+		add(b.parts, partsReason, b.condition, fixed)
+		add(b.work, gitWorkReason, b.condition, creatable)
 		add(b.work, gitWorkReason, b.condition, below)
 	}
 	return out

@@ -18,7 +18,7 @@ type Bare struct {
 	Host func(path string) string
 }
 
-// path returns a path of the host for a system call, and a function to be called after it.
+// path returns a path of the host for a system call, and a function to be called after that call.
 // If the path is too long for a system call, path opens a directory on the way, and returns
 // a path from there.
 func (b Bare) path(p string) (string, func(), error) {
@@ -48,7 +48,8 @@ func itoa(n int) string {
 	return itoa(n/10) + string(rune('0'+n%10))
 }
 
-func (b Bare) with(p string, f func(h string) error) error {
+// withPath calls f with the host path of p.
+func (b Bare) withPath(p string, f func(h string) error) error {
 	h, done, err := b.path(p)
 	if err != nil {
 		return err
@@ -57,13 +58,14 @@ func (b Bare) with(p string, f func(h string) error) error {
 	return f(h)
 }
 
-func (b Bare) with2(p, q string, f func(h, k string) error) error {
-	return b.with(p, func(h string) error { return b.with(q, func(k string) error { return f(h, k) }) })
+// withPaths calls f with the host paths of p and q.
+func (b Bare) withPaths(p, q string, f func(h, k string) error) error {
+	return b.withPath(p, func(h string) error { return b.withPath(q, func(k string) error { return f(h, k) }) })
 }
 
 // ReadFile never blocks on a FIFO.
 func (b Bare) ReadFile(p string) (data []byte, err error) {
-	err = b.with(p, func(h string) error {
+	err = b.withPath(p, func(h string) error {
 		f, err := os.OpenFile(h, os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return err
@@ -79,7 +81,7 @@ func (b Bare) ReadFile(p string) (data []byte, err error) {
 }
 
 func (b Bare) write(p string, flags int, data []byte) error {
-	return b.with(p, func(h string) error {
+	return b.withPath(p, func(h string) error {
 		f, err := os.OpenFile(h, os.O_WRONLY|os.O_CREATE|flags, 0o644)
 		if err != nil {
 			return err
@@ -100,12 +102,12 @@ func (b Bare) Append(p string, data []byte) error { return b.write(p, os.O_APPEN
 
 // Mkdir implements Front.
 func (b Bare) Mkdir(p string) error {
-	return b.with(p, func(h string) error { return os.Mkdir(h, 0o755) })
+	return b.withPath(p, func(h string) error { return os.Mkdir(h, 0o755) })
 }
 
 // Remove implements Front.
 func (b Bare) Remove(p string) error {
-	return b.with(p, func(h string) error {
+	return b.withPath(p, func(h string) error {
 		err := unix.Unlink(h)
 		if err == unix.EISDIR {
 			err = unix.Rmdir(h)
@@ -115,25 +117,25 @@ func (b Bare) Remove(p string) error {
 }
 
 // Rename implements Front.
-func (b Bare) Rename(p, q string) error { return b.with2(p, q, unix.Rename) }
+func (b Bare) Rename(p, q string) error { return b.withPaths(p, q, unix.Rename) }
 
 // Link implements Front.
-func (b Bare) Link(p, q string) error { return b.with2(p, q, unix.Link) }
+func (b Bare) Link(p, q string) error { return b.withPaths(p, q, unix.Link) }
 
 // Symlink implements Front.
 func (b Bare) Symlink(target, p string) error {
-	return b.with(p, func(h string) error { return unix.Symlink(target, h) })
+	return b.withPath(p, func(h string) error { return unix.Symlink(target, h) })
 }
 
 // Readlink implements Front.
 func (b Bare) Readlink(p string) (target string, err error) {
-	err = b.with(p, func(h string) error { target, err = os.Readlink(h); return err })
+	err = b.withPath(p, func(h string) error { target, err = os.Readlink(h); return err })
 	return target, err
 }
 
 // Stat implements Front.
 func (b Bare) Stat(p string) (info Info, err error) {
-	err = b.with(p, func(h string) error {
+	err = b.withPath(p, func(h string) error {
 		var st unix.Stat_t
 		err := unix.Lstat(h, &st)
 		info = Info{Size: st.Size, Mode: st.Mode}
@@ -144,7 +146,7 @@ func (b Bare) Stat(p string) (info Info, err error) {
 
 // List implements Front.
 func (b Bare) List(p string) (list []string, err error) {
-	err = b.with(p, func(h string) error {
+	err = b.withPath(p, func(h string) error {
 		entries, err := os.ReadDir(h)
 		for _, e := range entries {
 			list = append(list, e.Name())
@@ -157,22 +159,22 @@ func (b Bare) List(p string) (list []string, err error) {
 
 // Chmod implements Front.
 func (b Bare) Chmod(p string, mode uint32) error {
-	return b.with(p, func(h string) error { return unix.Chmod(h, mode) })
+	return b.withPath(p, func(h string) error { return unix.Chmod(h, mode) })
 }
 
 // Truncate implements Front.
 func (b Bare) Truncate(p string, size int64) error {
-	return b.with(p, func(h string) error { return unix.Truncate(h, size) })
+	return b.withPath(p, func(h string) error { return unix.Truncate(h, size) })
 }
 
 // Setxattr implements Front.
 func (b Bare) Setxattr(p, name string, value []byte) error {
-	return b.with(p, func(h string) error { return unix.Lsetxattr(h, name, value, 0) })
+	return b.withPath(p, func(h string) error { return unix.Lsetxattr(h, name, value, 0) })
 }
 
 // Getxattr implements Front.
 func (b Bare) Getxattr(p, name string) (value []byte, err error) {
-	err = b.with(p, func(h string) error {
+	err = b.withPath(p, func(h string) error {
 		buf := make([]byte, 256)
 		n, err := unix.Lgetxattr(h, name, buf)
 		if err == nil {
@@ -183,7 +185,8 @@ func (b Bare) Getxattr(p, name string) (value []byte, err error) {
 	return value, err
 }
 
-// HostPath is the Host of roots that lie at dirs; a path in no root has none.
+// HostPath returns a Bare.Host for roots, by name, that lie at dirs. For a path in no root, the Host
+// returns a path that does not exist.
 func HostPath(dirs map[string]string) func(string) string {
 	return func(p string) string {
 		root, rest, _ := strings.Cut(p, "/")

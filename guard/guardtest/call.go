@@ -16,7 +16,7 @@ type Call struct {
 
 func call(text string, do func(Front) error) Call { return Call{Text: text, do: do} }
 
-// needing returns the call as one that takes only front ends for which can holds.
+// needing returns the call with one more condition: only front ends for which can holds get it.
 func (c Call) needing(can func(Can) bool) Call {
 	c.needs = append(slices.Clip(c.needs), can)
 	return c
@@ -29,16 +29,16 @@ func (c Call) fits(k Can) bool {
 	return !slices.ContainsFunc(c.needs, func(can func(Can) bool) bool { return !can(k) })
 }
 
-// wrong is an answer that came without an error but is not the right one.
-type wrong struct{ text string }
+// wrongAnswer is the error of a call that succeeded with another answer than the right one.
+type wrongAnswer struct{ text string }
 
-func (w *wrong) Error() string { return w.text }
+func (w *wrongAnswer) Error() string { return w.text }
 
 func read(p, want string) Call {
 	return call("read "+p, func(f Front) error {
 		got, err := f.ReadFile(p)
 		if err == nil && want != whatever && !bytes.Equal(got, []byte(want)) {
-			return &wrong{fmt.Sprintf("read %q, want %q", got, want)}
+			return &wrongAnswer{fmt.Sprintf("read %q, want %q", got, want)}
 		}
 		return err
 	})
@@ -79,7 +79,7 @@ func readlink(p, want string) Call {
 	return call("readlink "+p, func(f Front) error {
 		got, err := f.Readlink(p)
 		if err == nil && want != whatever && got != want {
-			return &wrong{fmt.Sprintf("target %q, want %q", got, want)}
+			return &wrongAnswer{fmt.Sprintf("target %q, want %q", got, want)}
 		}
 		return err
 	}).links()
@@ -93,7 +93,7 @@ func list(p string, want ...string) Call {
 	return call("list "+p, func(f Front) error {
 		got, err := f.List(p)
 		if err == nil && want != nil && !slices.Equal(got, want) {
-			return &wrong{fmt.Sprintf("names %q, want %q", got, want)}
+			return &wrongAnswer{fmt.Sprintf("names %q, want %q", got, want)}
 		}
 		return err
 	})
@@ -108,7 +108,7 @@ func mode(p string, want uint32) Call {
 	return call("mode "+p, func(f Front) error {
 		info, err := f.Stat(p)
 		if err == nil && info.Mode&0o7777 != want {
-			return &wrong{fmt.Sprintf("mode %04o, want %04o", info.Mode&0o7777, want)}
+			return &wrongAnswer{fmt.Sprintf("mode %04o, want %04o", info.Mode&0o7777, want)}
 		}
 		return err
 	}).attributes()

@@ -56,13 +56,13 @@ func plainCases() []Case {
 	}
 }
 
-// replacedCases: when the host has replaced a file that the front end knows, a call by name is
-// about the file that has the name.
+// replacedCases: when the host has replaced a file that the front end knows, a call by name gets
+// the new file.
 func replacedCases() []Case {
 	c := func(name string, call Call, check func(e *Env)) Case {
 		call = call.needing(func(k Can) bool { return !k.LearnsLater })
 		return Case{Name: "replaced/" + name, Tree: []string{"a=old"}, Call: call, Check: check, Then: func(e *Env) {
-			e.Must(second(e.Front.ReadFile("code/a")))
+			e.Must(errorOf(e.Front.ReadFile("code/a")))
 			e.Must(os.WriteFile(e.Src+"/tmp", []byte("new"), 0o644))
 			e.Must(os.Rename(e.Src+"/tmp", e.Src+"/a"))
 		}}
@@ -75,7 +75,8 @@ func replacedCases() []Case {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+// errorOf returns the error of a function that also returns something else.
+func errorOf[T any](_ T, err error) error { return err }
 
 // nameCases: R130, and names that are hard on parsers. The cases with paths longer than
 // PATH_MAX are not Unguarded, because no system call takes such a path.

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// changes is one call of every kind that changes something in tree
+// changes returns one call of each kind that changes something, for a root with the tree
 // [a=hello sub/b= empty/].
 func changes() []Call {
 	return []Call{
@@ -41,8 +41,8 @@ func readOnlyCases() []Case {
 	return all
 }
 
-// appendOnlyCases: a root in which files can be created and appended to, as a program does
-// that writes logs. Everything else is refused.
+// appendOnlyCases: a root in which files can be created and appended to, as programs that write
+// logs do. Everything else is refused.
 func appendOnlyCases() []Case {
 	tree := []string{"a=hello", "sub/b=x", "empty/"}
 	p := guard.Policy{Rights: guard.Create | guard.Append}

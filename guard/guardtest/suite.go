@@ -77,9 +77,11 @@ const another guard.Subject = "another"
 // Env is the environment of one case.
 type Env struct {
 	testing.TB
-	Subject  guard.Subject // for which the front end speaks
-	Reg      *guard.Registry
-	Src, Out string // host paths of the tree and of the outside directory
+	Subject guard.Subject // for which the front end speaks
+	Reg     *guard.Registry
+	// Src and Out are the host paths of the tree and of the outside directory. They are the first
+	// two directories of T.TempDir, 001 and 002, so ../002 leads from the root to Out.
+	Src, Out string
 	Front    Front
 	Records  *Recorder
 	prefix   string
@@ -185,8 +187,8 @@ func (c *Case) stage() bool {
 	return c.File == "" && len(c.More) == 0 && !c.Overlaps && !c.Policy.OtherFileSystems
 }
 
-// objects reports whether the front end cannot carry a policy.
-func (e *Env) objects(err error) bool {
+// isUnsupported reports whether a grant failed because the front end cannot carry its policy.
+func (e *Env) isUnsupported(err error) bool {
 	var ge *guard.Error
 	return errors.As(err, &ge) && ge.Op == names.OpMount
 }
@@ -203,13 +205,13 @@ func fits(c *Case, can Can) bool {
 	return true
 }
 
-// run reports whether the case applies to the front end.
+// run runs the case. It reports false if the front end cannot carry the case's policy.
 func (c *Case) run(e *Env, can Can) bool {
 	Tree(e, e.Out, e.Out, c.Outside...)
 	Tree(e, e.Src, e.Out, c.Tree...)
 	grants, dirs := c.grants(e)
 	if _, err := e.Reg.GrantAll(context.Background(), grants); err != nil {
-		if e.objects(err) {
+		if e.isUnsupported(err) {
 			return false
 		}
 		e.Fatal(err)
@@ -232,7 +234,7 @@ func (c *Case) run(e *Env, can Can) bool {
 		source = sourceState(e)
 	}
 	c.ask(e, can)
-	c.recorded(e, can, e.Records.All()[before:])
+	c.checkRecord(e, can, e.Records.All()[before:])
 	if c.Policy.Rights.Staged() {
 		if now := sourceState(e); now != source {
 			e.Errorf("%s: the source has changed:\n%s\nbefore:\n%s", c.Call.Text, now, source)
@@ -261,21 +263,21 @@ func (c *Case) ask(e *Env, can Can) {
 	err := c.Call.do(e.Front)
 	if c.Replaced && can.LearnsLater {
 		for range 2000 {
-			if c.differs(err, can) == "" {
+			if c.difference(err, can) == "" {
 				break
 			}
 			time.Sleep(10 * time.Millisecond)
 			err = c.Call.do(e.Front)
 		}
 	}
-	if text := c.differs(err, can); text != "" {
+	if text := c.difference(err, can); text != "" {
 		e.Errorf("%s: %s", c.Call.Text, text)
 	}
 }
 
-// recorded checks that a refusal by the gate left a record (R084), without any
-// host path outside the registry's own records (R126).
-func (c *Case) recorded(e *Env, can Can, recs []guard.Record) {
+// checkRecord checks that a refusal by the gate left a record (R084). Only the registry's own
+// records, those of grants and the like, may contain a host path (R126).
+func (c *Case) checkRecord(e *Env, can Can, recs []guard.Record) {
 	e.Helper()
 	found := false
 	for _, r := range recs {
@@ -300,6 +302,8 @@ func (e *Env) revokeAll(grants []guard.Grant) {
 	}
 }
 
+// grants returns the grants of the case, and the directory of each root by the root's name in the
+// case. It sets the case's rights if it has none.
 func (c *Case) grants(e *Env) ([]guard.Grant, map[string]string) {
 	if c.Policy.Rights == 0 {
 		c.Policy.Rights = guard.ReadWrite
@@ -318,10 +322,10 @@ func (c *Case) grants(e *Env) ([]guard.Grant, map[string]string) {
 	return grants, dirs
 }
 
-// differs compares the answer of the front end with the case, and returns the difference, "" if
-// there is none.
-func (c *Case) differs(err error, can Can) string {
-	var w *wrong
+// difference compares the answer of the front end with the case, and describes the difference. It
+// returns "" if there is none.
+func (c *Case) difference(err error, can Can) string {
+	var w *wrongAnswer
 	if errors.As(err, &w) {
 		return w.text
 	}
@@ -335,7 +339,7 @@ func (c *Case) differs(err error, can Can) string {
 		return fmt.Sprintf("succeeded, want %v", c.Want)
 	}
 	if can.KindsOnly {
-		return c.otherKind(err)
+		return c.kindDifference(err)
 	}
 	want := c.Errno
 	if want == 0 {
@@ -352,9 +356,9 @@ func (c *Case) differs(err error, can Can) string {
 	return ""
 }
 
-// otherKind is differs for a front end that reports kinds only, and NotExist for hidden
+// kindDifference is difference for a front end that reports kinds only, and NotExist for hidden
 // names.
-func (c *Case) otherKind(err error) string {
+func (c *Case) kindDifference(err error) string {
 	want, got := c.Want, names.Reason(err)
 	switch want { //nolint:exhaustive // the others are compared as they are
 	case 0:

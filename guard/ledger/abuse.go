@@ -16,8 +16,9 @@ import (
 
 // Abuse bounds the refusals of a subject. Zero is no bound.
 type Abuse struct {
-	// Escapes and Refusals (escapes included) are how many there may be in a minute. That many
-	// may come at once; after that, the same number is spread over each minute.
+	// Escapes is the most attempts to leave a root in a minute, and Refusals the most refusals,
+	// which include those attempts. They may all come at once. The allowance then returns evenly:
+	// half of it in half a minute.
 	Escapes, Refusals int
 	Suspend           bool // a subject beyond a bound is suspended
 }
@@ -32,7 +33,7 @@ type Suspension struct {
 // Offenders counts the refusals of each subject, and knows which subjects are suspended. A
 // subject's sessions count together.
 type Offenders struct {
-	any atomic.Bool // some subject is suspended
+	hasSuspended atomic.Bool // some subject is suspended
 
 	mu        sync.Mutex // guards the fields below
 	bounds    Abuse
@@ -83,6 +84,8 @@ func (o *Offenders) Count(s rules.Subject, escape bool) (why string, suspend boo
 	return why, o.bounds.Suspend
 }
 
+// ofLocked returns the counts of a subject. When there are maxOffenders of them, it forgets all
+// counts before it begins another one.
 func (o *Offenders) ofLocked(s rules.Subject) *offences {
 	c := o.counts[s]
 	if c == nil {
@@ -95,6 +98,7 @@ func (o *Offenders) ofLocked(s rules.Subject) *offences {
 	return c
 }
 
+// perMinute returns a limiter for n events a minute, nil if there is no bound.
 func perMinute(n int) *rate.Limiter {
 	if n <= 0 {
 		return nil
@@ -113,14 +117,14 @@ func (o *Offenders) Suspend(s rules.Subject, why string) bool {
 		o.suspended = map[rules.Subject]Suspension{}
 	}
 	o.suspended[s] = Suspension{Subject: s, Since: time.Now(), Why: why}
-	o.any.Store(true)
+	o.hasSuspended.Store(true)
 	return true
 }
 
 // Suspension returns the suspension that holds for a subject: its own, or that of all its
 // sessions.
 func (o *Offenders) Suspension(s rules.Subject) (of Suspension, ok bool) {
-	if !o.any.Load() {
+	if !o.hasSuspended.Load() {
 		return Suspension{}, false
 	}
 	o.mu.Lock()
@@ -144,5 +148,5 @@ func (o *Offenders) Resume(s rules.Subject) {
 	defer o.mu.Unlock()
 	delete(o.counts, s)
 	delete(o.suspended, s)
-	o.any.Store(len(o.suspended) > 0)
+	o.hasSuspended.Store(len(o.suspended) > 0)
 }

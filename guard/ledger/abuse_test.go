@@ -45,7 +45,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		want("half a minute later", count(&o, "c", false, 6))
 		time.Sleep(30 * time.Second)
 		want("a minute later", count(&o, "a", false, 30), 11)
-		want("more than half a minute may have", count(&o, "c", false, 6), 6)
+		want("more than half a minute allows", count(&o, "c", false, 6), 6)
 		o.SetBounds(ledger.Abuse{Refusals: 2})
 		want("other bounds", count(&o, "b", false, 3), 3)
 		why, suspend := o.Count("new", false)
@@ -58,7 +58,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	})
 }
 
-// If subjects are suspended, each refusal beyond the bound requires a suspension.
+// If the bounds have Suspend, each refusal beyond the bound requires a suspension.
 func TestCountSuspends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o ledger.Offenders

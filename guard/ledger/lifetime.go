@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Lifetime says when a grant ends by itself: at a set time, or when it was not used for so
-// long (rules.Limits.Idle). The zero Lifetime has no end.
+// Lifetime says when a grant ends by itself: at a set time, or after a time without use
+// (rules.Limits.Idle). The zero Lifetime has no end.
 type Lifetime struct {
-	end    atomic.Int64 // nanoseconds since 1970; 0: none
-	endOwn atomic.Int64 // the same end by the monotonic clock, see Instant
-	since  atomic.Int64 // when the end was set last, nanoseconds since 1970
-	used   atomic.Int64 // when the grant was used last, nanoseconds since 1970; 0: never
+	end      atomic.Int64 // nanoseconds since 1970; 0: none
+	endOwn   atomic.Int64 // the same end by the monotonic clock, see Instant
+	endSetAt atomic.Int64 // when the end was set last, nanoseconds since 1970
+	lastUse  atomic.Int64 // when the grant was used last, nanoseconds since 1970; 0: never
 }
 
 // SetEnd sets the end, and counts as a use. With the zero time there is no end.
 func (l *Lifetime) SetEnd(t time.Time, now Instant) {
-	l.since.Store(now.Wall)
+	l.endSetAt.Store(now.Wall)
 	if t.IsZero() {
 		l.end.Store(0)
 		return
@@ -30,17 +30,17 @@ func (l *Lifetime) SetEnd(t time.Time, now Instant) {
 func (l *Lifetime) End() time.Time { return timeOf(&l.end) }
 
 // Since returns when the end was set last: when the root was granted or renewed.
-func (l *Lifetime) Since() time.Time { return timeOf(&l.since) }
+func (l *Lifetime) Since() time.Time { return timeOf(&l.endSetAt) }
 
 // Use records a use of the grant at a time.
-func (l *Lifetime) Use(at time.Time) { l.used.Store(at.UnixNano()) }
+func (l *Lifetime) Use(at time.Time) { l.lastUse.Store(at.UnixNano()) }
 
 // LastUse returns the time of the last use, the zero time if there was none.
-func (l *Lifetime) LastUse() time.Time { return timeOf(&l.used) }
+func (l *Lifetime) LastUse() time.Time { return timeOf(&l.lastUse) }
 
 // Left returns the time until the grant ends if nothing uses it; ok is false if it never ends
-// by itself. idle is how long it may be unused (0: for ever). busy says that it is in use now.
-// If the wall clock was set back behind the last use, the idle time counts from now.
+// by itself. idle is how long the grant may be unused (0: for ever). busy says that it is in use
+// now. If the wall clock was set back to before the last use, Left sets the last use to now.
 func (l *Lifetime) Left(now Instant, idle time.Duration, busy bool) (left time.Duration, ok bool) {
 	if n := l.end.Load(); n != 0 {
 		left, ok = time.Duration(min(n-now.Wall, l.endOwn.Load()-now.Own)), true
@@ -48,12 +48,12 @@ func (l *Lifetime) Left(now Instant, idle time.Duration, busy bool) (left time.D
 	if idle <= 0 {
 		return left, ok
 	}
-	for _, at := range []*atomic.Int64{&l.used, &l.since} {
+	for _, at := range []*atomic.Int64{&l.lastUse, &l.endSetAt} {
 		if t := at.Load(); t > now.Wall {
 			at.CompareAndSwap(t, now.Wall)
 		}
 	}
-	from := max(l.used.Load(), l.since.Load())
+	from := max(l.lastUse.Load(), l.endSetAt.Load())
 	if busy {
 		from = now.Wall
 	}
@@ -75,7 +75,7 @@ func timeOf(n *atomic.Int64) time.Time {
 // by both clocks, and the grant ends when the first of them reaches it. So setting the wall
 // clock back does not extend a grant.
 
-// Instant is a moment by both clocks, in nanoseconds: wall since 1970, own (the monotonic
+// Instant is a moment by both clocks, in nanoseconds: Wall since 1970, Own (the monotonic
 // clock) since the registry was made.
 type Instant struct{ Wall, Own int64 }
 

@@ -57,8 +57,8 @@ func TestLifetimeEndIsReplaced(t *testing.T) {
 	}
 }
 
-// R139: a grant with an idle time ends when it was not used for so long. A grant, a renewal,
-// and a running or waiting operation count as use.
+// R139: a grant with an idle time ends when it has not been used for that time. Granting,
+// renewal, and a running or waiting operation count as use.
 func TestLifetimeIdle(t *testing.T) {
 	const idle = time.Hour
 	for _, c := range []struct {
@@ -94,8 +94,8 @@ func TestLifetimeIdle(t *testing.T) {
 	}
 }
 
-// If the wall clock is set back to before the last use, the idle time is counted from then on:
-// it does not stop until the clock has caught up, and is not over at once.
+// If the wall clock is set back to before the last use, the idle time counts from that moment on. It
+// neither waits until the clock has caught up, nor is it over at once.
 func TestLifetimeIdleByAClockSetBack(t *testing.T) {
 	var l ledger.Lifetime
 	l.SetEnd(time.Time{}, at(day, 0))

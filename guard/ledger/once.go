@@ -24,12 +24,12 @@ import (
 
 // Once is the one use of a root.
 type Once struct {
-	mu    sync.Mutex    // guards the fields below
-	begun bool          // the use has begun
-	done  bool          // the use is over
-	open  int           // open files that belong to the use
-	who   rules.Subject // whose use it is
-	via   rules.Via     // the front end it came through
+	mu      sync.Mutex    // guards the fields below
+	begun   bool          // the use has begun
+	done    bool          // the use is over
+	open    int           // open files that belong to the use
+	subject rules.Subject // whose use it is
+	via     rules.Via     // the front end it came through
 }
 
 // Use is an operation on the file.
@@ -62,9 +62,9 @@ func (o *Once) Admit(u Use) (began bool, err error) {
 	case !o.begun && u.Dry:
 		return false, nil
 	case !o.begun:
-		o.begun, o.who, o.via = true, u.Subject, u.Via
+		o.begun, o.subject, o.via = true, u.Subject, u.Via
 		return true, nil
-	case o.open > 0 && o.who == u.Subject && o.via == u.Via && (u.Op != names.OpOpen || u.Quiet):
+	case o.open > 0 && o.subject == u.Subject && o.via == u.Via && (u.Op != names.OpOpen || u.Quiet):
 		return false, nil
 	}
 	return false, &names.Error{Kind: names.Permission, Err: errUsed}

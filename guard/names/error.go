@@ -133,7 +133,7 @@ func (k Kind) Refusal() bool { return k < kindCount && kinds[k].isRefusal }
 // Retryable reports whether the same request can succeed later by itself.
 func (k Kind) Retryable() bool { return k < kindCount && kinds[k].isRetryable }
 
-// About returns the subject of the error.
+// About returns the scope of the error.
 func (k Kind) About() About {
 	if k < kindCount {
 		return kinds[k].about
@@ -141,8 +141,8 @@ func (k Kind) About() About {
 	return AboutName
 }
 
-// Error is the error of every guarded operation. It is built in one place
-// (guard.Lease.Done) or, before there is a lease, by the parsers of this
+// Error is the error of every guarded operation. Its operation and path are set in one place
+// (package guard, when a lease ends) or, before there is a lease, by the parsers of this
 // package. Its text holds root-relative paths only.
 type Error struct {
 	Op   Op
@@ -174,19 +174,19 @@ func (e *Error) Error() string {
 		b.WriteString(Escape(e.Path.String()))
 		b.WriteString(": ")
 	}
-	b.WriteString(e.what())
+	b.WriteString(e.explanation())
 	return b.String()
 }
 
-// what returns the last part of the error's text. It never returns the text of an
+// explanation returns the last part of the error's text. It never returns the text of an
 // *fs.PathError, or of another error around an errno: both may contain the host path. The text
 // of an errno is safe.
-func (e *Error) what() string {
+func (e *Error) explanation() string {
 	var errno syscall.Errno
 	var pathErr *fs.PathError
 	switch {
 	case e.Err == nil:
-		return e.Text() + e.bound()
+		return e.Text() + e.limitText()
 	case errors.As(e.Err, &errno):
 		if e.Kind == IO || e.Kind == Other {
 			return errno.Error()
@@ -194,7 +194,7 @@ func (e *Error) what() string {
 		if words := invalidBecause[errno]; words != "" && e.Kind == Invalid {
 			return words
 		}
-		return e.Text() + e.bound()
+		return e.Text() + e.limitText()
 	case errors.As(e.Err, &pathErr):
 		return e.Text()
 	}
@@ -210,8 +210,8 @@ var invalidBecause = map[syscall.Errno]string{
 	syscall.EXDEV: "the two paths lie in different roots or file systems",
 }
 
-// bound names the limit, if there is one.
-func (e *Error) bound() string {
+// limitText names the limit, if there is one.
+func (e *Error) limitText() string {
 	if e.Limit <= 0 {
 		return ""
 	}
@@ -315,6 +315,7 @@ func KindOf(errno syscall.Errno) Kind {
 	return IO
 }
 
+// textError is an error whose text is safe to show to a peer.
 type textError string
 
 func (e textError) Error() string { return string(e) }

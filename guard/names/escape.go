@@ -28,7 +28,7 @@ func QuoteShort[S ~string](s S) string {
 	return Quote(beginning(string(s), maxQuoted)) + "…"
 }
 
-// Brief cuts a text to maxBrief bytes, and then ends it with "…".
+// Brief returns a text of at most maxBrief bytes. If it has to cut the text, it adds "…".
 func Brief(text string) string {
 	if len(text) <= maxBrief {
 		return text
@@ -63,6 +63,7 @@ func EscapeQuoted[S ~string](s S) string { return escape(string(s), false) }
 // Escape changes at most backslashes and quotation marks.
 func Shows[S ~string](s S) bool { return EscapeQuoted(s) == string(s) }
 
+// escape is Escape, or EscapeQuoted if foreign is false.
 func escape(s string, foreign bool) string {
 	if plain(s) {
 		return s

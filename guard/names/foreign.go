@@ -32,7 +32,7 @@ func (f Foreign) Format(s fmt.State, verb rune) {
 		_, _ = io.WriteString(s, Quote(string(f))) // fmt reports an error of the writer
 		return
 	}
-	formatShown(s, f.String())
+	formatEscaped(s, f.String())
 }
 
 // LogValue implements slog.LogValuer: a log holds String.
@@ -59,7 +59,7 @@ func (t Text) Format(s fmt.State, verb rune) {
 		_, _ = io.WriteString(s, `"`+t.String()+`"`) // fmt reports an error of the writer
 		return
 	}
-	formatShown(s, t.String())
+	formatEscaped(s, t.String())
 }
 
 // LogValue implements slog.LogValuer: a log holds String.
@@ -86,9 +86,9 @@ func Join[S interface{ Foreign | Text }](list []S, sep string) string {
 	return EscapeQuoted(strings.Join(out, sep))
 }
 
-// formatShown prints an escaped text, with the width and the precision of s.
-func formatShown(s fmt.State, shown string) {
-	_, _ = fmt.Fprintf(s, fmt.FormatString(s, 's'), shown)
+// formatEscaped prints an escaped text, with the width and the precision of s.
+func formatEscaped(s fmt.State, escaped string) {
+	_, _ = fmt.Fprintf(s, fmt.FormatString(s, 's'), escaped)
 }
 
 // JSON replaces characters in the strings of a JSON text by \u escapes, which mean the same.
@@ -124,13 +124,13 @@ func Message[S ~string](text S) string {
 	return Escape(s)
 }
 
-// Fold breaks an escaped line for a terminal with that many columns, so that the terminal does
-// not break it. The first part begins with indent, each further one with indent and a bar. So
-// no part of a hostile line can look like a line of rootsfs.
+// Fold breaks an escaped line into parts that fit a terminal with that many columns, so that the
+// terminal breaks none of them. The first part begins with indent, each further one with indent and
+// a bar. So no part of a hostile line can look like a line of rootsfs.
 func Fold(line, indent string, columns int) string {
 	var b strings.Builder
 	b.WriteString(indent)
-	room := max(columns-Columns(indent)-len(foldMark)-1, 20)
+	room := max(columns-Columns(indent)-len(foldMark)-1, 20) // the last column stays free
 	width := 0
 	for _, word := range strings.SplitAfter(line, " ") {
 		fits := width+Columns(word) <= room || Columns(word) > room // too long for any line
@@ -213,11 +213,11 @@ func ShellWord[S ~string](text S) string {
 	s := string(text)
 	var b strings.Builder
 	switch {
-	case IsShellWord(strings.ReplaceAll(s, ",", "")): // which is a list in PowerShell alone
+	case IsShellWord(strings.ReplaceAll(s, ",", "")): // a comma has a meaning in PowerShell alone
 		return s
 	case s == "" || strings.IndexByte(s, 0) >= 0 || strings.HasSuffix(s, "\n"):
 		return "''"
-	case !Shows(s), strings.Contains(s, `"`), len(s) > maxSpaced && strings.Contains(s, " "): // words that a terminal could put at a row's beginning
+	case !Shows(s), strings.Contains(s, `"`), len(s) > maxSpaced && strings.Contains(s, " "): // a terminal could break it, so that a row begins with one of its words
 		for _, c := range []byte(s) {
 			if safe(rune(c)) && c != '-' || c == '/' || c == ':' {
 				b.WriteByte(c)

@@ -33,8 +33,8 @@ func TestShowableVectors(t *testing.T) {
 	}
 }
 
-// holds is a struct with a Foreign, a Text and a RootName, for fmt and logs to print.
-type holds struct {
+// sample is a struct with a Foreign, a Text and a RootName, for fmt and logs to print.
+type sample struct {
 	F    Foreign
 	T    Text
 	Root RootName
@@ -50,7 +50,7 @@ func TestForeignPrints(t *testing.T) {
 	} {
 		f, text := Foreign(evil), Text(evil)
 		values := []any{f, text, RootName(f), &f, &text, []Foreign{f}, []RootName{RootName(f)}, []Text{text}, [1]any{f}, map[string]any{"k": text}, map[Foreign]Text{f: text}, error(foreignError{f}),
-			holds{F: f, T: text, Root: RootName(f), List: []Foreign{f}, ByID: map[Foreign]Text{f: text}}}
+			sample{F: f, T: text, Root: RootName(f), List: []Foreign{f}, ByID: map[Foreign]Text{f: text}}}
 		for _, verb := range []string{"%s", "%v", "%+v", "%q", "%x", "%X", "%U", "%d", "%t", "%20s", "%-3.9s", "%!"} {
 			for _, v := range values {
 				checkPrinted(t, verb, fmt.Sprintf(verb, v))
@@ -94,8 +94,8 @@ func checkPrinted(t *testing.T, how, text string) {
 	}
 }
 
-// In JSON a Foreign and a Text are their plain text, whatever an encoder does with HTML. After
-// JSON the value is unchanged, and the output has no character that a terminal obeys or hides.
+// In JSON a Foreign and a Text are their plain text, whatever an encoder does with HTML. The function
+// JSON does not change the value, and its output has no character that a terminal obeys or hides.
 func TestForeignJSON(t *testing.T) {
 	const evil = "a\x1b\x7f\u0085\u009b31m\u202e\u2800\u034f\U000e0041 ä 🙂\n<&>\xff"
 	for _, html := range []bool{false, true} {
@@ -115,7 +115,7 @@ func TestForeignJSON(t *testing.T) {
 		shown := string(JSON([]byte(texts[0])))
 		checkShown(t, strings.TrimSpace(shown))
 		if !strings.Contains(shown, `\ud`) || !strings.Contains(shown, "ä 🙂") {
-			t.Errorf("%s: what is seen stays, and what is beyond 16 bits is a pair", shown)
+			t.Errorf("%s: visible characters must stay, and invisible ones beyond 16 bits must be surrogate pairs", shown)
 		}
 		var back, same []Foreign
 		if err := errors.Join(json.Unmarshal([]byte(shown), &back), json.Unmarshal([]byte(texts[0]), &same)); err != nil || back[0] != same[0] {
@@ -148,8 +148,8 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// Lines of a foreign text are never ours: each begins with the indent and a mark, none is
-// broken by the terminal, and a long text is cut.
+// No line of a foreign text can be taken for a line of rootsfs: each further line begins with the
+// indent and a mark, the terminal breaks none of them, and a long text is cut.
 func TestMessageIsFolded(t *testing.T) {
 	for _, in := range []string{
 		"", "short", strings.Repeat(" ", 300) + "Allow? [y/N]", strings.Repeat("x", 10_000), "a\nb\r\x1b[A", strings.Repeat("日本 ", 90), strings.Repeat("e\u0301", 400), "\xff\xfe",

@@ -41,7 +41,9 @@ func WalkLinks(name string, look func(LinkStep) (target string, err error), up f
 		fromLink bool
 	}
 	var todo []element
-	put := func(text string, fromLink bool) string {
+	// pushNames puts the names in text before those that are left, and returns the root directory of
+	// its volume.
+	pushNames := func(text string, fromLink bool) string {
 		volume := filepath.VolumeName(text)
 		names := strings.FieldsFunc(text[len(volume):], func(r rune) bool { return r < 0x80 && os.IsPathSeparator(uint8(r)) })
 		next := make([]element, 0, len(names)+len(todo))
@@ -51,7 +53,7 @@ func WalkLinks(name string, look func(LinkStep) (target string, err error), up f
 		todo = append(next, todo...)
 		return volume + string(filepath.Separator)
 	}
-	at := put(name, false)
+	at := pushNames(name, false)
 	for links := 0; len(todo) > 0; {
 		next := todo[0]
 		todo = todo[1:]
@@ -78,7 +80,7 @@ func WalkLinks(name string, look func(LinkStep) (target string, err error), up f
 		if links++; links > maxLinks {
 			return at, syscall.ELOOP
 		}
-		if top := put(target, true); filepath.IsAbs(target) {
+		if top := pushNames(target, true); filepath.IsAbs(target) {
 			at = top
 		}
 	}
@@ -87,7 +89,7 @@ func WalkLinks(name string, look func(LinkStep) (target string, err error), up f
 
 // FollowLinks follows the given links on an absolute path. links has their absolute paths,
 // whose directories are no links, with their targets. FollowLinks uses only text, not the file
-// system. The result is clean.
+// system. After maxLinks links it takes each further one for an ordinary name. The result is clean.
 func FollowLinks(links map[string]string, p string) string {
 	if len(links) == 0 {
 		return path.Clean(p)

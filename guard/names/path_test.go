@@ -252,8 +252,8 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// Clients outside this module's daemon share the package, so it must have no other
-// dependencies.
+// Any MCP server may use broker/client, and with it this package. So the package must depend on
+// the standard library only.
 func TestStandardLibraryOnly(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").CombinedOutput()
 	if err != nil {
@@ -274,20 +274,21 @@ func mustPath(t *testing.T, s string) Path {
 	return p
 }
 
-// notSeen lists the characters, besides variation selectors, that are invisible or nearly so.
-const notSeen = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3000\u3164\uffa0\ufffd\U00016fe4\U0001d159"
+// invisible lists the characters, besides variation selectors, that are invisible or nearly so.
+const invisible = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3000\u3164\uffa0\ufffd\U00016fe4\U0001d159"
 
-var stacked = regexp.MustCompile(`(^|[ "\\])\pM|\pM\pM\pM`)
+// strayMarks matches combining marks without a character below them, and more than two on one.
+var strayMarks = regexp.MustCompile(`(^|[ "\\])\pM|\pM\pM\pM`)
 
-// checkShown reports whether a text is safe on one line of a terminal. It uses Unicode's
-// categories, and not showable, because it tests that.
+// checkShown fails the test if a text is not safe on one line of a terminal. It uses Unicode's
+// categories, and not the function showable, which it tests.
 func checkShown(t *testing.T, s string) {
 	t.Helper()
 	if !utf8.ValidString(s) {
 		t.Errorf("%q is not UTF-8", s)
 	}
 	for _, r := range s {
-		if r != ' ' && unicode.In(r, unicode.C, unicode.Z) || !unicode.IsGraphic(r) || strings.ContainsRune(notSeen, r) || r >= 0xE0000 ||
+		if r != ' ' && unicode.In(r, unicode.C, unicode.Z) || !unicode.IsGraphic(r) || strings.ContainsRune(invisible, r) || r >= 0xE0000 ||
 			r >= 0xFE00 && r <= 0xFE0F {
 			t.Errorf("%q holds %U", s, r)
 		}
@@ -295,7 +296,7 @@ func checkShown(t *testing.T, s string) {
 	if strings.Contains(s, "  ") {
 		t.Errorf("%q holds a run of spaces", s)
 	}
-	if stacked.MatchString(s) {
+	if strayMarks.MatchString(s) {
 		t.Errorf("%q holds marks with nothing, or two marks, below them", s)
 	}
 }

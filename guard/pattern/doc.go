@@ -25,7 +25,7 @@
 //     counts, and `!pattern` takes back the patterns before it.
 //  3. A pattern that matches a directory holds for everything in it. Below a hidden or
 //     denied directory `!pattern` has no effect, because the directory cannot be entered.
-//     Below a protected one it has.
+//     Below a protected directory it does have an effect.
 //  4. Allow lifts rules of the built-in lists and of .gitignore files, for what it matches
 //     and for everything below. It does not lift the owner's own rules: for that, write
 //     `!pattern` in the same list.

@@ -76,22 +76,22 @@ func slowRule(text, path string, dir bool) bool {
 }
 
 // slowList reports whether one list matches the path, by itself or through a directory
-// above. If stays is set, a directory's match cannot be taken back below it.
-func slowList(list []string, path string, dir, stays bool) bool {
-	said := false
+// above. If isFinal is set, the match of a directory cannot be taken back below the directory.
+func slowList(list []string, path string, dir, isFinal bool) bool {
+	matches := false
 	names := strings.Split(path, "/")
 	for i := range names {
 		at, isDir := strings.Join(names[:i+1], "/"), dir || i < len(names)-1
-		if stays && said {
+		if isFinal && matches {
 			return true
 		}
 		for _, text := range list {
 			if slowRule(text, at, isDir) {
-				said = !strings.HasPrefix(text, "!")
+				matches = !strings.HasPrefix(text, "!")
 			}
 		}
 	}
-	return said
+	return matches
 }
 
 // slow returns the verdict. Below a hidden or denied directory no other list counts.
@@ -182,7 +182,7 @@ func TestAgainstSlowModel(t *testing.T) {
 	}
 }
 
-// What .gitignore means, git says.
+// The engine ignores the same paths as git check-ignore.
 func TestAgainstGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -275,7 +275,7 @@ func FuzzPattern(f *testing.F) {
 		}
 		fresh, _ := New([]Rule{{List: OwnProtect, Text: text}}, Options{Fold: fold})
 		if other := judge(fresh, path, nil).Effect; other != first {
-			t.Errorf("%q on %q: %v, and %v without what is kept", text, path, first, other)
+			t.Errorf("%q on %q: %v, and %v with an empty cache", text, path, first, other)
 		}
 	})
 }

@@ -50,7 +50,7 @@ const (
 	Except
 	// ReservedHide: names that are hidden whatever the owner writes, see package guard.
 	ReservedHide
-	lists
+	listCount
 )
 
 // Effect returns the effect of the list's rules.
@@ -64,6 +64,14 @@ func (l List) Effect() Effect {
 		return Protect
 	}
 	return None
+}
+
+// String returns the word for the list in messages.
+func (l List) String() string {
+	if l == Allow {
+		return "allow"
+	}
+	return l.Effect().String()
 }
 
 // liftable reports whether Allow takes the list back.
@@ -83,7 +91,7 @@ const (
 	// Tokens: the file holds credentials.
 	Tokens
 	// GitDir and SvnDir: the directory in which the pattern begins to match is a repository by
-	// the names in it (Facts.Bare), and the root's users did not make it.
+	// the names in it (Facts.IsBare), and the root's users did not make it.
 	GitDir
 	SvnDir
 )
@@ -103,13 +111,13 @@ type Rule struct {
 	Base      string
 	Reason    string // why it is built in; of built-in rules only (package builtin)
 	Condition Condition
-	// Self: the rule is about the matched name only, not about names below it.
-	Self bool
-	// Begins: a protected name that is missing may be created (only with Self).
-	Begins bool
-	// Stays: a protected file may be changed and replaced, but neither removed nor moved
-	// away (only with Self).
-	Stays bool
+	// NameOnly: the rule is about the matched name only, not about names below it.
+	NameOnly bool
+	// Creatable: a protected name that is missing may be created (only with NameOnly).
+	Creatable bool
+	// Fixed: a protected file may be changed and replaced, but neither removed nor moved
+	// away (only with NameOnly).
+	Fixed bool
 }
 
 // negated reports whether the rule overrides earlier ones of its list ("!").

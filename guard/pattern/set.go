@@ -43,7 +43,7 @@ type Error struct {
 	Err  error
 }
 
-// Error returns FILE:LINE: PATTERN: REASON.
+// Error returns FILE:LINE: LIST "PATTERN": REASON.
 func (e *Error) Error() string {
 	at := ""
 	if e.Rule.File != "" {
@@ -61,14 +61,6 @@ const longText = 200
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
-
-// String returns the word for the list in messages.
-func (l List) String() string {
-	if l == Allow {
-		return "allow"
-	}
-	return l.Effect().String()
-}
 
 // New compiles rules. The rules of one list are judged in their order in rules. Every error is
 // an *Error.
@@ -96,7 +88,7 @@ func newProgram(rules []Rule, fold bool, compile func(*Rule, bool) (*compiled, e
 		n := int32(len(p.rules))
 		p.rules = append(p.rules, c)
 		if c.elems[0].sticky {
-			p.float(n, &c.elems[0])
+			p.addFloating(n, &c.elems[0])
 		} else {
 			p.root.items = append(p.root.items, item{rule: n})
 		}
@@ -104,7 +96,8 @@ func newProgram(rules []Rule, fold bool, compile func(*Rule, bool) (*compiled, e
 	return p, nil
 }
 
-func (s *program) float(rule int32, e *elem) {
+// addFloating adds a rule whose first element is e, and which may begin in any directory.
+func (s *program) addFloating(rule int32, e *elem) {
 	head, tail := e.head, e.tail
 	switch e.kind {
 	case literal:
@@ -158,14 +151,14 @@ const (
 // cache keeps the states of directories by their path. States never become wrong; when
 // there are too many, the older generation is dropped.
 type cache struct {
-	mu       sync.RWMutex // guards the fields below
-	now, old map[string]*State
-	keys     int // bytes of now's paths
+	mu         sync.RWMutex // guards the fields below
+	young, old map[string]*State
+	keys       int // bytes of the paths in young
 }
 
 func (c *cache) get(path string) (st *State, ok bool) {
 	c.mu.RLock()
-	st, ok = c.now[path]
+	st, ok = c.young[path]
 	if !ok {
 		st, ok = c.old[path]
 	}
@@ -176,13 +169,13 @@ func (c *cache) get(path string) (st *State, ok bool) {
 func (c *cache) put(path string, st *State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.now == nil || len(c.now) >= maxStates || c.keys >= maxKeys {
-		c.old, c.now, c.keys = c.now, map[string]*State{}, 0
+	if c.young == nil || len(c.young) >= maxStates || c.keys >= maxKeys {
+		c.old, c.young, c.keys = c.young, map[string]*State{}, 0
 	}
-	if _, ok := c.now[path]; !ok {
+	if _, ok := c.young[path]; !ok {
 		c.keys += len(path)
 	}
-	c.now[path] = st
+	c.young[path] = st
 }
 
 // At returns the state of the directory with this path below the root, without slashes at

@@ -7,9 +7,9 @@ import (
 
 // State is the result of the rules for one directory.
 type State struct {
-	set   *program
-	items []item // half matched patterns
-	held  []held // rules that matched the directory or one above, and apply in it
+	set       *program
+	items     []item        // half matched patterns
+	inherited []matchedRule // rules that matched the directory or one above, and apply in it
 	// barrier is the verdict that closes the directory, if there is one.
 	barrier Verdict
 	except  bool // below a directory of the list Except
@@ -21,8 +21,9 @@ type item struct {
 	pos  int16
 }
 
-// held is a rule that matched, and the depth of the name that it matched.
-type held struct {
+// matchedRule is a rule that matched, and the depth of the directory in which its pattern began to
+// match.
+type matchedRule struct {
 	rule  int32
 	depth int16
 }
@@ -43,17 +44,17 @@ const (
 type Facts interface {
 	// IsDir reports whether a directory lies at the path, which need not exist.
 	IsDir(path string) bool
-	// Top reports whether the directory is the top of a repository that the
+	// IsTop reports whether the directory is the top of a repository that the
 	// root's users did not make themselves.
-	Top(dir string) bool
-	// Bare reports whether the directory is, by the names in it, a repository of the
+	IsTop(dir string) bool
+	// IsBare reports whether the directory is, by the names in it, a repository of the
 	// condition's kind that the root's users did not make themselves.
-	Bare(dir string, kind Condition) bool
-	// Made reports whether the path belongs to a repository that the root's users made
+	IsBare(dir string, kind Condition) bool
+	// IsInUserRepo reports whether the path belongs to a repository that the root's users made
 	// themselves.
-	Made(path string) bool
-	// Tokens reports whether the file holds credentials.
-	Tokens(path string) bool
+	IsInUserRepo(path string) bool
+	// HasTokens reports whether the file holds credentials.
+	HasTokens(path string) bool
 }
 
 // Verdict is the result of the rules for a name.
@@ -67,24 +68,23 @@ type Verdict struct {
 // Barrier returns the verdict that closes the directory (Hide or Deny), or None.
 func (st *State) Barrier() Verdict { return st.barrier }
 
-// Enter returns the state of the subdirectory called name. dir is the path of the
-// directory itself.
+// Enter returns the state of the subdirectory called name. dir is the path of st's directory.
 func (st *State) Enter(dir, name string) *State {
 	if st.barrier.Effect != None {
 		return st
 	}
 	var room [8]int32
 	rules, items := st.match(st.set.name(name), room[:0])
-	if len(rules) == 0 && len(items) == 0 && len(st.held) == 0 && !st.except {
+	if len(rules) == 0 && len(items) == 0 && len(st.inherited) == 0 && !st.except {
 		return st.set.plain
 	}
 	next := &State{set: st.set, except: st.except, items: items}
 	chain := st.chain(dir, rules, Dir)
-	if v := st.weigh(chain, nothing{}, ""); v.Effect == Hide || v.Effect == Deny {
+	if v := st.weigh(chain, noFacts{}, ""); v.Effect == Hide || v.Effect == Deny {
 		next.barrier, next.items = v, nil
 		return next
 	}
-	next.held = slices.DeleteFunc(chain, func(h held) bool { return st.set.rules[h.rule].Self })
+	next.inherited = slices.DeleteFunc(chain, func(h matchedRule) bool { return st.set.rules[h.rule].NameOnly })
 	for _, r := range rules {
 		if c := st.set.rules[r]; c.List == Except {
 			next.except = !c.negated()
@@ -101,7 +101,7 @@ func (st *State) Judge(dir, name string, t Type, facts Facts) Verdict {
 	}
 	var room [8]int32
 	rules, _ := st.match(st.set.name(name), room[:0])
-	if len(rules) == 0 && len(st.held) == 0 {
+	if len(rules) == 0 && len(st.inherited) == 0 {
 		return Verdict{}
 	}
 	path := join(dir, name)
@@ -117,7 +117,7 @@ func (st *State) Judge(dir, name string, t Type, facts Facts) Verdict {
 // Silent reports whether no rule is about a name in the directory, for any type of file: Judge
 // would return None, and not call Facts.
 func (st *State) Silent(name string) bool {
-	if st.barrier.Effect != None || len(st.held) > 0 {
+	if st.barrier.Effect != None || len(st.inherited) > 0 {
 		return false
 	}
 	var room [8]int32
@@ -180,28 +180,28 @@ func (st *State) dirOnly(rules []int32) bool {
 
 // chain returns the rules that apply to an entry: those of the directory, then those that match
 // the entry itself. A rule without a condition replaces all earlier ones of its list.
-func (st *State) chain(dir string, rules []int32, t Type) []held {
+func (st *State) chain(dir string, rules []int32, t Type) []matchedRule {
 	if len(rules) == 0 {
-		return st.held
+		return st.inherited
 	}
-	out := slices.Clone(st.held)
+	out := slices.Clone(st.inherited)
 	for _, r := range rules {
 		c := st.set.rules[r]
 		if c.dirOnly && t != Dir || c.List == Except {
 			continue
 		}
 		if c.Condition == Always {
-			out = slices.DeleteFunc(out, func(h held) bool { return st.set.rules[h.rule].List == c.List })
+			out = slices.DeleteFunc(out, func(h matchedRule) bool { return st.set.rules[h.rule].List == c.List })
 		}
-		out = append(out, held{r, c.begins(dir)})
+		out = append(out, matchedRule{r, c.startDepth(dir)})
 	}
 	return out
 }
 
-// begins returns the depth of the directory in which a pattern begins, if its last element
+// startDepth returns the depth of the directory in which a pattern begins, if its last element
 // has matched a name in dir. A pattern with ** in the middle has no such directory; no
 // built-in rule with a condition about that directory has ** there.
-func (c *compiled) begins(dir string) int16 { return max(0, depth(dir)-int16(len(c.elems)-1)) }
+func (c *compiled) startDepth(dir string) int16 { return max(0, depth(dir)-int16(len(c.elems)-1)) }
 
 // depth returns how many names a path has.
 func depth(path string) int16 {
@@ -211,34 +211,34 @@ func depth(path string) int16 {
 	return int16(strings.Count(path, "/") + 1)
 }
 
-// Leads returns a rule that protects something below a name in the directory, by a pattern
+// ProtectingRule returns a rule that protects something below a name in the directory, by a pattern
 // that has this name as plain text, or nil. A link of that name would put other files in the
 // place of the protected ones.
-func (st *State) Leads(dir, name string, facts Facts) *Rule {
+func (st *State) ProtectingRule(dir, name string, facts Facts) *Rule {
 	if st.barrier.Effect != None {
 		return nil
 	}
 	s, key := st.set, st.set.name(name)
 	path := join(dir, name)
-	leads := func(it item) *Rule {
+	protectingRule := func(it item) *Rule {
 		c := s.rules[it.rule]
 		e := &c.elems[it.pos]
 		if c.List.Effect() != Protect || c.negated() || int(it.pos) == len(c.elems)-1 || e.kind != literal || e.text != key {
 			return nil
 		}
-		h := held{it.rule, depth(dir) - it.pos}
+		h := matchedRule{it.rule, depth(dir) - it.pos}
 		if !st.applies(c) || facts != nil && !holds(c.Rule, h, facts, path) {
 			return nil
 		}
 		return c.Rule
 	}
 	for _, r := range s.literals[key] {
-		if rule := leads(item{rule: r}); rule != nil {
+		if rule := protectingRule(item{rule: r}); rule != nil {
 			return rule
 		}
 	}
 	for _, it := range st.items {
-		if rule := leads(it); rule != nil {
+		if rule := protectingRule(it); rule != nil {
 			return rule
 		}
 	}
@@ -253,15 +253,15 @@ func join(dir, name string) string {
 }
 
 // weigh decides between the lists. Without facts all conditions hold.
-func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
-	var by [lists]*Rule
+func (st *State) weigh(chain []matchedRule, facts Facts, path string) Verdict {
+	var by [listCount]*Rule
 	for i := len(chain) - 1; i >= 0; i-- {
 		h := chain[i]
 		c := st.set.rules[h.rule]
 		// Any other rule of the list overrides a rule that only keeps a name in its place
-		// (Stays).
-		open := by[c.List] == nil || by[c.List].Stays && !c.Stays
-		if open && st.applies(c) && (facts == nil || holds(c.Rule, h, facts, path)) {
+		// (Fixed).
+		undecided := by[c.List] == nil || by[c.List].Fixed && !c.Fixed
+		if undecided && st.applies(c) && (facts == nil || holds(c.Rule, h, facts, path)) {
 			by[c.List] = c.Rule
 		}
 	}
@@ -298,27 +298,26 @@ func (st *State) applies(c *compiled) bool {
 	return !builtin || !st.except || c.Condition.vcs()
 }
 
-// nothing implements Facts so that no condition holds.
-type nothing struct{}
+// noFacts implements Facts so that no condition holds.
+type noFacts struct{}
 
-func (nothing) IsDir(string) bool           { return false }
-func (nothing) Top(string) bool             { return false }
-func (nothing) Bare(string, Condition) bool { return false }
-func (nothing) Made(string) bool            { return true }
-func (nothing) Tokens(string) bool          { return false }
+func (noFacts) IsDir(string) bool             { return false }
+func (noFacts) IsTop(string) bool             { return false }
+func (noFacts) IsBare(string, Condition) bool { return false }
+func (noFacts) IsInUserRepo(string) bool      { return true }
+func (noFacts) HasTokens(string) bool         { return false }
 
-// holds reports whether a rule's condition holds. h.depth is the depth of the directory in
-// which the rule matched.
-func holds(r *Rule, h held, facts Facts, path string) bool {
+// holds reports whether the condition of a rule holds. h is the rule as it matched.
+func holds(r *Rule, h matchedRule, facts Facts, path string) bool {
 	switch r.Condition {
 	case AtTop:
-		return facts.Top(head(path, int(h.depth)))
+		return facts.IsTop(head(path, int(h.depth)))
 	case Control:
-		return !facts.Made(path)
+		return !facts.IsInUserRepo(path)
 	case Tokens:
-		return facts.Tokens(path)
+		return facts.HasTokens(path)
 	case GitDir, SvnDir:
-		return facts.Bare(head(path, int(h.depth)), r.Condition) && !facts.Made(path)
+		return facts.IsBare(head(path, int(h.depth)), r.Condition) && !facts.IsInUserRepo(path)
 	}
 	return true
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Ceiling is the most that roots may be on this machine, with anybody's approval. A registry can
-// have several; a root then stays within each of them. The zero Ceiling allows every root.
+// Ceiling bounds the roots on this machine, with any approver. A registry can have several
+// ceilings; a root then stays within each of them. The zero Ceiling allows every root.
 type Ceiling struct {
 	// Places are the directories that may be roots; nil: there is no bound.
 	Places []CeilingPlace
@@ -20,11 +20,11 @@ type Ceiling struct {
 	Where string
 }
 
-// CeilingPlace is a bound on the roots at a directory and below it, as far as no place below is
-// closer to the root.
+// CeilingPlace bounds the roots at a directory and below it, except those for which another place is
+// closer.
 type CeilingPlace struct {
 	Dir    string // absolute, without links
-	Rights Rights // the most; 0: no root. With Stage, what can change anything is staged
+	Rights Rights // the most; 0: no root. With Stage, a root that can change anything must be staged
 	Where  string // the place of the block, as FILE:LINE
 }
 
@@ -91,17 +91,17 @@ func (c *Ceiling) within(resolved string, rights Rights) (Rights, error) {
 	if err != nil {
 		return 0, err
 	}
-	left := rights
+	allowed := rights
 	for _, p := range list {
-		if p.Rights.Staged() && !left.Staged() {
-			left &^= MutatingRights
+		if p.Rights.Staged() && !allowed.Staged() {
+			allowed &^= MutatingRights
 		}
-		left &= p.Rights | Stage
+		allowed &= p.Rights | Stage
 	}
-	if left&ReadWrite == 0 {
+	if allowed&ReadWrite == 0 {
 		return 0, c.Check(resolved, rights)
 	}
-	return left, nil
+	return allowed, nil
 }
 
 // wantsStage reports whether a root at resolved that can change anything has to be staged.
@@ -140,8 +140,8 @@ func (r RootRules) AsStaged(resolved string, rights Rights) Rights {
 	return rights
 }
 
-// End returns when a root ends that is granted or renewed now, until the time asked (zero: with
-// the session): at the latest at the end that the ceilings allow.
+// End returns the end of a root that is granted or renewed now. It is the time asked (zero: the end
+// of the session), or the latest end that the ceilings allow, if that is earlier.
 func (r RootRules) End(asked, now time.Time) time.Time {
 	for i := range r.Ceilings {
 		asked = r.Ceilings[i].end(asked, now)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// places is a ceiling for a home directory: work may be written, its archive only read, and
+// homeCeiling returns a ceiling for a home directory: work may be written, its archive only read, and
 // vault not entered. Writes in review are staged.
-func places() Ceiling {
+func homeCeiling() Ceiling {
 	return Ceiling{Where: "c.toml:1", Places: []CeilingPlace{
 		{"/home/u/work", ReadWrite, "c.toml:1"},
 		{"/home/u/work/archive", ReadOnly, "c.toml:4"},
@@ -38,7 +38,7 @@ func TestCeilingCheck(t *testing.T) {
 		{"/home/u/workshop", ReadOnly, "no place for a root"},
 		{"/", ReadOnly, "no place for a root"},
 	} {
-		ceiling := places()
+		ceiling := homeCeiling()
 		err := ceiling.Check(c.path, c.ask)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s %s: %v, want %q", c.path, c.ask, err, c.want)
@@ -62,7 +62,7 @@ func TestCeilingWithin(t *testing.T) {
 		{"/home/u/review", ReadWrite | Stage, ReadWrite | Stage},
 		{"/elsewhere", ReadOnly, 0},
 	} {
-		r := RootRules{Ceilings: []Ceiling{places()}}
+		r := RootRules{Ceilings: []Ceiling{homeCeiling()}}
 		left, err := r.Within(c.path, c.had)
 		if left != c.left || (err == nil) != (c.left != 0) {
 			t.Errorf("%s %s: %s, %v; want %s", c.path, c.had, left, err, c.left)
@@ -81,7 +81,7 @@ func TestCeilingWithin(t *testing.T) {
 func TestCeilingsTogether(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	second := Ceiling{Longest: time.Hour, Places: []CeilingPlace{{"/home/u/work/app", ReadOnly, "d.toml:1"}, {"/srv", ReadWrite, "d.toml:2"}}}
-	r := RootRules{Ceilings: []Ceiling{places(), second, {Longest: 2 * time.Hour}}}
+	r := RootRules{Ceilings: []Ceiling{homeCeiling(), second, {Longest: 2 * time.Hour}}}
 	for path, want := range map[string]string{
 		"/home/u/work/app":   "at most ro",
 		"/home/u/work/other": "no place",

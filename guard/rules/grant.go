@@ -20,7 +20,7 @@ type Grant struct {
 	Subject  Subject       `json:"subject,omitempty"`
 	Origin   string        `json:"approved_by,omitempty"` // "command line", "configuration", "control", ...
 	// AllowSystem permits this root to be writable although it is a system directory.
-	// AllowRootDir permits it to be "/". In Rules, the same fields are for all roots.
+	// AllowRootDir permits it to be "/". In RootRules, the same fields are for all roots.
 	AllowSystem  bool `json:"allow_system,omitempty"`
 	AllowRootDir bool `json:"allow_root_dir,omitempty"`
 	// Implicit marks a root that a command needs to run at all, such as its interpreter.

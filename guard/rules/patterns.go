@@ -102,8 +102,8 @@ func (p *Patterns) Check() error {
 }
 
 // Preview compiles the patterns for a tree that is no root yet: with the built-in protections
-// and exact names, without .gitignore files. Rules that depend on the files of a root are in
-// force without asking.
+// and exact names, without .gitignore files. A rule with a condition about the files of a root
+// applies as if the condition held.
 func (p *Patterns) Preview() (*pattern.Set, error) {
 	own, err := p.own()
 	if err != nil {
@@ -214,11 +214,12 @@ func (r *RuleSet) barrier(f *RootFacts, rel string) pattern.Verdict {
 	return v
 }
 
-// judge returns the verdict of the rules on a name. of is asked which names are the same.
-func (r *RuleSet) judge(of *RootFacts, f pattern.Facts, dir, name string, t pattern.Type) pattern.Verdict {
+// judge returns the verdict of the rules on a name. f answers the rules' questions about files. root
+// says which directories fold names.
+func (r *RuleSet) judge(root *RootFacts, f pattern.Facts, dir, name string, t pattern.Type) pattern.Verdict {
 	v := r.set.At(dir).Judge(dir, name, t, f)
 	if r.folded != nil && !(pattern.Plain(name) && pattern.Plain(dir)) {
-		if w := r.folded.At(dir).Judge(dir, name, t, f); w.Effect > v.Effect && of.foldsAt(dir) {
+		if w := r.folded.At(dir).Judge(dir, name, t, f); w.Effect > v.Effect && root.foldsAt(dir) {
 			return w
 		}
 	}
@@ -240,7 +241,7 @@ func readIgnores(src Tree, opt pattern.Options) ([]pattern.Rule, error) {
 		return nil, err
 	}
 	added := false
-	found := func(f Ignore) {
+	addFile := func(f Ignore) {
 		rules, added = append(rules, parseIgnore(f)...), true
 	}
 	enter := func(dir string) bool {
@@ -254,7 +255,7 @@ func readIgnores(src Tree, opt pattern.Options) ([]pattern.Rule, error) {
 		up, name := Split(dir)
 		return name != ".git" && set.At(up).Judge(up, name, pattern.Dir, nil).Effect == pattern.None
 	}
-	if err := src.Ignores(found, enter); err != nil {
+	if err := src.Ignores(addFile, enter); err != nil {
 		return nil, err
 	}
 	return rules, nil
@@ -283,8 +284,9 @@ func (p *Patterns) allowsLess(other *Patterns) bool {
 	return !liftsNoMore(other.Allow, p.Allow)
 }
 
-// matchesLess reports whether the list given may match less than the list asked. It does not
-// if given is asked with further patterns, none of which begins with "!".
+// matchesLess reports whether the list given may match less than the list asked. It reports false if
+// given has all patterns of asked, in the same order, and besides them only patterns that do not
+// begin with "!".
 func matchesLess(asked, given []Pattern) bool {
 	for _, g := range given {
 		if len(asked) > 0 && asked[0].Text == g.Text {

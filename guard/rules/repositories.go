@@ -24,8 +24,8 @@ import (
 // of the names that git looks for is created there. Remembering it lifts the rules about such
 // directories (pattern.GitDir) for this directory, and no other rule. Otherwise a program could
 // add the missing names to a directory of the owner, and so lift the protection of the files
-// below. With a repository of the owner's that does not work, because the names by which it is
-// recognised can be neither removed nor moved.
+// below. A program cannot do that with a bare repository of the owner's, because the names by which
+// it is recognised can be neither removed nor moved, and so are never created there again.
 
 // maxRepos bounds how many repositories are remembered for one root. Further ones are
 // protected like the owner's.
@@ -51,17 +51,17 @@ func (r *repos) has(rel string, id Identity) bool {
 	return ok && !have.bare && have.id == id
 }
 
-// around reports whether a path is, or lies in, a repository that the root's users made and
+// covers reports whether a path is, or lies in, a repository that the root's users made and
 // that still exists. look describes the file at a path now. With bare, a bare repository
 // counts, too, but only for its own directory, its submodules and its worktrees. Other files in
 // the directory may be the owner's.
-func (r *repos) around(path string, bare bool, look func(rel string) (Identity, bool)) bool {
+func (r *repos) covers(path string, bare bool, look func(rel string) (Identity, bool)) bool {
 	at := map[string]repo{}
 	add := func(top string) {
 		have, ok := r.m[top]
 		below := strings.TrimPrefix(path[len(top):], "/")
-		own := below == "" || strings.HasPrefix(below, "modules/") || strings.HasPrefix(below, "worktrees/")
-		if ok && (!have.bare || bare && own) {
+		isRepoPart := below == "" || strings.HasPrefix(below, "modules/") || strings.HasPrefix(below, "worktrees/")
+		if ok && (!have.bare || bare && isRepoPart) {
 			at[top] = have
 		}
 	}
@@ -81,14 +81,14 @@ func (r *repos) around(path string, bare bool, look func(rel string) (Identity, 
 	return false
 }
 
-func (r *repos) add(rel string, made repo) {
+func (r *repos) add(rel string, part repo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.m == nil {
 		r.m = map[string]repo{}
 	}
 	if _, known := r.m[rel]; known || len(r.m) < maxRepos {
-		r.m[rel] = made
+		r.m[rel] = part
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *repos) move(from, to string, exchange bool) {
 		return
 	}
 	next := make(map[string]repo, len(r.m))
-	for rel, made := range r.m {
+	for rel, part := range r.m {
 		switch {
 		case rel == from || strings.HasPrefix(rel, from+"/"):
 			rel = to + rel[len(from):]
@@ -126,7 +126,7 @@ func (r *repos) move(from, to string, exchange bool) {
 		case rel == to || strings.HasPrefix(rel, to+"/"):
 			continue
 		}
-		next[rel] = made
+		next[rel] = part
 	}
 	r.m = next
 }
@@ -156,7 +156,7 @@ func repoTop(rel string) string {
 // remembered as made by the root's users, and NotePart returns the path for the report to the
 // owner.
 func (f *RootFacts) NotePart(rel string, id Identity, dir bool) (top string, remembered bool) {
-	if !builtin.IsPart(rel, dir, f.bare) || f.repos.around(rel, true, f.identity) {
+	if !builtin.IsPart(rel, dir, f.bare) || f.repos.covers(rel, true, f.identity) {
 		return "", false
 	}
 	f.repos.add(rel, repo{id: id})
@@ -167,7 +167,7 @@ func (f *RootFacts) NotePart(rel string, id Identity, dir bool) (top string, rem
 // may have become a bare repository, which is then remembered as in NotePart.
 func (f *RootFacts) NoteNewName(rel string) (top string, remembered bool) {
 	dir, _ := Split(rel)
-	if !f.bare(dir) || f.repos.around(dir, true, f.identity) {
+	if !f.bare(dir) || f.repos.covers(dir, true, f.identity) {
 		return "", false
 	}
 	id, ok := f.identity(dir)
@@ -193,7 +193,7 @@ func (f *RootFacts) Repos() []string { return f.repos.tops() }
 // repository, which git may move out to be the .git of a working copy.
 func (f *RootFacts) IsMade(rel string, id Identity, t pattern.Type) bool {
 	return f.repos.has(rel, id) ||
-		t == pattern.Dir && builtin.IsPart(rel, true, f.bare) && f.repos.around(rel, false, f.identity)
+		t == pattern.Dir && builtin.IsPart(rel, true, f.bare) && f.repos.covers(rel, false, f.identity)
 }
 
 // bare reports whether a tool would take a directory itself for a repository.
@@ -237,8 +237,8 @@ func (f *RootFacts) IsDir(path string) bool {
 	return err == nil && got.Dir || err != nil && !errors.Is(err, names.NotExist)
 }
 
-// Top implements pattern.Facts.
-func (f *RootFacts) Top(dir string) bool {
+// IsTop implements pattern.Facts.
+func (f *RootFacts) IsTop(dir string) bool {
 	for _, name := range builtin.Tops {
 		top := Join(dir, name)
 		got, err := f.look(top)
@@ -249,24 +249,24 @@ func (f *RootFacts) Top(dir string) bool {
 	return false
 }
 
-// Bare implements pattern.Facts.
-func (f *RootFacts) Bare(dir string, kind pattern.Condition) bool {
+// IsBare implements pattern.Facts.
+func (f *RootFacts) IsBare(dir string, kind pattern.Condition) bool {
 	for _, name := range builtin.Parts(kind) {
 		if _, err := f.look(Join(dir, name)); errors.Is(err, names.NotExist) {
 			return false
 		}
 	}
-	return !f.repos.around(dir, true, f.identity)
+	return !f.repos.covers(dir, true, f.identity)
 }
 
-// Made implements pattern.Facts. A database's journals belong to the database.
-func (f *RootFacts) Made(path string) bool {
-	if f.repos.around(path, false, f.identity) {
+// IsInUserRepo implements pattern.Facts. A database's journals belong to the database.
+func (f *RootFacts) IsInUserRepo(path string) bool {
+	if f.repos.covers(path, false, f.identity) {
 		return true
 	}
 	for _, suffix := range [...]string{"-journal", "-wal"} {
 		if database, ok := strings.CutSuffix(path, suffix); ok {
-			return f.repos.around(database, false, f.identity)
+			return f.repos.covers(database, false, f.identity)
 		}
 	}
 	return false
@@ -276,8 +276,8 @@ func (f *RootFacts) Made(path string) bool {
 // counts as one with a token.
 const maxNpmrc = 64 << 10
 
-// Tokens implements pattern.Facts.
-func (f *RootFacts) Tokens(path string) bool {
+// HasTokens implements pattern.Facts.
+func (f *RootFacts) HasTokens(path string) bool {
 	head, err := f.tree.Head(path, maxNpmrc, f.across)
 	if err != nil {
 		return !errors.Is(err, names.NotExist)
@@ -285,13 +285,13 @@ func (f *RootFacts) Tokens(path string) bool {
 	return len(head) == maxNpmrc || builtin.HasTokens(string(head))
 }
 
-// lookedInto records whether a rule asked about a file's contents.
-type lookedInto struct {
+// contentsRecorder is RootFacts that records whether a rule asked about a file's contents.
+type contentsRecorder struct {
 	*RootFacts
 	readContents bool
 }
 
-func (f *lookedInto) Tokens(path string) bool {
+func (f *contentsRecorder) HasTokens(path string) bool {
 	f.readContents = true
-	return f.RootFacts.Tokens(path)
+	return f.RootFacts.HasTokens(path)
 }

@@ -196,7 +196,7 @@ var requiredRights = [names.Ops]required{
 	names.OpUndo:    {any: anything},
 }
 
-// Lacked returns the rights that op lacks in a root with the rights have, none if op is
+// Lacked returns the rights that op lacks in a root whose rights are have. It returns none if op is
 // allowed. extra are the rights that its arguments take.
 func Lacked(op names.Op, extra, have Rights) Rights {
 	if have&Write != 0 {
@@ -226,8 +226,8 @@ func RequiredRights(op names.Op) (all Rights, ok bool) {
 	return requiredRights[op].all, true
 }
 
-// Plainest returns the rights that are enough, of those that an operation lacks. If any of
-// several rights would be enough, it is Write.
+// Plainest returns the rights that the owner should add for an operation that lacks some. If any of
+// several rights would be enough, it returns Write.
 func Plainest(op names.Op, lacks Rights) Rights {
 	if int(op) < len(requiredRights) && lacks == requiredRights[op].any && lacks&Write != 0 {
 		return Write
@@ -235,7 +235,7 @@ func Plainest(op names.Op, lacks Rights) Rights {
 	return lacks
 }
 
-// Refusal returns the error of an operation that lacks rights in a root with the rights have:
+// Refusal returns the error of an operation that lacks the rights r in a root whose rights are have:
 // names.ReadOnly (EROFS) if the root is read-only and the operation would change it, otherwise
 // names.Permission (EACCES).
 func (r Rights) Refusal(have Rights) error {

@@ -59,8 +59,7 @@ func (r RootRules) Check(resolved string, rights Rights) error {
 			return refuse("cannot be a root: %s holds kernel interfaces, not files; choose another directory", dir)
 		}
 	}
-	// Check the rules first that no flag lifts, so that no error names a flag that would not
-	// help.
+	// The rules that no flag lifts come first, so that no error names a flag that would not help.
 	for _, k := range r.Keep {
 		if names.Under(k.Path, resolved) {
 			return refuse("contains %s (%s); %s", k.What, names.Quote(k.Path), k.remedy())
@@ -158,8 +157,8 @@ func (r RootRules) CheckLocation(resolved, location string, locationOf func(path
 		return nil
 	}
 	for _, k := range r.Keep {
-		kept := locationOf(k.Path)
-		if kept == "" || !names.Under(kept, location) && !names.Under(location, kept) {
+		reserved := locationOf(k.Path)
+		if reserved == "" || !names.Under(reserved, location) && !names.Under(location, reserved) {
 			continue
 		}
 		return &names.Error{Kind: names.Permission, Err: fmt.Errorf(

@@ -19,7 +19,7 @@ func (s Subject) Format(state fmt.State, verb rune) { names.Foreign(s).Format(st
 // LogValue implements slog.LogValuer: see names.Foreign.
 func (s Subject) LogValue() slog.Value { return names.Foreign(s).LogValue() }
 
-// MaxSubject bounds a subject's name (Named), in bytes, as that of a root is bounded.
+// MaxSubject bounds a subject's name (Named), in bytes.
 const MaxSubject = 255
 
 // Named reports whether the name identifies the subject to a person. It must have 1 to 255
@@ -31,8 +31,8 @@ func (s Subject) Named() bool {
 	return text != "" && len(text) <= MaxSubject && text != "*" && names.Shows(text) && text == strings.TrimSpace(text)
 }
 
-// inSession separates the name of a subject from the number of its session.
-const inSession = "#"
+// sessionSeparator separates the name of a subject from the number of its session.
+const sessionSeparator = "#"
 
 // InSession returns the subject's n-th session, which is a subject, too. A grant to the subject
 // is a grant to all its sessions; a grant to one session is for that session only. Quotas, the
@@ -42,12 +42,12 @@ func (s Subject) InSession(n uint64) Subject {
 	if s == "" {
 		return s
 	}
-	return s.WithoutSession() + inSession + Subject(strconv.FormatUint(n, 10))
+	return s.WithoutSession() + sessionSeparator + Subject(strconv.FormatUint(n, 10))
 }
 
 // WithoutSession returns the subject whose session this is, or the subject itself.
 func (s Subject) WithoutSession() Subject {
-	if i := strings.LastIndex(string(s), inSession); i > 0 {
+	if i := strings.LastIndex(string(s), sessionSeparator); i > 0 {
 		return s[:i]
 	}
 	return s

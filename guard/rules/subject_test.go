@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-func TestSubjectOf(t *testing.T) {
+func TestSubjectCovers(t *testing.T) {
 	one, two := rules.Subject("serve").InSession(1), rules.Subject("serve").InSession(2)
 	for _, c := range []struct {
 		who, whose rules.Subject

@@ -26,7 +26,7 @@ func (r *RuleSet) Judge(f *RootFacts, op names.Op, a Access, dir, base string, t
 		return v, nil
 	}
 	if a == ToMake && v.Effect == pattern.None && t == pattern.Link {
-		if rule := r.set.At(dir).Leads(dir, base, f); rule != nil {
+		if rule := r.set.At(dir).ProtectingRule(dir, base, f); rule != nil {
 			v = pattern.Verdict{Effect: pattern.Protect, Rule: rule}
 		}
 	}
@@ -40,9 +40,9 @@ func (r *RuleSet) JudgeOpen(f *RootFacts, rel string) (v pattern.Verdict, byCont
 	if r.silent(dir, base) {
 		return v, false // nearly always; this way allocates no memory
 	}
-	facts := &lookedInto{RootFacts: f}
+	facts := &contentsRecorder{RootFacts: f}
 	v = r.judge(f, facts, dir, base, pattern.Unknown)
-	if v.Effect == pattern.Protect && v.Rule.Stays {
+	if v.Effect == pattern.Protect && v.Rule.Fixed {
 		v = pattern.Verdict{} // an operation on an open file removes no name
 	}
 	return v, facts.readContents
@@ -67,12 +67,12 @@ func (r *RuleSet) JudgeInMoved(f *RootFacts, moved *Move, rel string, t pattern.
 // exist, such as .git.
 func IsBeginning(err error) bool {
 	var refused *Refusal
-	return errors.As(err, &refused) && refused.Rule.Builtin() && refused.Rule.Begins
+	return errors.As(err, &refused) && refused.Rule.Builtin() && refused.Rule.Creatable
 }
 
 // isException reports whether a rule protects a name but admits this operation on it.
 func isException(op names.Op, a Access, r *pattern.Rule, f *RootFacts, rel string) bool {
-	if r.Builtin() && r.Stays {
+	if r.Builtin() && r.Fixed {
 		return a == ToMake || !removesName(op)
 	}
 	return a == ToMake && beginsRepository(op, r, f, rel)
@@ -82,7 +82,7 @@ func isException(op names.Op, a Access, r *pattern.Rule, f *RootFacts, rel strin
 // A program that may make names may do that: the name .git is protected if it exists, and may
 // be made if it does not.
 func beginsRepository(op names.Op, r *pattern.Rule, f *RootFacts, rel string) bool {
-	if !r.Builtin() || !r.Begins {
+	if !r.Builtin() || !r.Creatable {
 		return false
 	}
 	switch op { //nolint:exhaustive // the others make no repository
@@ -104,18 +104,18 @@ type movedFacts struct {
 	Move
 }
 
-// present returns the path of a file before the move.
-func (m movedFacts) present(path string) string {
+// pathBefore returns the path of a file before the move.
+func (m movedFacts) pathBefore(path string) string {
 	if path == m.To || strings.HasPrefix(path, m.To+"/") {
 		return m.From + path[len(m.To):]
 	}
 	return path
 }
 
-func (m movedFacts) IsDir(path string) bool { return m.Facts.IsDir(m.present(path)) }
-func (m movedFacts) Top(dir string) bool    { return m.Facts.Top(m.present(dir)) }
-func (m movedFacts) Made(path string) bool  { return m.Facts.Made(m.present(path)) }
-func (m movedFacts) Bare(dir string, kind pattern.Condition) bool {
-	return m.Facts.Bare(m.present(dir), kind)
+func (m movedFacts) IsDir(path string) bool        { return m.Facts.IsDir(m.pathBefore(path)) }
+func (m movedFacts) IsTop(dir string) bool         { return m.Facts.IsTop(m.pathBefore(dir)) }
+func (m movedFacts) IsInUserRepo(path string) bool { return m.Facts.IsInUserRepo(m.pathBefore(path)) }
+func (m movedFacts) IsBare(dir string, kind pattern.Condition) bool {
+	return m.Facts.IsBare(m.pathBefore(dir), kind)
 }
-func (m movedFacts) Tokens(path string) bool { return m.Facts.Tokens(m.present(path)) }
+func (m movedFacts) HasTokens(path string) bool { return m.Facts.HasTokens(m.pathBefore(path)) }

@@ -14,9 +14,9 @@
 // One run is one workload on one peer. It empties the scratch directory, starts the peer on the
 // source directory (so no other daemon is alive and no state of an earlier run is left in it),
 // prepares, times, stops the peer. For a workload the repetitions are outermost and the peers
-// take turns inside each repetition. Their order rotates and is turned round every other time, so
-// that a noisy minute, and the disk writes that the one before has left, hit all alike. A cell is
-// the median of the repetitions divided by the native median. Peers that no goal depends on
+// take turns inside each repetition. Their order rotates and is reversed every other time, so
+// that a noisy minute, and the disk writes that the peer before has left, hit all peers alike. A
+// cell is the median of the repetitions divided by the native median. Peers that no goal depends on
 // (strict, plain bindfs, passthrough_hp, loopback) are not repeated after they used up -limit on
 // a workload; those cells are named under the table.
 //
@@ -25,8 +25,8 @@
 //     have been timed.
 //   - A cold row is timed once after sync and drop_caches, which also empties
 //     the kernel's picture of the mount; the programs it runs (tar, git) are read
-//     back into memory before the clock starts. It needs root, and is skipped
-//     by name without.
+//     back into memory before the clock starts. It needs root. Without root it is
+//     skipped, and the report names it.
 //   - Reads check a stamp in every 4 KiB block, and walks check counts and sizes. Writes
 //     are read back from the source directory with the clock stopped. tar is checked by its
 //     length, du against du of the source, and git status must be clean. A peer that
@@ -36,16 +36,16 @@
 //   - patterns-0 and patterns-50 are rootsfs at audit without any pattern and with
 //     fifty besides the built-in ones; they run the workloads about names.
 //   - The cost of patterns for a creation is measured in turns of two hundred files
-//     through both peers, mounted side by side, because the disk changes whole passes by
-//     more than the patterns do. The row has the passes.
+//     through both peers, mounted side by side, because the disk changes the time of a whole
+//     pass by more than the patterns do. The row of the table has whole passes nevertheless.
 //   - The work rows are steps on a tree of 10,000 files in 1,200 directories, which the first
 //     step unpacks through the mount. Each step is timed once, and works on what the steps
-//     before it have made. With -only the steps before are taken too, and not timed.
+//     before it have made. With -only, the steps before it run, too, and are not timed.
 //   - Further work rows are programs: npm install of twenty packages of fifty files without
 //     network and with an empty cache, go build of forty packages with an empty cache, make -j4
 //     of sixty C files, a thousand inserts in SQLite with a write-ahead log, each a transaction,
 //     Node with three packages of a hundred modules, and tests that write, read and remove two
-//     thousand files. What a program begins with is copied into the mount just before.
+//     thousand files. The files that a program needs are copied into the mount just before it starts.
 //   - rootsfs-run runs the programs of the work rows in the sandbox of "rootsfs run". Its start
 //     does not count. The other workloads are no programs, so it does not run them.
 //   - The CPU time of the daemon is that of the peer's process, which in rootsfs-run serves the
@@ -75,7 +75,7 @@
 // The files rows compare a server that asks a broker for files (package broker/client, a
 // child process; package broker, this one) with server-filesystem, which opens them
 // itself. Both run over stdio and through the MCP Go SDK, each for a second in turn, and
-// the results are checked for length. A call's time is the asking side's.
+// the results are checked for length. The side that asks measures the time of a call.
 // server-filesystem comes from the npm registry once (package integration/files); without
 // it the rows are measured alone. The files memory row is the resident size of this
 // process, which is the host.
@@ -112,9 +112,9 @@
 // of another kernel. Cold rows depend on the disk and on whatever caches lie below
 // a virtual one. Ratios under about 1.2 are within the noise of a shared
 // machine: the JSON output holds every sample, and rows whose native samples
-// differ widely are named. A table made while others use the machine says so. The bindfs rows are of the version named in the
-// heading; versions built on libfuse 2 and 3 have different default
-// timeouts, so "plain" is not the same thing everywhere.
+// differ widely are named. A table made while others use the machine says so. The bindfs
+// rows are of the version named in the heading; versions built on libfuse 2 and 3 have
+// different default timeouts, so "plain" is not the same thing everywhere.
 //
 // The exit code is 0 unless something broke; a missed goal is printed, and makes
 // the exit code 1 only with -strict. No time decides whether a test passes.

@@ -115,14 +115,14 @@ func (l *lab) filesRows(ctx context.Context, r *report, wanted *regexp.Regexp, s
 	}
 	b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg)})
 	defer b.Close()
-	ours, err := l.brokered(ctx, b)
+	ours, err := l.startBrokered(ctx, b)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, ours.close()) }()
 	peers := []filesPeer{ours}
 	if len(rows) > 0 {
-		if theirs, skip := l.reference(ctx, dir); skip != nil {
+		if theirs, skip := l.startReference(ctx, dir); skip != nil {
 			r.Skipped = append(r.Skipped, filesTheirs+": "+skip.Error())
 		} else {
 			defer func() { err = errors.Join(err, theirs.close()) }()
@@ -194,8 +194,8 @@ func (l *lab) filesMemory(ctx context.Context, p filesPeer, requests int) (*file
 	return m, nil
 }
 
-// reference starts server-filesystem on dir.
-func (l *lab) reference(ctx context.Context, dir string) (*reference, error) {
+// startReference starts server-filesystem on dir.
+func (l *lab) startReference(ctx context.Context, dir string) (*reference, error) {
 	peers, err := files.InstallPeers(ctx)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func TestBrokeredPeer(t *testing.T) {
 	}
 	b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg)})
 	defer b.Close()
-	p, err := l.brokered(t.Context(), b)
+	p, err := l.startBrokered(t.Context(), b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,33 +20,33 @@ import (
 // asks the client for files, as often as its argument says.
 const childFiles = "child-files"
 
-// filesRevision is the last in which a server may ask on its own.
+// filesRevision is the last revision of MCP in which a server may send requests of its own.
 const filesRevision = "2025-11-25"
 
-// load is the work of one of the files rows: the same call again and again, so many at a
+// load is the work of one of the files rows: the same call again and again, AtOnce calls at a
 // time. It ends after Count calls, or after Span if Count is 0, but not before the first
 // call.
 type load struct {
 	Path    string `json:"path"`
-	Bytes   int    `json:"bytes"`   // a read that must return so many
-	Entries int    `json:"entries"` // a listing that must return so many
+	Bytes   int    `json:"bytes"`   // not 0: a read, which must return this many
+	Entries int    `json:"entries"` // not 0: a listing, which must return this many
 	Sizes   bool   `json:"sizes"`   // a listing with sizes
-	// TheirNames makes the peer list names and types nevertheless.
+	// TheirNames makes server-filesystem list names and types, although Sizes is set.
 	TheirNames bool          `json:"theirNames"`
 	AtOnce     int           `json:"atOnce"`
 	Span       time.Duration `json:"span"`
 	Count      int           `json:"count"`
 }
 
-// loaded is the result of a load.
-type loaded struct {
+// loadResult is the result of a load.
+type loadResult struct {
 	PerSecond float64       `json:"perSecond"`
 	Median    time.Duration `json:"median"`
 	P99       time.Duration `json:"p99"`
 }
 
 // run makes the calls. The first error ends it.
-func (l load) run(ctx context.Context, call func(context.Context) error) (loaded, error) {
+func (l load) run(ctx context.Context, call func(context.Context) error) (loadResult, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	start := time.Now()
@@ -81,29 +81,29 @@ func (l load) run(ctx context.Context, call func(context.Context) error) (loaded
 	wg.Wait()
 	elapsed := time.Since(start)
 	if err := context.Cause(ctx); err != nil {
-		return loaded{}, err
+		return loadResult{}, err
 	}
 	slices.Sort(took)
-	return loaded{float64(len(took)) / elapsed.Seconds(), took[len(took)/2], took[(len(took)-1)*99/100]}, nil
+	return loadResult{float64(len(took)) / elapsed.Seconds(), took[len(took)/2], took[(len(took)-1)*99/100]}, nil
 }
 
 // serveFiles is the server of childFiles.
 func serveFiles() error {
 	b := client.New(nil)
 	s := mcp.NewServer(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
-	mcp.AddTool(s, &mcp.Tool{Name: "load"}, func(ctx context.Context, req *mcp.CallToolRequest, l load) (*mcp.CallToolResult, loaded, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "load"}, func(ctx context.Context, req *mcp.CallToolRequest, l load) (*mcp.CallToolResult, loadResult, error) {
 		f, err := b.Files(req.Session)
 		if err != nil {
-			return nil, loaded{}, err
+			return nil, loadResult{}, err
 		}
-		out, err := l.run(ctx, func(ctx context.Context) error { return l.brokered(ctx, f) })
+		out, err := l.run(ctx, func(ctx context.Context) error { return l.callBroker(ctx, f) })
 		return nil, out, err
 	})
 	return s.Run(context.Background(), b.Stdio())
 }
 
-// brokered is one call, through the client's broker.
-func (l load) brokered(ctx context.Context, f *client.Files) error {
+// callBroker makes one call, through the client's broker.
+func (l load) callBroker(ctx context.Context, f *client.Files) error {
 	if l.Entries == 0 {
 		c, err := f.Read(ctx, l.Path, client.ReadOptions{Length: int64(l.Bytes)})
 		if err == nil && len(c.Data) != l.Bytes {
@@ -129,7 +129,7 @@ func (l load) brokered(ctx context.Context, f *client.Files) error {
 
 // filesPeer is one way for a program to have files over MCP.
 type filesPeer interface {
-	do(ctx context.Context, l load) (loaded, error)
+	do(ctx context.Context, l load) (loadResult, error)
 	close() error
 }
 
@@ -141,7 +141,8 @@ type brokeredPeer struct {
 	host    *mcp.ClientSession
 }
 
-func (l *lab) brokered(ctx context.Context, b *broker.Broker) (*brokeredPeer, error) {
+// startBrokered starts the child, and connects it to a session of the broker.
+func (l *lab) startBrokered(ctx context.Context, b *broker.Broker) (*brokeredPeer, error) {
 	p := &brokeredPeer{session: b.Session("bench")}
 	p.child = exec.CommandContext(ctx, l.self, childFiles)
 	in, err := p.child.StdinPipe()
@@ -167,7 +168,7 @@ func (l *lab) brokered(ctx context.Context, b *broker.Broker) (*brokeredPeer, er
 	return p, nil
 }
 
-func (p *brokeredPeer) do(ctx context.Context, l load) (out loaded, err error) {
+func (p *brokeredPeer) do(ctx context.Context, l load) (out loadResult, err error) {
 	l.Path = rootName + "/" + l.Path
 	res, err := p.host.CallTool(ctx, &mcp.CallToolParams{Name: "load", Arguments: l})
 	if err != nil {
@@ -193,13 +194,13 @@ type reference struct {
 }
 
 func newReference(ctx context.Context, cmd *exec.Cmd, dir string) (*reference, error) {
-	// Without roots, lest it take ours for its directory.
+	// The client announces no roots, because the server would take them for its directories.
 	c := mcp.NewClient(&mcp.Implementation{Name: "bench-host", Version: "1"}, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
 	host, err := c.Connect(ctx, &mcp.CommandTransport{Command: cmd}, &mcp.ClientSessionOptions{ProtocolVersion: filesRevision})
 	return &reference{host, dir}, err
 }
 
-func (p *reference) do(ctx context.Context, l load) (loaded, error) {
+func (p *reference) do(ctx context.Context, l load) (loadResult, error) {
 	params := &mcp.CallToolParams{Name: "read_text_file", Arguments: map[string]any{"path": p.dir + "/" + l.Path}}
 	switch {
 	case l.Sizes && !l.TheirNames:

@@ -29,8 +29,8 @@ const (
 	auditBytesName = "audit bytes"
 )
 
-// The goals are in bytes. Those of runs are half of what was measured before (8,853 kB and
-// 7,476 kB). That of the audit log is a quarter of the earlier 352 bytes a record.
+// The goals are in bytes. The goals of runs are half of the first measurements (8,853 kB and
+// 7,476 kB). The goal of the audit log is a quarter of its first measurement, 352 bytes a record.
 const (
 	rootMemoryGoal = 4 << 10
 	runPSSGoal     = 8853 << 10 / 2
@@ -240,13 +240,13 @@ func (l *lab) auditBytes(ctx context.Context) ([]*footprint, error) {
 			return nil
 		}},
 		{"stat", auditOps, func(dir string) error {
-			return each(func(i int) error { return unix.Lstat(file(dir, i), &unix.Stat_t{}) })
+			return doAuditOps(func(i int) error { return unix.Lstat(file(dir, i), &unix.Stat_t{}) })
 		}},
 		{"read", auditOps, func(dir string) error {
-			return each(func(i int) error { _, err := os.ReadFile(file(dir, i)); return err })
+			return doAuditOps(func(i int) error { _, err := os.ReadFile(file(dir, i)); return err })
 		}},
 		{"refused open of a new long name", auditOps, func(dir string) error {
-			return each(func(i int) error {
+			return doAuditOps(func(i int) error {
 				name := fmt.Sprintf("%s%04d", strings.Repeat("x", 200), i)
 				f, err := os.Create(filepath.Join(dir, ".git", "hooks", name))
 				if err == nil {
@@ -282,8 +282,8 @@ func auditFixture(ctx context.Context, source string) error {
 	return nil
 }
 
-// each does auditOps operations.
-func each(do func(i int) error) error {
+// doAuditOps does auditOps operations.
+func doAuditOps(do func(i int) error) error {
 	for i := range auditOps {
 		if err := do(i); err != nil {
 			return err
@@ -297,7 +297,7 @@ func each(do func(i int) error) error {
 func (l *lab) auditedBytes(ctx context.Context, source string, run func(dir string) error) (int64, error) {
 	var sizes []int64
 	for _, do := range []func(string) error{func(string) error { return nil }, run} {
-		size, err := l.auditOf(ctx, source, do)
+		size, err := l.auditBytesOf(ctx, source, do)
 		if err != nil {
 			return 0, err
 		}
@@ -306,7 +306,8 @@ func (l *lab) auditedBytes(ctx context.Context, source string, run func(dir stri
 	return max(0, sizes[1]-sizes[0]), nil
 }
 
-func (l *lab) auditOf(ctx context.Context, source string, run func(dir string) error) (size int64, err error) {
+// auditBytesOf returns the size of the audit files of a session in which run is called.
+func (l *lab) auditBytesOf(ctx context.Context, source string, run func(dir string) error) (size int64, err error) {
 	var p peer
 	for _, p = range l.peers() {
 		if p.name == audit {

@@ -19,7 +19,7 @@ const (
 	noPatterns, manyPatterns = "patterns-0", "patterns-50"
 )
 
-// goals are the project's, against native. They are for -size full.
+// goals has the project's goals: limits of the slowdown against native. They are for -size full.
 var goals = []struct {
 	workload, peer string
 	limit          float64
@@ -73,6 +73,8 @@ type outcome struct {
 	Status   status `json:"status"`
 }
 
+// judge returns the outcome of a goal. ok says that it was measured, and reached that the goal is
+// met.
 func judge(goal, limit string, ok bool, measured string, reached bool) outcome {
 	switch {
 	case !ok:

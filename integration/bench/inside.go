@@ -20,7 +20,8 @@ const childPrograms = "child-programs"
 const inRun = "rootsfs-run"
 
 func (l *lab) runPeer() peer {
-	// When this program stops it, rootsfs run ends as a shell ends whose command got SIGTERM.
+	// When this program stops rootsfs run by SIGTERM, the exit status is that of a shell whose
+	// command got the signal.
 	return peer{name: inRun, skip: cmp.Or(l.fuseMissing, l.rootsfsMissing), line: true, inside: true, exitsWith: 128 + 15,
 		argv: func(source, _ string) []string {
 			return []string{l.rootsfs, "run", "--name", "bench-work", "--root", source + ":rw", "--root", l.self, "--", l.self, childPrograms, source}

@@ -31,7 +31,7 @@ type lab struct {
 	trace *tracer // nil where requests cannot be counted
 	log   io.Writer
 	limit time.Duration // see lab.round; 0 for none
-	// settle is how long a daemon's size has to stand still: settleSpan, but in
+	// settle is how long a daemon's size has to stand still. It is settleSpan, except in
 	// tests, where the size does not matter.
 	settle time.Duration
 
@@ -164,7 +164,7 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 		l.rootsfsMissing = "no cmd/rootsfs in the module of the current directory; give -rootsfs PATH"
 		return nil
 	}
-	// As make build does, which says why.
+	// Build a copy, as make build does; the Makefile says why.
 	linked := l.path("rootsfs.linked")
 	l.rootsfs = l.path("rootsfs")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", linked, "./cmd/rootsfs")

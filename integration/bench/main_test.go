@@ -24,12 +24,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(exitOK)
 	}
-	os.Exit(testAway(m))
+	os.Exit(runWithOwnHome(m))
 }
 
-// testAway runs the tests with a home directory of their own. It fails if a test makes a
+// runWithOwnHome runs the tests with a home directory of their own. It fails if a test makes a
 // file there: such a test has started rootsfs without giving it directories for its files.
-func testAway(m *testing.M) int {
+func runWithOwnHome(m *testing.M) int {
 	home, err := os.MkdirTemp("", "bench-home-")
 	if err != nil {
 		println(err.Error())

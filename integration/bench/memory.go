@@ -34,9 +34,9 @@ const (
 	settleSpans = 7
 )
 
-// memory measures the bare tree and rootsfs at audit, one after the other. Other
-// levels, and the loopback, only when -peers leaves audit out: a million look-ups
-// are half a minute each.
+// memory measures the bare tree and rootsfs at audit, one after the other. It measures other
+// levels, and the loopback, only if -peers leaves audit out: a million look-ups take half a
+// minute on each peer.
 func (l *lab) memory(ctx context.Context, peers []peer, files int) ([]*memory, error) {
 	bare := peer{name: bareNodes, line: true, argv: func(_, mnt string) []string {
 		return []string{l.self, childNodes, mnt}

@@ -131,7 +131,7 @@ func (l *lab) networkRows(ctx context.Context, r *report, wanted *regexp.Regexp)
 			}
 		}
 		if r.Network.Broken == "" {
-			if err := errors.Join(n.starts(ctx, r.Network), n.many(ctx, r.Network)); err != nil {
+			if err := errors.Join(n.measureStarts(ctx, r.Network), n.measureMany(ctx, r.Network)); err != nil {
 				r.Network.Broken = err.Error()
 			}
 		}
@@ -181,7 +181,7 @@ type netWay struct {
 	name    string
 	missing string // why the peer is not available
 	argv    []string
-	attach  func(ctx context.Context, pid int) (stop func(), err error) // slirp4netns comes from outside
+	attach  func(ctx context.Context, pid int) (stop func(), err error) // serves the client's network from outside; nil: not needed
 }
 
 func (n *networkLab) networkPeers() []netWay {
@@ -191,7 +191,7 @@ func (n *networkLab) networkPeers() []netWay {
 		{name: netOurs, argv: n.run("bench-network", "--net="+local, n.client, childNetwork, local)},
 		{name: netSlirp, argv: []string{n.client, childNetwork, "10.0.2.2:" + n.port}, attach: attachSlirp},
 		// The gateway of pasta's network stands for this machine's loopback interface.
-		// As root it would become the user nobody.
+		// Without --runas, pasta started by root would become the user nobody.
 		{name: netPasta, argv: []string{"pasta", "--config-net", "-q", "-f", "--runas", fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()), "-a", "10.9.9.2", "-n", "24", "-g", "10.9.9.1", "--",
 			n.client, childNetwork, "10.9.9.1:" + n.port}},
 		{name: netSrt, argv: []string{"srt", "--settings", n.srtSettings(), "-c", strings.Join([]string{n.client, childNetwork, local, childProxied}, " ")}},
@@ -337,9 +337,9 @@ func (n *networkLab) measurePeer(ctx context.Context, row *networkPeer) error {
 	return nil
 }
 
-// starts measures the time that --net=HOST adds to `rootsfs run -- true`, the two taking
+// measureStarts measures the time that --net=HOST adds to `rootsfs run -- true`, the two taking
 // turns.
-func (n *networkLab) starts(ctx context.Context, r *networkReport) error {
+func (n *networkLab) measureStarts(ctx context.Context, r *networkReport) error {
 	var plain, gated []float64
 	for range n.tries {
 		for _, c := range []struct {
@@ -360,8 +360,8 @@ func (n *networkLab) starts(ctx context.Context, r *networkReport) error {
 	return nil
 }
 
-// many measures the memory of many connections, and the time of their end.
-func (n *networkLab) many(ctx context.Context, r *networkReport) error {
+// measureMany measures the memory of many connections, and the time of their end.
+func (n *networkLab) measureMany(ctx context.Context, r *networkReport) error {
 	const session = "bench-many"
 	local := "127.0.0.1:" + n.port
 	c, err := n.startClient(ctx, netWay{argv: n.run(session, "--net="+local, n.client, childNetwork, local)})

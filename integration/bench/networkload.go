@@ -162,8 +162,8 @@ func (c *networkClient) carryOut(o networkOrder) (float64, error) {
 	return 0, fmt.Errorf("what is %q?", o.Do)
 }
 
-// isBroken reports whether a connection that nothing comes over has broken off. It does not
-// wait.
+// isBroken reports whether a connection has broken off. The server sends nothing more over it.
+// isBroken does not wait.
 func isBroken(conn *net.TCPConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {

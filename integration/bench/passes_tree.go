@@ -63,12 +63,12 @@ func output(cmd *exec.Cmd) (string, error) {
 
 // complain turns a program's failure, or any output on standard error, into an error: a
 // program that warns has not done the same work.
-func complain(cmd *exec.Cmd, err error, said string) error {
+func complain(cmd *exec.Cmd, err error, stderr string) error {
 	switch name := filepath.Base(cmd.Path); {
 	case err != nil:
-		return fmt.Errorf("%s: %w: %.500s", name, err, said)
-	case said != "":
-		return fmt.Errorf("%s: %.500s", name, said)
+		return fmt.Errorf("%s: %w: %.500s", name, err, stderr)
+	case stderr != "":
+		return fmt.Errorf("%s: %.500s", name, stderr)
 	}
 	return nil
 }

@@ -35,12 +35,13 @@ type peer struct {
 	// names restricts the peer to the workloads about names: it shows the cost of
 	// patterns.
 	names bool
-	// inside says that nothing is mounted: programs run in the peer, and find the source at its own path.
+	// inside says that nothing is mounted: programs run in the peer, and find the source at its
+	// own path.
 	inside bool
-	// upper is where the peer keeps what is written, as a pattern of one file, if that is not
-	// the source. XDG_STATE_HOME is in front of it.
+	// upper is a pattern for the one directory below XDG_STATE_HOME in which the peer keeps
+	// written files; "": in the source.
 	upper string
-	// exitsWith is its exit status after SIGTERM: libfuse's examples take it for a failure.
+	// exitsWith is the peer's exit status after SIGTERM: libfuse's examples report a failure.
 	exitsWith int
 }
 
@@ -134,7 +135,7 @@ func (l *lab) bindfsPeer(name string, options []string) peer {
 }
 
 // tuning returns the options that make bindfs fast. libfuse 2 writes 4 KiB at a
-// time unless told otherwise; libfuse 3 no longer knows that option.
+// time unless told otherwise; libfuse 3 does not know that option.
 func tuning(fuseVersion string) []string {
 	opts := "kernel_cache,entry_timeout=3600,attr_timeout=3600,negative_timeout=3600"
 	if strings.Contains(fuseVersion, "version 2.") {
@@ -143,11 +144,11 @@ func tuning(fuseVersion string) []string {
 	return []string{"--multithreaded", "-o", opts}
 }
 
-// mounted is a started peer.
-type mounted struct {
+// startedPeer is a peer that runs.
+type startedPeer struct {
 	dir     string // the source, seen through the peer
 	mnt     string // the mountpoint; empty for native
-	written string // the directory that has what is written through it
+	written string // the directory with the files that are written through the peer
 	dev     uint32 // the FUSE connection, as the tracepoint names it
 	env     []string
 	inside  *process // that programs run in; nil: they run outside
@@ -155,15 +156,15 @@ type mounted struct {
 }
 
 // start mounts source through p and returns when the mount answers.
-func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error) {
+func (l *lab) start(ctx context.Context, p peer, source string) (*startedPeer, error) {
 	if p.argv == nil {
-		return &mounted{dir: source, written: source}, nil
+		return &startedPeer{dir: source, written: source}, nil
 	}
 	mnt, err := os.MkdirTemp(l.path("mnt"), p.name+"-")
 	if err != nil {
 		return nil, err
 	}
-	m := &mounted{dir: filepath.Join(mnt, p.sub), mnt: mnt, written: source}
+	m := &startedPeer{dir: filepath.Join(mnt, p.sub), mnt: mnt, written: source}
 	if m.env, err = l.privateHome(filepath.Base(mnt)); err != nil {
 		return nil, errors.Join(err, os.Remove(mnt))
 	}
@@ -208,7 +209,7 @@ func (l *lab) privateHome(peer string) ([]string, error) {
 	return env, nil
 }
 
-func (m *mounted) await(ctx context.Context, line bool) error {
+func (m *startedPeer) await(ctx context.Context, line bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startGrace)
 	defer cancel()
 	if line {
@@ -243,7 +244,7 @@ func (m *mounted) await(ctx context.Context, line bool) error {
 
 // stop ends the peer. A mount that outlives its daemon is taken away and is an
 // error.
-func (m *mounted) stop() error {
+func (m *startedPeer) stop() error {
 	if m.process == nil {
 		return nil
 	}
@@ -255,7 +256,7 @@ func (m *mounted) stop() error {
 }
 
 // abort makes every request in flight fail, so that a hung peer lets go of us.
-func (m *mounted) abort() {
+func (m *startedPeer) abort() {
 	if m.process != nil {
 		m.kill()
 	}

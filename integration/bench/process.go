@@ -110,7 +110,7 @@ func (p *process) line(ctx context.Context) (string, error) {
 }
 
 // cpu returns the CPU time that the peer's process has used; 0 for the native peer.
-func (m *mounted) cpu() time.Duration {
+func (m *startedPeer) cpu() time.Duration {
 	if m.process == nil {
 		return 0
 	}

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Further work rows: programs that make many files, or lock and map one. What they begin with
-// was copied into the mount just before.
+// Further work rows: programs that make many files, or lock and map one. The files that a program
+// needs are copied into the mount just before it starts.
 const (
 	npmInstall   phase = "npm install"
 	goBuild      phase = "go build"
@@ -54,7 +54,7 @@ func missingProgram(p phase) string {
 	return ""
 }
 
-// For each of sizes.Programs there are so many of these.
+// A fixture has sizes.Programs times these numbers.
 const (
 	npmFiles   = 50  // one package
 	goPackages = 2   // of one file
@@ -68,7 +68,7 @@ const (
 
 func (l *lab) programsDir() string { return fmt.Sprintf("programs-%d", l.size.Programs) }
 
-// makePrograms makes the directory of what the programs begin with.
+// makePrograms makes the directory with the files that the programs need.
 func makePrograms(dir string, scale int) error {
 	files := map[string]string{
 		"npm/package.json": `{"name": "app", "version": "1.0.0", "private": true}` + "\n",
@@ -127,7 +127,8 @@ func makeTarball(path, name string) (err error) {
 	return errors.Join(err, w.Close(), z.Close())
 }
 
-// programs takes the job's phase. Its clock stands still while the program's files are copied.
+// programs runs the program of the job's phase. The clock stands still while the program's files are
+// copied.
 func programs(j *job) error {
 	j.stop()
 	kind, _, _ := strings.Cut(string(j.phase), " ")
@@ -245,8 +246,8 @@ func oneTest(dir string) error {
 			return fmt.Errorf("%s: %d bytes that were not written", path, len(got))
 		}
 	}
-	// libfuse 2 renames a file that is removed before the kernel's RELEASE has come, and removes
-	// it then: bindfs's directories are not empty for a moment.
+	// If a file is removed before the kernel's RELEASE of it has come, libfuse 2 renames the file,
+	// and removes it at the RELEASE. So directories of bindfs are not empty for a moment.
 	for range 100 {
 		if err := os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
 			return err

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/proxy"
 )
 
-// childProxy is the mode in which this program runs a server behind the proxy:
-// DIR, its root, and its command line.
+// childProxy is the mode in which this program runs a server behind the proxy. The arguments are
+// DIR, the server's root, and the server's command line.
 const childProxy = "child-proxy"
 
 // proxyCases are the rows. In rows with many calls at a time or many bytes, the proxy
@@ -38,9 +38,9 @@ const (
 	proxyDelayRow = "proxy read 1 KB, 1 at a time"
 )
 
-// proxyTurns is how often the two take turns within a repetition, each for a part
-// of its time. The speed of a machine that others use changes fourfold from one
-// second to the next (measured), so only neighbours in time can be compared.
+// proxyTurns is how often the server with the proxy and the server without take turns within a
+// repetition, each for a part of its time. The speed of a machine that others use changes fourfold
+// from one second to the next (measured), so only neighbours in time can be compared.
 const proxyTurns = 10
 
 // proxyRow is one case; the samples are one per turn, each with its neighbour.
@@ -111,8 +111,8 @@ func (l *lab) proxyRows(ctx context.Context, r *report, wanted *regexp.Regexp, s
 	return nil
 }
 
-// proxyRow repeats one case, the two taking turns. A turn in which one of them
-// fails breaks the row.
+// proxyRow repeats one case, in turns with the proxy and without. A failure in a turn breaks the
+// row.
 func (l *lab) proxyRow(ctx context.Context, row *proxyRow, r *report, with, plain filesPeer, span time.Duration) error {
 	for _, c := range proxyCases {
 		if c.name != row.Name {
@@ -135,7 +135,7 @@ func (l *lab) proxyRow(ctx context.Context, row *proxyRow, r *report, with, plai
 	return nil
 }
 
-// turn measures the two one after the other, every other time the one first.
+// turn measures both peers, one after the other. The other one begins the next turn.
 func (r *proxyRow) turn(ctx context.Context, work load, n int, with, plain filesPeer) error {
 	for i := range 2 {
 		peer, perSecond, medians := with, &r.With, &r.Medians

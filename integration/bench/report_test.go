@@ -136,8 +136,8 @@ func TestRow_add(t *testing.T) {
 }
 
 func TestKernelTexts(t *testing.T) {
-	if n := traced("entries: 12\noverrun: 30\ncommit overrun: 5\nbytes: 480\n"); n != 42 {
-		t.Errorf("traced: %v", n)
+	if n := countEvents("entries: 12\noverrun: 30\ncommit overrun: 5\nbytes: 480\n"); n != 42 {
+		t.Errorf("countEvents: %v", n)
 	}
 	m := opcode.FindStringSubmatch("bench-7 [001] ..... 5.1: fuse_request_send: connection 39 req 4 opcode 44 (FUSE_READDIRPLUS) len 80 ")
 	if len(m) != 2 || m[1] != "READDIRPLUS" {

@@ -48,12 +48,12 @@ type repositoryWork struct {
 // repositoryReport has the cost of fifteen hidden patterns and twenty protected ones in a
 // large repository. There is one sample a repetition.
 type repositoryReport struct {
-	Files  int              `json:"files"`
-	Plain  []float64        `json:"startSeconds"`      // of rootsfs run -- true, without patterns
-	Ruled  []float64        `json:"startWithPatterns"` // with them
-	Native []repositoryWork `json:"native"`
-	Inside []repositoryWork `json:"inside"`
-	Broken string           `json:"broken,omitempty"`
+	Files     int              `json:"files"`
+	Plain     []float64        `json:"startSeconds"`      // of rootsfs run -- true, without patterns
+	WithRules []float64        `json:"startWithPatterns"` // with them
+	Native    []repositoryWork `json:"native"`
+	Inside    []repositoryWork `json:"inside"`
+	Broken    string           `json:"broken,omitempty"`
 }
 
 func (r *repositoryReport) measured() bool { return r != nil && r.Broken == "" && len(r.Inside) > 0 }
@@ -119,7 +119,7 @@ func (l *lab) repositoryRound(ctx context.Context, r *repositoryReport, env []st
 	for _, m := range []struct {
 		argv []string
 		to   *[]float64
-	}{{plain, &r.Plain}, {append(append([]string{}, ruled...), "--", "true"), &r.Ruled}} {
+	}{{plain, &r.Plain}, {append(append([]string{}, ruled...), "--", "true"), &r.WithRules}} {
 		var tries []float64
 		for range startTries {
 			cmd := exec.CommandContext(ctx, m.argv[0], m.argv[1:]...)
@@ -172,7 +172,7 @@ func (l *lab) workIn(ctx context.Context, argv, env []string) (w repositoryWork,
 	err = errors.Join(err, os.MkdirAll(later, 0o755),
 		os.WriteFile(filepath.Join(later, "server.pem"), []byte("KEY"), 0o644),
 		os.WriteFile(filepath.Join(later, "Dockerfile"), nil, 0o644))
-	in.Close() // go on
+	in.Close() // the child then goes on
 	var wrong string
 	err = errors.Join(err, results.Decode(&wrong), cmd.Wait())
 	if err == nil && wrong != "" {

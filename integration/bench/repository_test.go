@@ -18,7 +18,7 @@ func TestRepositoryRows(t *testing.T) {
 	if err := l.repositoryRows(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if v := r.Repository; v == nil || v.Broken != "" || len(v.Ruled) != 1 || len(v.Inside) != 1 || len(v.Native) != 1 {
+	if v := r.Repository; v == nil || v.Broken != "" || len(v.WithRules) != 1 || len(v.Inside) != 1 || len(v.Native) != 1 {
 		t.Fatalf("%+v, skipped %q", v, r.Skipped)
 	}
 	if table := r.repositoryTable(); !strings.Contains(table, "15 hidden and 20 protected") || !strings.Contains(table, "git worktree") {

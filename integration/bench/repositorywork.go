@@ -42,11 +42,11 @@ func gitWork(dir string) (w repositoryWork, err error) {
 			return
 		}
 		began := time.Now()
-		var said string
-		said, err = git(dir, args...)
+		var text string
+		text, err = git(dir, args...)
 		*to += time.Since(began).Seconds()
-		if err == nil && args[0] == "status" && said != "" {
-			err = fmt.Errorf("git status is not clean: %.200s", said)
+		if err == nil && args[0] == "status" && text != "" {
+			err = fmt.Errorf("git status is not clean: %.200s", text)
 		}
 	}
 	var untimed float64
@@ -116,7 +116,7 @@ func (r *report) repositoryTable() string {
 	if !v.measured() {
 		return ""
 	}
-	of := func(all []repositoryWork, what func(repositoryWork) float64) float64 {
+	medianWork := func(all []repositoryWork, what func(repositoryWork) float64) float64 {
 		var s []float64
 		for _, w := range all {
 			s = append(s, what(w))
@@ -126,7 +126,7 @@ func (r *report) repositoryTable() string {
 	ms := func(s float64) string { return fmt.Sprintf("%.1f ms", s*1e3) }
 	table := [][]string{
 		{fmt.Sprintf("%d files, %d hidden and %d protected patterns", v.Files, len(hiddenPatterns), len(protectedPatterns)), "without", "with", ""},
-		{"start and end of a run", ms(median(v.Plain)), ms(median(v.Ruled)), ms(median(v.Ruled)-median(v.Plain)) + " added"},
+		{"start and end of a run", ms(median(v.Plain)), ms(median(v.WithRules)), ms(median(v.WithRules)-median(v.Plain)) + " added"},
 	}
 	for _, m := range []struct {
 		name string
@@ -137,7 +137,7 @@ func (r *report) repositoryTable() string {
 		{"git commit", func(w repositoryWork) float64 { return w.Commit }},
 		{"git worktree add and remove", func(w repositoryWork) float64 { return w.Worktree }},
 	} {
-		native, inside := of(v.Native, m.what), of(v.Inside, m.what)
+		native, inside := medianWork(v.Native, m.what), medianWork(v.Inside, m.what)
 		table = append(table, []string{m.name, ms(native), ms(inside), fmt.Sprintf("%.2f of native", inside/native)})
 	}
 	return format(table)

@@ -47,7 +47,7 @@ type machine struct {
 	Bindfs string  `json:"bindfs"`
 }
 
-// busy tells that others were using the machine.
+// busy reports whether others were using the machine.
 func (m machine) busy() bool { return m.Load > float64(m.CPUs)/2 }
 
 // row is one workload; its cells are by peer.
@@ -60,14 +60,14 @@ type row struct {
 // cell is one workload on one peer.
 type cell struct {
 	Seconds []float64 `json:"seconds"` // one per repetition
-	// Daemon is the CPU time of the peer's process for each pass, where the peer is one.
+	// Daemon is the CPU time of the peer's process for each pass, if the peer has a process.
 	Daemon   []float64 `json:"daemonSeconds,omitempty"`
 	Requests *requests `json:"requests,omitempty"`
 	Broken   string    `json:"broken,omitempty"`
 }
 
-// ratio is the slowdown of a peer against native; ok only if both were measured
-// in full.
+// ratio returns the slowdown of a peer against native. ok is false if one of them is broken or was
+// not measured.
 func (r *row) ratio(peer string) (ratio float64, ok bool) {
 	base, of := r.Cells[native], r.Cells[peer]
 	if !base.usable() || !of.usable() {
@@ -160,8 +160,7 @@ func median(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// medianRatio returns the median of the ratios of neighbours in time, of which there are
-// as many in a as in b.
+// medianRatio returns the median of a[i]/b[i]. Samples with the same index are neighbours in time.
 func medianRatio(a, b []float64) float64 {
 	all := make([]float64, len(a))
 	for i := range all {

@@ -38,14 +38,14 @@ func hold(dir, inodesArg, handlesArg string, in io.Reader, out io.Writer) error 
 	if err := h.openFiles(handles); err != nil {
 		return err
 	}
-	if alive := h.alive(); alive != h.all() {
+	if alive := h.countAlive(); alive != h.all() {
 		return fmt.Errorf("before the revocation %+v work, want %+v", alive, h.all())
 	}
 	fmt.Fprintln(out, "held")
 	if !bufio.NewScanner(in).Scan() {
 		return nil // the bench has gone
 	}
-	fmt.Fprintln(out, h.alive())
+	fmt.Fprintln(out, h.countAlive())
 	return nil
 }
 
@@ -69,18 +69,18 @@ func (h *holding) openFiles(handles int) error {
 	return nil
 }
 
-// alive counts the parts of a holding that still work.
-type alive struct{ Descriptors, Mappings, Names int }
+// aliveParts counts the parts of a holding that still work.
+type aliveParts struct{ Descriptors, Mappings, Names int }
 
-func (a alive) String() string {
+func (a aliveParts) String() string {
 	return fmt.Sprintf("%d descriptors, %d mappings, %d names", a.Descriptors, a.Mappings, a.Names)
 }
 
-func (h *holding) all() alive {
-	return alive{len(h.files), len(h.maps), h.inodes - len(h.files)}
+func (h *holding) all() aliveParts {
+	return aliveParts{len(h.files), len(h.maps), h.inodes - len(h.files)}
 }
 
-func (h *holding) alive() (n alive) {
+func (h *holding) countAlive() (n aliveParts) {
 	buf := make([]byte, block)
 	for i, f := range h.files {
 		if _, err := f.ReadAt(buf, 0); err == nil {
@@ -98,8 +98,8 @@ func (h *holding) alive() (n alive) {
 	return n
 }
 
-// readable touches a mapping; a page that cannot be had is SIGBUS, which Go
-// turns into a panic when asked to.
+// readable reports whether the first page of a mapping can be read. If it cannot, the kernel sends
+// SIGBUS, which Go turns into a panic when asked to.
 func readable(m []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -203,7 +203,7 @@ func (l *lab) revokeOnce(ctx context.Context, p peer, r *revocation) (err error)
 		if err != nil {
 			return err
 		}
-		if none := (alive{}).String(); left != none {
+		if none := (aliveParts{}).String(); left != none {
 			return fmt.Errorf("after the revocation these still work: %s", left)
 		}
 		r.Command, r.Seconds = append(r.Command, command), append(r.Seconds, seconds)

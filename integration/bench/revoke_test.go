@@ -18,7 +18,7 @@ func TestHolding(t *testing.T) {
 	if err := h.openFiles(10); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.alive(); got != (alive{10, 10, 90}) || got != h.all() {
+	if got := h.countAlive(); got != (aliveParts{10, 10, 90}) || got != h.all() {
 		t.Errorf("alive: %v", got)
 	}
 	// Emptied files have no page to map and nothing to read; a renamed directory
@@ -31,7 +31,7 @@ func TestHolding(t *testing.T) {
 	if err := os.Rename(filepath.Join(h.dir, namesDir(0)), filepath.Join(h.dir, "gone")); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.alive(); got != (alive{}) {
+	if got := h.countAlive(); got != (aliveParts{}) {
 		t.Errorf("alive after the end: %v", got)
 	}
 }

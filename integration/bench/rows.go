@@ -68,7 +68,7 @@ func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []pe
 
 // round is one repetition of a workload on every peer. A broken peer is not run again,
 // nor is a peer without a goal that has used up l.limit for this workload. used holds the
-// time of each. Only an interruption is an error.
+// time of each peer. Only an interruption is an error.
 func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, rep int, used map[string]time.Duration) error {
 	for i := range peers {
 		p := peers[turn(i, rep, len(peers))]
@@ -94,9 +94,9 @@ func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, 
 	return nil
 }
 
-// turn returns which peer runs as the i-th of n in a repetition. The order rotates, and is
-// reversed every other time. In a mere rotation a peer would always run after the same other
-// one, and be measured together with the disk writes that the other has left.
+// turn returns which of n peers runs as the i-th in a repetition. The order rotates, and is
+// reversed every other time. If it only rotated, each peer would always run after the same other
+// peer, and be measured together with the disk writes that the other peer has left.
 func turn(i, rep, n int) int {
 	at := (i + rep/2) % n
 	if rep%2 == 1 {

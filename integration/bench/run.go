@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// enough is how much has to be timed before a run ends, so that the clock
+	// minTimed is the least time that has to be measured before a run ends, so that the clock
 	// and a single late wake-up do not matter.
-	enough = 50 * time.Millisecond
+	minTimed = 50 * time.Millisecond
 	// maxPasses bounds a run whose passes take no time at all.
 	maxPasses = 1000
 	// runLimit ends a run whose peer hangs. The slowest honest one, a tar through
@@ -61,10 +61,10 @@ func (l *lab) measure(ctx context.Context, w workload, p peer, count bool) (samp
 		}
 		for i, p := range w.phases {
 			j.phase = p
-			if err := j.ready(w, i > 0); err != nil {
+			if err := j.prepareCaches(w, i > 0); err != nil {
 				return err
 			}
-			s, err := l.timed(j, w, m, count)
+			s, err := l.timePhase(j, w, m, count)
 			if err != nil {
 				return err
 			}
@@ -75,9 +75,9 @@ func (l *lab) measure(ctx context.Context, w workload, p peer, count bool) (samp
 	return samples, err
 }
 
-// ready brings the caches into the state of the job's phase. passed tells that a
-// phase was run before.
-func (j *job) ready(w workload, passed bool) error {
+// prepareCaches brings the caches into the state of the job's phase. hasRun says that an earlier
+// phase has run.
+func (j *job) prepareCaches(w workload, hasRun bool) error {
 	switch j.phase {
 	case cold:
 		return chill(j.ctx, j.source, w.programs)
@@ -85,7 +85,7 @@ func (j *job) ready(w workload, passed bool) error {
 		var err error
 		if w.warmUp != nil {
 			err = w.warmUp(j)
-		} else if !passed {
+		} else if !hasRun {
 			err = w.pass(j)
 		}
 		if err != nil {
@@ -113,8 +113,8 @@ func guarded(ctx context.Context, limit time.Duration, abort func(), f func(cont
 	}
 }
 
-// timed times one phase through a mount that answers.
-func (l *lab) timed(j *job, w workload, m *mounted, count bool) (s sample, err error) {
+// timePhase times one phase through a mount that answers.
+func (l *lab) timePhase(j *job, w workload, m *startedPeer, count bool) (s sample, err error) {
 	count = count && l.trace != nil && m.dev != 0
 	if count {
 		if err := l.trace.begin(m.dev); err != nil {
@@ -132,7 +132,7 @@ func (l *lab) timed(j *job, w workload, m *mounted, count bool) (s sample, err e
 	return s, err
 }
 
-// repeat times passes until enough has been timed: one, if the phase is cold.
+// repeat times passes until minTimed has been measured: one, if the phase is cold.
 func repeat(j *job, w workload) (passes int, err error) {
 	j.clock = clock{}
 	for passes < maxPasses {
@@ -144,7 +144,7 @@ func repeat(j *job, w workload) (passes int, err error) {
 		if err == nil {
 			err = j.ctx.Err()
 		}
-		if err != nil || j.phase == cold || w.once || j.total >= enough {
+		if err != nil || j.phase == cold || w.once || j.total >= minTimed {
 			return passes, err
 		}
 	}

@@ -35,7 +35,7 @@ type serveCase struct {
 	limit  float64 // how many times as fast as server-filesystem
 }
 
-// serveCases returns the rows. The trees are a tenth in other sizes than full.
+// serveCases returns the rows. In other sizes than full the trees are a tenth as large.
 func serveCases(full bool) []serveCase {
 	tree, search := 20_000, 50_000
 	if !full {
@@ -51,7 +51,7 @@ func serveCases(full bool) []serveCase {
 	}
 }
 
-// chooseServe are the rows that are wanted.
+// chooseServe returns the rows that are wanted.
 func chooseServe(wanted *regexp.Regexp, full bool) (cases []serveCase) {
 	for _, c := range serveCases(full) {
 		if wanted.MatchString(c.name) {
@@ -116,7 +116,7 @@ func (l *lab) serveRow(ctx context.Context, row *filesRow, r *report, c *serveCa
 		fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(r.When).Seconds(), row.Name, rep+1, r.Repetitions)
 		for i := range both {
 			which := (i + rep) % len(both)
-			out, err := both[which].tool(ctx, dir, c, load{AtOnce: c.atOnce, Span: span})
+			out, err := both[which].callTool(ctx, dir, c, load{AtOnce: c.atOnce, Span: span})
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

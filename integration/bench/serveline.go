@@ -37,10 +37,10 @@ type lineHost struct {
 
 	mu      sync.Mutex // guards the fields below
 	last    int
-	waiting map[int]chan answered
+	waiting map[int]chan answer
 }
 
-type answered struct {
+type answer struct {
 	size int
 	err  error
 }
@@ -60,7 +60,7 @@ func newLineHost(ctx context.Context, cmd *exec.Cmd) (*lineHost, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	h := &lineHost{cmd: cmd, in: in, lines: bufio.NewWriter(in), done: make(chan struct{}), waiting: map[int]chan answered{}}
+	h := &lineHost{cmd: cmd, in: in, lines: bufio.NewWriter(in), done: make(chan struct{}), waiting: map[int]chan answer{}}
 	go h.read(out)
 	if _, err := h.call(ctx, []byte(`"method":"initialize","params":{"protocolVersion":"`+filesRevision+`","capabilities":{},"clientInfo":{"name":"bench-host","version":"1"}}`)); err != nil {
 		return nil, errors.Join(err, h.close())
@@ -82,7 +82,7 @@ func (h *lineHost) read(out io.Reader) {
 		if !ok {
 			continue // a notification
 		}
-		a := answered{size: len(line)}
+		a := answer{size: len(line)}
 		if len(line) <= maxError && (bytes.Contains(line, []byte(`"isError":true`)) || bytes.Contains(line, []byte(`"error":{`))) {
 			a.err = fmt.Errorf("the server answered %.300s", line)
 		}
@@ -146,7 +146,7 @@ func idOf(line []byte) (int, bool) {
 // call sends a request and returns the length of the answer. rest is the part of the
 // request after the id.
 func (h *lineHost) call(ctx context.Context, rest []byte) (int, error) {
-	c := make(chan answered, 1)
+	c := make(chan answer, 1)
 	h.mu.Lock()
 	h.last++
 	id := h.last
@@ -166,11 +166,12 @@ func (h *lineHost) call(ctx context.Context, rest []byte) (int, error) {
 	}
 }
 
-// tool makes the calls of a row. A structured answer repeats its text.
-func (h *lineHost) tool(ctx context.Context, dir string, c *serveCase, l load) (loaded, error) {
+// callTool makes the calls of a row. An answer has its text twice: as text, and structured. So it
+// must have at least twice the bytes.
+func (h *lineHost) callTool(ctx context.Context, dir string, c *serveCase, l load) (loadResult, error) {
 	params, err := json.Marshal(map[string]any{"name": c.tool, "arguments": c.arguments(dir)})
 	if err != nil {
-		return loaded{}, err
+		return loadResult{}, err
 	}
 	rest := append([]byte(`"method":"tools/call","params":`), params...)
 	return l.run(ctx, func(ctx context.Context) error {

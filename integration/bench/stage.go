@@ -13,12 +13,12 @@ import (
 // stageName is the name for -only.
 const stageName = "stage"
 
-// The goals for a stage, in seconds, and what they are for: a diff of so many changed files in a
-// tree of so many, and an apply of so many files of 4 KiB.
+// The goals for a stage, in seconds: for a diff of stageDiffed changed files in a tree of
+// stageNames, and for an apply of stageApplied files of 4 KiB.
 const (
-	diffGoal, applyGoal     = 0.100, 1.0
-	stageNames              = 100_000
-	stageDiffed, stageTaken = 100, 1000
+	diffGoal, applyGoal       = 0.100, 1.0
+	stageNames                = 100_000
+	stageDiffed, stageApplied = 100, 1000
 )
 
 // stagedGoal bounds the cost of a staged root against one of mode rw, for the rows of stagedRows.
@@ -47,7 +47,7 @@ func (l *lab) stageRows(ctx context.Context, r *report) error {
 	}
 	names := stageNames
 	if r.Size.Name != "full" {
-		names = 2 * stageTaken
+		names = 2 * stageApplied
 	}
 	src := l.path("stage")
 	if err := makeStageSource(ctx, src, names); err != nil {
@@ -86,14 +86,14 @@ func (l *lab) stageOnce(ctx context.Context, s *stages, env []string, src string
 	if err != nil {
 		return err
 	}
-	if err := change(stageTaken); err != nil {
+	if err := change(stageApplied); err != nil {
 		return err
 	}
 	apply, err := timeCommand(ctx, env, l.rootsfs, "stage", "apply", "--root", src)
 	if err != nil {
 		return err
 	}
-	b, err := os.ReadFile(filepath.Join(src, namesFile(stageTaken-1)))
+	b, err := os.ReadFile(filepath.Join(src, namesFile(stageApplied-1)))
 	if err != nil || !strings.HasPrefix(string(b), "   ") {
 		return errors.Join(fmt.Errorf("the last file of an apply has %.20q", b), err)
 	}
@@ -128,7 +128,7 @@ func (r *report) stageTable() string {
 	return format([][]string{
 		{"rootsfs stage", "from start to exit"},
 		{fmt.Sprintf("diff of %d files", stageDiffed), fmt.Sprintf("%.0f ms", median(s.Diff)*1e3)},
-		{fmt.Sprintf("apply of %d files", stageTaken), fmt.Sprintf("%.0f ms", median(s.Apply)*1e3)},
+		{fmt.Sprintf("apply of %d files", stageApplied), fmt.Sprintf("%.0f ms", median(s.Apply)*1e3)},
 	})
 }
 
@@ -156,5 +156,5 @@ func judgeStage(r *report) []outcome {
 	}
 	return append(all,
 		one(fmt.Sprintf("stage diff of %d files in a tree of %d", stageDiffed, stageNames), diffGoal, s.Diff),
-		one(fmt.Sprintf("stage apply of %d files of 4 KiB", stageTaken), applyGoal, s.Apply))
+		one(fmt.Sprintf("stage apply of %d files of 4 KiB", stageApplied), applyGoal, s.Apply))
 }

@@ -14,8 +14,8 @@ const startName = "start"
 // startGoal is the time that confining may add to a program's start and end, in seconds.
 const startGoal = 0.035
 
-// startTries are the runs of one repetition, whose median is its sample: one
-// alone is a matter of luck.
+// startTries is the number of runs in a repetition. The sample of the repetition is their median,
+// because the time of a single run is a matter of luck.
 const startTries = 15
 
 // starts are the rows of the time that `rootsfs run` adds to /bin/true, from before its

@@ -14,7 +14,7 @@ func (r *report) markdown() string {
 	m := r.Machine
 	fmt.Fprintf(&b, "Slowdown against native, lower is better; medians of %d, size %s, %s.\n", r.Repetitions, r.Size.Name,
 		r.When.Format("2006-01-02"))
-	fmt.Fprintf(&b, "Kernel %s, %d CPUs, %s, go-fuse %s, %s.\n", m.Kernel, m.CPUs, m.Go, m.GoFuse, orNone(m.Bindfs))
+	fmt.Fprintf(&b, "Kernel %s, %d CPUs, %s, go-fuse %s, %s.\n", m.Kernel, m.CPUs, m.Go, m.GoFuse, orNoBindfs(m.Bindfs))
 	if m.busy() {
 		fmt.Fprintf(&b, "\nOTHERS WERE USING THIS MACHINE: its load average was %.1f at the start, for %d CPUs. Only the counts of requests can be relied on.\n",
 			m.Load, m.CPUs)
@@ -53,7 +53,7 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-func orNone(s string) string {
+func orNoBindfs(s string) string {
 	if s == "" {
 		return "no bindfs"
 	}
@@ -173,11 +173,11 @@ func (r *report) daemonTimes() string {
 	})
 }
 
-// eachPeer returns a table of what text says of each workload on each peer but native. It is ""
-// if text has nothing to say of any.
+// eachPeer returns a table with the text of each workload's cell for each peer except native. It
+// returns "" if all texts are empty.
 func (r *report) eachPeer(text func(*cell) string) string {
 	table := [][]string{append([]string{"workload"}, r.Peers[1:]...)}
-	said := false
+	hasText := false
 	for _, row := range r.Rows {
 		line := []string{row.Workload}
 		for _, p := range r.Peers[1:] {
@@ -185,12 +185,12 @@ func (r *report) eachPeer(text func(*cell) string) string {
 			if c := row.Cells[p]; c.usable() {
 				words = text(c)
 			}
-			said = said || words != ""
+			hasText = hasText || words != ""
 			line = append(line, cmp.Or(words, "-"))
 		}
 		table = append(table, line)
 	}
-	if !said {
+	if !hasText {
 		return ""
 	}
 	return format(table)

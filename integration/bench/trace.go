@@ -103,7 +103,7 @@ func (t *tracer) end(passes int) (*requests, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Total += traced(string(text)) / float64(passes)
+		r.Total += countEvents(string(text)) / float64(passes)
 	}
 	f, err := os.Open(filepath.Join(t.instance, "trace"))
 	if err != nil {
@@ -120,8 +120,8 @@ func (t *tracer) end(passes int) (*requests, error) {
 
 var opcode = regexp.MustCompile(`opcode \d+ \(FUSE_(\w+)\)`)
 
-// traced returns how many events a CPU's stats file tells of, kept or overrun.
-func traced(stats string) float64 {
+// countEvents returns the number of events in a CPU's stats file, kept or overrun.
+func countEvents(stats string) float64 {
 	n := 0
 	for line := range strings.Lines(stats) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")

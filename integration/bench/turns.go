@@ -21,7 +21,7 @@ const (
 // turnFiles are made and removed in a turn: together twice as many as in a pass.
 func (s sizes) turnFiles() int { return max(2*s.Creates/turnsEach, 1) }
 
-// turns are turns at making files with and without patterns, both peers mounted
+// turns has the results of making files in turns with and without patterns, both peers mounted
 // side by side. Repetitions of some seconds say little here: because of the disk the same
 // peer took 1.9 to 3.5 s (measured), while the patterns may cost a tenth.
 type turns struct {
@@ -45,7 +45,7 @@ func (l *lab) patternTurns(ctx context.Context, r *report, peers []peer) (err er
 	if err := errors.Join(l.prepareSource(ctx), l.emptyScratch()); err != nil {
 		return err
 	}
-	var mounts []*mounted
+	var mounts []*startedPeer
 	defer func() {
 		for _, m := range mounts {
 			err = errors.Join(err, m.stop())
@@ -113,7 +113,7 @@ func createTurn(dir, direct string, files int) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	made := time.Since(start)
+	creation := time.Since(start)
 	if err := wantTree(direct, int64(files), int64(files)*repoFile); err != nil {
 		return 0, err
 	}
@@ -123,7 +123,7 @@ func createTurn(dir, direct string, files int) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	return made + time.Since(start), os.Remove(dir)
+	return creation + time.Since(start), os.Remove(dir)
 }
 
 func (r *report) turnsTable() string {

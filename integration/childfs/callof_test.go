@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A thread whose request has come is looked at before it has gone to sleep in its system call.
-// The thread then has a call nevertheless: read(2), or the call by which the runtime waits when
-// it stops the thread.
+// callOf is asked about a thread that has not gone to sleep in its system call yet. It waits for
+// that, and returns read(2), or the call by which the runtime waits when it stops the thread.
 func TestCallOfThreadThatStillRuns(t *testing.T) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {

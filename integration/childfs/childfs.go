@@ -41,14 +41,14 @@ type Request struct {
 
 // Reply has the results of the function, and its arguments' targets if it changed them.
 type Reply struct {
-	Results, Args [][]byte // an argument's is nil where the function left it as it was
+	Results, Args [][]byte // nil for an argument that the function did not change
 	Err           *wireError
 }
 
 var errorType = reflect.TypeFor[error]()
 
-// In returns a function that runs f in the child process, under a name that is f's own in
-// the test binary. Call it for a variable of a package, so that both processes know f.
+// In returns a function that runs f in the child process, under a name that no other function in
+// the test binary has. Call it for a variable of a package, so that both processes know f.
 // The arguments and results of f must be of types that encoding/gob takes; its last
 // result must be an error. Values that f writes into slices and through pointers reach
 // the caller.
@@ -107,7 +107,7 @@ func (Server) Do(req *Request, reply *Reply) error {
 	typ := f.Type()
 	var args []reflect.Value
 	for i, b := range req.Args {
-		args = append(args, decode(bytes.Clone(b), typ.In(i))) // b stays to compare with
+		args = append(args, decode(bytes.Clone(b), typ.In(i))) // b must stay unchanged, for the comparison below
 	}
 	var results []reflect.Value
 	if typ.IsVariadic() {
@@ -120,7 +120,8 @@ func (Server) Do(req *Request, reply *Reply) error {
 	reply.Args = make([][]byte, len(args))
 	for i, arg := range args {
 		if k := arg.Kind(); (k == reflect.Slice || k == reflect.Pointer) && !arg.IsNil() {
-			// What is as it came stays here: the caller's may be shared with other goroutines.
+			// An unchanged argument is not sent back: the caller may share its memory with other
+			// goroutines.
 			if now := encode(args[i : i+1])[0]; !bytes.Equal(now, req.Args[i]) {
 				reply.Args[i] = now
 			}
@@ -182,7 +183,7 @@ type child struct {
 	cmd *exec.Cmd
 }
 
-// connect starts the child process the first time.
+// connect returns the child process. The first call starts it.
 var connect = sync.OnceValue(func() *child {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -213,8 +214,8 @@ func conn(fd int) net.Conn {
 	return c
 }
 
-// serveChild is the child's whole life: it ends with the test's process, which closes the
-// socket.
+// serveChild is everything that the child does. It ends when the test's process ends, because that
+// closes the socket.
 func serveChild() {
 	_ = os.Unsetenv(childEnv)
 	if err := rpc.Register(Server{}); err != nil {

@@ -61,7 +61,7 @@ func TestOwnUseIsFound(t *testing.T) {
 	if uses := childfs.OwnUses(); len(uses) > 0 {
 		t.Fatalf("the child's are found: %v", uses)
 	}
-	f, err := os.Open(dir + "/f") // planted
+	f, err := os.Open(dir + "/f") // the use that has to be found
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 // allowed are the functions that may make this process use its own mount's top directory,
 // and why. They are the product's own code, so a child process cannot do it for them.
 var allowed = map[string]string{
-	"transport.(*Conn).AnswerPoll": "it opens a file by a plain system call, which gives its processor away, and POLL of it is answered",
+	"transport.(*Conn).AnswerPoll": "it opens a file by a plain system call, during which the runtime has the processor back, and the mount answers POLL for the file",
 }
 
 // ownUses are the requests that this process made of its own mounts, each once.
@@ -102,8 +102,8 @@ func keepsProcessor(nr int) bool { return nr < 0 || nr == unix.SYS_EPOLL_CTL }
 // sleepTries is how often callOf waits a millisecond for a thread to go to sleep.
 const sleepTries = 5000
 
-// callOf returns the number of the system call that a thread of this process waits in, or
-// -1: it waits for something else, or for nothing. A thread's request can arrive before the
+// callOf returns the number of the system call that a thread of this process waits in. It returns
+// -1 if the thread waits for something else, or for nothing. A thread's request can arrive before the
 // thread has gone to sleep, so callOf waits for that. Only root can ask about a process that
 // is not dumpable (proc(5)).
 func callOf(tid int) (int, error) {
@@ -133,7 +133,7 @@ func callersOf(h *fuse.InHeader) string {
 	var callers []string
 	for g := range strings.SplitSeq(string(stacks), "\n\n") {
 		head, frames, _ := strings.Cut(g, "\n")
-		if !strings.Contains(head, "[syscall") || waits(frames) {
+		if !strings.Contains(head, "[syscall") || isWaiting(frames) {
 			continue
 		}
 		for name := range allowed {
@@ -141,7 +141,7 @@ func callersOf(h *fuse.InHeader) string {
 				return ""
 			}
 		}
-		if c := ours(frames); c != "" {
+		if c := ownPlaces(frames); c != "" {
 			callers = append(callers, c)
 		}
 	}
@@ -152,8 +152,8 @@ func callersOf(h *fuse.InHeader) string {
 	return strings.Join(callers, " or ")
 }
 
-// waits reports whether a stack is of a function that waits for requests or for a process.
-func waits(frames string) bool {
+// isWaiting reports whether a stack is of a function that waits for requests or for a process.
+func isWaiting(frames string) bool {
 	for _, name := range []string{"transport.(*Conn).readRequest(", "transport.(*ring).enter(", "os.(*Process).Wait("} {
 		if strings.Contains(frames, name) {
 			return true
@@ -162,8 +162,8 @@ func waits(frames string) bool {
 	return false
 }
 
-// ours returns the places in a stack that are this module's, the innermost first.
-func ours(frames string) string {
+// ownPlaces returns the places in a stack that are this module's, the innermost first.
+func ownPlaces(frames string) string {
 	var places []string
 	for line := range strings.Lines(frames) {
 		at, ok := strings.CutPrefix(line, "\t")

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HoldRings switches FUSE over io_uring on in the kernel, of which the switch is one for
-// all, until the test has ended. Another process's tests can rely on the switch meanwhile:
-// the process that has switched it on waits for the others before it switches it off. It
-// skips the test where the kernel has no switch, or this is not root.
+// HoldRings switches FUSE over io_uring on in the kernel until the test has ended. The kernel has one
+// switch for all processes, so tests of other processes may rely on it meanwhile: the process
+// that has switched it on waits for them before it switches it off. HoldRings skips the test if
+// the kernel has no switch, or if the switch is off and this process may not turn it on.
 func HoldRings(t testing.TB) {
 	t.Helper()
 	const file = "/sys/module/fuse/parameters/enable_uring"

@@ -110,30 +110,30 @@ func (l *lab) rootsfs(args ...string) string {
 	return string(out)
 }
 
-// sessions begins "work" and "agent".
-func (l *lab) sessions() {
+// startSessions begins "work" and "agent".
+func (l *lab) startSessions() {
 	l.t.Helper()
-	l.mount()
-	l.server("agent", "box")
+	l.startMount()
+	l.startServer("agent", "box")
 }
 
-// brief begins one more server, in the directory brief, whose questions wait for a
-// few seconds only: long enough to be seen on a slow machine. Those of the servers
-// that come after it wait for longer than any test.
-func (l *lab) brief() {
+// startBriefServer begins one more server, in the directory brief. Its questions wait for a few
+// seconds only: long enough to be seen on a slow machine. Questions of servers that start later
+// wait for longer than any test.
+func (l *lab) startBriefServer() {
 	l.t.Helper()
 	config := filepath.Join(l.work, "config/rootsfs")
 	if err := os.MkdirAll(config, 0o700); err != nil {
 		l.t.Fatal(err)
 	}
 	l.write("config/rootsfs/config.toml", "[files]\nconsent_timeout = \"8s\"\n")
-	l.server("brief", "brief")
+	l.startServer("brief", "brief")
 	l.write("config/rootsfs/config.toml", "[files]\nconsent_timeout = \"15m\"\n")
 }
 
-// server begins a session with a confined server, which has the directory as its
+// startServer begins a session with a confined server, which has the directory as its
 // root.
-func (l *lab) server(name, dir string) {
+func (l *lab) startServer(name, dir string) {
 	l.t.Helper()
 	cmd := exec.Command(binary, "run", "--mcp", "on", "--name", name, "--net=api.example.org:443", "--root", dir+"="+l.work+"/"+dir+":rw", "--", "python3", l.work+"/"+dir+"/server.py")
 	cmd.Env = l.env
@@ -155,8 +155,8 @@ func (l *lab) server(name, dir string) {
 	})
 }
 
-// mount begins the session "work".
-func (l *lab) mount() {
+// startMount begins the session "work".
+func (l *lab) startMount() {
 	l.t.Helper()
 	l.rootsfs("mount", "--daemon", "--name", "work", "--max-written", "20M", "--root", "code="+l.work+"/code:ro", "--root", "out="+l.work+"/out:rw", l.work+"/mnt")
 	l.t.Cleanup(func() { l.rootsfs("unmount", l.work+"/mnt") })
@@ -188,8 +188,8 @@ func (l *lab) ask(message, mode string, paths ...string) {
 	}
 }
 
-// heard waits for the answer to the server's last request.
-func (l *lab) heard() string {
+// awaitAnswer waits for the answer to the server's last request.
+func (l *lab) awaitAnswer() string {
 	l.t.Helper()
 	found := ""
 	testkit.Until(l.t, "the server hears", func() bool {

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// modules installs what package.json asks for, by its lock, beside the repository
-// and not in it, and returns where.
-func modules(t *testing.T) string {
+// installModules installs the npm packages of package-lock.json in a temporary directory, and
+// returns the directory.
+func installModules(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, f := range []string{"package.json", "package-lock.json"} {
@@ -40,8 +40,8 @@ func modules(t *testing.T) string {
 	return dir
 }
 
-// vendored checks that the binary serves the same bytes of uPlot as npm.
-func vendored(t *testing.T, dir string) {
+// checkVendored checks that the binary serves the same bytes of uPlot as npm.
+func checkVendored(t *testing.T, dir string) {
 	t.Helper()
 	for ours, theirs := range map[string]string{"uPlot.js": "dist/uPlot.esm.js", "uPlot.css": "dist/uPlot.min.css", "uPlot.LICENSE": "LICENSE"} {
 		a, err := os.ReadFile(filepath.Join("../../cmd/rootsfs/internal/console/web/vendor", ours))
@@ -58,9 +58,9 @@ func vendored(t *testing.T, dir string) {
 	}
 }
 
-// browser starts flows.mjs on a lab with three sessions: a mount, a confined
-// server, and one whose questions wait for a few seconds only.
-func (l *lab) browser(dir, shots string) *exec.Cmd {
+// browserCommand returns a command that runs flows.mjs on the lab. dir has the npm packages. If shots
+// is not "", the flows write screenshots there.
+func (l *lab) browserCommand(dir, shots string) *exec.Cmd {
 	l.t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -95,13 +95,13 @@ func environ(list []string) map[string]string {
 func TestPage(t *testing.T) {
 	t.Parallel()
 	need(t, "chromium", "node", "npm", "python3")
-	dir := modules(t)
-	vendored(t, dir)
+	dir := installModules(t)
+	checkVendored(t, dir)
 	l := newLab(t)
-	l.brief()
-	l.sessions()
-	l.server("clerk", "desk") // asks in place of agent, because each server has only six questions a minute
-	cmd := l.browser(dir, "")
+	l.startBriefServer()
+	l.startSessions()
+	l.startServer("clerk", "desk") // asks in place of agent, because each server has only six questions a minute
+	cmd := l.browserCommand(dir, "")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()
@@ -154,16 +154,16 @@ func TestScreenshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := newLab(t)
-	l.sessions()
-	cmd := l.browser(modules(t), shots)
+	l.startSessions()
+	cmd := l.browserCommand(installModules(t), shots)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	s := l.top()
-	s.shows("2 ask (1)", "out", "of 20.0M")
+	s.waitFor("2 ask (1)", "out", "of 20.0M")
 	text := strings.TrimRight(s.last, " \n") + "\n\n"
 	s.press("2")
-	s.shows("would hide: 2")
+	s.waitFor("would hide: 2")
 	text += strings.TrimRight(s.last, " \n") + "\n"
 	if err := os.WriteFile(filepath.Join(shots, "top.txt"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 // screen is rootsfs top in a terminal of tmux.
 type screen struct {
 	*lab
-	server string // of tmux: its socket
-	last   string
+	server string // the socket of tmux
+	last   string // the text that was on the screen last
 }
 
 func (l *lab) top() *screen {
@@ -43,8 +43,8 @@ func (s *screen) press(keys ...string) {
 	s.tmux(append([]string{"send-keys"}, keys...)...)
 }
 
-// shows waits until all texts are on the screen.
-func (s *screen) shows(texts ...string) {
+// waitFor waits until all texts are on the screen.
+func (s *screen) waitFor(texts ...string) {
 	s.t.Helper()
 	missing := ""
 	if !testkit.Eventually(func() bool {
@@ -62,18 +62,18 @@ func (s *screen) shows(texts ...string) {
 	}
 }
 
-// answers presses a key until the question is no longer in front: it takes no answer
-// in its first moment, nor soon after a key that came too soon.
-func (s *screen) answers(key, said string) {
+// answer presses a key until the text is on the screen. A question takes no answer in its first
+// moment, nor soon after a key that came too early.
+func (s *screen) answer(key, text string) {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(800 * time.Millisecond) {
 		s.press(key)
 		time.Sleep(200 * time.Millisecond)
-		if s.last = s.tmux("capture-pane", "-p"); strings.Contains(s.last, said) {
+		if s.last = s.tmux("capture-pane", "-p"); strings.Contains(s.last, text) {
 			return
 		}
 	}
-	s.t.Fatalf("%s never said %q\n%s", key, said, s.last)
+	s.t.Fatalf("%s never said %q\n%s", key, text, s.last)
 }
 
 // The terminal view has everything that the page has (R090, R087, R088, R089, R094, R136,
@@ -82,74 +82,74 @@ func TestTop(t *testing.T) {
 	t.Parallel()
 	need(t, "tmux", "python3")
 	l := newLab(t)
-	l.sessions()
+	l.startSessions()
 	s := l.top()
-	s.shows("rootsfs", "[1 now]", "work at "+l.work+"/mnt", "code", "ro", "live", "agent", "confined: namespaces", "written [..........] 0 of 20.0M", "nothing was refused")
+	s.waitFor("rootsfs", "[1 now]", "work at "+l.work+"/mnt", "code", "ro", "live", "agent", "confined: namespaces", "written [..........] 0 of 20.0M", "nothing was refused")
 
 	// A refusal, with its reason and rule, as it happens; names cannot move the cursor.
 	if err := os.WriteFile(l.work+"/mnt/code/evil\x1b[2J\u202e", nil, 0o600); err == nil {
 		t.Error("written to a read-only root")
 	}
-	s.shows("create", `evil\u{1b}[2J\u{202e}`, "ReadOnly")
+	s.waitFor("create", `evil\u{1b}[2J\u{202e}`, "ReadOnly")
 
 	// A question: the server, its reason, the path and its contents; narrowed, for an
 	// hour.
 	l.ask("to index\x1b]0;owned\x07 it", "rw", l.work+"/ask/proj")
-	s.shows("2 ask (1)")
+	s.waitFor("2 ask (1)")
 	s.press("2")
-	s.shows("[2 ask (1)]", `to index\u{1b}]0;owned\u{7} it`, `"`+l.work+`/ask/proj"`, "files: 2 (4B), directories below: 1", "would hide: 2", ".env", "left")
+	s.waitFor("[2 ask (1)]", `to index\u{1b}]0;owned\u{7} it`, `"`+l.work+`/ask/proj"`, "files: 2 (4B), directories below: 1", "would hide: 2", ".env", "left")
 	s.press("t", "t", "n")
-	s.shows("only this, below what is asked for: " + l.work + "/ask/proj_")
+	s.waitFor("only this, below what is asked for: " + l.work + "/ask/proj_")
 	s.press("-l", "/docs")
 	s.press("Enter")
-	s.shows("for: 1h0m0s", `only: "`+l.work+`/ask/proj/docs"`)
-	s.answers("r", `allowed "`+l.work+`/ask/proj/docs" (ro)`)
-	if got := l.heard(); !strings.Contains(got, `"granted":true`) || !strings.Contains(got, `ask/proj/docs"`) || !strings.Contains(got, `"mode":"ro"`) {
+	s.waitFor("for: 1h0m0s", `only: "`+l.work+`/ask/proj/docs"`)
+	s.answer("r", `allowed "`+l.work+`/ask/proj/docs" (ro)`)
+	if got := l.awaitAnswer(); !strings.Contains(got, `"granted":true`) || !strings.Contains(got, `ask/proj/docs"`) || !strings.Contains(got, `"mode":"ro"`) {
 		t.Errorf("the server was told %s", got)
 	}
-	s.shows("nobody asks")
+	s.waitFor("nobody asks")
 
 	// Denied, and the same again without a question.
 	l.ask("please", "ro", l.work+"/ask/other")
-	s.shows("please")
-	s.answers("D", "and remembered")
-	if got := l.heard(); !strings.Contains(got, `"granted":false`) {
+	s.waitFor("please")
+	s.answer("D", "and remembered")
+	if got := l.awaitAnswer(); !strings.Contains(got, `"granted":false`) {
 		t.Errorf("the server was told %s", got)
 	}
 	l.ask("please again", "ro", l.work+"/ask/other/c")
-	if got := l.heard(); !strings.Contains(got, `"granted":false`) {
+	if got := l.awaitAnswer(); !strings.Contains(got, `"granted":false`) {
 		t.Errorf("the server was told %s", got)
 	}
 	// Until the owner wants to be asked again.
-	s.shows("denied without a question, there and below (1)", "1. ", `in agent: "`+l.work+`/ask/other"`)
+	s.waitFor("denied without a question, there and below (1)", "1. ", `in agent: "`+l.work+`/ask/other"`)
 	s.press("f")
-	s.shows("with the number: _")
+	s.waitFor("with the number: _")
 	s.press("1", "Enter")
-	s.shows("may ask again about")
+	s.waitFor("may ask again about")
 	l.ask("and again", "ro", l.work+"/ask/other/c")
-	s.shows("and again")
-	s.answers("d", "denied ")
-	if got := l.heard(); !strings.Contains(got, `"granted":false`) {
+	s.waitFor("and again")
+	s.answer("d", "denied ")
+	if got := l.awaitAnswer(); !strings.Contains(got, `"granted":false`) {
 		t.Errorf("the server was told %s", got)
 	}
 
 	// Records: searched, verified.
 	s.press("3")
-	s.shows("[3 history]", "all records", "refused")
+	s.waitFor("[3 history]", "all records", "refused")
 	s.press("/")
 	s.press("-l", "evil*")
 	s.press("Enter")
-	s.shows(`records of "evil*": 1`)
+	s.waitFor(`records of "evil*": 1`)
 	s.press("v")
-	s.shows("records: whole")
+	s.waitFor("records: whole")
 
-	s.revoking()
+	s.revokeEverything()
 	s.press("q")
-	s.shows("left with 0")
+	s.waitFor("left with 0")
 }
 
-// revoking revokes one root, and then everything, while a file is open.
-func (s *screen) revoking() {
+// revokeEverything changes the mode of one root, and then revokes everything, while a file is open.
+func (s *screen) revokeEverything() {
 	s.t.Helper()
 	open, err := os.Open(s.work + "/mnt/code/README.md")
 	if err != nil {
@@ -157,17 +157,17 @@ func (s *screen) revoking() {
 	}
 	defer open.Close()
 	s.press("1")
-	s.shows("[1 now]")
+	s.waitFor("[1 now]")
 	// The roots stand in the order of sessions: the agent's first.
 	s.press("m") // the first root of the agent changes its mode, or says why not
 	s.press("E")
-	s.shows("revoke every root of every session?")
+	s.waitFor("revoke every root of every session?")
 	s.press("n")
 	if _, err := open.ReadAt(make([]byte, 1), 0); err != nil {
 		s.t.Errorf("revoked without a yes: %v", err)
 	}
 	s.press("E", "y")
-	s.shows("code revoked in", "out revoked in", "box revoked in")
+	s.waitFor("code revoked in", "out revoked in", "box revoked in")
 	if _, err := open.ReadAt(make([]byte, 1), 0); err == nil {
 		s.t.Error("an open file lives after the revocation")
 	}

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// The packages that reach files through vfs/internal/beneath only.
-var confined = []string{"guard", "vfs", "mount", "broker"}
+// confinedDirs are the directories whose packages reach files through vfs/internal/beneath only.
+var confinedDirs = []string{"guard", "vfs", "mount", "broker"}
 
 // exceptions are the files that may call the file system themselves, and why.
 var exceptions = map[string]string{
@@ -49,6 +49,7 @@ var fileCalls = map[string][]string{
 		"Mknod", "Stat", "Lstat", "Rmdir"},
 }
 
+// source is a parsed file of the module.
 type source struct {
 	rel  string // from the top of the module
 	fset *token.FileSet
@@ -79,8 +80,8 @@ func sources(t *testing.T, dir string) []source {
 	return all
 }
 
-// excused returns why a file may call the file system, "" if it may not.
-func excused(rel string) string {
+// exceptionOf returns why a file may call the file system, "" if it may not.
+func exceptionOf(rel string) string {
 	for prefix, why := range exceptions {
 		if rel == prefix || strings.HasPrefix(rel, prefix+"/") {
 			return why
@@ -121,15 +122,15 @@ func calls(s source) []string {
 // beneath, and in the files that have a reason.
 func TestFileCalls(t *testing.T) {
 	used := map[string]bool{}
-	looked := 0
-	for _, dir := range confined {
+	files := 0
+	for _, dir := range confinedDirs {
 		for _, s := range sources(t, dir) {
-			looked++
+			files++
 			found := calls(s)
 			if len(found) == 0 {
 				continue
 			}
-			if excused(s.rel) == "" {
+			if exceptionOf(s.rel) == "" {
 				t.Errorf("%s calls %s: only vfs/internal/beneath reaches files, under a lease; "+
 					"if this file's calls reach no root, add it to exceptions with the reason", s.rel, strings.Join(found, ", "))
 			}
@@ -141,8 +142,8 @@ func TestFileCalls(t *testing.T) {
 			t.Errorf("%s is excepted (%s) but has no such call: drop it from the list", rel, why)
 		}
 	}
-	if looked < 40 || !used["vfs/internal/beneath/descriptors.go"] {
-		t.Errorf("%d files were looked at, calls found in %d: the search itself is broken", looked, len(used))
+	if files < 40 || !used["vfs/internal/beneath/descriptors.go"] {
+		t.Errorf("%d files were looked at, calls found in %d: the search itself is broken", files, len(used))
 	}
 }
 

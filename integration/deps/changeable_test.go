@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// takesChangeable are the calls that change a file through its descriptor.
-var takesChangeable = []string{"Chmod", "Chown", "Utimes", "Truncate", "TruncatePath", "Setxattr", "Removexattr", "CopyXattr", "CopyXattrs", "CopyXattrsBeside",
+// changingCalls are the calls that change a file through its descriptor.
+var changingCalls = []string{"Chmod", "Chown", "Utimes", "Truncate", "TruncatePath", "Setxattr", "Removexattr", "CopyXattr", "CopyXattrs", "CopyXattrsBeside",
 	"Pwritev", "Fsync", "Fallocate", "CopyFileRange", "OFDLock", "Flock", "Link"}
 
-// A descriptor that Change was not asked about cannot be passed to a call that changes a
-// file: it does not compile. Neither can any other package make a Changeable of one.
+// A descriptor that Change has not checked cannot be passed to a call that changes a file: such code
+// does not compile. No other package can make a Changeable of a descriptor.
 func TestLowerCannotBeChanged(t *testing.T) {
 	const path = module + "/vfs/internal/beneath"
-	_, fset, imports, err := compiled(path)
+	_, fset, imports, err := compilePackages(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestLowerCannotBeChanged(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range takesChangeable {
+	for _, name := range changingCalls {
 		if !found[name] {
 			t.Errorf("%s takes no Changeable", name)
 		}

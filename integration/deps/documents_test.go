@@ -18,12 +18,12 @@ var (
 	namedFunc = regexp.MustCompile("(" + namedFile.String() + ")\\s+`(?:([A-Za-z]+)\\.)?([A-Za-z]+)`")
 )
 
-// declares reports whether a file declares a function, type or variable; of is the receiver of a
+// declares reports whether a file declares a function, type or variable. receiver is the type of a
 // method, or "".
-func declares(code, of, name string) bool {
+func declares(code, receiver, name string) bool {
 	before := `(?m)^(?:(?:func|type|var|const) |\t)`
-	if of != "" {
-		before = `(?m)^func \((?:\w+ )?\*?` + of + `(?:\[[^\]]*\])?\) `
+	if receiver != "" {
+		before = `(?m)^func \((?:\w+ )?\*?` + receiver + `(?:\[[^\]]*\])?\) `
 	}
 	return regexp.MustCompile(before + name + `\b`).MatchString(code)
 }
@@ -49,13 +49,13 @@ func newDocuments(t *testing.T) documents {
 	return d
 }
 
-// have returns the paths of the files that a name can mean.
-func (d documents) have(file string) []string {
+// pathsOf returns the paths of the files that a name can mean.
+func (d documents) pathsOf(file string) []string {
 	return slices.DeleteFunc(slices.Clone(d.all[filepath.Base(file)]), func(p string) bool { return !strings.HasSuffix(p, "/"+file) })
 }
 
-// declare reports whether one of the files declares a function, type or variable.
-func declare(files []string, of, name string) bool {
+// anyDeclares reports whether one of the files declares a function, type or variable.
+func anyDeclares(files []string, of, name string) bool {
 	return slices.ContainsFunc(files, func(p string) bool {
 		code, err := os.ReadFile(p)
 		return err == nil && declares(string(code), of, name)
@@ -71,12 +71,12 @@ func TestDocumentsNameWhatIsThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, file := range namedFile.FindAllString(string(text), -1) {
-			if len(d.have(file)) == 0 {
+			if len(d.pathsOf(file)) == 0 {
 				t.Errorf("%s names %s, which is not there", page, file)
 			}
 		}
 		for _, m := range namedFunc.FindAllStringSubmatch(string(text), -1) {
-			if files := d.have(m[1]); len(files) > 0 && !declare(files, m[2], m[3]) {
+			if files := d.pathsOf(m[1]); len(files) > 0 && !anyDeclares(files, m[2], m[3]) {
 				t.Errorf("%s: %s has no %s", page, m[1], strings.TrimPrefix(m[2]+"."+m[3], "."))
 			}
 		}
@@ -106,7 +106,7 @@ func TestWalksNameTheirFiles(t *testing.T) {
 		walks++
 		var files []string
 		for _, file := range namedFile.FindAllString(walk, -1) {
-			files = append(files, d.have(file)...)
+			files = append(files, d.pathsOf(file)...)
 		}
 		for _, m := range walkName.FindAllStringSubmatch(walk, -1) {
 			if m[1] == "" && slices.Contains(noCode, m[2]) || d.isIn(files, m[1], m[2]) {
@@ -124,10 +124,10 @@ func TestWalksNameTheirFiles(t *testing.T) {
 // are looked at instead, or both.
 func (d documents) isIn(files []string, prefix, name string) bool {
 	if prefix == "" {
-		return declare(files, "", name) || declare(files, `\w+`, name)
+		return anyDeclares(files, "", name) || anyDeclares(files, `\w+`, name)
 	}
 	pkg, of, _ := strings.Cut(strings.TrimSuffix(prefix, "."), ".")
-	if of == "" && declare(files, pkg, name) {
+	if of == "" && anyDeclares(files, pkg, name) {
 		return true
 	}
 	var inside []string
@@ -138,11 +138,11 @@ func (d documents) isIn(files []string, prefix, name string) bool {
 			}
 		}
 	}
-	return declare(inside, of, name)
+	return anyDeclares(inside, of, name)
 }
 
-// elsewhere matches references that a reader of this repository cannot follow.
-var elsewhere = regexp.MustCompile(`(?i)\bdesign\.md\b|\blab/[a-z]+\.md\b|\bhouse/[a-z]+\.md\b|\bseeds?` + space + `\d{3}\b|\bissues?` + space + `\d+\b`)
+// outsideReference matches references that a reader of this repository cannot follow.
+var outsideReference = regexp.MustCompile(`(?i)\bdesign\.md\b|\blab/[a-z]+\.md\b|\bhouse/[a-z]+\.md\b|\bseeds?` + space + `\d{3}\b|\bissues?` + space + `\d+\b`)
 
 // space matches the gap between two words of a text or comment, also at the end of a line.
 const space = `(?: |\n[\t ]*(?://|#|-)? ?)`
@@ -161,7 +161,7 @@ func TestNothingRefersElsewhere(t *testing.T) {
 		if err != nil || name == "integration/deps/documents_test.go" {
 			continue // removed in this checkout, or the pattern itself
 		}
-		for _, at := range elsewhere.FindAllIndex(text, -1) {
+		for _, at := range outsideReference.FindAllIndex(text, -1) {
 			line := 1 + strings.Count(string(text[:at[0]]), "\n")
 			t.Errorf("%s:%d refers to %q: write the fact itself, or the id of a requirement", name, line, text[at[0]:at[1]])
 		}

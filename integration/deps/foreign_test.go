@@ -17,9 +17,9 @@ import (
 // names.Foreign (printsItself), needs no rule. Each other text field that a command can print
 // has one, and may not hold text that a server, a file or a host chose.
 const (
-	ours   = "ours"   // a word, a number or an address that rootsfs or the system makes
-	owners = "owners" // the owner's own: a flag, the configuration, the machine
-	said   = "said"   // a sentence of the program, in which names are quoted
+	ours     = "ours"     // a word, a number or an address that rootsfs or the system makes
+	owners   = "owners"   // the owner's own: a flag, the configuration, the machine
+	sentence = "sentence" // a sentence of the program, in which names are quoted
 )
 
 // printed lists text fields of values that commands print, in JSON (where names.JSON escapes
@@ -42,13 +42,13 @@ var printed = map[string]string{
 	"control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Session": owners, "control.Status.Transport": ours, "control.Status.Version": ours,
 	"rules.Grant.Origin": owners, "trash.Entry.ID": ours, "trash.Entry.Type": ours, "trash.Entry.Via": ours,
 	// These texts come from the owner, the machine or rootsfs only.
-	"cli.addResult.Saved": owners, "cli.ceilingBound.Key": ours, "cli.ceilingBound.Most": ours, "cli.check.Detail": said, "cli.check.Name": ours, "cli.check.Path": owners, "cli.check.Remedy": said, "cli.check.Status": ours,
-	"cli.configProblem.Error": said, "cli.configProblem.Key": owners, "cli.configReport.File": owners, "cli.configReport.Resolved": owners, "cli.configSet.Profile": owners,
+	"cli.addResult.Saved": owners, "cli.ceilingBound.Key": ours, "cli.ceilingBound.Most": ours, "cli.check.Detail": sentence, "cli.check.Name": ours, "cli.check.Path": owners, "cli.check.Remedy": sentence, "cli.check.Status": ours,
+	"cli.configProblem.Error": sentence, "cli.configProblem.Key": owners, "cli.configReport.File": owners, "cli.configReport.Resolved": owners, "cli.configSet.Profile": owners,
 	"cli.consoleMessage.URL": ours, "cli.diagnosis.Verdict": ours, "cli.endedPause.Session": owners, "cli.explanation.Confinement": ours, "cli.explanation.Limit": ours, "cli.explanation.LimitValue": ours,
-	"cli.explanation.Mode": ours, "cli.pauseResult.Session": owners, "cli.questionEvent.Event": ours, "cli.readyMessage.Error": said, "cli.readyMessage.Line": said, "cli.readyMessage.Log": owners,
-	"cli.readyMessage.Point": owners, "cli.readyMessage.Session": owners, "cli.rootTrial.Lifted": said, "cli.rootTrial.Mode": ours, "cli.rootTrial.Name": owners,
-	"cli.rootTrial.Path": owners, "cli.rootTrial.Problem": said, "cli.rootTrial.Resolved": owners, "cli.rootTrial.Subject": owners, "cli.servingMessage.Issuer": owners,
-	"cli.servingMessage.Session": owners, "cli.servingMessage.TokenFile": owners, "cli.servingMessage.URL": ours, "cli.setupHost.Host": ours, "cli.setupHost.Problem": said,
+	"cli.explanation.Mode": ours, "cli.pauseResult.Session": owners, "cli.questionEvent.Event": ours, "cli.readyMessage.Error": sentence, "cli.readyMessage.Line": sentence, "cli.readyMessage.Log": owners,
+	"cli.readyMessage.Point": owners, "cli.readyMessage.Session": owners, "cli.rootTrial.Lifted": sentence, "cli.rootTrial.Mode": ours, "cli.rootTrial.Name": owners,
+	"cli.rootTrial.Path": owners, "cli.rootTrial.Problem": sentence, "cli.rootTrial.Resolved": owners, "cli.rootTrial.Subject": owners, "cli.servingMessage.Issuer": owners,
+	"cli.servingMessage.Session": owners, "cli.servingMessage.TokenFile": owners, "cli.servingMessage.URL": ours, "cli.setupHost.Host": ours, "cli.setupHost.Problem": sentence,
 	"cli.setupResult.Agents": ours, "cli.stageDiffEntry.Change": ours, "cli.stageDiffEntry.Mode": ours, "cli.stageDiffEntry.OldMode": ours, "cli.undoChange.Change": ours, "cli.unmountResult.Point": owners,
 	"cli.unmountResult.Session": owners, "cli.versionInfo.Date": ours, "cli.versionInfo.Go": ours, "cli.versionInfo.Platform": ours, "cli.versionInfo.Revision": ours,
 	"cli.versionInfo.Version": ours, "cli.wrapResult.Backup": owners, "cli.wrapResult.File": owners, "cli.wrapResult.Format": ours, "cli.wrapResult.Target": owners,
@@ -75,8 +75,8 @@ var media = map[string]string{
 	"help: nobody else chooses it": "cmd/rootsfs/internal/cli/app.go: func newRootCmd(",
 }
 
-// rawUsed lists the files in which a raw text looks printed and is not, with the reason.
-var rawUsed = map[string]string{
+// rawExceptions lists the files in which a raw text looks printed and is not, with the reason.
+var rawExceptions = map[string]string{
 	"cmd/rootsfs/internal/config/save.go":     "a list of texts that are checked",
 	"cmd/rootsfs/internal/top/keys.go":        "an argument of a request",
 	"cmd/rootsfs/internal/cli/run_roots.go":   "a list of paths that are not printed",
@@ -94,7 +94,7 @@ func TestForeignTextIsShown(t *testing.T) {
 					return true
 				}
 				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"report", "line", "lineOr", "encode"}, sel.Sel.Name) {
-					c.texts(c.info.Types[call.Args[0]].Type, seen)
+					c.addTexts(c.info.Types[call.Args[0]].Type, seen)
 				}
 				return true
 			})
@@ -102,13 +102,13 @@ func TestForeignTextIsShown(t *testing.T) {
 		for name, instance := range c.info.Instances { // do and show print the answer of a session
 			for i := 0; i < instance.TypeArgs.Len() && c.pkg.Name() == "cli" && (name.Name == "do" || name.Name == "show"); i++ {
 				if t := instance.TypeArgs.At(i); !strings.HasSuffix(t.String(), "Request") {
-					c.texts(t, seen)
+					c.addTexts(t, seen)
 				}
 			}
 		}
-		for _, name := range []string{"Refusal", "Server", "Event", "Status"} { // beside what report prints
+		for _, name := range []string{"Refusal", "Server", "Event", "Status"} { // printed by other functions
 			if obj := c.pkg.Scope().Lookup(name); obj != nil && slices.Contains([]string{"control", "hostconfig"}, c.pkg.Name()) {
-				c.texts(obj.Type(), seen)
+				c.addTexts(obj.Type(), seen)
 			}
 		}
 	}
@@ -138,16 +138,16 @@ func TestRawTextIsNotPrinted(t *testing.T) {
 	used := map[string]bool{}
 	for _, c := range load(t) {
 		for _, f := range c.files {
-			for _, at := range c.raws(f) {
+			for _, at := range c.printedRaws(f) {
 				where := strings.TrimPrefix(c.fset.Position(at.Pos()).String(), c.top())
 				file, _, _ := strings.Cut(where, ":")
-				if used[file] = true; rawUsed[file] == "" {
+				if used[file] = true; rawExceptions[file] == "" {
 					t.Errorf("%s prints the raw text of a names.Foreign or names.Text: print the text itself", where)
 				}
 			}
 		}
 	}
-	for file := range rawUsed {
+	for file := range rawExceptions {
 		if !used[file] {
 			t.Errorf("%s is an exception that nothing needs", file)
 		}
@@ -155,9 +155,9 @@ func TestRawTextIsNotPrinted(t *testing.T) {
 }
 
 // plant type-checks a package that takes the place of package names.
-func plant(t *testing.T, code string) *checked {
+func plant(t *testing.T, code string) *typedPackage {
 	t.Helper()
-	_, fset, imports, err := compiled("fmt")
+	_, fset, imports, err := compilePackages("fmt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func plant(t *testing.T, code string) *checked {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &checked{fset: fset, files: []*ast.File{file}, info: newInfo()}
+	c := &typedPackage{fset: fset, files: []*ast.File{file}, info: newInfo()}
 	conf := types.Config{Importer: imports}
 	if c.pkg, err = conf.Check(module+"/guard/names", fset, c.files, c.info); err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ type Answer struct { *Other; A Alias; L List; Kind Word }
 type Word string
 `)
 	seen := map[string]types.Type{}
-	c.texts(c.pkg.Scope().Lookup("Answer").Type(), seen)
+	c.addTexts(c.pkg.Scope().Lookup("Answer").Type(), seen)
 	got := map[string]bool{}
 	for name, typ := range seen {
 		got[name] = printsItself(typ)
@@ -222,7 +222,7 @@ func f(t *T) {
 	_ = t.Own.Raw() == "x"
 }`)
 	var lines []int
-	for _, at := range c.raws(c.files[0]) {
+	for _, at := range c.printedRaws(c.files[0]) {
 		lines = append(lines, c.fset.Position(at.Pos()).Line)
 	}
 	if want := []int{10, 11, 12, 13}; !slices.Equal(lines, want) {

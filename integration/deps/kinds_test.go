@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// kindsOf are the kinds of errors, in the order of guard/names/error.go.
+// kindsOf returns the kinds of errors, in the order of guard/names/error.go.
 func kindsOf(t *testing.T) (kinds []string) {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(top(t), "guard/names/error.go"), nil, 0)
@@ -54,9 +54,9 @@ func asIdent(e ast.Expr) (*ast.Ident, bool) {
 	return x, ok
 }
 
-// decides returns the kinds by which a function decides: those of its cases and comparisons, the
+// kindsIn returns the kinds by which a function decides: those of its cases and comparisons, the
 // targets of errors.Is, and the keys of its tables.
-func decides(fn ast.Node, kinds []string) (named []string) {
+func kindsIn(fn ast.Node, kinds []string) (named []string) {
 	add := func(list ...ast.Expr) {
 		for _, e := range list {
 			if k := kindIn(e, kinds); k != "" && !slices.Contains(named, k) {
@@ -157,7 +157,7 @@ func deciders(t *testing.T, kinds []string) map[string][]string {
 			}
 			for _, d := range f.Decls {
 				if fn, ok := d.(*ast.FuncDecl); ok {
-					if named := decides(fn, kinds); len(named) > 1 {
+					if named := kindsIn(fn, kinds); len(named) > 1 {
 						key := p.name() + "." + fn.Name.Name
 						all[key] = append(all[key], named...)
 					}

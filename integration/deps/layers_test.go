@@ -196,7 +196,7 @@ func TestGuardDependencies(t *testing.T) {
 	}
 }
 
-// guard and guard/names compile on every platform: a client imports them.
+// guard and guard/names compile on every platform. broker/client imports guard/names there.
 func TestPortable(t *testing.T) {
 	for _, goos := range []string{"darwin", "windows"} {
 		cmd := exec.Command("go", "build", "./guard", "./guard/names")

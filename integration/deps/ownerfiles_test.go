@@ -13,14 +13,14 @@ import (
 // write to these files. For each call that runs a program, and each in cmd that opens a file,
 // one of these reasons says why no confined program controls the file.
 const (
-	judged   = "writabledirs.Judge refuses what programs can write"
-	ownPlace = "a place of rootsfs itself, which no root may hold (session.Keeps)"
-	systems  = "the kernel's or root's"
-	itself   = "this program, by its own descriptor or /proc/self/exe"
-	commands = "of the command, which is confined, or started by the owner's --unconfined"
-	looks    = "is looked for or at, and decides nothing"
-	asked    = "a project's or host's file, which the owner names; what is in it is asked about or judged"
-	ofRoots  = "within a descriptor, of a root or a kept HOME, that is never left"
+	judged       = "writabledirs.Judge refuses what programs can write"
+	ownPlace     = "a place of rootsfs itself, which no root may hold (session.Keeps)"
+	systems      = "the kernel's or root's"
+	itself       = "this program, by its own descriptor or /proc/self/exe"
+	commands     = "of the command, which is confined, or started by the owner's --unconfined"
+	noDecision   = "is looked for or at, and decides nothing"
+	ownersChoice = "a project's or host's file, which the owner names; what is in it is asked about or judged"
+	ofRoots      = "within a descriptor, of a root or a kept HOME, that is never left"
 )
 
 // ownerFiles are these calls, by file and function, each with the reason and the tests that
@@ -46,13 +46,13 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"mount/mountpoint/detach.go exec.CommandContext": {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
 	// These have constant paths, in /proc, /sys, /dev and /etc.
 	"cmd/rootsfs/internal/cli/doctor_confinement.go os.ReadFile": {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
-	"cmd/rootsfs/internal/cli/cmd_doctor.go unix.Openat2":        {looks, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/cli/cmd_doctor.go unix.Openat2":        {noDecision, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/cli/doctor_paths.go os.ReadFile":       {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/cli/flags.go os.Open":                  {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/cli/output.go os.OpenFile":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/config/ceiling.go exec.Command":        {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/export/export.go os.ReadFile":          {ownPlace, "cmd/rootsfs/internal/export/export_test.go TestEveryRecordIsHandedOn"},
-	"cmd/rootsfs/internal/export/ocsf.go os.OpenFile":            {asked, "cmd/rootsfs/internal/export/export_test.go TestLines"},
+	"cmd/rootsfs/internal/export/ocsf.go os.OpenFile":            {ownersChoice, "cmd/rootsfs/internal/export/export_test.go TestLines"},
 	"cmd/rootsfs/internal/console/access.go os.Open":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/network/owner.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/poller/poller.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
@@ -63,18 +63,18 @@ var ownerFiles = map[string]struct{ why, test string }{
 	// The command of run, and the files it needs.
 	"cmd/rootsfs/internal/cli/run_home.go unix.Open":                {ofRoots, "script runhome"},
 	"cmd/rootsfs/internal/cli/run_home.go unix.Openat":              {ofRoots, "script runhome"},
-	"cmd/rootsfs/internal/cli/cmd_run.go exec.LookPath":             {looks, "script run"},
+	"cmd/rootsfs/internal/cli/cmd_run.go exec.LookPath":             {noDecision, "script run"},
 	"cmd/rootsfs/internal/cli/run_home.go os.OpenRoot":              {ofRoots, "script runfor"},
 	"mount/sandbox/interpreter.go exec.LookPath":                    {commands, "script run"},
 	"mount/sandbox/internal/initproc/command.go exec.LookPath":      {commands, "script run"},
 	"mount/sandbox/internal/initproc/command.go syscall.ForkExec":   {commands, "script run"},
-	"cmd/rootsfs/internal/cli/doctor_confinement.go exec.LookPath":  {looks, "script doctor"},
-	"cmd/rootsfs/internal/cli/cmd_setup.go exec.LookPath":           {looks, "script setup"},
-	"cmd/rootsfs/internal/cli/wrap_judge.go exec.LookPath":          {looks, "cmd/rootsfs/internal/cli/wrap_judge_test.go TestWrapJudges"},
+	"cmd/rootsfs/internal/cli/doctor_confinement.go exec.LookPath":  {noDecision, "script doctor"},
+	"cmd/rootsfs/internal/cli/cmd_setup.go exec.LookPath":           {noDecision, "script setup"},
+	"cmd/rootsfs/internal/cli/wrap_judge.go exec.LookPath":          {noDecision, "cmd/rootsfs/internal/cli/wrap_judge_test.go TestWrapJudges"},
 	"cmd/rootsfs/internal/cli/wrap_file.go exec.LookPath":           {judged, "script trust"},
-	"cmd/rootsfs/internal/cli/wrap_file.go os.OpenFile":             {asked, "script wrapsteer"},
-	"cmd/rootsfs/internal/project/project.go os.OpenFile":           {looks, "cmd/rootsfs/internal/project/project_test.go TestDetect"},
-	"cmd/rootsfs/internal/consent/preview.go unix.Open":             {looks, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
+	"cmd/rootsfs/internal/cli/wrap_file.go os.OpenFile":             {ownersChoice, "script wrapsteer"},
+	"cmd/rootsfs/internal/project/project.go os.OpenFile":           {noDecision, "cmd/rootsfs/internal/project/project_test.go TestDetect"},
+	"cmd/rootsfs/internal/consent/preview.go unix.Open":             {noDecision, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
 	"cmd/rootsfs/internal/consent/preview.go os.OpenRoot":           {ofRoots, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
 	"cmd/rootsfs/internal/cleanup/place.go unix.Open":               {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/cleanup/removedeep.go os.OpenRoot":        {ownPlace, "script badinput"},
@@ -91,7 +91,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/fleet/recorddir.go os.OpenFile":           {ownPlace, "cmd/rootsfs/internal/fleet/recordkeeper_test.go TestMachineSendsOnlyItsOwn"}, // or an archive, which is judged
 	"cmd/rootsfs/internal/fleet/bridge.go os.OpenFile":              {ownPlace, "script badinput"},                                                            // a directory, to lock it
 	"cmd/rootsfs/internal/fleet/agent.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // an empty file, to lock it
-	"cmd/rootsfs/internal/atomicfile/atomicfile.go os.Open":         {looks, "cmd/rootsfs/internal/atomicfile/atomicfile_test.go TestReplace"},                // a directory, to sync it
+	"cmd/rootsfs/internal/atomicfile/atomicfile.go os.Open":         {noDecision, "cmd/rootsfs/internal/atomicfile/atomicfile_test.go TestReplace"},           // a directory, to sync it
 	"cmd/rootsfs/internal/fleet/files.go os.OpenFile":               {ownPlace, "script badinput"},                                                            // or the --dir of its server, which is judged
 	"cmd/rootsfs/internal/fleet/restored.go os.Open":                {ownPlace, "script badinput"},                                                            // the mark, to see where it is
 }

@@ -15,13 +15,13 @@ import (
 // A test whose own process serves a mount may reach it only by system calls for which Go's
 // runtime gives its processor away. A call that keeps a processor, or the lock of the address
 // space, while the kernel waits for this very process can stop it for good: only aborting the
-// connection ends it. Three kinds of code are known to do that, and hangs finds each:
+// connection ends it. Three kinds of code are known to do that, and hangingCalls finds each:
 //
 //   - opening a file, which asks for POLL inside of epoll_ctl, unless POLL was answered
 //     before (mount.New does that, unless Options.OpenNothing is set);
 //   - a page fault in a mapping;
-//   - a fork that changes into the mount, or executes a file of it, before it executes:
-//     the runtime stands still until it has.
+//   - a fork whose child changes into the mount, or executes a file of it: the runtime stands
+//     still until the child has executed its program.
 
 // ownMountExceptions lists the test files with such code, and why it does not hang.
 var ownMountExceptions = map[string]string{
@@ -46,9 +46,9 @@ var notChecked = map[string]string{
 	"integration/childfs":          "shows that the use of an own mount is found",
 }
 
-// hangs returns the calls in a file that can make a process that serves a mount wait for
+// hangingCalls returns the calls in a file that can make a process that serves a mount wait for
 // itself, as "unix.Mmap at line 7".
-func hangs(fset *token.FileSet, file *ast.File) (found []string) {
+func hangingCalls(fset *token.FileSet, file *ast.File) (found []string) {
 	add := func(what string, n ast.Node) {
 		found = append(found, what+" at line "+strconv.Itoa(fset.Position(n.Pos()).Line))
 	}
@@ -187,7 +187,7 @@ func TestOwnMounts(t *testing.T) {
 		if !serving[filepath.Dir(rel)] {
 			continue
 		}
-		found := hangs(s.fset, s.file)
+		found := hangingCalls(s.fset, s.file)
 		if len(found) == 0 {
 			continue
 		}
@@ -231,7 +231,7 @@ func f() {
 		t.Fatal(err)
 	}
 	want := "OpenNothing at line 3, OpenNothing at line 4, cmd.Dir at line 6, c.Dir at line 8, unix.Mmap at line 9, syscall.RawSyscall at line 10"
-	if got := strings.Join(hangs(fset, file), ", "); got != want {
+	if got := strings.Join(hangingCalls(fset, file), ", "); got != want {
 		t.Errorf("found %s\nwant %s", got, want)
 	}
 }

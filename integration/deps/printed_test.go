@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// command matches the beginning of a command that a text tells its reader to type, and endOf
+// command matches the beginning of a command that a text tells its reader to type, and commandEnd
 // its end.
 var (
-	command = regexp.MustCompile(`(?:^|[^\w-])(?:rootsfs [a-z]+|chmod|mkdir|mv|rm|kill -\w+|umount|fusermount3 -|fuser -|(?:say|add|write|with) --[a-z-]+ )`)
-	endOf   = regexp.MustCompile(`;|, | \(|\)|: |\n|&&|…| confines `)
-	verb    = regexp.MustCompile(`%(?:\[(\d+)\])?[-+# 0]*\d*(?:\.\d+)?([a-zA-Z%])`)
+	command    = regexp.MustCompile(`(?:^|[^\w-])(?:rootsfs [a-z]+|chmod|mkdir|mv|rm|kill -\w+|umount|fusermount3 -|fuser -|(?:say|add|write|with) --[a-z-]+ )`)
+	commandEnd = regexp.MustCompile(`;|, | \(|\)|: |\n|&&|…| confines `)
+	verb       = regexp.MustCompile(`%(?:\[(\d+)\])?[-+# 0]*\d*(?:\.\d+)?([a-zA-Z%])`)
 )
 
 // ownWords are functions beside names.ShellWord whose results are the program's own
@@ -66,7 +66,7 @@ func unquoted(fset *token.FileSet, file *ast.File) (found []string) {
 				}
 				if starts := command.FindAllStringIndex(text, -1); starts != nil {
 					rest := text[starts[len(starts)-1][1]:]
-					if !endOf.MatchString(rest) && !isQuoted(n.Y, quoted) {
+					if !commandEnd.MatchString(rest) && !isQuoted(n.Y, quoted) {
 						report(n, text)
 					}
 				}
@@ -100,7 +100,7 @@ func commandVerbs(format string) (args []int) {
 		}
 		next = arg + 1
 		for _, s := range starts {
-			if s[1] <= m[0] && !endOf.MatchString(format[s[1]:m[0]]) && format[m[4]] != 'd' && format[m[4]] != 'o' {
+			if s[1] <= m[0] && !commandEnd.MatchString(format[s[1]:m[0]]) && format[m[4]] != 'd' && format[m[4]] != 'o' {
 				args = append(args, arg)
 			}
 		}

@@ -49,7 +49,7 @@ func TestNoProgramReadsDetails(t *testing.T) {
 }
 
 // isDetail reports whether an expression is the Detail of a record.
-func (c *checked) isDetail(sel *ast.SelectorExpr) bool {
+func (c *typedPackage) isDetail(sel *ast.SelectorExpr) bool {
 	t := c.info.Types[sel.X].Type
 	if sel.Sel.Name != "Detail" || t == nil {
 		return false
@@ -62,7 +62,7 @@ func (c *checked) isDetail(sel *ast.SelectorExpr) bool {
 
 // mayUseDetail reports whether the nodes around a Detail, the innermost last, pass it on to
 // people.
-func (c *checked) mayUseDetail(sel *ast.SelectorExpr, around []ast.Node) bool {
+func (c *typedPackage) mayUseDetail(sel *ast.SelectorExpr, around []ast.Node) bool {
 	for i := len(around) - 1; i >= 0; i-- {
 		switch n := around[i].(type) {
 		case *ast.AssignStmt:

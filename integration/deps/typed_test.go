@@ -19,8 +19,8 @@ import (
 	"testing"
 )
 
-// checked is a package with its types.
-type checked struct {
+// typedPackage is a package with its types.
+type typedPackage struct {
 	path  string
 	fset  *token.FileSet
 	files []*ast.File
@@ -28,15 +28,15 @@ type checked struct {
 	info  *types.Info
 }
 
-// listed is a package as go list prints it.
-type listed struct {
+// listedPackage is a package as go list prints it.
+type listedPackage struct {
 	ImportPath, Export, Dir string
 	GoFiles                 []string
 }
 
-// compiled compiles the packages and all their imports. It returns the output of go list for
+// compilePackages compiles the packages and all their imports. It returns the output of go list for
 // each, and an importer of their types.
-func compiled(patterns ...string) (all []listed, fset *token.FileSet, imports types.Importer, err error) {
+func compilePackages(patterns ...string) (all []listedPackage, fset *token.FileSet, imports types.Importer, err error) {
 	cmd := exec.Command("go", append([]string{"list", "-trimpath", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles"}, patterns...)...)
 	cmd.Dir = "../.."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as testkit.Build compiles them
@@ -46,7 +46,7 @@ func compiled(patterns ...string) (all []listed, fset *token.FileSet, imports ty
 	}
 	exports := map[string]string{}
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
+		var p listedPackage
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
@@ -64,9 +64,9 @@ func newInfo() *types.Info {
 	return &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Instances: map[*ast.Ident]types.Instance{}}
 }
 
-// typed type-checks the module's packages that print foreign text: cmd and broker.
-var typed = sync.OnceValues(func() (all []checked, err error) {
-	list, fset, imports, err := compiled("./cmd/...", "./broker/...")
+// typedPackages type-checks the module's packages that print foreign text: cmd and broker.
+var typedPackages = sync.OnceValues(func() (all []typedPackage, err error) {
+	list, fset, imports, err := compilePackages("./cmd/...", "./broker/...")
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ var typed = sync.OnceValues(func() (all []checked, err error) {
 		if !isOurs || !strings.HasPrefix(path, "cmd/") && !strings.HasPrefix(path, "broker") {
 			continue
 		}
-		c := checked{path: path, fset: fset, info: newInfo()}
+		c := typedPackage{path: path, fset: fset, info: newInfo()}
 		for _, name := range p.GoFiles {
 			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
 			if err != nil {
@@ -105,7 +105,7 @@ func fieldName(owner types.Type, field string) string {
 }
 
 // prints reports whether a call shows its arguments to a person as they are.
-func (c *checked) prints(call *ast.CallExpr) bool {
+func (c *typedPackage) prints(call *ast.CallExpr) bool {
 	switch f := call.Fun.(type) {
 	case *ast.SelectorExpr:
 		obj := c.info.Uses[f.Sel]
@@ -127,7 +127,7 @@ func (c *checked) prints(call *ast.CallExpr) bool {
 
 // printedBy returns the call or list that prints the innermost expression of a stack unchanged,
 // or nil if another function takes the expression.
-func (c *checked) printedBy(stack []ast.Node) ast.Node {
+func (c *typedPackage) printedBy(stack []ast.Node) ast.Node {
 	for i := len(stack) - 2; i >= 0; i-- {
 		switch outer := stack[i].(type) {
 		case *ast.BinaryExpr:
@@ -155,16 +155,15 @@ func (c *checked) printedBy(stack []ast.Node) ast.Node {
 	return nil
 }
 
-// texts lists the text fields of the types that commands print as JSON, and of other
-// types.
-func (c *checked) texts(t types.Type, seen map[string]types.Type) {
+// addTexts adds the text fields of a type, and of the types in it, to seen, by their names.
+func (c *typedPackage) addTexts(t types.Type, seen map[string]types.Type) {
 	switch t := types.Unalias(t).(type) {
 	case *types.Pointer:
-		c.texts(t.Elem(), seen)
+		c.addTexts(t.Elem(), seen)
 	case *types.Slice:
-		c.texts(t.Elem(), seen)
+		c.addTexts(t.Elem(), seen)
 	case *types.Map:
-		c.texts(t.Elem(), seen)
+		c.addTexts(t.Elem(), seen)
 	case *types.Named:
 		st, ok := t.Underlying().(*types.Struct)
 		if !ok || t.Obj().Pkg() == nil || !strings.HasPrefix(t.Obj().Pkg().Path(), module) {
@@ -179,7 +178,7 @@ func (c *checked) texts(t types.Type, seen map[string]types.Type) {
 			if elem := elemOf(f.Type()); elem != nil {
 				seen[name] = elem
 			}
-			c.texts(f.Type(), seen)
+			c.addTexts(f.Type(), seen)
 		}
 	}
 }
@@ -205,9 +204,9 @@ func elemOf(t types.Type) types.Type {
 	}
 }
 
-func load(t *testing.T) []checked {
+func load(t *testing.T) []typedPackage {
 	t.Helper()
-	all, err := typed()
+	all, err := typedPackages()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,9 +218,9 @@ func printsItself(t types.Type) bool {
 	return t != nil && slices.Contains([]string{"names.Foreign", "names.Text", "names.RootName", "rules.Subject"}, strings.TrimPrefix(types.Unalias(t).String(), module+"/guard/"))
 }
 
-// raws finds calls of Raw, and conversions to another type, of texts that print themselves, where
-// the result is printed.
-func (c *checked) raws(f *ast.File) (found []ast.Node) {
+// printedRaws finds calls of Raw, and conversions to another type, of texts that print themselves,
+// where the result is printed.
+func (c *typedPackage) printedRaws(f *ast.File) (found []ast.Node) {
 	var stack []ast.Node
 	ast.Inspect(f, func(n ast.Node) bool {
 		if n == nil {
@@ -245,7 +244,7 @@ func (c *checked) raws(f *ast.File) (found []ast.Node) {
 }
 
 // top returns the directory of the module, with a slash.
-func (c *checked) top() string {
+func (c *typedPackage) top() string {
 	name := c.fset.Position(c.files[0].Pos()).Filename
 	return name[:strings.LastIndex(name, c.path+"/")]
 }

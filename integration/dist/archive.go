@@ -63,7 +63,8 @@ func parents(name string) []string {
 	return all
 }
 
-// writeArchive writes the archive for an architecture: one directory, laid out as a prefix.
+// writeArchive writes the archive for an architecture: one directory, laid out
+// like /usr/local.
 func (r *release) writeArchive(s *stage) error {
 	files, err := r.files("tar", s.built)
 	if err != nil {

@@ -119,7 +119,8 @@ type file struct {
 	gzip   bool
 }
 
-// files returns the files of a kind, sorted by target. Sources in "built/" are in built.
+// files returns the files of a kind, sorted by target. A source that begins with
+// "built/" lies in the directory built.
 func (d *description) files(kind, built string) ([]file, error) {
 	var all []file
 	for _, e := range d.Files {

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// scratch returns a directory that the tests of this package share.
+// scratch is a directory that the tests of this package share.
 var scratch string
 
 func TestMain(m *testing.M) {
@@ -60,30 +60,30 @@ func dist(t testing.TB, top string, args ...string) string {
 	return command(t, top, append([]string{program}, args...)...)
 }
 
-// native has the builder compile for this machine only. make soak compiles for the others, too:
-// that takes as long as all the rest.
-func native() string { return fmt.Sprintf("-native=%v", os.Getenv("ROOTSFS_SOAK") == "") }
+// nativeFlag returns the flag with which the builder compiles for this machine only. make soak
+// compiles for the others, too: that takes as long as all the rest.
+func nativeFlag() string { return fmt.Sprintf("-native=%v", os.Getenv("ROOTSFS_SOAK") == "") }
 
 // releaseOnce builds the release that the tests examine.
 var releaseOnce sync.Once
 
-// built returns the directory of a release of this checkout, and its version.
-func built(t testing.TB) (dir string, v version) {
+// builtRelease returns the directory of a release of this checkout, and its version.
+func builtRelease(t testing.TB) (dir string, v version) {
 	t.Helper()
 	v, err := readVersion(context.Background(), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir = filepath.Join(scratch, "release")
-	releaseOnce.Do(func() { dist(t, "../..", "-companion=false", native(), "-out", dir) })
+	releaseOnce.Do(func() { dist(t, "../..", "-companion=false", nativeFlag(), "-out", dir) })
 	if _, err := os.Stat(filepath.Join(dir, "SHA256SUMS")); err != nil {
 		t.Fatalf("there is no release: %v", err)
 	}
 	return dir, v
 }
 
-// only returns the one file of a release that matches a pattern.
-func only(t testing.TB, dir, pattern string) string {
+// onlyFile returns the one file of a release that matches a pattern.
+func onlyFile(t testing.TB, dir, pattern string) string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil || len(names) != 1 {
@@ -97,10 +97,11 @@ func rpmArch() string {
 	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 }
 
-// extracted returns a new directory with the archive for this machine in it: its prefix.
-func extracted(t testing.TB) string {
+// extractArchive extracts the archive for this machine into a new directory. It returns the prefix in
+// it.
+func extractArchive(t testing.TB) string {
 	t.Helper()
-	dir, v := built(t)
+	dir, v := builtRelease(t)
 	to := t.TempDir()
 	name := fmt.Sprintf("rootsfs-%s-linux-%s", v.semver(), runtime.GOARCH)
 	command(t, to, "tar", "-xzf", filepath.Join(dir, name+".tar.gz"))

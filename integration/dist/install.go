@@ -8,7 +8,8 @@ import (
 	"runtime"
 )
 
-// install builds rootsfs for this machine and puts it below prefix, in the tree dest.
+// install builds rootsfs for this machine and puts it below prefix, in the tree dest. If both is set,
+// it installs the second package, too.
 func install(ctx context.Context, dir, dest, prefix string, both bool) error {
 	if !filepath.IsAbs(prefix) {
 		return fmt.Errorf("-prefix %s: the path must be absolute", prefix)

@@ -56,7 +56,7 @@ func (r *release) writeMaterials(s *stage) error {
 	}
 	main := golangComponent("application", info.Main.Path, r.version.name)
 	main.Properties = []bomProperty{{"rootsfs:commit", r.version.commit}, {"rootsfs:platform", "linux/" + s.arch}}
-	made := bomRelation{Ref: main.Ref}
+	relation := bomRelation{Ref: main.Ref}
 	standard := golangComponent("library", "std", strings.TrimPrefix(info.GoVersion, "go"))
 	components := []bomComponent{standard}
 	for _, m := range info.Deps {
@@ -69,12 +69,12 @@ func (r *release) writeMaterials(s *stage) error {
 	}
 	slices.SortFunc(components, func(a, b bomComponent) int { return strings.Compare(a.Ref, b.Ref) })
 	for _, c := range components {
-		made.DependsOn = append(made.DependsOn, c.Ref)
+		relation.DependsOn = append(relation.DependsOn, c.Ref)
 	}
 	text, err := json.MarshalIndent(bom{
 		Format: "CycloneDX", Spec: "1.5", Version: 1,
 		Metadata:   bomMetadata{r.version.date.UTC().Format(time.RFC3339), main},
-		Components: components, Relations: []bomRelation{made},
+		Components: components, Relations: []bomRelation{relation},
 	}, "", "  ")
 	if err != nil {
 		return err

@@ -25,16 +25,16 @@ import (
 
 // npmRegistry serves the packages of a release as the npm registry would.
 type npmRegistry struct {
-	t     *testing.T
-	files map[string][]byte // by the path of a URL
-	mu    sync.Mutex
-	asked []string // paths
+	t        *testing.T
+	files    map[string][]byte // by the path of a URL
+	mu       sync.Mutex
+	requests []string // the paths of requests
 }
 
 // newNPMRegistry returns the registry's address.
 func newNPMRegistry(t *testing.T) (*npmRegistry, string) {
 	t.Helper()
-	dir, _ := built(t)
+	dir, _ := builtRelease(t)
 	r := &npmRegistry{t: t, files: map[string][]byte{}}
 	server := httptest.NewUnstartedServer(r)
 	address := "http://" + server.Listener.Addr().String()
@@ -69,7 +69,7 @@ func newNPMRegistry(t *testing.T) (*npmRegistry, string) {
 func (r *npmRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	path, _ := url.PathUnescape(req.URL.EscapedPath())
 	r.mu.Lock()
-	r.asked = append(r.asked, path)
+	r.requests = append(r.requests, path)
 	r.mu.Unlock()
 	data, ok := r.files[path]
 	if !ok {
@@ -128,7 +128,7 @@ func TestNPM(t *testing.T) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	fetched := 0
-	for _, path := range registry.asked {
+	for _, path := range registry.requests {
 		if strings.HasPrefix(path, "/-/") {
 			fetched++
 		}
@@ -137,7 +137,7 @@ func TestNPM(t *testing.T) {
 		}
 	}
 	if fetched != 2 {
-		t.Errorf("npm fetched %d packages, want 2: %q", fetched, registry.asked)
+		t.Errorf("npm fetched %d packages, want 2: %q", fetched, registry.requests)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestNPMSignals(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := filepath.Join(project, "node_modules", ".bin", "rootsfs")
-	direct := filepath.Join(extracted(t), "bin", "rootsfs")
+	direct := filepath.Join(extractArchive(t), "bin", "rootsfs")
 	for _, c := range []struct {
 		name    string
 		command []string
@@ -71,11 +71,11 @@ func exitOf(t *testing.T, env, command []string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(command[0], append(command[1:], args...)...)
 	cmd.Env = env
-	return ended(t, cmd.Run())
+	return describeEnd(t, cmd.Run())
 }
 
-// ended describes how a program ended.
-func ended(t *testing.T, err error) string {
+// describeEnd describes how a program ended.
+func describeEnd(t *testing.T, err error) string {
 	t.Helper()
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if err != nil && !ok {
@@ -174,7 +174,7 @@ func (s *server) end(which syscall.Signal) string {
 func (s *server) wait() string {
 	s.t.Helper()
 	_, _ = io.Copy(io.Discard, s.out)
-	return ended(s.t, s.cmd.Wait())
+	return describeEnd(s.t, s.cmd.Wait())
 }
 
 // program returns the process of rootsfs itself: Node's child, or Node's own after an

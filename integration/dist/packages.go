@@ -100,11 +100,11 @@ func (f *file) content(bindir string) ([]byte, error) {
 	if !f.gzip {
 		return text, nil
 	}
-	return compressed(text)
+	return gzipData(text)
 }
 
-// compressed returns data compressed by gzip, with no name and no time in it.
-func compressed(data []byte) ([]byte, error) {
+// gzipData returns data compressed by gzip, with no name and no time in it.
+func gzipData(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
 	if err != nil {

@@ -24,8 +24,8 @@ func TestDeb(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can install a package")
 	}
-	dir, v := built(t)
-	deb := only(t, dir, "rootsfs_*_"+runtime.GOARCH+".deb")
+	dir, v := builtRelease(t)
+	deb := onlyFile(t, dir, "rootsfs_*_"+runtime.GOARCH+".deb")
 	out := command(t, "", "unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private",
 		"sh", "testdata/deb.sh", deb, t.TempDir(), v.name)
 	if !strings.HasSuffix(out, "deb.sh: done\n") {
@@ -35,14 +35,14 @@ func TestDeb(t *testing.T) {
 
 // rpm accepts the package, installs it below a directory, and removes all of it.
 func TestRPM(t *testing.T) {
-	dir, v := built(t)
+	dir, v := builtRelease(t)
 	home := t.TempDir() // where Debian's rpm keeps its database
 	rpm := func(args ...string) string {
 		t.Helper()
 		return command(t, "", append([]string{"env", "HOME=" + home, "rpm"}, args...)...)
 	}
 	for _, arch := range []string{"x86_64", "aarch64"} {
-		name := only(t, dir, "rootsfs-[0-9]*-1."+arch+".rpm")
+		name := onlyFile(t, dir, "rootsfs-[0-9]*-1."+arch+".rpm")
 		if out := rpm("-K", name); !strings.Contains(out, "digests OK") {
 			t.Errorf("rpm -K: %s", out)
 		}
@@ -50,7 +50,7 @@ func TestRPM(t *testing.T) {
 			t.Errorf("rpm -q: %s", out)
 		}
 	}
-	name := only(t, dir, "rootsfs-[0-9]*-1."+rpmArch()+".rpm")
+	name := onlyFile(t, dir, "rootsfs-[0-9]*-1."+rpmArch()+".rpm")
 	list := strings.Fields(rpm("-qlp", name))
 	for _, want := range []string{"/usr/bin/rootsfs", "/usr/share/man/man1/rootsfs.1.gz", "/usr/share/man/man7/rootsfs-security.7.gz", "/usr/lib/systemd/user/rootsfs@.service", "/usr/share/rootsfs", "/usr/share/rootsfs/apparmor",
 		"/usr/share/bash-completion/completions/rootsfs", "/usr/share/zsh/site-functions/_rootsfs", "/usr/share/fish/vendor_completions.d/rootsfs.fish"} {
@@ -79,9 +79,9 @@ func TestRPM(t *testing.T) {
 // The package for Alpine is a control archive and a data archive, and the first names
 // the hash of the second.
 func TestAPK(t *testing.T) {
-	dir, v := built(t)
+	dir, v := builtRelease(t)
 	for _, arch := range []string{"x86_64", "aarch64"} {
-		data, err := os.ReadFile(only(t, dir, "rootsfs_*_"+arch+".apk"))
+		data, err := os.ReadFile(onlyFile(t, dir, "rootsfs_*_"+arch+".apk"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestCompanion(t *testing.T) {
 	if out, _ := exec.Command(filepath.Join(dest, "opt/tools/bin/rootsfs"), "fleet", "init", "A").CombinedOutput(); !strings.Contains(string(out), "a fleet cannot be called") {
 		t.Errorf("rootsfs fleet, as installed: %s", out) // the program in libexec has printed it
 	}
-	name := only(t, dir, "rootsfs-fleet-*-1."+rpmArch()+".rpm")
+	name := onlyFile(t, dir, "rootsfs-fleet-*-1."+rpmArch()+".rpm")
 	home := t.TempDir()
 	rpm := func(args ...string) string {
 		t.Helper()
@@ -176,6 +176,6 @@ func TestCompanion(t *testing.T) {
 		t.Errorf("the scripts are:\n%s", scripts)
 	}
 	for _, pattern := range []string{"rootsfs-fleet_*_" + runtime.GOARCH + ".deb", "rootsfs-fleet_*_" + rpmArch() + ".apk", "rootsfs-fleet-" + v.semver() + "-linux-" + runtime.GOARCH + ".tar.gz", "rootsfs-fleet-" + v.semver() + "-linux-" + runtime.GOARCH + ".cdx.json"} {
-		only(t, dir, pattern)
+		onlyFile(t, dir, pattern)
 	}
 }

@@ -36,8 +36,8 @@ func validate(t *testing.T, schema, document []byte) error {
 	return resolved.Validate(value)
 }
 
-// changed returns a document with one key of it replaced.
-func changed(t *testing.T, document []byte, key string, value any) []byte {
+// replaceKey returns a document with one key of it replaced.
+func replaceKey(t *testing.T, document []byte, key string, value any) []byte {
 	t.Helper()
 	var m map[string]any
 	if err := json.Unmarshal(document, &m); err != nil {
@@ -53,7 +53,7 @@ func changed(t *testing.T, document []byte, key string, value any) []byte {
 
 // server.json is valid by the registry's schema, and names the release's bundles.
 func TestServerJSON(t *testing.T) {
-	dir, v := built(t)
+	dir, v := builtRelease(t)
 	module := strings.TrimSpace(command(t, "", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/modelcontextprotocol/registry"))
 	schema, err := os.ReadFile(filepath.Join(module, "internal", "validators", "schemas", model.CurrentSchemaVersion+".json"))
 	if err != nil {
@@ -67,7 +67,7 @@ func TestServerJSON(t *testing.T) {
 		t.Errorf("%v\n%s", err, document)
 	}
 	for key, value := range map[string]any{"name": "rootsfs", "description": strings.Repeat("x", 101), "packages": []any{map[string]any{"registryType": "npm"}}} {
-		if validate(t, schema, changed(t, document, key, value)) == nil {
+		if validate(t, schema, replaceKey(t, document, key, value)) == nil {
 			t.Errorf("the schema accepts another %s: nothing is checked", key)
 		}
 	}
@@ -91,7 +91,7 @@ func TestServerJSON(t *testing.T) {
 			t.Errorf("%+v is not in SHA256SUMS", p)
 		}
 	}
-	npm := only(t, dir, "rootsfs-"+v.semver()+".tgz")
+	npm := onlyFile(t, dir, "rootsfs-"+v.semver()+".tgz")
 	data, err := os.ReadFile(npm)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ const mcpbVersion = "@anthropic-ai/mcpb@2.1.2"
 // The bundles are valid by the published schema, and the program that a host starts from
 // this machine's bundle answers an MCP client.
 func TestBundle(t *testing.T) {
-	dir, v := built(t)
+	dir, v := builtRelease(t)
 	schema := bundleSchema(t)
 	for _, arch := range []string{"amd64", "arm64"} {
 		to := t.TempDir()
@@ -119,7 +119,7 @@ func TestBundle(t *testing.T) {
 		if err := validate(t, schema, document); err != nil {
 			t.Errorf("%v\n%s", err, document)
 		}
-		if validate(t, schema, changed(t, document, "server", map[string]any{"type": "exe"})) == nil || validate(t, schema, changed(t, document, "other", 1)) == nil {
+		if validate(t, schema, replaceKey(t, document, "server", map[string]any{"type": "exe"})) == nil || validate(t, schema, replaceKey(t, document, "other", 1)) == nil {
 			t.Error("the schema accepts another server: nothing is checked")
 		}
 		if arch != runtime.GOARCH {
@@ -151,7 +151,7 @@ func bundleSchema(t *testing.T) []byte {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("the npm registry cannot be reached: %v\n%s", err, out)
 	}
-	data, err := os.ReadFile(only(t, dir, "*.tgz"))
+	data, err := os.ReadFile(onlyFile(t, dir, "*.tgz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,8 +188,8 @@ func unzip(t *testing.T, name, to string) {
 // The bill of materials names each module of the program with its version and sum; the
 // modules that only build packages are not among them.
 func TestMaterials(t *testing.T) {
-	dir, v := built(t)
-	info, err := buildinfo.ReadFile(filepath.Join(extracted(t), "bin", "rootsfs"))
+	dir, v := builtRelease(t)
+	info, err := buildinfo.ReadFile(filepath.Join(extractArchive(t), "bin", "rootsfs"))
 	if err != nil {
 		t.Fatal(err)
 	}

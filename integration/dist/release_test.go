@@ -17,12 +17,12 @@ import (
 
 // The archives hold static programs for their architecture, and their other files.
 func TestArchive(t *testing.T) {
-	dir, v := built(t)
+	dir, v := builtRelease(t)
 	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
 		to := t.TempDir()
 		title := fmt.Sprintf("rootsfs-%s-linux-%s", v.semver(), arch)
 		command(t, to, "tar", "-xzf", filepath.Join(dir, title+".tar.gz"))
-		if arch == runtime.GOARCH || native() == "-native=false" {
+		if arch == runtime.GOARCH || nativeFlag() == "-native=false" {
 			checkStatic(t, filepath.Join(to, title, "bin", "rootsfs"), machine)
 		}
 		for _, name := range []string{"bin/rootsfs", "share/man/man1/rootsfs.1", "share/man/man1/rootsfs-run.1", "share/man/man7/rootsfs-security.7", "share/bash-completion/completions/rootsfs", "share/zsh/site-functions/_rootsfs",
@@ -52,7 +52,7 @@ func checkStatic(t *testing.T, program string, machine elf.Machine) {
 
 // SHA256SUMS names every other file of the release, with its hash.
 func TestSums(t *testing.T) {
-	dir, _ := built(t)
+	dir, _ := builtRelease(t)
 	text, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestSums(t *testing.T) {
 // A release that is built elsewhere, with another umask and time zone, is the same byte
 // for byte.
 func TestReproducible(t *testing.T) {
-	dir, _ := built(t)
+	dir, _ := builtRelease(t)
 	elsewhere := filepath.Join(t.TempDir(), "another", "place")
 	copyCheckout(t, "../..", elsewhere)
 	program, err := builder()
@@ -96,7 +96,7 @@ func TestReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := filepath.Join(t.TempDir(), "out")
-	cmd := exec.Command("sh", "-c", "umask 077; exec \"$@\"", "sh", program, "-companion=false", native(), "-out", again)
+	cmd := exec.Command("sh", "-c", "umask 077; exec \"$@\"", "sh", program, "-companion=false", nativeFlag(), "-out", again)
 	cmd.Dir = elsewhere
 	cmd.Env = append(os.Environ(), "TZ=Pacific/Kiritimati", "SOURCE_DATE_EPOCH=1", "LC_ALL=C", "TMPDIR="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -158,7 +158,8 @@ func copyCheckout(t *testing.T, from, to string) {
 // make install puts rootsfs where its variables say, and the unit starts it from there.
 func TestMakeInstall(t *testing.T) {
 	dest := t.TempDir()
-	// As the builder is compiled here already: what it imports takes a minute to compile.
+	// The same settings as for the builder, so that its imports, which take a minute, are not compiled
+	// again.
 	command(t, "../..", "env", "CGO_ENABLED=0", "GOFLAGS=-trimpath", "make", "-s", "install", "DESTDIR="+dest, "PREFIX=/opt/tools", "DISTFLAGS=-companion=false")
 	var found []string
 	err := filepath.WalkDir(dest, func(path string, d os.DirEntry, err error) error {
@@ -208,7 +209,7 @@ func checkPruned(t *testing.T, program string) {
 // checkVersion compares a program's version with the checkout.
 func checkVersion(t *testing.T, program string) {
 	t.Helper()
-	_, v := built(t)
+	_, v := builtRelease(t)
 	var got struct{ Version, Revision, Date string }
 	if err := json.Unmarshal([]byte(command(t, "", program, "version", "--json")), &got); err != nil {
 		t.Fatal(err)

@@ -55,14 +55,14 @@ func (v version) forPackage(kind string) string {
 		return release + "~" + strings.ReplaceAll(pre, "-", ".")
 	}
 	// apk knows _alpha, _beta, _pre and _rc, each with a number.
-	if m := numbered.FindStringSubmatch(pre); m != nil {
+	if m := apkPreRelease.FindStringSubmatch(pre); m != nil {
 		return release + "_" + m[1] + m[2]
 	}
 	return release + "_pre" + v.date.UTC().Format("20060102150405")
 }
 
-// numbered matches the pre-releases that apk has words for.
-var numbered = regexp.MustCompile(`^(alpha|beta|rc)[.-]?([0-9]*)$`)
+// apkPreRelease matches the pre-releases that apk has words for.
+var apkPreRelease = regexp.MustCompile(`^(alpha|beta|rc)[.-]?([0-9]*)$`)
 
 // flags returns the linker's flags that put the version into the program.
 func (v version) flags() string {

@@ -12,7 +12,7 @@ import (
 
 // The version is the commit's tag, or else the pseudo-version that the go command makes.
 func TestVersion(t *testing.T) {
-	t.Run("program", func(t *testing.T) { checkVersion(t, filepath.Join(extracted(t), "bin", "rootsfs")) })
+	t.Run("program", func(t *testing.T) { checkVersion(t, filepath.Join(extractArchive(t), "bin", "rootsfs")) })
 	t.Run("make build", func(t *testing.T) {
 		bin := t.TempDir()
 		command(t, "../..", "make", "-s", "build", "BIN="+bin)

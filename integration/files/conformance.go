@@ -19,7 +19,7 @@ type Scenario struct {
 	Passed int
 }
 
-// stamp ends the name of a scenario's directory of results.
+// stamp matches the time at the end of the name of a scenario's directory of results.
 var stamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[-\d]+Z$`)
 
 // Conformance runs scenarios of the MCP conformance package. args are its arguments

@@ -7,6 +7,6 @@
 // race names against the broker, send it malformed and hostile messages, and kill it in
 // the middle of uploads. ROOTSFS_SOAK=1 runs the loops in full.
 //
-// Its only code outside tests is Peers, which other tests and the benchmark need
-// as well. It has no importers.
+// Outside of its tests it has only Peers and InstallModules, which other tests and the benchmark
+// import.
 package files

@@ -60,7 +60,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string
 	r := bufio.NewReader(tty)
 	for {
 		b, err := r.ReadByte()
-		if errors.Is(err, syscall.EIO) { // it is not open any more
+		if errors.Is(err, syscall.EIO) { // the program has closed the terminal
 			return shown, cmd.Wait()
 		}
 		testkit.Must(t, err)
@@ -73,8 +73,8 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string
 	}
 }
 
-// R027, R045, R098: the topic's host starts the topic's server;
-// the person approves its path, shown as the real path; it reads, writes, and gets an
+// R027, R045, R098: the topic's host starts the topic's server. The person approves the path that
+// the server asks for, which is shown as the real path. The server reads, writes, and gets an
 // event of a change.
 func TestTopicProgramsRun(t *testing.T) {
 	host, server := buildExamples(t)
@@ -124,6 +124,6 @@ func TestTopicProgramsRun(t *testing.T) {
 }
 
 func read(path string) string {
-	b, _ := os.ReadFile(path) // what is not there is empty
+	b, _ := os.ReadFile(path) // a missing file is empty
 	return string(b)
 }

@@ -21,10 +21,10 @@ import (
 // can describes the limits of files/*: no links, no attributes, and paths are text.
 var can = guardtest.Can{ParsesPaths: true, KindsOnly: true}
 
-// The suite's cases have the same verdicts and bytes over a real MCP session as with the tree
-// and a mount. A server with broker/client sends the requests to a host with broker, over each
-// transport. Another server writes JSON itself, so that no library checks its paths before.
-// R002, R003, R063, R064, R065, R066, R067, R070.
+// The suite's cases have the same verdicts and bytes over a real MCP session as with the tree and a
+// mount. A server with broker/client sends the requests to a host with broker, over each transport.
+// Another server writes JSON itself, so that no library checks its paths before the broker. R002,
+// R003, R063, R064, R065, R066, R067, R070.
 func TestConformance(t *testing.T) {
 	const least = 280 // of the cases: as many as files/* can express
 	for name := range transports {
@@ -65,9 +65,9 @@ func conform(t *testing.T, transport string, opts *client.Options, least int) {
 		}})
 }
 
-// errNo is the error of operations for which files/* has no method; the suite does not
+// errNoMethod is the error of operations for which files/* has no method; the suite does not
 // try them.
-var errNo = errors.New("files/* has no such call")
+var errNoMethod = errors.New("files/* has no such call")
 
 // clientFront is the front end that a Go server has.
 type clientFront struct {
@@ -115,7 +115,7 @@ func (c *clientFront) Stat(p string) (guardtest.Info, error) {
 		return guardtest.Info{Size: st.Size}, nil
 	}
 	dir, base := parent(p)
-	return lookedAt(err, func() bool {
+	return statLink(err, func() bool {
 		for e, err := range c.f.List(c.ctx, dir, client.ListOptions{Hidden: true}) {
 			if err == nil && e.Name == base && e.Type == wire.TypeSymlink {
 				return true
@@ -125,9 +125,9 @@ func (c *clientFront) Stat(p string) (guardtest.Info, error) {
 	})
 }
 
-// lookedAt answers like lstat(2), while files/stat follows links: a link that leads out is
-// itself inside.
-func lookedAt(err error, isLink func() bool) (guardtest.Info, error) {
+// statLink turns the error of files/stat, which follows links, into the answer of lstat(2): a link
+// that leads out of the root lies in the root itself.
+func statLink(err error, isLink func() bool) (guardtest.Info, error) {
 	if errors.Is(err, names.Escaped) && isLink() {
 		return guardtest.Info{Mode: unix.S_IFLNK}, nil
 	}
@@ -152,7 +152,7 @@ func (c *clientFront) List(p string) ([]string, error) {
 }
 
 // rawFront is the front end of a server that writes JSON itself.
-type rawFront struct{ p *raw }
+type rawFront struct{ p *rawServer }
 
 func (f *rawFront) ReadFile(p string) ([]byte, error) {
 	var r wire.ReadResult
@@ -187,7 +187,7 @@ func (f *rawFront) Stat(p string) (guardtest.Info, error) {
 		return guardtest.Info{Size: r.Size}, nil
 	}
 	dir, base := parent(p)
-	return lookedAt(err, func() bool {
+	return statLink(err, func() bool {
 		var l wire.ListResult
 		_ = f.p.ask(wire.List, wire.ListParams{Path: dir, IncludeHidden: true}, &l)
 		return slices.ContainsFunc(l.Entries, func(e wire.Entry) bool { return e.Name == base && e.Type == wire.TypeSymlink })
@@ -215,12 +215,12 @@ func (f *rawFront) Truncate(p string, size int64) error {
 	return f.p.ask(wire.Write, wire.WriteParams{Path: p, Offset: &size, Truncate: true}, nil)
 }
 
-func (f *rawFront) Link(string, string) error               { return errNo }
-func (f *rawFront) Symlink(string, string) error            { return errNo }
-func (f *rawFront) Readlink(string) (string, error)         { return "", errNo }
-func (f *rawFront) Chmod(string, uint32) error              { return errNo }
-func (f *rawFront) Setxattr(string, string, []byte) error   { return errNo }
-func (f *rawFront) Getxattr(string, string) ([]byte, error) { return nil, errNo }
+func (f *rawFront) Link(string, string) error               { return errNoMethod }
+func (f *rawFront) Symlink(string, string) error            { return errNoMethod }
+func (f *rawFront) Readlink(string) (string, error)         { return "", errNoMethod }
+func (f *rawFront) Chmod(string, uint32) error              { return errNoMethod }
+func (f *rawFront) Setxattr(string, string, []byte) error   { return errNoMethod }
+func (f *rawFront) Getxattr(string, string) ([]byte, error) { return nil, errNoMethod }
 
 var (
 	_ guardtest.Front = (*clientFront)(nil)

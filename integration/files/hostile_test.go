@@ -33,7 +33,7 @@ func TestHostilePaths(t *testing.T) {
 	long := "r/" + strings.Repeat("a/", 2047) // 4,096 bytes
 	for _, c := range []struct {
 		path string
-		read names.Kind
+		want names.Kind
 	}{
 		{"r/fifo", names.NotExist}, {"r/socket", names.NotExist}, {"r/device", names.NotExist},
 		{"r/proc", names.Escaped}, {"r/fd", names.Escaped}, {"r/cwd", names.Escaped}, {"r/cwd/etc/passwd", names.Escaped},
@@ -47,24 +47,24 @@ func TestHostilePaths(t *testing.T) {
 	} {
 		var res wire.ReadResult
 		err := p.ask(wire.Read, wire.ReadParams{Path: c.path}, &res)
-		if !errors.Is(err, c.read) {
-			t.Errorf("read %.60q: %v (%v) %.20q, want %v", c.path, err, names.Reason(err), res.Content, c.read)
+		if !errors.Is(err, c.want) {
+			t.Errorf("read %.60q: %v (%v) %.20q, want %v", c.path, err, names.Reason(err), res.Content, c.want)
 		}
 		var refusal *wire.Error
 		if errors.As(err, &refusal) && (len(refusal.Message) < 10 || strings.Contains(refusal.Message, dir) || strings.Contains(refusal.Message, out)) {
 			t.Errorf("read %.60q: the message %q says too little or too much", c.path, refusal.Message)
 		}
 		for method, params := range map[string]any{
-			wire.Write:  wire.WriteParams{Path: c.path, Content: "x", Create: c.read != names.NotExist},
+			wire.Write:  wire.WriteParams{Path: c.path, Content: "x", Create: c.want != names.NotExist},
 			wire.Delete: wire.DeleteParams{Path: c.path + "/below", Recursive: true},
-			wire.Create: wire.CreateParams{Path: c.path + "/below", Parents: c.read != names.NotExist},
+			wire.Create: wire.CreateParams{Path: c.path + "/below", Parents: c.want != names.NotExist},
 			wire.Watch:  wire.WatchParams{Path: c.path + "/below"},
 		} {
 			if err := p.ask(method, params, nil); err == nil {
 				t.Errorf("%s %.60q succeeded", method, c.path)
 			}
 		}
-		p.alive("r/f", "text")
+		p.checkAlive("r/f", "text")
 	}
 	if got := snapshot(t, out); strings.Count(got, "\n") != 2 || !strings.Contains(got, canary) {
 		t.Errorf("the outside was changed: %s", got)
@@ -91,10 +91,10 @@ func TestHostileDepth(t *testing.T) {
 	const levels = 10_000
 	leaf := guardtest.Deep(t, dir, "d", levels, "deep")
 	p := connectRaw(t, h.b)
-	p.alive("r/"+leaf, "deep")
+	p.checkAlive("r/"+leaf, "deep")
 	var w wire.WriteResult
 	testkit.Must(t, p.ask(wire.Write, wire.WriteParams{Path: "r/" + leaf, Content: "written"}, &w))
-	p.alive("r/"+leaf, "written")
+	p.checkAlive("r/"+leaf, "written")
 	// The paths of all levels together are 100 MB. Three pages of the top, and the bottom, show
 	// that depth and length do no harm.
 	seen, cursor := map[string]bool{}, ""
@@ -118,7 +118,7 @@ func TestHostileDepth(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	p.alive("r/f", "text")
+	p.checkAlive("r/f", "text")
 }
 
 // A text that is not a request, or is ambiguous, is refused with a reason. Later requests are
@@ -146,9 +146,9 @@ func TestHostileText(t *testing.T) {
 	}
 	for _, line := range broken {
 		p.line(line + "\n")
-		p.alive("r/f", "text")
+		p.checkAlive("r/f", "text")
 	}
-	// Answers to them may still be on their way: each has one.
+	// Answers to the broken lines may still be on their way. Each line gets one.
 	testkit.Eventually(func() bool { return len(p.strays()) >= len(broken) })
 	if got := p.strays(); len(got) != len(broken) || slices.ContainsFunc(got, func(s string) bool { return !strings.Contains(s, `"error":{"code":-32`) }) {
 		t.Errorf("%d answers to %d broken lines: %.300q", len(got), len(broken), got)
@@ -216,7 +216,7 @@ func TestHangUp(t *testing.T) {
 		p.line(`{"jsonrpc":"2.0","id":1,"method":"files/wri`)
 		p.hangUp()
 	}
-	stays.alive("r/f", "text")
+	stays.checkAlive("r/f", "text")
 	if n := len(h.b.Sessions()); n != 1 {
 		t.Errorf("%d sessions are left, want the one that stays", n)
 	}

@@ -38,7 +38,7 @@ type uploadJob struct {
 	Fill         byte
 }
 
-// uploadSize is 1 GiB in the soak, and less otherwise. It is smallest under the race detector,
+// uploadSize returns 1 GiB in the soak, and less otherwise. It is smallest under the race detector,
 // which makes the encoding of contents tens of times slower.
 func uploadSize() (size, chunk int64) {
 	switch {
@@ -71,7 +71,7 @@ func TestKilledUpload(t *testing.T) {
 			after = size/chunk - 1 + int64(round/4%2)
 		}
 		done := killAt(t, uploadJob{dir, journal, size, chunk, fill}, after)
-		now := wholeOf(t, target, size)
+		now := checkUniform(t, target, size)
 		if now != old && now != fill {
 			t.Fatalf("round %d: the file is of %q, not of %q or %q", round, now, old, fill)
 		}
@@ -85,7 +85,7 @@ func TestKilledUpload(t *testing.T) {
 			replaced++
 		}
 		nextStart(t, dir, journal)
-		onlyBig(t, dir)
+		checkOnlyBig(t, dir)
 	}
 	if killed == 0 {
 		t.Error("nothing was killed before its end: that shows nothing")
@@ -121,8 +121,8 @@ func killAt(t *testing.T, j uploadJob, after int64) (done bool) {
 	}
 }
 
-// uploadAndDie uploads, and writes a dot for every chunk, a mark for the last.
-// Then it waits to be killed.
+// uploadAndDie uploads, and writes a dot for every chunk except the last, for which it writes an
+// exclamation mark. Then it waits to be killed.
 func uploadAndDie(raw string) error {
 	var j uploadJob
 	if err := json.Unmarshal([]byte(raw), &j); err != nil {
@@ -173,7 +173,8 @@ func (p *process) Fatalf(format string, args ...any) {
 	os.Exit(1)
 }
 
-// startWithJournal starts as a daemon does.
+// startWithJournal makes a registry with one root, and its tree. As a daemon does at its start, it
+// removes the unfinished uploads that an earlier process left.
 func startWithJournal(dir, journal string) (*guard.Registry, *vfs.Tree, error) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: names.Foreign(dir), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
@@ -259,8 +260,8 @@ func firstByte(t *testing.T, path string) byte {
 	return b[0]
 }
 
-// wholeOf checks that a file has its size and repeats one byte, and returns the byte.
-func wholeOf(t *testing.T, path string, size int64) byte {
+// checkUniform checks that a file has its size and repeats one byte, and returns the byte.
+func checkUniform(t *testing.T, path string, size int64) byte {
 	t.Helper()
 	f, err := os.Open(path)
 	testkit.Must(t, err)
@@ -282,8 +283,8 @@ func wholeOf(t *testing.T, path string, size int64) byte {
 	return first
 }
 
-// onlyBig checks that no other file was left.
-func onlyBig(t *testing.T, dir string) {
+// checkOnlyBig checks that no other file was left.
+func checkOnlyBig(t *testing.T, dir string) {
 	t.Helper()
 	testkit.Must(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && d.Name() != "big" {

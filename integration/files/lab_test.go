@@ -21,8 +21,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// withFiles is the last revision in which a server may send requests of its own.
-const withFiles = "2025-11-25"
+// filesRevision is the last revision in which a server may send requests of its own.
+const filesRevision = "2025-11-25"
 
 // host is the side that executes: a registry with its broker.
 type host struct {
@@ -127,7 +127,7 @@ func connect(t testing.TB, b *broker.Broker, transport string, opts *client.Opti
 	})
 	c := mcp.NewClient(&mcp.Implementation{Name: "test-host", Version: "1"}, nil)
 	var err error
-	p.host, err = c.Connect(context.Background(), transports[transport](t, p), &mcp.ClientSessionOptions{ProtocolVersion: withFiles})
+	p.host, err = c.Connect(context.Background(), transports[transport](t, p), &mcp.ClientSessionOptions{ProtocolVersion: filesRevision})
 	testkit.Must(t, err)
 	called := make(chan error, 1)
 	go func() {

@@ -6,7 +6,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// Programs that the test binary can be, by environment variable.
+// TestMain runs the tests, or the program that an environment variable chooses.
 func TestMain(m *testing.M) {
 	lab.Main(m, map[string]func(string) error{scenarioVar: playScenario, uploadVar: uploadAndDie})
 }

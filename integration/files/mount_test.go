@@ -22,8 +22,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// mounted is a host whose broker shares the tree of a mount.
-func mounted(t *testing.T, level mount.Level) (h *host, point string) {
+// newMountedHost returns a host whose broker shares the tree of a mount.
+func newMountedHost(t *testing.T, level mount.Level) (h *host, point string) {
 	t.Helper()
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	point = t.TempDir()
@@ -44,7 +44,7 @@ func mounted(t *testing.T, level mount.Level) (h *host, point string) {
 
 // R004, R009, R095: two servers at the broker and two programs in the mount add
 // to a number in one file. Programs write it in place, servers replace it on
-// condition of the etag. Whatever the order, each step is either refused aloud or
+// condition of the etag. Whatever the order, each step is either refused with an error or
 // counted.
 func TestMountAndBrokersCount(t *testing.T) {
 	steps := 20
@@ -53,7 +53,7 @@ func TestMountAndBrokersCount(t *testing.T) {
 	}
 	for _, level := range []mount.Level{mount.Strict, mount.Audit, mount.Max} {
 		t.Run(level.String(), func(t *testing.T) {
-			h, point := mounted(t, level)
+			h, point := newMountedHost(t, level)
 			dir := h.root("r", guard.ReadWrite, "n=0")
 			var program sync.Mutex // programs of one machine exclude each other
 			var wg sync.WaitGroup
@@ -135,7 +135,7 @@ func addByReplacing(t *testing.T, p *pair) bool {
 func TestOpenInMountIsNotReplaced(t *testing.T) {
 	for _, level := range []mount.Level{mount.Strict, mount.Audit} {
 		t.Run(level.String(), func(t *testing.T) {
-			h, point := mounted(t, level)
+			h, point := newMountedHost(t, level)
 			dir := h.root("r", guard.ReadWrite, "f=text", "g=other")
 			p := connect(t, h.b, "memory", nil)
 			for _, flags := range []int{os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND} {

@@ -71,7 +71,7 @@ func InstallModules(ctx context.Context, name string, manifest fs.ReadFileFS) (d
 	return dir, install(ctx, dir, texts)
 }
 
-// install makes dir whole or not at all.
+// install makes dir completely or not at all.
 func install(ctx context.Context, dir string, texts map[string][]byte) error {
 	temp := dir + ".new"
 	if err := os.RemoveAll(temp); err != nil { // of an installation that was killed

@@ -53,7 +53,7 @@ func (h *host) run(cmd *exec.Cmd, log *bytes.Buffer) *program {
 	testkit.Must(h.t, cmd.Start())
 	c := mcp.NewClient(&mcp.Implementation{Name: "test-host", Version: "1"}, nil)
 	p := &program{t: h.t, session: s, log: log}
-	p.host, err = c.Connect(context.Background(), s.Lines(out, in, 0), &mcp.ClientSessionOptions{ProtocolVersion: withFiles})
+	p.host, err = c.Connect(context.Background(), s.Lines(out, in, 0), &mcp.ClientSessionOptions{ProtocolVersion: filesRevision})
 	if err != nil {
 		h.t.Fatalf("%v\n%s", err, log)
 	}
@@ -132,8 +132,8 @@ func (p *program) must(method string, params, out any) {
 	}
 }
 
-// refused checks the code of an error, which has to reach the peer whole.
-func (p *program) refused(method string, params any, code names.Code, reason names.Kind) {
+// checkRefused checks that a request is refused, and that the code and the reason reach the peer.
+func (p *program) checkRefused(method string, params any, code names.Code, reason names.Kind) {
 	p.t.Helper()
 	a := p.ask(method, params, nil)
 	if a.Error == nil || a.Error.Data.Code != code || a.Error.Data.Reason != reason.String() || a.Error.Code != wire.Number(code) {
@@ -141,8 +141,8 @@ func (p *program) refused(method string, params any, code names.Code, reason nam
 	}
 }
 
-// obliging says yes to everything.
-func obliging(_ context.Context, q *broker.Question) (broker.Answer, error) {
+// allowAll answers every question with yes.
+func allowAll(_ context.Context, q *broker.Question) (broker.Answer, error) {
 	return broker.Answer{By: "test", Decisions: slices.Repeat([]broker.Decision{{Allow: true}}, len(q.Items))}, nil
 }
 
@@ -151,7 +151,7 @@ func obliging(_ context.Context, q *broker.Question) (broker.Answer, error) {
 // R032, R033, R034, R035, R036, R037, R038, R039, R040, R041, R042, R043, R044, R045, R046,
 // R047, R048.
 func TestTypeScriptServer_Seed(t *testing.T) {
-	h := newHost(t, func(c *broker.Config) { c.Asker = broker.AskerFunc(obliging) })
+	h := newHost(t, func(c *broker.Config) { c.Asker = broker.AskerFunc(allowAll) })
 	dir := filepath.Join(t.TempDir(), "frontend")
 	writeFile(t, filepath.Join(dir, "src/main.py"), "print(1)\n")
 	p := h.typescript()
@@ -248,7 +248,7 @@ func tsContents(t *testing.T, p *program, dir string) {
 	var st wire.StatResult
 	p.must(wire.Stat, map[string]any{"path": "work/a.txt"}, &st)
 	p.must(wire.Write, map[string]any{"path": "work/a.txt", "content": "mine", "ifMatch": st.ETag}, nil)
-	p.refused(wire.Write, map[string]any{"path": "work/a.txt", "content": "late", "ifMatch": st.ETag}, names.ConcurrencyConflict, names.Conflict)
+	p.checkRefused(wire.Write, map[string]any{"path": "work/a.txt", "content": "late", "ifMatch": st.ETag}, names.ConcurrencyConflict, names.Conflict)
 	p.must(wire.Write, map[string]any{"path": "work/a.txt", "content": "!", "append": true}, nil)
 	p.must(wire.Read, map[string]any{"path": "work/a.txt", "offset": 2, "length": 2}, &r)
 	if r.Content != "ne" || r.Size != 5 {
@@ -276,7 +276,7 @@ func tsNames(t *testing.T, p *program) {
 		t.Errorf("listed %q, want %q", got, want)
 	}
 	p.must(wire.Delete, map[string]any{"path": "work/d", "recursive": true}, nil)
-	p.refused(wire.Stat, map[string]any{"path": "work/d"}, names.FileNotFound, names.NotExist)
+	p.checkRefused(wire.Stat, map[string]any{"path": "work/d"}, names.FileNotFound, names.NotExist)
 	var w wire.WatchResult
 	p.must(wire.Watch, map[string]any{"path": "work", "recursive": true}, &w)
 	p.must(wire.Create, map[string]any{"path": "work/seen"}, nil)
@@ -285,16 +285,16 @@ func tsNames(t *testing.T, p *program) {
 }
 
 func tsErrors(t *testing.T, p *program) {
-	p.refused(wire.Read, map[string]any{"path": "work/none"}, names.FileNotFound, names.NotExist)
-	p.refused(wire.Read, map[string]any{"path": "/etc/passwd"}, names.PermissionDenied, names.NoConsent)
-	p.refused(wire.Read, map[string]any{"path": "other/x"}, names.PermissionDenied, names.NoConsent)
-	p.refused(wire.Write, map[string]any{"path": "docs/r.txt", "content": "x"}, names.PermissionDenied, names.ReadOnly)
-	p.refused(wire.Read, map[string]any{"path": "work/../../etc/passwd"}, names.InvalidPath, names.Invalid)
-	p.refused(wire.Read, map[string]any{"path": "work/a\x00b"}, names.InvalidPath, names.Invalid)
-	p.refused(wire.Read, map[string]any{"path": "work/sub"}, names.InvalidPath, names.IsDir)
-	p.refused(wire.Delete, map[string]any{"path": "work/sub"}, names.IOError, names.NotEmpty)
-	p.refused(wire.Read, map[string]any{"path": "work/a.txt", "length": 1 << 40}, names.QuotaExceeded, names.Quota)
-	p.refused(wire.Write, map[string]any{"path": "work/a.txt", "content": "", "createOnly": true}, names.ConcurrencyConflict, names.Exist)
+	p.checkRefused(wire.Read, map[string]any{"path": "work/none"}, names.FileNotFound, names.NotExist)
+	p.checkRefused(wire.Read, map[string]any{"path": "/etc/passwd"}, names.PermissionDenied, names.NoConsent)
+	p.checkRefused(wire.Read, map[string]any{"path": "other/x"}, names.PermissionDenied, names.NoConsent)
+	p.checkRefused(wire.Write, map[string]any{"path": "docs/r.txt", "content": "x"}, names.PermissionDenied, names.ReadOnly)
+	p.checkRefused(wire.Read, map[string]any{"path": "work/../../etc/passwd"}, names.InvalidPath, names.Invalid)
+	p.checkRefused(wire.Read, map[string]any{"path": "work/a\x00b"}, names.InvalidPath, names.Invalid)
+	p.checkRefused(wire.Read, map[string]any{"path": "work/sub"}, names.InvalidPath, names.IsDir)
+	p.checkRefused(wire.Delete, map[string]any{"path": "work/sub"}, names.IOError, names.NotEmpty)
+	p.checkRefused(wire.Read, map[string]any{"path": "work/a.txt", "length": 1 << 40}, names.QuotaExceeded, names.Quota)
+	p.checkRefused(wire.Write, map[string]any{"path": "work/a.txt", "content": "", "createOnly": true}, names.ConcurrencyConflict, names.Exist)
 	for method, code := range map[string]int{"files/chmod": wire.CodeMethodNotFound, "fs.read": wire.CodeMethodNotFound, wire.Read: wire.CodeInvalidParams} {
 		if a := p.ask(method, map[string]any{}, nil); a.Error == nil || a.Error.Code != code {
 			t.Errorf("%s without parameters: %s %+v, want %d", method, a.Result, a.Error, code)

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// raw is a server that writes its own lines, including ones that no library would write.
-type raw struct {
+// rawServer is a server that writes its own lines, including ones that no library would write.
+type rawServer struct {
 	t       testing.TB
 	session *broker.Session
 	conn    mcp.Connection
@@ -29,7 +29,7 @@ type raw struct {
 	mu      sync.Mutex // guards the fields below
 	next    int
 	replies map[string]chan reply
-	stray   []string // answers to nothing that was asked with an id
+	stray   []string // answers that belong to no request
 	notes   []note
 }
 
@@ -43,11 +43,11 @@ type note struct {
 	Params json.RawMessage
 }
 
-func connectRaw(t testing.TB, b *broker.Broker) *raw {
+func connectRaw(t testing.TB, b *broker.Broker) *rawServer {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
-	p := &raw{t: t, session: b.Session("peer"), w: inW, gone: make(chan struct{}), replies: map[string]chan reply{}}
+	p := &rawServer{t: t, session: b.Session("peer"), w: inW, gone: make(chan struct{}), replies: map[string]chan reply{}}
 	conn, err := p.session.Lines(inR, outW, 0).Connect(context.Background())
 	testkit.Must(t, err)
 	p.conn = conn
@@ -63,14 +63,14 @@ func connectRaw(t testing.TB, b *broker.Broker) *raw {
 	return p
 }
 
-func (p *raw) hangUp() {
+func (p *rawServer) hangUp() {
 	_ = p.w.Close()
 	_ = p.conn.Close()
 	p.session.Close()
 	<-p.gone
 }
 
-func (p *raw) read(r io.Reader) {
+func (p *rawServer) read(r io.Reader) {
 	defer close(p.gone)
 	br := bufio.NewReaderSize(r, 1<<20)
 	for {
@@ -104,7 +104,7 @@ func (p *raw) read(r io.Reader) {
 }
 
 // line sends text as it is.
-func (p *raw) line(text string) {
+func (p *rawServer) line(text string) {
 	p.t.Helper()
 	if _, err := io.WriteString(p.w, text); err != nil {
 		p.t.Fatal(err)
@@ -112,7 +112,7 @@ func (p *raw) line(text string) {
 }
 
 // send sends a request and returns where its reply will come.
-func (p *raw) send(method string, params any) chan reply {
+func (p *rawServer) send(method string, params any) chan reply {
 	p.t.Helper()
 	text, ok := params.(string)
 	if !ok {
@@ -131,7 +131,7 @@ func (p *raw) send(method string, params any) chan reply {
 }
 
 // ask sends a request, waits, and decodes the result into out.
-func (p *raw) ask(method string, params, out any) error {
+func (p *rawServer) ask(method string, params, out any) error {
 	p.t.Helper()
 	select {
 	case r := <-p.send(method, params):
@@ -166,8 +166,8 @@ func (r *reply) err() error {
 	}
 }
 
-// alive checks that the session still answers.
-func (p *raw) alive(path, want string) {
+// checkAlive checks that the session still answers.
+func (p *rawServer) checkAlive(path, want string) {
 	p.t.Helper()
 	var r wire.ReadResult
 	if err := p.ask(wire.Read, wire.ReadParams{Path: path}, &r); err != nil || r.Content != want {
@@ -175,8 +175,8 @@ func (p *raw) alive(path, want string) {
 	}
 }
 
-// strays waits for n answers without a request, and returns them.
-func (p *raw) strays() []string {
+// strays returns the answers so far that belong to no request.
+func (p *rawServer) strays() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.stray...)

@@ -70,7 +70,7 @@ func playScenario(name string) error {
 		},
 	})
 	tr := &mcp.StreamableClientTransport{Endpoint: os.Args[len(os.Args)-1], HTTPClient: &http.Client{Transport: s.HTTP(nil)}}
-	session, err := c.Connect(ctx, tr, &mcp.ClientSessionOptions{ProtocolVersion: withFiles})
+	session, err := c.Connect(ctx, tr, &mcp.ClientSessionOptions{ProtocolVersion: filesRevision})
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}

@@ -42,13 +42,13 @@ func TestFullDisk(t *testing.T) {
 	if err := p.ask(wire.Write, large, nil); !errors.Is(err, names.IO) || !errors.As(err, &refusal) || refusal.Code != wire.Number(names.IOError) {
 		t.Errorf("%v, want %v", err, names.IO)
 	}
-	p.alive("r/f", "old")
+	p.checkAlive("r/f", "old")
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("it left %v, %v", left, err)
 	}
 	testkit.Must(t, p.ask(wire.Delete, wire.DeleteParams{Path: "r/ballast"}, nil))
 	testkit.Must(t, p.ask(wire.Write, large, nil))
-	p.alive("r/f", large.Content)
+	p.checkAlive("r/f", large.Content)
 }
 
 // stuckFile is a file whose reads hang until the test releases them.
@@ -81,7 +81,7 @@ func TestHangingSource(t *testing.T) {
 	h := newHost(t, func(c *broker.Config) { c.Limits.Timeout = 2 * time.Second })
 	h.grant("r", dir, guard.ReadOnly)
 	p := connectRaw(t, h.b)
-	p.alive("r/fine", "text")
+	p.checkAlive("r/fine", "text")
 	var refusal *wire.Error
 	if err := p.ask(wire.Read, wire.ReadParams{Path: "r/stuck"}, nil); !errors.Is(err, names.Timeout) || !errors.As(err, &refusal) || refusal.Code != wire.Number(names.TimeoutCode) {
 		t.Errorf("%v, want %v", err, names.Timeout)
@@ -89,7 +89,7 @@ func TestHangingSource(t *testing.T) {
 	if stuck.reads.Load() == 0 {
 		t.Error("the source was not asked: that shows nothing")
 	}
-	p.alive("r/fine", "text")
+	p.checkAlive("r/fine", "text")
 	release()
-	p.alive("r/stuck", "late")
+	p.checkAlive("r/stuck", "late")
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// This text marks files outside; no file inside has it.
+// canary is in every file outside, and in no file inside.
 const canary = "CANARY-5d0e"
 
 // Names are exchanged with links that lead out, as fast as possible, while a server calls every
@@ -109,7 +109,7 @@ func raceTrees(t *testing.T, src, out string) [][2]string {
 }
 
 // raceRound does each operation once and returns how many succeeded.
-func raceRound(t *testing.T, p *raw, i int) (succeeded int64) {
+func raceRound(t *testing.T, p *rawServer, i int) (succeeded int64) {
 	dir := []string{"r/dir", "r/abs", "r/p/q"}[i%3]
 	mine := fmt.Sprintf("%s/n%d", dir, i)
 	zero := int64(0)
