@@ -15,8 +15,8 @@ import (
 
 // R004, R095, R110: two servers each have a root at the same directory, with the same patterns.
 // One moves a directory to a path at which a pattern protects a file in it. At the same moment
-// the other makes that file. No server may do both, and together they cannot either. (With a
-// lock for each root they could, within some hundred attempts.)
+// the other makes that file. No server may do both, and together they cannot either. (With one
+// lock for each root both would succeed within some hundred attempts.)
 func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	tree, src := vfs.New(reg), t.TempDir()
@@ -34,7 +34,7 @@ func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	place := func(root, rel string) vfs.At {
+	treeAt := func(root, rel string) vfs.At {
 		p, err := guard.NewPath(guard.RootName(root), rel)
 		if err != nil {
 			t.Fatal(err)
@@ -43,8 +43,10 @@ func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 	}
 	caller := func(s guard.Subject) guard.Caller { return guard.Caller{Via: guard.ViaFiles, Subject: s} }
 	moved, made := 0, 0
-	move := func() { _ = tree.Rename(bg, caller("mover"), place("mover", ""), "d", place("mover", "e"), "conf", 0) }
-	mkdir := func() { _, _ = tree.Mkdir(bg, caller("maker"), place("maker", "d"), "run", 0o755) }
+	move := func() {
+		_ = tree.Rename(bg, caller("mover"), treeAt("mover", ""), "d", treeAt("mover", "e"), "conf", 0)
+	}
+	mkdir := func() { _, _ = tree.Mkdir(bg, caller("maker"), treeAt("maker", "d"), "run", 0o755) }
 	for i := range 1000 {
 		var wg sync.WaitGroup
 		first, second := move, mkdir
