@@ -72,7 +72,7 @@ func drive(raw string) int {
 	var o order
 	err := json.Unmarshal([]byte(raw), &o)
 	if err == nil && len(o.Mounts) > 0 {
-		err = lab.LetGo("")
+		err = lab.DetachMounts("")
 	}
 	for at, from := range o.Mounts {
 		if err == nil {
