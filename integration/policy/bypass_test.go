@@ -25,7 +25,7 @@ import (
 // A protected file gets no second name, whether a call takes it by path, descriptor or handle.
 func TestNoLinkToProtectedFile(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept")}, "kept=k", "free/")
-	through := func(flags, link int) func(dir string) error {
+	linkDescriptor := func(flags, link int) func(dir string) error {
 		return func(dir string) error {
 			fd, err := childfs.SysOpen(dir+"/kept", flags, 0)
 			if err != nil {
@@ -40,9 +40,9 @@ func TestNoLinkToProtectedFile(t *testing.T) {
 		}
 	}
 	w.checkMountBypass("by its path", unix.EACCES, func(dir string) error { return childfs.SysLink(dir+"/kept", dir+"/alias") })
-	w.checkMountBypass("by a descriptor", unix.EACCES, through(unix.O_RDONLY, unix.AT_SYMLINK_FOLLOW))
-	w.checkMountBypass("by a descriptor of the path", unix.EACCES, through(unix.O_PATH, unix.AT_SYMLINK_FOLLOW))
-	w.checkMountBypass("by a descriptor and no path", unix.EACCES, through(unix.O_RDONLY, unix.AT_EMPTY_PATH))
+	w.checkMountBypass("by a descriptor", unix.EACCES, linkDescriptor(unix.O_RDONLY, unix.AT_SYMLINK_FOLLOW))
+	w.checkMountBypass("by a descriptor of the path", unix.EACCES, linkDescriptor(unix.O_PATH, unix.AT_SYMLINK_FOLLOW))
+	w.checkMountBypass("by a descriptor and no path", unix.EACCES, linkDescriptor(unix.O_RDONLY, unix.AT_EMPTY_PATH))
 	w.checkMountBypass("a file without a name", unix.EACCES, func(dir string) error {
 		fd, err := childfs.SysOpen(dir, unix.O_TMPFILE|unix.O_WRONLY, 0o755)
 		if err != nil {

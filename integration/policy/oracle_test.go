@@ -365,10 +365,10 @@ func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 					t.Errorf("%s, %s %s: %s; to any other name: %s", name, what, link, got, absent)
 				}
 			}
-			through := func(name string) string { return neutral(f(front.dir, name+"/../x"), name) }
+			answerBeyond := func(name string) string { return neutral(f(front.dir, name+"/../x"), name) }
 			for _, hidden := range []string{"secret-f", "secret-d", "secret-l", "secret-none"} {
-				if got := through(hidden); got != through("unheard") {
-					t.Errorf("%s, %s through %s: %s; through any other name: %s", name, what, hidden, got, through("unheard"))
+				if got := answerBeyond(hidden); got != answerBeyond("unheard") {
+					t.Errorf("%s, %s through %s: %s; through any other name: %s", name, what, hidden, got, answerBeyond("unheard"))
 				}
 			}
 		}

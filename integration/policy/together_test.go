@@ -42,7 +42,7 @@ func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 		return vfs.At{Path: p}
 	}
 	caller := func(s guard.Subject) guard.Caller { return guard.Caller{Via: guard.ViaFiles, Subject: s} }
-	moved, made := 0, 0
+	moved, created := 0, 0
 	move := func() {
 		_ = tree.Rename(bg, caller("mover"), treeAt("mover", ""), "d", treeAt("mover", "e"), "conf", 0)
 	}
@@ -67,14 +67,14 @@ func TestTwoServersBringNothingIntoPlaceTogether(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else {
-			made++
+			created++
 			if err := os.Remove(at("d/run")); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	t.Logf("moved %d times, made %d times", moved, made)
-	if moved == 0 || made == 0 {
-		t.Errorf("one of them was always first (moved %d, made %d): this shows nothing", moved, made)
+	t.Logf("moved %d times, made %d times", moved, created)
+	if moved == 0 || created == 0 {
+		t.Errorf("one of them was always first (moved %d, made %d): this shows nothing", moved, created)
 	}
 }

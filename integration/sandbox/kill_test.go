@@ -100,11 +100,11 @@ func TestKillAtStart(t *testing.T) {
 		}
 		began := time.Now()
 		testkit.Must(t, start(levels[0], "true").Wait())
-		whole := time.Since(began)
+		startTime := time.Since(began)
 		var dirs []string
 		for i := range kills {
 			cmd := start(levels[i%len(levels)], "sleep", "1000", tag)
-			time.Sleep(whole * time.Duration(i) / time.Duration(kills))
+			time.Sleep(startTime * time.Duration(i) / time.Duration(kills))
 			// A stopped process makes no directory while the test looks for it.
 			testkit.Must(t, cmd.Process.Signal(unix.SIGSTOP))
 			dir := runDir(t, cmd.Process.Pid)
@@ -118,7 +118,7 @@ func TestKillAtStart(t *testing.T) {
 			case <-ended:
 			case <-time.After(giveUp):
 				_ = unix.Unmount(filepath.Join(dir, "tree", "mnt"), unix.MNT_FORCE)
-				t.Fatalf("killed %v after its start, a run does not end", whole*time.Duration(i)/time.Duration(kills))
+				t.Fatalf("killed %v after its start, a run does not end", startTime*time.Duration(i)/time.Duration(kills))
 			}
 		}
 		o.until("the end of processes", func() bool { return len(pidsWith(t, tag)) == 0 })

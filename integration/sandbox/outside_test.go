@@ -436,14 +436,14 @@ func (o *outside) startVictim() {
 		t.Fatalf("the victim said %q, %v", line, err)
 	}
 	var mu sync.Mutex
-	var heard strings.Builder
+	var victimOutput strings.Builder
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			line, err := lines.ReadString('\n')
 			mu.Lock()
-			heard.WriteString(line)
+			victimOutput.WriteString(line)
 			mu.Unlock()
 			if err != nil {
 				return
@@ -451,7 +451,7 @@ func (o *outside) startVictim() {
 		}
 	}()
 	o.Victim = cmd.Process.Pid
-	o.victimSays = func() string { mu.Lock(); defer mu.Unlock(); return heard.String() }
+	o.victimSays = func() string { mu.Lock(); defer mu.Unlock(); return victimOutput.String() }
 	t.Cleanup(func() {
 		in.Close()
 		<-done
