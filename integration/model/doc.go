@@ -20,7 +20,7 @@
 //
 // An ending is one run of `revoke`. It is clean if it returns nil.
 //
-//	P1  A call that begins after the ending of a root has returned gets nothing of the
+//	P1  An access that begins after the ending of a root has returned gets nothing of the
 //	    root: no name, attribute, page or list out of the kernel, and no answer. Nothing
 //	    is put into the mount's tables any more.
 //	P2  No system call that changes the source begins after the ending, clean or not,
@@ -28,7 +28,7 @@
 //	    call is in the source.
 //	P3  Nothing gets stuck. Programs may stop at any step. (That an ending cannot go on
 //	    for ever among programs that never stop is not shown.)
-//	P4  A file opened in one lifetime of a root reaches nothing in the next.
+//	P4  A file or an upload opened in one lifetime of a root reaches nothing in the next.
 //	P5  Once a narrowing has returned, what it forbids is refused: names as by P1, writes
 //	    as by P2. A store that a program makes while nobody may write is not seen by
 //	    those who open the file later.
@@ -72,7 +72,7 @@
 //     or by a consent: REGRANT, MEANWHILE.
 //   - Answers that wait, and are written in pieces: answers.pml. A peer stops reading at
 //     any piece. That HTTP connections are reset as well is left out.
-//   - Uploads and open files: each is an operation that holds the same locks and counts.
+//   - Uploads and open files: each is modelled as an operation that holds what they hold.
 //   - Watches: WATCH.
 //
 // # What is left out

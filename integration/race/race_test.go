@@ -108,7 +108,8 @@ func raceAt(t *testing.T, level string, want goal) {
 // takes no part in the race.
 func neverSucceeds(i int) bool { return ops[i].name == "rmdir empty" || ops[i].name == "removexattr" }
 
-// waitFor waits until the race has reached want, or giveUp has passed. It reports which.
+// waitFor waits until the race has reached want, or giveUp has passed. It reports whether the
+// race has reached want.
 func waitFor(b *board, want goal) bool {
 	enough := func() bool {
 		for i := range ops {

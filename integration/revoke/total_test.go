@@ -132,8 +132,8 @@ func probeAll(h *child) ([]result, error) {
 	return res, err
 }
 
-// countAlive counts the probes that still work in into, by their names. Probes by path count only
-// if byPath is set.
+// countAlive adds one to into for each probe that still works, by the probe's name. Probes by path
+// count only if byPath is set.
 func (sc *scene) countAlive(byPath bool, into map[string]int) {
 	sc.t.Helper()
 	for i, h := range sc.holders {

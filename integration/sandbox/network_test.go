@@ -46,8 +46,8 @@ func web(t *testing.T) string {
 	return port
 }
 
-// networkOrder returns an order that runs a script with the flag net, on a machine that knows the
-// names of hosts.
+// networkOrder returns an order that runs a script with the flag net, on a machine whose /etc/hosts
+// is hosts.
 func (o *outside) networkOrder(level sandbox.Level, net, script string) order {
 	t := o.t
 	t.Helper()

@@ -52,7 +52,7 @@ func makeLink(t *targets, name, target string) string {
 	return at
 }
 
-// chain reads the secret through a link to a link to a link that leads out.
+// chain reads the secret through a chain of three links, the last of which leads out.
 func chain(t *targets) error {
 	makeLink(t, "chain-end", t.Secret)
 	makeLink(t, "chain-middle", "chain-end")
