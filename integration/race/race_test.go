@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
-// goal is what a race must have reached before it may end.
+// goal is the number of swaps, rounds and leaks that a race must reach before it may end.
 type goal struct {
 	swaps  int64 // exchanges that succeeded
 	rounds int64 // tries of every operation
